@@ -1,0 +1,3 @@
+"""Stentor: one training pipeline for speech models."""
+
+__version__ = "0.1.0"

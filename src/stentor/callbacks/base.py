@@ -1,0 +1,60 @@
+"""Around the loop: a callback sees every stage of training and may keep state that is saved with checkpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stentor.config.section import Choice
+
+if TYPE_CHECKING:
+    from stentor.engine.trainer import Trainer
+    from stentor.tasks.base import Batch, Prediction, Score
+
+
+class Callback(Choice):
+    """One entry of `callbacks:`. Called on every rank, in order of `priority` (lower first), then of the list.
+
+    A callback reads from the trainer: `step`, `epoch`, `total_steps`, `config`, `bundle` (model and processor),
+    `model` (as wrapped), `optimizer`, `main` (true on the process that writes), `folder` (the run folder, a Path),
+    `world`. It may call `trainer.log(metrics)`, `trainer.event(name, **fields)`, `trainer.say(line)` and
+    `trainer.stop(reason)`.
+    """
+
+    priority: ClassVar[int] = 0
+    """Lower runs earlier."""
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Before the first step, after a resume has been loaded."""
+
+    def on_epoch(self, trainer: Trainer, epoch: int) -> None:
+        """When the data of a new epoch begins."""
+
+    def on_batch(self, trainer: Trainer, batch: Batch) -> None:
+        """Before each micro-batch's forward."""
+
+    def before_optimizer(self, trainer: Trainer) -> None:
+        """When gradients are complete and finite, before clipping and the optimizer."""
+
+    def on_step(self, trainer: Trainer) -> None:
+        """After each optimizer step (also after a skipped one)."""
+
+    def on_metrics(self, trainer: Trainer, metrics: dict[str, Any]) -> None:
+        """When a row of metrics was written: every `train.log_every` steps and after each evaluation."""
+
+    def on_evaluate(
+        self, trainer: Trainer, name: str, scores: dict[str, Score], predictions: list[Prediction]
+    ) -> None:
+        """After one evaluation set was scored; called once per set. `predictions` is complete on the main process."""
+
+    def on_save(self, trainer: Trainer, folder: Any) -> None:
+        """After a checkpoint was written to `folder`."""
+
+    def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
+        """When training ends, however it ends."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-serialisable state, saved with each checkpoint."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""

@@ -1,0 +1,80 @@
+"""The command line. Each module in this folder adds its verbs in `register(app)`; no logic lives here."""
+
+import importlib
+import pkgutil
+import sys
+import traceback
+
+import click
+import typer
+
+from stentor.errors import StentorError
+
+DEBUG = "--debug"
+
+
+def build() -> typer.Typer:
+    """The command tree of all modules in this folder."""
+    app = typer.Typer(
+        name="stentor",
+        help="One training pipeline for speech models: transcribe, time every word, tell speakers apart, speak.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback(invoke_without_command=True)
+    def root(
+        version: bool = typer.Option(False, "--version", help="Show the version and stop."),
+        debug: bool = typer.Option(False, DEBUG, help="Show the traceback of an error. May stand anywhere."),
+    ) -> None:
+        if version:
+            from stentor import __version__
+
+            typer.echo(f"stentor {__version__}")
+            raise typer.Exit()
+
+    for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
+        importlib.import_module(f"{__name__}.{module}").register(app)
+    return app
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; answer its exit code (see docs: 0 done, 1 failure, 2 usage, 3 data, 75 stopped)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = DEBUG in arguments
+    arguments = [a for a in arguments if a != DEBUG]
+    try:
+        code = typer.main.get_command(build()).main(arguments, prog_name="stentor", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Abort:
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except StentorError as error:
+        print(f"stentor: {error}", file=sys.stderr)
+        if debug:
+            traceback.print_exc()
+        return error.exit_code
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        else:
+            print(
+                f"stentor: unexpected failure: {type(error).__name__}: {error}\n"
+                f"Run the command again with {DEBUG} to see where, and please report it.",
+                file=sys.stderr,
+            )
+        return 1
+
+
+def run() -> None:
+    """Console entry point."""
+    sys.exit(main())

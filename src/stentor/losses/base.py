@@ -1,0 +1,27 @@
+"""How an answer is scored. A loss is a sum over targets, never a mean: the engine divides once, by global counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from stentor.config.section import Choice
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Loss(Choice):
+    """One term of `losses:`."""
+
+    weight: float = Field(1.0, ge=0)
+    """Factor of this term in the total loss."""
+    default_type: ClassVar[str | None] = None
+
+    def sum(self, **prediction: Any) -> torch.Tensor:
+        """The summed loss, a scalar tensor, from what the model's forward returned for this term.
+
+        Targets equal to -100 and padding are left out.
+        """
+        raise NotImplementedError

@@ -1,0 +1,105 @@
+"""What is trained: a family builds a model and the processor that feeds it.
+
+To add a family: one file (or folder) here with a `Family` subclass. The model's `forward(**inputs)` returns, for each
+loss term, the keyword arguments of that term's `Loss.sum`; the processor runs in loader workers and must pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from stentor.config.section import Choice
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from lhotse.cut import Cut
+
+    from stentor.tasks.base import Batch
+
+
+@dataclass
+class Needs:
+    """What a task asks of the family that serves it."""
+
+    task: str
+    """The task's type name, for messages."""
+    terms: tuple[str, ...] = ()
+    """Loss terms that are configured: the model must return each from `forward`."""
+    texts: Callable[[], Iterable[str]] | None = None
+    """Training transcripts, for tokenizers and alphabets that are made from the data. None when loading an export."""
+    classes: int | None = None
+    """Number of output classes, for tasks that label frames."""
+
+
+@dataclass
+class Example:
+    """One prepared item: what `Processor.collate` makes a batch from."""
+
+    id: str
+    audio: np.ndarray | None = None  # float32 [samples] at the processor's sample rate, augmented
+    text: str | None = None
+    language: str | None = None
+    context: str | None = None
+    rng: np.random.Generator | None = None
+    """Per-item randomness, f(seed, epoch, id); None in evaluation and inference."""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+class Processor(Protocol):
+    """Turns examples into tensors. Must pickle: it is sent to loader workers."""
+
+    sample_rate: int
+
+    def tokens(self, cut: Cut, seconds: float) -> int:
+        """Cost of one item in sequence positions, from metadata alone; `seconds` is its length after augmentation."""
+
+    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
+        """A batch. With `labels` for training (right padding), without for generation (left padding)."""
+
+    def save(self, folder: Path) -> None:
+        """Write processor and tokenizer files that `Family.load` reads."""
+
+
+@dataclass
+class Bundle:
+    """A model with its processor, as the engine, evaluation and inference use them."""
+
+    model: torch.nn.Module
+    processor: Processor
+    family: Family
+
+    def parts(self) -> dict[str, torch.nn.Module]:
+        """Named top-level parts of the model, for the table of trainable parameters."""
+        return dict(self.model.named_children())
+
+
+class Family(Choice):
+    """One entry under `model:`."""
+
+    wrap_layers: ClassVar[tuple[str, ...]] = ()
+    """Class names of the layers that FSDP2 shards one by one. Empty: the engine refuses to shard, with a sentence."""
+    tasks: ClassVar[tuple[str, ...]] = ()
+    """Task types that this family serves."""
+    layouts: ClassVar[tuple[str, ...]] = ("padded",)
+    """Batch layouts that the model's forward understands: padded, packed."""
+
+    def build(self, needs: Needs) -> Bundle:
+        """A model ready to train, with freezing and adapters applied. Raises ConfigError with the mend."""
+        raise NotImplementedError
+
+    def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
+        """Write an export: config.json, model.safetensors and/or adapter files, processor files.
+
+        `state` maps full parameter and buffer names to CPU tensors (the unsharded, possibly averaged weights).
+        Frozen weights that came from elsewhere are not written; config.json says where they came from.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, folder: Path, trainable: bool = False) -> Bundle:
+        """The bundle of an export folder. With `trainable`, adapters stay apart and freezing is applied again."""
+        raise NotImplementedError

@@ -1,0 +1,64 @@
+"""Where data comes from: a source lists lhotse cuts from metadata alone; audio is read later, in the loader."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from stentor.config.section import Choice
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+
+class Source(Choice):
+    """One entry of `data.train` or one set of `data.eval`."""
+
+    repeat: float = Field(1.0, gt=0)
+    """How often each record is seen in an epoch; 0.5 means another random half in each epoch."""
+    weight: float | None = Field(None, gt=0)
+    """Share of this source in an epoch, relative to the other sources' weights. Null: as large as it is. Set it on
+    all training sources or on none."""
+    language: str | None = None
+    """Language of records that name none, as a code such as `en`."""
+    where: dict[str, Any] = {}
+    """Keep only records whose field has this value, or one of these values: `{speaker: [anna, ben]}`."""
+    exclude: dict[str, Any] = {}
+    """Leave out records whose field has this value, or one of these values."""
+    limit: int | None = Field(None, ge=1)
+    """Keep only the first so many records. Null: all."""
+
+    streaming: ClassVar[bool] = False
+    """True when the number of records is unknown until they were all read."""
+
+    def records(self) -> Iterator["Cut"]:
+        """All cuts of the source, lazily, in a fixed order. Subclasses implement this.
+
+        Every cut has an id that is unique within the source, a duration in seconds, and one supervision with `text`,
+        `speaker`, `language` (where known), `alignment={"word": [...]}` for word times, and the record's other keys in
+        `custom`. Diarization cuts have one supervision per segment. Raises `DataError` for a source that cannot be
+        read at all; single unusable records are yielded as `Unusable` (see stentor.data.cut) so that they are counted.
+        """
+        raise NotImplementedError
+
+    def cuts(self) -> Iterator["Cut"]:
+        """`records()` after `where`, `exclude`, `limit` and the default `language`."""
+        from stentor.data.cut import Unusable, field_of, set_language
+
+        kept = 0
+        for cut in self.records():
+            if not isinstance(cut, Unusable):
+                if self.language:
+                    set_language(cut, self.language)
+                if not all(_among(field_of(cut, key), value) for key, value in self.where.items()):
+                    continue
+                if any(_among(field_of(cut, key), value) for key, value in self.exclude.items()):
+                    continue
+            yield cut
+            kept += 1
+            if kept == self.limit:
+                return
+
+
+def _among(value: Any, wanted: Any) -> bool:
+    return value in wanted if isinstance(wanted, list) else value == wanted

@@ -1,0 +1,120 @@
+"""What a model is asked to do. A task prepares items, sums losses, predicts and scores; it names no model family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from stentor.config.section import Choice
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from lhotse.cut import Cut
+
+    from stentor.losses.base import Loss
+    from stentor.models.base import Bundle, Example, Needs, Processor
+
+
+@dataclass
+class Batch:
+    """What a model trains on in one forward pass, made on the CPU by a loader worker."""
+
+    inputs: dict[str, torch.Tensor]
+    """Keyword arguments of the model's forward."""
+    counts: dict[str, int]
+    """Targets per loss term: what the engine divides the summed losses by, across micro-batches and ranks."""
+    ids: list[str]
+    seconds: float = 0.0
+    """Seconds of audio."""
+    tokens: int = 0
+    """Sequence positions that hold something."""
+    slots: int = 0
+    """Sequence positions in all, padding included."""
+    dropped: list[tuple[str, str, str]] = field(default_factory=list)
+    """Items that could not be used: (id, reason, message)."""
+
+    def to(self, device: torch.device) -> Batch:
+        self.inputs = {k: v.to(device, non_blocking=True) for k, v in self.inputs.items()}
+        return self
+
+    def pin_memory(self) -> Batch:
+        self.inputs = {k: v.pin_memory() for k, v in self.inputs.items()}
+        return self
+
+
+@dataclass
+class Prediction:
+    """What the model said about one item, as plain data that travels between ranks."""
+
+    id: str
+    reference: dict[str, Any]
+    output: dict[str, Any]
+    seconds: float = 0.0
+    record: dict[str, Any] = field(default_factory=dict)
+    """The item's manifest record, for reports with audio players."""
+
+
+@dataclass
+class Score:
+    """A metric with what it is made of; `low` and `high` are a bootstrap 95 % interval."""
+
+    value: float
+    errors: int | None = None
+    total: int | None = None
+    low: float | None = None
+    high: float | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {k: v for k, v in asdict(self).items() if v is not None and v != {}}
+
+
+class Task(Choice):
+    """The section `task:`."""
+
+    def losses(self) -> dict[str, Loss]:
+        """The loss terms used when the config has no `losses:` section."""
+        raise NotImplementedError
+
+    def needs(self, losses: Mapping[str, Loss]) -> Needs:
+        """What the family must provide."""
+        raise NotImplementedError
+
+    def refuse(self, cut: Cut) -> str | None:
+        """A drop reason (`empty_text`, ...) when the cut's metadata cannot serve this task; None when it can."""
+        return None
+
+    def example(self, cut: Cut, audio: np.ndarray, rng: np.random.Generator | None) -> Example:
+        """One item with its (augmented) audio, float32 [samples]. Runs in a loader worker."""
+        raise NotImplementedError
+
+    def collate(self, examples: Sequence[Example], processor: Processor, packed: bool) -> Batch:
+        """A training batch."""
+        return processor.collate(examples, packed=packed, labels=True)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Targets per loss term, on the CPU."""
+        return batch.counts
+
+    def sums(self, model: torch.nn.Module, batch: Batch, losses: Mapping[str, Loss]) -> dict[str, torch.Tensor]:
+        """Summed losses per term (never means: only the engine divides)."""
+        outputs = model(**batch.inputs)
+        return {term: loss.sum(**outputs[term]) for term, loss in losses.items()}
+
+    def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
+        """The model's answer for each example, as plain data (`Prediction.output`)."""
+        raise NotImplementedError
+
+    def reference(self, cut: Cut) -> dict[str, Any]:
+        """What the answer is compared with (`Prediction.reference`)."""
+        raise NotImplementedError
+
+    def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
+        """Metrics over a whole evaluation set. The first one is the task's main metric."""
+        raise NotImplementedError
+
+    def main_metric(self) -> tuple[str, str]:
+        """Name of the metric that picks the best checkpoint, and `min` or `max`."""
+        raise NotImplementedError

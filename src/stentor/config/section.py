@@ -6,25 +6,58 @@ module in it is imported the first time a `type` of it is looked up, so adding a
 """
 
 import importlib
+import inspect
 import pkgutil
-from typing import Any, ClassVar
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
+
+from stentor.errors import ConfigError
+
+
+CHOICE = "x-choice"
+"""Marks a choice in pydantic's JSON schema; `reference.json_schema` puts its kinds there."""
 
 
 class Section(BaseModel):
-    """Base of every config section: unknown keys are errors, field docstrings are the reference."""
+    """Base of every config section: unknown keys are errors, field docstrings are the reference.
+
+    Nothing is converted in silence (`limit: true` is not 1, `"3"` is not 3). A section that has a `type` key may be
+    written as a bare string: `optim: sgd` stands for `optim: {type: sgd}`. Validators raise `ValueError` with one
+    sentence; the loader adds file, line and key.
+    """
 
     model_config = ConfigDict(
-        extra="forbid", use_attribute_docstrings=True, validate_assignment=True, arbitrary_types_allowed=False
+        extra="forbid",
+        use_attribute_docstrings=True,
+        validate_assignment=True,
+        arbitrary_types_allowed=False,
+        allow_inf_nan=False,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, value: Any) -> Any:
+        return {"type": value} if isinstance(value, str) and "type" in cls.model_fields else value
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_written(cls, value: Any, info: ValidationInfo) -> Any:
+        field = cls.model_fields[str(info.field_name)]
+        if converts(value, field.annotation):
+            raise PydanticCustomError("conversion", "wrong type")
+        return value
 
 
 class Choice(Section):
     """A section whose `type:` key picks one of the classes in the folder of the direct subclass of `Choice`.
 
-    A bare string stands for `{type: string}`. A base class may set `default_type` for a section without a `type`.
+    A base class may set `default_type` for a section without a `type`.
     """
 
     type: str
@@ -41,8 +74,17 @@ class Choice(Section):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any):
         name = cls.model_fields["type"].default
-        if isinstance(name, str):
-            cls._choices[name] = cls
+        if not isinstance(name, str) or "type" not in inspect.get_annotations(cls):
+            return  # a base class, or a helper that inherits the `type` of a kind
+        other = cls._choices.get(name)
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            kind = next(c for c in cls.__mro__ if Choice in c.__bases__).__name__
+            guest, host = (other, cls) if cls.__module__.startswith("stentor.") else (cls, other)
+            raise ConfigError(
+                f"The type '{name}' of {guest.__qualname__} ({_origin(guest)}) is already that of the {kind.lower()} "
+                f"{host.__qualname__} ({_origin(host)}). Give it another `type`."
+            )
+        cls._choices[name] = cls
 
     @classmethod
     def choices(cls) -> dict[str, type["Choice"]]:
@@ -54,6 +96,12 @@ class Choice(Section):
                 importlib.import_module(f"{package.__name__}.{module.name}")
             base._searched = True
         return base._choices
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> Any:
+        if Choice not in cls.__bases__:
+            return handler(core_schema)
+        return {CHOICE: f"{cls.__module__}.{cls.__qualname__}"}
 
     @model_validator(mode="wrap")
     @classmethod
@@ -71,3 +119,50 @@ class Choice(Section):
         if not isinstance(name, str) or name not in known:
             raise PydanticCustomError("unknown_type", "unknown type '{name}'", {"name": str(name), "known": sorted(known)})
         return known[name].model_validate({**value, "type": name})
+
+
+def alternatives(annotation: Any) -> Iterator[Any]:
+    """The members of a union, without `Annotated`; the annotation itself when it is none."""
+    if get_origin(annotation) is Annotated:
+        yield from alternatives(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, types.UnionType):
+        for member in get_args(annotation):
+            yield from alternatives(member)
+    else:
+        yield annotation
+
+
+def converts(value: Any, annotation: Any) -> bool:
+    """Whether pydantic would silently turn the value (or one inside it) into another type to fit the annotation.
+
+    True for text or a truth value where a number is meant, and for text or a number where a truth value is meant.
+    """
+    kinds = list(alternatives(annotation))
+    scalars = {k for k in kinds if k in (int, float, bool)}
+    if isinstance(value, bool):
+        return bool(scalars) and bool not in scalars
+    if isinstance(value, (int, float)):
+        return scalars == {bool}
+    if isinstance(value, str):
+        return bool(scalars) and not any(
+            k in (str, Path, Any)
+            or (isinstance(k, type) and issubclass(k, Section))
+            or (get_origin(k) is Literal and value in get_args(k))
+            for k in kinds
+        )
+    if isinstance(value, list):
+        items = [k for k in kinds if get_origin(k) in (list, tuple, set)]
+        return any(converts(v, a) for k in items for v, a in zip(value, _item_types(k, len(value))))
+    if isinstance(value, dict):
+        return any(converts(v, get_args(k)[1]) for k in kinds if get_origin(k) is dict for v in value.values())
+    return False
+
+
+def _item_types(annotation: Any, count: int) -> list[Any]:
+    args = get_args(annotation)
+    return list(args) if get_origin(annotation) is tuple and Ellipsis not in args else [args[0]] * count
+
+
+def _origin(cls: type) -> str:
+    module = sys.modules.get(cls.__module__)
+    return (module.__file__ if module else None) or cls.__module__

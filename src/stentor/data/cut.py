@@ -1,10 +1,14 @@
 """Between manifest records (the JSONL contract) and lhotse cuts, and from a cut to its audio.
 
-A cut is metadata: nothing here opens audio except `load`.
+A cut is metadata: nothing here opens audio except `load`. Word times follow lhotse's convention: an alignment counts
+seconds from the start of the *recording*, so that cutting a cut shorter leaves it true; `words_of` answers seconds from
+the start of the cut. The recordings that `cut_from_record` makes say 16 kHz whatever the file holds: the file's own
+rate is found when it is read, and `load` resamples whatever comes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +17,12 @@ from stentor.errors import AudioError, DataError
 
 if TYPE_CHECKING:
     import numpy as np
+    from lhotse import Recording
     from lhotse.cut import Cut
+    from lhotse.supervision import SupervisionSegment
 
 FIELDS = ("id", "audio_path", "text", "start", "duration", "language", "language_id", "speaker", "words", "segments")
+RATE = 16000
 
 
 @dataclass
@@ -33,19 +40,19 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
     `folder` is what relative paths start from; `where` ("file.jsonl:12") is named in errors. The audio file's header
     is read only when the record has no duration. Raises `DataError` when the record breaks the contract.
     """
-    from lhotse import AudioSource, MonoCut, Recording, SupervisionSegment
-    from lhotse.supervision import AlignmentItem
+    from lhotse import AudioSource, MonoCut, Recording
 
     path = record.get("audio_path")
     if not isinstance(path, str) or not path:
         raise DataError(f"{where}: the record has no `audio_path`; each line needs one (see docs/data.md).")
+    for key in ("id", "text", "language", "language_id", "speaker"):
+        if not isinstance(record.get(key), str | None):
+            raise DataError(f"{where}: `{key}` must be a string, got {record[key]!r}.")
     file = folder / path
-    start = _number(record, "start", where, 0.0)
-    duration = _number(record, "duration", where, None)
-    name = str(record.get("id") or (f"{path}@{start:g}" if start else path))
-    text = record.get("text")
-    if text is not None and not isinstance(text, str):
-        raise DataError(f"{where}: `text` must be a string, got {text!r}.")
+    start = _number(record, "start", where) or 0.0
+    duration = _number(record, "duration", where)
+    name = record.get("id") or (f"{path}@{start:g}" if start else path)
+    words, segments = _items(record, "words", where), _items(record, "segments", where)
     if duration is None:
         from stentor.audio.io import probe
 
@@ -55,78 +62,105 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
             return Unusable(name, error.reason, f"{where}: {error}")
         if duration <= 0:
             return Unusable(name, "empty", f"{where}: {file} ends before the record's start at {start:g} s.")
-    # The sampling rate and sample count of the file itself are found when it is read: `load` resamples whatever comes.
+    elif duration == 0:
+        return Unusable(name, "empty", f"{where}: the record's duration is 0.")
     total = start + duration
     recording = Recording(
-        id=str(file), sources=[AudioSource("file", [0], str(file))], sampling_rate=16000,
-        num_samples=round(total * 16000), duration=total,
-    )
-    language = record.get("language", record.get("language_id"))
+        id=str(file), sources=[AudioSource("file", [0], str(file))], sampling_rate=RATE,
+        num_samples=round(total * RATE), duration=total,
+    )  # fmt: skip
     extra = {k: v for k, v in record.items() if k not in FIELDS}
+    if segments and record.get("text") is not None:
+        extra["text"] = record["text"]
+    language = record.get("language") or record.get("language_id")
+    cut = MonoCut(
+        id=name, start=start, duration=duration, channel=0, recording=recording, custom=extra or None,
+        supervisions=_supervisions(name, record, recording, language, start, duration, words, segments),
+    )  # fmt: skip
+    return cut
+
+
+def _supervisions(
+    name: str, record: dict[str, Any], recording: Recording, language: str | None, start: float, duration: float,
+    words: list[dict[str, Any]], segments: list[dict[str, Any]],
+) -> list[SupervisionSegment]:  # fmt: skip
+    """One supervision for the whole record, or one per segment; a word belongs to the segment it lies deepest in."""
+    from lhotse import SupervisionSegment
+    from lhotse.supervision import AlignmentItem
+
     base: dict[str, Any] = {"recording_id": recording.id, "channel": 0, "language": language}
-    if record.get("segments"):
-        supervisions = [
+    items = [AlignmentItem(w["word"], start + w["start"], round(w["end"] - w["start"], 6)) for w in words]
+    if not segments:
+        alignment = {"word": items} if items else None
+        return [
             SupervisionSegment(
-                id=f"{name}-{i}", start=float(s["start"]), duration=float(s["end"]) - float(s["start"]),
-                speaker=s.get("speaker"), text=s.get("text"), **base,
+                id=name, start=0.0, duration=duration, text=record.get("text"), speaker=record.get("speaker"),
+                alignment=alignment, **base,
             )
-            for i, s in enumerate(record["segments"])
-        ]
-        if text is not None:
-            extra["text"] = text
-    else:
-        words = record.get("words")
-        alignment = None
-        if words:
-            try:
-                alignment = {
-                    "word": [AlignmentItem(w["word"], w["start"], round(w["end"] - w["start"], 6)) for w in words]
-                }
-            except (KeyError, TypeError):
-                raise DataError(f'{where}: each of `words` needs "word", "start" and "end".') from None
-        supervisions = [
-            SupervisionSegment(
-                id=name, start=0.0, duration=duration, text=text, speaker=record.get("speaker"), alignment=alignment, **base
-            )
-        ]
-    return MonoCut(
-        id=name, start=start, duration=duration, channel=0, recording=recording, supervisions=supervisions,
-        custom=extra or None,
-    )
+        ]  # fmt: skip
+    supervisions = [
+        SupervisionSegment(
+            id=f"{name}-{i}", start=s["start"], duration=round(s["end"] - s["start"], 6), speaker=s.get("speaker"),
+            text=s.get("text"), **base,
+        )
+        for i, s in enumerate(segments)
+    ]  # fmt: skip
+    for word, item in zip(words, items):
+        home = max(supervisions, key=lambda s: min(s.end, word["end"]) - max(s.start, word["start"]))
+        home.alignment = home.alignment or {"word": []}
+        home.alignment["word"].append(item)
+    return supervisions
 
 
 def record_from_cut(cut: Cut) -> dict[str, Any]:
-    """The manifest record of a cut (the inverse of `cut_from_record`, with an absolute `audio_path`)."""
-    record: dict[str, Any] = {"id": cut.id, "audio_path": audio_path(cut)}
-    if getattr(cut, "start", 0):
-        record["start"] = cut.start
+    """The manifest record of a cut (the inverse of `cut_from_record`, with an absolute `audio_path`).
+
+    `audio_path` is None for cuts whose audio is not simply (a part of) one file: generated, joined, in memory.
+    """
+    path = audio_path(cut)
+    record: dict[str, Any] = {"id": cut.id, "audio_path": path and str(Path(path).absolute())}
+    if cut.start:
+        record["start"] = round(cut.start, 6)
     record["duration"] = round(cut.duration, 6)
     for key, value in (("text", text_of(cut)), ("language", language_of(cut)), ("speaker", speaker_of(cut))):
         if value is not None:
             record[key] = value
     if words := words_of(cut):
         record["words"] = words
-    if len(cut.supervisions) > 1:
+    supervisions = cut.supervisions
+    parts = len(supervisions) > 1 or any(s.start > 0.001 or s.end < cut.duration - 0.001 for s in supervisions)
+    if parts and all(s.speaker for s in supervisions):
         record["segments"] = [
-            {"speaker": s.speaker, "start": s.start, "end": round(s.end, 6), **({"text": s.text} if s.text else {})}
-            for s in cut.supervisions
+            {"speaker": s.speaker, "start": round(s.start, 6), "end": round(s.end, 6)} | ({"text": s.text} if s.text else {})
+            for s in supervisions
         ]
-    return {**record, **(getattr(cut, "custom", None) or {})}
+    return {**record, **{k: v for k, v in custom_of(cut).items() if k not in record}}
 
 
 def audio_path(cut: Cut) -> str | None:
-    """The audio file of a cut, or None for generated, mixed and in-memory audio."""
-    recording = getattr(cut, "recording", None)
-    if recording is None or not recording.sources or recording.sources[0].type != "file":
+    """The one audio file that a cut is (a part of), mixed to mono; None for any other kind of audio."""
+    from lhotse.cut.data import DataCut
+
+    if not isinstance(cut, DataCut) or cut.recording is None or cut.recording.transforms:
         return None
-    return str(recording.sources[0].source)
+    sources = cut.recording.sources
+    if len(sources) != 1 or sources[0].type != "file":
+        return None
+    channels = [cut.channel] if isinstance(cut.channel, int) else list(cut.channel)
+    return str(sources[0].source) if channels == list(sources[0].channels) else None
 
 
 def text_of(cut: Cut) -> str | None:
     """The transcript: supervisions' texts in order of time, joined with spaces; None when no supervision has one."""
-    if (custom := getattr(cut, "custom", None)) and custom.get("text") is not None:
-        return custom["text"]
-    texts = [s.text for s in sorted(cut.supervisions, key=lambda s: s.start) if s.text is not None]
+    from lhotse.cut import MixedCut
+
+    if isinstance(cut, MixedCut):
+        texts = [text_of(t.cut) for t in sorted(cut.tracks, key=lambda t: t.offset) if not t.mute]
+    elif (cut.custom or {}).get("text") is not None:
+        return cut.custom["text"]
+    else:
+        texts = [s.text for s in sorted(cut.supervisions, key=lambda s: s.start)]
+    texts = [text for text in texts if text is not None]
     return " ".join(texts) if texts else None
 
 
@@ -143,76 +177,154 @@ def language_of(cut: Cut) -> str | None:
 
 def set_language(cut: Cut, language: str) -> None:
     """Give the language to supervisions that name none."""
-    for s in cut.supervisions:
-        s.language = s.language or language
+    for _, supervision in _placed(cut):
+        supervision.language = supervision.language or language
 
 
 def words_of(cut: Cut) -> list[dict[str, Any]]:
-    """Word times `{"word", "start", "end"}` in seconds from the start of the cut; empty when unknown."""
-    items = [
-        (s.start if shift else 0.0, item)
-        for s in cut.supervisions
-        for shift in (len(cut.supervisions) > 1,)
-        for item in (s.alignment or {}).get("word", [])
+    """Word times `{"word", "start", "end"}` in order, seconds from the start of the cut; empty when unknown."""
+    words = [
+        {"word": item.symbol, "start": round(shift + item.start, 6), "end": round(shift + item.end, 6)}
+        for shift, supervision in _placed(cut)
+        for item in (supervision.alignment or {}).get("word", [])
+        if item.symbol
     ]
-    return [
-        {"word": item.symbol, "start": round(base + item.start, 6), "end": round(base + item.end, 6)}
-        for base, item in items
-    ]
+    return sorted(words, key=lambda w: w["start"])
+
+
+def custom_of(cut: Cut) -> dict[str, Any]:
+    """The record's other keys. Of a mixed cut: those on which all its parts agree."""
+    from lhotse.cut import MixedCut, PaddingCut
+
+    if isinstance(cut, MixedCut):
+        parts = [custom_of(t.cut) for t in cut.tracks if not isinstance(t.cut, PaddingCut)]
+        return {k: v for k, v in parts[0].items() if all(k in p and p[k] == v for p in parts)} if parts else {}
+    # Corpora prepared by lhotse keep their extras (gender, chapter ...) on the supervision.
+    fields: dict[str, Any] = {}
+    if len(cut.supervisions) == 1:
+        (supervision,) = cut.supervisions
+        fields = {**({"gender": supervision.gender} if supervision.gender else {}), **(supervision.custom or {})}
+    return {**fields, **(cut.custom or {})}
 
 
 def field_of(cut: Cut, key: str) -> Any:
     """A manifest field of a cut by its manifest name; None when absent."""
-    if key == "id":
-        return cut.id
-    if key in ("speaker", "language", "text", "words", "audio_path"):
-        return {
-            "speaker": speaker_of, "language": language_of, "text": text_of, "words": words_of, "audio_path": audio_path
-        }[key](cut)
-    if key == "duration":
-        return cut.duration
-    return (getattr(cut, "custom", None) or {}).get(key)
+    known = {
+        "speaker": speaker_of, "language": language_of, "text": text_of, "words": words_of, "audio_path": audio_path,
+        "id": lambda cut: cut.id, "start": lambda cut: cut.start, "duration": lambda cut: cut.duration,
+    }  # fmt: skip
+    return known[key](cut) if key in known else custom_of(cut).get(key)
 
 
-def load(cut: Cut, rate: int = 16000) -> np.ndarray:
+def load(cut: Cut, rate: int = RATE) -> np.ndarray:
     """The audio of a cut: float32 [samples] at `rate` Hz, mono. Raises `AudioError`.
 
-    Spoken cuts (custom key `voice`, from the `synth` source) are generated; mixed cuts are summed track by track;
-    files are read with stentor.audio.io; anything else is left to lhotse.
+    Spoken cuts (custom key `voice`, from the `synth` source) are generated; mixed cuts are summed track by track, with
+    lhotse's meaning of `snr`; files are read with stentor.audio.io; anything else is left to lhotse.
     """
-    import numpy as np
+    from lhotse.cut import MixedCut, PaddingCut
 
-    custom = getattr(cut, "custom", None) or {}
-    if "voice" in custom:
-        from stentor.audio.synth import say
+    if isinstance(cut, PaddingCut):
+        import numpy as np
 
-        return say(**custom["voice"]).audio_at(rate)
-    if hasattr(cut, "tracks"):
-        mix = np.zeros(round(cut.duration * rate), np.float32)
-        for track in cut.tracks:
-            if not hasattr(track.cut, "recording") and not hasattr(track.cut, "tracks"):
-                continue  # lhotse's padding
-            part = load(track.cut, rate)
-            at = round(track.offset * rate)
-            part = part[: len(mix) - at]
-            mix[at : at + len(part)] += part
-        return mix
+        return np.zeros(round(cut.duration * rate), np.float32)
+    if isinstance(cut, MixedCut) and not cut.transforms:
+        return _mix(cut, rate)
+    if not isinstance(cut, MixedCut) and "voice" in (cut.custom or {}):
+        from stentor.data.spoken import audio
+
+        return audio(cut.custom["voice"], rate)
     path = audio_path(cut)
     if path is not None:
         from stentor.audio.io import read
 
         return read(path, rate=rate, start=cut.start, duration=cut.duration)
+    return _load_with_lhotse(cut, rate)
+
+
+def _mix(cut: Cut, rate: int) -> np.ndarray:
+    """The sum of the tracks. A track with an `snr` is scaled against the mean power of the reference track."""
+    import numpy as np
+    from lhotse.cut import PaddingCut
+
+    parts = [(t, load(t.cut, rate)) for t in cut.tracks if not isinstance(t.cut, PaddingCut)]
+    reference = next((a for t, a in parts if t.is_snr_reference), next((a for t, a in parts if t.snr is None), None))
+    mix = np.zeros(round(cut.duration * rate), np.float32)
+    for track, audio in parts:
+        if track.mute:
+            continue
+        if track.snr is not None and reference is not None:
+            ours, theirs = float(np.mean(audio**2)), float(np.mean(reference**2))
+            if ours > 0 and theirs > 0:
+                audio = audio * np.float32(np.sqrt(theirs * 10 ** (-track.snr / 10) / ours))
+        at = round(track.offset * rate)
+        audio = audio[: len(mix) - at]
+        mix[at : at + len(audio)] += audio
+    return mix
+
+
+def _load_with_lhotse(cut: Cut, rate: int) -> np.ndarray:
+    import numpy as np
+    import soxr
+
     try:
-        audio = cut.resample(rate).load_audio() if cut.sampling_rate != rate else cut.load_audio()
+        if not cut.has_recording:
+            raise AudioError(f"{cut.id}: the cut has no audio.", "empty")
+        if place := (cut.custom or {}).get("shar"):
+            cut = _from_tar(cut, **place)
+        audio = cut.load_audio()
+    except AudioError:
+        raise
     except Exception as error:  # lhotse raises many kinds; each means that this one cut cannot be read
         raise AudioError(f"{cut.id}: lhotse could not read the audio ({error}).") from error
-    return np.asarray(audio.mean(axis=0), np.float32)
+    mono = np.asarray(audio.mean(axis=0), np.float32)
+    return mono if cut.sampling_rate == rate else soxr.resample(mono, cut.sampling_rate, rate)
 
 
-def _number(record: dict[str, Any], key: str, where: str, default: Any) -> Any:
+def _from_tar(cut: Cut, path: str, offset: int, size: int) -> Cut:
+    """The cut with the encoded audio that lies at an offset in a Shar tar file (see the `manifest` source)."""
+    from dataclasses import replace
+
+    from lhotse import AudioSource
+
+    with open(path, "rb") as tar:
+        tar.seek(offset)
+        source = AudioSource("memory", cut.recording.sources[0].channels, tar.read(size))
+    return replace(cut, recording=replace(cut.recording, sources=[source]))
+
+
+def _placed(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, SupervisionSegment]]:
+    """Each supervision itself (not a copy), with the seconds that turn its alignment's times into the cut's."""
+    from lhotse.cut import MixedCut, PaddingCut
+
+    if isinstance(cut, MixedCut):
+        for track in cut.tracks:
+            if not track.mute and not isinstance(track.cut, PaddingCut):
+                yield from _placed(track.cut, at + track.offset)
+    elif not isinstance(cut, PaddingCut):
+        for supervision in cut.supervisions:
+            yield at - cut.start, supervision
+
+
+def _number(record: dict[str, Any], key: str, where: str) -> float | None:
     value = record.get(key)
     if value is None:
-        return default
+        return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
         raise DataError(f"{where}: `{key}` must be a number of seconds, got {value!r}.")
     return float(value)
+
+
+def _items(record: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """The list `words` or `segments`, checked."""
+    items = record.get(key) or []
+    if not isinstance(items, list):
+        raise DataError(f"{where}: `{key}` must be a list, got {items!r}.")
+    label = {"words": "word", "segments": "speaker"}[key]
+    for item in items:
+        if not isinstance(item, dict) or not isinstance(item.get(label), str):
+            raise DataError(f'{where}: each of `{key}` needs "{label}", "start" and "end", got {item!r}.')
+        start, end = _number(item, "start", where), _number(item, "end", where)
+        if start is None or end is None or end < start:
+            raise DataError(f'{where}: each of `{key}` needs "start" <= "end" in seconds, got {item!r}.')
+    return items

@@ -91,12 +91,20 @@ class Family(Choice):
         """A model ready to train, with freezing and adapters applied. Raises ConfigError with the mend."""
         raise NotImplementedError
 
+    def exported(self, bundle: Bundle) -> set[str]:
+        """Names of the tensors that an export holds: all, unless frozen weights can be had from where they came."""
+        return set(bundle.model.state_dict())
+
     def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
         """Write an export: config.json, model.safetensors and/or adapter files, processor files.
 
-        `state` maps full parameter and buffer names to CPU tensors (the unsharded, possibly averaged weights).
-        Frozen weights that came from elsewhere are not written; config.json says where they came from.
+        `state` maps the names of `exported` to CPU tensors (the unsharded, possibly averaged weights). Frozen weights
+        that came from elsewhere are not among them; config.json says where they came from.
         """
+        raise NotImplementedError
+
+    def save_merged(self, bundle: Bundle, folder: Path) -> None:
+        """Write an export that needs nothing else: adapters folded in, weights of the bases included."""
         raise NotImplementedError
 
     @classmethod

@@ -1,0 +1,289 @@
+"""The built-in voice: eSpeak NG (formant synthesis, no download), with the time of every word.
+
+eSpeak carries state from one utterance to the next (flutter, noise, voice, rate), so the same call would sound
+different after another one. Loading the library takes 0.3 ms: each utterance is spoken by a freshly loaded library,
+which makes the audio a function of the arguments alone and leaves nothing behind for a forked worker to inherit.
+"""
+
+import _ctypes
+import ctypes
+import difflib
+import os
+import threading
+import unicodedata
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stentor.errors import ConfigError
+
+RATE = 16000
+"""Sampling rate of `Speech.audio` in Hz."""
+
+ACCENTS = ("en", "en-us", "en-us-nyc", "en-gb-scotland", "en-gb-x-rp", "en-gb-x-gbclan", "en-gb-x-gbcwmd")
+
+# From espeak-ng's speak_lib.h.
+_RETRIEVAL, _PHONEME_EVENTS = 1, 1
+_SYNCHRONOUS = 2
+_CHARS_UTF8 = 1
+_SPEED, _PITCH = 1, 3
+_LAST, _WORD, _END, _PHONEME = 0, 1, 5, 7
+
+
+@dataclass(frozen=True)
+class Speech:
+    """One spoken utterance."""
+
+    audio: np.ndarray
+    """float32 [samples] at 16 kHz, within -1..1."""
+    words: list[dict[str, Any]]
+    """`{"word", "start", "end"}` in seconds, in the order of the text. The words are the text split at white space,
+    without those that are not spoken (a lone dash)."""
+    native: np.ndarray = field(repr=False)
+    """float32 [samples] at the synthesiser's own rate."""
+    native_rate: int = field(repr=False)
+
+    @property
+    def seconds(self) -> float:
+        """Duration of `audio`."""
+        return len(self.audio) / RATE
+
+    def audio_at(self, rate: int) -> np.ndarray:
+        """float32 [samples] at `rate` Hz; above 16 kHz it keeps the band that the synthesiser made (11 kHz)."""
+        return self.audio if rate == RATE else _resample(self.native, self.native_rate, rate)
+
+
+def say(text: str, voice: str = "en-us", speed: int = 165, pitch: int = 50) -> Speech:
+    """Speak plain text (no SSML, no escapes) in a voice such as `en-us` or `en-us+f3`.
+
+    `speed` is words per minute (80 to 450), `pitch` 0 to 99. The same arguments give the same samples in every
+    process. Word times come from the synthesiser's own events, so they are exact; only inside words that it speaks as
+    one unit ("of the") the border is placed by phoneme counts. A pause after a word does not belong to it.
+    Safe from several threads and in forked workers. Raises `ConfigError` for an unknown voice, a speed or pitch out of
+    range, and text in which nothing can be spoken.
+    """
+    check_voice(voice)
+    if not 80 <= speed <= 450:
+        raise ConfigError(f"The built-in voice speaks 80 to 450 words per minute; speed is {speed}.")
+    if not 0 <= pitch <= 99:
+        raise ConfigError(f"The built-in voice's pitch goes from 0 to 99; it is {pitch}.")
+    # Control characters are commands to espeak: they must not come from a transcript.
+    tokens = "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text).split()
+    if not tokens:
+        raise ConfigError("The text to speak is empty.")
+    with _lock:
+        library = _Library(voice, speed, pitch)
+        try:
+            samples = library.speak(" ".join(tokens))
+            counts = [library.phonemes_in(token) for token in tokens]
+            rate = library.rate
+        finally:
+            library.close()
+    if not any(counts) or not len(samples):
+        raise ConfigError(f"There is nothing to speak in {text!r} with the voice '{voice}'.")
+    native = samples.astype(np.float32) / 32768
+    words = _word_times(tokens, counts, library.events, len(samples))
+    times = [{"word": word, "start": round(a / rate, 5), "end": round(b / rate, 5)} for word, a, b in words]
+    return Speech(_resample(native, rate, RATE), times, native, rate)
+
+
+def accents() -> list[str]:
+    """The seven English accents, as language names."""
+    return list(ACCENTS)
+
+
+@cache
+def variants() -> tuple[str, ...]:
+    """Names of the voice variants (`f3` in `en-us+f3`) that speak clearly in every accent."""
+    return tuple(sorted(path.name for path in (_data() / "voices" / "!v").iterdir()))
+
+
+@cache
+def languages() -> tuple[str, ...]:
+    """Names of all languages and accents, such as `de` or `en-gb-scotland`."""
+    return tuple(sorted(path.name.lower() for path in (_data() / "lang").rglob("*") if path.is_file()))
+
+
+def voices() -> list[str]:
+    """All names that `say` takes: each language alone and with each variant."""
+    return [name for language in languages() for name in (language, *(f"{language}+{v}" for v in variants()))]
+
+
+def check_voice(name: str) -> None:
+    """Raise `ConfigError` when there is no such voice, naming close ones. Does not load the synthesiser.
+
+    espeak itself would go on with another voice: it keeps the previous one, or leaves the variant out.
+    """
+    language, _, variant = name.partition("+")
+    if language not in languages():
+        close = difflib.get_close_matches(language, languages(), 3, 0.5)
+        raise ConfigError(f"Unknown voice '{name}': there is no language '{language}'{_hint(close)}.")
+    if variant not in variants() and "+" in name:
+        raise ConfigError(
+            f"Unknown voice '{name}': there is no variant '{variant}'"
+            f"{_hint(difflib.get_close_matches(variant, variants(), 3, 0.5))}."
+        )
+
+
+def _hint(close: list[str]) -> str:
+    return f" (did you mean {' or '.join(repr(c) for c in close)}?)" if close else ""
+
+
+@cache
+def _data() -> Path:
+    import espeakng_loader
+
+    return Path(espeakng_loader.get_data_path())
+
+
+def _resample(audio: np.ndarray, rate: int, to: int) -> np.ndarray:
+    import soxr
+
+    # Resampling overshoots a little at full scale.
+    return np.clip(soxr.resample(audio, rate, to), -1.0, 1.0)
+
+
+def _word_times(
+    tokens: list[str], counts: list[int], events: list[tuple[int, int, int, bytes]], total: int
+) -> list[tuple[str, int, int]]:
+    """(word, first sample, last sample) of each token that has phonemes."""
+    offsets = [0]
+    for token in tokens[:-1]:
+        offsets.append(offsets[-1] + len(token) + 1)
+    spoken = [i for i, n in enumerate(counts) if n]
+    # espeak announces a word by its place in the text: some words twice (numbers), some not at all ("the" of "of the"),
+    # and a word after a lone dash at the dash.
+    groups: list[tuple[int, int]] = []  # (index into spoken, index of the word event)
+    for e, (kind, position, _, _) in enumerate(events):
+        if kind == _WORD:
+            token = bisect_right(offsets, position - 1) - 1
+            index = next((k for k, i in enumerate(spoken) if i >= token), None)
+            if index is not None and (not groups or index > groups[-1][0]):
+                groups.append((index, e))
+    speech_end = next((sample for kind, _, sample, _ in reversed(events) if kind == _END), total)
+    words: list[tuple[str, int, int]] = []
+    for g, (index, event) in enumerate(groups):
+        last = g + 1 == len(groups)
+        after, following = (len(spoken), len(events)) if last else groups[g + 1]
+        first, stop = events[event][2], speech_end if last else events[following][2]
+        members = spoken[0 if g == 0 else index : after]
+        sounds = [(at, name) for kind, _, at, name in events[event:following] if kind == _PHONEME]
+        # Names with "_" are pauses, "(de)" is a change of language.
+        voiced = [k for k, (_, name) in enumerate(sounds) if not name.startswith((b"_", b"("))]
+        if voiced and voiced[0] > 0:
+            first = sounds[voiced[0]][0]
+        if voiced and voiced[-1] + 1 < len(sounds):
+            stop = sounds[voiced[-1] + 1][0]
+        share = np.cumsum([0] + [counts[i] for i in members]) / sum(counts[i] for i in members)
+        if len(voiced) >= len(members):
+            borders = [sounds[voiced[round(s * len(voiced))]][0] for s in share[1:-1]]
+        else:
+            borders = [round(first + s * (stop - first)) for s in share[1:-1]]
+        edges = [first, *borders, stop]
+        for k, i in enumerate(members):
+            # Above 400 words per minute the events of espeak cross each other by some samples.
+            start = max(edges[k], words[-1][2] if words else 0)
+            words.append((tokens[i], start, min(max(edges[k + 1], start + 1), total)))
+    return words
+
+
+class _Name(ctypes.Union):
+    _fields_ = [("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8)]
+
+
+class _Event(ctypes.Structure):
+    _fields_ = [
+        ("type", ctypes.c_int), ("unique_identifier", ctypes.c_uint), ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int), ("audio_position", ctypes.c_int), ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p), ("id", _Name),
+    ]  # fmt: skip
+
+
+_Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event))
+
+
+class _Library:
+    """A freshly loaded espeak for one utterance. `close` unloads it."""
+
+    def __init__(self, voice: str, speed: int, pitch: int):
+        global _open
+        import espeakng_loader
+
+        self.chunks: list[np.ndarray] = []
+        self.events: list[tuple[int, int, int, bytes]] = []  # (type, text position from 1, sample, phoneme)
+        self.callback = _Callback(self._take)  # kept here: C holds no reference
+        self.lib = _open = ctypes.CDLL(espeakng_loader.get_library_path())
+        self.rate = self.lib.espeak_Initialize(_SYNCHRONOUS, 0, str(_data()).encode(), _PHONEME_EVENTS)
+        if self.rate <= 0:
+            raise ConfigError(f"The built-in voice could not be started: espeak-ng's data in {_data()} is not usable.")
+        self.lib.espeak_SetSynthCallback(self.callback)
+        # The noise of breathy voices is drawn from the C library's generator.
+        (ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)).srand(1)
+        if self.lib.espeak_SetVoiceByName(voice.encode()):
+            raise ConfigError(f"espeak-ng does not know the voice '{voice}'.")
+        self.lib.espeak_SetParameter(_SPEED, int(speed), 0)
+        self.lib.espeak_SetParameter(_PITCH, int(pitch), 0)
+
+    def _take(self, wave: Any, count: int, events: Any) -> int:
+        if wave and count > 0:
+            self.chunks.append(np.ctypeslib.as_array(wave, shape=(count,)).copy())
+        i = 0
+        while events[i].type != _LAST:
+            event = events[i]
+            self.events.append((event.type, event.text_position, event.sample, bytes(event.id.string)))
+            i += 1
+        return 0
+
+    def speak(self, text: str) -> np.ndarray:
+        """int16 [samples] at `rate`; fills `events`."""
+        encoded = text.encode()
+        synth = self.lib.espeak_Synth
+        synth.argtypes = [
+            ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int, ctypes.c_uint, ctypes.c_uint,
+            ctypes.c_void_p, ctypes.c_void_p,
+        ]  # fmt: skip
+        synth(encoded, len(encoded) + 1, 0, 1, 0, _CHARS_UTF8, None, None)
+        return np.concatenate(self.chunks) if self.chunks else np.zeros(0, np.int16)
+
+    def phonemes_in(self, token: str) -> int:
+        """How many phonemes the token has when it is spoken alone; 0 for a lone dash or quote."""
+        translate = self.lib.espeak_TextToPhonemes
+        translate.restype = ctypes.c_char_p
+        translate.argtypes = [ctypes.POINTER(ctypes.c_char_p), ctypes.c_int, ctypes.c_int]
+        rest = ctypes.c_char_p(token.encode())
+        count = 0
+        while rest.value:
+            names = translate(ctypes.byref(rest), _CHARS_UTF8, ord("|") << 8) or b""
+            count += len(names.replace(b" ", b"|").replace(b"||", b"|").strip(b"|").split(b"|")) if names.strip() else 0
+        return count
+
+    def close(self) -> None:
+        global _open
+        self.lib.espeak_Terminate()
+        _unload(self.lib)
+        _open = None
+
+
+def _unload(library: ctypes.CDLL) -> None:
+    (_ctypes.FreeLibrary if os.name == "nt" else _ctypes.dlclose)(library._handle)
+
+
+_lock = threading.Lock()
+_open: ctypes.CDLL | None = None
+
+
+def _after_fork() -> None:
+    """In a child that was forked while another thread of the parent spoke: drop that half-used library."""
+    global _lock, _open
+    _lock = threading.Lock()
+    if _open is not None:
+        _unload(_open)
+        _open = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,146 @@
+"""What a person watching the terminal sees: a progress bar there, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import PrivateAttr
+
+from stentor.callbacks.base import Callback
+from stentor.metrics.show import duration, figure, interval
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from stentor.engine.trainer import Trainer
+    from stentor.tasks.base import Prediction, Score
+
+REFRESH = 0.2
+"""Seconds between two drawings of the bar."""
+
+
+class Console(Callback):
+    """Progress on the console: a bar on a terminal, plain lines elsewhere. Always on."""
+
+    type: Literal["console"] = "console"
+    priority: ClassVar[int] = 100  # after the others, so that a line stands below what they said
+
+    _progress: Progress | None = PrivateAttr(None)
+    _bar: Any = PrivateAttr(None)
+    _started: float = PrivateAttr(0.0)
+    _first: int = PrivateAttr(0)
+    _drawn: float = PrivateAttr(0.0)
+
+    def on_start(self, trainer: Trainer) -> None:
+        self._started, self._first, self._drawn = time.monotonic(), trainer.step, 0.0
+        if not trainer.main or not _on_terminal():
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        # No refresh thread: a bar that is drawn from the loop cannot outlive it or write into a closed terminal.
+        self._progress = Progress(
+            TextColumn("[bold]train"), BarColumn(bar_width=None), MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"), TimeElapsedColumn(), TextColumn("{task.fields[left]}"),
+            auto_refresh=False, transient=True, expand=True,
+        )  # fmt: skip
+        self._bar = self._progress.add_task(
+            "train", total=trainer.total_steps, completed=trainer.step, figures="", left=""
+        )
+        self._guard(self._progress.start)
+
+    def on_step(self, trainer: Trainer) -> None:
+        if self._progress is None:
+            return
+        last = trainer.step >= (trainer.total_steps or float("inf"))
+        if time.monotonic() - self._drawn < REFRESH and not last:
+            return
+        self._drawn = time.monotonic()
+        left = self._left(trainer)
+        self._progress.update(self._bar, completed=trainer.step, left=f"{duration(left)} left" if left else "")
+        self._guard(self._progress.refresh)
+
+    def on_metrics(self, trainer: Trainer, metrics: dict[str, Any]) -> None:
+        if metrics.get("train/loss") is None or not trainer.main:
+            return
+        if self._progress is not None:
+            parts = [f"loss {metrics['train/loss']:.4g}"]
+            if (rate := metrics.get("audio_seconds_per_second")) is not None:
+                parts.append(f"{rate:.0f} audio s/s")
+            self._progress.update(self._bar, figures=" · ".join(parts))
+        else:
+            trainer.say(self._row(trainer, metrics))
+
+    def on_evaluate(self, trainer: Trainer, name: str, scores: dict[str, Score], predictions: list[Prediction]) -> None:
+        if trainer.main:
+            trainer.say(f"step {trainer.step}  {name}: {scores_text(scores)}")
+
+    def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
+        if self._progress is not None:
+            self._guard(self._progress.stop)
+            self._progress = None
+
+    def line(self, text: str) -> None:
+        """Print a line (above the bar, where there is one): what `trainer.say` reaches people with."""
+        self._guard(lambda: print(text, flush=True))
+
+    def _row(self, trainer: Trainer, metrics: dict[str, Any]) -> str:
+        total = f"/{trainer.total_steps}" if trainer.total_steps else ""
+        parts = [f"step {metrics['step']}{total}", f"loss {metrics['train/loss']:.4g}"]
+        terms = [k for k, v in metrics.items() if k.startswith("train/") and k != "train/loss" and v is not None]
+        if len(terms) > 1:
+            parts += [f"{k.removeprefix('train/')} {metrics[k]:.4g}" for k in terms]
+        if (lr := metrics.get("lr")) is not None:
+            parts.append(f"lr {lr:.2e}")
+        if (norm := metrics.get("grad_norm")) is not None:
+            parts.append(f"norm {norm:.3g}")
+        if (rate := metrics.get("audio_seconds_per_second")) is not None:
+            parts.append(f"{rate:.0f} audio s/s")
+        if left := self._left(trainer):
+            parts.append(f"{duration(left)} left")
+        return "  ".join(parts)
+
+    def _left(self, trainer: Trainer) -> float | None:
+        done = trainer.step - self._first
+        if not trainer.total_steps or done <= 0:
+            return None
+        return (time.monotonic() - self._started) / done * max(0, trainer.total_steps - trainer.step)
+
+    def _guard(self, action: Any) -> None:
+        """Write; when nobody reads any more (a closed pipe or terminal), go on in silence: training matters more."""
+        try:
+            action()
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) and "closed file" not in str(error):
+                raise
+            self._progress = None
+            silence_stdout()
+
+
+def scores_text(scores: dict[str, Score]) -> str:
+    """`wer 3.61 % (72/2000, 95 %: 2.90–4.41 %)  cer 1.20 %`: all scores, the first with what it is made of."""
+    parts = []
+    for metric, score in scores.items():
+        text = f"{metric} {figure(metric, score.value)}"
+        made_of = [f"{score.errors}/{score.total}"] if score.errors is not None and score.total is not None else []
+        if bounds := interval(metric, {"low": score.low, "high": score.high}):
+            made_of.append(f"95 %: {bounds}")
+        parts.append(f"{text} ({', '.join(made_of)})" if made_of and not parts else text)
+    return "  ".join(parts)
+
+
+def silence_stdout() -> None:
+    """Send standard output to nowhere, so that neither later lines nor Python's flush at exit fail again."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):  # no descriptor to replace: stdout itself is closed or missing
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _on_terminal() -> bool:
+    try:
+        return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    except ValueError:  # closed
+        return False

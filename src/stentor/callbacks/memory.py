@@ -1,0 +1,53 @@
+"""Where the memory goes, in the metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from stentor.callbacks.base import Callback
+
+if TYPE_CHECKING:
+    from stentor.engine.trainer import Trainer
+
+GB = 1e9
+
+
+class Memory(Callback):
+    """Log the memory of the main process, of its loader workers and of its GPU. Always on."""
+
+    type: Literal["memory"] = "memory"
+
+    def on_step(self, trainer: Trainer) -> None:
+        if trainer.main and trainer.step % trainer.config.train.log_every == 0:
+            trainer.log(memory())
+
+
+def memory() -> dict[str, float]:
+    """Memory in units of 1e9 bytes.
+
+    `memory_gb`: what the run needs most of: the most that the GPU's allocator ever held, or on the CPU the resident
+    memory of this process and its children now. In detail: `rss` (this process), `workers` (its children), and on a
+    GPU `cuda_allocated` (tensors now), `cuda_peak` (the most tensors ever held), `cuda_reserved` (held by the
+    allocator now) and `cuda_free` (left on the device, with other processes counted).
+    """
+    import psutil
+    import torch
+
+    process = psutil.Process()
+    children = 0
+    for child in process.children(recursive=True):
+        try:
+            children += child.memory_info().rss
+        except psutil.NoSuchProcess:  # a worker that ended meanwhile
+            continue
+    own = process.memory_info().rss
+    values = {"memory_gb": (own + children) / GB, "memory/rss_gb": own / GB, "memory/workers_gb": children / GB}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        values |= {
+            "memory_gb": torch.cuda.max_memory_reserved() / GB,
+            "memory/cuda_allocated_gb": torch.cuda.memory_allocated() / GB,
+            "memory/cuda_peak_gb": torch.cuda.max_memory_allocated() / GB,
+            "memory/cuda_reserved_gb": torch.cuda.memory_reserved() / GB,
+            "memory/cuda_free_gb": torch.cuda.mem_get_info()[0] / GB,
+        }
+    return values

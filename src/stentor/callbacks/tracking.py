@@ -1,0 +1,155 @@
+"""Sends metrics to experiment trackers through Accelerate. A tracker that fails is switched off, never the run."""
+
+from __future__ import annotations
+
+import importlib.util
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import PrivateAttr
+
+from stentor.callbacks.base import Callback
+from stentor.config.section import Section
+
+if TYPE_CHECKING:
+    from accelerate.tracking import GeneralTracker
+
+    from stentor.engine.trainer import Trainer
+
+PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"}
+
+
+class WandB(Section):
+    """Weights & Biases. The key comes from `wandb login` or WANDB_API_KEY, never from the config."""
+
+    project: str
+    """Project that the run is filed under."""
+    entity: str | None = None
+    """User or team. Null: the account's default."""
+    group: str | None = None
+    """Group of runs that belong together. Null: none."""
+    tags: list[str] = []
+    """Labels of the run."""
+    mode: Literal["online", "offline"] = "online"
+    """`offline` writes to the run folder, to be sent later with `wandb sync`."""
+
+
+class Trackio(Section):
+    """Trackio, Hugging Face's local-first tracker; look at it with `trackio show`."""
+
+    project: str
+    """Project that the run is filed under."""
+    space_id: str | None = None
+    """Hugging Face Space (`USER/NAME`) that shows the run. Null: on this machine only."""
+    private: bool | None = None
+    """Whether a Space that is made for it is private. Null: the account's default."""
+
+
+class Tracking(Callback):
+    """Send metrics to TensorBoard, Weights & Biases or Trackio."""
+
+    type: Literal["tracking"] = "tracking"
+    tensorboard: bool = False
+    """Write TensorBoard files to the folder `tensorboard` of the run."""
+    wandb: WandB | None = None
+    """Log to Weights & Biases. Null: off."""
+    trackio: Trackio | None = None
+    """Log to Trackio. Null: off."""
+
+    _run_id: str = PrivateAttr("")
+
+    def on_start(self, trainer: Trainer) -> None:
+        if not trainer.main:
+            return
+        resumed = bool(self._run_id)
+        self._run_id = self._run_id or uuid.uuid4().hex[:8]
+        for name, make in self._makers(trainer, resumed).items():
+            if importlib.util.find_spec(PACKAGES[name]) is None:
+                trainer.say(
+                    f"{name} is not installed, so nothing is sent to it; to have it: pip install {PACKAGES[name]}"
+                )
+                continue
+            try:
+                tracker = make()
+                tracker.start()
+            except Exception as error:  # any kind of network, account or disk failure: the run goes on without it
+                _switched_off(trainer, name, "could not be started", error)
+                continue
+            # Kept where Accelerate keeps them, so that other callbacks (samples) find them.
+            trainer.accelerator.trackers.append(tracker)
+
+    def on_metrics(self, trainer: Trainer, metrics: dict[str, Any]) -> None:
+        values = {
+            key: value for key, value in metrics.items()
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and key not in ("step", "time")
+        }  # fmt: skip
+        for tracker in list(trainer.accelerator.trackers):
+            guarded(trainer, tracker, lambda tracker=tracker: tracker.log(values, step=metrics["step"]))
+
+    def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
+        for tracker in list(trainer.accelerator.trackers):
+            guarded(trainer, tracker, tracker.finish)
+        trainer.accelerator.trackers.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"run_id": self._run_id}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._run_id = state["run_id"]
+
+    def _makers(self, trainer: Trainer, resumed: bool) -> dict[str, Callable[[], GeneralTracker]]:
+        """What starts each tracker that is on. A resumed run goes on in the same curves."""
+        makers: dict[str, Callable[[], GeneralTracker]] = {}
+        config = trainer.config.model_dump(mode="json")
+        if self.tensorboard:
+
+            def tensorboard() -> GeneralTracker:
+                from accelerate.tracking import TensorBoardTracker
+
+                # What an earlier process wrote beyond the checkpoint that this one goes on from is hidden.
+                purge = {"purge_step": trainer.step + 1} if resumed else {}
+                return TensorBoardTracker("tensorboard", trainer.folder, **purge)
+
+            makers["tensorboard"] = tensorboard
+        if self.wandb is not None:
+            wandb_section = self.wandb
+
+            def wandb() -> GeneralTracker:
+                from accelerate.tracking import WandBTracker
+
+                options = wandb_section.model_dump(exclude={"project"}, exclude_none=True)
+                return WandBTracker(
+                    wandb_section.project, name=trainer.config.name, id=self._run_id, resume="allow", config=config,
+                    dir=str(trainer.folder), **options,
+                )  # fmt: skip
+
+            makers["wandb"] = wandb
+        if self.trackio is not None:
+            trackio_section = self.trackio
+
+            def trackio() -> GeneralTracker:
+                from accelerate.tracking import TrackioTracker
+
+                options = trackio_section.model_dump(exclude={"project"}, exclude_none=True)
+                return TrackioTracker(
+                    trackio_section.project, name=f"{trainer.config.name}-{self._run_id}", resume="allow",
+                    config=config, **options,
+                )  # fmt: skip
+
+            makers["trackio"] = trackio
+        return makers
+
+
+def guarded(trainer: Trainer, tracker: GeneralTracker, action: Callable[[], Any]) -> None:
+    """Do something with a tracker; when it fails, say so once and switch that tracker off."""
+    try:
+        action()
+    except Exception as error:
+        trainer.accelerator.trackers.remove(tracker)
+        _switched_off(trainer, tracker.name, "failed", error)
+
+
+def _switched_off(trainer: Trainer, name: str, what: str, error: Exception) -> None:
+    reason = " ".join(str(error).split())[:200]
+    trainer.say(f"{name} {what} ({type(error).__name__}: {reason}); it is switched off and the run goes on.")

@@ -1,0 +1,71 @@
+"""`stentor train`, `stentor quickstart`, `stentor evaluate`, `stentor export`."""
+
+from pathlib import Path
+
+import typer
+
+PLUGIN = typer.Option(None, "--plugin", help="A Python file with your own sources, models, losses, callbacks.")
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def train(
+        config: Path = typer.Argument(..., help="The YAML (or JSON) file of the run."),
+        overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Overrides, such as optim.lr=3e-4."),
+        plugin: list[Path] = PLUGIN,
+        plan_only: bool = typer.Option(False, "--plan-only", help="Show the plan (parameters, batches, memory) and stop."),
+    ) -> None:
+        """Train from a YAML file; the same command again goes on where it stopped."""
+        from stentor.config.load import load, resolved, stage_configs
+        from stentor.config.plugins import load_plugins
+
+        load_plugins(plugin or [])
+        loaded = load(config, overrides or [])
+        if plan_only:
+            from stentor.planning import show_plan
+
+            for stage in stage_configs(loaded):
+                typer.echo(show_plan(stage))
+            return
+        from stentor.run import train as run
+
+        folder = Path(loaded.config.output) / loaded.config.name
+        run(stage_configs(loaded), folder, {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)})
+
+    @app.command()
+    def quickstart(
+        out: Path = typer.Option(Path("runs/quickstart"), "--out", help="Run folder to write."),
+    ) -> None:
+        """Make a spoken corpus, train a small recogniser on it, score it on unheard voices: CPU, offline, minutes."""
+        from stentor.quickstart import quickstart as run
+
+        run(out)
+
+    @app.command()
+    def evaluate(
+        model: str = typer.Argument(..., help="A run folder, an export folder or a Hub id."),
+        data: str = typer.Option(..., "--data", help="A manifest path, or type=...,key=value of one data source."),
+        task: str = typer.Option(None, "--task", help="Task type. Default: the one the model was trained for."),
+        json: Path = typer.Option(None, "--json", help="Write the scores (and predictions beside it) to this file."),
+        batch_tokens: int = typer.Option(2000, "--batch-tokens", min=1, help="Most sequence positions in a batch."),
+        plugin: list[Path] = PLUGIN,
+    ) -> None:
+        """Score a model on data."""
+        from stentor.config.plugins import load_plugins
+
+        load_plugins(plugin or [])
+        from stentor.scoring import evaluate as run
+
+        typer.echo(run(model, data, task, json, batch_tokens))
+
+    @app.command()
+    def export(
+        model: str = typer.Argument(..., help="A run folder, an export folder or a Hub id."),
+        to: Path = typer.Option(..., "--to", help="Folder to write."),
+        merge: bool = typer.Option(False, "--merge", help="Fold adapters into the weights and write them whole."),
+        format: str = typer.Option("hf", "--format", help="hf: safetensors and JSON in the Hub's layout."),
+    ) -> None:
+        """Write a self-contained copy of a model that others can load."""
+        from stentor.scoring import export as run
+
+        typer.echo(run(model, to, merge, format))

@@ -1,0 +1,36 @@
+"""`stentor transcribe`: text for audio files of any length."""
+
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def transcribe(
+        model: Annotated[str, typer.Argument(help="Run folder, export folder or Hub id.")],
+        audio: Annotated[list[str], typer.Argument(help="Audio files, of any length.")],
+        format: Annotated[
+            str, typer.Option(help="json, txt, srt, vtt, ctm or textgrid; several with commas, together with --out.")
+        ] = "txt",
+        out: Annotated[
+            str | None, typer.Option(help="Folder for the files (made when missing). Without: standard output.")
+        ] = None,
+        words: Annotated[bool, typer.Option("--words", help="With the time of every word.")] = False,
+        diarizer: Annotated[str | None, typer.Option(help="A second model, that says who speaks.")] = None,
+        language: Annotated[str | None, typer.Option(help="Language that is spoken, as a code such as en.")] = None,
+        context: Annotated[str | None, typer.Option(help="Names and terms that may be heard.")] = None,
+        device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+        batch_seconds: Annotated[
+            float, typer.Option(min=1.0, help="Seconds of audio that are decoded together.")
+        ] = 120.0,
+        vad: Annotated[
+            str | None, typer.Option(help="A silero_vad.onnx file, to find pauses with (needs stentor[vad]).")
+        ] = None,
+    ) -> None:
+        """Write down what is said in audio files, as text, JSON or subtitles."""
+        from stentor.inference.files import Request, transcribe_files
+
+        transcribe_files(
+            Request(model, audio, format, out, words, diarizer, language, context, device, batch_seconds, vad)
+        )

@@ -1,0 +1,234 @@
+"""What pydantic found wrong, told as a person would: the key, what was expected, what was given, what was meant."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from stentor.config.document import Key, Mistake, Node, dotted
+from stentor.config.section import Choice, Section, alternatives
+from stentor.config.walk import at, entries, entry, fields, is_open, kinds_of, section_of, sections_in, takes_list, takes_names
+from stentor.config.words import describe, either, show
+
+# Errors about types that carry no link to pydantic's pages; all others without one are our own sentences.
+_TYPES = ("conversion", "path_type")
+
+# Names that other toolkits use for what has another name here.
+_ELSEWHERE = {
+    "learning_rate": "lr", "batch_size": "batch_tokens", "num_epochs": "epochs", "num_train_epochs": "epochs",
+    "max_steps": "steps", "max_epochs": "epochs", "grad_accum": "accumulate", "gradient_accumulation_steps": "accumulate",
+    "max_grad_norm": "clip", "gradient_clipping": "clip", "warmup": "warmup_steps", "num_workers": "workers",
+    "lora_r": "rank", "lora_alpha": "alpha", "r": "rank", "optimizer": "optim", "scheduler": "schedule", "random_seed": "seed",
+    "eval_steps": "eval_every", "save_steps": "save_every", "logging_steps": "log_every", "mixed_precision": "precision",
+    "validation": "eval", "dev": "eval", "val": "eval", "output_dir": "output", "torch_compile": "compile",
+}  # fmt: skip
+
+
+def explain(error: ValidationError, root: Node, schema: type[Section], label: str = "") -> list[Mistake]:
+    """One mistake for each thing that is wrong. `label` goes before the keys in messages."""
+    data = root.plain()
+    plain: dict[tuple[Key, ...], list[dict[str, Any]]] = {}
+    unions: dict[tuple[Key, ...], list[tuple[tuple[Key, ...], dict[str, Any]]]] = {}
+    for found in error.errors(include_input=False):
+        path, union = _locate(found, data)
+        if union is None:
+            plain.setdefault(path, []).append(dict(found))
+        else:
+            unions.setdefault(union, []).append((path, dict(found)))
+    for union, branches in unions.items():
+        for path, found in _best(branches, union, entry_at(data, union)):
+            plain.setdefault(path, []).append(found)
+    teller = _Teller(root, data, schema)
+    return [teller.mistake(path, found) for path, errors in plain.items() for found in errors]
+
+
+def entry_at(data: Any, path: Sequence[Key]) -> Any:
+    for key in path:
+        data = entry(data, key)
+    return data
+
+
+def _locate(found: Any, data: Any) -> tuple[tuple[Key, ...], tuple[Key, ...] | None]:
+    """The path in the data, and where pydantic's branch labels of a union began, if there were any."""
+    path: list[Key] = []
+    union: tuple[Key, ...] | None = None
+    last = len(found["loc"]) - 1
+    for index, part in enumerate(found["loc"]):
+        inside = (isinstance(data, dict) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        )
+        if inside:
+            path.append(part)
+            data = data[part]
+        elif (index == last and found["type"] in ("missing", "conversion")) or (isinstance(data, str) and part == "type"):
+            path.append(part)
+        elif union is None:
+            union = tuple(path)
+    return tuple(path), union
+
+
+def _best(branches: list[tuple[tuple[Key, ...], dict[str, Any]]], union: tuple[Key, ...], value: Any) -> Any:
+    """The errors of a union that help: those inside the section that was meant, or one for the value itself."""
+    inside = [(path, found) for path, found in branches if path != union]
+    if inside and isinstance(value, (dict, list)):
+        return inside
+    own = [(path, found) for path, found in branches if "url" not in found or found["type"] == "value_error"]
+    return own[:1] or [(union, {"type": "union", "loc": union, "url": ""})]
+
+
+class _Teller:
+    def __init__(self, root: Node, data: Any, schema: type[Section]):
+        self.root, self.data, self.schema = root, data, schema
+
+    def mistake(self, path: tuple[Key, ...], found: dict[str, Any]) -> Mistake:
+        kind, key = found["type"], dotted(path)
+        place = self.root.at(path)
+        if kind == "extra_forbidden":
+            text = self.unknown(path)
+        elif kind == "missing":
+            text = f"'{key}' is missing: it must be {describe(self.annotation(path))}"
+        elif kind == "no_type":
+            text = f"'{key}' needs a `type`: {either(found['ctx']['known'])}"
+        elif kind == "unknown_type":
+            place = self.root.at((*path, "type"))
+            name, known = found["ctx"]["name"], found["ctx"]["known"]
+            text = f"unknown type '{name}' for '{key}'{guess(name, known)}; known: {', '.join(known)}"
+        elif kind in ("value_error", "assertion_error"):
+            text = _told(key, str(found["ctx"]["error"]))
+        elif "url" not in found and kind not in _TYPES:
+            text = _told(key, found["msg"])
+        else:
+            text = self.wrong(path)
+        return Mistake(place, text, key)
+
+    def annotation(self, path: Sequence[Key]) -> Any:
+        return at(self.schema, self.data, path)
+
+    def wrong(self, path: tuple[Key, ...]) -> str:
+        """A value of the wrong type or out of range."""
+        value, annotation = entry_at(self.data, path), self.annotation(path)
+        if (isinstance(value, list) and takes_list(annotation)) or (isinstance(value, dict) and takes_names(annotation)):
+            # Pydantic names the whole list where only an entry was converted.
+            for key, item in enumerate(value) if isinstance(value, list) else value.items():
+                expected = at(annotation, value, [key])
+                if expected is not None and not isinstance(item, (list, dict)) and not _fits(item, expected):
+                    return self.wrong((*path, key))
+        return f"'{dotted(path)}' must be {describe(annotation)}, not {show(value)}{_mend(value, annotation)}"
+
+    def unknown(self, path: tuple[Key, ...]) -> str:
+        key, name = dotted(path), str(path[-1])
+        parent = path[:-1]
+        section = section_of(self.annotation(parent), entry_at(self.data, parent)) if parent else self.schema
+        assert section is not None
+        siblings = list(fields(section)) + (["base"] if not parent else [])
+        said = f"unknown key '{key}'"
+        if close := difflib.get_close_matches(name, siblings, 1, 0.8):
+            return f"{said} (did you mean '{close[0]}'?)"
+        if others := self.other_kinds(parent, section, name):
+            now = section.model_fields["type"].default
+            return f"{said}: '{name}' is a key of type {either([show(k) for k in others])}, not of '{now}'"
+        if homes := self.homes(name, parent):
+            return f"{said}: '{name}' belongs under {either([show(home) for home in homes])}"
+        if (ours := _ELSEWHERE.get(name)) is not None:
+            if ours in siblings:
+                return f"{said} (it is called '{ours}' here)"
+            if homes := self.homes(ours, parent):
+                return f"{said}: it is called '{ours}' here and belongs under {either([show(home) for home in homes])}"
+        if "." in name and at(self.schema, self.data, [*parent, *name.split(".")]) is not None:
+            nested = ": {".join(name.split(".")) + ": ..." + "}" * name.count(".")
+            return f"{said}: dotted keys are for the command line and for stages; write `{nested}`"
+        if close := difflib.get_close_matches(name, siblings, 1, 0.6):
+            return f"{said} (did you mean '{close[0]}'?)"
+        if not siblings:
+            return f"{said}: this section has no keys"
+        return f"{said}; known here: {', '.join(siblings)}"
+
+    def other_kinds(self, parent: tuple[Key, ...], section: type[Section], name: str) -> list[str]:
+        """Other types of the same choice that have the key."""
+        if not issubclass(section, Choice) or is_open(section):
+            return []
+        return [kind for kind, cls in kinds_of(section).items() if name in fields(cls)]
+
+    def homes(self, name: str, parent: tuple[Key, ...]) -> list[str]:
+        """Sections elsewhere that have the key, under the types that this config chooses."""
+        found: dict[str, None] = {}
+        for candidate in entries(self.schema):
+            if candidate.path[-1] != name or len(candidate.path) < 2:
+                continue
+            if all(self.chooses(steps, kind) for steps, kind in candidate.kinds):
+                found[dotted([s for s in candidate.path[:-1] if s != "*"])] = None
+        depth = min((home.count(".") for home in found), default=0)
+        homes = [home for home in found if home.count(".") == depth]
+        return homes if len(homes) <= 3 else []
+
+    def chooses(self, steps: tuple[str, ...], kind: str) -> bool:
+        return any(_kind(section) == kind for section in self.sections(self.schema, self.data, steps))
+
+    def sections(self, annotation: Any, data: Any, steps: tuple[str, ...]) -> Iterable[type[Section]]:
+        if not steps:
+            section = section_of(annotation, data)
+            return [section] if section else []
+        keys: list[Key]
+        if steps[0] in ("*", "NAME"):
+            keys = list(data) if isinstance(data, dict) else list(range(len(data))) if isinstance(data, list) else []
+        else:
+            keys = [steps[0]]
+        return [s for k in keys for s in self.sections(at(annotation, data, [k]), entry(data, k), steps[1:])]
+
+
+def _kind(section: type[Section]) -> str | None:
+    return section.model_fields["type"].default if "type" in section.model_fields else None
+
+
+def _told(key: str, message: str) -> str:
+    return f"'{key}': {message}" if key else message
+
+
+def guess(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """` (did you mean 'x'?)`, or nothing."""
+    close = difflib.get_close_matches(name, list(known), 1, cutoff)
+    return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    from pydantic import TypeAdapter
+
+    from stentor.config.section import converts
+
+    if converts(value, annotation):
+        return False
+    try:
+        TypeAdapter(annotation).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+def _mend(value: Any, annotation: Any) -> str:
+    """What to do about a common slip of the pen."""
+    from typing import Literal, get_args, get_origin
+
+    from stentor.config.document import scalar
+
+    kinds = list(alternatives(annotation))
+    if isinstance(value, str):
+        options = [o for k in kinds if get_origin(k) is Literal for o in get_args(k)]
+        if options:
+            return guess(value, [str(o) for o in options])
+        if bool in kinds and value.lower() in ("yes", "on", "no", "off", "y", "n"):
+            return f" (write {'true' if value.lower() in ('yes', 'on', 'y') else 'false'})"
+        if {int, float, bool} & set(kinds) and isinstance(scalar(value), (int, float)):
+            return " (without the quotes)"
+        if any(get_origin(k) is list and get_args(k)[0] is str for k in kinds):
+            return f" (write [{json.dumps(value)}])"
+    elif str in kinds and isinstance(value, (int, float)):
+        return " (put it in quotes)"
+    elif isinstance(value, dict) and any(get_origin(k) is list for k in kinds) and any(sections_in(annotation)):
+        return " (begin each entry with '- ')"
+    elif isinstance(value, list) and any(get_origin(k) is dict for k in kinds):
+        return " (give each entry a name: `NAME: ...`)"
+    return ""

@@ -1,0 +1,189 @@
+"""From a YAML file and `key=value` overrides to a validated config, or to all of its mistakes at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from stentor.config.document import Mistake, Mistakes, Node, Place, dotted, moved
+from stentor.config.explain import explain
+from stentor.config.merge import override, read, stage
+from stentor.config.schema import Config
+from stentor.config.section import Section
+
+if TYPE_CHECKING:
+    from stentor.sources.base import Source
+
+_SECRET = re.compile(r"(hf_|sk-|ghp_|gho_|github_pat_|glpat-|AKIA|xox[abp]-)[A-Za-z0-9_-]{16,}|://[^/\s:@]+:[^/\s@]+@")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A validated config and what it was made from."""
+
+    config: Any
+    """The config; an instance of the schema."""
+    stages: tuple[Any, ...]
+    """One config per entry of `stages:`; empty without stages."""
+    text: str
+    """The file as given; empty when there was none."""
+    path: Path | None
+    overrides: tuple[str, ...]
+
+
+def load(path: Path | None, overrides: Sequence[str] = (), schema: type[Section] = Config) -> Loaded:
+    """Read a config file (YAML 1.2 or JSON), its `base:` files and the overrides.
+
+    Raises `Mistakes` (a `ConfigError`) that lists everything that is wrong, each with file and line; plain
+    `ConfigError` when the file cannot be read.
+    """
+    mistakes: list[Mistake] = []
+    text, root = "", Node({}, Place(0, 0, "config"))
+    if path is not None:
+        root, text = read(Path(path), schema, mistakes)
+    root = override(root, overrides, schema, mistakes)
+    mistakes += _secrets(root)
+    config = _validate(root, schema, mistakes)
+    stages = _stages(root, schema, mistakes)
+    if mistakes:
+        raise Mistakes(mistakes)
+    return Loaded(config, tuple(stages), text, path, tuple(overrides))
+
+
+def stage_configs(loaded: Loaded) -> list[Any]:
+    """The configs that run in order: one per stage, or the config itself when it has no stages."""
+    return list(loaded.stages) or [loaded.config]
+
+
+def resolved(config: Section) -> str:
+    """The whole config with all defaults, as YAML that loads to the same config."""
+    return dump(config.model_dump(mode="json", by_alias=True, serialize_as_any=True))
+
+
+def parse_source(spec: str) -> Source:
+    """A data source from the command line: a path, or the keys of one `data.train` entry as `type=hub,name=...`.
+
+    A path may be followed by keys: `dev.jsonl,limit=100`. Raises `Mistakes`.
+    """
+    from stentor.sources.base import Source
+
+    place = Place(0, 0, f"data `{spec}`")
+    first, *rest = [spec] if Path(spec).exists() else _split_list(spec)
+    root = Node({}, place)
+    if "=" in first and not Path(first).exists():
+        rest = [first, *rest]
+    else:
+        kind = "jsonl" if first.endswith((".jsonl", ".json")) else "rttm" if first.endswith(".rttm") else "manifest"
+        root = Node({"type": Node(kind, place), "path": Node(first, place)}, place)
+    mistakes: list[Mistake] = []
+    root = override(root, rest, Source, mistakes)
+    root = moved(root, place)
+    mistakes = [Mistake(place, m.text, m.key) for m in mistakes]
+    source = _validate(root, Source, mistakes)
+    if mistakes:
+        raise Mistakes(mistakes)
+    assert isinstance(source, Source)
+    return source
+
+
+def dump(value: Any, indent: int = 0) -> str:
+    """Plain data as block style YAML that YAML 1.1 and 1.2 readers agree on."""
+    pad = "  " * indent
+    if isinstance(value, dict) and value:
+        return "".join(f"{pad}{_text(str(k))}:{_under(v, indent)}" for k, v in value.items())
+    if isinstance(value, list) and value and not _flat(value):
+        return "".join(f"{pad}-{_under(v, indent, item=True)}" for v in value)
+    return f"{pad}{inline(value)}\n"
+
+
+def _under(value: Any, indent: int, item: bool = False) -> str:
+    if (isinstance(value, dict) and value) or (isinstance(value, list) and value and not _flat(value)):
+        block = dump(value, indent + 1)
+        return " " + block.lstrip(" ") if item else "\n" + block
+    return f" {inline(value)}\n"
+
+
+def _flat(value: list[Any]) -> bool:
+    return not any(isinstance(v, (dict, list)) for v in value) and sum(len(inline(v)) + 2 for v in value) < 100
+
+
+def inline(value: Any) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_text(str(k))}: {inline(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(inline, value)) + "]"
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    # A YAML 1.1 reader takes 1e-08 for text, 1.0e-08 for a number.
+    return re.sub(r"^(-?\d+)e", r"\1.0e", repr(value))
+
+
+def _text(value: str) -> str:
+    import json
+
+    words = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+    if re.fullmatch(r"[A-Za-z_/][\w./+-]*( [\w./+-]+)*", value, re.ASCII) and value.lower() not in words:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _validate(root: Node, schema: type[Section], mistakes: list[Mistake]) -> Section | None:
+    try:
+        return schema.model_validate(root.plain())
+    except ValidationError as error:
+        mistakes += explain(error, root, schema)
+        return None
+
+
+def _stages(root: Node, schema: type[Section], mistakes: list[Mistake]) -> list[Section]:
+    listed = root.value.get("stages")
+    if listed is None or not isinstance(listed.value, list):
+        return []
+    configs = []
+    for overrides in listed.value:
+        if not isinstance(overrides.value, dict):
+            continue  # the schema has said so
+        config = _validate(stage(root, overrides, schema, mistakes), schema, mistakes)
+        if config is not None:
+            configs.append(config)
+    return configs
+
+
+def _secrets(root: Node, path: tuple[str | int, ...] = ()) -> list[Mistake]:
+    if isinstance(root.value, dict):
+        return [m for key, node in root.value.items() for m in _secrets(node, (*path, key))]
+    if isinstance(root.value, list):
+        return [m for key, node in enumerate(root.value) for m in _secrets(node, (*path, key))]
+    if isinstance(root.value, str) and _SECRET.search(root.value):
+        text = (
+            f"'{dotted(path)}' holds what looks like a password or an access token; a config is copied into every run "
+            "folder, so keep it in the environment (HF_TOKEN) or log in with `hf auth login`"
+        )
+        return [Mistake(root.place, text, dotted(path))]
+    return []
+
+
+def _split_list(spec: str) -> list[str]:
+    """Split at commas outside brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for character in spec:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "[{":
+            depth += 1
+        elif character in "]}":
+            depth -= 1
+        if character == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]

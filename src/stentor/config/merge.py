@@ -1,0 +1,157 @@
+"""Putting config trees together: `base:` files, stages and `key=value` overrides.
+
+One rule for all three: mappings merge key by key, everything else is replaced; and where the `type` of a choice
+changes, its section starts anew, because the keys of one kind mean nothing to another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stentor.config.document import Key, Mistake, Mistakes, Node, Place, dotted, parse, parse_value, read_text, split_key
+from stentor.config.section import Choice, Section, alternatives
+from stentor.config.walk import at, inner, is_open, takes_list
+from stentor.config.words import show
+
+_OVERRIDES = 1_000_000  # rank of the places of overrides: after all files
+
+
+def read(path: Path, schema: type[Section], mistakes: list[Mistake]) -> tuple[Node, str]:
+    """The tree of a file and of the files it is based on, and the file's own text."""
+    return _read(path, schema, mistakes, [])
+
+
+def _read(path: Path, schema: type[Section], mistakes: list[Mistake], below: list[Path]) -> tuple[Node, str]:
+    text = read_text(path)
+    root = parse(text, str(path), len(below), mistakes, path.suffix == ".json")
+    if not isinstance(root.value, dict):
+        raise Mistakes([Mistake(root.place, f"a config is a mapping of keys to values, not {show(root.plain())}")])
+    if "base" not in root.value:
+        return root, text
+    node = root.value["base"]
+    own = Node({k: v for k, v in root.value.items() if k != "base"}, root.place)
+    if not isinstance(node.value, str):
+        mistakes.append(Mistake(node.place, f"'base' must be the path of a config file, not {show(node.plain())}", "base"))
+        return own, text
+    # Relative to the file, so that a recipe and its base can be called from anywhere.
+    target = Path(os.path.normpath(path.parent / Path(node.value).expanduser()))
+    chain = [*below, path]
+    if target.resolve() in [p.resolve() for p in chain]:
+        circle = " -> ".join(str(p) for p in [*chain, target])
+        raise Mistakes([Mistake(node.place, f"'base' leads in a circle: {circle}", "base")])
+    if not target.is_file():
+        raise Mistakes([Mistake(node.place, f"the base {target} does not exist", "base")])
+    base, _ = _read(target, schema, mistakes, chain)
+    return merge(base, own, schema), text
+
+
+def merge(base: Node, child: Node, annotation: Any) -> Node:
+    """The base with the child's values on top."""
+    base, child = spelled_out(base, annotation), spelled_out(child, annotation)
+    if not isinstance(base.value, dict) or not isinstance(child.value, dict):
+        return child
+    kind = choice(annotation)
+    if kind is not None and "type" in child.value:
+        before = base.value["type"].plain() if "type" in base.value else kind.default_type
+        if child.value["type"].plain() != before:
+            return child
+    merged = dict(base.value)
+    plain = {**base.plain(), **child.plain()}
+    for key, node in child.value.items():
+        merged[key] = merge(merged[key], node, inner(annotation, plain, key)) if key in merged else node
+    return Node(merged, child.place)
+
+
+def spelled_out(node: Node, annotation: Any) -> Node:
+    """A section given as a bare string, as the mapping it stands for."""
+    if isinstance(node.value, str) and any(
+        isinstance(k, type) and issubclass(k, Section) and "type" in k.model_fields for k in alternatives(annotation)
+    ):
+        return Node({"type": node}, node.place)
+    return node
+
+
+def choice(annotation: Any) -> type[Choice] | None:
+    """The base class of a choice, where the annotation is one."""
+    for kind in alternatives(annotation):
+        if isinstance(kind, type) and issubclass(kind, Choice) and is_open(kind):
+            return kind
+    return None
+
+
+def override(root: Node, items: Sequence[str], schema: type[Section], mistakes: list[Mistake]) -> Node:
+    """The tree with `key=value` overrides on top. Those that set a `type` count first, in whatever order they stand."""
+    parsed: list[tuple[list[Key], Node]] = []
+    for index, item in enumerate(items):
+        place = Place(_OVERRIDES + index, 0, f"override `{item}`")
+        key, equals, value = item.partition("=")
+        try:
+            if not equals:
+                raise ValueError("an override is written key=value, such as optim.lr=1e-4")
+            parsed.append((split_key(key.strip()), parse_value(value.strip(), place)))
+        except ValueError as error:
+            mistakes.append(Mistake(place, str(error)))
+        except Mistakes as error:
+            mistakes += error.mistakes
+    for path, node in sorted(parsed, key=lambda p: (p[0][-1] != "type", len(p[0]) if p[0][-1] == "type" else 0)):
+        try:
+            root = put(root, path, node, schema)
+        except Mistakes as error:
+            mistakes += error.mistakes
+    return root
+
+
+def put(root: Node, path: Sequence[Key], node: Node, schema: Any) -> Node:
+    """The tree with a value merged in at a path. An index one past the end of a list appends."""
+    if path and path[-1] == "type" and choice(at(schema, root.plain(), path[:-1])):
+        path, node = path[:-1], Node({"type": node}, node.place)
+    return _put(root, list(path), 0, node, schema)
+
+
+def _put(root: Node | None, path: list[Key], depth: int, node: Node, annotation: Any) -> Node:
+    if root is None or (root.value is None and depth < len(path)):
+        if depth == len(path):
+            return node
+        root = Node([] if takes_list(annotation) else {}, node.place)
+    if depth == len(path):
+        return merge(root, node, annotation)
+    root = spelled_out(root, annotation)
+    here, key = dotted(path[:depth]) or "the config", path[depth]
+    if isinstance(root.value, list):
+        count = len(root.value)
+        if not isinstance(key, int) or key > count:
+            allowed = f"0 to {count - 1}, or {count} to add one" if count else "0, to add the first"
+            text = f"'{here}' is a list with {count} {'entry' if count == 1 else 'entries'}: the index can be {allowed}"
+            raise Mistakes([Mistake(node.place, f"{text}, not {show(key)}", dotted(path))])
+        below = root.value[key] if key < count else None
+        items = [*root.value[:key], _put(below, path, depth + 1, node, _inner(annotation, root, key)), *root.value[key + 1 :]]
+        return Node(items, root.place)
+    if not isinstance(root.value, dict):
+        text = f"'{here}' holds {show(root.value)}, so there is no '{dotted(path)}' in it"
+        raise Mistakes([Mistake(node.place, text, dotted(path))])
+    name = str(key)
+    value = _put(root.value.get(name), path, depth + 1, node, _inner(annotation, root, name))
+    return Node({**root.value, name: value}, root.place)
+
+
+def stage(root: Node, overrides: Node, schema: type[Section], mistakes: list[Mistake]) -> Node:
+    """The tree of one stage: the run's own with the stage's keys, nested or dotted, on top."""
+    plain = Node({k: v for k, v in root.value.items() if k != "stages"}, root.place)
+    for key, node in overrides.value.items():
+        try:
+            path = split_key(key)
+            if path[0] == "stages":
+                raise ValueError("a stage has no stages of its own")
+            plain = put(plain, path, node, schema)
+        except ValueError as error:
+            mistakes.append(Mistake(node.place, str(error), key))
+        except Mistakes as error:
+            mistakes += error.mistakes
+    return plain
+
+
+def _inner(annotation: Any, node: Node, key: Key) -> Any:
+    return inner(annotation, node.plain(), key)

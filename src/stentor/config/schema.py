@@ -1,0 +1,42 @@
+"""The whole config: it only composes sections that live beside the code they configure."""
+
+from typing import Any
+
+from stentor.callbacks.base import Callback
+from stentor.config.section import Section
+from stentor.data.section import Data
+from stentor.engine.section import Optim, Schedule, Train
+from stentor.losses.base import Loss
+from stentor.models.base import Family
+from stentor.tasks.base import Task
+
+
+class Config(Section):
+    """One run: what is trained, on what, and how."""
+
+    name: str = "run"
+    """Name of the run; its folder is `output`/`name`."""
+    output: str = "runs"
+    """Folder that holds run folders."""
+    task: Task
+    """What the model is asked to do."""
+    model: Family
+    """What is trained."""
+    data: Data
+    """What is trained and scored on."""
+    losses: dict[str, Loss] | None = None
+    """Loss terms by name. Null: the task's own."""
+    optim: Optim = Optim()
+    """Optimizer and parameter groups."""
+    schedule: Schedule = Schedule()
+    """Learning rate over the steps."""
+    train: Train = Train()
+    """The loop: length, precision, evaluation, checkpoints."""
+    callbacks: list[Callback] = []
+    """What else happens around the loop."""
+    stages: list[dict[str, Any]] | None = None
+    """Sets of overrides that run in order; each stage starts from the export of the one before."""
+
+    def plain(self) -> dict[str, Any]:
+        """The whole config as plain data, with the keys of each chosen kind; loads to the same config."""
+        return self.model_dump(mode="json", by_alias=True, serialize_as_any=True)

@@ -1,0 +1,106 @@
+"""From planned batches to tensors: reads and augments audio in worker processes, one batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from stentor.data.cut import load
+from stentor.errors import AudioError, StentorError
+from stentor.tasks.base import Batch
+
+if TYPE_CHECKING:
+    from stentor.data.augment import Augment
+    from stentor.data.plan import Item, Planned
+    from stentor.models.base import Example, Processor
+    from stentor.tasks.base import Task
+
+
+class Reader(Dataset):
+    """Makes one batch from one `Planned`; lives in the workers, so it holds no model."""
+
+    def __init__(self, task: Task, processor: Processor, augment: Augment | None, seed: int, packed: bool = False):
+        self.task, self.processor, self.augment, self.seed, self.packed = task, processor, augment, seed, packed
+
+    def examples(self, items: list[Item]) -> tuple[list[Example], list[tuple[str, str, str]]]:
+        """Prepared items, and those that could not be read as (id, reason, message)."""
+        examples, dropped = [], []
+        for item in items:
+            try:
+                audio = load(item.cut, self.processor.sample_rate)
+            except AudioError as error:
+                dropped.append((item.cut.id, error.reason, f"{item.cut.id}: {error}"))
+                continue
+            rng = None
+            if self.augment is not None:
+                rng = item.rng(self.seed, "augment")
+                audio = self.augment.apply(audio, rng, item.speed)
+            example = self.task.example(item.cut, audio, rng)
+            if self.augment is not None and self.augment.spec_augment is not None:
+                example.extra["spec_augment"] = self.augment.spec_augment.model_dump()
+            examples.append(example)
+        return examples, dropped
+
+    def __getitem__(self, planned: Planned) -> tuple[Planned, Batch]:
+        examples, dropped = self.examples(planned.items)
+        if examples:
+            batch = self.task.collate(examples, self.processor, self.packed)
+        else:
+            batch = Batch({}, {}, [], 0.0)
+        batch.dropped = dropped
+        # Only the place in the plan travels back with the batch: the cuts stay behind in the worker.
+        place = type(planned)([], planned.index, planned.epoch, planned.within)
+        return place, batch
+
+
+class Dealt(Sampler):
+    """A sampler over an iterator of planned batches."""
+
+    def __init__(self, planned: Iterator[Planned]):
+        self.planned = planned
+
+    def __iter__(self) -> Iterator[Planned]:
+        return self.planned
+
+
+def batches(reader: Dataset, planned: Iterator[Any], workers: int, prefetch: int, pin: bool) -> Iterator[Any]:
+    """`reader[p]` for each planned batch, in order, prepared ahead in `workers` processes.
+
+    Raises StentorError when a worker dies.
+    """
+    loader = DataLoader(
+        reader,
+        sampler=Dealt(planned),
+        batch_size=None,
+        num_workers=workers,
+        pin_memory=pin,
+        prefetch_factor=prefetch if workers else None,
+        collate_fn=_as_is,
+        worker_init_fn=_quiet if workers else None,
+    )
+    try:
+        yield from loader
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise StentorError(
+            "A data worker process died (killed, or out of memory). Nothing trained so far is lost: run the same "
+            "command again to go on, with a lower `data.workers` or `data.prefetch` if memory was short. "
+            f"({str(error).splitlines()[0]})"
+        ) from error
+
+
+def _as_is(x: Any) -> Any:
+    return x
+
+
+def _quiet(worker: int) -> None:
+    import signal
+
+    # Ctrl-C reaches the whole process group: the training process saves and then ends its workers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)

@@ -1,0 +1,48 @@
+"""The section `data:`: which records, mixed how, in batches of what size."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from stentor.config.section import Section
+from stentor.data.augment import Augment
+from stentor.sources.base import Source
+
+
+class Data(Section):
+    """What is trained and scored on, and how it becomes batches."""
+
+    train: list[Source] = Field(min_length=1)
+    """Training sources, mixed into one epoch."""
+    eval: dict[str, Source] = {}
+    """Named sets that are scored during training (they pick the best checkpoint) and at the end."""
+    test: dict[str, Source] = {}
+    """Named sets that are scored once, at the end."""
+    layout: Literal["padded", "packed"] = "padded"
+    """How items share a batch: padded to the longest of items of similar length, or packed end to end."""
+    batch_tokens: int = Field(2000, ge=1)
+    """Hard limit of sequence positions in a batch, padding included, as the model family counts them."""
+    max_items: int | None = Field(None, ge=1)
+    """Hard limit of items in a batch. Null: only `batch_tokens` limits."""
+    buckets: int = Field(30, ge=1)
+    """Number of length buckets of the padded layout, with equal shares of the items (quantiles)."""
+    window: int = Field(1000, ge=1)
+    """Items that the packed layout looks ahead for the best fit; also the number of items that a streaming source is
+    planned by."""
+    min_seconds: float = Field(0.1, ge=0)
+    """Shorter records are dropped (and counted)."""
+    max_seconds: float = Field(30.0, gt=0)
+    """Longer records are dropped (and counted)."""
+    max_bad: float = Field(0.01, ge=0, le=1)
+    """Largest share of records that may be unusable (unreadable, missing, silent ...) before the run stops."""
+    language_temperature: float | None = Field(None, ge=0, le=1)
+    """Balance languages: each language's records are repeated (largest / its own hours) ^ (1 - value) times. 1 leaves
+    the data as it is, 0 gives every language the same hours. Null: off."""
+    augment: Augment = Augment()
+    """Random changes of training audio, new in each epoch."""
+    workers: int = Field(2, ge=0)
+    """Processes that read audio and make batches, per training process. 0: in the training process itself."""
+    prefetch: int = Field(4, ge=1)
+    """Batches that each worker prepares ahead."""
+    eval_batch_tokens: int | None = Field(None, ge=1)
+    """`batch_tokens` for evaluation. Null: the same."""

@@ -1,0 +1,93 @@
+"""Averages of weights: over time (EMA) and over the best checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from stentor.engine.checkpoint import load_tensors
+from stentor.engine.device import full, like
+
+if TYPE_CHECKING:
+    from stentor.models.base import Bundle
+
+
+def trained(model: nn.Module) -> dict[str, torch.Tensor]:
+    """What training changes: trainable parameters and persistent buffers, by name, as they lie on this rank."""
+    persistent = set(model.state_dict().keys())
+    tensors = {n: p.data for n, p in model.named_parameters() if p.requires_grad}
+    return tensors | {n: b for n, b in model.named_buffers() if n in persistent}
+
+
+def untrained(bundle: Bundle) -> dict[str, torch.Tensor]:
+    """What an export holds besides the trained weights (frozen weights that cannot be had from elsewhere)."""
+    names = bundle.family.exported(bundle) - set(trained(bundle.model))
+    state = bundle.model.state_dict()
+    return {n: state[n] for n in sorted(names) if n in state}
+
+
+def whole(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Unsharded copies on the CPU. All ranks must call."""
+    return {n: full(t).clone() for n, t in tensors.items()}
+
+
+@torch.no_grad()
+def put(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+    """Copy whole tensors into the model's (possibly sharded) parameters and buffers."""
+    own = trained(model)
+    for name, value in tensors.items():
+        own[name].copy_(like(value, own[name]))
+
+
+class Average:
+    """Exponential moving average of the trained weights (Polyak averaging), with a warm-up of its decay."""
+
+    def __init__(self, model: nn.Module, decay: float):
+        self.model, self.decay = model, decay
+        self.shadow = {n: t.clone() for n, t in trained(model).items()}
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        decay = min(self.decay, (1 + step) / (10 + step))
+        for name, tensor in trained(self.model).items():
+            if tensor.is_floating_point():
+                self.shadow[name].lerp_(tensor, 1 - decay)
+            else:
+                self.shadow[name].copy_(tensor)
+
+    @contextlib.contextmanager
+    @torch.no_grad()
+    def applied(self) -> Iterator[None]:
+        """The model holds the average inside the block."""
+        own = trained(self.model)
+        kept = {n: t.clone() for n, t in own.items()}
+        for name, tensor in own.items():
+            tensor.copy_(self.shadow[name])
+        try:
+            yield
+        finally:
+            for name, tensor in own.items():
+                tensor.copy_(kept[name])
+
+
+def mean(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
+    """The mean of the checkpoints' exported weights (of their EMA where there is one); counters from the first."""
+    total: dict[str, torch.Tensor] = {}
+    for number, folder in enumerate(checkpoints):
+        for name, tensor in load_tensors(exported_weights(folder)).items():
+            if number == 0:
+                total[name] = tensor.double() if tensor.is_floating_point() else tensor
+            elif tensor.is_floating_point():
+                total[name] += tensor.double()
+    return {n: t / len(checkpoints) if t.is_floating_point() else t for n, t in total.items()}
+
+
+def exported_weights(checkpoint: Path) -> Path:
+    """The weights that the checkpoint was evaluated with: the EMA's if there is one."""
+    ema = checkpoint / "resume" / "ema.safetensors"
+    return ema if ema.exists() else checkpoint / "resume" / "weights.safetensors"

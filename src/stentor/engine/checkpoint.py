@@ -1,0 +1,159 @@
+"""Checkpoints on disk: written under a temporary name, hashed, renamed; a damaged one is passed over.
+
+checkpoints/step-000400/export/   what others load (written by the model family)
+                        resume/   weights.safetensors optimizer.safetensors state.json: what training goes on from
+                        meta.json step, and a hash of every file
+checkpoints/latest, best          names of checkpoints, in one line
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import StentorError
+
+if TYPE_CHECKING:
+    import torch
+
+META = "meta.json"
+
+
+def name_of(step: int) -> str:
+    return f"step-{step:06d}"
+
+
+def step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))
+
+
+def write(parent: Path, step: int, fill: Callable[[Path], None], **meta: Any) -> Path:
+    """Make checkpoint `step` by calling `fill(temporary folder)`; it appears under its name only when complete.
+
+    Raises StentorError when the disk refuses; what was there before stays.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    target = parent / name_of(step)
+    temporary = parent / f".{target.name}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir()
+        fill(temporary)
+        files = sorted(p for p in temporary.rglob("*") if p.is_file())
+        hashes = {str(p.relative_to(temporary)): _hash(p) for p in files}
+        (temporary / META).write_text(json.dumps({"step": step, "files": hashes, **meta}, indent=1))
+        for path in [*files, temporary / META]:
+            _sync(path)
+        if target.exists():
+            shutil.rmtree(target)
+        os.rename(temporary, target)
+        _sync(parent)
+        point(parent, "latest", target)
+    except Exception as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        # safetensors reports a full disk as its own error, with the system's message inside.
+        if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
+            raise
+        last = next(iter(existing(parent)), None)
+        kept = f"the newest complete checkpoint is {last.name}" if last else "there is no earlier checkpoint"
+        raise StentorError(
+            f"The checkpoint of step {step} could not be written to {parent} ({error}); {kept}. "
+            "Make room (`df -h`) and run the same command again to go on from there."
+        ) from error
+    return target
+
+
+def existing(parent: Path) -> list[Path]:
+    """Complete checkpoints, newest first."""
+    return sorted((p for p in parent.glob("step-*") if (p / META).is_file()), key=step_of, reverse=True)
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with a checkpoint, or None when every file is as it was written."""
+    try:
+        meta = json.loads((folder / META).read_text())
+        for name, digest in meta["files"].items():
+            if not (folder / name).is_file():
+                return f"{name} is missing"
+            if _hash(folder / name) != digest:
+                return f"{name} is not as it was written"
+    except (OSError, ValueError, KeyError) as error:
+        return f"{META} cannot be read ({error})"
+    return None
+
+
+def newest_good(parent: Path, tell: Callable[[str], None]) -> Path | None:
+    """The newest undamaged checkpoint; says so when it has to pass over a damaged one."""
+    for folder in existing(parent):
+        wrong = damage(folder)
+        if wrong is None:
+            return folder
+        tell(f"Checkpoint {folder.name} is damaged ({wrong}); falling back to the one before.")
+        os.rename(folder, folder.with_name(f"damaged-{folder.name}"))
+    return None
+
+
+def point(parent: Path, name: str, target: Path) -> None:
+    """Let the small text file `name` (latest, best) name a checkpoint."""
+    temporary = parent / f".{name}.tmp"
+    temporary.write_text(target.name + "\n")
+    os.replace(temporary, parent / name)
+
+
+def pointed(parent: Path, name: str) -> Path | None:
+    """The checkpoint that `name` (latest, best) names, if it is there."""
+    with contextlib.suppress(OSError):
+        folder = parent / (parent / name).read_text().strip()
+        if (folder / META).is_file():
+            return folder
+    return None
+
+
+def prune(parent: Path, keep: int, also: set[str]) -> None:
+    """Delete all but the `keep` newest checkpoints and those named in `also`."""
+    for folder in existing(parent)[keep:]:
+        if folder.name not in also:
+            (folder / META).unlink()  # from here on it no longer counts, even if the deletion is cut off
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def save_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """One safetensors file; tensors that share memory are copied apart."""
+    from safetensors.torch import save_file
+
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        tensor = tensor.contiguous()
+        if tensor.numel() and tensor.data_ptr() in seen:
+            tensor = tensor.clone()
+        seen.add(tensor.data_ptr())
+        tensors[name] = tensor
+    save_file(tensors, path)
+
+
+def load_tensors(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(path)
+
+
+def _hash(path: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

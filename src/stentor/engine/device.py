@@ -1,0 +1,152 @@
+"""Processes, devices and wrapping: the one place that configures distribution.
+
+Accelerate gives the process group, the device, autocast, backward and clipping. Sharding (FSDP2) is applied here with
+torch's `fully_shard`, the same way on CPU and GPU, because Accelerate ignores an FSDP plugin on CPU without a word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from stentor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from stentor.engine.section import Train
+
+
+def accelerator(train: Train) -> Accelerator:
+    """The Accelerator of this process, on the device and precision that `train:` asks for."""
+    from accelerate import Accelerator
+
+    for name, key in (("ACCELERATE_USE_FSDP", "train.shard=true"), ("ACCELERATE_USE_DEEPSPEED", "train.shard=true")):
+        if os.environ.get(name, "false").lower() == "true":
+            raise ConfigError(
+                f"The launcher set {name}, which would compete with the config file. Launch without it and say "
+                f"`{key}` instead."
+            )
+    cuda = torch.cuda.is_available()
+    if train.device == "cuda" and not cuda:
+        raise ConfigError("`train.device` is cuda, but torch finds no GPU here (`stentor doctor` says why).")
+    cpu = train.device == "cpu" or not cuda
+    precision = train.precision
+    if precision == "auto":
+        precision = "bf16" if not cpu and torch.cuda.is_bf16_supported() else "fp32"
+    if precision == "fp16" and cpu:
+        raise ConfigError("`train.precision` fp16 needs a GPU: use fp32 or bf16 on a CPU.")
+    return Accelerator(cpu=cpu, mixed_precision="no" if precision == "fp32" else precision)
+
+
+class Control:
+    """Small exact messages between ranks, over gloo on the CPU so that no GPU has to be waited for."""
+
+    def __init__(self, world: int):
+        self.world = world
+        self.group = None
+        if world > 1:
+            self.group = dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Element-wise sums over all ranks."""
+        if self.world == 1:
+            return list(values)
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor, group=self.group)
+        return tensor.tolist()
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's plain value, in order of rank."""
+        if self.world == 1:
+            return [value]
+        everyone: list[Any] = [None] * self.world
+        dist.all_gather_object(everyone, value, group=self.group)
+        return everyone
+
+    def barrier(self) -> None:
+        if self.world > 1:
+            dist.barrier(group=self.group)
+
+
+def wrap(
+    model: nn.Module, train: Train, accelerator: Accelerator, layers: Sequence[str], family: str
+) -> tuple[nn.Module, str]:
+    """The model as the loop calls it, and a sentence about what was done."""
+    model.to(accelerator.device)
+    world = accelerator.num_processes
+    if train.shard:
+        if not layers:
+            raise ConfigError(
+                f"`train.shard` is set, but model family '{family}' names no layers to shard by: use "
+                "`train.shard: false` (DDP)."
+            )
+        if not dist.is_initialized():
+            raise ConfigError(
+                "`train.shard` needs a process group: start with `accelerate launch -m stentor train ...` or torchrun, "
+                "or use `train.shard: false` in a single process."
+            )
+        return _shard(model, accelerator, layers)
+    if train.compile:
+        model = torch.compile(model, dynamic=True)
+    if world == 1:
+        return model, f"one process on {accelerator.device}"
+    ids = [accelerator.local_process_index] if accelerator.device.type == "cuda" else None
+    wrapped = nn.parallel.DistributedDataParallel(
+        model, device_ids=ids, gradient_as_bucket_view=True, find_unused_parameters=train.find_unused
+    )
+    return wrapped, f"{world} processes (DDP) on {accelerator.device.type}"
+
+
+def _shard(model: nn.Module, accelerator: Accelerator, layers: Sequence[str]) -> tuple[nn.Module, str]:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+
+    mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
+    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(accelerator.mixed_precision)
+    # Autocast chooses the compute type of each operation; the policy only lowers what travels between devices.
+    policy = MixedPrecisionPolicy(param_dtype=low if accelerator.device.type == "cuda" else None)
+    units = 0
+    for module in list(model.modules()):
+        if type(module).__name__ in layers:
+            fully_shard(module, mesh=mesh, mp_policy=policy)
+            units += 1
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    if hasattr(model, "generate"):
+        register_fsdp_forward_method(model, "generate")
+    return model, f"{accelerator.num_processes} processes (FSDP2, {units} layers sharded) on {accelerator.device.type}"
+
+
+@contextlib.contextmanager
+def no_sync(model: nn.Module, last: bool) -> Iterator[None]:
+    """Gradients stay local except in the last micro-batch of a step."""
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        with contextlib.nullcontext() if last else model.no_sync():
+            yield
+    else:
+        if hasattr(model, "set_requires_gradient_sync"):
+            model.set_requires_gradient_sync(last)
+        yield
+
+
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    """The whole tensor on the CPU, gathered from all ranks when it is sharded (then every rank must call)."""
+    from torch.distributed.tensor import DTensor
+
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu()
+
+
+def like(whole: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """`whole` with the type, device and sharding of `target`."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    if isinstance(target, DTensor):
+        whole = whole.to(target.device, target.dtype)
+        return distribute_tensor(whole, target.device_mesh, target.placements)
+    return whole.to(target.device, target.dtype)

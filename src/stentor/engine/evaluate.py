@@ -1,0 +1,110 @@
+"""Scoring: the same items each time, predictions gathered from all ranks, metrics over the whole set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from stentor.data.cut import record_from_cut
+from stentor.data.loader import Reader, batches
+from stentor.data.mix import Dropped
+from stentor.data.plan import Plan, Planned
+from stentor.tasks.base import Batch, Prediction, Score
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from stentor.engine.device import Control
+    from stentor.losses.base import Loss
+    from stentor.models.base import Bundle, Example
+    from stentor.tasks.base import Task
+
+
+@dataclass
+class EvalSet:
+    """One named set with its batch plan."""
+
+    name: str
+    plan: Plan
+    dropped: Dropped = field(default_factory=Dropped)
+
+
+class EvalReader(Reader):
+    """Keeps the examples beside the batch: decoding needs them without their labels."""
+
+    def __getitem__(self, planned: Planned) -> tuple[list[tuple], list[Example], Batch]:  # type: ignore[override]
+        examples, dropped = self.examples(planned.items)
+        batch = self.task.collate(examples, self.processor, self.packed) if examples else Batch({}, {}, [])
+        batch.dropped = dropped
+        kept = {e.id for e in examples}
+        facts = [
+            (i.cut.id, self.task.reference(i.cut), i.cut.duration, record_from_cut(i.cut))
+            for i in planned.items
+            if i.cut.id in kept
+        ]
+        return facts, examples, batch
+
+
+@torch.no_grad()
+def evaluate(
+    bundle: Bundle,
+    model: torch.nn.Module,
+    task: Task,
+    losses: Mapping[str, Loss],
+    eval_set: EvalSet,
+    accelerator: Accelerator,
+    control: Control,
+    *,
+    workers: int,
+    prefetch: int,
+    sharded: bool = False,
+    packed: bool = False,
+) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
+    """(scores, mean loss per term, predictions of all ranks) of one set.
+
+    A sharded model is run by all ranks together, so then every rank takes every batch.
+    """
+    rank, world = (0, 1) if sharded else (accelerator.process_index, control.world)
+    planned: Iterator[Planned] = (
+        Planned(items, i, 0, i) for i, items in enumerate(eval_set.plan.epoch(0)) if i % world == rank
+    )
+    reader = EvalReader(task, bundle.processor, None, seed=0, packed=packed)
+    training = model.training
+    model.eval()
+    predictions: list[Prediction] = []
+    sums = dict.fromkeys(losses, 0.0)
+    counts = dict.fromkeys(losses, 0)
+    dropped: list[tuple[str, str, str]] = []
+    try:
+        for facts, examples, batch in batches(reader, planned, workers, prefetch, pin=False):
+            dropped += batch.dropped
+            if not examples:
+                continue
+            batch = batch.to(accelerator.device)
+            with accelerator.autocast():
+                for term, value in task.sums(model, batch, losses).items():
+                    sums[term] += float(value)
+                    counts[term] += batch.counts[term]
+                outputs = task.predict(bundle, examples)
+            predictions += [
+                Prediction(name, reference, output, seconds, record)
+                for (name, reference, seconds, record), output in zip(facts, outputs, strict=True)
+            ]
+    finally:
+        model.train(training)
+    if not sharded:
+        gathered = control.gather((predictions, dropped))
+        predictions = [p for part, _ in gathered for p in part]
+        dropped = [d for _, part in gathered for d in part]
+        totals = control.sum([*sums.values(), *counts.values()])
+        sums = dict(zip(sums, totals[: len(sums)]))
+        counts = dict(zip(counts, totals[len(sums) :]))
+    for _, reason, message in dropped:
+        if not any(message in known for known in eval_set.dropped.named.values()):
+            eval_set.dropped.add(reason, message)
+    predictions.sort(key=lambda p: p.id)
+    means = {term: sums[term] / max(counts[term], 1) for term in losses}
+    return task.score(predictions), means, predictions

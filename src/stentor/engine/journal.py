@@ -1,0 +1,68 @@
+"""What a run writes about itself: metrics.jsonl, events.jsonl, log.txt. Only the main process writes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+
+class Journal:
+    """The three running files of a run folder, line by line, flushed at once so that others can follow."""
+
+    def __init__(self, folder: Path, main: bool, stage: str | None = None):
+        self.folder, self.main, self.stage = folder, main, stage
+        if main:
+            folder.mkdir(parents=True, exist_ok=True)
+            names = ("metrics.jsonl", "events.jsonl", "log.txt")
+            self._files = {name: (folder / name).open("a", encoding="utf-8") for name in names}
+
+    def metrics(self, row: dict[str, Any]) -> None:
+        """One row of numbers; values that are not finite become null (JSON has no NaN)."""
+        row = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        self._write("metrics.jsonl", json.dumps({**row, **self._where()}))
+
+    def event(self, name: str, **fields: Any) -> None:
+        self._write("events.jsonl", json.dumps({"time": time.time(), "event": name, **self._where(), **fields}))
+
+    def say(self, line: str) -> None:
+        """A line for the log and for whoever watches the terminal."""
+        self._write("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
+        if self.main:
+            with contextlib.suppress(OSError, ValueError):  # nobody reads any more: training goes on
+                print(line, flush=True)
+
+    def forget_after(self, step: int) -> None:
+        """Drop metric rows past `step`, which a resumed run will write again."""
+        if not self.main:
+            return
+        path = self.folder / "metrics.jsonl"
+        self._files["metrics.jsonl"].close()
+        kept = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue  # the line that a killed process did not finish
+            if row.get("step", 0) <= step or row.get("stage") != self.stage:
+                kept.append(line)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        temporary.replace(path)
+        self._files["metrics.jsonl"] = path.open("a", encoding="utf-8")
+
+    def close(self) -> None:
+        if self.main:
+            for file in self._files.values():
+                file.close()
+
+    def _where(self) -> dict[str, Any]:
+        return {"stage": self.stage} if self.stage else {}
+
+    def _write(self, name: str, line: str) -> None:
+        if self.main:
+            self._files[name].write(line + "\n")
+            self._files[name].flush()

@@ -1,0 +1,175 @@
+"""Optimizers with parameter groups by glob, and the learning rate as a function of the step."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from stentor.engine.device import full, like
+from stentor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from stentor.engine.section import Optim, Schedule
+
+
+def build(config: Optim, model: nn.Module) -> list[torch.optim.Optimizer]:
+    """The optimizers over the model's trainable parameters: one, or for `muon` Muon and AdamW.
+
+    Each parameter group carries `peak`, the learning rate that the schedule's factor multiplies.
+    """
+    named = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    if not named:
+        raise ConfigError("No parameter is trainable: `model.freeze` (or `model.lora`) leaves nothing to train.")
+    chosen: dict[str, int] = {}
+    for number, group in enumerate(config.groups):
+        hits = [n for n in named if any(fnmatch.fnmatchcase(n, g) for g in group.params)]
+        if not hits:
+            raise ConfigError(
+                f"optim.groups.{number}: no trainable parameter matches {', '.join(group.params)}. Parameters start "
+                f"with: {', '.join(sorted({n.split('.')[0] for n in named}))}."
+            )
+        for name in hits:
+            chosen.setdefault(name, number)
+    muon = _muon_names(model, named) if config.type == "muon" else set()
+    groups: dict[tuple[bool, int, bool], list[nn.Parameter]] = {}
+    for name, parameter in named.items():
+        decays = parameter.ndim >= 2
+        groups.setdefault((name in muon, chosen.get(name, -1), decays), []).append(parameter)
+    first, second = [], []
+    for (is_muon, number, decays), parameters in sorted(groups.items(), key=lambda kv: kv[0]):
+        own = config.groups[number] if number >= 0 else None
+        peak = own.lr if own and own.lr is not None else config.muon_lr if is_muon else config.lr
+        decay = own.weight_decay if own and own.weight_decay is not None else config.weight_decay
+        group = {"params": parameters, "lr": peak, "peak": peak, "weight_decay": decay if decays else 0.0}
+        (second if is_muon else first).append(group)
+    optimizers = []
+    if first:
+        optimizers.append(_optimizer(config, first))
+    if second:
+        optimizers.append(torch.optim.Muon(second, lr=config.muon_lr, momentum=config.momentum))
+    return optimizers
+
+
+def _optimizer(config: Optim, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    kind, lr, betas, eps = config.type, config.lr, config.betas, config.eps
+    if kind in ("adamw", "muon"):
+        return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, amsgrad=config.amsgrad, fused=True)
+    if kind == "adam":
+        return torch.optim.Adam(groups, lr=lr, betas=betas, eps=eps, amsgrad=config.amsgrad, fused=True)
+    if kind == "sgd":
+        return torch.optim.SGD(groups, lr=lr, momentum=config.momentum, nesterov=config.nesterov)
+    if kind == "adagrad":
+        return torch.optim.Adagrad(groups, lr=lr, eps=eps)
+    if kind == "rmsprop":
+        return torch.optim.RMSprop(groups, lr=lr, momentum=config.momentum, eps=eps)
+    if kind == "adamax":
+        return torch.optim.Adamax(groups, lr=lr, betas=betas, eps=eps)
+    try:
+        from bitsandbytes.optim import AdamW8bit
+    except ImportError:
+        raise ConfigError(
+            "optim.type adamw8bit needs bitsandbytes (`pip install bitsandbytes`); adamw needs nothing more."
+        ) from None
+    return AdamW8bit(groups, lr=lr, betas=betas, eps=eps)
+
+
+def _muon_names(model: nn.Module, named: dict[str, nn.Parameter]) -> set[str]:
+    """Hidden matrices: not embeddings, not output heads (they map to or from tokens, where Muon does harm)."""
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    return {n for n, p in named.items() if p.ndim == 2 and id(p) not in tables and "head" not in n}
+
+
+def factor(config: Schedule, step: int, total: int) -> float:
+    """Learning rate of optimizer step `step` (0-based, of `total`) as a factor of the peak; plateau: warm-up only."""
+    warm = config.warmup_steps
+    if warm is None:
+        ratio = 0.05 if config.warmup_ratio is None else config.warmup_ratio
+        warm = round(ratio * total)
+    if step < warm:
+        return (step + 1) / warm
+    past, rest = step - warm, max(total - warm, 1)
+    share = min(past / rest, 1.0)
+    floor = config.min_ratio
+    if config.type == "cosine":
+        return floor + (1 - floor) * (1 + math.cos(math.pi * share)) / 2
+    if config.type == "cosine_restarts":
+        return floor + (1 - floor) * (1 + math.cos(math.pi * (share * config.cycles % 1.0 if share < 1 else 1.0))) / 2
+    if config.type == "linear":
+        return floor + (1 - floor) * (1 - share)
+    if config.type == "exponential":
+        return max(floor, config.gamma ** (past / config.step_size))
+    if config.type == "step":
+        return max(floor, config.gamma ** (past // config.step_size))
+    if config.type == "inverse_sqrt":
+        return max(floor, math.sqrt(max(warm, 1) / max(step + 1, 1)))
+    if config.type == "warmup_stable_decay":
+        tail = max(round(config.decay_ratio * total), 1)
+        return floor + (1 - floor) * min(1.0, max(total - step, 0) / tail)
+    return 1.0
+
+
+class Plateau:
+    """Multiplies the learning rate by `gamma` when the main metric stops getting better."""
+
+    def __init__(self, config: Schedule):
+        self.config = config
+        self.best: float | None = None
+        self.bad = 0
+        self.factor = 1.0
+
+    def see(self, value: float, mode: str) -> None:
+        better = self.best is None or (value < self.best if mode == "min" else value > self.best)
+        self.best, self.bad = (value, 0) if better else (self.best, self.bad + 1)
+        if self.bad > self.config.patience:
+            self.factor, self.bad = max(self.config.min_ratio, self.factor * self.config.gamma), 0
+
+
+def optimizer_state(
+    optimizers: list[torch.optim.Optimizer], model: nn.Module
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """(tensors, plain values) by parameter name, whole and on the CPU. All ranks must call."""
+    names = {id(p): n for n, p in model.named_parameters()}
+    tensors: dict[str, torch.Tensor] = {}
+    plain: dict[str, Any] = {}
+    for optimizer in optimizers:
+        for parameter, state in optimizer.state.items():
+            for key, value in state.items():
+                name = f"{names[id(parameter)]}|{key}"
+                if isinstance(value, torch.Tensor):
+                    tensors[name] = full(value).clone()
+                else:
+                    plain[name] = value
+    return tensors, plain
+
+
+def load_optimizer_state(
+    optimizers: list[torch.optim.Optimizer], model: nn.Module, tensors: dict[str, torch.Tensor], plain: dict[str, Any]
+) -> None:
+    """Put back what `optimizer_state` gave, resharded for this run's processes."""
+    held: dict[str, dict[str, Any]] = {}
+    for name, value in [*tensors.items(), *plain.items()]:
+        parameter, _, key = name.rpartition("|")
+        held.setdefault(parameter, {})[key] = value
+    names = {id(p): n for n, p in model.named_parameters()}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                state = held.get(names[id(parameter)])
+                if state is None:
+                    continue
+                optimizer.state[parameter] = {
+                    # Step counters keep their own type; moments follow the parameter's device and sharding.
+                    key: like(value, parameter).to(value.dtype) if isinstance(value, torch.Tensor) and value.ndim
+                    else value.to(parameter.device) if isinstance(value, torch.Tensor) and key != "step"
+                    else value.to(parameter.device) if isinstance(value, torch.Tensor) and _fused(optimizer)
+                    else value
+                    for key, value in state.items()
+                }  # fmt: skip
+
+
+def _fused(optimizer: torch.optim.Optimizer) -> bool:
+    return bool(optimizer.defaults.get("fused"))

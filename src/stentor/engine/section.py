@@ -1,0 +1,125 @@
+"""The sections `optim:`, `schedule:` and `train:`."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from stentor.config.section import Section
+
+
+class Group(Section):
+    """A parameter group with settings of its own."""
+
+    params: list[str] = Field(min_length=1)
+    """Globs on full parameter names, such as `encoder.*`; the first group that matches a parameter takes it."""
+    lr: float | None = Field(None, ge=0)
+    """Peak learning rate of the group. Null: as `optim.lr`."""
+    weight_decay: float | None = Field(None, ge=0)
+    """Weight decay of the group. Null: as `optim.weight_decay`."""
+
+
+class Optim(Section):
+    """Optimizer and its parameter groups. Biases, norms and other vectors get no weight decay."""
+
+    type: Literal["adam", "adamw", "sgd", "adagrad", "rmsprop", "adamax", "muon", "adamw8bit"] = "adamw"
+    """`muon` updates the hidden matrices with Muon and everything else with AdamW; `adamw8bit` needs bitsandbytes."""
+    lr: float = Field(1e-3, ge=0)
+    """Peak learning rate."""
+    weight_decay: float = Field(0.01, ge=0)
+    """Decoupled weight decay (an L2 penalty for sgd, adam, adagrad, rmsprop and adamax)."""
+    betas: tuple[float, float] = (0.9, 0.98)
+    """Decay of the first and second moment (adam, adamw, adamax, adamw8bit, and muon's AdamW part)."""
+    eps: float = Field(1e-8, gt=0)
+    """Term added to the denominator."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Momentum of sgd, rmsprop and muon."""
+    nesterov: bool = False
+    """Nesterov momentum for sgd."""
+    amsgrad: bool = False
+    """The AMSGrad variant of adam and adamw."""
+    muon_lr: float = Field(2e-2, gt=0)
+    """Peak learning rate of the matrices that Muon updates."""
+    groups: list[Group] = []
+    """Parameter groups with settings of their own."""
+
+
+class Schedule(Section):
+    """Learning rate as a factor of the peak, a function of the optimizer step alone (plateau: of the metric too)."""
+
+    type: Literal[
+        "cosine", "cosine_restarts", "linear", "exponential", "step", "plateau", "constant", "inverse_sqrt",
+        "warmup_stable_decay",
+    ] = "cosine"  # fmt: skip
+    """Shape after the warm-up."""
+    warmup_steps: int | None = Field(None, ge=0)
+    """Steps of linear warm-up. Null: see `warmup_ratio`."""
+    warmup_ratio: float | None = Field(None, ge=0, le=1)
+    """Share of all steps that is warm-up. Null and no `warmup_steps`: 0.05."""
+    min_ratio: float = Field(0.0, ge=0, le=1)
+    """Lowest learning rate as a share of the peak."""
+    cycles: int = Field(1, ge=1)
+    """Number of cosine cycles (cosine_restarts)."""
+    step_size: int = Field(1000, ge=1)
+    """Steps between two multiplications by `gamma` (step, exponential: once per so many steps, smoothly)."""
+    gamma: float = Field(0.1, gt=0, le=1)
+    """Factor of step, exponential and plateau."""
+    patience: int = Field(3, ge=1)
+    """Evaluations without a better main metric before plateau multiplies by `gamma`."""
+    decay_ratio: float = Field(0.2, gt=0, le=1)
+    """Share of all steps at the end in which warmup_stable_decay falls linearly."""
+
+    @model_validator(mode="after")
+    def _one_warmup(self) -> "Schedule":
+        if self.warmup_steps is not None and self.warmup_ratio is not None:
+            raise ValueError("give `warmup_steps` or `warmup_ratio`, not both")
+        return self
+
+
+class Train(Section):
+    """The loop. `step` always means optimizer step."""
+
+    steps: int | None = Field(None, ge=1)
+    """Optimizer steps in all. Null: see `epochs`."""
+    epochs: float | None = Field(None, gt=0)
+    """Passes over the data. Null and no `steps`: 10."""
+    accumulate: int = Field(1, ge=1)
+    """Batches per process and optimizer step; the loss is the same as for one big batch."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Autocast type. `auto`: bf16 on a GPU that has it, else fp32."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train. `auto`: on the GPU when there is one."""
+    shard: bool = False
+    """Shard parameters, gradients and optimizer state over the processes (FSDP2) instead of copying them (DDP)."""
+    compile: bool = False
+    """Compile the model with torch.compile."""
+    clip: float | None = Field(1.0, gt=0)
+    """Largest gradient norm. Null: no clipping."""
+    ema: float | None = Field(None, gt=0, lt=1)
+    """Decay of an exponential moving average of the weights, used for evaluation and export. Null: off."""
+    seed: int = Field(0, ge=0)
+    """Seed of everything random."""
+    log_every: int = Field(10, ge=1)
+    """Steps between rows of metrics.jsonl."""
+    eval_every: int | None = Field(None, ge=1)
+    """Steps between evaluations. Null: after each epoch."""
+    save_every: int | None = Field(None, ge=1)
+    """Steps between checkpoints. Null: at each evaluation."""
+    keep: int = Field(2, ge=1)
+    """Newest checkpoints to keep."""
+    keep_best: int = Field(1, ge=0)
+    """Best checkpoints to keep besides, by the task's main metric on the first evaluation set."""
+    use: Literal["best", "last", "average"] = "best"
+    """Which weights become the export: of the best checkpoint, of the last step, or the mean of the `keep_best` best
+    checkpoints. Without an evaluation set: last."""
+    max_skipped: int = Field(10, ge=1)
+    """Optimizer steps in a row that may be skipped for a non-finite loss or gradient before the run stops."""
+    dry_run: bool = True
+    """Run the largest batch once before step 1, so that a lack of memory shows at once."""
+    find_unused: bool = False
+    """Let DDP look for parameters without a gradient (slower; for models that use a part of themselves per batch)."""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "Train":
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("give `steps` or `epochs`, not both")
+        return self

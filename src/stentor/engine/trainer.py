@@ -1,0 +1,613 @@
+"""The loop: summed losses divided once per optimizer step, whatever the batches, micro-batches and ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from stentor.data.loader import Reader, batches
+from stentor.data.mix import Dropped
+from stentor.data.plan import Plan, Planned
+from stentor.engine import average, checkpoint
+from stentor.engine.device import Control, no_sync, wrap
+from stentor.engine.evaluate import EvalSet, evaluate
+from stentor.engine.journal import Journal
+from stentor.engine.optim import Plateau, build, factor, load_optimizer_state, optimizer_state
+from stentor.errors import ConfigError, DataError, StentorError, Stopped
+from stentor.tasks.base import Batch, Prediction, Score
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from stentor.callbacks.base import Callback
+    from stentor.config.schema import Config
+    from stentor.losses.base import Loss
+    from stentor.models.base import Bundle
+    from stentor.tasks.base import Task
+
+
+class Trainer:
+    """One stage of training, from its start or from its newest good checkpoint to its last step."""
+
+    def __init__(
+        self,
+        config: Config,
+        bundle: Bundle,
+        task: Task,
+        losses: Mapping[str, Loss],
+        plan: Plan,
+        evals: list[EvalSet],
+        callbacks: list[Callback],
+        journal: Journal,
+        accelerator: Accelerator,
+        control: Control,
+        checkpoints: Path,
+        dropped: Dropped,
+        records: int,
+        batches_per_epoch: int | None,
+        fingerprint: str,
+    ):
+        self.config, self.train, self.bundle, self.task, self.losses = config, config.train, bundle, task, losses
+        self.plan, self.evals, self.journal, self.accelerator = plan, evals, journal, accelerator
+        self.control, self.checkpoints = control, checkpoints
+        self.dropped, self.records, self.fingerprint = dropped, records, fingerprint
+        self.callbacks = sorted(callbacks, key=lambda c: c.priority)
+        self.folder, self.main, self.world = journal.folder, accelerator.is_main_process, control.world
+        self.rank, self.device = accelerator.process_index, accelerator.device
+        self.model, how = wrap(bundle.model, self.train, accelerator, bundle.family.wrap_layers, bundle.family.type)
+        self.say(f"Training on {how}, {accelerator.mixed_precision.replace('no', 'fp32')}.")
+        self.optimizers = [accelerator.prepare_optimizer(o) for o in build(config.optim, bundle.model)]
+        self.optimizer = self.optimizers[0]
+        self.average = average.Average(bundle.model, self.train.ema) if self.train.ema else None
+        self.plateau = Plateau(config.schedule)
+        self.step, self.epoch, self.skipped, self.lr = 0, 0, 0, 0.0
+        self.position = {"epoch": 0, "within": 0, "index": 0}
+        self.next_index = 0
+        self.batches_per_step = self.train.accumulate * self.world
+        self.batches_per_epoch = batches_per_epoch
+        self.bad_ids: set[str] = set()
+        self.best: list[dict[str, Any]] = []
+        self.scores: dict[str, dict[str, Score]] = {}
+        self.seconds = 0.0
+        self.stop_reason: str | None = None
+        self._signal = False
+        self._window: dict[str, Any] = {}
+        self._spare: Batch | None = None
+        self.flops_per_slot: float | None = None
+
+    # What callbacks use -------------------------------------------------------------------------------------------
+
+    def say(self, line: str) -> None:
+        """A line for the log and the console."""
+        self.journal.say(line)
+
+    def event(self, name: str, **fields: Any) -> None:
+        """A line of events.jsonl."""
+        self.journal.event(name, **fields)
+
+    def log(self, metrics: dict[str, Any]) -> None:
+        """A row of metrics.jsonl (and of the trackers) at the current step."""
+        row = {"step": self.step, "epoch": round(self.progress_epochs(), 4), "time": time.time(), **metrics}
+        if self.main:
+            self.journal.metrics(row)
+        self._call("on_metrics", row)
+
+    def stop(self, reason: str) -> None:
+        """End training after this step, in good order."""
+        self.stop_reason = reason
+
+    def restore_best(self) -> None:
+        """Put the weights of the best checkpoint into the model."""
+        if self.best:
+            average.put(
+                self.bundle.model,
+                checkpoint.load_tensors(average.exported_weights(self._folder_of(self.best[0]["step"]))),
+            )
+
+    # Length ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        return math.ceil(self.batches_per_epoch / self.batches_per_step) if self.batches_per_epoch else None
+
+    @property
+    def total_steps(self) -> int:
+        if self.train.steps is not None:
+            return self.train.steps
+        if self.batches_per_epoch is None:
+            raise ConfigError("A streaming source has no known length: set `train.steps`.")
+        return max(1, math.ceil((self.train.epochs or 10) * self.batches_per_epoch / self.batches_per_step))
+
+    @property
+    def eval_every(self) -> int:
+        return self.train.eval_every or self.steps_per_epoch or 1000
+
+    @property
+    def save_every(self) -> int:
+        return self.train.save_every or self.eval_every
+
+    def progress_epochs(self) -> float:
+        """Epochs done, with fraction where the length is known."""
+        if self.batches_per_epoch:
+            return self.step * self.batches_per_step / self.batches_per_epoch
+        return float(self.epoch)
+
+    # The loop -------------------------------------------------------------------------------------------------------
+
+    def fit(self) -> None:
+        """Train to the end. Raises Stopped after a signal, DataError for too much bad data, StentorError otherwise."""
+        found = self._newest()
+        if found is not None:
+            self._load(found)
+        error: BaseException | None = None
+        with self._signals():
+            try:
+                self._call("on_start")
+                if self.step < self.total_steps:
+                    self._loop()
+            except BaseException as caught:
+                error = caught
+                raise
+            finally:
+                if error is not None and not isinstance(error, Stopped):
+                    self.event("failed", step=self.step, error=str(error) or type(error).__name__)
+                self._call("on_end", error)
+
+    def _loop(self) -> None:
+        self.event("started", step=self.step, total_steps=self.total_steps, world=self.world)
+        if self.train.dry_run and self.step == 0:
+            self._dry_run()
+        reader = Reader(self.task, self.bundle.processor, self.config.data.augment, self.train.seed, self._packed)
+        dealt = islice(self._dealt(), None)
+        feed = batches(reader, dealt, self.config.data.workers, self.config.data.prefetch, self.device.type == "cuda")
+        self.model.train()
+        self._reset_window()
+        clock = time.monotonic()
+        before = self.seconds
+        evaluated = saved = self.step
+        while self.step < self.total_steps and self.stop_reason is None:
+            try:
+                waited = time.monotonic()
+                micro = [self._next(feed) for _ in range(self.train.accumulate)]
+                self._window["wait"] += time.monotonic() - waited
+            except StentorError as failure:
+                if self.world == 1 and saved != self.step:
+                    self.save()  # the state after the last complete step is whole: nothing of it need be lost
+                raise failure
+            signalled = self._step(micro)
+            self.seconds = before + time.monotonic() - clock
+            self._call("on_step")
+            if self.step % self.train.log_every == 0 or self.step == self.total_steps:
+                self._log_window()
+            if signalled:
+                if saved != self.step:
+                    self.save()
+                self.event("stopped", step=self.step)
+                raise Stopped(
+                    f"Stopped by a signal at step {self.step} of {self.total_steps}; everything is saved in "
+                    f"{self.checkpoints}. Run the same command to go on."
+                )
+            last = self.step == self.total_steps
+            if self.evals and (self.step % self.eval_every == 0 or last):
+                self.evaluate()
+                evaluated = self.step
+            if self.step % self.save_every == 0 or last or (evaluated == self.step and self._is_best()):
+                self.save()
+                saved = self.step
+        if saved != self.step:
+            self.save()
+        if self.stop_reason:
+            self.say(f"Stopped early at step {self.step}: {self.stop_reason}.")
+        feed.close()
+
+    def _dealt(self) -> Iterator[Planned]:
+        ahead = self.next_index - self.position["index"]
+        stream = self.plan.batches(**self.position)
+        for number, planned in enumerate(islice(stream, ahead, None)):
+            if number % self.world == self.rank:
+                yield planned
+
+    @staticmethod
+    def _next(feed: Iterator[tuple[Planned, Batch]]) -> tuple[Planned, Batch]:
+        try:
+            return next(feed)
+        except StopIteration:
+            raise DataError("The training data ended: no usable record is left in the sources.") from None
+
+    def _step(self, micro: list[tuple[Planned, Batch]]) -> bool:
+        """One optimizer step over this rank's micro-batches. True when a signal asks all ranks to stop."""
+        counts: Counter[str] = Counter()
+        dropped: list[tuple[str, str, str]] = []
+        tokens = slots = seconds = 0.0
+        for _, batch in micro:
+            if batch.ids:
+                counts.update(self.task.counts(batch))
+            dropped += [d for d in batch.dropped if d[0] not in self.bad_ids]
+            tokens, slots, seconds = tokens + batch.tokens, slots + batch.slots, seconds + batch.seconds
+        terms = list(self.losses)
+        reduced = self.control.sum(
+            [counts[t] for t in terms] + [float(self._signal), float(len(dropped)), tokens, slots, seconds]
+        )
+        totals = dict(zip(terms, reduced))
+        signalled, bad = reduced[len(terms)] > 0, reduced[len(terms) + 1]
+        for key, value in zip(("tokens", "slots", "seconds"), reduced[-3:]):
+            self._window[key] += value
+        if bad:
+            self._count_bad([d for part in self.control.gather(dropped) for d in part])
+        scale = {t: self.losses[t].weight * self.world / max(totals[t], 1.0) for t in terms}
+        if micro[0][0].epoch != self.epoch or self.step == 0:
+            self.epoch = micro[0][0].epoch
+            self._call("on_epoch", self.epoch)
+        parts = []
+        for number, (place, batch) in enumerate(micro):
+            self._call("on_batch", batch)
+            # Dropout and the like are a function of the batch's global number: the same on any rank, after any resume.
+            _seed(self.train.seed, place.index)
+            if not batch.ids:  # every record was unreadable: take part in the collective work with nothing to learn
+                batch, share = self._stand_in(), dict.fromkeys(terms, 0.0)
+            else:
+                share = scale
+            with no_sync(self.model, last=number == len(micro) - 1):
+                with self.accelerator.autocast():
+                    sums = self.task.sums(self.model, batch.to(self.device), self.losses)
+                    loss = torch.stack([share[t] * sums[t].float() for t in terms]).sum()
+                self.accelerator.backward(loss)
+            parts.append((batch.ids, {t: sums[t].detach() if share[t] else sums[t].detach() * 0 for t in terms}))
+        self._update(parts, totals, terms)
+        self.next_index += self.batches_per_step
+        place = micro[-1][0]
+        self.position = {"epoch": place.epoch, "within": place.within, "index": place.index}
+        self.step += 1
+        return signalled
+
+    def _update(self, parts: list[Any], totals: dict[str, float], terms: list[str]) -> None:
+        parameters = [p for o in self.optimizers for g in o.param_groups for p in g["params"]]
+        for optimizer in self.optimizers:
+            self.accelerator.unscale_gradients(optimizer)
+        self._call("before_optimizer")
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.train.clip or float("inf"))
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        self.lr = self.config.optim.lr * self._factor()
+        if not bool(torch.isfinite(norm)):
+            self._skip(parts)
+        else:
+            self.skipped = 0
+            for optimizer in self.optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = group["peak"] * self._factor()
+                optimizer.step()
+            if self.average is not None:
+                self.average.update(self.step)
+            for term in terms:
+                self._window["sums"][term] += sum(p[1][term].double() for p in parts)
+                self._window["counts"][term] += totals[term]
+            self._window["norms"].append(norm.detach())
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+    def _factor(self) -> float:
+        return factor(self.config.schedule, self.step, self.total_steps) * self.plateau.factor
+
+    def _skip(self, parts: list[Any]) -> None:
+        if self.accelerator.scaler is not None and all(torch.isfinite(s).all() for _, p in parts for s in p.values()):
+            for optimizer in self.optimizers:  # fp16: the loss scale was too large; stepping lets the scaler lower it
+                optimizer.step()
+            return
+        self.skipped += 1
+        guilty = [i for ids, sums in parts if not all(torch.isfinite(s).all() for s in sums.values()) for i in ids]
+        everyone = sorted({i for part in self.control.gather(guilty) for i in part})
+        if not everyone:
+            everyone = sorted({i for part in self.control.gather([i for ids, _ in parts for i in ids]) for i in part})
+        self.event("skipped_step", step=self.step, ids=everyone)
+        self.say(
+            f"Step {self.step}: the loss or a gradient was not finite; the update was skipped. "
+            f"Records: {', '.join(everyone[:8])}{' ...' if len(everyone) > 8 else ''}."
+        )
+        if self.skipped > self.train.max_skipped:
+            raise StentorError(
+                f"{self.skipped} steps in a row had a loss or gradient that was not finite (the last at step "
+                f"{self.step}, records {', '.join(everyone[:8])}). Lower `optim.lr`, set `train.clip`, or look at "
+                "these records; run the same command again to go on from the last checkpoint."
+            )
+
+    def _count_bad(self, dropped: list[tuple[str, str, str]]) -> None:
+        for name, reason, message in dropped:
+            if name in self.bad_ids:
+                continue
+            self.bad_ids.add(name)
+            self.dropped.add(reason, message)
+            self.event("bad_audio", id=name, reason=reason, message=message)
+        seen = self.records or max(1000, self.next_index * 10)
+        self.dropped.check(seen, self.config.data.max_bad, "data.train")
+
+    def _stand_in(self) -> Batch:
+        """A batch that can be run when one has no readable record; its loss does not count."""
+        if self._spare is None:
+            reader = Reader(self.task, self.bundle.processor, None, self.train.seed, self._packed)
+            for number, items in enumerate(self.plan.epoch(0)):
+                _, batch = reader[Planned(items[:1], 0, 0, 0)]
+                if batch.ids or number == 100:
+                    self._spare = batch
+                    break
+        return self._spare
+
+    @property
+    def _packed(self) -> bool:
+        return self.config.data.layout == "packed"
+
+    def _dry_run(self) -> None:
+        """Forward and backward of the largest batch, leaving no trace in the model."""
+        items = self.plan.largest()
+        reader = Reader(self.task, self.bundle.processor, self.config.data.augment, self.train.seed, self._packed)
+        _, batch = reader[Planned(items, 0, 0, 0)]
+        if not batch.ids:
+            return
+        kept = {n: b.clone() for n, b in self.bundle.model.named_buffers()}
+        self.model.train()
+        _seed(self.train.seed, 0)
+        began = time.monotonic()
+        counter: Any = contextlib.nullcontext()
+        if self.device.type == "cuda" and not self.train.compile:
+            from torch.utils.flop_counter import FlopCounterMode
+
+            counter = FlopCounterMode(display=False)
+        try:
+            with counter:
+                with self.accelerator.autocast():
+                    sums = self.task.sums(self.model, batch.to(self.device), self.losses)
+                    loss = torch.stack([s.float() / max(batch.counts[t], 1) for t, s in sums.items()]).sum()
+                loss.backward()
+        except torch.OutOfMemoryError:
+            raise ConfigError(
+                f"The largest batch ({len(items)} items, {batch.slots} positions, {batch.seconds:.0f} s of audio) does "
+                "not fit in memory. Lower `data.batch_tokens` or `data.max_seconds` (and raise `train.accumulate` for "
+                "the same batch size), or set `model.gradient_checkpointing: true`."
+            ) from None
+        for parameter in self.bundle.model.parameters():
+            parameter.grad = None
+        with torch.no_grad():
+            for name, buffer in self.bundle.model.named_buffers():
+                buffer.copy_(kept[name])
+        if counter.__class__.__name__ == "FlopCounterMode":
+            self.flops_per_slot = counter.get_total_flops() / batch.slots
+        memory = f", {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at most" if self.device.type == "cuda" else ""
+        self.say(
+            f"Dry run of the largest batch: {len(items)} items, {batch.slots} positions, {batch.seconds:.0f} s of "
+            f"audio, {time.monotonic() - began:.1f} s{memory}."
+        )
+
+    # Metrics --------------------------------------------------------------------------------------------------------
+
+    def _reset_window(self) -> None:
+        self._window = {
+            "sums": {t: torch.zeros((), dtype=torch.float64, device=self.device) for t in self.losses},
+            "counts": Counter(), "norms": [], "tokens": 0.0, "slots": 0.0, "seconds": 0.0, "wait": 0.0,
+            "from": time.monotonic(), "step": self.step,
+        }  # fmt: skip
+
+    def _log_window(self) -> None:
+        window = self._window
+        sums = self.control.sum([float(window["sums"][t]) for t in self.losses])
+        wait = self.control.sum([window["wait"]])[0] / self.world
+        spent = max(time.monotonic() - window["from"], 1e-9)
+        # A step counts its targets over all ranks, so the summed losses of all ranks belong over it.
+        means = {t: s / window["counts"][t] if window["counts"][t] else None for t, s in zip(self.losses, sums)}
+        row: dict[str, Any] = {
+            "train/loss": sum(self.losses[t].weight * v for t, v in means.items() if v is not None),
+            **{f"train/{t}": v for t, v in means.items()},
+            "lr": self.lr,
+            "grad_norm": float(torch.stack(window["norms"]).mean()) if window["norms"] else None,
+            "tokens_per_second": window["tokens"] / spent,
+            "audio_seconds_per_second": window["seconds"] / spent,
+            "padding": 1 - window["tokens"] / window["slots"] if window["slots"] else 0.0,
+            "data_wait": wait / spent,
+            "mfu": self._mfu(window["slots"] / spent),
+        }
+        self._reset_window()
+        self.log(row)
+
+    def _mfu(self, slots_per_second: float) -> float | None:
+        """Model FLOP utilisation: measured FLOPs of the dry run per position, over the GPU's dense bf16 peak."""
+        if self.flops_per_slot is None or self.device.type != "cuda":
+            return None
+        name = torch.cuda.get_device_name()
+        peaks = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12, "3090": 71e12}
+        peak = next((v for k, v in peaks.items() if k in name), None)
+        return self.flops_per_slot * slots_per_second / self.world / peak if peak else None
+
+    def evaluate(self) -> None:
+        """Score all evaluation sets; the first one's main metric ranks checkpoints."""
+        row: dict[str, Any] = {}
+        with self.average.applied() if self.average else contextlib.nullcontext():
+            for eval_set in self.evals:
+                scores, means, predictions = self.score(eval_set)
+                self.scores[eval_set.name] = scores
+                row |= {f"eval/{eval_set.name}/{k}": s.value for k, s in scores.items()}
+                row |= {f"eval/{eval_set.name}/loss": sum(self.losses[t].weight * v for t, v in means.items())}
+                row |= {f"eval/{eval_set.name}/loss_{t}": v for t, v in means.items()}
+                self._call("on_evaluate", eval_set.name, scores, predictions)
+        metric, mode = self.task.main_metric()
+        value = self.scores[self.evals[0].name][metric].value
+        if self.config.schedule.type == "plateau":
+            self.plateau.see(value, mode)
+        sign = 1 if mode == "min" else -1
+        ranked = [*(b for b in self.best if b["step"] != self.step), {"step": self.step, "value": value}]
+        ranked.sort(key=lambda b: (sign * b["value"], -b["step"]))
+        self.best = ranked[: max(self.train.keep_best, 1)]
+        self.event("evaluated", step=self.step, metrics=row)
+        self.log(row)
+        self._reset_window()
+
+    def score(self, eval_set: EvalSet) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
+        """Score one set with the weights as they are."""
+        return evaluate(
+            self.bundle, self.model, self.task, self.losses, eval_set, self.accelerator, self.control,
+            workers=self.config.data.workers, prefetch=self.config.data.prefetch, sharded=self.train.shard,
+            packed=self._packed,
+        )  # fmt: skip
+
+    def _is_best(self) -> bool:
+        return self.train.keep_best > 0 and any(b["step"] == self.step for b in self.best)
+
+    # Checkpoints ----------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write a checkpoint; all ranks call, the main one writes. Raises StentorError when the disk refuses."""
+        weights = average.whole(average.trained(self.bundle.model))
+        ema = average.whole(self.average.shadow) if self.average else None
+        fixed = average.whole(average.untrained(self.bundle))
+        tensors, plain = optimizer_state([o.optimizer for o in self.optimizers], self.bundle.model)
+        failure = None
+        if self.main:
+            state = {
+                "step": self.step, "position": self.position, "next_index": self.next_index,
+                "batches_per_step": self.batches_per_step, "epoch": self.epoch, "skipped": self.skipped,
+                "seconds": self.seconds, "best": self.best, "fingerprint": self.fingerprint, "optimizer": plain,
+                "plateau": [self.plateau.best, self.plateau.bad, self.plateau.factor],
+                "bad": sorted(self.bad_ids),
+                "scaler": self.accelerator.scaler.state_dict() if self.accelerator.scaler else None,
+                "callbacks": {f"{i}-{c.type}": c.state_dict() for i, c in enumerate(self.callbacks)},
+            }  # fmt: skip
+
+            def fill(folder: Path) -> None:
+                (folder / "resume").mkdir()
+                checkpoint.save_tensors(folder / "resume" / "weights.safetensors", dict(weights))
+                if ema is not None:
+                    checkpoint.save_tensors(folder / "resume" / "ema.safetensors", dict(ema))
+                checkpoint.save_tensors(folder / "resume" / "optimizer.safetensors", tensors)
+                (folder / "resume" / "state.json").write_text(json.dumps(state))
+                (folder / "export").mkdir()
+                self.export(folder / "export", fixed | (ema if ema is not None else weights))
+
+            try:
+                written = checkpoint.write(self.checkpoints, self.step, fill)
+                self.event("saved", step=self.step, folder=written.name)
+                if self.best and self._folder_of(self.best[0]["step"]).exists():
+                    checkpoint.point(self.checkpoints, "best", self._folder_of(self.best[0]["step"]))
+                best = {checkpoint.name_of(b["step"]) for b in self.best[: self.train.keep_best]}
+                checkpoint.prune(self.checkpoints, self.train.keep, best)
+            except StentorError as error:
+                failure = str(error)
+        failure = self.control.gather(failure)[0]
+        if failure:
+            raise StentorError(failure)
+        self._call("on_save", self._folder_of(self.step))
+
+    def export(self, folder: Path, weights: dict[str, torch.Tensor]) -> None:
+        """An export folder from whole weights: the family's files and the config they were trained with."""
+        self.bundle.family.save(self.bundle, weights, folder)
+        text = json.dumps(self.config.plain(), indent=1, ensure_ascii=False)
+        (folder / "training_config.json").write_text(text, encoding="utf-8")
+
+    def chosen(self) -> dict[str, torch.Tensor]:
+        """The weights that `train.use` names, whole and on the CPU, put into the model as well. All ranks call."""
+        use = self.train.use if self.best else "last"
+        found = [f for b in self.best if (f := self._folder_of(b["step"])).exists()]
+        if use == "average" and len(found) > 1:
+            average.put(self.bundle.model, average.mean(found))
+        elif use in ("best", "average") and found:
+            average.put(self.bundle.model, checkpoint.load_tensors(average.exported_weights(found[0])))
+        elif self.average:
+            average.put(self.bundle.model, average.whole(self.average.shadow))
+        return average.whole(average.trained(self.bundle.model) | average.untrained(self.bundle))
+
+    def _newest(self) -> Path | None:
+        found = checkpoint.newest_good(self.checkpoints, self.say) if self.main else None
+        name = self.control.gather(found.name if found else None)[0]
+        return self.checkpoints / name if name else None
+
+    def _folder_of(self, step: int) -> Path:
+        return self.checkpoints / checkpoint.name_of(step)
+
+    def _load(self, folder: Path) -> None:
+        state = json.loads((folder / "resume" / "state.json").read_text())
+        if state["fingerprint"] != self.fingerprint:
+            raise ConfigError(
+                f"The training data or its batching is not what {folder} was trained on, so its place in the data "
+                "means nothing here. Put the data settings back, or start a new run under another `name` (with `model.init` "
+                f"set to {folder / 'export'} to go on from these weights)."
+            )
+        try:
+            average.put(self.bundle.model, checkpoint.load_tensors(folder / "resume" / "weights.safetensors"))
+        except (KeyError, RuntimeError) as error:
+            raise ConfigError(
+                f"The checkpoint {folder} belongs to another model ({error}). Put the `model:` section back, or start "
+                "a new run under another `name`."
+            ) from None
+        load_optimizer_state(
+            [o.optimizer for o in self.optimizers], self.bundle.model,
+            checkpoint.load_tensors(folder / "resume" / "optimizer.safetensors"), state["optimizer"],
+        )  # fmt: skip
+        if self.average is not None and (folder / "resume" / "ema.safetensors").exists():
+            kept = checkpoint.load_tensors(folder / "resume" / "ema.safetensors")
+            raw = average.whole(average.trained(self.bundle.model))
+            average.put(self.bundle.model, kept)
+            self.average.shadow = {n: t.clone() for n, t in average.trained(self.bundle.model).items()}
+            average.put(self.bundle.model, raw)
+        self.step, self.epoch, self.skipped = state["step"], state["epoch"], state["skipped"]
+        self.position, self.next_index, self.seconds = state["position"], state["next_index"], state["seconds"]
+        self.best, self.bad_ids = state["best"], set(state["bad"])
+        self.plateau.best, self.plateau.bad, self.plateau.factor = state["plateau"]
+        if state["scaler"] and self.accelerator.scaler:
+            self.accelerator.scaler.load_state_dict(state["scaler"])
+        for number, callback in enumerate(self.callbacks):
+            if (kept := state["callbacks"].get(f"{number}-{callback.type}")) is not None:
+                callback.load_state_dict(kept)
+        self._keep_step_size(state["batches_per_step"])
+        self.journal.forget_after(self.step)
+        self.say(f"Going on from step {self.step} of {self.total_steps} ({folder.name}).")
+
+    def _keep_step_size(self, before: int) -> None:
+        """After a change of processes, accumulate so that a step takes as many batches as it did."""
+        if before == self.batches_per_step:
+            return
+        if before % self.world == 0:
+            self.train.accumulate = before // self.world
+            self.batches_per_step = before
+            self.say(f"A step goes on taking {before} batches: accumulating {self.train.accumulate} on each process.")
+        else:
+            self.say(
+                f"A step took {before} batches; with {self.world} processes it takes "
+                f"{self.batches_per_step} from here on."
+            )
+
+    # Helpers --------------------------------------------------------------------------------------------------------
+
+    def _call(self, hook: str, *arguments: Any) -> None:
+        for callback in self.callbacks:
+            getattr(callback, hook)(self, *arguments)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT ask for a stop after the current step; a second SIGINT exits at once."""
+
+        def handle(number: int, frame: Any) -> None:
+            if self._signal and number == signal.SIGINT:
+                os._exit(130)
+            self._signal = True
+
+        before = {s: signal.signal(s, handle) for s in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _seed(seed: int, index: int) -> None:
+    """Seed torch and numpy for one micro-batch (models of transformers draw from both)."""
+    value = (seed * 1_000_003 + index * 7919 + 12345) % 2**32
+    torch.manual_seed(value)
+    np.random.seed(value)

@@ -1,0 +1,158 @@
+"""`stentor transcribe` behind its options: many files in, transcripts on standard output or in a folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import AudioError, ConfigError, DataError
+from stentor.inference.formats import NEED_WORDS, SUFFIXES, WRITERS, file_names
+
+if TYPE_CHECKING:
+    from stentor.inference.recording import Recording
+
+
+@dataclass
+class Request:
+    """The options of the command."""
+
+    model: str
+    audio: list[str]
+    format: str = "txt"
+    out: str | None = None
+    words: bool = False
+    diarizer: str | None = None
+    language: str | None = None
+    context: str | None = None
+    device: str = "auto"
+    batch_seconds: float = 120.0
+    vad: str | None = None
+
+
+def transcribe_files(request: Request) -> None:
+    """Transcribe and write. Unreadable files are named on standard error and left out, the others are done.
+
+    Raises ConfigError for options that do not go together, and DataError at the end when files were left out.
+    """
+    formats = _formats(request)
+    if request.diarizer is not None:
+        raise ConfigError(
+            f"{request.diarizer} cannot tell speakers apart: no model family here does yet. Leave out --diarizer."
+        )
+    if request.words:
+        raise ConfigError(f"{request.model} gives no word times. Leave out --words.")
+    from stentor.inference.load import load
+    from stentor.inference.recording import FileRecording
+    from stentor.inference.segment import SileroDetector
+    from stentor.inference.transcribe import transcribe
+
+    detector = SileroDetector(request.vad) if request.vad else None
+    model = load(request.model, request.device)
+    task = model.for_transcription()
+    folder = None
+    if request.out is not None:
+        folder = Path(request.out)
+        folder.mkdir(parents=True, exist_ok=True)
+    names = iter(file_names(request.audio))
+    failed: list[str] = []
+    progress = _Progress(len(request.audio))
+
+    def left_out(name: str, error: AudioError) -> None:
+        failed.append(name)
+        next(names)
+        progress.print(f"stentor: {error}", error=True)
+        progress.file()
+
+    rate = model.bundle.processor.sample_rate
+    recordings: list[Recording] = [FileRecording(path, rate) for path in request.audio]
+    with progress:
+        for transcript in transcribe(
+            model.bundle, task, recordings, request.language, request.context, request.batch_seconds, detector,
+            request.model, on_error=left_out, on_window=progress.window,
+        ):  # fmt: skip
+            name = next(names)
+            if folder is None:
+                progress.print(_printed(transcript, formats[0], len(request.audio) > 1))
+            else:
+                for format in formats:
+                    (folder / f"{name}.{SUFFIXES[format]}").write_text(WRITERS[format](transcript), encoding="utf-8")
+            progress.file()
+    if failed:
+        raise DataError(
+            f"{len(failed)} of {len(request.audio)} files could not be transcribed: {', '.join(failed)}. "
+            "The reasons are above; the others are done."
+        )
+
+
+def _formats(request: Request) -> list[str]:
+    formats = list(dict.fromkeys(f.strip().lower() for f in request.format.split(",") if f.strip()))
+    unknown = [f for f in formats if f not in WRITERS]
+    if unknown or not formats:
+        raise ConfigError(f"Unknown --format {', '.join(unknown) or '(empty)'}; known: {', '.join(WRITERS)}.")
+    if (worded := NEED_WORDS & set(formats)) and not request.words:
+        raise ConfigError(f"--format {', '.join(sorted(worded))} lists word times: it needs --words.")
+    if request.out is None:
+        if len(formats) > 1:
+            raise ConfigError("Several formats cannot share standard output: give a folder with --out.")
+        if len(request.audio) > 1 and formats[0] not in ("txt", "json"):
+            raise ConfigError(f"{formats[0]} of several files needs a folder: give one with --out.")
+    return formats
+
+
+def _printed(transcript: dict[str, Any], format: str, several: bool) -> str:
+    """For standard output: JSON as one line per file; text with the file's name in front when there are several."""
+    if format == "json":
+        return json.dumps(transcript, ensure_ascii=False)
+    text = WRITERS[format](transcript).rstrip("\n")
+    return f"{transcript['audio']}\t{text}" if several and format == "txt" else text
+
+
+class _Progress:
+    """A bar on standard error when that is a terminal; otherwise nothing."""
+
+    def __init__(self, files: int):
+        self.bar: Any = None
+        self.seconds = 0.0
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self.bar = Progress(
+                TextColumn("transcribing"), BarColumn(), MofNCompleteColumn(), TextColumn("files"),
+                TextColumn("{task.fields[minutes]:.1f} min of audio"), TimeElapsedColumn(),
+                console=Console(stderr=True), transient=True,
+            )  # fmt: skip
+            self.task = self.bar.add_task("", total=files, minutes=0.0)
+
+    def __enter__(self) -> _Progress:
+        if self.bar:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar:
+            self.bar.stop()
+
+    def window(self, seconds: float) -> None:
+        self.seconds += seconds
+        if self.bar:
+            self.bar.update(self.task, minutes=self.seconds / 60)
+
+    def file(self) -> None:
+        if self.bar:
+            self.bar.advance(self.task)
+
+    def print(self, text: str, error: bool = False) -> None:
+        if self.bar and (error or sys.stdout.isatty()):
+            # Above the bar, not through it.
+            self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True) if error else self._above(text)
+        else:
+            print(text, file=sys.stderr if error else sys.stdout, flush=True)
+
+    def _above(self, text: str) -> None:
+        self.bar.stop()
+        print(text, flush=True)
+        self.bar.start()

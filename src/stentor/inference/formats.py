@@ -1,0 +1,142 @@
+"""Transcripts as files: json, txt, srt, vtt, ctm, textgrid. Plain functions on the transcript dict of the contract."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from stentor.errors import ConfigError
+from stentor.inference.subtitles import cues, wrap
+
+Transcript = dict[str, Any]
+
+
+def to_json(transcript: Transcript) -> str:
+    """One JSON object, indented."""
+    return json.dumps(transcript, ensure_ascii=False, indent=2) + "\n"
+
+
+def to_txt(transcript: Transcript) -> str:
+    """The text; a line for each segment, with its speaker in front, when speakers are known."""
+    if any("speaker" in s for s in transcript["segments"]):
+        return "".join(f"{s.get('speaker', '?')}: {s['text']}\n" for s in transcript["segments"])
+    return transcript["text"] + "\n"
+
+
+def to_srt(transcript: Transcript) -> str:
+    """SubRip subtitles."""
+    return "".join(
+        f"{n}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n{wrap(cue.text)}\n\n"
+        for n, cue in enumerate(cues(transcript), 1)
+    )
+
+
+def to_vtt(transcript: Transcript) -> str:
+    """WebVTT subtitles."""
+
+    def escape(text: str) -> str:
+        return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+    return "WEBVTT\n\n" + "".join(
+        f"{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n{escape(wrap(cue.text))}\n\n" for cue in cues(transcript)
+    )
+
+
+def to_ctm(transcript: Transcript) -> str:
+    """NIST CTM: `file channel start duration word confidence` per line; needs word times."""
+    name = Path(transcript["audio"]).stem.replace(" ", "_")
+    return "".join(
+        f"{name} 1 {w['start']:.3f} {w['end'] - w['start']:.3f} {w['word']} {w.get('confidence', 1.0):.3f}\n"
+        for w in _words(transcript, "ctm")
+    )
+
+
+def to_textgrid(transcript: Transcript) -> str:
+    """A Praat TextGrid (long format): one tier of words per speaker, or `words` where there are none."""
+    end = float(transcript["duration"])
+    tiers: dict[str, list[dict[str, Any]]] = {}
+    for word in _words(transcript, "textgrid"):
+        tiers.setdefault(word.get("speaker") or "words", []).append(word)
+    tiers = tiers or {"words": []}
+    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0", f"xmax = {end:g}",
+             "tiers? <exists>", f"size = {len(tiers)}", "item []:"]  # fmt: skip
+    for i, (name, words) in enumerate(tiers.items(), 1):
+        intervals = list(_intervals(words, end))
+        lines += [f"    item [{i}]:", '        class = "IntervalTier"', f'        name = "{_quote(name)}"',
+                  "        xmin = 0", f"        xmax = {end:g}",
+                  f"        intervals: size = {len(intervals)}"]  # fmt: skip
+        for n, (a, b, text) in enumerate(intervals, 1):
+            lines += [f"        intervals [{n}]:", f"            xmin = {a:g}", f"            xmax = {b:g}",
+                      f'            text = "{_quote(text)}"']  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+WRITERS: dict[str, Callable[[Transcript], str]] = {
+    "json": to_json, "txt": to_txt, "srt": to_srt, "vtt": to_vtt, "ctm": to_ctm, "textgrid": to_textgrid,
+}  # fmt: skip
+SUFFIXES = {name: "TextGrid" if name == "textgrid" else name for name in WRITERS}
+NEED_WORDS = frozenset({"ctm", "textgrid"})
+
+
+def file_names(paths: Sequence[str]) -> list[str]:
+    """A name for each input's output files, without suffix, none twice (not even on disks that ignore case).
+
+    The stem where that is enough; else with as many folders in front as it takes (`ann_take1`), then with the suffix
+    of the input (`take1_mp3`); a path that is given twice gets a number.
+    """
+    parts = [Path(path).absolute().parts for path in paths]
+    deepest = max((len(p) for p in parts), default=1)
+    names = [Path(path).stem for path in paths]
+    for depth in range(2, deepest + 1):
+        for i in _clashes(names):
+            names[i] = "_".join([*parts[i][-depth:-1], Path(paths[i]).stem]).lstrip("/_")
+    for i in _clashes(names):
+        names[i] = Path(paths[i]).stem + Path(paths[i]).suffix.replace(".", "_")
+    for i in _clashes(names):
+        names[i] = "_".join([*parts[i][:-1], Path(paths[i]).name.replace(".", "_")]).lstrip("/_")
+    seen: set[str] = set()
+    for i, name in enumerate(names):
+        number = 1
+        while names[i].lower() in seen:
+            number += 1
+            names[i] = f"{name}-{number}"
+        seen.add(names[i].lower())
+    return names
+
+
+def _clashes(names: list[str]) -> list[int]:
+    counts = Counter(name.lower() for name in names)
+    return [i for i, name in enumerate(names) if counts[name.lower()] > 1]
+
+
+def _clock(seconds: float, point: str) -> str:
+    ms = max(0, round(seconds * 1000))
+    return f"{ms // 3_600_000:02d}:{ms // 60_000 % 60:02d}:{ms // 1000 % 60:02d}{point}{ms % 1000:03d}"
+
+
+def _words(transcript: Transcript, name: str) -> list[dict[str, Any]]:
+    if "words" not in transcript:
+        raise ConfigError(f"The {name} format lists word times, and this transcript has none: add --words.")
+    return transcript["words"]
+
+
+def _intervals(words: list[dict[str, Any]], end: float) -> Iterator[tuple[float, float, str]]:
+    """Words and the gaps between them, without holes or overlaps, from 0 to `end`."""
+    at = 0.0
+    for word in words:
+        start, stop = max(at, word["start"]), min(end, word["end"])
+        if stop <= start:
+            continue
+        if start > at:
+            yield at, start, ""
+        yield start, stop, word["word"]
+        at = stop
+    if at < end:
+        yield at, end, ""
+
+
+def _quote(text: str) -> str:
+    return text.replace('"', '""')

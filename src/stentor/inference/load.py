@@ -1,0 +1,183 @@
+"""From a path or a Hub id to a model that transcribes: `stentor.load("runs/digits").transcribe("a.wav")["text"]`."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stentor.models.base import Bundle
+    from stentor.tasks.base import Task
+
+CONFIG = "config.json"
+TRAINING_CONFIG = "training_config.json"
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+
+@dataclass
+class Model:
+    """A trained model with the task it was trained for."""
+
+    name: str
+    """The path or id it was loaded from, as given."""
+    bundle: Bundle
+    task: Task
+    folder: Path
+    """Its export folder."""
+
+    def transcribe(
+        self,
+        audio: str | Path | np.ndarray,
+        rate: int | None = None,
+        language: str | None = None,
+        context: str | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """The transcript of one file, or of an array [samples] or [channels, samples] at `rate` Hz, of any length.
+
+        `options` go to `stentor.inference.transcribe.transcribe`. Returns the transcript dict of the JSON contract.
+        Raises AudioError, and ConfigError when the model was trained for another task.
+        """
+        from stentor.inference.recording import ArrayRecording, FileRecording
+        from stentor.inference.transcribe import transcribe
+
+        wanted = self.bundle.processor.sample_rate
+        if isinstance(audio, (str, Path)):
+            recording: Any = FileRecording(audio, wanted)
+        elif rate is None:
+            raise ConfigError("transcribe(array) needs `rate`, the array's samples per second.")
+        else:
+            recording = ArrayRecording(audio, rate, wanted)
+        options = {"model": self.name, **options}
+        return next(transcribe(self.bundle, self.for_transcription(), [recording], language, context, **options))
+
+    def for_transcription(self) -> Any:
+        """The task, when it is `transcribe`; raises ConfigError when it is another."""
+        from stentor.tasks.transcribe import Transcribe
+
+        if not isinstance(self.task, Transcribe):
+            raise ConfigError(f"{self.name} was trained for the task {self.task.type}, not to transcribe.")
+        return self.task
+
+
+def load(path: str | Path, device: str = "auto") -> Model:
+    """The model in a run folder, an export folder or a Hub repository, ready to use (evaluation mode).
+
+    `device`: auto (the GPU when there is one), cpu, cuda, cuda:1, mps. Raises ConfigError when there is no such model,
+    its family is unknown here, or the device is missing.
+    """
+    from stentor.models.base import Family
+    from stentor.tasks.base import Task
+    from stentor.tasks.transcribe import Transcribe
+
+    place = pick_device(device)
+    folder = find_export(path)
+    config = _json(folder / CONFIG)
+    kind = config.get("model_type")
+    families = Family.choices()
+    if kind not in families:
+        raise ConfigError(
+            f"{folder / CONFIG} says model_type {kind!r}, which is no model family here; known: "
+            f"{', '.join(sorted(families))}. A family of a plug-in needs --plugin."
+        )
+    bundle = families[kind].load(folder)
+    bundle.model.to(place).eval()
+    task: Task = Transcribe()
+    if (folder / TRAINING_CONFIG).is_file():
+        task = Task.model_validate(_json(folder / TRAINING_CONFIG)["task"])
+    return Model(str(path), bundle, task, folder)
+
+
+def find_export(path: str | Path) -> Path:
+    """The export folder that a run folder, a checkpoint, an export folder or a Hub id means.
+
+    Of a run that is not finished: the export of its best checkpoint, else of its latest. A Hub id is downloaded, or
+    found in the local cache. Raises ConfigError.
+    """
+    folder = Path(path)
+    if folder.is_dir():
+        if (folder / CONFIG).is_file():
+            return folder
+        if (folder / "export" / CONFIG).is_file():
+            return folder / "export"
+        checkpoints = folder / "checkpoints"
+        for pointer in ("best", "latest"):
+            if (checkpoints / pointer).is_file():
+                export = checkpoints / (checkpoints / pointer).read_text("utf-8").strip() / "export"
+                if (export / CONFIG).is_file():
+                    return export
+        if checkpoints.is_dir() or (folder / "resolved.yaml").is_file():
+            raise ConfigError(f"The run {folder} has saved no checkpoint yet: train it until it has.")
+        raise ConfigError(
+            f"{folder} is neither a run folder nor an export folder: it has no {CONFIG}, export/ or checkpoints/."
+        )
+    if folder.exists():
+        raise ConfigError(f"{folder} is a file; a model is a run folder, an export folder or a Hub id.")
+    if not HUB_ID.fullmatch(str(path)):
+        raise ConfigError(f"There is no model {path}: no such folder, and not a Hub id such as owner/name.")
+    return _download(str(path))
+
+
+def pick_device(name: str) -> Any:
+    """The torch device that `auto`, `cpu`, `cuda`, `cuda:N` or `mps` means here. Raises ConfigError."""
+    import torch
+
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"Unknown device {name}: take auto, cpu, cuda, cuda:N or mps.") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"There is no device {name}: torch finds {torch.cuda.device_count()} GPUs (see `stentor doctor`)."
+        )
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("There is no device mps: torch finds no Apple GPU here.")
+    return device
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+    )
+
+    try:
+        # Weights in other formats than safetensors are never loaded.
+        folder = Path(snapshot_download(name, ignore_patterns=["*.bin", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack"]))
+    except RepositoryNotFoundError as error:
+        raise ConfigError(
+            f"There is no folder {name} here, and no model {name} on the Hugging Face Hub that you may read "
+            "(private ones need `hf auth login`)."
+        ) from error
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, OSError) as error:
+        raise ConfigError(
+            f"There is no folder {name} here, and the Hugging Face Hub cannot be reached to look for the model {name}. "
+            "Check the path or the connection."
+        ) from error
+    if not (folder / CONFIG).is_file():
+        raise ConfigError(f"The Hub model {name} has no {CONFIG}.")
+    return folder
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as JSON ({error}): export the model again.") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} holds no JSON object: export the model again.")
+    return value

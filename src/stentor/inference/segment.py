@@ -1,0 +1,257 @@
+"""Cutting a recording of any length at its pauses, into windows that a model can take.
+
+A detector marks the frames that hold speech and keeps their levels (a few bytes for 10 ms); `cut` makes windows of
+them. Audio passes through in blocks: of a two-hour file only these frames are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
+
+from stentor.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FRAME = 0.01
+"""Seconds per frame."""
+FLOOR = -100.0
+"""Level of digital silence in dB; full scale is 0."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of audio in samples, [start, end), with the first and last speech inside it."""
+
+    start: int
+    end: int
+    speech_start: int
+    speech_end: int
+
+
+@dataclass
+class Activity:
+    """What a detector found: one entry per frame of `hop` samples, the last frame may be partial."""
+
+    levels: np.ndarray  # float32 [frames], dB of full scale
+    speech: np.ndarray  # bool [frames]
+    hop: int
+    samples: int
+
+
+class Detector(Protocol):
+    """Finds speech in audio that comes in blocks (float32 [samples] at `rate` Hz, any block sizes)."""
+
+    def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity: ...
+
+
+class EnergyDetector:
+    """Speech is what stands out of the noise floor, which is followed through the recording.
+
+    The floor at a moment is the 10 % quantile of the levels within 15 s, the peak their 95 % quantile; the threshold
+    lies `ratio` of the way up, at least `margin` dB above the floor and never under `silence` dB. Where floor and peak
+    are less than `margin` apart there is no pause to find: such a stretch counts as speech when it is `margin` louder
+    than the recording's quiet parts, or when the whole recording is like that. So steady noise is passed on rather
+    than speech lost; use Silero VAD where that matters. Single sounds under 80 ms, such as clicks, are no speech.
+    """
+
+    def __init__(self, margin: float = 6.0, ratio: float = 0.2, silence: float = -65.0):
+        self.margin, self.ratio, self.silence = margin, ratio, silence
+
+    def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity:
+        import numpy as np
+
+        levels, hop, samples = _levels(blocks, rate)
+        if not len(levels):
+            return Activity(levels, np.zeros(0, bool), hop, samples)
+        floor, peak = _envelope(levels)
+        threshold = np.maximum(floor + np.maximum(self.margin, self.ratio * (peak - floor)), self.silence)
+        speech = levels > threshold
+        steady = (peak - floor < self.margin) & (floor > self.silence)
+        if not steady.all():
+            steady &= floor > np.quantile(levels, 0.1) + self.margin
+        return Activity(levels, _without_clicks(speech) | steady, hop, samples)
+
+
+class SileroDetector:
+    """Silero VAD (version 5 or 6, ONNX, at 8 or 16 kHz), from a file that the user has; needs onnxruntime.
+
+    Source: https://github.com/snakers4/silero-vad (MIT). The model reads 32 ms at a time, with the 4 ms before.
+    """
+
+    def __init__(self, path: str, threshold: float = 0.5):
+        self.path, self.threshold = path, threshold
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise ConfigError(
+                "Silero VAD needs onnxruntime, which is not installed: `pip install 'stentor[vad]'`, or leave out "
+                "--vad to use the built-in energy detector."
+            ) from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        try:
+            self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's exceptions share no base class of their own
+            raise ConfigError(f"{path} is not a Silero VAD model that onnxruntime can load: {error}") from error
+        if {i.name for i in self.session.get_inputs()} != {"input", "state", "sr"}:
+            raise ConfigError(f"{path} is not a Silero VAD model of version 5 or 6: its inputs have other names.")
+
+    def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity:
+        import numpy as np
+
+        if rate not in (8000, 16000):
+            raise ConfigError(f"Silero VAD works at 8 or 16 kHz, and this model reads audio at {rate} Hz.")
+        chunk, before = (512, 64) if rate == 16000 else (256, 32)
+        state = np.zeros((2, 1, 128), np.float32)
+        rest = np.zeros(0, np.float32)
+        context = np.zeros(before, np.float32)
+        chances: list[float] = []
+
+        def hear(audio: np.ndarray) -> None:
+            nonlocal state, context
+            inputs = np.concatenate([context, audio])[None]
+            chance, state = self.session.run(None, {"input": inputs, "state": state, "sr": np.array(rate, np.int64)})
+            context = audio[-before:]
+            chances.append(float(chance[0, 0]))
+
+        def passing() -> Iterator[np.ndarray]:
+            nonlocal rest
+            for block in blocks:
+                rest = np.concatenate([rest, block])
+                whole = len(rest) // chunk * chunk
+                for at in range(0, whole, chunk):
+                    hear(rest[at : at + chunk])
+                rest = rest[whole:]
+                yield block
+
+        levels, hop, samples = _levels(passing(), rate)
+        if len(rest):
+            hear(np.pad(rest, (0, chunk - len(rest))))
+        middle = np.minimum(np.arange(len(levels)) * hop + hop // 2, max(samples - 1, 0))
+        speech = np.asarray(chances, np.float32)[middle // chunk] > self.threshold if samples else np.zeros(0, bool)
+        return Activity(levels, speech, hop, samples)
+
+
+def cut(
+    activity: Activity,
+    rate: int,
+    longest: float = 30.0,
+    pause: float = 0.3,
+    padding: float = 0.15,
+    silence: float = 2.0,
+) -> list[Window]:
+    """Windows of at most `longest` seconds, in order, without overlap; together they hold every frame of speech.
+
+    A recording that is no longer than `longest` and holds speech is one window, as it is. Otherwise speech is cut in
+    the middle of a pause (at least `pause` seconds), the longest one in the second half of the window; speech that
+    goes on without one is cut at its quietest point there. Silence over `silence` seconds belongs to no window, but
+    for `padding` seconds on either side of speech.
+    """
+    import numpy as np
+
+    hop, samples = activity.hop, activity.samples
+    if not activity.speech.any():
+        return []
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], activity.speech, [False]])))
+    regions = [(int(a) * hop, min(int(b) * hop, samples)) for a, b in edges.reshape(-1, 2)]
+    if samples <= longest * rate:
+        return [Window(0, samples, regions[0][0], regions[-1][1])]
+    pad, most = round(padding * rate), int(longest * rate)
+    windows = []
+    for run in _runs(regions, round(silence * rate)):
+        # `run` is a list of regions; around it there is silence of more than `silence`, of which it takes `pad`.
+        start = max(0, run[0][0] - pad)
+        end = min(samples, run[-1][1] + pad)
+        for a, b in _divide(start, end, run, activity.levels, hop, most, round(pause * rate)):
+            inside = [(max(a, s), min(b, e)) for s, e in run if s < b and e > a]
+            if inside:
+                windows.append(Window(a, b, inside[0][0], inside[-1][1]))
+    return windows
+
+
+def _runs(regions: list[tuple[int, int]], gap: int) -> Iterator[list[tuple[int, int]]]:
+    """Regions in groups that are more than `gap` samples apart."""
+    run = [regions[0]]
+    for region in regions[1:]:
+        if region[0] - run[-1][1] > gap:
+            yield run
+            run = []
+        run.append(region)
+    yield run
+
+
+def _divide(
+    start: int, end: int, run: list[tuple[int, int]], levels: np.ndarray, hop: int, most: int, pause: int
+) -> Iterator[tuple[int, int]]:
+    """[start, end) in pieces of at most `most` samples."""
+    pauses = [(a, b) for (_, a), (b, _) in pairwise(run)]
+    while end - start > most:
+        first, last = start + most // 2, start + most
+        found = [(b - a, (a + b) // 2) for a, b in pauses if b - a >= pause and first <= (a + b) // 2 <= last]
+        if found:
+            at = max(found)[1]
+        else:
+            low, high = first // hop + 1, last // hop
+            at = (low + int(levels[low:high].argmin())) * hop
+        yield start, at
+        start = at
+    yield start, end
+
+
+def _levels(blocks: Iterable[np.ndarray], rate: int) -> tuple[np.ndarray, int, int]:
+    """Level of each frame in dB [frames], smoothed over 50 ms, with the hop and the number of samples.
+
+    Below 80 Hz there is no speech but much hum and rumble: it is filtered out.
+    """
+    import numpy as np
+    from scipy.ndimage import uniform_filter1d
+    from scipy.signal import butter, sosfilt
+
+    hop = round(rate * FRAME)
+    sos = butter(2, 80, "highpass", fs=rate, output="sos")
+    memory = np.zeros((len(sos), 2))
+    rest = np.zeros(0)
+    powers: list[Any] = []
+    samples = 0
+    for block in blocks:
+        samples += len(block)
+        filtered, memory = sosfilt(sos, block, zi=memory)
+        rest = np.concatenate([rest, filtered])
+        whole = len(rest) // hop * hop
+        powers.append(np.square(rest[:whole].reshape(-1, hop)).mean(1))
+        rest = rest[whole:]
+    if len(rest):
+        powers.append(np.square(rest).mean(keepdims=True))
+    power = np.concatenate(powers) if powers else np.zeros(0)
+    if len(power):
+        power = uniform_filter1d(power, 5, mode="nearest")
+    return np.maximum(10 * np.log10(np.maximum(power, 1e-12)), FLOOR).astype(np.float32), hop, samples
+
+
+def _without_clicks(speech: np.ndarray, shortest: int = 8, apart: int = 25) -> np.ndarray:
+    """Frames of speech without those in stretches under `shortest` frames, `apart` frames from all other speech."""
+    import numpy as np
+
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], speech, [False]]))).reshape(-1, 2)
+    gaps = np.concatenate([[len(speech)], edges[1:, 0] - edges[:-1, 1], [len(speech)]])
+    kept = speech.copy()
+    for (start, end), before, after in zip(edges, gaps, gaps[1:], strict=False):
+        if end - start < shortest and min(before, after) >= apart:
+            kept[start:end] = False
+    return kept
+
+
+def _envelope(levels: np.ndarray, reach: int = 15) -> tuple[np.ndarray, np.ndarray]:
+    """Noise floor and peak around each frame in dB: quantiles within `reach` seconds, from one second to the next."""
+    import numpy as np
+
+    second = round(1 / FRAME)
+    centres = np.arange(second // 2, max(len(levels), second // 2 + 1), second)
+    ends = [(max(0, c - reach * second), c + reach * second) for c in centres]
+    quantiles = np.array([np.quantile(levels[a:b], [0.1, 0.95]) for a, b in ends])
+    frames = np.arange(len(levels))
+    return np.interp(frames, centres, quantiles[:, 0]), np.interp(frames, centres, quantiles[:, 1])

@@ -1,0 +1,172 @@
+"""Transcripts of recordings of any length: windows between pauses, decoded in batches across files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import AudioError, ConfigError
+from stentor.inference.recording import Recording
+from stentor.inference.segment import Detector, EnergyDetector, Window, cut
+from stentor.metrics.text import SPACELESS, language_code
+
+if TYPE_CHECKING:
+    from stentor.models.base import Bundle
+    from stentor.tasks.transcribe import Transcribe
+
+LONGEST = 30.0
+"""Seconds of audio in a window, unless the model's encoder takes less."""
+POOL = 16
+"""Batches that are gathered before windows are sorted by length: less padding, later first results."""
+
+
+@dataclass
+class _Job:
+    """One recording on its way."""
+
+    recording: Recording
+    samples: int = 0
+    windows: list[Window] = field(default_factory=list)
+    outputs: dict[int, dict[str, Any]] = field(default_factory=dict)
+    error: AudioError | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.error is not None or len(self.outputs) == len(self.windows)
+
+
+def transcribe(
+    bundle: Bundle,
+    task: Transcribe,
+    recordings: Iterable[Recording],
+    language: str | None = None,
+    context: str | None = None,
+    batch_seconds: float = 120.0,
+    detector: Detector | None = None,
+    model: str = "",
+    words: bool = False,
+    on_error: Callable[[str, AudioError], None] | None = None,
+    on_window: Callable[[float], None] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """A transcript (the JSON contract) for each recording, in their order.
+
+    `batch_seconds` bounds a batch's padded audio. `detector` finds the pauses (default `EnergyDetector`). An unreadable
+    recording raises its AudioError, or with `on_error` is handed there and left out. `on_window` is told the seconds of
+    each window that is done. Segments carry `log_prob` and, where checks failed in every attempt, `failed`. Raises
+    ConfigError for `words`: no model family gives word times in transcription yet.
+    """
+    if words:
+        raise ConfigError(f"{model or 'This model'} gives no word times: leave out --words.")
+    rate = bundle.processor.sample_rate
+    limit = bundle.processor.max_seconds
+    longest = LONGEST if limit is None else min(LONGEST, limit)
+    detector = detector or EnergyDetector()
+    waiting: list[_Job] = []
+    pooled = 0.0
+
+    def finished() -> Iterator[dict[str, Any]]:
+        while waiting and waiting[0].done:
+            job = waiting.pop(0)
+            if job.error is None:
+                yield _transcript(job, rate, language, model)
+            elif on_error is None:
+                raise job.error
+            else:
+                on_error(job.recording.name, job.error)
+
+    for recording in recordings:
+        job = _Job(recording)
+        waiting.append(job)
+        try:
+            activity = detector.activity(recording.blocks(), rate)
+        except AudioError as error:
+            job.error = error
+        else:
+            job.samples = activity.samples
+            job.windows = cut(activity, rate, longest)
+            pooled += sum(w.end - w.start for w in job.windows) / rate
+        if pooled >= POOL * batch_seconds:
+            _decode(bundle, task, waiting, language, context, batch_seconds, on_window)
+            pooled = 0.0
+        yield from finished()
+    _decode(bundle, task, waiting, language, context, batch_seconds, on_window)
+    yield from finished()
+
+
+def _decode(
+    bundle: Bundle,
+    task: Transcribe,
+    jobs: list[_Job],
+    language: str | None,
+    context: str | None,
+    batch_seconds: float,
+    on_window: Callable[[float], None] | None,
+) -> None:
+    """Decode all windows of the jobs that have none decoded yet."""
+    from stentor.models.base import Example
+
+    rate = bundle.processor.sample_rate
+    pool = [
+        (job, i, window.end - window.start)
+        for job in jobs
+        if not job.done
+        for i, window in enumerate(job.windows)
+        if i not in job.outputs
+    ]
+    for batch in batches(pool, lambda item: item[2], round(batch_seconds * rate)):
+        ready, examples = [], []
+        for job, i, _ in batch:
+            window = job.windows[i]
+            try:
+                audio = job.recording.read(window.start, window.end)
+            except AudioError as error:
+                job.error = error
+                continue
+            name = f"{job.recording.name}@{window.start / rate:.2f}"
+            ready.append((job, i))
+            examples.append(Example(name, audio, language=language, context=context or task.context))
+        if not examples:
+            continue
+        outputs = task.predict(bundle, examples, checked=task.checks.on)
+        for (job, i), output, example in zip(ready, outputs, examples, strict=True):
+            job.outputs[i] = output
+            if on_window:
+                on_window(len(example.audio) / rate)
+
+
+def batches(items: list[Any], size: Callable[[Any], int], budget: int) -> Iterator[list[Any]]:
+    """Items in lists, longest first, whose padded size (longest times number) is at most `budget`, or of one item."""
+    batch: list[Any] = []
+    for item in sorted(items, key=size, reverse=True):
+        if batch and size(batch[0]) * (len(batch) + 1) > budget:
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch
+
+
+def _transcript(job: _Job, rate: int, language: str | None, model: str) -> dict[str, Any]:
+    segments = []
+    for i, window in enumerate(job.windows):
+        output = job.outputs[i]
+        if output["text"]:
+            segments.append(
+                {
+                    "start": round(window.speech_start / rate, 3),
+                    "end": round(window.speech_end / rate, 3),
+                    "text": output["text"],
+                    "log_prob": output["log_prob"],
+                    **({"failed": output["failed"]} if output["failed"] else {}),
+                }
+            )
+    space = "" if language_code(language) in SPACELESS else " "
+    return {
+        "audio": job.recording.name,
+        "duration": round(job.samples / rate, 3),
+        "language": language,
+        "text": space.join(s["text"] for s in segments),
+        "segments": segments,
+        "model": model,
+    }

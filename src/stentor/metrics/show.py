@@ -1,0 +1,50 @@
+"""How figures are written for people: in progress lines, reports and model cards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+RATES = frozenset({"wer", "cer", "mer", "der", "jer", "ser", "eer", "accuracy", "precision", "recall", "f1"})
+
+
+def is_rate(metric: str) -> bool:
+    """Whether a metric is a share that people read in percent: one of its parts (`dev/ctc_wer`) is a known rate."""
+    return bool(RATES & set(metric.lower().replace("/", "_").split("_")))
+
+
+def figure(metric: str, value: float | None) -> str:
+    """A metric's value with three significant digits at least: `3.61 %` for rates, `0.0418` for the rest."""
+    if value is None:
+        return "–"
+    if is_rate(metric):
+        return f"{100 * value:.2f} %"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def interval(metric: str, score: Mapping[str, Any]) -> str:
+    """The 95 % interval of a score (`low`, `high`) as `2.90–4.41 %`; empty when it has none."""
+    low, high = score.get("low"), score.get("high")
+    if low is None or high is None:
+        return ""
+    if is_rate(metric):
+        return f"{100 * low:.2f}–{100 * high:.2f} %"
+    return f"{low:.4g}–{high:.4g}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time: `48 s`, `3 min 20 s`, `2 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s" if seconds >= 10 or whole == seconds else f"{seconds:.1f} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def count(number: float) -> str:
+    """A large number in short: `950`, `12.3 k`, `4.21 M`, `7.30 G`."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(number) >= size:
+            return f"{number / (1e3 if unit == 'k' else size):.3g} {unit}"
+    return f"{number:,.0f}"

@@ -1,0 +1,179 @@
+"""Family `speech_llm`: audio encoder + projector + causal language model.
+
+The encoder turns audio into frames, the projector stacks or convolves frames down to about 12.5 a second and maps them
+to the width of the language model, which reads them between the prompt and the transcript and is trained to continue
+with the transcript and an end token. The design follows SLAM-ASR (Ma et al. 2024), Qwen-Audio and VoxLM.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from stentor.config.section import Section
+from stentor.models.base import Bundle, Family, Needs
+
+if TYPE_CHECKING:
+    import torch
+
+
+class _Part(Section):
+    """A part that comes from pretrained weights (`from`) or is built from a transformers config (`config`)."""
+
+    model_config = {"populate_by_name": True, "serialize_by_alias": True}
+
+    source: str | None = Field(None, alias="from")
+    """Hub id or local folder of a pretrained model."""
+    config: dict[str, Any] | None = None
+    """Build it untrained from a transformers config, such as `{model_type: whisper, d_model: 144}`."""
+    revision: str | None = None
+    """Branch, tag or commit of the Hub model. Null: the default branch."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> _Part:
+        if (self.source is None) == (self.config is None):
+            raise ValueError("give either `from` (a Hub id or folder) or `config` (a transformers config), not both")
+        if self.config is not None and not isinstance(self.config.get("model_type"), str):
+            raise ValueError("`config` needs `model_type`, such as `{model_type: whisper, d_model: 144}`")
+        return self
+
+
+class Encoder(_Part):
+    """The audio encoder: Whisper, wav2vec2, HuBERT, WavLM, UniSpeech, Data2Vec audio or Parakeet (FastConformer)."""
+
+    window: Literal["natural", "30s"] = "natural"
+    """Whisper only. `natural`: the encoder sees the clip as long as it is. `30s`: silence is added up to 30 seconds, as
+    Whisper was pretrained; slower, sometimes a little better with a frozen encoder."""
+
+
+class Projector(Section):
+    """From encoder frames to positions of the language model."""
+
+    type: Literal["mlp", "conv"] = "mlp"
+    """`mlp`: neighbouring frames are stacked, then two linear layers. `conv`: a strided convolution, then two linear
+    layers."""
+    rate: float = Field(12.5, gt=0)
+    """Positions per second of audio that the language model reads. The encoder's frame rate must be a multiple."""
+    hidden: int | None = Field(None, ge=1)
+    """Width of the layer between. Null: the width of the language model."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout between the two linear layers."""
+
+
+class LLM(_Part):
+    """The causal language model, anything that transformers' AutoModelForCausalLM loads."""
+
+    attention: Literal["sdpa", "flex", "eager"] = "sdpa"
+    """Attention kernel. `flex` is for packed batches on a GPU."""
+
+
+class Tokenizer(Section):
+    """A tokenizer made from the training transcripts."""
+
+    type: Literal["characters", "bpe"] = "characters"
+    """`characters`: one token for each character. `bpe`: byte-level subwords."""
+    size: int = Field(500, ge=260)
+    """Vocabulary size of `bpe`, special tokens included."""
+
+
+class CTCHead(Section):
+    """Auxiliary CTC head on the encoder."""
+
+    units: Literal["characters"] = "characters"
+    """What it spells: the characters of the training transcripts."""
+
+
+class Prompt(Section):
+    """What the language model reads before the transcript."""
+
+    instruction: str | None = "Transcribe the following audio."
+    """The task in words, before the audio. Null for small models trained from scratch."""
+    language: bool = True
+    """Name the language of the audio where it is known."""
+    context: bool = True
+    """Give the item's free context (names and terms to expect) where it has one."""
+    dropout: float = Field(0.1, ge=0, le=1)
+    """Share of training items that go without language and, drawn apart, without context, so that the model also works
+    when they are unknown."""
+
+
+class Lora(Section):
+    """Low-rank adapters (PEFT). A part that gets adapters is frozen but for them."""
+
+    rank: int = Field(16, ge=1)
+    """Rank of the two matrices."""
+    alpha: float = Field(32, gt=0)
+    """The adapter's output is scaled by alpha / rank."""
+    dropout: float = Field(0.05, ge=0, lt=1)
+    """Dropout on the adapter's input."""
+    targets: list[str] = Field(
+        ["llm.*.q_proj", "llm.*.k_proj", "llm.*.v_proj", "llm.*.o_proj"], min_length=1
+    )
+    """Globs on module paths; `*` matches anything. Each must match at least one linear layer."""
+
+
+class SpeechLLM(Family):
+    """Audio encoder, projector and causal language model."""
+
+    type: Literal["speech_llm"] = "speech_llm"
+    encoder: Encoder
+    projector: Projector = Projector()
+    llm: LLM
+    tokenizer: Tokenizer | None = None
+    """Null: the language model's own tokenizer. Required when the language model is built from a config."""
+    ctc: CTCHead | None = None
+    """Auxiliary CTC head. Null: none."""
+    prompt: Prompt = Prompt()
+    lora: Lora | None = None
+    """Low-rank adapters. Null: none."""
+    freeze: list[str] = []
+    """Globs on parameter names that are not trained, such as `encoder.*`; adapters are never added there."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third slower."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Storage of pretrained weights that are frozen. Trained weights are always kept in float32."""
+    token_rate: float | None = Field(None, gt=0)
+    """Most tokens per second of audio that generation may write, on top of 16. Null: 25 for characters, else 6."""
+    init: str | None = None
+    """Start from the weights of this Stentor export (a folder). Null: start from the bases."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
+    layouts: ClassVar[tuple[str, ...]] = ("padded", "packed")
+
+    _from_base: set[str] = PrivateAttr(default_factory=set)
+    """Names of tensors that still are as the bases have them."""
+    _wrap_layers: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def wrap_layers(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Layer classes of the encoder and the language model; known once the model is built."""
+        return self._wrap_layers
+
+    @model_validator(mode="after")
+    def _whole(self) -> SpeechLLM:
+        if self.llm.config is not None and self.tokenizer is None:
+            raise ValueError(
+                "a language model built from `config` has no tokenizer of its own: set `tokenizer: {type: characters}`, "
+                "or `tokenizer: {type: bpe, size: 500}`"
+            )
+        if self.llm.source is not None and self.tokenizer is not None:
+            raise ValueError("a pretrained language model comes with its own tokenizer: leave `tokenizer` out")
+        return self
+
+    def build(self, needs: Needs) -> Bundle:
+        from stentor.models.speech_llm.assemble import build
+
+        return build(self, needs)
+
+    def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
+        from stentor.models.speech_llm.export import save
+
+        save(bundle, state, folder)
+
+    @classmethod
+    def load(cls, folder: Path, trainable: bool = False) -> Bundle:
+        from stentor.models.speech_llm.export import load
+
+        return load(folder, trainable)

@@ -1,0 +1,231 @@
+"""Building a speech LLM from its config: parts, tokenizer, adapters, freezing."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from stentor.errors import ConfigError
+from stentor.models.base import Bundle, Needs
+from stentor.models.speech_llm import SpeechLLM
+from stentor.models.speech_llm.encoders import adjust, geometry
+from stentor.models.speech_llm.modeling import SpeechLLMModel
+from stentor.models.speech_llm.processor import SpeechLLMProcessor
+from stentor.models.speech_llm.projector import Projector, factor
+from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
+
+
+def build(family: SpeechLLM, needs: Needs) -> Bundle:
+    """A model ready to train: bases loaded, tokenizer made, `init` applied, adapters added, parameters frozen."""
+    from stentor.models.adapt import adapt
+    from stentor.models.speech_llm.export import initialise, load_adapters
+
+    if "ctc" in needs.terms and family.ctc is None:
+        raise ConfigError("losses.ctc needs a CTC head: set `model.ctc: {units: characters}`, or leave the term out.")
+    if family.ctc is not None and "ctc" not in needs.terms:
+        raise ConfigError("model.ctc: the head would never be trained: add `ctc: {type: ctc}` to `losses`.")
+    texts = needs.texts or (lambda: iter(()))
+    encoder_config = part_config(family.encoder, "model.encoder")
+    llm_config = part_config(family.llm, "model.llm")
+    made = family.tokenizer.type if family.tokenizer else None
+    before = _processor_of(family.init) if family.init else None
+    # What was made from the data of an earlier stage stays: its weights have a row for each token and character.
+    tokenizer = before.tokenizer if before and made else _tokenizer(family, texts)
+    ctc = None
+    if family.ctc:
+        ctc = before.ctc.characters if before and before.ctc else alphabet(texts())
+    shape = geometry(encoder_config, family.encoder.window, _normalize(family.encoder))
+    processor = SpeechLLMProcessor(
+        tokenizer, shape, factor(shape.frame_rate, family.projector.rate), family.prompt, ctc, made, family.token_rate
+    )
+    bundle = assemble(family, processor, encoder_config, llm_config)
+    adapters = initialise(bundle, Path(family.init)) if family.init else {}
+    adapt(bundle.model, family.lora, family.freeze)
+    if adapters:
+        load_adapters(bundle.model, adapters)
+    finish(bundle)
+    return bundle
+
+
+def assemble(
+    family: SpeechLLM, processor: SpeechLLMProcessor, encoder_config: Any, llm_config: Any, have: set[str] | None = None
+) -> Bundle:
+    """The model of the parts; those with `from` get their pretrained weights.
+
+    `have` are the names of weights that will be loaded afterwards: a base is not read when they cover its part.
+    """
+    from transformers import AutoModelForCausalLM
+
+    attention = {"flex": "flex_attention"}.get(family.llm.attention, family.llm.attention)
+
+    def new_llm() -> nn.Module:
+        return AutoModelForCausalLM.from_config(llm_config, attn_implementation=attention, dtype=torch.float32)
+
+    if family.tokenizer is not None:
+        tokenizer = processor.tokenizer
+        llm_config.vocab_size = len(tokenizer)
+        llm_config.pad_token_id = tokenizer.pad_token_id
+        llm_config.bos_token_id = tokenizer.bos_token_id
+        llm_config.eos_token_id = tokenizer.eos_token_id
+    # A made tokenizer has its own rows in the embeddings, so a pretrained language model cannot have one.
+    encoder_base = family.encoder.source is not None and _lacks(have, "encoder", lambda: _new_encoder(encoder_config))
+    llm_base = family.llm.source is not None and _lacks(have, "llm", new_llm)
+    encoder = _load_encoder(family, encoder_config) if encoder_base else _new_encoder(encoder_config)
+    encoder = adjust(encoder, pretrained=family.encoder.source is not None)
+    if llm_base:
+        llm = reach(
+            family.llm, "model.llm",
+            lambda name, options: AutoModelForCausalLM.from_pretrained(
+                name, config=llm_config, dtype=torch.float32, attn_implementation=attention, **options
+            ),
+        )
+    else:
+        llm = new_llm()
+    projector = Projector(
+        family.projector.type, processor.factor, encoder.config.hidden_size,
+        llm.get_input_embeddings().weight.shape[1], family.projector.hidden, family.projector.dropout,
+    )
+    model = SpeechLLMModel(encoder, processor.shape, projector, llm, len(processor.ctc) if processor.ctc else None)
+    bundle = Bundle(model, processor, family)
+    family._from_base = {
+        name for name in model.state_dict()
+        if (encoder_base and name.startswith("encoder.")) or (llm_base and name.startswith("llm."))
+    }
+    return bundle
+
+
+def _lacks(have: set[str] | None, part: str, make: Any) -> bool:
+    """Whether an export that has these weights still needs the base of a part."""
+    from stentor.models.speech_llm.export import tied_copies
+
+    if have is None:
+        return True
+    with torch.device("meta"):
+        skeleton = make()
+    return not {f"{part}.{name}" for name in set(skeleton.state_dict()) - tied_copies(skeleton)} <= have
+
+
+def finish(bundle: Bundle) -> None:
+    """Storage and memory options, after adapters and freezing."""
+    family, model = bundle.family, bundle.model
+    if family.dtype == "bfloat16":
+        for name, parameter in model.named_parameters():
+            if not parameter.requires_grad and name.replace(".base_layer", "") in family._from_base:
+                parameter.data = parameter.data.to(torch.bfloat16)
+    if family.gradient_checkpointing:
+        for part in (model.encoder, model.llm):
+            part.gradient_checkpointing_enable({"use_reentrant": False})
+    family._wrap_layers = tuple(sorted({*(model.encoder._no_split_modules or ()), *(model.llm._no_split_modules or ())}))
+    model.train()
+
+
+def part_config(part: Any, where: str) -> Any:
+    """The transformers config of an encoder or language model section. Raises ConfigError."""
+    from transformers import AutoConfig
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    if part.source is not None:
+        config = reach(part, where, lambda name, options: AutoConfig.from_pretrained(name, **options))
+        return getattr(config, "encoder_config", config) if where == "model.encoder" else config
+    settings = dict(part.config)
+    kind = settings.pop("model_type")
+    if kind not in CONFIG_MAPPING:
+        raise ConfigError(f"{where}.config.model_type: transformers knows no '{kind}'{_like(kind, CONFIG_MAPPING)}.")
+    known = {f.name for f in dataclasses.fields(CONFIG_MAPPING[kind])} | set(CONFIG_MAPPING[kind].attribute_map)
+    for key in settings:
+        if key not in known:
+            raise ConfigError(f"{where}.config: {kind} has no '{key}'{_like(key, known)}.")
+    try:
+        return AutoConfig.for_model(kind, **settings)
+    except Exception as error:  # transformers validates with errors of many kinds, all about these settings
+        raise ConfigError(f"{where}.config: {' '.join(str(error).split())}") from error
+
+
+def _like(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def reach(part: Any, where: str, load: Any) -> Any:
+    """Call `load(name, options)` for the base model of a part; ConfigError when it cannot be had."""
+    name = part.source
+    if Path(name).is_dir():
+        name = str(Path(name))
+    elif name.startswith(("/", "./", "../", "~")) or name.count("/") > 1:
+        raise ConfigError(f"{where}.from: the folder {name} does not exist.")
+    try:
+        return load(name, {"revision": part.revision} if part.revision else {})
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"{where}.from: the base model {name} is needed and could not be loaded ({reason}). Give a folder that "
+            "holds it, or download it first where the network can be reached."
+        ) from error
+
+
+def _normalize(part: Any) -> bool | None:
+    """Whether a pretrained wave encoder wants normalised audio, where its preprocessor_config.json says so."""
+    if part.source is None:
+        return None
+    from transformers import AutoFeatureExtractor
+
+    try:
+        extractor = AutoFeatureExtractor.from_pretrained(part.source, revision=part.revision or "main")
+    except (OSError, ValueError):  # no such file: the encoder's config decides
+        return None
+    return getattr(extractor, "do_normalize", None)
+
+
+def _processor_of(folder: str) -> SpeechLLMProcessor:
+    if not (Path(folder) / "config.json").exists():
+        raise ConfigError(f"model.init: {folder} is not an export folder (it has no config.json).")
+    return SpeechLLMProcessor.load(Path(folder))
+
+
+def _tokenizer(family: SpeechLLM, texts: Any) -> Any:
+    from transformers import AutoTokenizer
+
+    if family.tokenizer is None:
+        return reach(family.llm, "model.llm", lambda name, options: AutoTokenizer.from_pretrained(name, **options))
+
+    def lines() -> Iterable[str]:
+        yield from texts()
+        if family.prompt.instruction:
+            yield family.prompt.instruction + "\n"
+
+    if family.tokenizer.type == "characters":
+        return characters(lines())
+    return bpe(lines(), family.tokenizer.size)
+
+
+def _new_encoder(config: Any) -> nn.Module:
+    from transformers import AutoModel
+
+    if config.model_type == "whisper":
+        from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+        config._attn_implementation = "sdpa"
+        return WhisperEncoder(config)
+    return AutoModel.from_config(config, dtype=torch.float32)
+
+
+def _load_encoder(family: SpeechLLM, config: Any) -> nn.Module:
+    from transformers import AutoModel
+    from transformers.models.parakeet.modeling_parakeet import ParakeetEncoder
+    from transformers.models.whisper.modeling_whisper import WhisperModel
+
+    def load(name: str, options: dict[str, Any]) -> nn.Module:
+        if config.model_type == "whisper":
+            return WhisperModel.from_pretrained(name, dtype=torch.float32, **options).encoder
+        if config.model_type == "parakeet_encoder":
+            return ParakeetEncoder.from_pretrained(name, config=config, dtype=torch.float32, **options)
+        return AutoModel.from_pretrained(name, dtype=torch.float32, **options)
+
+    return reach(family.encoder, "model.encoder", load)
+

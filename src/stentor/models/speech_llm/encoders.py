@@ -1,0 +1,208 @@
+"""Audio encoders of transformers, run so that a clip gives the same frames in any batch.
+
+`Geometry` holds what is known without weights: features, frame rate, lengths. `encode` runs an encoder on a padded
+batch: every convolution sees zeros beyond the end of a clip, as it would if the clip came alone, and attention never
+sees padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stentor.errors import ConfigError
+
+WAVE = ("wav2vec2", "hubert", "wavlm", "unispeech", "unispeech-sat", "data2vec-audio")
+"""Encoders that read raw audio through a stack of convolutions without padding."""
+SAMPLE_RATE = 16000
+HOP = 160  # samples between log-mel frames
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Shapes of an encoder's input and output, all derived from its transformers config."""
+
+    kind: Literal["mel", "wave"]
+    convs: tuple[tuple[int, int, int], ...]
+    """(kernel, stride, padding) of each convolution over time."""
+    mels: int = 80
+    normalize: bool = False
+    """Raw audio only: zero mean and unit variance for each clip."""
+    window: int | None = None
+    """Samples that every clip is padded to before the encoder. None: as long as the longest clip of the batch."""
+    max_frames: int | None = None
+    """Most frames that the encoder has positions for."""
+
+    @property
+    def frame_rate(self) -> float:
+        """Encoder frames per second."""
+        return SAMPLE_RATE / (HOP if self.kind == "mel" else 1) / prod(stride for _, stride, _ in self.convs)
+
+    @property
+    def max_samples(self) -> int | None:
+        """Longest clip in samples. None: any length."""
+        if self.max_frames is None:
+            return self.window
+        return min(self.window or 1 << 62, int(self.max_frames / self.frame_rate * SAMPLE_RATE))
+
+    def steps(self, samples: int) -> int:
+        """Length of the encoder's input: log-mel frames or samples."""
+        return samples // HOP if self.kind == "mel" else samples
+
+    def frames(self, steps: int | Tensor) -> int | Tensor:
+        """Encoder frames of an input of `steps`; takes ints and integer tensors."""
+        for kernel, stride, padding in self.convs:
+            steps = (steps + 2 * padding - kernel) // stride + 1
+        return steps
+
+
+def geometry(config: Any, window: str = "natural", normalize: bool | None = None) -> Geometry:
+    """The geometry of an encoder from its transformers config. Raises ConfigError for unknown kinds."""
+    kind = config.model_type
+    if kind == "whisper":
+        return Geometry(
+            "mel", ((3, 1, 1), (3, 2, 1)), mels=config.num_mel_bins, max_frames=config.max_source_positions,
+            window=2 * config.max_source_positions * HOP if window == "30s" else None,
+        )
+    if window != "natural":
+        raise ConfigError(f"model.encoder.window: {window} is for Whisper encoders; {kind} runs at natural length.")
+    if kind == "parakeet_encoder":
+        kernel, stride = config.subsampling_conv_kernel_size, config.subsampling_conv_stride
+        layers = config.subsampling_factor.bit_length() - 1
+        return Geometry(
+            "mel", ((kernel, stride, (kernel - 1) // 2),) * layers, mels=config.num_mel_bins,
+            max_frames=config.max_position_embeddings,
+        )
+    if kind in WAVE:
+        convs = tuple((kernel, stride, 0) for kernel, stride in zip(config.conv_kernel, config.conv_stride))
+        layer_norm = getattr(config, "feat_extract_norm", "layer") == "layer"
+        return Geometry("wave", convs, normalize=layer_norm if normalize is None else normalize)
+    raise ConfigError(
+        f"model.encoder: {kind} encoders are not supported; known are whisper, parakeet_encoder, {', '.join(WAVE)}."
+    )
+
+
+def mask(lengths: Tensor, size: int) -> Tensor:
+    """True at valid positions, bool [B, size], from lengths [B]."""
+    return torch.arange(size, device=lengths.device) < lengths[:, None]
+
+
+def encode(encoder: nn.Module, shape: Geometry, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Encoder frames of a padded batch.
+
+    `features`: log-mel [B, mels, T] or audio [B, T]; `lengths` [B] in the same steps. Returns hidden states
+    [B, frames, width], zero at padding, and their lengths [B]. Wave encoders whose first convolution has a group norm
+    (wav2vec2-base) get the statistics of each clip alone, so they too are independent of the batch; transformers
+    itself lets padding into these statistics.
+    """
+    frames = shape.frames(lengths)
+    if encoder.config.model_type == "whisper":
+        hidden = _whisper(encoder, features, lengths, frames, windowed=shape.window is not None)
+    elif encoder.config.model_type == "parakeet_encoder":
+        keep = mask(lengths, features.shape[2])
+        features = (features * keep[:, None]).transpose(1, 2)
+        hidden = encoder(features, attention_mask=keep).last_hidden_state
+    else:
+        keep = mask(lengths, features.shape[1])
+        hidden = _wave(encoder, features * keep, keep, lengths)
+    return hidden * mask(frames, hidden.shape[1])[..., None], frames
+
+
+def _whisper(encoder: nn.Module, features: Tensor, lengths: Tensor, frames: Tensor, windowed: bool) -> Tensor:
+    """Whisper's encoder at any length: transformers' own forward insists on 30 s and has no mask."""
+    if windowed:  # as pretrained: the silence is part of the input, only its frames are dropped afterwards
+        hidden = F.gelu(encoder.conv2(F.gelu(encoder.conv1(features))))
+        attend = None
+    else:
+        valid = mask(lengths, features.shape[2])[:, None]
+        hidden = F.gelu(encoder.conv1(features * valid)) * valid
+        hidden = F.gelu(encoder.conv2(hidden))
+        attend = mask(frames, hidden.shape[2])[:, None, None, :]
+        if encoder.config._attn_implementation == "eager":  # adds the mask to the scores
+            attend = torch.zeros_like(attend, dtype=hidden.dtype).masked_fill(~attend, torch.finfo(hidden.dtype).min)
+    hidden = hidden.transpose(1, 2)
+    hidden = hidden + encoder.embed_positions.weight[: hidden.shape[1]]
+    hidden = F.dropout(hidden, encoder.dropout, encoder.training)
+    for layer in encoder.layers:
+        if encoder.training and encoder.layerdrop > 0 and torch.rand(()) < encoder.layerdrop:
+            continue
+        hidden = layer(hidden, attend)
+    return encoder.layer_norm(hidden)
+
+
+def _wave(encoder: nn.Module, audio: Tensor, keep: Tensor, lengths: Tensor) -> Tensor:
+    extractor = encoder.feature_extractor
+    norms = [layer.layer_norm for layer in extractor.conv_layers if isinstance(getattr(layer, "layer_norm", None), nn.GroupNorm)]
+    for norm in norms:  # only ever the first convolution
+        kernel, stride = extractor.conv_layers[0].conv.kernel_size[0], extractor.conv_layers[0].conv.stride[0]
+        norm.frames = (lengths - kernel) // stride + 1
+    return encoder(audio, attention_mask=keep.long()).last_hidden_state
+
+
+class ClipNorm(nn.GroupNorm):
+    """Group norm with one channel per group (statistics over time) that leaves padding out of the statistics.
+
+    Input [B, C, T]; `frames` [B] must be set before each forward. Parameters are those of the GroupNorm it replaces.
+    """
+
+    frames: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        keep = mask(self.frames, x.shape[2])[:, None]
+        count = self.frames[:, None, None].to(torch.float32)
+        full = x.float() * keep
+        mean = full.sum(2, keepdim=True) / count
+        var = (((full - mean) * keep) ** 2).sum(2, keepdim=True) / count
+        y = (full - mean) * torch.rsqrt(var + self.eps) * self.weight[:, None] + self.bias[:, None]
+        return y.to(x.dtype)
+
+
+class ChannelNorm(nn.LayerNorm):
+    """Layer norm over the channels of [B, C, T]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.transpose(1, 2)).transpose(1, 2)
+
+
+def adjust(encoder: nn.Module, pretrained: bool) -> nn.Module:
+    """Make an encoder's output a function of the clip alone, in training too.
+
+    transformers' own SpecAugment is off (ours is per item, from the item's seed). Group norms over time become
+    `ClipNorm`. The batch norms of Parakeet (FastConformer) become layer norms when it is built from a config; a
+    pretrained one keeps them with frozen statistics, the usual way to fine-tune it.
+    """
+    config = encoder.config
+    if hasattr(config, "apply_spec_augment"):
+        config.apply_spec_augment = False
+    if config.model_type in WAVE:
+        for layer in encoder.feature_extractor.conv_layers:
+            norm = getattr(layer, "layer_norm", None)
+            if isinstance(norm, nn.GroupNorm):
+                clip = ClipNorm(norm.num_groups, norm.num_channels, norm.eps)
+                clip.load_state_dict(norm.state_dict())
+                layer.layer_norm = clip
+    if config.model_type == "parakeet_encoder":
+        for layer in encoder.layers:
+            if pretrained:
+                layer.conv.norm = FrozenBatchNorm.of(layer.conv.norm)
+            else:
+                layer.conv.norm = ChannelNorm(config.hidden_size)
+    return encoder
+
+
+class FrozenBatchNorm(nn.BatchNorm1d):
+    """Batch norm that always uses its running statistics."""
+
+    @classmethod
+    def of(cls, norm: nn.BatchNorm1d) -> FrozenBatchNorm:
+        frozen = cls(norm.num_features, norm.eps)
+        frozen.load_state_dict(norm.state_dict())
+        return frozen.eval()
+
+    def train(self, mode: bool = True) -> FrozenBatchNorm:
+        return super().train(False)

@@ -1,0 +1,215 @@
+"""Export folders of the speech LLM: saving, loading, starting from one, merging adapters.
+
+config.json                  the family section, both transformers configs, where the bases came from
+model.safetensors            every weight that is not still as a base has it (sharded above 5 GB)
+adapter_model.safetensors    LoRA adapters and adapter_config.json, as PEFT reads them
+tokenizer.json ...           the processor
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from stentor.errors import ConfigError
+from stentor.models.adapt import ADAPTER, base_name, freeze_parameters, inject, is_adapter
+from stentor.models.base import Bundle
+from stentor.models.speech_llm import Lora, SpeechLLM
+from stentor.models.speech_llm.assemble import assemble, finish
+from stentor.models.speech_llm.processor import SpeechLLMProcessor
+
+log = logging.getLogger("stentor")
+
+PEFT_PREFIX = "base_model.model."
+ADAPTER_FILE = "adapter_model.safetensors"
+
+
+def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
+    """Write an export. `state` has the model's full names; see `Family.save`."""
+    from huggingface_hub import save_torch_state_dict
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    family, model = bundle.family, bundle.model
+    trained = {base_name(name) for name, p in model.named_parameters() if p.requires_grad}
+    skip = tied_copies(model) | (family._from_base - trained)
+    weights = {base_name(n): t for n, t in state.items() if not is_adapter(n) and base_name(n) not in skip}
+    adapters = {PEFT_PREFIX + n.replace(f".{ADAPTER}.", "."): t.contiguous() for n, t in state.items() if is_adapter(n)}
+    save_torch_state_dict(weights, folder, max_shard_size="5GB", metadata={"format": "pt"})
+    if adapters:
+        save_file(adapters, folder / ADAPTER_FILE, metadata={"format": "pt"})
+        model.peft_config[ADAPTER].save_pretrained(folder)
+    bundle.processor.save(folder)
+    _write_config(bundle, folder)
+
+
+def save_merged(bundle: Bundle, folder: Path) -> None:
+    """Write an export that needs nothing else: adapters folded in, frozen base weights included."""
+    family = bundle.family.model_copy(update={"lora": None, "freeze": [], "init": None})
+    family._from_base = set()
+    whole = Bundle(bundle.model, bundle.processor, family)
+    save(whole, merged_state(bundle), folder)
+
+
+def merged_state(bundle: Bundle) -> dict[str, Tensor]:
+    """All tensors of the model on the CPU under the names of a model without adapters, adapters folded in."""
+    from peft.tuners.lora import LoraLayer
+
+    layers = {name: m for name, m in bundle.model.named_modules() if isinstance(m, LoraLayer)}
+    state = {base_name(n): t.detach().cpu() for n, t in bundle.model.state_dict().items() if not is_adapter(n)}
+    for name, layer in layers.items():
+        weight = state[f"{name}.weight"]
+        state[f"{name}.weight"] = weight + layer.get_delta_weight(ADAPTER).detach().cpu().to(weight.dtype)
+    return state
+
+
+def tied_copies(model: nn.Module) -> set[str]:
+    """Names of tensors that are another name of a parameter listed before."""
+    first = {name for name, _ in model.named_parameters()}
+    return {name for name, _ in model.named_parameters(remove_duplicate=False)} - first
+
+
+def _write_config(bundle: Bundle, folder: Path) -> None:
+    import stentor
+
+    family, model = bundle.family, bundle.model
+    bases = {
+        name: {"from": part.source, "commit": getattr(config, "_commit_hash", None)}
+        for name, part, config in (
+            ("encoder", family.encoder, model.encoder.config), ("llm", family.llm, model.llm.config)
+        )
+        if part.source is not None
+    }
+    facts = {
+        "model_type": "speech_llm",
+        "stentor_version": stentor.__version__,
+        "family": family.model_dump(mode="json", by_alias=True),
+        "bases": bases,
+        "ctc_alphabet": bundle.processor.ctc.characters if bundle.processor.ctc else None,
+        "encoder_config": json.loads(model.encoder.config.to_json_string(use_diff=False)),
+        "llm_config": json.loads(model.llm.config.to_json_string(use_diff=False)),
+    }
+    (folder / "config.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """(weights, adapters) of an export folder; adapters under PEFT's names without its prefix."""
+    from safetensors.torch import load_file
+
+    weights: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("model*.safetensors")):
+        weights.update(load_file(file))
+    adapters = {}
+    if (folder / ADAPTER_FILE).exists():
+        adapters = {n.removeprefix(PEFT_PREFIX): t for n, t in load_file(folder / ADAPTER_FILE).items()}
+    return weights, adapters
+
+
+def load(folder: Path, trainable: bool = False) -> Bundle:
+    """The bundle of an export folder; see `Family.load`. Without `trainable` adapters are folded in."""
+    from transformers import AutoConfig
+
+    folder = Path(folder)
+    facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    family = SpeechLLM.model_validate(facts["family"])
+    for name, base in facts["bases"].items():
+        part = getattr(family, name)
+        if base["commit"] and not Path(part.source).is_dir():
+            part.revision = base["commit"]
+    processor = SpeechLLMProcessor.load(folder)
+    weights, adapters = read_weights(folder)
+    encoder_config = AutoConfig.for_model(**facts["encoder_config"])
+    llm_config = AutoConfig.for_model(**facts["llm_config"])
+    bundle = assemble(family, processor, encoder_config, llm_config, have=set(weights))
+    model = bundle.model
+    missing = set(model.state_dict()) - set(weights) - tied_copies(model) - family._from_base
+    unexpected = set(weights) - set(model.state_dict())
+    if missing or unexpected:
+        raise ConfigError(
+            f"{folder}: the weights do not fit config.json ({len(missing)} missing, {len(unexpected)} unexpected, for "
+            f"example {sorted(missing | unexpected)[0]}); the export is damaged or was edited."
+        )
+    model.load_state_dict(weights, strict=False)
+    family._from_base -= set(weights)
+    if trainable:
+        freeze_parameters(model, family.freeze)
+    if adapters and trainable:
+        settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        inject(model, family.lora or Lora(), sorted(settings["target_modules"]))
+        load_adapters(model, adapters)
+    elif adapters:
+        fold(bundle, adapters, folder)
+    finish(bundle)
+    if not trainable:
+        model.requires_grad_(False).eval()
+    return bundle
+
+
+def load_adapters(model: nn.Module, adapters: dict[str, Tensor]) -> None:
+    """Put adapter weights (names of `read_weights`) into a model that has these adapters."""
+    named = {n.replace(".lora_A.", f".lora_A.{ADAPTER}.").replace(".lora_B.", f".lora_B.{ADAPTER}."): t
+             for n, t in adapters.items()}
+    own = {name for name, _ in model.named_parameters() if is_adapter(name)}
+    if own != set(named):
+        raise ConfigError(
+            f"the adapters of the export ({len(named)} tensors) are not those that `model.lora` asks for ({len(own)})."
+        )
+    model.load_state_dict(named, strict=False)
+
+
+def fold(bundle: Bundle, adapters: dict[str, Tensor], folder: Path) -> None:
+    """Add adapter weights of an export to the plain weights of a model without adapters."""
+    settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    scale = settings["lora_alpha"] / settings["r"]
+    for name, a in adapters.items():
+        if ".lora_A." not in name:
+            continue
+        target = name.replace(".lora_A.weight", ".weight")
+        parameter = bundle.model.get_parameter(target)
+        delta = scale * (adapters[name.replace(".lora_A.", ".lora_B.")].float() @ a.float())
+        with torch.no_grad():
+            parameter.add_(delta.to(parameter))
+        bundle.family._from_base.discard(target)
+
+
+def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
+    """Start from the weights of an export, by name; before adapters are added.
+
+    Returns the export's adapters when the same `model.lora` goes on with them; otherwise they are folded in. Weights
+    that only one side has are named in the log. Raises ConfigError when a weight has another shape.
+    """
+    weights, adapters = read_weights(folder)
+    if not weights:
+        raise ConfigError(f"model.init: {folder} holds no model.safetensors; give an export folder of a run.")
+    family, model = bundle.family, bundle.model
+    own = model.state_dict()
+    for name, tensor in weights.items():
+        if name in own and own[name].shape != tensor.shape:
+            raise ConfigError(
+                f"model.init: {name} is {list(tensor.shape)} in {folder} and {list(own[name].shape)} here; `model` must "
+                "describe the same parts."
+            )
+    missing = sorted(set(own) - set(weights) - tied_copies(model) - family._from_base)
+    unexpected = sorted(set(weights) - set(own))
+    if missing:
+        log.warning("model.init: %d weights are not in %s and start untrained: %s", len(missing), folder, _some(missing))
+    if unexpected:
+        log.warning("model.init: %d weights of %s have no place here: %s", len(unexpected), folder, _some(unexpected))
+    model.load_state_dict({n: t for n, t in weights.items() if n in own}, strict=False)
+    family._from_base -= set(weights)
+    if not adapters:
+        return {}
+    before = json.loads((folder / "config.json").read_text(encoding="utf-8"))["family"]["lora"]
+    if family.lora is not None and family.lora.model_dump() == before:
+        return adapters
+    fold(bundle, adapters, folder)
+    return {}
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
+

@@ -1,0 +1,165 @@
+"""Decoding of the speech LLM: greedy, sampling and beam search over one batched loop with a KV cache.
+
+A loop of our own because `generate` of transformers spends most of its time outside the model when models are small,
+and because every token's log-probability is wanted for confidences.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from stentor.models.speech_llm.modeling import SpeechLLMModel
+
+Result = tuple[list[int], list[float]]
+
+
+class _Decoder:
+    """The language model with its cache: one call per step, rows may be reordered, repeated or dropped."""
+
+    def __init__(self, model: SpeechLLMModel, inputs: dict[str, Tensor]):
+        from transformers import DynamicCache
+
+        self.model = model
+        hidden, _ = model.frames(inputs["features"], inputs["feature_lengths"])
+        embeds = model.embed(hidden, inputs["input_ids"], inputs["audio_index"], inputs["audio_rows"])
+        self.mask = inputs["attention_mask"]
+        self.position = inputs["position_ids"][:, -1:]
+        self.cache = DynamicCache(config=model.llm.config)
+        self.log_probs = self._run(embeds, inputs["position_ids"])
+
+    def _run(self, embeds: Tensor, positions: Tensor) -> Tensor:
+        out = self.model.llm.base_model(
+            inputs_embeds=embeds, attention_mask=self.mask, position_ids=positions, past_key_values=self.cache,
+            use_cache=True,
+        ).last_hidden_state[:, -1]
+        head = self.model.head(out)
+        if "logits" not in head:
+            head["logits"] = torch.nn.functional.linear(head["hidden"], head["weight"], head["bias"])
+        return head["logits"].float().log_softmax(-1)
+
+    def step(self, tokens: Tensor) -> None:
+        """Read tokens [B]; afterwards `log_probs` [B, V] is about the next one."""
+        self.position = self.position + 1
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], 1)
+        self.log_probs = self._run(self.model.llm.get_input_embeddings()(tokens[:, None]), self.position)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order; a row may come several times."""
+        self.mask, self.position = self.mask[rows], self.position[rows]
+        self.log_probs = self.log_probs[rows]
+        self.cache.batch_select_indices(rows)
+
+
+@torch.no_grad()
+def generate(
+    model: SpeechLLMModel, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int],
+    beams: int = 1, temperature: float = 0.0, generator: torch.Generator | None = None, length_penalty: float = 1.0,
+) -> list[Result]:
+    """Token ids (end token left out) and their log-probabilities under the model, for each item of a batch.
+
+    `inputs` come from the processor's `collate(labels=False)`; `max_new_tokens` is one limit or one for each item.
+    `beams` > 1 searches for the answer with the best sum of log-probabilities / length ** `length_penalty`;
+    `temperature` > 0 samples instead (with `generator`, on the device of the model). The model should be in evaluation
+    mode. A batch gives what its items give one by one, up to rounding.
+    """
+    rows = len(inputs["input_ids"])
+    limits = [max_new_tokens] * rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
+    decoder = _Decoder(model, inputs)
+    if beams > 1:
+        return _beam(decoder, limits, eos_ids, beams, length_penalty)
+    return _single(decoder, limits, eos_ids, temperature, generator)
+
+
+def _single(
+    decoder: _Decoder, limits: list[int], eos_ids: set[int], temperature: float, generator: torch.Generator | None
+) -> list[Result]:
+    results: list[Result] = [([], []) for _ in limits]
+    live = list(range(len(limits)))  # the item of each row
+    while True:
+        if temperature > 0:
+            tokens = torch.multinomial((decoder.log_probs / temperature).softmax(-1), 1, generator=generator)
+        else:
+            tokens = decoder.log_probs.argmax(-1, keepdim=True)
+        chosen = decoder.log_probs.gather(1, tokens).squeeze(1).tolist()
+        going = []
+        for row, (item, token) in enumerate(zip(live, tokens.squeeze(1).tolist())):
+            ids, scores = results[item]
+            if token in eos_ids or len(ids) >= limits[item]:
+                continue
+            ids.append(token)
+            scores.append(chosen[row])
+            if len(ids) < limits[item]:
+                going.append(row)
+        if not going:
+            return results
+        if len(going) < len(live):  # rows that ended leave the batch
+            rows = torch.tensor(going, device=tokens.device)
+            decoder.select(rows)
+            tokens = tokens[rows]
+            live = [live[row] for row in going]
+        decoder.step(tokens.squeeze(1))
+
+
+def _beam(
+    decoder: _Decoder, limits: list[int], eos_ids: set[int], beams: int, length_penalty: float
+) -> list[Result]:
+    device = decoder.log_probs.device
+    live = list(range(len(limits)))  # items still searched, `beams` rows each
+    paths: dict[int, list[Result]] = {item: [([], [])] * beams for item in live}
+    done: dict[int, list[tuple[float, Result]]] = {item: [] for item in live}
+    totals = torch.full((len(live), beams), -torch.inf, device=device)
+    totals[:, 0] = 0.0  # all beams start equal: only the first may go on
+    decoder.select(torch.arange(len(live), device=device).repeat_interleave(beams))
+    while live:
+        size = decoder.log_probs.shape[-1]
+        scores = totals[..., None] + decoder.log_probs.view(len(live), beams, size)
+        # At most `beams` of the candidates end with an end token per end id, so this many always leave enough to go on.
+        best, index = scores.flatten(1).topk(min(beams * (1 + len(eos_ids)), beams * size), dim=1)
+        own = (best - totals.gather(1, index // size)).tolist()
+        rows, tokens, sums, still = [], [], [], []
+        for place, item in enumerate(live):
+            new: list[Result] = []
+            picked: list[tuple[int, int, float]] = []
+            for rank, (total, flat) in enumerate(zip(best[place].tolist(), index[place].tolist())):
+                source, token = divmod(flat, size)
+                if total == -float("inf"):
+                    continue
+                ids, probs = paths[item][source]
+                if token in eos_ids:
+                    if rank < beams:  # an end that is not among the best would never have won a beam
+                        done[item].append((total / max(1, len(ids) + 1) ** length_penalty, (ids, probs)))
+                elif len(picked) < beams:
+                    picked.append((place * beams + source, token, total))
+                    new.append(([*ids, token], [*probs, own[place][rank]]))
+            full = len(new[0][0]) >= limits[item] if new else True
+            done[item].sort(key=lambda d: -d[0])
+            del done[item][beams:]
+            # No path can beat what is done: log-probabilities only add up to less.
+            reach = picked[0][2] / limits[item] ** length_penalty if picked and length_penalty > 0 else (
+                picked[0][2] if picked else -torch.inf
+            )
+            if full or (len(done[item]) >= beams and done[item][-1][0] >= reach):
+                if full:
+                    done[item] += [
+                        (p[2] / max(1, len(r[0])) ** length_penalty, r) for p, r in zip(picked, new)
+                    ]
+                continue
+            while len(picked) < beams:  # fewer than `beams` continuations exist (first step of a tiny vocabulary)
+                picked.append((picked[0][0], picked[0][1], -float("inf")))
+                new.append(new[0])
+            paths[item] = new
+            still.append(item)
+            rows += [p[0] for p in picked]
+            tokens += [p[1] for p in picked]
+            sums.append([p[2] for p in picked])
+        live = still
+        if not live:
+            break
+        decoder.select(torch.tensor(rows, device=device))
+        decoder.step(torch.tensor(tokens, device=device))
+        totals = torch.tensor(sums, device=device)
+    return [max(done[item], key=lambda d: d[0])[1] for item in range(len(limits))]

@@ -1,0 +1,277 @@
+"""Examples to batches for the speech LLM. Holds no torch module, so that it can be sent to loader workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stentor.errors import DataError
+from stentor.models.base import Example
+from stentor.models.speech_llm import Prompt
+from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
+from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
+from stentor.tasks.base import Batch
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+SHORTEST = SAMPLE_RATE // 10  # shorter clips get silence added: convolutions and the log-mel need something to see
+FILE = "preprocessor_config.json"
+
+
+@dataclass
+class Layout:
+    """One item as the language model reads it: `before`, audio, `after`, then `text` which it learns."""
+
+    before: list[int]
+    audio: int
+    after: list[int]
+    text: list[int]
+
+    @property
+    def prompt(self) -> int:
+        return len(self.before) + self.audio + len(self.after)
+
+    def __len__(self) -> int:
+        return self.prompt + len(self.text)
+
+
+class SpeechLLMProcessor:
+    """Features, prompt and labels of the speech LLM."""
+
+    sample_rate = SAMPLE_RATE
+
+    def __init__(
+        self, tokenizer: Any, shape: Geometry, factor: int, prompt: Prompt, ctc: str | None = None,
+        made: str | None = None, token_rate: float | None = None,
+    ):
+        """`tokenizer`: a fast transformers tokenizer; `made`: `characters` or `bpe` when it was made from the data;
+        `factor`: encoder frames per position; `ctc`: the characters of the CTC head."""
+        self.tokenizer = tokenizer
+        self.shape = shape
+        self.factor = factor
+        self.prompt = prompt
+        self.ctc = CTCAlphabet(ctc) if ctc is not None else None
+        self.made = made
+        self.token_rate = token_rate or (25.0 if made == "characters" else 6.0)
+        self.eos_id = int(tokenizer.eos_token_id)
+        self.pad_id = padding_id(tokenizer)
+        self._mel = None
+        # Tokenizers made here mark the start of the text with <s>; a pretrained model gets a line break, and its own
+        # start token where its tokenizer puts one.
+        self._start = [] if made else tokenizer("")["input_ids"][:1]
+        if self._start == [self.eos_id] and tokenizer.bos_token_id != self.eos_id:
+            self._start = []
+        self._after = [tokenizer.bos_token_id] if made else self._ids("\n")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_mel": None}
+
+    def _ids(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+
+    # Lengths, from metadata alone
+
+    def _samples(self, samples: int) -> int:
+        return max(samples, SHORTEST)
+
+    def positions(self, samples: int) -> int:
+        """Positions of the language model that a clip of so many samples takes."""
+        return -(-int(self.shape.frames(self.shape.steps(self._samples(samples)))) // self.factor)
+
+    @property
+    def max_seconds(self) -> float | None:
+        """Longest clip that the encoder has positions for. None: any length."""
+        return self.shape.max_samples / SAMPLE_RATE if self.shape.max_samples else None
+
+    def tokens(self, cut: Cut, seconds: float) -> int:
+        """Positions of the language model for one item: prompt, audio, transcript and end token."""
+        from stentor.data.cut import field_of, language_of, text_of
+
+        context = field_of(cut, "context") if self.prompt.context else None
+        prompt = self._start + self._ids(self.prefix(language_of(cut), context))
+        text = self._ids(text_of(cut) or "")
+        return len(prompt) + self.positions(round(seconds * SAMPLE_RATE)) + len(self._after) + len(text) + 1
+
+    def max_new_tokens(self, seconds: float) -> int:
+        """Most tokens that generation may write for so much audio."""
+        return int(seconds * self.token_rate) + 16
+
+    # Prompt
+
+    def prefix(self, language: str | None, context: str | None) -> str:
+        """The words before the audio."""
+        parts = [self.prompt.instruction] if self.prompt.instruction else []
+        if language and self.prompt.language:
+            parts.append(f"Language: {language}.")
+        if context and self.prompt.context:
+            parts.append(f"Context: {context}")
+        return " ".join(parts) + "\n" if parts else ""
+
+    def sequence(self, example: Example, samples: int, labels: bool) -> Layout:
+        """The ids around the audio of one example."""
+        language, context = example.language, example.context
+        if labels and example.rng is not None and self.prompt.dropout > 0:
+            drop = example.rng.random(2) < self.prompt.dropout
+            language, context = None if drop[0] else language, None if drop[1] else context
+        before = self._start + self._ids(self.prefix(language, context))
+        text = [*self._ids(example.text or ""), self.eos_id] if labels else []
+        return Layout(before, self.positions(samples), self._after, text)
+
+    # Batches
+
+    def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
+        """Log-mel [B, mels, T] or audio [B, T], zero at padding, with lengths [B] in the same steps."""
+        clips = [self._padded(example.audio) for example in examples]
+        lengths = torch.tensor([self.shape.steps(len(clip)) for clip in clips])
+        if self.shape.kind == "wave":
+            if self.shape.normalize:
+                clips = [(clip - clip.mean()) / np.sqrt(clip.var() + 1e-7) for clip in clips]
+            out = torch.zeros(len(clips), int(lengths.max()))
+            for row, clip, example in zip(out, clips, examples):
+                row[: len(clip)] = torch.from_numpy(_hide_spans(clip, example))
+            return out, lengths
+        from stentor.audio.features import WhisperMel, spec_augment
+
+        if self._mel is None:
+            self._mel = WhisperMel(self.shape.mels)
+        if self.shape.window:
+            clips = [np.pad(clip, (0, self.shape.window - len(clip))) for clip in clips]
+        features, _ = self._mel(clips)
+        for i, example in enumerate(examples):
+            settings = example.extra.get("spec_augment")
+            if settings and example.rng is not None:
+                features[i : i + 1] = spec_augment(features[i : i + 1], lengths[i : i + 1], [example.rng], **settings)
+        return features, lengths
+
+    def _padded(self, audio: np.ndarray) -> np.ndarray:
+        audio = np.asarray(audio, np.float32)
+        return np.pad(audio, (0, SHORTEST - len(audio))) if len(audio) < SHORTEST else audio
+
+    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
+        """A batch for training (`labels`, right padding or packed) or for generation (left padding).
+
+        Clips that the encoder has no positions for are left out and listed in `Batch.dropped`; in a batch for
+        generation they raise DataError.
+        """
+        limit = self.shape.max_samples
+        dropped = [
+            (e.id, "too_long", f"{e.id}: {len(e.audio) / SAMPLE_RATE:.1f} s; the encoder reads {self.max_seconds:g} s.")
+            for e in examples if limit is not None and len(e.audio) > limit
+        ]
+        if dropped and not labels:
+            raise DataError(f"{dropped[0][2]} Cut longer audio into windows first, as `stentor transcribe` does.")
+        examples = [e for e in examples if limit is None or len(e.audio) <= limit]
+        if not examples:
+            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        features, lengths = self.features(examples)
+        sequences = [self.sequence(e, len(e.audio), labels) for e in examples]
+        longest = max(len(s) for s in sequences)
+        total = sum(len(s) for s in sequences)
+        rows, width = (1, total) if packed else (len(sequences), longest)
+        if packed:
+            starts = np.cumsum([0, *(len(s) for s in sequences[:-1])])
+        else:
+            starts = np.arange(len(sequences)) * width
+            if not labels:
+                starts = starts + [width - len(s) for s in sequences]
+
+        ids = np.full(rows * width, self.pad_id)
+        positions = np.zeros(rows * width, np.int64)
+        audio_index, audio_rows, label_index, targets = [], [], [], []
+        slots = max(s.audio for s in sequences)  # positions per clip in the projector's output
+        for i, (s, start) in enumerate(zip(sequences, starts)):
+            start = int(start)
+            audio = start + len(s.before)
+            ids[start:audio] = s.before
+            ids[audio + s.audio : start + len(s)] = s.after + s.text
+            positions[start : start + len(s)] = np.arange(len(s))
+            audio_index.append(np.arange(audio, audio + s.audio))
+            audio_rows.append(np.arange(s.audio) + i * slots)
+            # The position before a token predicts it: the first text token is predicted at the end of the prompt.
+            label_index.append(np.arange(start + s.prompt - 1, start + len(s) - 1))
+            targets += s.text
+        inputs = {
+            "features": features,
+            "feature_lengths": lengths,
+            "input_ids": torch.from_numpy(ids).view(rows, width),
+            "audio_index": torch.from_numpy(np.concatenate(audio_index)),
+            "audio_rows": torch.from_numpy(np.concatenate(audio_rows)),
+        }
+        if packed or not labels:
+            inputs["position_ids"] = torch.from_numpy(positions).view(rows, width)
+        counts = {}
+        if labels:
+            inputs["label_index"] = torch.from_numpy(np.concatenate(label_index))
+            inputs["targets"] = torch.tensor(targets)
+            counts["text"] = len(targets)
+            if self.ctc is not None:
+                counts["ctc"] = self._ctc(examples, lengths, inputs)
+        else:
+            starts_in_row = torch.tensor([width - len(s) for s in sequences])
+            inputs["attention_mask"] = (torch.arange(width) >= starts_in_row[:, None]).long()
+        return Batch(
+            inputs=inputs, counts=counts, ids=[e.id for e in examples],
+            seconds=sum(len(e.audio) for e in examples) / SAMPLE_RATE, tokens=total, slots=rows * width, dropped=dropped,
+        )
+
+    def _ctc(self, examples: Sequence[Example], lengths: Tensor, inputs: dict[str, Tensor]) -> int:
+        """Add CTC targets of the items that fit in their frames; returns the number of targets."""
+        spelled = [self.ctc.encode(e.text or "") for e in examples]
+        frames = self.shape.frames(lengths).tolist()
+        fits = [i for i, (word, n) in enumerate(zip(spelled, frames)) if word and ctc_frames(word) <= n]
+        inputs["ctc_rows"] = torch.tensor(fits, dtype=torch.long)
+        inputs["ctc_targets"] = torch.tensor([c for i in fits for c in spelled[i]], dtype=torch.long)
+        inputs["ctc_target_lengths"] = torch.tensor([len(spelled[i]) for i in fits], dtype=torch.long)
+        return sum(len(spelled[i]) for i in fits)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of generated ids, without special tokens."""
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True).strip()
+
+    # Files
+
+    def save(self, folder: Path) -> None:
+        """Write tokenizer.json, tokenizer_config.json and preprocessor_config.json."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.tokenizer.save_pretrained(folder)
+        facts = {
+            "processor_class": "SpeechLLMProcessor", "sampling_rate": SAMPLE_RATE, "hop_length": HOP,
+            "encoder": asdict(self.shape), "factor": self.factor, "prompt": self.prompt.model_dump(),
+            "ctc_alphabet": self.ctc.characters if self.ctc else None, "made": self.made,
+            "token_rate": self.token_rate, "pad_id": self.pad_id,
+        }
+        (folder / FILE).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> SpeechLLMProcessor:
+        """The processor of an export folder."""
+        from transformers import PreTrainedTokenizerFast
+
+        facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        shape = facts["encoder"]
+        shape["convs"] = tuple(tuple(conv) for conv in shape["convs"])
+        return cls(
+            PreTrainedTokenizerFast.from_pretrained(folder), Geometry(**shape), facts["factor"],
+            Prompt(**facts["prompt"]), facts["ctc_alphabet"], facts["made"], facts["token_rate"],
+        )
+
+
+def _hide_spans(clip: np.ndarray, example: Example) -> np.ndarray:
+    """SpecAugment's time masks on raw audio: spans of at most `time_width` hundredths of a second become silent."""
+    settings = example.extra.get("spec_augment")
+    if not settings or example.rng is None:
+        return clip
+    clip = clip.copy()
+    for _ in range(settings.get("time_masks", 0)):
+        width = int(example.rng.integers(0, settings["time_width"] + 1)) * HOP
+        start = int(example.rng.integers(0, max(1, len(clip) - width)))
+        clip[start : start + width] = 0
+    return clip

@@ -1,0 +1,104 @@
+"""Tokenizers and alphabets made from training transcripts, and what a given tokenizer uses for padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from stentor.errors import ConfigError
+
+PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
+
+
+def characters(texts: Iterable[str]) -> Any:
+    """A PreTrainedTokenizerFast with one token per character of the texts, in order of code point, after 4 specials."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    found = alphabet(texts)
+    vocabulary = {token: i for i, token in enumerate([PAD, BOS, EOS, UNK, *found])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return _fast(tokenizer)
+
+
+def bpe(texts: Iterable[str], size: int) -> Any:
+    """A byte-level BPE PreTrainedTokenizerFast with at most `size` tokens, trained on the texts."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=[PAD, BOS, EOS, UNK], show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return _fast(tokenizer)
+
+
+def _fast(tokenizer: Any) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, bos_token=BOS, eos_token=EOS, unk_token=UNK,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def alphabet(texts: Iterable[str]) -> str:
+    """All characters of the texts, in order of code point. Raises ConfigError when there are none."""
+    found: set[str] = set()
+    for text in texts:
+        found.update(text)
+    if not found:
+        raise ConfigError("model: the training transcripts are empty, so no characters or tokens can be made from them.")
+    return "".join(sorted(found))
+
+
+def padding_id(tokenizer: Any) -> int:
+    """An id to pad with that is not the end token, so that the end token is always learnt.
+
+    The tokenizer's own padding token where it differs from its end token (Qwen2's base models have one token for
+    both), else an unused special token, else id 0: padding is never attended to nor supervised, so no row is added to
+    the embeddings for it.
+    """
+    eos = tokenizer.eos_token_id
+    if tokenizer.pad_token_id is not None and tokenizer.pad_token_id != eos:
+        return int(tokenizer.pad_token_id)
+    special = {
+        token.content: i for i, token in sorted(tokenizer.added_tokens_decoder.items())
+        if token.special and i not in (eos, tokenizer.bos_token_id)
+    }
+    named = [i for token, i in special.items() if "pad" in token.lower()]
+    return (named or list(special.values()) or [0 if eos != 0 else 1])[0]
+
+
+class CTCAlphabet:
+    """Characters with their CTC classes: 0 is blank, the i-th character is i + 1."""
+
+    def __init__(self, characters: str):
+        self.characters = characters
+        self._ids = {c: i + 1 for i, c in enumerate(characters)}
+
+    def __len__(self) -> int:
+        """Number of classes, blank included."""
+        return len(self.characters) + 1
+
+    def encode(self, text: str) -> list[int]:
+        """Classes of the characters that the alphabet has; others are left out."""
+        return [self._ids[c] for c in text if c in self._ids]
+
+    def decode(self, classes: Iterable[int]) -> str:
+        """Text of a path of classes per frame: repeats merged, then blanks removed (Graves et al. 2006)."""
+        out, last = [], 0
+        for c in classes:
+            if c != last and c != 0:
+                out.append(self.characters[c - 1])
+            last = c
+        return "".join(out)
+
+
+def ctc_frames(classes: list[int]) -> int:
+    """Fewest frames that can spell the classes: one each, and a blank between equal neighbours."""
+    return len(classes) + sum(a == b for a, b in zip(classes, classes[1:]))

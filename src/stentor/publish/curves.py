@@ -1,0 +1,115 @@
+"""Which curves of metrics.jsonl become which charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stentor.metrics.show import is_rate
+from stentor.publish.figures import Chart, Curve, chart
+
+HIGHER_IS_BETTER = {"accuracy", "f1", "precision", "recall", "similarity", "mos"}
+
+
+def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """Evaluation metrics first, then losses, then how the loop ran. Keys that are not known get a chart each."""
+    series, borders = _series(rows)
+    charts: list[Chart] = []
+
+    def add(title: str, keys: Sequence[str], names: Sequence[str] | None = None, **options: Any) -> None:
+        found = [(k, n) for k, n in zip(keys, names or keys) if k in series]
+        if found:
+            curves = [Curve(n, *series[k]) for k, n in found]
+            charts.append(chart(title, curves, borders=borders, **options))
+
+    metrics: dict[str, list[str]] = {}
+    for key in series:
+        if key.startswith("eval/") and key.count("/") >= 2:
+            metrics.setdefault(key.split("/", 2)[2], []).append(key)
+    terms = [m for m in metrics if m.startswith("loss_")]
+    if len(terms) == 1:  # the same as the loss
+        del metrics[terms[0]]
+    for metric, keys in metrics.items():
+        rate = is_rate(metric)
+        better = "max" if HIGHER_IS_BETTER & set(metric.lower().split("_")) else "min"
+        top = max(max(series[k][1]) for k in keys)
+        low = min(min(series[k][1]) for k in keys)
+        add(
+            _metric_title(metric), keys, [k.split("/", 2)[1] for k in keys], note="on evaluation sets", percent=rate,
+            marks=True, best=better, log=low > 0 and top / low > 8, zero=rate,
+        )  # fmt: skip
+    terms = [k for k in series if k.startswith("train/") and k != "train/loss"]
+    losses = ["train/loss", *(terms if len(terms) > 1 else [])]
+    add("Training loss", losses, ["total", *(k.removeprefix("train/") for k in losses[1:])], smooth=True)
+    rates = [k for k in series if k == "lr" or k.startswith("lr/")]
+    add("Learning rate", rates, log=False, zero=True)
+    add("Gradient norm", ["grad_norm"], note="before clipping", smooth=True)
+    add(
+        "Audio per second",
+        ["audio_seconds_per_second"],
+        note="seconds of audio per second",
+        zero=True,
+        smooth=True,
+        log=False,
+    )
+    add(
+        "Tokens per second",
+        ["tokens_per_second"],
+        note="sequence positions that hold something",
+        zero=True,
+        smooth=True,
+        log=False,
+    )
+    add(
+        "Padding",
+        ["padding"],
+        note="share of positions that hold nothing",
+        percent=True,
+        zero=True,
+        smooth=True,
+        log=False,
+    )
+    add("Waiting for data", ["data_wait"], note="share of time", percent=True, zero=True, smooth=True, log=False)
+    add("Memory", ["memory_gb"], note="GB", zero=True, log=False)
+    details = [k for k in series if k.startswith("memory/")]
+    add(
+        "Memory in detail",
+        details,
+        [k.removeprefix("memory/").removesuffix("_gb") for k in details],
+        zero=True,
+        log=False,
+    )
+    add("Model FLOPs utilisation", ["mfu"], percent=True, zero=True, smooth=True, log=False)
+    known = {"grad_norm", "audio_seconds_per_second", "tokens_per_second", "padding", "data_wait", "memory_gb", "mfu"}
+    for key in series:
+        if key not in known and not key.startswith(("eval/", "train/", "lr", "memory/")):
+            add(key, [key], smooth=True)
+    return charts
+
+
+def _metric_title(metric: str) -> str:
+    return " ".join(p.upper() if is_rate(p) and len(p) == 3 else p for p in metric.split("_"))
+
+
+def _series(
+    rows: Sequence[Mapping[str, Any]],
+) -> tuple[dict[str, tuple[list[float], list[float]]], list[tuple[float, str]]]:
+    """Per metric its (steps, values), finite ones only; and where stages begin, their steps laid end to end."""
+    series: dict[str, tuple[list[float], list[float]]] = {}
+    borders: list[tuple[float, str]] = []
+    offset = last = 0.0
+    stage = rows[0].get("stage") if rows else None
+    for row in rows:
+        if row.get("stage") != stage:
+            offset, stage = last, row.get("stage")
+            borders.append((offset, f"stage {stage}"))
+        last = offset + (row.get("step") or 0)
+        for key, value in row.items():
+            if key in ("step", "epoch", "time", "stage") or isinstance(value, bool):
+                continue
+            if isinstance(value, (int, float)) and math.isfinite(value):
+                xs, ys = series.setdefault(key, ([], []))
+                xs.append(last)
+                ys.append(value)
+    return series, borders

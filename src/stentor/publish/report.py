@@ -1,0 +1,354 @@
+"""The run report: one HTML file that holds everything, made from the files of a run folder alone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stentor.metrics.show import count, duration, figure, interval, is_rate
+from stentor.publish.curves import all_charts
+from stentor.publish.examples import BUDGET, Example, add_sounds, choose
+from stentor.publish.runfiles import Run, read_run
+
+REASONS = {
+    "too_long": "longer than data.max_seconds",
+    "too_short": "shorter than data.min_seconds",
+    "too_many_tokens": "does not fit into data.batch_tokens",
+    "empty_text": "no words in the transcript",
+    "no_text": "no transcript",
+    "empty": "no audio in the file",
+    "silent": "nothing but silence",
+    "missing": "the file does not exist",
+    "unreadable": "the file cannot be read",
+    "not_finite": "NaN or infinity in the audio",
+    "truncated": "much shorter than its header says",
+}
+"""What the drop reasons mean; others are shown by their name alone."""
+
+SETS = 6
+"""Evaluation sets that get examples; more would make the page too heavy."""
+
+
+def write_report(run_folder: Path) -> Path:
+    """Write `report.html` into a run folder and answer its path.
+
+    Works for finished, running, stopped and failed runs: sections without data are left out. Raises ConfigError when
+    the folder is not a run folder.
+    """
+    run_folder = Path(run_folder)
+    path = run_folder / "report.html"
+    path.write_text(render(read_run(run_folder)), encoding="utf-8")
+    return path
+
+
+def render(run: Run) -> str:
+    """The page. It loads nothing: no scripts, fonts or pictures from elsewhere."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("stentor.publish"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {"duration": duration, "short": count, "figure": lambda value, metric: figure(metric, value)}
+    script = environment.loader.get_source(environment, "report.js")[0]  # type: ignore[union-attr]
+    # Transcripts are strangers' text. They are escaped, and the page allows no script but the one with this hash.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    charts = all_charts(run.metrics)
+    return environment.get_template("report.html").render(
+        run=run,
+        script=script,
+        digest=digest,
+        style=environment.loader.get_source(environment, "report.css")[0],  # type: ignore[union-attr]
+        boards=boards(run),
+        facts=facts(run),
+        status=status(run),
+        charts=charts,
+        hover=[
+            {"percent": c.percent, "bounds": c.bounds, "log": c.log,
+             "lines": [{"name": x.name, "xs": x.xs, "ys": x.ys} for x in c.lines]}
+            for c in charts
+        ],
+        data=data_view(run),
+        sets=example_sets(run),
+        parameters=parameter_rows(run.results.get("parameters") or {}),
+        timeline=timeline(run),
+        environment=list(flat(without(run.results.get("environment") or {}, "command"))),
+        command=command(run),
+        written=time.strftime("%Y-%m-%d %H:%M"),
+    )  # fmt: skip
+
+
+# Headline -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Board:
+    """One evaluation set in the headline."""
+
+    name: str
+    metric: str
+    value: str
+    interval: str
+    made_of: str
+    others: list[tuple[str, str]]
+    normalizer: str | None
+    bar: tuple[float, float, float] | None
+    """Low, value and high in percent of the axis that all sets share."""
+
+
+def boards(run: Run) -> list[Board]:
+    """Final scores per set; of a run without results yet, those of its last evaluation."""
+    scores = run.results.get("eval") or last_scores(run)
+    mains = {name: next(iter(metrics.items())) for name, metrics in scores.items() if metrics}
+    rates = [s for m, s in mains.values() if is_rate(m)]
+    top = max((max(s.get("high") or 0, s["value"] or 0) for s in rates), default=0) * 1.08
+    rows = []
+    for name, (metric, score) in mains.items():
+        value = score["value"]
+        bar = None
+        if top > 0 and is_rate(metric) and value is not None:
+            low, high = score.get("low"), score.get("high")
+            ends = (value, value) if low is None or high is None else (low, high)
+            bar = (100 * ends[0] / top, 100 * value / top, 100 * ends[1] / top)
+        details = score.get("details") or {}
+        rows.append(
+            Board(
+                name=name, metric=metric, value=figure(metric, value), interval=interval(metric, score), bar=bar,
+                made_of=f"{score['errors']:,} errors in {score['total']:,}" if score.get("total") else "",
+                others=[(m, figure(m, s["value"])) for m, s in scores[name].items() if m != metric],
+                normalizer=details.get("normalizer"),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def last_scores(run: Run) -> dict[str, dict[str, dict[str, Any]]]:
+    """Newest `eval/SET/METRIC` of each kind in metrics.jsonl, in the form of results.json."""
+    scores: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in run.metrics:
+        for key, value in row.items():
+            if key.startswith("eval/") and key.count("/") >= 2:
+                _, name, metric = key.split("/", 2)
+                scores.setdefault(name, {})[metric] = {"value": value}
+    return scores
+
+
+def status(run: Run) -> tuple[str, str]:
+    """(kind, words) of how the run stands; kind is finished, stopped, failed or running."""
+    event = run.last_event("finished", "stopped", "failed")
+    started = run.last_event("started")
+    if event is None or (started is not None and run.events.index(started) > run.events.index(event)):
+        return ("finished", "finished") if run.results else ("running", "not finished")
+    kind = event["event"]
+    why = event.get("reason") or event.get("error") or event.get("message")
+    return kind, f"{kind}: {why}" if why and kind != "finished" else kind
+
+
+def facts(run: Run) -> list[tuple[str, str]]:
+    """Short facts below the title."""
+    results, rows = run.results, []
+    if run.task:
+        rows.append(("task", run.task))
+    if model := (run.resolved.get("model") or {}).get("type"):
+        rows.append(("model", model))
+    parameters = parameter_rows(results.get("parameters") or {})
+    if parameters:
+        trained, total = parameters[-1].trained, parameters[-1].total
+        rows.append(("parameters", count(total) + (f", {count(trained)} trained" if trained < total else "")))
+    step = results.get("steps") or max((r.get("step") or 0 for r in run.metrics), default=0)
+    if step:
+        rows.append(("steps", f"{step:,}"))
+    if seconds := results.get("seconds"):
+        rows.append(("time", duration(seconds)))
+    if device := _device(results.get("environment") or {}):
+        rows.append(("on", device))
+    return rows
+
+
+def _device(environment: Mapping[str, Any]) -> str | None:
+    return next((str(environment[k]) for k in ("gpu", "device", "cpu") if environment.get(k)), None)
+
+
+def command(run: Run) -> str | None:
+    """The exact command line of the (last) start."""
+    started = run.last_event("started") or {}
+    value = run.results.get("command") or started.get("command")
+    return shlex.join(value) if isinstance(value, list) else value
+
+
+# Data, parameters, events ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class DataView:
+    """What was trained on and what was left out."""
+
+    used: int
+    dropped: list[tuple[str, str, int, float]]
+    """Reason, meaning, records, share of all in percent."""
+    total: int
+    others: list[tuple[str, str]]
+    bad: list[tuple[str, str]]
+    """Id and message of single unusable records."""
+    bad_more: int
+
+
+def data_view(run: Run) -> DataView | None:
+    data = run.results.get("data") or {}
+    bad = [(str(e.get("id") or e.get("file") or ""), str(e.get("message") or e.get("reason") or ""))
+           for e in run.events if e.get("event") == "bad_audio"]  # fmt: skip
+    if not data and not bad:
+        return None
+    dropped = {k: int(v) for k, v in (data.get("dropped") or {}).items() if v}
+    used = int(data.get("used") or 0)
+    total = used + sum(dropped.values())
+    return DataView(
+        used=used,
+        total=total,
+        dropped=[
+            (reason, REASONS.get(reason, ""), n, 100 * n / max(total, 1))
+            for reason, n in sorted(dropped.items(), key=lambda item: -item[1])
+        ],
+        others=list(flat(without(data, "used", "dropped"))),
+        bad=bad[:20],
+        bad_more=max(0, len(bad) - 20),
+    )
+
+
+@dataclass
+class ParameterRow:
+    part: str
+    total: int
+    trained: int
+
+
+def parameter_rows(parameters: Mapping[str, Any]) -> list[ParameterRow]:
+    """Parameters per part, the sum last. Takes `{"parts": {part: {"total", "trained"}}}`."""
+    parts = parameters.get("parts", parameters)
+    rows = [
+        ParameterRow(name, int(p["total"]), int(p.get("trained", p["total"])))
+        for name, p in parts.items()
+        if isinstance(p, Mapping) and "total" in p and name not in ("total", "all")
+    ]
+    if rows:
+        rows.append(ParameterRow("all", sum(r.total for r in rows), sum(r.trained for r in rows)))
+    elif isinstance(parameters.get("total"), int):
+        rows = [ParameterRow("all", parameters["total"], int(parameters.get("trained", parameters["total"])))]
+    return rows
+
+
+def timeline(run: Run) -> list[tuple[str, str, str]]:
+    """(when, event, what) of what happened; evaluations and single bad files have their own places."""
+    events = [e for e in run.events if e.get("event") not in ("evaluated", "bad_audio")]
+    if len(events) > 60:  # keep what is rare and the ends
+        rare = [e for e in events if e.get("event") != "saved"]
+        events = rare if len(rare) <= 60 else rare[:30] + rare[-30:]
+    start = events[0].get("time", 0.0) if events else 0.0
+    return [
+        (
+            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(e["time"]))
+            if i == 0
+            else f"+ {duration(e['time'] - start)}",
+            str(e.get("event")),
+            ", ".join(f"{k} {v}" for k, v in flat(without(e, "time", "event", "command"))),
+        )
+        for i, e in enumerate(events)
+        if isinstance(e.get("time"), (int, float))
+    ]
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested values as (dotted key, text)."""
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{name}.")
+        elif isinstance(value, float):
+            yield name, f"{value:.6g}"
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield name, f"{value:,}"
+        else:
+            yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def without(values: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {k: v for k, v in values.items() if k not in keys}
+
+
+# Examples and errors --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ExampleSet:
+    """Examples and error statistics of one evaluation set."""
+
+    name: str
+    items: int
+    clean: int | None
+    """Items without any error; None when unknown."""
+    worst: list[Example]
+    typical: list[Example]
+    counts: list[tuple[str, int]] = field(default_factory=list)
+    frequent: list[tuple[str, list[tuple[list[str], int, float]]]] = field(default_factory=list)
+    """Kind, and per error its words, its count and its bar's length in percent."""
+    groups: list[tuple[str, list[tuple[str, str, str, float]], int]] = field(default_factory=list)
+    """What is grouped by; label, rate, made of, bar in percent; and how many more groups there are."""
+
+
+def example_sets(run: Run) -> list[ExampleSet]:
+    """What to show of each evaluation set: those with predictions first in the order of the results."""
+    scores = run.results.get("eval") or {}
+    names = [*scores, *(n for n in run.predictions if n not in scores)]
+    sets, budget = [], BUDGET
+    share = BUDGET // max(1, min(SETS, len(run.predictions)))
+    for name in names:
+        main = next(iter(scores.get(name, {}).items()), ("", {}))
+        details = main[1].get("details") or {}
+        rows = run.predictions.get(name, []) if len(sets) < SETS else []
+        worst, typical = choose(rows, details.get("normalizer", "whisper_basic")) if rows else ([], [])
+        # Each set gets its share, so that the first one's long recordings do not silence the others.
+        left = add_sounds([e for pair in _alternate(worst, typical) for e in pair], min(share, budget))
+        budget -= min(share, budget) - left
+        found = ExampleSet(
+            name=name, items=details.get("items") or len(rows), worst=worst, typical=typical,
+            clean=details["items"] - details["items_with_errors"] if "items_with_errors" in details else None,
+            counts=[(k, details[k]) for k in ("substitutions", "deletions", "insertions") if k in details],
+            frequent=_frequent(details.get("frequent") or {}),
+            groups=[_group(k.removeprefix("by_"), v, main[0]) for k, v in details.items() if k.startswith("by_")],
+        )  # fmt: skip
+        if rows or found.frequent or found.groups:
+            sets.append(found)
+    return sets
+
+
+def _alternate(a: Sequence[Example], b: Sequence[Example]) -> Iterator[list[Example]]:
+    for i in range(max(len(a), len(b))):
+        yield [*a[i : i + 1], *b[i : i + 1]]
+
+
+def _frequent(found: Mapping[str, Sequence[Sequence[Any]]], top: int = 10) -> list[tuple[str, list[Any]]]:
+    most = max((entry[-1] for entries in found.values() for entry in entries), default=1)
+    return [
+        (kind, [([str(w) for w in entry[:-1]], entry[-1], 100 * entry[-1] / most) for entry in entries[:top]])
+        for kind, entries in found.items()
+        if entries
+    ]
+
+
+def _group(
+    name: str, labels: Mapping[str, Mapping[str, Any]], metric: str, top: int = 12
+) -> tuple[str, list[Any], int]:
+    """Groups from the worst to the best; of many, only the worst."""
+    rows = sorted(labels.items(), key=lambda item: -item[1]["value"])
+    most = max((row["value"] for _, row in rows), default=0) or 1
+    shown = [
+        (label, figure(metric, row["value"]), f"{row['errors']:,} / {row['total']:,}", 100 * row["value"] / most)
+        for label, row in rows[:top]
+    ]
+    return name, shown, max(0, len(rows) - top)

@@ -1,0 +1,74 @@
+"""Reads a run folder back: what is finished, what is running and what was killed in the middle of a line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stentor.errors import ConfigError
+
+
+@dataclass
+class Run:
+    """The files of a run folder (see the contract in docs/data_flow.md). What is not there yet is empty."""
+
+    folder: Path
+    config_text: str = ""
+    """`config.yaml`, as the user wrote it."""
+    resolved_text: str = ""
+    resolved: dict[str, Any] = field(default_factory=dict)
+    """`resolved.yaml`: every key of the config."""
+    results: dict[str, Any] = field(default_factory=dict)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    predictions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Rows of `predictions/SET.jsonl`."""
+
+    @property
+    def name(self) -> str:
+        return str(self.resolved.get("name") or self.folder.resolve().name)
+
+    @property
+    def task(self) -> str:
+        return str(self.resolved.get("task", {}).get("type", ""))
+
+    def last_event(self, *names: str) -> dict[str, Any] | None:
+        """The newest event of one of these names."""
+        return next((e for e in reversed(self.events) if e.get("event") in names), None)
+
+
+def read_run(folder: Path) -> Run:
+    """The run in `folder`. Raises ConfigError when it is not a run folder."""
+    folder = Path(folder)
+    if not any((folder / name).exists() for name in ("resolved.yaml", "config.yaml", "metrics.jsonl", "results.json")):
+        raise ConfigError(f"{folder} is not a run folder: it holds none of resolved.yaml, metrics.jsonl, results.json.")
+    from ruamel.yaml import YAML
+
+    resolved_text = _text(folder / "resolved.yaml")
+    results = folder / "results.json"
+    return Run(
+        folder=folder,
+        config_text=_text(folder / "config.yaml"),
+        resolved_text=resolved_text,
+        resolved=YAML(typ="safe", pure=True).load(resolved_text) or {},
+        results=json.loads(results.read_text(encoding="utf-8")) if results.exists() else {},
+        metrics=_rows(folder / "metrics.jsonl"),
+        events=_rows(folder / "events.jsonl"),
+        predictions={p.stem: _rows(p) for p in sorted((folder / "predictions").glob("*.jsonl"))},
+    )
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    for line in _text(path).splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:  # the line that a killed process did not finish
+            continue
+    return rows

@@ -1,0 +1,191 @@
+"""THE file to read first: from a config to a trained, scored, exported model.
+
+Config -> task and losses -> feed (what is trained on) -> family (what is trained) -> plan (in which batches)
+       -> trainer (the loop) -> the chosen weights, scored -> export, results.json, report.html
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from accelerate import Accelerator
+
+    from stentor.config.schema import Config
+    from stentor.data.feed import Feed
+    from stentor.data.plan import Plan
+    from stentor.engine.device import Control
+    from stentor.engine.evaluate import EvalSet
+    from stentor.losses.base import Loss
+    from stentor.models.base import Bundle
+    from stentor.tasks.base import Task
+
+
+@dataclass
+class Prepared:
+    """Everything that one stage trains with."""
+
+    task: Task
+    losses: Mapping[str, Loss]
+    feed: Feed
+    bundle: Bundle
+    plan: Plan
+    evals: list[EvalSet]
+    tests: list[EvalSet]
+    batches_per_epoch: int | None
+
+
+def prepare(config: Config, tell: Any) -> Prepared:
+    """Read the data's metadata, build the model and plan the batches; no audio is read, nothing is written."""
+    import torch
+
+    from stentor.data.feed import Feed, eval_plan
+    from stentor.engine.evaluate import EvalSet
+
+    task = config.task
+    losses = config.losses if config.losses is not None else task.losses()
+    if config.model.tasks and task.type not in config.model.tasks:
+        raise ConfigError(f"model.type {config.model.type} serves {', '.join(config.model.tasks)}, not {task.type}.")
+    if config.data.layout not in config.model.layouts:
+        raise ConfigError(f"model.type {config.model.type} has no {config.data.layout} layout: set data.layout=padded.")
+    feed = Feed(config.data, config.train.seed, task.refuse, tell)
+    needs = task.needs(losses)
+    needs.texts = feed.texts
+    torch.manual_seed(config.train.seed)
+    bundle = config.model.build(needs)
+    cost = bundle.processor.tokens
+    plan = feed.plan(cost)
+    per_epoch = None if feed.streams else len(list(plan.epoch(0)))
+    if per_epoch == 0:
+        raise ConfigError("No record fits into `data.batch_tokens`: raise it.")
+
+    def sets(sources: Mapping[str, Any]) -> list[EvalSet]:
+        return [EvalSet(n, *eval_plan(s, n, config.data, task.refuse, cost)) for n, s in sources.items()]
+
+    return Prepared(task, losses, feed, bundle, plan, sets(config.data.eval), sets(config.data.test), per_epoch)
+
+
+def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command: list[str] | None = None) -> Path:
+    """Run all stages into `folder` and leave the export, the results and the report there; a run that was cut off goes
+    on where it was. `texts` are files to write beside them (config.yaml, resolved.yaml). Returns the folder."""
+    from stentor.engine.device import Control, accelerator
+    from stentor.engine.journal import Journal
+
+    device = accelerator(stages[0].train)
+    control = Control(device.num_processes)
+    if device.is_main_process:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    control.barrier()
+    before: Path | None = None
+    for number, config in enumerate(stages):
+        last = number == len(stages) - 1
+        place = folder if last else folder / "stages" / str(number + 1)
+        journal = Journal(folder, device.is_main_process, None if len(stages) == 1 else str(number + 1))
+        if before is not None:
+            config.model.init = str(before)
+        if not (place / "results.json").exists():
+            if len(stages) > 1:
+                journal.event("stage", stage=number + 1, of=len(stages))
+            _stage(config, place, journal, device, control, command or sys.argv)
+        elif last:
+            print(f"{folder} is finished: see {folder / 'report.html'}. Raise train.steps or train.epochs to go on, "
+                  "after deleting results.json, or choose another `name`.")  # fmt: skip
+        before = place / "export"
+        journal.close()
+    return folder
+
+
+def _stage(
+    config: Config, place: Path, journal: Any, device: Accelerator, control: Control, command: list[str]
+) -> None:
+    from stentor.callbacks.console import Console
+    from stentor.callbacks.memory import Memory
+    from stentor.engine.trainer import Trainer
+
+    # Always there; the config may say how.
+    own = {type(c) for c in config.callbacks}
+    callbacks = [*config.callbacks, *(kind() for kind in (Console, Memory) if kind not in own)]
+    ready = prepare(config, journal.say)
+    trainer = Trainer(
+        config, ready.bundle, ready.task, ready.losses, ready.plan, ready.evals, callbacks, journal, device, control,
+        place / "checkpoints", ready.feed.dropped, ready.feed.records, ready.batches_per_epoch,
+        ready.feed.fingerprint(),
+    )  # fmt: skip
+    for line in summary(ready):
+        journal.say(line)
+    trainer.fit()
+    finish(config, ready, trainer, place, command)
+
+
+def summary(ready: Prepared) -> list[str]:
+    """What is about to be trained, in lines for a person."""
+    from stentor.models.adapt import parameter_table
+
+    lines = []
+    if not ready.feed.streams:
+        lines.append(f"Training on {ready.feed.records} records, {ready.feed.hours:.2f} h.")
+    for reason, count in sorted(ready.feed.dropped.reasons.items()):
+        names = ", ".join(ready.feed.dropped.named[reason][:3])
+        lines.append(f"Dropped {count} ({reason}): {names}{' ...' if count > 3 else ''}")
+    for part, total, trainable in parameter_table(ready.bundle.model, ready.bundle.parts()):
+        lines.append(f"Parameters of {part}: {total:,}, trained {trainable:,}.")
+    return lines
+
+
+def finish(config: Config, ready: Prepared, trainer: Any, place: Path, command: list[str]) -> None:
+    """Score the chosen weights on every set, then write the export, the results, the card and the report."""
+    from stentor.engine.environment import environment
+    from stentor.models.adapt import parameter_table
+    from stentor.publish.card import write_card
+    from stentor.publish.report import write_report
+
+    weights = trainer.chosen()
+    results: dict[str, Any] = {"eval": {}, "data": {}}
+    for eval_set in [*ready.evals, *ready.tests]:
+        scores, _, predictions = trainer.score(eval_set)
+        results["eval"][eval_set.name] = {k: s.as_dict() for k, s in scores.items()}
+        if trainer.main:
+            (place / "predictions").mkdir(parents=True, exist_ok=True)
+            with (place / "predictions" / f"{eval_set.name}.jsonl").open("w", encoding="utf-8") as file:
+                for p in predictions:
+                    file.write(json.dumps(vars(p), ensure_ascii=False) + "\n")
+    if not trainer.main:
+        return
+    dropped = ready.feed.dropped
+    results["data"] = {
+        "used": ready.feed.records, "hours": round(ready.feed.hours, 4), "dropped": dict(dropped.reasons),
+        "named": dict(dropped.named),
+        "eval": {s.name: {"dropped": dict(s.dropped.reasons), "named": dict(s.dropped.named)}
+                 for s in [*ready.evals, *ready.tests]},
+    }  # fmt: skip
+    table = parameter_table(ready.bundle.model, ready.bundle.parts())
+    results["parameters"] = {
+        "total": sum(t for _, t, _ in table), "trained": sum(t for _, _, t in table),
+        "parts": {part: {"total": t, "trained": u} for part, t, u in table},
+    }  # fmt: skip
+    results |= {
+        "seconds": round(trainer.seconds, 1), "steps": trainer.step, "best": trainer.best,
+        "stopped": trainer.stop_reason, "command": command, "environment": environment(trainer.accelerator),
+    }  # fmt: skip
+    trainer.export(place / "export", weights)
+    (place / "export" / "train_results.json").write_text(
+        json.dumps({k: results[k] for k in ("seconds", "steps", "data")}, indent=1, ensure_ascii=False)
+    )
+    (place / "export" / "eval_results.json").write_text(json.dumps(results["eval"], indent=1, ensure_ascii=False))
+    write_card(place / "export", config.plain(), results)
+    temporary = place / "results.json.tmp"
+    temporary.write_text(json.dumps(results, indent=1, ensure_ascii=False), encoding="utf-8")
+    temporary.replace(place / "results.json")
+    trainer.event("finished", step=trainer.step, eval=results["eval"])
+    if place == trainer.folder:
+        write_report(place)

@@ -1,0 +1,225 @@
+"""`corpus`: any corpus that lhotse has a recipe for, on disk or downloaded."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from stentor.errors import ConfigError, DataError
+from stentor.sources.base import Source
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.data.cut import Unusable
+
+LANGUAGES = {
+    "English": "en", "Singaporean English": "en", "Chinese": "zh", "Mandarin": "zh", "Spanish": "es", "Japanese": "ja",
+    "Arabic": "ar", "Korean": "ko", "Hebrew": "he", "Bengali": "bn", "tibetan": "bo",
+}  # fmt: skip
+"""Language names that lhotse's recipes write, as codes."""
+
+
+class Corpus(Source):
+    """A known corpus by its name in lhotse, such as `librispeech`, `ljspeech`, `commonvoice`, `ami` or `tedlium`."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    type: Literal["corpus"] = "corpus"
+    name: str
+    """Name of the lhotse recipe."""
+    from_: Path | None = Field(None, alias="from")
+    """Folder of the corpus as it was unpacked. Null with `download`: a folder `download` inside `to`."""
+    to: Path | None = None
+    """Folder that keeps what was prepared, so that the next run starts at once. Null: prepare each time."""
+    split: str | None = None
+    """Part of the corpus, such as `train-clean-100` or `en/train`. Null where there is only one."""
+    utterances: bool = True
+    """One record for each transcribed utterance. False: whole recordings with segments, for diarization."""
+    download: bool = False
+    """Download what is missing. Read the corpus's licence first."""
+    options: dict[str, Any] = {}
+    """Other options of the lhotse recipe, such as `{languages: [en]}` or `{mic: sdm}`."""
+
+    def records(self) -> Iterator[Cut | Unusable]:
+        from stentor.data.cut import Unusable
+        from stentor.sources.manifest import split_utterances
+
+        cuts = split_utterances(self._cuts()) if self.utterances else self._cuts()
+        for cut in cuts:
+            if not isinstance(cut, Unusable):
+                for supervision in cut.supervisions:
+                    supervision.language = LANGUAGES.get(supervision.language, supervision.language)
+            yield cut
+
+    def _cuts(self) -> Iterator[Cut | Unusable]:
+        """Cuts of whole recordings: from the cache in `to`, or prepared now."""
+        if self.to is None:
+            yield from self._prepare()
+            return
+        from stentor.data.cut import Unusable
+
+        folder = self.to.expanduser()
+        stem = "-".join([self.name, *(self.split.split("/") if self.split else [])])
+        manifest, about = folder / f"{stem}.cuts.jsonl.gz", folder / f"{stem}.json"
+        wanted = {"name": self.name, "split": self.split, "from": str(self._folder()), "options": self.options}
+        known = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
+        if manifest.exists() and all(known.get(k) == v for k, v in wanted.items()):
+            from lhotse import CutSet
+
+            yield from CutSet.from_jsonl_lazy(manifest)
+            yield from (Unusable(*entry) for entry in known["unusable"])
+            return
+        from lhotse import CutSet
+
+        cuts: list[Cut] = []
+        unusable: list[Unusable] = []
+        for cut in self._prepare():
+            (unusable if isinstance(cut, Unusable) else cuts).append(cut)
+        folder.mkdir(parents=True, exist_ok=True)
+        half_done = folder / f"{stem}.partial-{os.getpid()}.jsonl.gz"
+        CutSet.from_cuts(cuts).to_file(half_done)
+        half_done.replace(manifest)
+        known = {**wanted, "unusable": [[u.id, u.reason, u.message] for u in unusable]}
+        about.write_text(json.dumps(known, indent=1, ensure_ascii=False), encoding="utf-8")
+        yield from cuts
+        yield from unusable
+
+    def _folder(self) -> Path:
+        if self.from_ is not None:
+            return self.from_.expanduser().absolute()
+        if self.download and self.to is not None:
+            return self.to.expanduser().absolute() / "download"
+        raise ConfigError(f"The corpus {self.name} needs `from` (its folder on disk), or `download: true` and `to`.")
+
+    def _prepare(self) -> Iterator[Cut | Unusable]:
+        prepare = recipe("prepare", self.name)
+        folder = self._folder()
+        if self.download:
+            folder = self._download(folder)
+        if not folder.is_dir():
+            from stentor.sources.jsonl import not_found
+
+            raise not_found(folder)
+        if self.name == "librispeech":
+            from stentor.sources.librispeech import librispeech
+
+            yield from librispeech(folder, self.split, **self.options)
+            return
+        parts = flatten(self._call(prepare, self._arguments(prepare, folder)))
+        yield from _as_cuts(parts[self._pick(list(parts))])
+
+    def _download(self, folder: Path) -> Path:
+        download = recipe("download", self.name)
+        parameters = inspect.signature(download).parameters
+        arguments = {k: v for k, v in self.options.items() if k in parameters}
+        if "dataset_parts" in parameters and self.split:
+            arguments.setdefault("dataset_parts", [self.split])
+        folder.mkdir(parents=True, exist_ok=True)
+        first = "target_dir" if "target_dir" in parameters else next(iter(parameters))
+        got = self._call(download, {first: folder, **arguments})
+        return Path(got) if isinstance(got, str | Path) and Path(got).is_dir() else folder
+
+    def _arguments(self, prepare: Callable[..., Any], folder: Path) -> dict[str, Any]:
+        """What the recipe is called with: `from` as its corpus folder, `options`, and its other needs."""
+        parameters = inspect.signature(prepare).parameters
+        if unknown := sorted(set(self.options) - set(parameters)):
+            known = ", ".join(p for p in parameters if p not in ("corpus_dir", "output_dir"))
+            raise ConfigError(
+                f"The recipe for {self.name} has no option {', '.join(map(repr, unknown))}; it has: {known or 'none'}."
+            )
+        required = [n for n, p in parameters.items() if p.default is p.empty and n not in self.options]
+        arguments = dict(self.options)
+        if "output_dir" in required:
+            if self.to is None:
+                raise ConfigError(f"The recipe for {self.name} writes manifests: say where with `to`.")
+            required.remove("output_dir")
+            arguments["output_dir"] = self.to.expanduser() / "lhotse"
+        folders = [n for n in [*required, *parameters] if n.endswith(("_dir", "_root", "_path")) and n != "output_dir"]
+        corpus = "corpus_dir" if "corpus_dir" in parameters else next((n for n in folders if n not in arguments), None)
+        if corpus and corpus not in arguments:
+            arguments[corpus] = folder
+        if missing := [n for n in required if n not in arguments]:
+            raise ConfigError(
+                f"The recipe for {self.name} also needs {', '.join(missing)}; give them in `options` "
+                f"(see the help of lhotse.recipes.prepare_{self.name})."
+            )
+        if "dataset_parts" in parameters and self.split:
+            arguments.setdefault("dataset_parts", [self.split])
+        return arguments
+
+    def _call(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        # Recipes draw tqdm bars on stderr whether it is a terminal or not.
+        quiet = contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO())
+        try:
+            with quiet:
+                return function(**arguments)
+        except Exception as error:  # each recipe has its own ways to fail: assertions, missing files, bad lines
+            given = ", ".join(f"{k}={str(v)!r}" for k, v in arguments.items())
+            detail = str(error) or type(error).__name__
+            raise DataError(f"lhotse's {function.__name__}({given}) failed: {detail}") from error
+
+    def _pick(self, parts: list[str]) -> str:
+        if self.split is None:
+            if len(parts) == 1:
+                return parts[0]
+            raise DataError(f"The corpus {self.name} has several parts: set `split` to one of {', '.join(parts)}.")
+        found = [p for p in parts if p == self.split] or [p for p in parts if p.split("/")[-1] == self.split]
+        if len(found) == 1:
+            return found[0]
+        problem = f"fits {', '.join(found)}" if found else "is not there"
+        raise DataError(f"The part '{self.split}' of the corpus {self.name} {problem}; it has: {', '.join(parts)}.")
+
+
+def recipe(verb: str, name: str) -> Callable[..., Any]:
+    """lhotse's `prepare_<name>` or `download_<name>`. Raises `ConfigError` with the nearest names."""
+    import difflib
+
+    import lhotse.recipes
+
+    found = getattr(lhotse.recipes, f"{verb}_{name}", None)
+    if found is not None:
+        return found
+    known = names()
+    if verb == "download" and name in known:
+        raise ConfigError(f"lhotse cannot download {name}: get it from its makers and give its folder as `from`.")
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), known, 3, 0.6)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known are: {', '.join(known)}."
+    raise ConfigError(f"There is no lhotse recipe for the corpus '{name}'; {hint}")
+
+
+def names() -> list[str]:
+    """Names of all corpora with a lhotse recipe."""
+    import lhotse.recipes
+
+    return sorted(n.removeprefix("prepare_") for n in dir(lhotse.recipes) if n.startswith("prepare_"))
+
+
+def flatten(result: Any, name: str = "") -> dict[str, dict[str, Any]]:
+    """The parts of what a recipe returned, by name: `{"en/train": {"recordings": ..., "supervisions": ...}}`."""
+    if not isinstance(result, dict):
+        raise DataError(f"The lhotse recipe returned a {type(result).__name__} instead of manifests.")
+    if any(key in result for key in ("recordings", "cuts")):
+        return {name or "all": result}
+    parts: dict[str, dict[str, Any]] = {}
+    for key, value in result.items():
+        parts |= flatten(value, f"{name}/{key}" if name else str(key))
+    return parts
+
+
+def _as_cuts(part: dict[str, Any]) -> Iterator[Cut]:
+    from lhotse import CutSet
+
+    if "cuts" in part:
+        yield from part["cuts"]
+        return
+    yield from CutSet.from_manifests(recordings=part["recordings"], supervisions=part.get("supervisions"))

@@ -1,0 +1,69 @@
+"""`join`: longer utterances made by joining clips of another source, such as digit strings from single digits."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, SerializeAsAny
+
+from stentor.config.fields import IntRange, Range
+from stentor.errors import DataError
+from stentor.sources.base import Source
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.data.cut import Unusable
+
+
+class Join(Source):
+    """Utterances joined from clips of another source; texts are joined with spaces and word times move along."""
+
+    type: Literal["join"] = "join"
+    source: SerializeAsAny[Source]
+    """Where the clips come from: any source."""
+    count: int = Field(1000, ge=1)
+    """How many utterances."""
+    items: IntRange = (2, 6)
+    """Fewest and most clips in one utterance."""
+    pause: Range = (0.0, 0.2)
+    """Seconds of silence between two clips."""
+    silence: Range = (0.0, 0.0)
+    """Seconds of silence before the first and after the last clip, both drawn."""
+    same: str | None = "speaker"
+    """Field that all clips of one utterance share. Null: any clips together."""
+    seed: int = 0
+    """Draws clips and pauses."""
+
+    def records(self) -> Iterator[Cut | Unusable]:
+        from stentor.data.cut import Unusable, field_of
+        from stentor.sources.synth import chain
+
+        groups: dict[Any, list[Cut]] = defaultdict(list)
+        for cut in self.source.cuts():
+            if isinstance(cut, Unusable):
+                yield cut
+            else:
+                groups[field_of(cut, self.same) if self.same else None].append(cut)
+        if not groups:
+            raise DataError(f"The source of a join has no usable clips: {self.source!r}.")
+        if self.same and set(groups) == {None}:
+            raise DataError(f"No clip of the joined source has the field `{self.same}`; set `same: null` to join any.")
+        rng = random.Random(f"join/{self.seed}")
+        names = sorted(groups, key=str)
+        sizes = [len(groups[name]) for name in names]
+        decks = {name: _deck(groups[name], rng) for name in names}
+        for i in range(self.count):
+            (name,) = rng.choices(names, sizes)
+            clips = [next(decks[name]) for _ in range(rng.randint(*self.items))]
+            pauses = [rng.uniform(*(self.pause if k else self.silence)) for k in range(len(clips))]
+            yield chain(f"join-{self.seed}-{i:05d}", clips, pauses, rng.uniform(*self.silence))
+
+
+def _deck(clips: list[Cut], rng: random.Random) -> Iterator[Cut]:
+    """Clips without end, each as often as the others."""
+    while True:
+        yield from rng.sample(clips, len(clips))

@@ -1,0 +1,152 @@
+"""`manifest`: lhotse cut manifests and Shar folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from stentor.errors import DataError
+from stentor.sources.base import Source
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.data.cut import Unusable
+
+
+class Manifest(Source):
+    """Cuts made with lhotse: a cut manifest (`*.jsonl`, `*.jsonl.gz`) or a Shar folder."""
+
+    type: Literal["manifest"] = "manifest"
+    path: Path
+    """The cut manifest or the Shar folder. Relative audio paths start from the working directory, as in lhotse, or from
+    the manifest's folder."""
+    utterances: bool = False
+    """Make one record of each supervision (transcribed segment) instead of one of each cut."""
+    stream: bool = False
+    """Read a Shar folder from front to back without listing it first; for sets too large to plan over. A resumed run
+    then repeats or misses some records."""
+
+    @property
+    def streaming(self) -> bool:  # type: ignore[override]
+        return self.stream
+
+    def records(self) -> Iterator[Cut | Unusable]:
+        path = self.path.expanduser()
+        cuts = _shar(path, self.stream) if path.is_dir() else self._cuts(path)
+        return split_utterances(cuts) if self.utterances else cuts
+
+    def _cuts(self, path: Path) -> Iterator[Cut | Unusable]:
+        from lhotse.serialization import deserialize_item
+
+        from stentor.sources.jsonl import LHOTSE, Files, each_line
+
+        files = Files()
+
+        def make(record: dict[str, Any], number: int, where: str) -> Cut | Unusable:
+            if record.get("type") not in LHOTSE:
+                kind = "a recording" if "sources" in record else "a supervision" if "recording_id" in record else None
+                raise DataError(
+                    f"{where}: this is {kind}, not a cut; join recordings and supervisions with `lhotse cut simple`."
+                    if kind
+                    else f"{where}: this is not a lhotse cut; load a manifest of plain records with `type: jsonl`."
+                )
+            try:
+                cut = deserialize_item(record)
+            except (KeyError, TypeError, ValueError) as error:
+                raise DataError(f"{where}: not a valid lhotse cut ({type(error).__name__}: {error}).") from None
+            return _located(cut, path.parent, files, where)
+
+        yield from each_line(path, make)
+
+
+def split_utterances(cuts: Iterator[Cut | Unusable]) -> Iterator[Cut | Unusable]:
+    """One cut for each supervision of each cut, named after the supervision; its times start from the new cut's."""
+    from lhotse.cut import MixedCut, MonoCut
+    from lhotse.utils import fastcopy
+
+    from stentor.data.cut import Unusable
+
+    for cut in cuts:
+        if isinstance(cut, Unusable):
+            yield cut
+            continue
+        if isinstance(cut, MixedCut):
+            yield from cut.trim_to_supervisions(keep_overlapping=False)
+            continue
+        for supervision in cut.supervisions:
+            start, end = max(0.0, supervision.start), min(supervision.end, cut.duration)
+            if end <= start:
+                yield Unusable(supervision.id, "empty", f"{supervision.id} lies outside of its recording {cut.id}.")
+                continue
+            fields = {
+                "id": supervision.id, "start": round(cut.start + start, 6), "duration": round(end - start, 6),
+                "supervisions": [fastcopy(supervision, start=0.0, duration=round(end - start, 6))],
+            }  # fmt: skip
+            if isinstance(supervision.channel, int):
+                yield MonoCut(**fields, channel=supervision.channel, recording=cut.recording, custom=cut.custom)
+            else:
+                yield fastcopy(cut, **fields)
+
+
+def _located(cut: Cut, folder: Path, files: Any, where: str) -> Cut | Unusable:
+    """The cut with its audio files found: from the working directory or from the manifest's folder."""
+    from lhotse.cut import MixedCut, PaddingCut
+
+    from stentor.data.cut import Unusable
+
+    parts = [t.cut for t in cut.tracks] if isinstance(cut, MixedCut) else [cut]
+    for part in parts:
+        if isinstance(part, PaddingCut) or part.recording is None:
+            continue
+        for i, source in enumerate(part.recording.sources):
+            if source.type != "file" or files.exist(str(source.source)):
+                continue
+            beside = folder / source.source
+            if os.path.isabs(source.source) or not files.exist(str(beside)):
+                return Unusable(cut.id, "missing", f"{where}: the audio file {source.source} does not exist.")
+            part.recording.sources[i] = replace(source, source=str(beside))
+    return cut
+
+
+def _shar(folder: Path, stream: bool) -> Iterator[Cut]:
+    """The cuts of a Shar folder: lhotse's own sequential reader, or listed with the place of their audio."""
+    from lhotse import CutSet
+
+    shards = sorted(folder.glob("cuts.*.jsonl*"))
+    if not shards:
+        raise DataError(f"{folder} is not a Shar folder: it holds no cuts.*.jsonl.gz.")
+    if stream:
+        yield from CutSet.from_shar(in_dir=folder)
+        return
+    for cuts in shards:
+        yield from _shard(cuts)
+
+
+def _shard(cuts: Path) -> Iterator[Cut]:
+    """The cuts of one shard; each one's recording points into the tar file, so that any cut can be read at any time."""
+    import tarfile
+
+    from lhotse import CutSet
+
+    audio = cuts.parent / f"recording.{cuts.name.split('.')[1]}.tar"
+    if not audio.exists():
+        raise DataError(f"{audio} does not exist: the Shar folder has no audio for {cuts.name}.")
+    places: dict[str, tuple[int, int]] = {}
+    try:
+        with tarfile.open(audio, "r:") as tar:
+            for member in tar:
+                name, _, suffix = member.name.rpartition(".")
+                if suffix != "json":
+                    places[name] = (member.offset_data, member.size)
+    except tarfile.TarError as error:
+        raise DataError(f"{audio} is not a readable tar file ({error}).") from None
+    for cut in CutSet.from_jsonl_lazy(cuts):
+        if cut.id not in places:
+            raise DataError(f"{audio} holds no audio of the cut '{cut.id}' that {cuts.name} lists.")
+        at, size = places[cut.id]
+        cut.custom = {**(cut.custom or {}), "shar": {"path": str(audio), "offset": at, "size": size}}
+        yield cut

@@ -1,0 +1,223 @@
+"""`synth`: texts spoken by the built-in voice, generated when they are needed; nothing is stored or downloaded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from stentor.config.fields import IntRange, Range
+from stentor.config.section import Section
+from stentor.errors import ConfigError, DataError
+from stentor.sources.base import Source
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.data.cut import Unusable
+
+GENERATED = 1000
+"""Utterances of a generated text kind when `count` is null."""
+
+EFFECTS = frozenset(
+    {"Demonic", "Tweaky", "UniRobot", "anikaRobot", "croak", "fast", "whisper", "whisperf"}
+    | {f"klatt{n}" for n in ("", *range(2, 7))}
+    | {f"robosoft{n}" for n in ("", *range(2, 9))}
+)
+"""Variants that are sound effects rather than speakers; used only when named."""
+
+
+class Phrases(Section):
+    """Texts made by a built-in generator."""
+
+    kind: Literal["digits", "commands"]
+    """`digits`: strings of spelled digits. `commands`: short sentences for a home assistant, 3,000 different ones."""
+    words: IntRange = (2, 6)
+    """Fewest and most digits in a string."""
+
+
+class Voices(Section):
+    """A choice of the built-in voices. A voice is an accent and a variant (the speaker), such as `en-us+f3`."""
+
+    accents: list[str] | None = None
+    """Languages and accents such as `en-us` or `de`. Null: seven accents of English."""
+    variants: list[str] | None = None
+    """Speakers such as `f3`. Null: all but the sound effects (whispers and robots)."""
+    count: int | None = Field(None, ge=1)
+    """How many voices, as different speakers as possible. Null: each variant in each accent."""
+    part: Literal["train", "test"] | None = None
+    """`test`: only the held-out variants; `train`: only the others. Null: all. Two sources with the same variants,
+    `held_out` and `seed` then share no speaker in any accent."""
+    held_out: int = Field(10, ge=1)
+    """How many variants are held out for `part: test`."""
+    seed: int = 0
+    """Which variants are held out. Keep it equal in training and test."""
+
+    def names(self) -> list[str]:
+        """Voice names in a fixed order. Raises `ConfigError` for unknown ones and when there are too few."""
+        from stentor.audio import synth
+
+        accents = self.accents or synth.accents()
+        variants = self.variants or sorted(set(synth.variants()) - EFFECTS)
+        random.Random(f"held-out/{self.seed}").shuffle(variants := list(variants))
+        if self.part and self.held_out >= len(variants):
+            raise ConfigError(f"voices.held_out is {self.held_out}, but there are only {len(variants)} variants.")
+        if self.part:
+            variants = variants[: self.held_out] if self.part == "test" else variants[self.held_out :]
+        # Walking down the diagonals of variants x accents, so that the first few differ in both.
+        names = [
+            f"{accents[(turn + i) % len(accents)]}+{variant}"
+            for turn in range(len(accents))
+            for i, variant in enumerate(variants)
+        ]
+        if self.count and self.count > len(names):
+            raise ConfigError(
+                f"voices.count is {self.count}, but {len(variants)} variants in {len(accents)} accents make only "
+                f"{len(names)} voices{f' for part: {self.part}' if self.part else ''}."
+            )
+        return names[: self.count]
+
+
+class Synth(Source):
+    """Texts spoken by the built-in voices (eSpeak NG), with exact word times; `speaker` is the voice's name."""
+
+    type: Literal["synth"] = "synth"
+    texts: Literal["digits", "commands"] | Phrases | list[str] | Path = "digits"
+    """`digits` or `commands`, a list of texts, a text file with one text a line, or a generator with its options:
+    `{kind: digits, words: [1, 4]}`."""
+    voices: Voices | list[str] = Voices()
+    """A choice of voices, or their names: `[en-us, en+f3]`."""
+    count: int | None = Field(None, ge=1)
+    """How many utterances: texts and voices are used equally often, speed and pitch are drawn. Null: each text of a
+    list or file once in each voice; 1000 of generated texts."""
+    speed: IntRange = (140, 200)
+    """Words per minute."""
+    pitch: IntRange = (20, 80)
+    """Pitch, 0 to 99."""
+    silence: Range | None = None
+    """Seconds of silence before and after each utterance, both drawn. Null: none."""
+    seed: int = 0
+    """Draws texts, voices, speed and pitch. Train and test parts draw differently with the same seed."""
+
+    def records(self) -> Iterator[Cut | Unusable]:
+        from stentor.audio.synth import RATE
+        from stentor.data.cut import Unusable
+        from stentor.data.spoken import speak_all
+
+        requests = self.requests()
+        part = self.voices.part if isinstance(self.voices, Voices) else None
+        rng = random.Random(f"silence/{self.seed}/{part}")
+        kind = self.texts.kind if isinstance(self.texts, Phrases) else self.texts
+        label = "texts" if isinstance(kind, list) else Path(kind).stem
+        for i, (request, result) in enumerate(zip(requests, speak_all(requests))):
+            name = f"{label}-{request['voice']}-{i:05d}"
+            if isinstance(result, str):
+                yield Unusable(name, "unspeakable", result)
+                continue
+            samples, words = result
+            cut = spoken_cut(name, request, samples / RATE, words)
+            yield cut if self.silence is None else surround(cut, rng.uniform(*self.silence), rng.uniform(*self.silence))
+
+    def requests(self) -> list[dict[str, Any]]:
+        """What is said by whom: arguments of `stentor.audio.synth.say`, in order."""
+        from stentor.audio.synth import check_voice
+
+        voices = self.voices if isinstance(self.voices, list) else self.voices.names()
+        if not voices:
+            raise ConfigError("The synth source has no voices.")
+        for voice in voices:
+            check_voice(voice)
+        part = self.voices.part if isinstance(self.voices, Voices) else None
+        rng = random.Random(f"synth/{self.seed}/{part}")
+        if isinstance(self.texts, Phrases | str):
+            count = self.count or GENERATED
+            texts = self._generate(count, rng)
+            pairs = list(zip(texts, _dealt(voices, count, rng)))
+        else:
+            texts = self._listed()
+            if self.count is None:
+                pairs = [(text, voice) for text in texts for voice in voices]
+            else:
+                pairs = list(zip(_dealt(texts, self.count, rng), _dealt(voices, self.count, rng)))
+        return [
+            {"text": text, "voice": voice, "speed": rng.randint(*self.speed), "pitch": rng.randint(*self.pitch)}
+            for text, voice in pairs
+        ]
+
+    def _generate(self, count: int, rng: random.Random) -> list[str]:
+        from stentor.sources.phrases import command, digit_string
+
+        phrases = self.texts if isinstance(self.texts, Phrases) else Phrases(kind=self.texts)
+        if phrases.kind == "digits":
+            return [digit_string(rng, *phrases.words) for _ in range(count)]
+        return [command(rng) for _ in range(count)]
+
+    def _listed(self) -> list[str]:
+        if isinstance(self.texts, Path):
+            from stentor.sources.jsonl import open_text
+
+            with open_text(self.texts.expanduser()) as lines:
+                texts = [text for line in lines if (text := line.strip())]
+        else:
+            texts = [text for text in self.texts if text.strip()]
+        if not texts:
+            place = self.texts if isinstance(self.texts, Path) else "`texts`"
+            raise DataError(f"{place} of the synth source holds no texts.")
+        return texts
+
+
+def spoken_cut(name: str, request: dict[str, Any], seconds: float, words: list[dict[str, Any]]) -> Cut:
+    """The cut of one utterance of the built-in voice; `request` holds the arguments of `stentor.audio.synth.say`."""
+    from lhotse import MonoCut, Recording, SupervisionSegment
+    from lhotse.supervision import AlignmentItem
+
+    from stentor.data.cut import RATE
+
+    recording = Recording(
+        id=name, sources=[], sampling_rate=RATE, num_samples=round(seconds * RATE), duration=seconds
+    )  # fmt: skip
+    items = [AlignmentItem(w["word"], w["start"], round(w["end"] - w["start"], 6)) for w in words]
+    supervision = SupervisionSegment(
+        id=name, recording_id=name, start=0.0, duration=seconds, text=request["text"], speaker=request["voice"],
+        language=request["voice"].partition("+")[0].partition("-")[0], alignment={"word": items},
+    )  # fmt: skip
+    return MonoCut(
+        id=name, start=0.0, duration=seconds, channel=0, recording=recording, supervisions=[supervision],
+        custom={"voice": request},
+    )  # fmt: skip
+
+
+def surround(cut: Cut, before: float, after: float) -> Cut:
+    """The cut with seconds of silence before and after it, on the sample grid."""
+    return chain(cut.id, [cut], [before], after)
+
+
+def chain(name: str, cuts: list[Cut], pauses: list[float], after: float) -> Cut:
+    """One mixed cut: each cut after its pause in seconds, then `after` seconds of silence."""
+    from lhotse.cut import MixedCut, PaddingCut
+    from lhotse.cut.set import MixTrack
+
+    from stentor.data.cut import RATE
+
+    tracks, samples = [], 0
+    for cut, pause in zip(cuts, pauses):
+        samples += round(pause * RATE)
+        tracks.append(MixTrack(cut=cut, offset=samples / RATE))
+        samples += round(cut.duration * RATE)
+    samples += round(after * RATE)
+    # Silence under the whole, because a mixed cut ends where its last track ends.
+    silence = PaddingCut(
+        id=f"{name}-silence", duration=samples / RATE, sampling_rate=RATE, feat_value=0.0, num_samples=samples
+    )
+    return MixedCut(id=name, tracks=[*tracks, MixTrack(cut=silence)])
+
+
+def _dealt(items: list[Any], count: int, rng: random.Random) -> list[Any]:
+    """`count` items, each equally often, as from shuffled decks."""
+    dealt: list[Any] = []
+    while len(dealt) < count:
+        dealt += rng.sample(items, len(items))
+    return dealt[:count]

@@ -1,0 +1,160 @@
+"""Speech to text."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from stentor.metrics.text import Normalizer
+from stentor.tasks.base import Prediction, Score, Task
+from stentor.tasks.decoding import Checks, compression_ratio, word_confidences
+
+if TYPE_CHECKING:
+    import numpy as np
+    from lhotse.cut import Cut
+
+    from stentor.losses.base import Loss
+    from stentor.models.base import Bundle, Example, Needs
+
+
+class Transcribe(Task):
+    """Write down what is said."""
+
+    type: Literal["transcribe"] = "transcribe"
+    metric: Literal["wer", "cer"] = "wer"
+    """The metric that picks the best checkpoint: word or character error rate. For languages written without spaces
+    (Japanese, Chinese, Thai, ...) both count characters; take `cer`."""
+    normalizer: Normalizer = "whisper_basic"
+    """How references and answers are made comparable before they are scored. `whisper_english` is what English leader
+    boards use (numbers become digits, so that "one two" is the one word 12); `whisper_basic` drops case and
+    punctuation; `none` scores the texts as they are."""
+    spelling: str | None = None
+    """Path of a Whisper `normalizer.json` with British and American spellings, for `whisper_english`. Null: the
+    built-in table, which is not word for word Whisper's."""
+    context: str | None = None
+    """Free text given to the model with every item, such as names and terms that may be heard. An item's own `context`
+    comes before it."""
+    beams: int = Field(1, ge=1)
+    """Hypotheses kept while decoding. 1: greedy."""
+    checks: Checks = Checks()
+    """Signs of made-up answers, and decoding again when there is one."""
+
+    def losses(self) -> dict[str, Loss]:
+        from stentor.losses.token import CrossEntropy
+
+        return {"text": CrossEntropy()}
+
+    def needs(self, losses: Mapping[str, Loss]) -> Needs:
+        from stentor.models.base import Needs
+
+        return Needs(task=self.type, terms=tuple(losses))
+
+    def refuse(self, cut: Cut) -> str | None:
+        from stentor.data.cut import text_of
+
+        return None if (text_of(cut) or "").strip() else "empty_text"
+
+    def example(self, cut: Cut, audio: np.ndarray, rng: np.random.Generator | None) -> Example:
+        from stentor.data.cut import field_of, language_of, text_of
+        from stentor.models.base import Example
+
+        return Example(
+            id=cut.id,
+            audio=audio,
+            text=text_of(cut),
+            language=language_of(cut),
+            context=field_of(cut, "context") or self.context,
+            rng=rng,
+        )
+
+    def predict(self, bundle: Bundle, examples: Sequence[Example], checked: bool | None = None) -> list[dict[str, Any]]:
+        """Decode; `checked` overrides `checks.evaluate` (transcribing files follows `checks.on`).
+
+        Each output: `text`; `words` with `confidence` (see `word_confidences`); `log_prob`, the mean over the tokens
+        (0 for an empty answer); `compression_ratio`; `temperature`; `failed`, the names of checks that the kept answer
+        fails; `ctc`, the text of the CTC head, where the model has one.
+        """
+        first, *hotter = self.checks.temperatures
+        outputs = self._decode(bundle, examples, first, ctc=True)
+        if not (self.checks.evaluate if checked is None else checked):
+            return outputs
+        seconds = [len(e.audio) / bundle.processor.sample_rate for e in examples]
+        for output, length in zip(outputs, seconds, strict=True):
+            output["failed"] = self.checks.failed(output, length)
+        best = list(outputs)
+        for temperature in hotter:
+            again = [i for i, output in enumerate(best) if output["failed"]]
+            if not again:
+                break
+            for i, output in zip(again, self._decode(bundle, [examples[i] for i in again], temperature), strict=True):
+                output["failed"] = self.checks.failed(output, seconds[i])
+                best[i] = min(best[i], output, key=lambda o: (len(o["failed"]), -o["log_prob"]))
+        return [{**output, **{k: v for k, v in first.items() if k == "ctc"}} for first, output in zip(outputs, best)]
+
+    def _decode(
+        self, bundle: Bundle, examples: Sequence[Example], temperature: float, ctc: bool = False
+    ) -> list[dict[str, Any]]:
+        import torch
+
+        processor, model = bundle.processor, bundle.model
+        device = next(model.parameters()).device
+        batch = processor.collate(examples, labels=False).to(device)
+        longest = max(len(e.audio) for e in examples) / processor.sample_rate
+        # Sampling is seeded by what is decoded: a transcript repeats exactly, and training's randomness is left alone.
+        seed = zlib.crc32("\n".join([str(temperature), *(e.id for e in examples)]).encode())
+        with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            answers = model.generate(
+                batch.inputs,
+                max_new_tokens=processor.max_new_tokens(longest),
+                beams=self.beams if temperature == 0 else 1,
+                temperature=temperature,
+            )
+            heard = None
+            if ctc and processor.ctc is not None:
+                heard = [processor.ctc.decode(classes) for classes in model.ctc_classes(**batch.inputs)]
+        outputs = []
+        for i, (ids, log_probs) in enumerate(answers):
+            text = processor.decode(ids).strip()
+            outputs.append(
+                {
+                    "text": text,
+                    "words": word_confidences(ids, log_probs, processor.decode),
+                    "log_prob": round(sum(log_probs) / max(len(log_probs), 1), 4),
+                    "compression_ratio": round(compression_ratio(text), 3),
+                    "temperature": temperature,
+                    "failed": [],
+                    **({"ctc": heard[i].strip()} if heard is not None else {}),
+                }
+            )
+        return outputs
+
+    def reference(self, cut: Cut) -> dict[str, Any]:
+        from stentor.data.cut import language_of, speaker_of, text_of
+
+        return {"text": text_of(cut) or "", "language": language_of(cut), "speaker": speaker_of(cut)}
+
+    def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
+        """`wer` and `cer` (the main metric first), and `ctc_wer` where the model has a CTC head."""
+        from stentor.metrics.wer import score
+
+        references = [p.reference["text"] for p in predictions]
+        answers = [p.output["text"] for p in predictions]
+        languages = [p.reference.get("language") for p in predictions]
+        groups = {"language": languages, "speaker": [p.reference.get("speaker") for p in predictions]}
+        how = {"normalizer": self.normalizer, "languages": languages, "spelling": self.spelling}
+        scores = {
+            "wer": score(references, answers, groups=groups, **how),
+            "cer": score(references, answers, unit="character", groups=groups, **how),
+        }
+        if self.metric == "cer":
+            scores = {"cer": scores["cer"], "wer": scores["wer"]}
+        if predictions and all("ctc" in p.output for p in predictions):
+            scores["ctc_wer"] = score(references, [p.output["ctc"] for p in predictions], **how)
+        return scores
+
+    def main_metric(self) -> tuple[str, str]:
+        return self.metric, "min"

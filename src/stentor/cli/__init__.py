@@ -5,12 +5,13 @@ import pkgutil
 import sys
 import traceback
 
-import click
 import typer
 
 from stentor.errors import StentorError
 
 DEBUG = "--debug"
+CLICK_ERROR = typer.BadParameter.__mro__[2]
+"""ClickException, of the click that this typer uses: newer ones carry a click of their own."""
 
 
 def build() -> typer.Typer:
@@ -49,9 +50,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         code = typer.main.get_command(build()).main(arguments, prog_name="stentor", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except click.exceptions.Abort:
+    except typer.Abort:
         return 130
-    except click.ClickException as error:
+    except CLICK_ERROR as error:
         error.show()
         return 2
     except StentorError as error:

@@ -25,9 +25,10 @@ def register(app: typer.Typer) -> None:
         plugin: list[Path] = PLUGIN,
     ) -> None:
         """Say whether a run file is right, or everything that is wrong with it."""
-        from stentor.config import load, plugins
+        from stentor.config import load
+        from stentor.config.plugins import load_plugins
 
-        plugins.load(plugin)
+        load_plugins(plugin)
         typer.echo(f"{run} is right: {load.describe(load.load(run, overrides or []))}")
 
     @config.command()
@@ -37,9 +38,10 @@ def register(app: typer.Typer) -> None:
         plugin: list[Path] = PLUGIN,
     ) -> None:
         """Print a run file in full, with every default, its base and the changes."""
-        from stentor.config import load, plugins
+        from stentor.config import load
+        from stentor.config.plugins import load_plugins
 
-        plugins.load(plugin)
+        load_plugins(plugin)
         typer.echo(load.resolved(load.load(run, overrides or []).config), nl=False)
 
     @config.command()
@@ -48,9 +50,10 @@ def register(app: typer.Typer) -> None:
         plugin: list[Path] = PLUGIN,
     ) -> None:
         """List keys with type, default and meaning."""
-        from stentor.config import plugins, reference
+        from stentor.config import reference
+        from stentor.config.plugins import load_plugins
 
-        plugins.load(plugin)
+        load_plugins(plugin)
         for line in reference.listing(prefix):
             typer.echo(line)
 
@@ -59,14 +62,17 @@ def register(app: typer.Typer) -> None:
         """Print the JSON schema of a run file, for completion and checks in an editor."""
         import json
 
-        from stentor.config import plugins, reference
+        from stentor.config import reference
+        from stentor.config.plugins import load_plugins
 
-        plugins.load(plugin)
+        load_plugins(plugin)
         typer.echo(json.dumps(reference.json_schema(), indent=2, ensure_ascii=False))
 
     @config.command("reference")
     def reference_(
-        check: Path = typer.Option(None, "--check", help="Only say whether this file is up to date (exit code 1 if not)."),
+        check: Path = typer.Option(
+            None, "--check", help="Only say whether this file is up to date (exit code 1 if not)."
+        ),
         to: Path = typer.Option(Path("docs/reference.md"), "--to", help="Where to write it."),
     ) -> None:
         """Write docs/reference.md from the schema."""
@@ -94,6 +100,10 @@ def register(app: typer.Typer) -> None:
         to: Path = typer.Option(None, "--to", help="Write each to this folder as NAME.yaml instead of printing it."),
     ) -> None:
         """VoxLM: model, training.phase1, training.phase2, data."""
-        from stentor.config.convert import voxlm
+        from stentor.config.convert import convert_files
+        from stentor.config.convert.voxlm import convert as convert_voxlm
 
-        voxlm.convert_files(files, to)
+        said, notes = convert_files(convert_voxlm, files, to)
+        for note in notes:
+            typer.echo(note, err=True)
+        typer.echo(said, nl=False)

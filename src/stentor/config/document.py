@@ -75,16 +75,22 @@ class Node:
             return [v.plain() for v in self.value]
         return self.value
 
+    def entry(self, key: Key) -> Node | None:
+        """The value below a key of a mapping or an index of a list."""
+        if isinstance(self.value, dict):
+            return self.value.get(key)
+        if isinstance(self.value, list) and isinstance(key, int) and key < len(self.value):
+            return self.value[key]
+        return None
+
     def at(self, path: Sequence[Key]) -> Place:
         """The place of the value at the path, or of the nearest section around it."""
         node = self
         for key in path:
-            if isinstance(node.value, dict) and key in node.value:
-                node = node.value[key]
-            elif isinstance(node.value, list) and isinstance(key, int) and key < len(node.value):
-                node = node.value[key]
-            else:
+            below = node.entry(key)
+            if below is None:
                 break
+            node = below
         return node.place
 
 
@@ -151,7 +157,9 @@ def scalar(text: str) -> Any:
     if _INT.fullmatch(text):
         return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
     if _FLOAT.fullmatch(text):
-        return float(text.replace(".inf", "inf").replace(".Inf", "inf").replace(".INF", "inf").replace(".n", "n").lower())
+        return float(
+            text.replace(".inf", "inf").replace(".Inf", "inf").replace(".INF", "inf").replace(".n", "n").lower()
+        )
     return text
 
 
@@ -274,7 +282,9 @@ def _tag(tag: Any) -> str:
 
 def _joined_surrogates(text: str) -> str:
     # JSON writes characters beyond the basic plane as two escapes.
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if re.search("[\ud800-\udfff]", text) else text
+    if not re.search("[\ud800-\udfff]", text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _check_json(text: str, source: str, rank: int) -> None:

@@ -9,9 +9,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from stentor.config.document import Key, Mistake, Node, dotted
-from stentor.config.section import Choice, Section, alternatives
-from stentor.config.walk import at, entries, entry, fields, is_open, kinds_of, section_of, sections_in, takes_list, takes_names
+from stentor.config.document import Key, Mistake, Node, dotted, split_key
+from stentor.config.section import Choice, Misfit, Section, alternatives
+from stentor.config.walk import (
+    at,
+    entries,
+    entry,
+    fields,
+    has,
+    is_open,
+    kinds_of,
+    section_of,
+    sections_in,
+    takes_list,
+    takes_names,
+)
 from stentor.config.words import describe, either, show
 
 # Errors about types that carry no link to pydantic's pages; all others without one are our own sentences.
@@ -19,17 +31,18 @@ _TYPES = ("conversion", "path_type")
 
 # Names that other toolkits use for what has another name here.
 _ELSEWHERE = {
-    "learning_rate": "lr", "batch_size": "batch_tokens", "num_epochs": "epochs", "num_train_epochs": "epochs",
-    "max_steps": "steps", "max_epochs": "epochs", "grad_accum": "accumulate", "gradient_accumulation_steps": "accumulate",
-    "max_grad_norm": "clip", "gradient_clipping": "clip", "warmup": "warmup_steps", "num_workers": "workers",
-    "lora_r": "rank", "lora_alpha": "alpha", "r": "rank", "optimizer": "optim", "scheduler": "schedule", "random_seed": "seed",
-    "eval_steps": "eval_every", "save_steps": "save_every", "logging_steps": "log_every", "mixed_precision": "precision",
-    "validation": "eval", "dev": "eval", "val": "eval", "output_dir": "output", "torch_compile": "compile",
+    "learning_rate": "lr", "optimizer": "optim", "scheduler": "schedule", "warmup": "warmup_steps",
+    "num_epochs": "epochs", "num_train_epochs": "epochs", "max_epochs": "epochs", "max_steps": "steps",
+    "batch_size": "batch_tokens", "grad_accum": "accumulate", "gradient_accumulation_steps": "accumulate",
+    "max_grad_norm": "clip", "gradient_clipping": "clip", "mixed_precision": "precision", "torch_compile": "compile",
+    "eval_steps": "eval_every", "save_steps": "save_every", "logging_steps": "log_every", "random_seed": "seed",
+    "num_workers": "workers", "validation": "eval", "dev": "eval", "val": "eval", "output_dir": "output",
+    "lora_r": "rank", "lora_alpha": "alpha", "r": "rank",
 }  # fmt: skip
 
 
-def explain(error: ValidationError, root: Node, schema: type[Section], label: str = "") -> list[Mistake]:
-    """One mistake for each thing that is wrong. `label` goes before the keys in messages."""
+def explain(error: ValidationError, root: Node, schema: type[Section]) -> list[Mistake]:
+    """One mistake for each thing that is wrong."""
     data = root.plain()
     plain: dict[tuple[Key, ...], list[dict[str, Any]]] = {}
     unions: dict[tuple[Key, ...], list[tuple[tuple[Key, ...], dict[str, Any]]]] = {}
@@ -58,14 +71,9 @@ def _locate(found: Any, data: Any) -> tuple[tuple[Key, ...], tuple[Key, ...] | N
     union: tuple[Key, ...] | None = None
     last = len(found["loc"]) - 1
     for index, part in enumerate(found["loc"]):
-        inside = (isinstance(data, dict) and part in data) or (
-            isinstance(data, list) and isinstance(part, int) and part < len(data)
-        )
-        if inside:
+        if has(data, part) or (index == last and found["type"] in ("missing", "conversion")):
             path.append(part)
-            data = data[part]
-        elif (index == last and found["type"] in ("missing", "conversion")) or (isinstance(data, str) and part == "type"):
-            path.append(part)
+            data = entry(data, part)
         elif union is None:
             union = tuple(path)
     return tuple(path), union
@@ -98,26 +106,36 @@ class _Teller:
             name, known = found["ctx"]["name"], found["ctx"]["known"]
             text = f"unknown type '{name}' for '{key}'{guess(name, known)}; known: {', '.join(known)}"
         elif kind in ("value_error", "assertion_error"):
-            text = _told(key, str(found["ctx"]["error"]))
+            error = found["ctx"]["error"]
+            if isinstance(error, Misfit):
+                path = (*path, *split_key(error.key))
+                place, key = self.root.at(path), dotted(path)
+            text = _told(key, str(error))
         elif "url" not in found and kind not in _TYPES:
             text = _told(key, found["msg"])
         else:
-            text = self.wrong(path)
+            path = self.culprit(path)
+            place, key = self.root.at(path), dotted(path)
+            value, annotation = entry_at(self.data, path), self.annotation(path)
+            text = f"'{key}' must be {describe(annotation)}, not {show(value)}{_mend(value, annotation)}"
         return Mistake(place, text, key)
 
     def annotation(self, path: Sequence[Key]) -> Any:
         return at(self.schema, self.data, path)
 
-    def wrong(self, path: tuple[Key, ...]) -> str:
-        """A value of the wrong type or out of range."""
+    def culprit(self, path: tuple[Key, ...]) -> tuple[Key, ...]:
+        """The wrong entry of a list or mapping where the whole was named."""
         value, annotation = entry_at(self.data, path), self.annotation(path)
-        if (isinstance(value, list) and takes_list(annotation)) or (isinstance(value, dict) and takes_names(annotation)):
-            # Pydantic names the whole list where only an entry was converted.
-            for key, item in enumerate(value) if isinstance(value, list) else value.items():
-                expected = at(annotation, value, [key])
-                if expected is not None and not isinstance(item, (list, dict)) and not _fits(item, expected):
-                    return self.wrong((*path, key))
-        return f"'{dotted(path)}' must be {describe(annotation)}, not {show(value)}{_mend(value, annotation)}"
+        items: Iterable[tuple[Key, Any]] = ()
+        if isinstance(value, list) and takes_list(annotation):
+            items = enumerate(value)
+        elif isinstance(value, dict) and takes_names(annotation):
+            items = value.items()
+        for key, item in items:
+            expected = at(annotation, value, [key])
+            if expected is not None and not isinstance(item, (list, dict)) and not _fits(item, expected):
+                return (*path, key)
+        return path
 
     def unknown(self, path: tuple[Key, ...]) -> str:
         key, name = dotted(path), str(path[-1])

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from stentor.config.document import Mistake, Mistakes, Node, Place, dotted, moved
-from stentor.config.explain import explain
 from stentor.config.merge import override, read, stage
 from stentor.config.schema import Config
 from stentor.config.section import Section
@@ -63,6 +62,16 @@ def stage_configs(loaded: Loaded) -> list[Any]:
 def resolved(config: Section) -> str:
     """The whole config with all defaults, as YAML that loads to the same config."""
     return dump(config.model_dump(mode="json", by_alias=True, serialize_as_any=True))
+
+
+def describe(loaded: Loaded) -> str:
+    """What a run is, in one sentence: task, family, sources, stages."""
+    config = loaded.config
+    sources = ", ".join(source.type for source in config.data.train)
+    sets = [*config.data.eval, *config.data.test]
+    scored = f", scored on {', '.join(sets)}" if sets else ""
+    stages = f", in {len(loaded.stages)} stages" if loaded.stages else ""
+    return f"task {config.task.type}, model {config.model.type}, trained on {sources}{scored}{stages}."
 
 
 def parse_source(spec: str) -> Source:
@@ -136,8 +145,10 @@ def _text(value: str) -> str:
 
 def _validate(root: Node, schema: type[Section], mistakes: list[Mistake]) -> Section | None:
     try:
-        return schema.model_validate(root.plain())
+        return schema.model_validate(root.plain(), by_alias=True, by_name=False)
     except ValidationError as error:
+        from stentor.config.explain import explain
+
         mistakes += explain(error, root, schema)
         return None
 

@@ -11,7 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stentor.config.document import Key, Mistake, Mistakes, Node, Place, dotted, parse, parse_value, read_text, split_key
+from stentor.config.document import (
+    Key,
+    Mistake,
+    Mistakes,
+    Node,
+    Place,
+    dotted,
+    parse,
+    parse_value,
+    read_text,
+    split_key,
+)
 from stentor.config.section import Choice, Section, alternatives
 from stentor.config.walk import at, inner, is_open, takes_list
 from stentor.config.words import show
@@ -34,7 +45,9 @@ def _read(path: Path, schema: type[Section], mistakes: list[Mistake], below: lis
     node = root.value["base"]
     own = Node({k: v for k, v in root.value.items() if k != "base"}, root.place)
     if not isinstance(node.value, str):
-        mistakes.append(Mistake(node.place, f"'base' must be the path of a config file, not {show(node.plain())}", "base"))
+        mistakes.append(
+            Mistake(node.place, f"'base' must be the path of a config file, not {show(node.plain())}", "base")
+        )
         return own, text
     # Relative to the file, so that a recipe and its base can be called from anywhere.
     target = Path(os.path.normpath(path.parent / Path(node.value).expanduser()))
@@ -127,7 +140,11 @@ def _put(root: Node | None, path: list[Key], depth: int, node: Node, annotation:
             text = f"'{here}' is a list with {count} {'entry' if count == 1 else 'entries'}: the index can be {allowed}"
             raise Mistakes([Mistake(node.place, f"{text}, not {show(key)}", dotted(path))])
         below = root.value[key] if key < count else None
-        items = [*root.value[:key], _put(below, path, depth + 1, node, _inner(annotation, root, key)), *root.value[key + 1 :]]
+        items = [
+            *root.value[:key],
+            _put(below, path, depth + 1, node, _inner(annotation, root, key)),
+            *root.value[key + 1 :],
+        ]
         return Node(items, root.place)
     if not isinstance(root.value, dict):
         text = f"'{here}' holds {show(root.value)}, so there is no '{dotted(path)}' in it"

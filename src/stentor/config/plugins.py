@@ -18,7 +18,7 @@ from stentor.errors import ConfigError
 GROUP = "stentor.plugins"
 
 
-def load(files: Sequence[Path] = ()) -> list[str]:
+def load_plugins(files: Sequence[Path] = ()) -> list[str]:
     """Import all installed plug-ins and the given files; answers their names.
 
     Raises `ConfigError` when one is missing, does not import, or has a `type` that is already taken.

@@ -12,13 +12,12 @@ import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from stentor.errors import ConfigError
-
 
 CHOICE = "x-choice"
 """Marks a choice in pydantic's JSON schema; `reference.json_schema` puts its kinds there."""
@@ -34,24 +33,49 @@ class Section(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid",
-        use_attribute_docstrings=True,
         validate_assignment=True,
         arbitrary_types_allowed=False,
         allow_inf_nan=False,
     )
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> Any:
+        from stentor.config.meanings import meanings
+
+        found = handler(core_schema)
+        properties = handler.resolve_ref_schema(found).get("properties", {})
+        for key, meaning in meanings(cls).items():
+            if key in properties:
+                properties[key]["description"] = meaning
+        return found
+
     @model_validator(mode="before")
     @classmethod
-    def _bare(cls, value: Any) -> Any:
+    def _spell_out_bare_type(cls, value: Any) -> Any:
         return {"type": value} if isinstance(value, str) and "type" in cls.model_fields else value
 
     @field_validator("*", mode="before")
     @classmethod
-    def _as_written(cls, value: Any, info: ValidationInfo) -> Any:
+    def _refuse_conversion(cls, value: Any, info: ValidationInfo) -> Any:
         field = cls.model_fields[str(info.field_name)]
         if converts(value, field.annotation):
             raise PydanticCustomError("conversion", "wrong type")
         return value
+
+
+class Misfit(ValueError):
+    """Raised by validators for a value that does not fit another: the message is told at the line of `key`.
+
+    `key` is dotted and relative to the section, such as `data.layout` in the whole config.
+    """
+
+    def __init__(self, key: str, message: str):
+        super().__init__(message)
+        self.key = key
+
+
+AnyChoice: TypeAlias = "type[Choice]"
+Kinds: TypeAlias = "dict[str, type[Choice]]"
 
 
 class Choice(Section):
@@ -62,7 +86,7 @@ class Choice(Section):
 
     type: str
     default_type: ClassVar[str | None] = None
-    _choices: ClassVar[dict[str, type["Choice"]]]
+    _choices: ClassVar[Kinds]
     _searched: ClassVar[bool]
 
     def __init_subclass__(cls, **kwargs: Any):
@@ -78,7 +102,7 @@ class Choice(Section):
             return  # a base class, or a helper that inherits the `type` of a kind
         other = cls._choices.get(name)
         if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
-            kind = next(c for c in cls.__mro__ if Choice in c.__bases__).__name__
+            kind = cls._base().__name__
             guest, host = (other, cls) if cls.__module__.startswith("stentor.") else (cls, other)
             raise ConfigError(
                 f"The type '{name}' of {guest.__qualname__} ({_origin(guest)}) is already that of the {kind.lower()} "
@@ -87,9 +111,13 @@ class Choice(Section):
         cls._choices[name] = cls
 
     @classmethod
-    def choices(cls) -> dict[str, type["Choice"]]:
+    def _base(cls) -> "AnyChoice":
+        return next(c for c in cls.__mro__ if issubclass(c, Choice) and Choice in c.__bases__)
+
+    @classmethod
+    def choices(cls) -> Kinds:
         """All known kinds by their `type` name, plug-ins included."""
-        base = next(c for c in cls.__mro__ if Choice in c.__bases__)
+        base = cls._base()
         if not base._searched:
             package = importlib.import_module(base.__module__.rpartition(".")[0])
             for module in pkgutil.iter_modules(package.__path__):
@@ -100,12 +128,12 @@ class Choice(Section):
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> Any:
         if Choice not in cls.__bases__:
-            return handler(core_schema)
+            return super().__get_pydantic_json_schema__(core_schema, handler)
         return {CHOICE: f"{cls.__module__}.{cls.__qualname__}"}
 
     @model_validator(mode="wrap")
     @classmethod
-    def _pick(cls, value: Any, handler: Any) -> Any:
+    def _validate_as_kind(cls, value: Any, handler: Any) -> Any:
         if Choice not in cls.__bases__ or isinstance(value, Choice):
             return handler(value)
         if isinstance(value, str):
@@ -117,8 +145,11 @@ class Choice(Section):
         if name is None:
             raise PydanticCustomError("no_type", "`type` is required", {"known": sorted(known)})
         if not isinstance(name, str) or name not in known:
-            raise PydanticCustomError("unknown_type", "unknown type '{name}'", {"name": str(name), "known": sorted(known)})
-        return known[name].model_validate({**value, "type": name})
+            raise PydanticCustomError(
+                "unknown_type", "unknown type '{name}'", {"name": str(name), "known": sorted(known)}
+            )
+        # Keys are written as in a file: `from`, never the attribute's name `from_`.
+        return known[name].model_validate({**value, "type": name}, by_alias=True, by_name=False)
 
 
 def alternatives(annotation: Any) -> Iterator[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
@@ -81,6 +80,15 @@ def takes_names(annotation: Any) -> bool:
     return any(get_origin(k) is dict for k in alternatives(annotation))
 
 
+def has(data: Any, key: Key) -> bool:
+    """Whether plain data has the entry; a bare string has a `type`."""
+    if isinstance(data, dict):
+        return key in data
+    if isinstance(data, list):
+        return isinstance(key, int) and key < len(data)
+    return isinstance(data, str) and key == "type"
+
+
 def entry(data: Any, key: Key) -> Any:
     """The entry of plain data, or None. The `type` of a bare string is the string."""
     if isinstance(data, str) and key == "type":
@@ -143,8 +151,3 @@ def kinds_of(base: type[Section]) -> dict[str, type[Section]]:
     """The kinds of a choice by name, sorted."""
     assert issubclass(base, Choice)
     return dict(sorted(base.choices().items()))
-
-
-def summary(section: type[Section]) -> str:
-    """The first paragraph of a section's docstring, on one line."""
-    return " ".join((inspect.getdoc(section) or "").split("\n\n")[0].split()) if section.__doc__ else ""

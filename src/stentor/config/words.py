@@ -70,7 +70,8 @@ def _members(annotation: Any) -> list[tuple[Any, list[Any]]]:
 
 def _one(kind: Any, limits: list[Any], plural: bool) -> list[str]:
     names = {int: ("a whole number", "whole numbers"), float: ("a number", "numbers"), str: ("text", "texts"),
-             bool: ("true or false", "true or false"), Path: ("a path", "paths"), Any: ("any value", "any values")}  # fmt: skip
+             bool: ("true or false", "true or false"), Path: ("a path", "paths"),
+             Any: ("any value", "any values")}  # fmt: skip
     origin, args = get_origin(kind), get_args(kind)
     if origin is Literal:
         return [show(option) for option in args]
@@ -137,7 +138,9 @@ def _range(limits: list[Any]) -> str:
 
 def _signs(limits: list[Any]) -> str:
     found = _found(limits)
-    signs = [f"{sign} {found[name]}" for name, sign in (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤")) if name in found]
+    signs = [
+        f"{sign} {found[name]}" for name, sign in (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤")) if name in found
+    ]
     return (" " + ", ".join(signs)) if signs else ""
 
 

@@ -220,12 +220,12 @@ def change_voice(audio: np.ndarray, factor: float, rate: int = RATE) -> np.ndarr
 
 
 def simulate_response(rt60: float, rng: np.random.Generator, rate: int = RATE) -> np.ndarray:
-    """A room impulse response, float32 [samples]: the direct sound, then noise that falls by 60 dB in `rt60` seconds."""
+    """A room's impulse response, float32 [samples]: direct sound, then noise that falls by 60 dB in `rt60` seconds."""
     import numpy as np
 
     time = np.arange(1, max(2, round(rt60 * rate))) / rate
     tail = rng.standard_normal(len(time)) * 10 ** (-3 * time / rt60)
-    # The direct sound holds between half and nine tenths of the energy: a speaker near to rather far from the microphone.
+    # The direct sound holds between half and nine tenths of the energy: speakers far from and near to the microphone.
     tail *= np.sqrt(1 / rng.uniform(0.5, 0.9) - 1) / np.linalg.norm(tail)
     return np.concatenate([[1.0], tail]).astype(np.float32)
 

@@ -131,7 +131,8 @@ def record_from_cut(cut: Cut) -> dict[str, Any]:
     parts = len(supervisions) > 1 or any(s.start > 0.001 or s.end < cut.duration - 0.001 for s in supervisions)
     if parts and all(s.speaker for s in supervisions):
         record["segments"] = [
-            {"speaker": s.speaker, "start": round(s.start, 6), "end": round(s.end, 6)} | ({"text": s.text} if s.text else {})
+            {"speaker": s.speaker, "start": round(s.start, 6), "end": round(s.end, 6)}
+            | ({"text": s.text} if s.text else {})
             for s in supervisions
         ]
     return {**record, **{k: v for k, v in custom_of(cut).items() if k not in record}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,15 +60,15 @@ def to_textgrid(transcript: Transcript) -> str:
     for word in _words(transcript, "textgrid"):
         tiers.setdefault(word.get("speaker") or "words", []).append(word)
     tiers = tiers or {"words": []}
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0", f"xmax = {end:g}",
+    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0", f"xmax = {_number(end)}",
              "tiers? <exists>", f"size = {len(tiers)}", "item []:"]  # fmt: skip
     for i, (name, words) in enumerate(tiers.items(), 1):
         intervals = list(_intervals(words, end))
         lines += [f"    item [{i}]:", '        class = "IntervalTier"', f'        name = "{_quote(name)}"',
-                  "        xmin = 0", f"        xmax = {end:g}",
+                  "        xmin = 0", f"        xmax = {_number(end)}",
                   f"        intervals: size = {len(intervals)}"]  # fmt: skip
         for n, (a, b, text) in enumerate(intervals, 1):
-            lines += [f"        intervals [{n}]:", f"            xmin = {a:g}", f"            xmax = {b:g}",
+            lines += [f"        intervals [{n}]:", f"            xmin = {_number(a)}", f"            xmax = {_number(b)}",
                       f'            text = "{_quote(text)}"']  # fmt: skip
     return "\n".join(lines) + "\n"
 
@@ -84,19 +83,20 @@ NEED_WORDS = frozenset({"ctm", "textgrid"})
 def file_names(paths: Sequence[str]) -> list[str]:
     """A name for each input's output files, without suffix, none twice (not even on disks that ignore case).
 
-    The stem where that is enough; else with as many folders in front as it takes (`ann_take1`), then with the suffix
-    of the input (`take1_mp3`); a path that is given twice gets a number.
+    The stem where that is enough; else with as many folders in front as it takes (`ann_take1`), with the input's
+    suffix (`take1_mp3`) when both are in one folder, and with a number when a path is given twice.
     """
-    parts = [Path(path).absolute().parts for path in paths]
-    deepest = max((len(p) for p in parts), default=1)
+    folders = [Path(path).absolute().parts[1:-1] for path in paths]
     names = [Path(path).stem for path in paths]
-    for depth in range(2, deepest + 1):
-        for i in _clashes(names):
-            names[i] = "_".join([*parts[i][-depth:-1], Path(paths[i]).stem]).lstrip("/_")
-    for i in _clashes(names):
-        names[i] = Path(paths[i]).stem + Path(paths[i]).suffix.replace(".", "_")
-    for i in _clashes(names):
-        names[i] = "_".join([*parts[i][:-1], Path(paths[i]).name.replace(".", "_")]).lstrip("/_")
+    for depth in range(1, max(map(len, folders), default=0) + 1):
+        for group in _clashes(names):
+            if len({folders[i] for i in group}) > 1:
+                for i in group:
+                    names[i] = "_".join([*folders[i][-depth:], Path(paths[i]).stem])
+    for group in _clashes(names):
+        if len({Path(paths[i]).suffix.lower() for i in group}) > 1:
+            for i in group:
+                names[i] += Path(paths[i]).suffix.replace(".", "_")
     seen: set[str] = set()
     for i, name in enumerate(names):
         number = 1
@@ -107,9 +107,12 @@ def file_names(paths: Sequence[str]) -> list[str]:
     return names
 
 
-def _clashes(names: list[str]) -> list[int]:
-    counts = Counter(name.lower() for name in names)
-    return [i for i, name in enumerate(names) if counts[name.lower()] > 1]
+def _clashes(names: list[str]) -> list[list[int]]:
+    """Positions of names that are the same but for case, together."""
+    groups: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        groups.setdefault(name.lower(), []).append(i)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _clock(seconds: float, point: str) -> str:
@@ -136,6 +139,10 @@ def _intervals(words: list[dict[str, Any]], end: float) -> Iterator[tuple[float,
         at = stop
     if at < end:
         yield at, end, ""
+
+
+def _number(seconds: float) -> str:
+    return f"{seconds:.6f}".rstrip("0").rstrip(".")
 
 
 def _quote(text: str) -> str:

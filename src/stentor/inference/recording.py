@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -29,25 +30,42 @@ class Recording(Protocol):
 
 
 class FileRecording:
-    """An audio file. Nothing of it is held: a window is read again when it is needed."""
+    """An audio file. Of a long one nothing is held: each window is read again when it is needed.
+
+    Formats that only FFmpeg reads (m4a, webm) cannot be entered in the middle; they are held once, at `rate`.
+    """
 
     def __init__(self, path: str | Path, rate: int):
         self.path, self.name, self.rate = Path(path), str(path), rate
+        self._held: list[np.ndarray] | None = None
 
     def blocks(self) -> Iterator[np.ndarray]:
         from stentor.audio.io import probe, read
 
         duration = probe(self.path).duration
-        at = 0.0
-        while at < duration:
-            block = read(self.path, rate=self.rate, start=at, duration=min(BLOCK, duration - at))
-            yield block
-            at += BLOCK
+        if duration <= BLOCK:
+            self._held = [read(self.path, rate=self.rate, check_silence=False)]
+            yield from self._held
+        elif _seekable(self.path):
+            # A last block of some milliseconds is not worth a place of its own.
+            count = max(1, round(duration / BLOCK))
+            for i in range(count):
+                length = BLOCK if i < count - 1 else duration - i * BLOCK
+                yield read(self.path, rate=self.rate, start=i * BLOCK, duration=length, check_silence=False)
+        else:
+            self._held = []
+            for block in _decoded(self.path, self.rate):
+                self._held.append(block)
+                yield block
 
     def read(self, start: int, end: int) -> np.ndarray:
+        if self._held is not None:
+            return _slice(self._held, start, end)
         from stentor.audio.io import read
 
-        return read(self.path, rate=self.rate, start=start / self.rate, duration=(end - start) / self.rate)
+        return read(
+            self.path, rate=self.rate, start=start / self.rate, duration=(end - start) / self.rate, check_silence=False
+        )
 
 
 class ArrayRecording:
@@ -76,3 +94,56 @@ class ArrayRecording:
 
     def read(self, start: int, end: int) -> np.ndarray:
         return self.audio[start:end]
+
+
+def _slice(blocks: list[np.ndarray], start: int, end: int) -> np.ndarray:
+    """Samples [start, end) of blocks that follow one another."""
+    import numpy as np
+
+    parts, at = [], 0
+    for block in blocks:
+        if at < end and at + len(block) > start:
+            parts.append(block[max(0, start - at) : end - at])
+        at += len(block)
+    return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+
+def _seekable(path: Path) -> bool:
+    import soundfile
+
+    try:
+        return bool(soundfile.info(str(path)).frames)
+    except soundfile.LibsndfileError:
+        return False
+
+
+def _decoded(path: Path, rate: int) -> Iterator[np.ndarray]:
+    """A file through FFmpeg, mono float32 at `rate`, about a minute at a time. Raises AudioError."""
+    import av
+    import numpy as np
+
+    resampler = av.AudioResampler(format="flt", layout="mono", rate=rate)
+    pieces: list[np.ndarray] = []
+    held = 0
+    try:
+        with av.open(str(path)) as container:
+            frames = container.decode(container.streams.audio[0])
+            for frame in itertools.chain(frames, [None]):  # None: what the resampler still holds
+                for out in resampler.resample(frame):
+                    pieces.append(out.to_ndarray()[0])
+                    held += len(pieces[-1])
+                if held >= BLOCK * rate:
+                    yield _finite(np.concatenate(pieces), path)
+                    pieces, held = [], 0
+    except av.FFmpegError as error:
+        raise AudioError(f"{path} is damaged or cut short: {error}.", "truncated") from None
+    if pieces:
+        yield _finite(np.concatenate(pieces), path)
+
+
+def _finite(audio: np.ndarray, path: Path) -> np.ndarray:
+    import numpy as np
+
+    if not np.isfinite(audio).all():
+        raise AudioError(f"{path} contains NaN or infinite samples; write it again.", "not_finite")
+    return audio

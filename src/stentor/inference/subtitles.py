@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -83,7 +84,7 @@ def _shared(segment: dict[str, Any]) -> Iterator[Cue]:
 def _parts(text: str, seconds: float) -> list[str]:
     """The text in subtitles of about equal length, at most `LONGEST` seconds each where words allow."""
     pieces = [piece for word in text.split() for piece in _pieces(word)]
-    count = max(1, -(-len(text) // (LINE * LINES)), round(seconds / LONGEST + 0.49))
+    count = max(1, math.ceil(len(text) / (LINE * LINES)), math.ceil(seconds / LONGEST))
     goal = len(text) / count
     parts: list[str] = []
     for piece in pieces:

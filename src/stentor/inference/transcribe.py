@@ -117,6 +117,8 @@ def _decode(
     for batch in batches(pool, lambda item: item[2], round(batch_seconds * rate)):
         ready, examples = [], []
         for job, i, _ in batch:
+            if job.error is not None:  # another window of the same file could not be read
+                continue
             window = job.windows[i]
             try:
                 audio = job.recording.read(window.start, window.end)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,22 +19,39 @@ class CrossEntropy(Loss):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of the target's probability that is spread evenly over the vocabulary."""
 
+    chunk: ClassVar[int] = 1 << 25
+    """Most logits in memory at a time (128 MiB in float32); beyond that they are computed again in the backward pass."""
+
     def sum(
         self, targets: Tensor, hidden: Tensor | None = None, weight: Tensor | None = None, bias: Tensor | None = None,
         logits: Tensor | None = None,
     ) -> Tensor:
-        """`targets` [N] with -100 left out, and either `logits` [N, V] or `hidden` [N, H] with the output layer's
-        `weight` [V, H] and `bias` [V]: then the logits are computed in chunks where torch can (2.13 and later)."""
+        """A float32 scalar. `targets` [N] (-100 is left out) and either `logits` [N, V], or `hidden` [N, H] with the
+        output layer's `weight` [V, H] and `bias` [V], whose logits never exist all at once for large vocabularies.
+
+        torch's own chunked `linear_cross_entropy` is not used: with bfloat16 it sums in bfloat16 (measured 2 % off).
+        """
         import torch
         from torch.nn import functional as F
+        from torch.utils.checkpoint import checkpoint
 
-        if logits is None:
-            assert hidden is not None and weight is not None
-            if torch.is_autocast_enabled(hidden.device.type):
-                dtype = torch.get_autocast_dtype(hidden.device.type)
-                hidden, weight = hidden.to(dtype), weight.to(dtype)
-                bias = None if bias is None else bias.to(dtype)
-            logits = F.linear(hidden, weight, bias)
-        return F.cross_entropy(
-            logits.float(), targets, ignore_index=-100, reduction="sum", label_smoothing=self.label_smoothing
-        )
+        def score(logits: Tensor, targets: Tensor) -> Tensor:
+            return F.cross_entropy(
+                logits.float(), targets, ignore_index=-100, reduction="sum", label_smoothing=self.label_smoothing
+            )
+
+        if logits is not None:
+            return score(logits, targets)
+
+        def project(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+            return score(F.linear(hidden, weight, bias), targets)
+
+        assert hidden is not None and weight is not None
+        rows = max(1, self.chunk // len(weight))
+        if len(hidden) <= rows:
+            return project(hidden, weight, bias, targets)
+        parts = [
+            checkpoint(project, hidden[i : i + rows], weight, bias, targets[i : i + rows], use_reentrant=False)
+            for i in range(0, len(hidden), rows)
+        ]
+        return torch.stack(parts).sum()

@@ -11,6 +11,16 @@ from stentor.publish.figures import Chart, Curve, chart
 
 HIGHER_IS_BETTER = {"accuracy", "f1", "precision", "recall", "similarity", "mos"}
 
+LOOP = (
+    ("audio_seconds_per_second", "Audio throughput", "seconds of audio per second", False),
+    ("tokens_per_second", "Token throughput", "filled sequence positions per second", False),
+    ("padding", "Padding", "share of sequence positions", True),
+    ("data_wait", "Waiting for data", "share of the time", True),
+    ("memory_gb", "Memory", "GB", False),
+    ("mfu", "Model FLOPs utilisation", "share of the GPU's peak", True),
+)
+"""How the loop ran: key, title, note, whether it is a share."""
+
 
 def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
     """Evaluation metrics first, then losses, then how the loop ran. Keys that are not known get a chart each."""
@@ -45,43 +55,12 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
     rates = [k for k in series if k == "lr" or k.startswith("lr/")]
     add("Learning rate", rates, log=False, zero=True)
     add("Gradient norm", ["grad_norm"], note="before clipping", smooth=True)
-    add(
-        "Audio per second",
-        ["audio_seconds_per_second"],
-        note="seconds of audio per second",
-        zero=True,
-        smooth=True,
-        log=False,
-    )
-    add(
-        "Tokens per second",
-        ["tokens_per_second"],
-        note="sequence positions that hold something",
-        zero=True,
-        smooth=True,
-        log=False,
-    )
-    add(
-        "Padding",
-        ["padding"],
-        note="share of positions that hold nothing",
-        percent=True,
-        zero=True,
-        smooth=True,
-        log=False,
-    )
-    add("Waiting for data", ["data_wait"], note="share of time", percent=True, zero=True, smooth=True, log=False)
-    add("Memory", ["memory_gb"], note="GB", zero=True, log=False)
+    for key, title, note, percent in LOOP:
+        add(title, [key], note=note, percent=percent, zero=True, smooth=True, log=False)
     details = [k for k in series if k.startswith("memory/")]
-    add(
-        "Memory in detail",
-        details,
-        [k.removeprefix("memory/").removesuffix("_gb") for k in details],
-        zero=True,
-        log=False,
-    )
-    add("Model FLOPs utilisation", ["mfu"], percent=True, zero=True, smooth=True, log=False)
-    known = {"grad_norm", "audio_seconds_per_second", "tokens_per_second", "padding", "data_wait", "memory_gb", "mfu"}
+    names = [k.removeprefix("memory/").removesuffix("_gb").replace("_", " ") for k in details]
+    add("Memory in detail", details, names, note="GB", zero=True, log=False)
+    known = {"grad_norm", *(row[0] for row in LOOP)}
     for key in series:
         if key not in known and not key.startswith(("eval/", "train/", "lr", "memory/")):
             add(key, [key], smooth=True)

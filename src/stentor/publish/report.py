@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stentor import __version__
 from stentor.metrics.show import count, duration, figure, interval, is_rate
 from stentor.publish.curves import all_charts
-from stentor.publish.examples import BUDGET, Example, add_sounds, choose
+from stentor.publish.examples import BUDGET, UNSURE, Example, add_sounds, choose
 from stentor.publish.runfiles import Run, read_run
 
 REASONS = {
@@ -80,6 +81,8 @@ def render(run: Run) -> str:
         timeline=timeline(run),
         environment=list(flat(without(run.results.get("environment") or {}, "command"))),
         command=command(run),
+        unsure=UNSURE,
+        version=__version__,
         written=time.strftime("%Y-%m-%d %H:%M"),
     )  # fmt: skip
 
@@ -186,39 +189,50 @@ def command(run: Run) -> str | None:
 
 
 @dataclass
+class Dropped:
+    """Records that were left out for one reason."""
+
+    reason: str
+    meaning: str
+    records: int
+    share: float
+    """Percent of all records."""
+    named: list[str]
+    """The first ones, each with what is wrong with it."""
+
+
+@dataclass
 class DataView:
-    """What was trained on and what was left out."""
+    """What was trained on and what was left out, then the same for evaluation sets that lost records."""
 
     used: int
-    dropped: list[tuple[str, str, int, float]]
-    """Reason, meaning, records, share of all in percent."""
     total: int
-    others: list[tuple[str, str]]
-    bad: list[tuple[str, str]]
-    """Id and message of single unusable records."""
-    bad_more: int
+    facts: list[tuple[str, str]]
+    dropped: list[Dropped]
+    evals: list[tuple[str, list[Dropped]]]
 
 
 def data_view(run: Run) -> DataView | None:
-    data = run.results.get("data") or {}
-    bad = [(str(e.get("id") or e.get("file") or ""), str(e.get("message") or e.get("reason") or ""))
-           for e in run.events if e.get("event") == "bad_audio"]  # fmt: skip
-    if not data and not bad:
+    data = run.results.get("data")
+    if not data:
         return None
-    dropped = {k: int(v) for k, v in (data.get("dropped") or {}).items() if v}
-    used = int(data.get("used") or 0)
-    total = used + sum(dropped.values())
-    return DataView(
-        used=used,
-        total=total,
-        dropped=[
-            (reason, REASONS.get(reason, ""), n, 100 * n / max(total, 1))
-            for reason, n in sorted(dropped.items(), key=lambda item: -item[1])
-        ],
-        others=list(flat(without(data, "used", "dropped"))),
-        bad=bad[:20],
-        bad_more=max(0, len(bad) - 20),
-    )
+    used = int(data["used"])
+    dropped = _dropped(data, used)
+    evals = [(name, _dropped(part)) for name, part in (data.get("eval") or {}).items()]
+    facts = [("hours", f"{data['hours']:.2f}")] if "hours" in data else []
+    facts += flat(without(data, "used", "dropped", "named", "eval", "hours"))
+    total = used + sum(d.records for d in dropped)
+    return DataView(used, total, facts, dropped, [(name, lost) for name, lost in evals if lost])
+
+
+def _dropped(data: Mapping[str, Any], used: int = 0) -> list[Dropped]:
+    counts = {reason: n for reason, n in data["dropped"].items() if n}
+    total = used + sum(counts.values())
+    named = data.get("named") or {}
+    return [
+        Dropped(reason, REASONS.get(reason, ""), n, 100 * n / total, named.get(reason, [])[:20])
+        for reason, n in sorted(counts.items(), key=lambda item: -item[1])
+    ]
 
 
 @dataclass

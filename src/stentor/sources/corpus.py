@@ -165,7 +165,7 @@ class Corpus(Source):
                 return function(**arguments)
         except Exception as error:  # each recipe has its own ways to fail: assertions, missing files, bad lines
             given = ", ".join(f"{k}={str(v)!r}" for k, v in arguments.items())
-            detail = str(error) or type(error).__name__
+            detail = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
             raise DataError(f"lhotse's {function.__name__}({given}) failed: {detail}") from error
 
     def _pick(self, parts: list[str]) -> str:

@@ -27,8 +27,8 @@ class Manifest(Source):
     utterances: bool = False
     """Make one record of each supervision (transcribed segment) instead of one of each cut."""
     stream: bool = False
-    """Read a Shar folder from front to back without listing it first; for sets too large to plan over. A resumed run
-    then repeats or misses some records."""
+    """Read from front to back without listing first; for sets too large to plan over. Items are then shuffled within
+    a window only, and a resumed run reads up to its place again."""
 
     @property
     def streaming(self) -> bool:  # type: ignore[override]

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from itertools import product
 
-DIGITS = "zero one two three four five six seven eight nine".split()
+DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
 _SLOTS = {
     "switch": ["turn on", "turn off", "switch on", "switch off"],

@@ -115,7 +115,7 @@ class Synth(Source):
         for i, (request, result) in enumerate(zip(requests, speak_all(requests))):
             name = f"{label}-{request['voice']}-{i:05d}"
             if isinstance(result, str):
-                yield Unusable(name, "unspeakable", result)
+                yield Unusable(name, "empty", f"{name}: {result}")
                 continue
             samples, words = result
             cut = spoken_cut(name, request, samples / RATE, words)

@@ -89,7 +89,7 @@ def token_spans(ids: Sequence[int], decode: Callable[[list[int]], str]) -> tuple
         for n in range(1, len(ids) + 1):
             at = max(at, _common(decode(ids[:n]), text))
             ends.append(at)
-    starts = [0, *ends[:-1]]
+    starts = [0, *ends][: len(ends)]
     return text, list(zip(starts, ends, strict=True))
 
 

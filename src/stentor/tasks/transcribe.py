@@ -102,16 +102,16 @@ class Transcribe(Task):
         processor, model = bundle.processor, bundle.model
         device = next(model.parameters()).device
         batch = processor.collate(examples, labels=False).to(device)
-        longest = max(len(e.audio) for e in examples) / processor.sample_rate
         # Sampling is seeded by what is decoded: a transcript repeats exactly, and training's randomness is left alone.
         seed = zlib.crc32("\n".join([str(temperature), *(e.id for e in examples)]).encode())
-        with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
+        with torch.no_grad():
             answers = model.generate(
                 batch.inputs,
-                max_new_tokens=processor.max_new_tokens(longest),
+                max_new_tokens=[processor.max_new_tokens(len(e.audio) / processor.sample_rate) for e in examples],
+                eos_ids={processor.eos_id},
                 beams=self.beams if temperature == 0 else 1,
                 temperature=temperature,
+                generator=torch.Generator(device).manual_seed(seed) if temperature > 0 else None,
             )
             heard = None
             if ctc and processor.ctc is not None:

@@ -65,8 +65,8 @@ class Projector(Section):
 class LLM(_Part):
     """The causal language model, anything that transformers' AutoModelForCausalLM loads."""
 
-    attention: Literal["sdpa", "flex", "eager"] = "sdpa"
-    """Attention kernel. `flex` is for packed batches on a GPU."""
+    attention: Literal["sdpa", "flex", "eager"] | None = None
+    """Attention kernel. Null: `sdpa` where the model has it, else `eager`. `flex` is for packed batches on a GPU."""
 
 
 class Tokenizer(Section):

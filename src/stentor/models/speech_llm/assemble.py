@@ -62,10 +62,13 @@ def assemble(
     """
     from transformers import AutoModelForCausalLM
 
-    attention = {"flex": "flex_attention"}.get(family.llm.attention, family.llm.attention)
+    attention = "flex_attention" if family.llm.attention == "flex" else family.llm.attention
 
     def new_llm() -> nn.Module:
-        return AutoModelForCausalLM.from_config(llm_config, attn_implementation=attention, dtype=torch.float32)
+        try:
+            return AutoModelForCausalLM.from_config(llm_config, attn_implementation=attention, dtype=torch.float32)
+        except ValueError as error:  # no causal model of this kind, sizes that do not go together, no such attention
+            raise ConfigError(f"model.llm: {' '.join(str(error).split())}") from error
 
     if family.tokenizer is not None:
         tokenizer = processor.tokenizer

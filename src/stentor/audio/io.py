@@ -1,0 +1,288 @@
+"""Audio files: what is in them, reading a piece of one as 16 kHz mono, writing.
+
+libsndfile reads wav, flac, mp3, ogg, opus, SPHERE, aiff and more; FFmpeg (the optional extra `av`) reads the rest.
+A file that cannot be trusted is refused with a reason, so that it is counted instead of trained on.
+"""
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stentor.errors import AudioError
+
+SILENCE = 10 ** (-90 / 20)
+"""A file whose samples are all below this (-90 dBFS, less than one step of 16 bits) is silent."""
+
+# libsndfile's error codes for a file that another reader may know: unrecognised format, unsupported encoding.
+_FOREIGN = (1, 4)
+# Programs that write to a pipe cannot know the length: they leave 0 or a number near the largest in the wav header.
+_UNKNOWN_SIZE = 0x7FFF0000
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What the header of an audio file says."""
+
+    duration: float
+    """Seconds."""
+    sample_rate: int
+    """Hz."""
+    channels: int
+    frames: int
+    """Samples per channel."""
+    format: str
+    """Container and encoding, such as `WAV/PCM_16`."""
+
+
+def probe(path: str | Path) -> Probe:
+    """What is in a file, from its header (MP3 files that declare no length are decoded).
+
+    Raises `AudioError` with the reason `missing`, `empty` (0 bytes), `unreadable` or `truncated`.
+    A valid file with no samples has duration 0; `read` refuses it.
+    """
+    path = _existing(path)
+    import soundfile
+
+    try:
+        file = soundfile.SoundFile(str(path))
+    except soundfile.LibsndfileError as error:
+        return _probe_av(_av_for(path, error), path)
+    with file:
+        _check_whole(file, path)
+        frames = file.frames if _declares_length(file, path) else len(_decode(file, path, 0.0, None)[0])
+        return Probe(frames / file.samplerate, file.samplerate, file.channels, frames, f"{file.format}/{file.subtype}")
+
+
+def read(
+    path: str | Path, rate: int = 16000, start: float = 0.0, duration: float | None = None, check_silence: bool = True
+) -> np.ndarray:
+    """A piece of a file as float32 [samples] at `rate` Hz: the mean of its channels, resampled with soxr (HQ).
+
+    `start` and `duration` are seconds; None reads to the end. Raises `AudioError` with one of the reasons `missing`,
+    `unreadable`, `empty` (no samples), `truncated` (the samples end more than 0.2 s and 5 % before the header or the
+    request says), `not_finite` (NaN or infinite samples) and, with `check_silence`, `silent` (all below -90 dBFS).
+    """
+    path = _existing(path)
+    import soundfile
+
+    try:
+        file = soundfile.SoundFile(str(path))
+    except soundfile.LibsndfileError as error:
+        samples, found, wanted = _decode_av(_av_for(path, error), path, start, duration)
+    else:
+        with file:
+            samples, found, wanted = _decode(file, path, start, duration)
+    seconds = len(samples) / found
+    if wanted - seconds > max(0.2, 0.05 * wanted) or (not len(samples) and wanted > 0):
+        raise AudioError(
+            f"{path} is cut short: it should go on to {start + wanted:.2f} s and ends at {start + seconds:.2f} s.",
+            "truncated",
+        )
+    if not len(samples):
+        raise AudioError(f"{path} has no samples.", "empty")
+    mono = samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
+    if not np.isfinite(mono).all():
+        raise AudioError(f"{path} contains NaN or infinite samples; write it again.", "not_finite")
+    if check_silence and np.abs(mono).max() < SILENCE:
+        raise AudioError(f"{path} is silent from {start:g} to {start + seconds:.2f} s.", "silent")
+    if found == rate:
+        return np.ascontiguousarray(mono)
+    import soxr
+
+    return soxr.resample(mono, found, rate, quality="HQ")
+
+
+def write(path: str | Path, audio: np.ndarray, rate: int) -> None:
+    """Write float [samples] as 16-bit wav or flac (by the name's ending), through a temporary file that is renamed.
+
+    Audio beyond -1..1 is scaled down as a whole instead of clipped. Raises `AudioError` for another ending, for no
+    samples and for NaN or infinite ones.
+    """
+    import soundfile
+
+    path = Path(path)
+    kind = path.suffix.lower().lstrip(".")
+    if kind not in ("wav", "flac"):
+        raise AudioError(f"{path}: audio is written as .wav or .flac.", "unreadable")
+    samples = np.asarray(audio, np.float32)
+    if samples.ndim != 1 or not len(samples):
+        raise AudioError(f"{path}: audio to write must be [samples] with at least one, got {samples.shape}.", "empty")
+    if not np.isfinite(samples).all():
+        raise AudioError(f"{path}: the audio to write contains NaN or infinite samples.", "not_finite")
+    samples = samples / max(1.0, float(np.abs(samples).max()))
+    # By 32768 and not 32767: 16-bit audio that was read and written again stays the same, bit for bit.
+    quantised = np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        soundfile.write(str(part), quantised, rate, subtype="PCM_16", format=kind.upper())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    if not path.is_file():
+        raise AudioError(f"{path} does not exist or is not a file.", "missing")
+    if path.stat().st_size == 0:
+        raise AudioError(f"{path} is empty (0 bytes).", "empty")
+    return path
+
+
+def _decode(file: Any, path: Path, start: float, duration: float | None) -> tuple[np.ndarray, int, float]:
+    """Samples [frames, channels], their rate, and how many seconds there should be."""
+    import soundfile
+
+    _check_whole(file, path)
+    if not file.frames:
+        raise AudioError(f"{path} has no samples.", "empty")
+    rate, first = file.samplerate, round(start * file.samplerate)
+    if first >= file.frames:
+        raise AudioError(
+            f"{path}: audio from {start:g} s on is wanted, it ends at {file.frames / rate:.2f} s.", "truncated"
+        )
+    wanted = file.frames / rate - start if duration is None else duration
+    try:
+        file.seek(first)
+        samples = file.read(round(wanted * rate), dtype="float32", always_2d=True)
+    except soundfile.LibsndfileError as error:
+        raise AudioError(f"{path} is damaged or cut short: {_why(error)}.", "truncated") from None
+    if duration is None and not _declares_length(file, path):
+        wanted = len(samples) / rate
+    return samples, rate, wanted
+
+
+def _why(error: Any) -> str:
+    return error.error_string.strip().removeprefix("Error : ").rstrip(".")
+
+
+def _declares_length(file: Any, path: Path) -> bool:
+    """Whether the header holds the length; libsndfile guesses that of an MP3 without a Xing, Info or VBRI tag."""
+    if file.format != "MP3":
+        return True
+    with path.open("rb") as raw:
+        head = raw.read(10)
+        # An ID3 tag in front says its size in four groups of 7 bits.
+        size = (
+            10 + sum((byte & 127) << shift for byte, shift in zip(head[6:], (21, 14, 7, 0)))
+            if head[:3] == b"ID3"
+            else 0
+        )
+        raw.seek(size)
+        first = raw.read(512)
+    return any(tag in first for tag in (b"Xing", b"Info", b"VBRI"))
+
+
+def _check_whole(file: Any, path: Path) -> None:
+    """Compare what the file promises with its size, where libsndfile takes what is there in silence (wav and ogg)."""
+    if file.format in ("WAV", "WAVEX"):
+        promised, there = _wav_bytes(path)
+        if promised - there > 0.05 * promised:
+            raise AudioError(
+                f"{path} is cut short: its header promises {promised} bytes of audio, {there} are there.", "truncated"
+            )
+    elif file.format == "OGG" and not _last_page_is_whole(path):
+        raise AudioError(f"{path} is cut short: its last page is not complete.", "truncated")
+
+
+def _wav_bytes(path: Path) -> tuple[int, int]:
+    """Bytes of audio that the header promises and that are there; (0, 0) when the header does not know."""
+    end = path.stat().st_size
+    with path.open("rb") as raw:
+        if raw.read(4) == b"RIFF":
+            raw.seek(12)
+            while len(head := raw.read(8)) == 8:
+                name, size = struct.unpack("<4sI", head)
+                if name == b"data":
+                    return (size, end - raw.tell()) if size < _UNKNOWN_SIZE else (0, 0)
+                raw.seek(size + size % 2, os.SEEK_CUR)
+    return 0, 0
+
+
+def _last_page_is_whole(path: Path) -> bool:
+    """A page of ogg (RFC 3533) is at most 65,307 bytes; its header says its size."""
+    size = path.stat().st_size
+    with path.open("rb") as raw:
+        raw.seek(max(0, size - 65307))
+        tail = raw.read()
+    page = tail.rfind(b"OggS\0")
+    segments = tail[page + 26] if len(tail) > page + 26 else 255
+    return len(tail) >= page + 27 + segments + sum(tail[page + 27 : page + 27 + segments])
+
+
+def _av_for(path: Path, error: Any) -> Any:
+    """The `av` module, for a file that libsndfile does not know. Raises `AudioError` for others and without `av`."""
+    if error.code not in _FOREIGN:
+        raise AudioError(f"{path} cannot be read: {_why(error)}.", "unreadable") from None
+    try:
+        import av
+    except ImportError:
+        raise AudioError(
+            f"{path} is in a format that libsndfile does not read; if it is m4a, aac, webm or the like, "
+            "`pip install 'stentor[av]'`.",
+            "unreadable",
+        ) from None
+    return av
+
+
+def _open_av(av: Any, path: Path) -> Any:
+    try:
+        container = av.open(str(path))
+    except av.FFmpegError as error:
+        raise AudioError(
+            f"{path} cannot be read, neither by libsndfile nor by FFmpeg ({error.strerror}).", "unreadable"
+        ) from None
+    if not container.streams.audio:
+        container.close()
+        raise AudioError(f"{path} holds no audio.", "unreadable")
+    return container
+
+
+def _probe_av(av: Any, path: Path) -> Probe:
+    with _open_av(av, path) as container:
+        stream = container.streams.audio[0]
+        seconds = _declared(container, stream)
+        name = f"{container.format.name}/{stream.codec_context.name}"
+        rate, channels = stream.codec_context.sample_rate, stream.codec_context.channels
+    if seconds is None:  # bare streams and recordings of browsers
+        samples, rate, _ = _decode_av(av, path, 0.0, None)
+        seconds = len(samples) / rate
+    return Probe(seconds, rate, channels, round(seconds * rate), name)
+
+
+def _declared(container: Any, stream: Any) -> float | None:
+    """Seconds, where the container knows; FFmpeg guesses it from the bit rate of bare streams."""
+    if container.format.name in ("aac", "ac3", "eac3", "dts"):
+        return None
+    if stream.duration:
+        return float(stream.duration * stream.time_base)
+    return container.duration / 1e6 if container.duration else None
+
+
+def _decode_av(av: Any, path: Path, start: float, duration: float | None) -> tuple[np.ndarray, int, float]:
+    """As `_decode`, through FFmpeg; decodes from the beginning, because seeking is inexact in many formats."""
+    with _open_av(av, path) as container:
+        stream = container.streams.audio[0]
+        rate = stream.codec_context.sample_rate
+        declared = _declared(container, stream)
+        planar = av.AudioResampler(format="fltp")
+        first, last = round(start * rate), None if duration is None else round((start + duration) * rate)
+        pieces, position = [], 0
+        try:
+            for frame in container.decode(stream):
+                for out in planar.resample(frame):
+                    pieces.append(out.to_ndarray()[:, max(0, first - position) :].T)
+                    position += out.samples
+                if last is not None and position >= last:
+                    break
+        except av.FFmpegError as error:
+            raise AudioError(f"{path} is damaged or cut short: {error.strerror}.", "truncated") from None
+    samples = np.concatenate(pieces) if pieces else np.zeros((0, 1), np.float32)
+    if duration is not None:
+        return samples[: last - first], rate, duration
+    return samples, rate, len(samples) / rate if declared is None else max(0.0, declared - start)

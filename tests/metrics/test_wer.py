@@ -1,0 +1,133 @@
+"""Error rates against jiwer, and what they are made of."""
+
+import jiwer
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stentor.metrics.wer import (
+    align,
+    bootstrap,
+    character_errors,
+    count_errors,
+    frequent_errors,
+    rate,
+    score,
+    word_errors,
+)
+
+WORDS = st.lists(st.sampled_from("a b c the cat sat on mat".split()), max_size=8).map(" ".join)
+PAIRS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(PAIRS)
+def test_word_errors_agree_with_jiwer(pairs):
+    references, hypotheses = [list(side) for side in zip(*pairs)]
+    counts = word_errors(pairs)
+    theirs = jiwer.process_words(references, hypotheses)
+    assert rate(counts) == pytest.approx(theirs.wer)
+    assert counts[:, :3].sum() == theirs.substitutions + theirs.deletions + theirs.insertions
+    # The number of insertions minus deletions is fixed by the lengths, however ties are aligned.
+    assert counts[:, 2].sum() - counts[:, 1].sum() == theirs.insertions - theirs.deletions
+
+
+@settings(max_examples=100, deadline=None)
+@given(PAIRS)
+def test_character_errors_agree_with_jiwer(pairs):
+    references, hypotheses = [list(side) for side in zip(*pairs)]
+    assert rate(character_errors(pairs)) == pytest.approx(jiwer.process_characters(references, hypotheses).cer)
+
+
+@settings(max_examples=100, deadline=None)
+@given(WORDS, WORDS)
+def test_alignment_spells_both_sides_with_the_fewest_edits(reference, hypothesis):
+    steps = align(reference, hypothesis)
+    assert [r for _, r, _ in steps if r is not None] == reference.split()
+    assert [h for _, _, h in steps if h is not None] == hypothesis.split()
+    for step, r, h in steps:
+        assert step == ("insert" if r is None else "delete" if h is None else "equal" if r == h else "substitute")
+    edits = sum(step != "equal" for step, _, _ in steps)
+    assert edits == word_errors([(reference, hypothesis)])[0, :3].sum()
+
+
+def test_counts_of_a_known_pair():
+    assert count_errors([("the cat sat".split(), "a cat sat down".split())]).tolist() == [[1, 0, 1, 3]]
+    assert count_errors([("the cat sat".split(), "cat".split())]).tolist() == [[0, 2, 0, 3]]
+
+
+def test_empty_references_count_insertions_and_nothing_else():
+    assert rate(word_errors([("", "a b"), ("x y", "x y")])) == pytest.approx(2 / 2)
+    # A set without any reference word: the total is taken as 1, as jiwer does.
+    assert rate(word_errors([("", "a b")])) == jiwer.wer([""], ["a b"]) == 2
+    assert rate(word_errors([("", "")])) == 0
+    assert score([], []).value == 0
+
+
+def test_rate_is_of_the_corpus_not_a_mean_of_items():
+    pairs = [("a", "b"), ("c d e f g h i j k", "c d e f g h i j k")]
+    assert rate(word_errors(pairs)) == pytest.approx(1 / 10)
+
+
+def test_bootstrap_repeats_and_holds_the_rate():
+    rng = np.random.default_rng(1)
+    totals = rng.integers(3, 20, 500)
+    errors = rng.binomial(totals, 0.1)
+    low, high = bootstrap(errors, totals)
+    assert (low, high) == bootstrap(errors, totals)
+    assert low < errors.sum() / totals.sum() < high
+    # Binomial errors: the interval is close to the normal approximation, and shrinks with the square root.
+    expected = 1.96 * np.sqrt(0.1 * 0.9 / totals.sum())
+    assert (high - low) / 2 == pytest.approx(expected, rel=0.15)
+    low4, high4 = bootstrap(np.tile(errors, 4), np.tile(totals, 4))
+    assert (high4 - low4) / (high - low) == pytest.approx(0.5, rel=0.15)
+
+
+def test_bootstrap_covers_the_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(2)
+    hits = 0
+    for seed in range(200):
+        totals = np.full(100, 10)
+        low, high = bootstrap(rng.binomial(totals, 0.2), totals, resamples=400, seed=seed)
+        hits += low <= 0.2 <= high
+    assert 0.89 <= hits / 200 <= 0.99
+
+
+def test_bootstrap_of_certain_and_of_no_items():
+    assert bootstrap(np.zeros(5, int), np.full(5, 3)) == (0, 0)
+    assert bootstrap(np.full(5, 3), np.full(5, 3)) == (1, 1)
+    assert bootstrap(np.zeros(0, int), np.zeros(0, int)) == (0, 0)
+
+
+def test_frequent_errors_in_order_of_count_then_alphabet():
+    pairs = [("five", "nine"), ("five", "nine"), ("one two", "one"), ("b", "x"), ("a", "x"), ("one", "one oh")]
+    found = frequent_errors([(r.split(), h.split()) for r, h in pairs], top=2)
+    assert found == {
+        "substitutions": [["five", "nine", 2], ["a", "x", 1]],
+        "deletions": [["two", 1]],
+        "insertions": [["oh", 1]],
+    }
+
+
+def test_score_normalises_and_breaks_down():
+    result = score(
+        ["Hello, World.", "good day", "bye"],
+        ["hello world", "good night", "bye bye"],
+        groups={"speaker": ["ann", "ben", "ben"], "language": ["en", "en", "en"]},
+    )
+    assert (result.errors, result.total, result.value) == (2, 5, pytest.approx(0.4))
+    assert result.low <= result.value <= result.high
+    assert result.details["by_speaker"]["ann"] == {"value": 0.0, "errors": 0, "total": 2, "items": 1}
+    assert result.details["by_speaker"]["ben"]["errors"] == 2
+    assert "by_language" not in result.details
+    assert (result.details["substitutions"], result.details["insertions"], result.details["deletions"]) == (1, 1, 0)
+    assert result.details["items_with_errors"] == 2
+    assert score(["Hello, World."], ["hello world"], normalizer="none").errors == 2
+
+
+def test_languages_without_spaces_count_characters():
+    result = score(["今日は いい天気"], ["今日はいい天気です"], languages=["ja"])
+    assert (result.errors, result.total) == (2, 7)
+    english = score(["a b", "今日は"], ["a c", "今日"], languages=["en", "ja-JP"], normalizer="none")
+    assert (english.errors, english.total) == (2, 5)

@@ -1,0 +1,116 @@
+"""Freezing, adapters, gradients and the parameter table."""
+
+import pytest
+import torch
+from tiny_speech_llm import build, examples, gradients
+
+from stentor.errors import ConfigError
+from stentor.models.adapt import adapt, matching, parameter_table
+
+torch.set_num_threads(1)
+
+LLM_LORA = {"rank": 2, "alpha": 4, "targets": ["llm.*.q_proj", "llm.*.v_proj"]}
+
+
+def trainable(bundle):
+    return {name for name, p in bundle.model.named_parameters() if p.requires_grad}
+
+
+def table(bundle):
+    return {part: (total, trained) for part, total, trained in parameter_table(bundle.model, bundle.parts())}
+
+
+def test_everything_but_whispers_positions_gets_a_gradient():
+    bundle = build(ctc={})
+    got = {name for name, g in gradients(bundle, examples()).items() if g.any()}
+    expected = trainable(bundle)
+    # keys have no bias that matters: softmax does not see it
+    expected = {name for name in expected if not name.endswith("k_proj.bias")}
+    assert got >= expected
+    assert "encoder.embed_positions.weight" not in trainable(bundle)
+    assert {name.partition(".")[0] for name in got} == {"encoder", "projector", "llm", "ctc_head"}
+
+
+def test_a_frozen_encoder_has_no_trainable_parameter_adapters_included():
+    bundle = build(lora={"rank": 2, "targets": ["*.q_proj"]}, freeze=["encoder.*"])
+    assert table(bundle)["encoder"][1] == 0
+    assert not any("lora" in name for name, _ in bundle.model.encoder.named_parameters())
+    assert any("lora" in name for name in trainable(bundle))
+    assert not any(name.startswith("encoder.") for name in gradients(bundle, examples()))
+
+
+def test_a_frozen_part_runs_without_dropout_while_the_rest_trains():
+    bundle = build(freeze=["encoder.*"])
+    bundle.model.train()
+    assert not bundle.model.encoder.training
+    assert bundle.model.projector.training and bundle.model.llm.training
+
+
+def test_a_part_with_adapters_trains_only_these():
+    bundle = build(lora=LLM_LORA)
+    trained = trainable(bundle)
+    assert all("lora_" in name for name in trained if name.startswith("llm."))
+    assert sum(name.startswith("llm.") for name in trained) == 2 * 2 * 2  # layers x targets x (A, B)
+    assert any(name.startswith("encoder.layers") for name in trained)
+    assert any(name.startswith("projector.") for name in trained)
+    assert {name for name in gradients(bundle, examples()) if name.startswith("llm.")} == {
+        name for name in trained if name.startswith("llm.")
+    }
+
+
+def test_adapters_in_both_parts():
+    bundle = build(lora={"rank": 2, "targets": ["encoder.*.q_proj", "llm.*.q_proj"]})
+    trained = {name for name in trainable(bundle) if not name.startswith("projector.")}
+    assert trained and all("lora_" in name for name in trained)
+    assert {name.partition(".")[0] for name in trained} == {"encoder", "llm"}
+
+
+def test_every_target_frozen_is_refused():
+    with pytest.raises(ConfigError, match=r"every layer that matches is frozen by `model\.freeze`"):
+        build(lora=LLM_LORA, freeze=["llm.*"])
+
+
+@pytest.mark.parametrize("sections, message", [
+    ({"freeze": ["encodr.*"]}, r"model\.freeze: 'encodr\.\*' matches nothing"),
+    ({"freeze": ["layers.*"]}, r"model\.freeze: 'layers\.\*' matches nothing"),  # anchored at the start
+    ({"lora": {"targets": ["llm.*.q_proj", "llm.*.q_prj"]}}, r"model\.lora\.targets: 'llm\.\*\.q_prj' matches nothing"),
+])
+def test_a_glob_that_matches_nothing_is_refused(sections, message):
+    with pytest.raises(ConfigError, match=message):
+        build(**sections)
+
+
+def test_globs_are_anchored_at_both_ends():
+    names = ["encoder.layers.0.fc1.weight", "encoder.layers.1.fc1.weight", "llm.encoder.x"]
+    assert matching(names, ["encoder.*"], "x") == set(names[:2])
+    assert matching(names, ["encoder.layers.[1]*"], "x") == {names[1]}
+
+
+def test_the_table_counts_each_parameter_once():
+    bundle = build(ctc={})
+    rows = table(bundle)
+    assert sum(total for total, _ in rows.values()) == sum(p.numel() for p in bundle.model.parameters())
+    assert list(rows) == ["encoder", "projector", "llm", "ctc_head"]
+
+
+def test_adapt_works_on_any_model():
+    model = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 2), "b": torch.nn.Linear(2, 2)})
+    adapt(model, None, ["a.*"])
+    assert parameter_table(model) == [("a", 6, 0), ("b", 6, 6)]
+
+
+def test_gradient_checkpointing_gives_the_same_gradients():
+    plain, saving = build(ctc={}), build(ctc={}, gradient_checkpointing=True)
+    saving.model.train()  # checkpointing is only active here; the tiny models have no dropout
+    plain.model.train()
+    a, b = gradients(plain, examples()), gradients(saving, examples())
+    assert saving.model.encoder.gradient_checkpointing or any(
+        getattr(m, "gradient_checkpointing", False) for m in saving.model.encoder.modules()
+    )
+    for name in a:
+        torch.testing.assert_close(b[name], a[name])
+
+
+def test_sharding_units_are_the_layers_of_both_parts():
+    bundle = build()
+    assert bundle.family.wrap_layers == ("Qwen2DecoderLayer", "WhisperDecoderLayer", "WhisperEncoderLayer")

@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+
+from stentor.data import spoken
+from stentor.data.cut import Unusable, language_of, load, speaker_of, text_of, words_of
+from stentor.errors import ConfigError, DataError
+from stentor.sources.base import Source
+from stentor.sources.phrases import DIGITS, commands
+from stentor.sources.synth import Voices
+
+
+def source(**options):
+    return Source.model_validate({"type": "synth", **options})
+
+
+def test_durations_and_word_times_are_those_of_the_audio():
+    for cut in source(texts="digits", count=6, voices={"count": 6}).cuts():
+        audio = load(cut)
+        assert audio.dtype == np.float32 and len(audio) == round(cut.duration * 16000)
+        assert [w["word"] for w in words_of(cut)] == text_of(cut).split()
+        assert words_of(cut)[-1]["end"] <= cut.duration
+        assert language_of(cut) == "en" and "+" in speaker_of(cut)
+
+
+def test_the_same_config_lists_the_same_and_speaks_the_same(monkeypatch):
+    config = {"texts": "commands", "count": 5, "voices": {"count": 3}, "seed": 7}
+    first, again = list(source(**config).cuts()), list(source(**config).cuts())
+    assert [c.to_dict() for c in first] == [c.to_dict() for c in again]
+    from_memory = load(first[2])
+    monkeypatch.setattr(spoken, "_memory", type(spoken._memory)())
+    assert np.array_equal(from_memory, load(first[2]))
+    other = [text_of(c) for c in source(**{**config, "seed": 8}).cuts()]
+    assert other != [text_of(c) for c in first]
+
+
+def test_many_utterances_spoken_by_helpers_are_the_same_as_one_by_one():
+    requests = source(texts="digits", count=300, voices={"count": 4}).requests()
+    together = list(spoken.speak_all(requests))
+    assert together[-3:] == list(spoken.speak_all(requests[-3:]))
+
+
+def test_memory_forgets_the_oldest(monkeypatch):
+    monkeypatch.setattr(spoken, "BYTES", 100_000)
+    monkeypatch.setattr(spoken, "_memory", type(spoken._memory)())
+    monkeypatch.setattr(spoken, "_held", 0)
+    requests = source(texts="digits", count=12, voices={"count": 2}).requests()
+    list(spoken.speak_all(requests))
+    held = sum(a.nbytes for a in spoken._memory.values())
+    assert held == spoken._held <= 100_000 and tuple(requests[-1].values()) in spoken._memory
+
+
+def test_train_and_test_voices_share_no_speaker():
+    for seed in range(3):
+        train = Voices(count=60, part="train", seed=seed).names()
+        test = Voices(count=25, part="test", seed=seed).names()
+        assert len(set(train)) == 60 and len(set(test)) == 25
+        variants = [{name.split("+")[1] for name in names} for names in (train, test)]
+        assert len(variants[1]) == 10 and not variants[0] & variants[1]
+    assert Voices(part="test", seed=0).names() != Voices(part="test", seed=1).names()
+    assert len({name.split("+")[0] for name in Voices(count=7).names()}) == 7
+
+
+def test_train_and_test_draw_different_texts():
+    texts = [
+        [text_of(c) for c in source(texts="digits", count=20, voices={"count": 2, "part": part}).cuts()]
+        for part in ("train", "test")
+    ]
+    assert texts[0] != texts[1]
+
+
+def test_lists_are_spoken_in_each_voice_or_dealt_evenly(tmp_path):
+    pairs = [(text_of(c), speaker_of(c)) for c in source(texts=["one", "two"], voices=["en", "de+f3"]).cuts()]
+    assert pairs == [("one", "en"), ("one", "de+f3"), ("two", "en"), ("two", "de+f3")]
+    (tmp_path / "lines.txt").write_text("good morning\n\n  good night \n")
+    cuts = list(source(texts=str(tmp_path / "lines.txt"), voices=["en", "de+f3"], count=4).cuts())
+    assert sorted(text_of(c) for c in cuts) == ["good morning"] * 2 + ["good night"] * 2
+    assert sorted(speaker_of(c) for c in cuts) == ["de+f3", "de+f3", "en", "en"]
+    assert language_of(next(c for c in cuts if speaker_of(c) == "de+f3")) == "de"
+
+
+def test_digit_strings_have_the_asked_length():
+    cuts = list(source(texts={"kind": "digits", "words": [3, 4]}, count=10, voices=["en"]).cuts())
+    assert {len(text_of(c).split()) for c in cuts} == {3, 4}
+    assert all(set(text_of(c).split()) <= set(DIGITS) for c in cuts)
+
+
+def test_grammar_has_thousands_of_plain_sentences():
+    sentences = list(commands())
+    assert len(sentences) == len(set(sentences)) > 2500
+    assert all(s.replace(" ", "").isascii() and s == " ".join(s.lower().split()) and "{" not in s for s in sentences)
+
+
+def test_silence_moves_the_words_and_is_silent():
+    (plain,) = source(texts=["one two"], voices=["en"]).cuts()
+    (cut,) = source(texts=["one two"], voices=["en"], silence=[0.25, 0.25]).cuts()
+    assert cut.duration == pytest.approx(plain.duration + 0.5)
+    audio = load(cut)
+    assert len(audio) == round(cut.duration * 16000)
+    assert not audio[:4000].any() and not audio[-4000:].any()
+    assert np.array_equal(audio[4000:-4000], load(plain))
+    assert [w["start"] for w in words_of(cut)] == pytest.approx([w["start"] + 0.25 for w in words_of(plain)])
+
+
+def test_what_cannot_be_spoken_is_counted():
+    spoken_, unspoken = source(texts=["one", "—"], voices=["en"]).cuts()
+    assert text_of(spoken_) == "one"
+    assert isinstance(unspoken, Unusable) and unspoken.reason == "empty"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"voices": ["en-uk"]}, "en-uk"),
+        ({"voices": {"variants": ["f1", "f99"]}}, "f99"),
+        ({"voices": {"count": 5000}}, "count is 5000"),
+        ({"voices": {"variants": ["f1", "f2"], "part": "test"}}, "held_out is 10"),
+        ({"voices": []}, "no voices"),
+    ],
+)
+def test_wrong_voices_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        list(source(**options).cuts())
+
+
+def test_no_texts_are_refused(tmp_path):
+    (tmp_path / "none.txt").write_text("\n")
+    with pytest.raises(DataError, match="holds no texts"):
+        list(source(texts=str(tmp_path / "none.txt")).cuts())
+    with pytest.raises(DataError, match=r"did you mean .*none.txt"):
+        list(source(texts=str(tmp_path / "nine.txt")).cuts())

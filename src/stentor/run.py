@@ -144,12 +144,13 @@ def summary(ready: Prepared) -> list[str]:
 
 def finish(config: Config, ready: Prepared, trainer: Any, place: Path, command: list[str]) -> None:
     """Score the chosen weights on every set, then write the export, the results, the card and the report."""
+    from stentor.engine import state
     from stentor.engine.environment import environment
     from stentor.models.adapt import parameter_table
     from stentor.publish.card import write_card
     from stentor.publish.report import write_report
 
-    weights = trainer.chosen()
+    weights = state.chosen(trainer)
     results: dict[str, Any] = {"eval": {}, "data": {}}
     for eval_set in [*ready.evals, *ready.tests]:
         scores, _, predictions = trainer.score(eval_set)
@@ -177,7 +178,8 @@ def finish(config: Config, ready: Prepared, trainer: Any, place: Path, command: 
         "seconds": round(trainer.seconds, 1), "steps": trainer.step, "best": trainer.best,
         "stopped": trainer.stop_reason, "command": command, "environment": environment(trainer.accelerator),
     }  # fmt: skip
-    trainer.export(place / "export", weights)
+    (place / "export").mkdir(exist_ok=True)
+    state.export(trainer, place / "export", weights)
     (place / "export" / "train_results.json").write_text(
         json.dumps({k: results[k] for k in ("seconds", "steps", "data")}, indent=1, ensure_ascii=False)
     )

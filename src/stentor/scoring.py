@@ -36,7 +36,7 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
     device = accelerator(Train())
     loaded.bundle.model.to(device.device)
     scores, _, predictions = score(
-        loaded.bundle, loaded.bundle.model, chosen, {}, EvalSet("data", plan, dropped), device,
+        loaded.bundle, chosen, {}, EvalSet("data", plan, dropped), device,
         Control(device.num_processes), workers=0, prefetch=1,
     )  # fmt: skip
     if out is not None:

@@ -72,7 +72,9 @@ def test_ctm():
 
 
 def test_textgrid():
-    assert to_textgrid(WORDS) == """File type = "ooTextFile"
+    assert (
+        to_textgrid(WORDS)
+        == """File type = "ooTextFile"
 Object class = "TextGrid"
 
 xmin = 0
@@ -111,6 +113,7 @@ item []:
             xmax = 3
             text = ""
 """.replace('\\"', '"')
+    )
 
 
 def test_textgrid_of_long_recordings_keeps_milliseconds():
@@ -130,7 +133,9 @@ def test_nothing_said():
     assert (to_srt(empty), to_vtt(empty), to_txt(empty)) == ("", "WEBVTT\n\n", "\n")
 
 
-TEXT = st.lists(st.text(st.sampled_from("abcdefg今日は"), min_size=1, max_size=60), min_size=1, max_size=60).map(" ".join)
+TEXT = st.lists(st.text(st.sampled_from("abcdefg今日は"), min_size=1, max_size=60), min_size=1, max_size=60).map(
+    " ".join
+)
 
 
 @settings(max_examples=150, deadline=None)
@@ -164,11 +169,25 @@ def test_timed_subtitles_hold_whole_words_and_stay_7_seconds_at_most(items):
     transcript = {"segments": [{"start": 0.0, "end": at, "text": " ".join(w for w, _ in items)}], "words": words}
     found = cues(transcript)
     assert " ".join(cue.text for cue in found).split() == [w for w, _ in items]
-    starts, ends = {w["start"] for w in words}, {w["end"] for w in words}
+    starts, ends = {round(w["start"], 3) for w in words}, {round(w["end"], 3) for w in words}
     for cue in found:
         assert cue.start in starts and cue.end in ends
         assert cue.end - cue.start <= 7.0 + 1e-6
         assert len(wrap(cue.text).split("\n")) <= 2
+
+
+def test_speakers_at_the_same_time_keep_their_subtitles():
+    words = [
+        {"word": "yes", "start": 1.0, "end": 2.0, "speaker": "A"},
+        {"word": "no", "start": 1.0, "end": 1.5, "speaker": "B"},
+        {"word": "well", "start": 2.0, "end": 2.5, "speaker": "A"},
+    ]
+    segments = [{"start": 1.0, "end": 2.5, "speaker": s, "text": ""} for s in "AB"]
+    assert [(c.start, c.end, c.text) for c in cues({"segments": segments, "words": words})] == [
+        (1.0, 1.5, "no"), (1.0, 2.5, "yes well")
+    ]  # fmt: skip
+    without = [{**segments[0], "text": "yes well"}, {**segments[1], "end": 1.5, "text": "no"}]
+    assert [c.text for c in cues({"segments": without})] == ["no", "yes well"]
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_real_speech_is_cut_between_words(kind):
     middles = [round((a + b) / 2 * RATE) for a, b in words]
     inside = [any(w.start <= m < w.end for w in windows) for m in middles]
     assert np.mean(inside) > 0.995
-    # Word times are on a 10 ms grid and a few dozen ms off: a cut counts as inside a word when it is 80 ms from its ends.
+    # Word times are some dozen ms off: a cut counts as inside a word when it is 80 ms from its ends.
     through = [w for w in windows[:-1] if any(a + 0.08 < w.end / RATE < b - 0.08 for a, b in words)]
     assert len(through) <= len(windows) // 10
 

@@ -68,7 +68,10 @@ def test_ctc_without_any_target_is_a_zero_that_reaches_the_head():
 def test_a_target_longer_than_its_frames_counts_as_zero():
     log_probs = torch.randn(2, 1, 4).log_softmax(-1)
     total = CTC().sum(
-        log_probs=log_probs, lengths=torch.tensor([2]), targets=torch.tensor([1, 2, 3]), target_lengths=torch.tensor([3])
+        log_probs=log_probs,
+        lengths=torch.tensor([2]),
+        targets=torch.tensor([1, 2, 3]),
+        target_lengths=torch.tensor([3]),
     )
     assert total == 0
 

@@ -29,7 +29,7 @@ def test_none_only_joins_white_space():
 
 
 def test_unknown_normalizer_is_named():
-    with pytest.raises(ConfigError, match="unknown normalizer 'whisper'.*whisper_english"):
+    with pytest.raises(ConfigError, match=r"unknown normalizer 'whisper'.*whisper_english"):
         normalize("x", "whisper")
 
 
@@ -60,7 +60,9 @@ def test_american_spellings(british, us):
 def test_no_american_spelling_is_mapped_on():
     table = american()
     assert not set(table) & set(table.values())
-    plain = "four hour your our pour tour contour exercise surprise advise rise wise promise compelled controlled fire acre"
+    plain = (
+        "four hour your our pour tour contour exercise surprise advise rise wise promise compelled controlled fire acre"
+    )
     assert not [word for word in plain.split() if word in table]
 
 

@@ -17,7 +17,7 @@ from stentor.metrics.wer import (
     word_errors,
 )
 
-WORDS = st.lists(st.sampled_from("a b c the cat sat on mat".split()), max_size=8).map(" ".join)
+WORDS = st.lists(st.sampled_from(["a", "b", "c", "the", "cat", "sat", "on", "mat"]), max_size=8).map(" ".join)
 PAIRS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=8)
 
 
@@ -53,8 +53,8 @@ def test_alignment_spells_both_sides_with_the_fewest_edits(reference, hypothesis
 
 
 def test_counts_of_a_known_pair():
-    assert count_errors([("the cat sat".split(), "a cat sat down".split())]).tolist() == [[1, 0, 1, 3]]
-    assert count_errors([("the cat sat".split(), "cat".split())]).tolist() == [[0, 2, 0, 3]]
+    assert word_errors([("the cat sat", "a cat sat down")]).tolist() == [[1, 0, 1, 3]]
+    assert count_errors([(["the", "cat", "sat"], ["cat"])]).tolist() == [[0, 2, 0, 3]]
 
 
 def test_empty_references_count_insertions_and_nothing_else():

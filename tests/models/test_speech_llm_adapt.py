@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny_speech_llm import build, examples, gradients
+from tiny_speech_llm import ENCODERS, build, examples, gradients
 
 from stentor.errors import ConfigError
 from stentor.models.adapt import adapt, matching, parameter_table
@@ -29,6 +29,16 @@ def test_everything_but_whispers_positions_gets_a_gradient():
     assert got >= expected
     assert "encoder.embed_positions.weight" not in trainable(bundle)
     assert {name.partition(".")[0] for name in got} == {"encoder", "projector", "llm", "ctc_head"}
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_every_trainable_parameter_is_in_the_graph(encoder):
+    """Data-parallel training waits for the gradient of each of them, whatever the batch holds."""
+    bundle = build(encoder, ctc={})
+    assert gradients(bundle, examples()).keys() == trainable(bundle)
+    too_short = examples(seconds=(0.1, 0.1))  # no item has a CTC target
+    assert len(bundle.processor.collate(too_short).inputs["ctc_rows"]) == 0
+    assert gradients(bundle, too_short).keys() == trainable(bundle)
 
 
 def test_a_frozen_encoder_has_no_trainable_parameter_adapters_included():
@@ -70,11 +80,17 @@ def test_every_target_frozen_is_refused():
         build(lora=LLM_LORA, freeze=["llm.*"])
 
 
-@pytest.mark.parametrize("sections, message", [
-    ({"freeze": ["encodr.*"]}, r"model\.freeze: 'encodr\.\*' matches nothing"),
-    ({"freeze": ["layers.*"]}, r"model\.freeze: 'layers\.\*' matches nothing"),  # anchored at the start
-    ({"lora": {"targets": ["llm.*.q_proj", "llm.*.q_prj"]}}, r"model\.lora\.targets: 'llm\.\*\.q_prj' matches nothing"),
-])
+@pytest.mark.parametrize(
+    "sections, message",
+    [
+        ({"freeze": ["encodr.*"]}, r"model\.freeze: 'encodr\.\*' matches nothing"),
+        ({"freeze": ["layers.*"]}, r"model\.freeze: 'layers\.\*' matches nothing"),  # anchored at the start
+        (
+            {"lora": {"targets": ["llm.*.q_proj", "llm.*.q_prj"]}},
+            r"model\.lora\.targets: 'llm\.\*\.q_prj' matches nothing",
+        ),
+    ],
+)
 def test_a_glob_that_matches_nothing_is_refused(sections, message):
     with pytest.raises(ConfigError, match=message):
         build(**sections)
@@ -113,4 +129,4 @@ def test_gradient_checkpointing_gives_the_same_gradients():
 
 def test_sharding_units_are_the_layers_of_both_parts():
     bundle = build()
-    assert bundle.family.wrap_layers == ("Qwen2DecoderLayer", "WhisperDecoderLayer", "WhisperEncoderLayer")
+    assert bundle.family.wrap_layers == ("Qwen2DecoderLayer", "WhisperEncoderLayer")

@@ -43,7 +43,8 @@ def test_losses_and_gradients_of_a_batch_are_those_of_its_items(encoder):
 
 
 def test_parakeet_in_training_mode_is_independent_of_the_batch_too():
-    config = {**ENCODERS["parakeet"], "dropout": 0.0, "activation_dropout": 0.0, "attention_dropout": 0.0, "layerdrop": 0.0}
+    off = dict.fromkeys(("dropout", "activation_dropout", "attention_dropout", "layerdrop"), 0.0)
+    config = {**ENCODERS["parakeet"], **off}
     bundle = build(encoder={"config": config})
     bundle.model.train()
     items = examples()
@@ -99,3 +100,27 @@ def test_wave_encoders_alone_are_those_of_transformers(encoder):
     inputs = bundle.processor.collate(examples(seconds=(0.8,))).inputs
     ours, _ = bundle.model.frames(inputs["features"], inputs["feature_lengths"])
     torch.testing.assert_close(ours, theirs(inputs["features"]).last_hidden_state, rtol=1e-4, atol=1e-5)
+
+
+def test_a_pretrained_parakeet_gets_its_own_features_and_frozen_statistics(tmp_path):
+    from transformers import AutoConfig, AutoModel, ParakeetFeatureExtractor
+
+    config = dict(ENCODERS["parakeet"])
+    torch.manual_seed(1)
+    theirs = AutoModel.from_config(AutoConfig.for_model(config.pop("model_type"), **config)).eval()
+    for name, buffer in theirs.named_buffers():
+        if "running" in name:
+            buffer.uniform_(0.5, 1.5)
+    theirs.save_pretrained(tmp_path)
+    bundle = build(encoder={"from": str(tmp_path)})
+    bundle.model.encoder.train()
+    assert not any(m.training for m in bundle.model.encoder.modules() if isinstance(m, torch.nn.BatchNorm1d))
+    bundle.model.eval()
+    items = examples()
+    inputs = bundle.processor.collate(items).inputs
+    expected = ParakeetFeatureExtractor()([e.audio for e in items], sampling_rate=16000, return_tensors="pt")
+    ours, lengths = bundle.model.frames(inputs["features"], inputs["feature_lengths"])
+    reference = theirs(expected["input_features"], attention_mask=expected["attention_mask"])
+    assert reference.attention_mask.sum(1).tolist() == lengths.tolist()
+    for row, other, length in zip(ours, reference.last_hidden_state, lengths):
+        torch.testing.assert_close(row[:length], other[:length], rtol=1e-4, atol=1e-5)

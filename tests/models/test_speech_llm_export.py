@@ -54,12 +54,22 @@ def bases(tmp_path):
     tokenizer.save_pretrained(tmp_path / "llm")
     whisper = dict(ENCODERS["whisper"])
     config = AutoConfig.for_model(
-        whisper.pop("model_type"), **whisper, decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=8, vocab_size=60,
-        pad_token_id=0, bos_token_id=0, eos_token_id=0, decoder_start_token_id=0,
+        whisper.pop("model_type"),
+        **whisper,
+        decoder_layers=1,
+        decoder_attention_heads=2,
+        decoder_ffn_dim=8,
+        vocab_size=60,
+        pad_token_id=0,
+        bos_token_id=0,
+        eos_token_id=0,
+        decoder_start_token_id=0,
     )
     WhisperForConditionalGeneration(config).save_pretrained(tmp_path / "whisper")
     return {
-        "encoder": {"from": str(tmp_path / "whisper")}, "llm": {"from": str(tmp_path / "llm")}, "tokenizer": None,
+        "encoder": {"from": str(tmp_path / "whisper")},
+        "llm": {"from": str(tmp_path / "llm")},
+        "tokenizer": None,
         "prompt": {"dropout": 0.0},
     }
 
@@ -103,12 +113,26 @@ def test_a_partly_frozen_base_is_written_in_part(bases, tmp_path):
 
 
 def test_a_fully_trained_export_needs_no_base(bases, tmp_path):
+    bases["encoder"]["from"] = _with_few_positions(Path(bases["encoder"]["from"]))
     bundle = shake(build(**bases))
-    # Whisper's sinusoids are never trained: they are in the export when the rest of the encoder is not the base's
-    save_merged(bundle, tmp_path / "export")
+    assert not bundle.model.encoder.embed_positions.weight.requires_grad  # Whisper's sinusoids: fixed, yet written
+    save(bundle, tmp_path / "export")
     (tmp_path / "llm").rename(tmp_path / "gone")
     (tmp_path / "whisper").rename(tmp_path / "gone2")
     torch.testing.assert_close(logits(SpeechLLM.load(tmp_path / "export")), logits(bundle), rtol=0, atol=0)
+
+
+def _with_few_positions(folder):
+    """Cut the positions to 100, so that trained weights are the most, as in a real Whisper."""
+    from safetensors.torch import save_file
+
+    weights = load_file(folder / "model.safetensors")
+    name = "model.encoder.embed_positions.weight"
+    weights[name] = weights[name][:100].clone()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_source_positions": 100}))
+    return str(folder)
 
 
 def test_a_missing_base_is_named(bases, tmp_path):
@@ -222,6 +246,24 @@ def test_a_base_of_equal_pad_and_end_still_learns_to_end(bases, tmp_path):
     assert bundle.model.llm.get_input_embeddings().weight.shape[0] == len(tokenizer)
     batch = bundle.processor.collate(examples())
     assert batch.inputs["targets"].tolist().count(tokenizer.eos_token_id) == 3
+
+
+def test_frozen_parts_can_be_kept_in_bfloat16(bases, tmp_path):
+    bundle = shake(build(**bases, lora=LORA, freeze=["encoder.*"], dtype="bfloat16"))
+    kinds = {name: p.dtype for name, p in bundle.model.named_parameters()}
+    assert all(
+        kind == (torch.float32 if "lora_" in name or name.startswith("projector.") else torch.bfloat16)
+        for name, kind in kinds.items()
+    )
+    full = build(**bases, lora=LORA, freeze=["encoder.*"])
+    full.model.load_state_dict(bundle.model.state_dict())
+    torch.testing.assert_close(
+        sums(bundle, examples())["text"], sums(full, examples())["text"], rtol=2e-2, atol=0, check_dtype=False
+    )
+    save(bundle, tmp_path / "export")
+    again = SpeechLLM.load(tmp_path / "export")
+    assert next(again.model.llm.parameters()).dtype == torch.bfloat16
+    torch.testing.assert_close(sums(again, examples())["text"], sums(bundle, examples())["text"], rtol=2e-2, atol=0)
 
 
 def test_the_pretrained_whisper_encoder(tmp_path):

@@ -6,27 +6,45 @@ import torch
 from stentor.losses.base import Loss
 from stentor.models.base import Bundle, Example, Family, Needs
 
-_WAVE = dict(
-    hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, conv_dim=(16,) * 7,
-    num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2,
-)
+_WAVE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "conv_dim": (16,) * 7,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 2,
+}
 ENCODERS = {
-    "whisper": dict(
-        model_type="whisper", d_model=32, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=64
-    ),
-    "parakeet": dict(
-        model_type="parakeet_encoder", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-        subsampling_factor=4, subsampling_conv_channels=8,
-    ),
+    "whisper": {
+        "model_type": "whisper",
+        "d_model": 32,
+        "encoder_layers": 2,
+        "encoder_attention_heads": 2,
+        "encoder_ffn_dim": 64,
+    },
+    "parakeet": {
+        "model_type": "parakeet_encoder",
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "subsampling_factor": 4,
+        "subsampling_conv_channels": 8,
+    },
     "wav2vec2-base": dict(model_type="wav2vec2", **_WAVE),
     "wav2vec2-large": dict(model_type="wav2vec2", feat_extract_norm="layer", do_stable_layer_norm=True, **_WAVE),
     "hubert": dict(model_type="hubert", **_WAVE),
     "wavlm": dict(model_type="wavlm", **_WAVE),
 }
-_LLM = dict(
-    hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-    tie_word_embeddings=True,
-)
+_LLM = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+}
 LLMS = {
     "qwen2": dict(model_type="qwen2", **_LLM),
     "llama": dict(model_type="llama", **{**_LLM, "tie_word_embeddings": False}),
@@ -38,7 +56,15 @@ LLMS = {
     "granite": dict(model_type="granite", logits_scaling=3.0, **_LLM),
     "cohere": dict(model_type="cohere", logit_scale=0.25, **_LLM),
     "phi": dict(model_type="phi", **{**_LLM, "num_key_value_heads": 4, "tie_word_embeddings": False}),
-    "gpt2": dict(model_type="gpt2", n_embd=32, n_layer=2, n_head=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
+    "gpt2": {
+        "model_type": "gpt2",
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "attn_pdrop": 0.0,
+    },
 }
 TEXTS = ("one two three", "nine eight", "zero zero seven")
 
@@ -49,7 +75,9 @@ def family(encoder="whisper", llm="qwen2", **sections):
         "type": "speech_llm",
         "encoder": {"config": ENCODERS[encoder]} if isinstance(encoder, str) else encoder,
         "llm": {"config": LLMS[llm]} if isinstance(llm, str) else llm,
-        "tokenizer": {"type": "characters"}, "prompt": {"instruction": None}, **sections,
+        "tokenizer": {"type": "characters"},
+        "prompt": {"instruction": None},
+        **sections,
     }
     return Family.model_validate({key: value for key, value in given.items() if value is not None})
 

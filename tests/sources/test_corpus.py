@@ -75,7 +75,7 @@ def test_missing_librispeech_level_is_explained(librispeech):
 
 
 def test_wrong_splits_folders_and_options(librispeech):
-    with pytest.raises(DataError, match=r"'dev-other' is not in .*there are: dev-clean"):
+    with pytest.raises(DataError, match=r"'dev-other' of the corpus librispeech is not there; it has: dev-clean"):
         list(source("librispeech", **{"from": str(librispeech)}, split="dev-other").cuts())
     with pytest.raises(DataError, match=r"did you mean .*/data"):
         list(source("librispeech", **{"from": str(librispeech.parent / "date")}).cuts())

@@ -25,6 +25,7 @@ class FakeProcessor:
 
     sample_rate = 16000
     max_seconds = None
+    eos_id = 0
 
     def __init__(self, ctc=None):
         self.ctc = ctc
@@ -49,7 +50,7 @@ class FakeModel(torch.nn.Module):
         self.answers = answers
         self.calls = []
 
-    def generate(self, inputs, max_new_tokens, beams=1, temperature=0.0, generator=None):
+    def generate(self, inputs, max_new_tokens, eos_ids, beams=1, temperature=0.0, generator=None):
         which = inputs["which"].tolist()
         self.calls.append((which, temperature, beams, max_new_tokens))
         number = None if generator is None else torch.rand(1, generator=generator).item()
@@ -106,7 +107,11 @@ def test_when_all_fail_the_least_bad_answer_is_kept():
 
     model = bundle(worse)
     found = Transcribe().predict(model, examples(1, 20.0), checked=True)
-    assert (found[0]["text"], found[0]["temperature"], found[0]["failed"]) == ("short but unsure", 0.2, ["mean_log_prob"])
+    assert (found[0]["text"], found[0]["temperature"], found[0]["failed"]) == (
+        "short but unsure",
+        0.2,
+        ["mean_log_prob"],
+    )
     assert [t for _, t, _, _ in model.model.calls] == [0.0, 0.2, 0.4, 0.6, 0.8]
 
 

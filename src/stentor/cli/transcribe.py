@@ -1,5 +1,6 @@
 """`stentor transcribe`: text for audio files of any length."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,10 +28,13 @@ def register(app: typer.Typer) -> None:
         vad: Annotated[
             str | None, typer.Option(help="A silero_vad.onnx file, to find pauses with (needs stentor[vad]).")
         ] = None,
+        plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with your own model family.")] = None,
     ) -> None:
         """Write down what is said in audio files, as text, JSON or subtitles."""
+        from stentor.config.plugins import load_plugins
         from stentor.inference.files import Request, transcribe_files
 
+        load_plugins(plugin or [])
         transcribe_files(
             Request(model, audio, format, out, words, diarizer, language, context, device, batch_seconds, vad)
         )

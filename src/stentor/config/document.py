@@ -234,13 +234,14 @@ class _Reader:
             if not isinstance(event, ScalarEvent):
                 raise Mistakes([self.mistake(event, "a key must be plain text", path)])
             key, place = event.value, self.place(event)
-            if key == "<<" and event.style is None:
+            merges = key == "<<" and event.style is None
+            if merges:
                 self.mistakes.append(self.mistake(event, "merge keys (`<<`) are not YAML 1.2; use `base:`", path))
             node = self.node(next(events), events, (*path, key))
             if key in found:
                 text = f"'{dotted((*path, key))}' was already given in line {found[key].place.line}"
                 self.mistakes.append(self.mistake(event, text, (*path, key)))
-            elif key != "<<":
+            elif not merges:
                 found[key] = Node(node.value, place)
         return found
 

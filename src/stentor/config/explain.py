@@ -117,7 +117,8 @@ class _Teller:
             path = self.culprit(path)
             place, key = self.root.at(path), dotted(path)
             value, annotation = entry_at(self.data, path), self.annotation(path)
-            text = f"'{key}' must be {describe(annotation)}, not {show(value)}{_mend(value, annotation)}"
+            given = _length(value) if isinstance(value, list) and takes_list(annotation) else show(value)
+            text = f"'{key}' must be {describe(annotation)}, not {given}{_mend(value, annotation)}"
         return Mistake(place, text, key)
 
     def annotation(self, path: Sequence[Key]) -> Any:
@@ -200,6 +201,10 @@ class _Teller:
 
 def _kind(section: type[Section]) -> str | None:
     return section.model_fields["type"].default if "type" in section.model_fields else None
+
+
+def _length(value: list[Any]) -> str:
+    return f"a list of {len(value)}" if value else "an empty list"
 
 
 def _told(key: str, message: str) -> str:

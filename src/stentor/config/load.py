@@ -18,7 +18,11 @@ from stentor.config.section import Section
 if TYPE_CHECKING:
     from stentor.sources.base import Source
 
-_SECRET = re.compile(r"(hf_|sk-|ghp_|gho_|github_pat_|glpat-|AKIA|xox[abp]-)[A-Za-z0-9_-]{16,}|://[^/\s:@]+:[^/\s@]+@")
+# Access tokens of the Hub, GitHub, GitLab, OpenAI, AWS and Slack; URLs with a password.
+_SECRET = re.compile(
+    r"(?<![A-Za-z0-9_-])(hf_[A-Za-z0-9]{30,}|gh[opsu]_[A-Za-z0-9]{30,}|github_pat_\w{30,}|glpat-[\w-]{20,}"
+    r"|sk-[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{16}|xox[abp]-[\w-]{20,})|://[^/\s:@]+:[^/\s@]+@"
+)
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,8 @@ def _text(value: str) -> str:
     words = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
     if re.fullmatch(r"[A-Za-z_/][\w./+-]*( [\w./+-]+)*", value, re.ASCII) and value.lower() not in words:
         return value
-    return json.dumps(value, ensure_ascii=False)
+    quoted = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
 
 
 def _validate(root: Node, schema: type[Section], mistakes: list[Mistake]) -> Section | None:

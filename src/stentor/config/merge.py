@@ -45,10 +45,8 @@ def _read(path: Path, schema: type[Section], mistakes: list[Mistake], below: lis
     node = root.value["base"]
     own = Node({k: v for k, v in root.value.items() if k != "base"}, root.place)
     if not isinstance(node.value, str):
-        mistakes.append(
-            Mistake(node.place, f"'base' must be the path of a config file, not {show(node.plain())}", "base")
-        )
-        return own, text
+        said = f"'base' must be the path of a config file, not {show(node.plain())}"
+        raise Mistakes([Mistake(node.place, said, "base")])
     # Relative to the file, so that a recipe and its base can be called from anywhere.
     target = Path(os.path.normpath(path.parent / Path(node.value).expanduser()))
     chain = [*below, path]
@@ -136,7 +134,8 @@ def _put(root: Node | None, path: list[Key], depth: int, node: Node, annotation:
     if isinstance(root.value, list):
         count = len(root.value)
         if not isinstance(key, int) or key > count:
-            allowed = f"0 to {count - 1}, or {count} to add one" if count else "0, to add the first"
+            known = "0" if count == 1 else f"0 to {count - 1}"
+            allowed = f"{known}, or {count} to add one" if count else "0, to add the first"
             text = f"'{here}' is a list with {count} {'entry' if count == 1 else 'entries'}: the index can be {allowed}"
             raise Mistakes([Mistake(node.place, f"{text}, not {show(key)}", dotted(path))])
         below = root.value[key] if key < count else None

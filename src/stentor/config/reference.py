@@ -39,18 +39,22 @@ def markdown(schema: type[Section] = Config) -> str:
 
 
 def json_schema(schema: type[Section] = Config) -> dict[str, Any]:
-    """JSON schema of a run file, for completion and checks in an editor; plug-ins that are loaded are included."""
+    """JSON schema of a run file, for completion and checks in an editor; plug-ins that are loaded are included.
+
+    `$defs/Run` is the whole schema. A file with a `base:` is held to `$defs/Partial.Run`, where nothing is required.
+    """
     defs: dict[str, Any] = {}
-    found = _references(_own_schema(schema, "", defs), defs)
+    run = _references(_own_schema(schema, "", defs), defs)
+    base = {"type": "string", "description": "Another config file, relative to this one, to start from."}
+    defs["Run"] = {**run, "properties": {"base": base, **run["properties"]}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **found,
         "title": "Stentor run",
-        "properties": {
-            "base": {"type": "string", "description": "Another config file, relative to this one, to start from."},
-            **found["properties"],
-        },
-        "$defs": dict(sorted(defs.items())),
+        "type": "object",
+        "if": {"required": ["base"]},
+        "then": {"$ref": "#/$defs/Partial.Run"},
+        "else": {"$ref": "#/$defs/Run"},
+        "$defs": {**dict(sorted(defs.items())), **{f"Partial.{name}": _partial(d) for name, d in sorted(defs.items())}},
     }
 
 
@@ -132,21 +136,40 @@ def _references(found: Any, defs: dict[str, Any]) -> Any:
     base = next(c for c in Choice.__subclasses__() if f"{c.__module__}.{c.__qualname__}" == found[CHOICE])
     if base.__name__ not in defs:
         defs[base.__name__] = {}  # known from here on: a choice may stand inside itself
-        kinds = []
+        kinds, bare = [], []
         for name, kind in kinds_of(base).items():
             own = _references(_own_schema(kind, f"{base.__name__}.{name}.", defs), defs)
+            if not own.get("required"):
+                bare.append(name)
             if name != base.default_type:
                 own["required"] = ["type", *own.get("required", [])]
             defs[f"{base.__name__}.{name}"] = own
             kinds.append({"$ref": f"#/$defs/{base.__name__}.{name}"})
-        defs[base.__name__] = {"anyOf": [{"oneOf": kinds}, {"enum": list(kinds_of(base))}]}
+        defs[base.__name__] = {"anyOf": [{"oneOf": kinds}, *([{"enum": bare}] if bare else [])]}
     return {**{key: value for key, value in found.items() if key != CHOICE}, "$ref": f"#/$defs/{base.__name__}"}
+
+
+def _partial(found: Any) -> Any:
+    """The schema without what it requires. A section without a `type` may then be one of several kinds."""
+    if isinstance(found, list):
+        return [_partial(item) for item in found]
+    if not isinstance(found, dict):
+        return found
+    changed: dict[str, Any] = {}
+    for key, value in found.items():
+        if key == "$ref":
+            changed[key] = value.replace("#/$defs/", "#/$defs/Partial.")
+        elif key == "properties":  # whose names are keys of ours, not of JSON schema
+            changed[key] = {name: _partial(item) for name, item in value.items()}
+        elif key != "required":
+            changed["anyOf" if key == "oneOf" else key] = _partial(value)
+    return changed
 
 
 def _bare_allowed(section: dict[str, Any]) -> dict[str, Any]:
     """The schema of a section that has a `type`, with the bare string that stands for it."""
     kinds = section.get("properties", {}).get("type", {}).get("enum")
-    return {"anyOf": [section, {"enum": kinds}]} if kinds else section
+    return {"anyOf": [section, {"enum": kinds}]} if kinds and not section.get("required") else section
 
 
 def _display(found: Entry) -> str:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from pydantic import model_validator
+
 from stentor.callbacks.base import Callback
-from stentor.config.section import Section
+from stentor.config.section import Misfit, Section
 from stentor.data.section import Data
 from stentor.engine.section import Optim, Schedule, Train
 from stentor.losses.base import Loss
@@ -36,6 +38,16 @@ class Config(Section):
     """What else happens around the loop."""
     stages: list[dict[str, Any]] | None = None
     """Sets of overrides that run in order; each stage starts from the export of the one before."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Config":
+        family = self.model
+        if family.tasks and self.task.type not in family.tasks:
+            raise Misfit("model.type", f"{family.type} serves {', '.join(family.tasks)}, not {self.task.type}")
+        if self.data.layout not in family.layouts:
+            known = " or ".join(family.layouts)
+            raise Misfit("data.layout", f"a model of type {family.type} needs the layout {known}")
+        return self
 
     def plain(self) -> dict[str, Any]:
         """The whole config as plain data, with the keys of each chosen kind; loads to the same config."""

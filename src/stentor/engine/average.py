@@ -60,6 +60,12 @@ class Average:
             else:
                 self.shadow[name].copy_(tensor)
 
+    @torch.no_grad()
+    def load(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Put back whole tensors of a checkpoint."""
+        for name, value in tensors.items():
+            self.shadow[name].copy_(like(value, self.shadow[name]))
+
     @contextlib.contextmanager
     @torch.no_grad()
     def applied(self) -> Iterator[None]:

@@ -51,7 +51,6 @@ class EvalReader(Reader):
 @torch.no_grad()
 def evaluate(
     bundle: Bundle,
-    model: torch.nn.Module,
     task: Task,
     losses: Mapping[str, Loss],
     eval_set: EvalSet,
@@ -65,8 +64,10 @@ def evaluate(
 ) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
     """(scores, mean loss per term, predictions of all ranks) of one set.
 
-    A sharded model is run by all ranks together, so then every rank takes every batch.
+    Ranks take different batches, so the model is called bare, not through DDP, whose forward talks to the other ranks.
+    A sharded model is run by all ranks together: then every rank takes every batch.
     """
+    model = bundle.model
     rank, world = (0, 1) if sharded else (accelerator.process_index, control.world)
     planned: Iterator[Planned] = (
         Planned(items, i, 0, i) for i, items in enumerate(eval_set.plan.epoch(0)) if i % world == rank

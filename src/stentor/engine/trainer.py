@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import signal
@@ -20,11 +19,12 @@ import torch
 from stentor.data.loader import Reader, batches
 from stentor.data.mix import Dropped
 from stentor.data.plan import Plan, Planned
-from stentor.engine import average, checkpoint
+from stentor.engine import average, state
 from stentor.engine.device import Control, no_sync, wrap
 from stentor.engine.evaluate import EvalSet, evaluate
 from stentor.engine.journal import Journal
-from stentor.engine.optim import Plateau, build, factor, load_optimizer_state, optimizer_state
+from stentor.engine.meter import Meter
+from stentor.engine.optim import Plateau, build, factor
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
 from stentor.tasks.base import Batch, Prediction, Score
 
@@ -75,7 +75,7 @@ class Trainer:
         self.step, self.epoch, self.skipped, self.lr = 0, 0, 0, 0.0
         self.position = {"epoch": 0, "within": 0, "index": 0}
         self.next_index = 0
-        self.batches_per_step = self.train.accumulate * self.world
+        self.accumulate = self.train.accumulate
         self.batches_per_epoch = batches_per_epoch
         self.bad_ids: set[str] = set()
         self.best: list[dict[str, Any]] = []
@@ -83,9 +83,8 @@ class Trainer:
         self.seconds = 0.0
         self.stop_reason: str | None = None
         self._signal = False
-        self._window: dict[str, Any] = {}
         self._spare: Batch | None = None
-        self.flops_per_slot: float | None = None
+        self.meter = Meter(losses, self.device, control)
 
     # What callbacks use -------------------------------------------------------------------------------------------
 
@@ -110,13 +109,14 @@ class Trainer:
 
     def restore_best(self) -> None:
         """Put the weights of the best checkpoint into the model."""
-        if self.best:
-            average.put(
-                self.bundle.model,
-                checkpoint.load_tensors(average.exported_weights(self._folder_of(self.best[0]["step"]))),
-            )
+        state.restore_best(self)
 
     # Length ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def batches_per_step(self) -> int:
+        """Batches that all processes together take in an optimizer step."""
+        return self.accumulate * self.world
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -148,9 +148,9 @@ class Trainer:
 
     def fit(self) -> None:
         """Train to the end. Raises Stopped after a signal, DataError for too much bad data, StentorError otherwise."""
-        found = self._newest()
+        found = state.newest(self)
         if found is not None:
-            self._load(found)
+            state.load(self, found)
         error: BaseException | None = None
         with self._signals():
             try:
@@ -173,15 +173,15 @@ class Trainer:
         dealt = islice(self._dealt(), None)
         feed = batches(reader, dealt, self.config.data.workers, self.config.data.prefetch, self.device.type == "cuda")
         self.model.train()
-        self._reset_window()
+        self.meter.reset()
         clock = time.monotonic()
         before = self.seconds
         evaluated = saved = self.step
         while self.step < self.total_steps and self.stop_reason is None:
             try:
                 waited = time.monotonic()
-                micro = [self._next(feed) for _ in range(self.train.accumulate)]
-                self._window["wait"] += time.monotonic() - waited
+                micro = [self._next(feed) for _ in range(self.accumulate)]
+                self.meter.wait += time.monotonic() - waited
             except StentorError as failure:
                 if self.world == 1 and saved != self.step:
                     self.save()  # the state after the last complete step is whole: nothing of it need be lost
@@ -190,7 +190,7 @@ class Trainer:
             self.seconds = before + time.monotonic() - clock
             self._call("on_step")
             if self.step % self.train.log_every == 0 or self.step == self.total_steps:
-                self._log_window()
+                self.log(self.meter.row(self.lr))
             if signalled:
                 if saved != self.step:
                     self.save()
@@ -242,8 +242,7 @@ class Trainer:
         )
         totals = dict(zip(terms, reduced))
         signalled, bad = reduced[len(terms)] > 0, reduced[len(terms) + 1]
-        for key, value in zip(("tokens", "slots", "seconds"), reduced[-3:]):
-            self._window[key] += value
+        self.meter.work(*reduced[-3:])
         if bad:
             self._count_bad([d for part in self.control.gather(dropped) for d in part])
         scale = {t: self.losses[t].weight * self.world / max(totals[t], 1.0) for t in terms}
@@ -290,10 +289,7 @@ class Trainer:
                 optimizer.step()
             if self.average is not None:
                 self.average.update(self.step)
-            for term in terms:
-                self._window["sums"][term] += sum(p[1][term].double() for p in parts)
-                self._window["counts"][term] += totals[term]
-            self._window["norms"].append(norm.detach())
+            self.meter.step({t: sum(sums[t] for _, sums in parts) for t in terms}, totals, norm)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
 
@@ -381,51 +377,14 @@ class Trainer:
             for name, buffer in self.bundle.model.named_buffers():
                 buffer.copy_(kept[name])
         if counter.__class__.__name__ == "FlopCounterMode":
-            self.flops_per_slot = counter.get_total_flops() / batch.slots
+            self.meter.flops_per_slot = counter.get_total_flops() / batch.slots
         memory = f", {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at most" if self.device.type == "cuda" else ""
         self.say(
             f"Dry run of the largest batch: {len(items)} items, {batch.slots} positions, {batch.seconds:.0f} s of "
             f"audio, {time.monotonic() - began:.1f} s{memory}."
         )
 
-    # Metrics --------------------------------------------------------------------------------------------------------
-
-    def _reset_window(self) -> None:
-        self._window = {
-            "sums": {t: torch.zeros((), dtype=torch.float64, device=self.device) for t in self.losses},
-            "counts": Counter(), "norms": [], "tokens": 0.0, "slots": 0.0, "seconds": 0.0, "wait": 0.0,
-            "from": time.monotonic(), "step": self.step,
-        }  # fmt: skip
-
-    def _log_window(self) -> None:
-        window = self._window
-        sums = self.control.sum([float(window["sums"][t]) for t in self.losses])
-        wait = self.control.sum([window["wait"]])[0] / self.world
-        spent = max(time.monotonic() - window["from"], 1e-9)
-        # A step counts its targets over all ranks, so the summed losses of all ranks belong over it.
-        means = {t: s / window["counts"][t] if window["counts"][t] else None for t, s in zip(self.losses, sums)}
-        row: dict[str, Any] = {
-            "train/loss": sum(self.losses[t].weight * v for t, v in means.items() if v is not None),
-            **{f"train/{t}": v for t, v in means.items()},
-            "lr": self.lr,
-            "grad_norm": float(torch.stack(window["norms"]).mean()) if window["norms"] else None,
-            "tokens_per_second": window["tokens"] / spent,
-            "audio_seconds_per_second": window["seconds"] / spent,
-            "padding": 1 - window["tokens"] / window["slots"] if window["slots"] else 0.0,
-            "data_wait": wait / spent,
-            "mfu": self._mfu(window["slots"] / spent),
-        }
-        self._reset_window()
-        self.log(row)
-
-    def _mfu(self, slots_per_second: float) -> float | None:
-        """Model FLOP utilisation: measured FLOPs of the dry run per position, over the GPU's dense bf16 peak."""
-        if self.flops_per_slot is None or self.device.type != "cuda":
-            return None
-        name = torch.cuda.get_device_name()
-        peaks = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12, "3090": 71e12}
-        peak = next((v for k, v in peaks.items() if k in name), None)
-        return self.flops_per_slot * slots_per_second / self.world / peak if peak else None
+    # Evaluation ------------------------------------------------------------------------------------------------
 
     def evaluate(self) -> None:
         """Score all evaluation sets; the first one's main metric ranks checkpoints."""
@@ -448,12 +407,12 @@ class Trainer:
         self.best = ranked[: max(self.train.keep_best, 1)]
         self.event("evaluated", step=self.step, metrics=row)
         self.log(row)
-        self._reset_window()
+        self.meter.reset()
 
     def score(self, eval_set: EvalSet) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
         """Score one set with the weights as they are."""
         return evaluate(
-            self.bundle, self.model, self.task, self.losses, eval_set, self.accelerator, self.control,
+            self.bundle, self.task, self.losses, eval_set, self.accelerator, self.control,
             workers=self.config.data.workers, prefetch=self.config.data.prefetch, sharded=self.train.shard,
             packed=self._packed,
         )  # fmt: skip
@@ -461,127 +420,10 @@ class Trainer:
     def _is_best(self) -> bool:
         return self.train.keep_best > 0 and any(b["step"] == self.step for b in self.best)
 
-    # Checkpoints ----------------------------------------------------------------------------------------------------
-
     def save(self) -> None:
-        """Write a checkpoint; all ranks call, the main one writes. Raises StentorError when the disk refuses."""
-        weights = average.whole(average.trained(self.bundle.model))
-        ema = average.whole(self.average.shadow) if self.average else None
-        fixed = average.whole(average.untrained(self.bundle))
-        tensors, plain = optimizer_state([o.optimizer for o in self.optimizers], self.bundle.model)
-        failure = None
-        if self.main:
-            state = {
-                "step": self.step, "position": self.position, "next_index": self.next_index,
-                "batches_per_step": self.batches_per_step, "epoch": self.epoch, "skipped": self.skipped,
-                "seconds": self.seconds, "best": self.best, "fingerprint": self.fingerprint, "optimizer": plain,
-                "plateau": [self.plateau.best, self.plateau.bad, self.plateau.factor],
-                "bad": sorted(self.bad_ids),
-                "scaler": self.accelerator.scaler.state_dict() if self.accelerator.scaler else None,
-                "callbacks": {f"{i}-{c.type}": c.state_dict() for i, c in enumerate(self.callbacks)},
-            }  # fmt: skip
-
-            def fill(folder: Path) -> None:
-                (folder / "resume").mkdir()
-                checkpoint.save_tensors(folder / "resume" / "weights.safetensors", dict(weights))
-                if ema is not None:
-                    checkpoint.save_tensors(folder / "resume" / "ema.safetensors", dict(ema))
-                checkpoint.save_tensors(folder / "resume" / "optimizer.safetensors", tensors)
-                (folder / "resume" / "state.json").write_text(json.dumps(state))
-                (folder / "export").mkdir()
-                self.export(folder / "export", fixed | (ema if ema is not None else weights))
-
-            try:
-                written = checkpoint.write(self.checkpoints, self.step, fill)
-                self.event("saved", step=self.step, folder=written.name)
-                if self.best and self._folder_of(self.best[0]["step"]).exists():
-                    checkpoint.point(self.checkpoints, "best", self._folder_of(self.best[0]["step"]))
-                best = {checkpoint.name_of(b["step"]) for b in self.best[: self.train.keep_best]}
-                checkpoint.prune(self.checkpoints, self.train.keep, best)
-            except StentorError as error:
-                failure = str(error)
-        failure = self.control.gather(failure)[0]
-        if failure:
-            raise StentorError(failure)
-        self._call("on_save", self._folder_of(self.step))
-
-    def export(self, folder: Path, weights: dict[str, torch.Tensor]) -> None:
-        """An export folder from whole weights: the family's files and the config they were trained with."""
-        self.bundle.family.save(self.bundle, weights, folder)
-        text = json.dumps(self.config.plain(), indent=1, ensure_ascii=False)
-        (folder / "training_config.json").write_text(text, encoding="utf-8")
-
-    def chosen(self) -> dict[str, torch.Tensor]:
-        """The weights that `train.use` names, whole and on the CPU, put into the model as well. All ranks call."""
-        use = self.train.use if self.best else "last"
-        found = [f for b in self.best if (f := self._folder_of(b["step"])).exists()]
-        if use == "average" and len(found) > 1:
-            average.put(self.bundle.model, average.mean(found))
-        elif use in ("best", "average") and found:
-            average.put(self.bundle.model, checkpoint.load_tensors(average.exported_weights(found[0])))
-        elif self.average:
-            average.put(self.bundle.model, average.whole(self.average.shadow))
-        return average.whole(average.trained(self.bundle.model) | average.untrained(self.bundle))
-
-    def _newest(self) -> Path | None:
-        found = checkpoint.newest_good(self.checkpoints, self.say) if self.main else None
-        name = self.control.gather(found.name if found else None)[0]
-        return self.checkpoints / name if name else None
-
-    def _folder_of(self, step: int) -> Path:
-        return self.checkpoints / checkpoint.name_of(step)
-
-    def _load(self, folder: Path) -> None:
-        state = json.loads((folder / "resume" / "state.json").read_text())
-        if state["fingerprint"] != self.fingerprint:
-            raise ConfigError(
-                f"The training data or its batching is not what {folder} was trained on, so its place in the data "
-                "means nothing here. Put the data settings back, or start a new run under another `name` (with `model.init` "
-                f"set to {folder / 'export'} to go on from these weights)."
-            )
-        try:
-            average.put(self.bundle.model, checkpoint.load_tensors(folder / "resume" / "weights.safetensors"))
-        except (KeyError, RuntimeError) as error:
-            raise ConfigError(
-                f"The checkpoint {folder} belongs to another model ({error}). Put the `model:` section back, or start "
-                "a new run under another `name`."
-            ) from None
-        load_optimizer_state(
-            [o.optimizer for o in self.optimizers], self.bundle.model,
-            checkpoint.load_tensors(folder / "resume" / "optimizer.safetensors"), state["optimizer"],
-        )  # fmt: skip
-        if self.average is not None and (folder / "resume" / "ema.safetensors").exists():
-            kept = checkpoint.load_tensors(folder / "resume" / "ema.safetensors")
-            raw = average.whole(average.trained(self.bundle.model))
-            average.put(self.bundle.model, kept)
-            self.average.shadow = {n: t.clone() for n, t in average.trained(self.bundle.model).items()}
-            average.put(self.bundle.model, raw)
-        self.step, self.epoch, self.skipped = state["step"], state["epoch"], state["skipped"]
-        self.position, self.next_index, self.seconds = state["position"], state["next_index"], state["seconds"]
-        self.best, self.bad_ids = state["best"], set(state["bad"])
-        self.plateau.best, self.plateau.bad, self.plateau.factor = state["plateau"]
-        if state["scaler"] and self.accelerator.scaler:
-            self.accelerator.scaler.load_state_dict(state["scaler"])
-        for number, callback in enumerate(self.callbacks):
-            if (kept := state["callbacks"].get(f"{number}-{callback.type}")) is not None:
-                callback.load_state_dict(kept)
-        self._keep_step_size(state["batches_per_step"])
-        self.journal.forget_after(self.step)
-        self.say(f"Going on from step {self.step} of {self.total_steps} ({folder.name}).")
-
-    def _keep_step_size(self, before: int) -> None:
-        """After a change of processes, accumulate so that a step takes as many batches as it did."""
-        if before == self.batches_per_step:
-            return
-        if before % self.world == 0:
-            self.train.accumulate = before // self.world
-            self.batches_per_step = before
-            self.say(f"A step goes on taking {before} batches: accumulating {self.train.accumulate} on each process.")
-        else:
-            self.say(
-                f"A step took {before} batches; with {self.world} processes it takes "
-                f"{self.batches_per_step} from here on."
-            )
+        """Write a checkpoint; all ranks call."""
+        state.save(self)
+        self._call("on_save", state.folder_of(self, self.step))
 
     # Helpers --------------------------------------------------------------------------------------------------------
 

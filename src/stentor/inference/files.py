@@ -55,7 +55,10 @@ def transcribe_files(request: Request) -> None:
     folder = None
     if request.out is not None:
         folder = Path(request.out)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"The folder --out {folder} cannot be made: {error.strerror}.") from error
     names = iter(file_names(request.audio))
     failed: list[str] = []
     progress = _Progress(len(request.audio))

@@ -68,7 +68,8 @@ def to_textgrid(transcript: Transcript) -> str:
                   "        xmin = 0", f"        xmax = {_number(end)}",
                   f"        intervals: size = {len(intervals)}"]  # fmt: skip
         for n, (a, b, text) in enumerate(intervals, 1):
-            lines += [f"        intervals [{n}]:", f"            xmin = {_number(a)}", f"            xmax = {_number(b)}",
+            lines += [f"        intervals [{n}]:", f"            xmin = {_number(a)}",
+                      f"            xmax = {_number(b)}",
                       f'            text = "{_quote(text)}"']  # fmt: skip
     return "\n".join(lines) + "\n"
 

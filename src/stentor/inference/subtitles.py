@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 LINE = 42
@@ -26,23 +25,21 @@ class Cue:
 
 
 def cues(transcript: dict[str, Any]) -> list[Cue]:
-    """Subtitles in order of time, none overlapping the next, cut between words: at most 2 lines of 42 characters.
+    """Subtitles in order of time, cut between words: at most 2 lines of 42 characters.
 
-    With word times a subtitle begins and ends with its words, and a pause of a second or more or 7 seconds end it.
-    Without, a segment's time is shared among its subtitles by their number of characters.
+    With word times a subtitle begins and ends with its words, and a pause of a second or 7 seconds in all end it;
+    without, a segment's time is shared among its subtitles by their number of characters. Subtitles overlap only where
+    speakers do.
     """
-    found: list[Cue] = []
-    for segment in transcript["segments"]:
-        words = [
-            w for w in transcript.get("words", [])
-            if segment["start"] <= (w["start"] + w["end"]) / 2 <= segment["end"]
-            and w.get("speaker") == segment.get("speaker", w.get("speaker"))
-        ]  # fmt: skip
-        found += _timed(words) if words else _shared(segment)
-    found.sort(key=lambda cue: (cue.start, cue.end))
-    for cue, following in pairwise(found):
-        cue.end = min(cue.end, following.start)
-    return [cue for cue in found if round(cue.end, 3) > round(cue.start, 3)]
+    if words := transcript.get("words"):
+        speakers = dict.fromkeys(w.get("speaker") for w in words)
+        found = [cue for name in speakers for cue in _timed([w for w in words if w.get("speaker") == name])]
+    else:
+        found = [cue for segment in transcript["segments"] for cue in _shared(segment)]
+    for cue in found:
+        cue.start = round(cue.start, 3)
+        cue.end = max(round(cue.end, 3), round(cue.start + 0.001, 3))  # a word may have no length; a subtitle must
+    return sorted(found, key=lambda cue: (cue.start, cue.end))
 
 
 def wrap(text: str) -> str:

@@ -20,10 +20,14 @@ class CrossEntropy(Loss):
     """Share of the target's probability that is spread evenly over the vocabulary."""
 
     chunk: ClassVar[int] = 1 << 25
-    """Most logits in memory at a time (128 MiB in float32); beyond that they are computed again in the backward pass."""
+    """Most logits in memory at a time (128 MiB in float32); beyond, they are computed again in the backward pass."""
 
     def sum(
-        self, targets: Tensor, hidden: Tensor | None = None, weight: Tensor | None = None, bias: Tensor | None = None,
+        self,
+        targets: Tensor,
+        hidden: Tensor | None = None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
         logits: Tensor | None = None,
     ) -> Tensor:
         """A float32 scalar. `targets` [N] (-100 is left out) and either `logits` [N, V], or `hidden` [N, H] with the

@@ -55,7 +55,8 @@ def lora_targets(model: nn.Module, globs: list[str]) -> list[str]:
     from torch import nn
 
     linear = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
-    targets = sorted(name for name in matching(linear, globs, "model.lora.targets") if linear[name].weight.requires_grad)
+    found = matching(linear, globs, "model.lora.targets")
+    targets = sorted(name for name in found if linear[name].weight.requires_grad)
     if not targets:
         raise ConfigError(
             "model.lora.targets: every layer that matches is frozen by `model.freeze`. A part with adapters is frozen "

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -51,11 +52,35 @@ class Corpus(Source):
     """Other options of the lhotse recipe, such as `{languages: [en]}` or `{mic: sdm}`."""
 
     def records(self) -> Iterator[Cut | Unusable]:
+        yield from self.shaped(self._cuts())
+
+    def parts(self) -> dict[str, Callable[[], Iterator[Cut | Unusable]]]:
+        """The parts of the corpus by name, prepared now; calling one lists its whole recordings.
+
+        Raises `ConfigError` for an unknown corpus or wrong options and `DataError` when the corpus is not as it should
+        be or the recipe fails.
+        """
+        prepare = recipe("prepare", self.name)
+        folder = self._folder()
+        if self.download:
+            folder = self._download(folder)
+        if not folder.is_dir():
+            from stentor.sources.jsonl import not_found
+
+            raise not_found(folder)
+        if self.name == "librispeech":
+            from stentor.sources.librispeech import librispeech
+
+            return librispeech(folder, self.split, **self.options)
+        prepared = flatten(self._call(prepare, self._arguments(prepare, folder)))
+        return {name: partial(_as_cuts, part) for name, part in prepared.items()}
+
+    def shaped(self, cuts: Iterator[Cut | Unusable]) -> Iterator[Cut | Unusable]:
+        """Whole recordings as the section says: cut into utterances, with language codes."""
         from stentor.data.cut import Unusable
         from stentor.sources.manifest import split_utterances
 
-        cuts = split_utterances(self._cuts()) if self.utterances else self._cuts()
-        for cut in cuts:
+        for cut in split_utterances(cuts) if self.utterances else cuts:
             if not isinstance(cut, Unusable):
                 for supervision in cut.supervisions:
                     supervision.language = LANGUAGES.get(supervision.language, supervision.language)
@@ -102,21 +127,8 @@ class Corpus(Source):
         raise ConfigError(f"The corpus {self.name} needs `from` (its folder on disk), or `download: true` and `to`.")
 
     def _prepare(self) -> Iterator[Cut | Unusable]:
-        prepare = recipe("prepare", self.name)
-        folder = self._folder()
-        if self.download:
-            folder = self._download(folder)
-        if not folder.is_dir():
-            from stentor.sources.jsonl import not_found
-
-            raise not_found(folder)
-        if self.name == "librispeech":
-            from stentor.sources.librispeech import librispeech
-
-            yield from librispeech(folder, self.split, **self.options)
-            return
-        parts = flatten(self._call(prepare, self._arguments(prepare, folder)))
-        yield from _as_cuts(parts[self._pick(list(parts))])
+        parts = self.parts()
+        yield from parts[self.pick(list(parts))]()
 
     def _download(self, folder: Path) -> Path:
         download = recipe("download", self.name)
@@ -168,7 +180,8 @@ class Corpus(Source):
             detail = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
             raise DataError(f"lhotse's {function.__name__}({given}) failed: {detail}") from error
 
-    def _pick(self, parts: list[str]) -> str:
+    def pick(self, parts: list[str]) -> str:
+        """The name of the part that `split` means. Raises `DataError` with the names there are."""
         if self.split is None:
             if len(parts) == 1:
                 return parts[0]

@@ -6,8 +6,9 @@ The `corpus` source uses this instead of lhotse's recipe, which takes FLAC only.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,33 +26,20 @@ SPLITS = tuple(
 )
 
 
-def librispeech(folder: Path, split: str | None, **options: Any) -> Iterator[Cut | Unusable]:
-    """The utterances of one split, in order of their ids.
+def librispeech(folder: Path, split: str | None, **options: Any) -> dict[str, Callable[[], Iterator[Cut | Unusable]]]:
+    """The splits by name; calling one lists its utterances, chapter by chapter.
 
-    `folder` holds `LibriSpeech/<split>/<speaker>/<chapter>/*.trans.txt`, or is that `LibriSpeech` folder. Options:
-    `normalize_text: lower` and `alignments_dir` (LibriSpeech-Alignments, for word times), as in lhotse's recipe.
+    `folder` holds `LibriSpeech/<split>/<speaker>/<chapter>/*.trans.txt`, or is that `LibriSpeech` folder; `split` is
+    named where it is missing. Options: `normalize_text: lower` and `alignments_dir` (LibriSpeech-Alignments, for word
+    times), as in lhotse's recipe. Raises `DataError` that says how the folders should lie, and `ConfigError`.
     """
-    lower, alignments = options.pop("normalize_text", "none"), options.pop("alignments_dir", None)
-    if options or lower not in ("none", "lower"):
+    case, alignments = options.pop("normalize_text", "none"), options.pop("alignments_dir", None)
+    if options or case not in ("none", "lower"):
         raise ConfigError(
             "The options of the librispeech corpus are `normalize_text: none|lower` and `alignments_dir`; got "
-            + (", ".join(sorted(options)) or f"normalize_text: {lower}")
+            + (", ".join(sorted(options)) or f"normalize_text: {case}")
             + "."
         )
-    part = find_split(folder, split)
-    speakers = _genders(part.parent / "SPEAKERS.TXT")
-    transcripts = sorted(part.rglob("*.trans.txt"))
-    if not transcripts:
-        raise DataError(f"{part} holds no *.trans.txt files; unpack the whole archive of the split.")
-    with ThreadPoolExecutor(8) as pool:
-        for transcript in transcripts:
-            times = _alignments(Path(alignments), part, transcript) if alignments else {}
-            records = list(_records(transcript, lower == "lower", speakers, times))
-            yield from pool.map(_cut, records, [transcript] * len(records))
-
-
-def find_split(folder: Path, split: str | None) -> Path:
-    """The folder of a split. Raises `DataError` that says how the folders should lie."""
     root = folder if folder.name == "LibriSpeech" else folder / "LibriSpeech"
     if not root.is_dir():
         misplaced = [name for name in SPLITS if (folder / name).is_dir()]
@@ -64,18 +52,23 @@ def find_split(folder: Path, split: str | None) -> Path:
         else:
             lines += ["Unpack the archives of https://www.openslr.org/12 there, or set `download: true`."]
         raise DataError("\n".join(lines))
-    present = sorted(p.name for p in root.iterdir() if p.is_dir())
-    if split is None and len(present) == 1:
-        return root / present[0]
-    if split not in present:
-        problem = f"The split '{split}' is not in {root}" if split else "LibriSpeech has several splits: set `split`"
-        raise DataError(f"{problem}; there are: {', '.join(present) or 'none'}.")
-    return root / split
+    genders = _genders(root / "SPEAKERS.TXT")
+    parts = sorted(path for path in root.iterdir() if path.is_dir())
+    return {part.name: partial(_split, part, case == "lower", alignments, genders) for part in parts}
 
 
-def _records(
-    transcript: Path, lower: bool, speakers: dict[str, str], times: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
+def _split(part: Path, lower: bool, alignments: str | None, genders: dict[str, str]) -> Iterator[Cut | Unusable]:
+    transcripts = sorted(part.rglob("*.trans.txt"))
+    if not transcripts:
+        raise DataError(f"{part} holds no *.trans.txt files; unpack the whole archive of the split.")
+    with ThreadPoolExecutor(8) as pool:
+        for transcript in transcripts:
+            times = _alignments(Path(alignments), part, transcript) if alignments else {}
+            records = list(_records(transcript, lower, genders, times))
+            yield from pool.map(_cut, records, [transcript] * len(records))
+
+
+def _records(transcript: Path, lower: bool, genders: dict[str, str], times: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Manifest records of one chapter."""
     files = {Path(name).stem: name for name in sorted(os.listdir(transcript.parent)) if name.endswith(SUFFIXES)}
     for number, line in enumerate(transcript.read_text(encoding="utf-8").splitlines(), 1):
@@ -89,8 +82,8 @@ def _records(
             "id": name, "audio_path": files.get(name, f"{name}.flac"), "text": text.lower() if lower else text,
             "language": "en", "speaker": speaker, "chapter": chapter,
         }  # fmt: skip
-        if speaker in speakers:
-            record["gender"] = speakers[speaker]
+        if speaker in genders:
+            record["gender"] = genders[speaker]
         if name in times:
             record["words"] = [{**w, "word": w["word"].lower()} for w in times[name]] if lower else times[name]
         yield record

@@ -1,4 +1,12 @@
-"""Speech to text."""
+"""Speech to text.
+
+A family that serves this task gives, besides what every family gives:
+
+* processor: `decode(ids)`, `eos_id`, `max_new_tokens(seconds)`, `max_seconds` (longest clip, None for any length) and
+  `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head);
+* model: `generate(inputs, max_new_tokens=[...], eos_ids={...}, beams=, temperature=, generator=)`, a list of (token ids
+  without the end token, their log-probabilities), and with a CTC head `ctc_classes(**inputs)`.
+"""
 
 from __future__ import annotations
 

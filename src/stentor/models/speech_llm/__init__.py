@@ -108,9 +108,7 @@ class Lora(Section):
     """The adapter's output is scaled by alpha / rank."""
     dropout: float = Field(0.05, ge=0, lt=1)
     """Dropout on the adapter's input."""
-    targets: list[str] = Field(
-        ["llm.*.q_proj", "llm.*.k_proj", "llm.*.v_proj", "llm.*.o_proj"], min_length=1
-    )
+    targets: list[str] = Field(["llm.*.q_proj", "llm.*.k_proj", "llm.*.v_proj", "llm.*.o_proj"], min_length=1)
     """Globs on module paths; `*` matches anything. Each must match at least one linear layer."""
 
 
@@ -133,7 +131,7 @@ class SpeechLLM(Family):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Storage of pretrained weights that are frozen. Trained weights are always kept in float32."""
+    """Storage of pretrained parts that are frozen (but for adapters). Trained weights are always in float32."""
     token_rate: float | None = Field(None, gt=0)
     """Most tokens per second of audio that generation may write, on top of 16. Null: 25 for characters, else 6."""
     init: str | None = None
@@ -155,7 +153,7 @@ class SpeechLLM(Family):
     def _whole(self) -> SpeechLLM:
         if self.llm.config is not None and self.tokenizer is None:
             raise ValueError(
-                "a language model built from `config` has no tokenizer of its own: set `tokenizer: {type: characters}`, "
+                "a language model built from `config` has no tokenizer of its own: set `tokenizer: {type: characters}` "
                 "or `tokenizer: {type: bpe, size: 500}`"
             )
         if self.llm.source is not None and self.tokenizer is not None:
@@ -171,6 +169,12 @@ class SpeechLLM(Family):
         from stentor.models.speech_llm.export import save
 
         save(bundle, state, folder)
+
+    def save_merged(self, bundle: Bundle, folder: Path) -> None:
+        """Write an export that needs no base model: adapters folded in, frozen weights included."""
+        from stentor.models.speech_llm.export import save_merged
+
+        save_merged(bundle, folder)
 
     @classmethod
     def load(cls, folder: Path, trainable: bool = False) -> Bundle:

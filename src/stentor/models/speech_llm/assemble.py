@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from stentor.errors import ConfigError
+from stentor.models.adapt import adapt, base_name, is_adapter
 from stentor.models.base import Bundle, Needs
 from stentor.models.speech_llm import SpeechLLM
-from stentor.models.speech_llm.encoders import adjust, geometry
+from stentor.models.speech_llm.encoders import WAVE, adjust, geometry
 from stentor.models.speech_llm.modeling import SpeechLLMModel
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.speech_llm.projector import Projector, factor
@@ -23,7 +24,6 @@ from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
 
 def build(family: SpeechLLM, needs: Needs) -> Bundle:
     """A model ready to train: bases loaded, tokenizer made, `init` applied, adapters added, parameters frozen."""
-    from stentor.models.adapt import adapt
     from stentor.models.speech_llm.export import initialise, load_adapters
 
     if "ctc" in needs.terms and family.ctc is None:
@@ -40,7 +40,7 @@ def build(family: SpeechLLM, needs: Needs) -> Bundle:
     ctc = None
     if family.ctc:
         ctc = before.ctc.characters if before and before.ctc else alphabet(texts())
-    shape = geometry(encoder_config, family.encoder.window, _normalize(family.encoder))
+    shape = geometry(encoder_config, family.encoder.window, _normalize(family.encoder, encoder_config))
     processor = SpeechLLMProcessor(
         tokenizer, shape, factor(shape.frame_rate, family.projector.rate), family.prompt, ctc, made, family.token_rate
     )
@@ -61,8 +61,15 @@ def assemble(
     `have` are the names of weights that will be loaded afterwards: a base is not read when they cover its part.
     """
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
-    attention = "flex_attention" if family.llm.attention == "flex" else family.llm.attention
+    logging.disable_progress_bar()
+    attention = family.llm.attention
+    if attention == "flex":
+        from stentor.models.speech_llm import flex
+
+        flex.check(llm_config)
+        attention, processor.flex = flex.NAME, True
 
     def new_llm() -> nn.Module:
         try:
@@ -83,7 +90,8 @@ def assemble(
     encoder = adjust(encoder, pretrained=family.encoder.source is not None)
     if llm_base:
         llm = reach(
-            family.llm, "model.llm",
+            family.llm,
+            "model.llm",
             lambda name, options: AutoModelForCausalLM.from_pretrained(
                 name, config=llm_config, dtype=torch.float32, attn_implementation=attention, **options
             ),
@@ -91,13 +99,18 @@ def assemble(
     else:
         llm = new_llm()
     projector = Projector(
-        family.projector.type, processor.factor, encoder.config.hidden_size,
-        llm.get_input_embeddings().weight.shape[1], family.projector.hidden, family.projector.dropout,
+        family.projector.type,
+        processor.factor,
+        encoder.config.hidden_size,
+        llm.get_input_embeddings().weight.shape[1],
+        family.projector.hidden,
+        family.projector.dropout,
     )
     model = SpeechLLMModel(encoder, processor.shape, projector, llm, len(processor.ctc) if processor.ctc else None)
     bundle = Bundle(model, processor, family)
     family._from_base = {
-        name for name in model.state_dict()
+        name
+        for name in model.state_dict()
         if (encoder_base and name.startswith("encoder.")) or (llm_base and name.startswith("llm."))
     }
     return bundle
@@ -118,13 +131,16 @@ def finish(bundle: Bundle) -> None:
     """Storage and memory options, after adapters and freezing."""
     family, model = bundle.family, bundle.model
     if family.dtype == "bfloat16":
-        for name, parameter in model.named_parameters():
-            if not parameter.requires_grad and name.replace(".base_layer", "") in family._from_base:
-                parameter.data = parameter.data.to(torch.bfloat16)
+        for name in ("encoder", "llm"):
+            part = {f"{name}.{n}": p for n, p in model.get_submodule(name).named_parameters() if not is_adapter(n)}
+            if any(base_name(n) in family._from_base for n in part) and not any(p.requires_grad for p in part.values()):
+                for parameter in part.values():
+                    parameter.data = parameter.data.to(torch.bfloat16)
     if family.gradient_checkpointing:
         for part in (model.encoder, model.llm):
             part.gradient_checkpointing_enable({"use_reentrant": False})
-    family._wrap_layers = tuple(sorted({*(model.encoder._no_split_modules or ()), *(model.llm._no_split_modules or ())}))
+    layers = {*(model.encoder._no_split_modules or ()), *(model.llm._no_split_modules or ())}
+    family._wrap_layers = tuple(sorted(layers & {type(module).__name__ for module in model.modules()}))
     model.train()
 
 
@@ -165,16 +181,16 @@ def reach(part: Any, where: str, load: Any) -> Any:
     try:
         return load(name, {"revision": part.revision} if part.revision else {})
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().splitlines()[0].rstrip(".")
         raise ConfigError(
             f"{where}.from: the base model {name} is needed and could not be loaded ({reason}). Give a folder that "
             "holds it, or download it first where the network can be reached."
         ) from error
 
 
-def _normalize(part: Any) -> bool | None:
+def _normalize(part: Any, config: Any) -> bool | None:
     """Whether a pretrained wave encoder wants normalised audio, where its preprocessor_config.json says so."""
-    if part.source is None:
+    if part.source is None or config.model_type not in WAVE:
         return None
     from transformers import AutoFeatureExtractor
 
@@ -231,4 +247,3 @@ def _load_encoder(family: SpeechLLM, config: Any) -> nn.Module:
         return AutoModel.from_pretrained(name, dtype=torch.float32, **options)
 
     return reach(family.encoder, "model.encoder", load)
-

@@ -31,6 +31,8 @@ class Geometry:
     convs: tuple[tuple[int, int, int], ...]
     """(kernel, stride, padding) of each convolution over time."""
     mels: int = 80
+    log_mel: Literal["whisper", "parakeet"] = "whisper"
+    """Whose log-mel: Whisper's (floor 8 decades below the maximum), or Parakeet's (mean and variance of each band)."""
     normalize: bool = False
     """Raw audio only: zero mean and unit variance for each clip."""
     window: int | None = None
@@ -66,7 +68,10 @@ def geometry(config: Any, window: str = "natural", normalize: bool | None = None
     kind = config.model_type
     if kind == "whisper":
         return Geometry(
-            "mel", ((3, 1, 1), (3, 2, 1)), mels=config.num_mel_bins, max_frames=config.max_source_positions,
+            "mel",
+            ((3, 1, 1), (3, 2, 1)),
+            mels=config.num_mel_bins,
+            max_frames=config.max_source_positions,
             window=2 * config.max_source_positions * HOP if window == "30s" else None,
         )
     if window != "natural":
@@ -75,7 +80,10 @@ def geometry(config: Any, window: str = "natural", normalize: bool | None = None
         kernel, stride = config.subsampling_conv_kernel_size, config.subsampling_conv_stride
         layers = config.subsampling_factor.bit_length() - 1
         return Geometry(
-            "mel", ((kernel, stride, (kernel - 1) // 2),) * layers, mels=config.num_mel_bins,
+            "mel",
+            ((kernel, stride, (kernel - 1) // 2),) * layers,
+            mels=config.num_mel_bins,
+            log_mel="parakeet",
             max_frames=config.max_position_embeddings,
         )
     if kind in WAVE:
@@ -136,11 +144,10 @@ def _whisper(encoder: nn.Module, features: Tensor, lengths: Tensor, frames: Tens
 
 
 def _wave(encoder: nn.Module, audio: Tensor, keep: Tensor, lengths: Tensor) -> Tensor:
-    extractor = encoder.feature_extractor
-    norms = [layer.layer_norm for layer in extractor.conv_layers if isinstance(getattr(layer, "layer_norm", None), nn.GroupNorm)]
-    for norm in norms:  # only ever the first convolution
-        kernel, stride = extractor.conv_layers[0].conv.kernel_size[0], extractor.conv_layers[0].conv.stride[0]
-        norm.frames = (lengths - kernel) // stride + 1
+    first = encoder.feature_extractor.conv_layers[0]
+    norm = getattr(first, "layer_norm", None)  # layers without a norm have no such attribute
+    if isinstance(norm, ClipNorm):
+        norm.frames = (lengths - first.conv.kernel_size[0]) // first.conv.stride[0] + 1
     return encoder(audio, attention_mask=keep.long()).last_hidden_state
 
 
@@ -179,13 +186,16 @@ def adjust(encoder: nn.Module, pretrained: bool) -> nn.Module:
     config = encoder.config
     if hasattr(config, "apply_spec_augment"):
         config.apply_spec_augment = False
+    if config.model_type == "whisper":
+        encoder.embed_positions.requires_grad_(False)  # fixed sinusoids; loading makes them trainable
     if config.model_type in WAVE:
-        for layer in encoder.feature_extractor.conv_layers:
-            norm = getattr(layer, "layer_norm", None)
-            if isinstance(norm, nn.GroupNorm):
-                clip = ClipNorm(norm.num_groups, norm.num_channels, norm.eps)
-                clip.load_state_dict(norm.state_dict())
-                layer.layer_norm = clip
+        if getattr(encoder, "masked_spec_embed", None) is not None:  # only for masking, so it never gets a gradient
+            encoder.masked_spec_embed.requires_grad_(False)
+        first = encoder.feature_extractor.conv_layers[0]
+        norm = getattr(first, "layer_norm", None)
+        if isinstance(norm, nn.GroupNorm):
+            first.layer_norm = ClipNorm(norm.num_groups, norm.num_channels, norm.eps)
+            first.layer_norm.load_state_dict(norm.state_dict())
     if config.model_type == "parakeet_encoder":
         for layer in encoder.layers:
             if pretrained:

@@ -34,9 +34,8 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    family, model = bundle.family, bundle.model
-    trained = {base_name(name) for name, p in model.named_parameters() if p.requires_grad}
-    skip = tied_copies(model) | (family._from_base - trained)
+    model = bundle.model
+    skip = tied_copies(model) | _left_to_base(bundle)
     weights = {base_name(n): t for n, t in state.items() if not is_adapter(n) and base_name(n) not in skip}
     adapters = {PEFT_PREFIX + n.replace(f".{ADAPTER}.", "."): t.contiguous() for n, t in state.items() if is_adapter(n)}
     save_torch_state_dict(weights, folder, max_shard_size="5GB", metadata={"format": "pt"})
@@ -67,6 +66,19 @@ def merged_state(bundle: Bundle) -> dict[str, Tensor]:
     return state
 
 
+def _left_to_base(bundle: Bundle) -> set[str]:
+    """Names of frozen weights that the bases have. A part that is trained for the most part is written whole, so that
+    the export does not need its base for a few tensors such as Whisper's fixed positions."""
+    names: set[str] = set()
+    parameters = {base_name(n): p for n, p in bundle.model.named_parameters() if not is_adapter(n)}
+    for part in ("encoder", "llm"):
+        own = {n: p for n, p in parameters.items() if n.startswith(f"{part}.")}
+        frozen = sum(p.numel() for n, p in own.items() if n in bundle.family._from_base and not p.requires_grad)
+        if frozen * 2 >= sum(p.numel() for p in own.values()):
+            names |= {n for n in bundle.family._from_base if n.startswith(f"{part}.")}
+    return names - {n for n, p in parameters.items() if p.requires_grad}
+
+
 def tied_copies(model: nn.Module) -> set[str]:
     """Names of tensors that are another name of a parameter listed before."""
     first = {name for name, _ in model.named_parameters()}
@@ -80,7 +92,8 @@ def _write_config(bundle: Bundle, folder: Path) -> None:
     bases = {
         name: {"from": part.source, "commit": getattr(config, "_commit_hash", None)}
         for name, part, config in (
-            ("encoder", family.encoder, model.encoder.config), ("llm", family.llm, model.llm.config)
+            ("encoder", family.encoder, model.encoder.config),
+            ("llm", family.llm, model.llm.config),
         )
         if part.source is not None
     }
@@ -143,16 +156,19 @@ def load(folder: Path, trainable: bool = False) -> Bundle:
         load_adapters(model, adapters)
     elif adapters:
         fold(bundle, adapters, folder)
-    finish(bundle)
     if not trainable:
-        model.requires_grad_(False).eval()
+        model.requires_grad_(False)
+    finish(bundle)
+    model.train(trainable)
     return bundle
 
 
 def load_adapters(model: nn.Module, adapters: dict[str, Tensor]) -> None:
     """Put adapter weights (names of `read_weights`) into a model that has these adapters."""
-    named = {n.replace(".lora_A.", f".lora_A.{ADAPTER}.").replace(".lora_B.", f".lora_B.{ADAPTER}."): t
-             for n, t in adapters.items()}
+    named = {
+        n.replace(".lora_A.", f".lora_A.{ADAPTER}.").replace(".lora_B.", f".lora_B.{ADAPTER}."): t
+        for n, t in adapters.items()
+    }
     own = {name for name, _ in model.named_parameters() if is_adapter(name)}
     if own != set(named):
         raise ConfigError(
@@ -190,13 +206,13 @@ def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
     for name, tensor in weights.items():
         if name in own and own[name].shape != tensor.shape:
             raise ConfigError(
-                f"model.init: {name} is {list(tensor.shape)} in {folder} and {list(own[name].shape)} here; `model` must "
-                "describe the same parts."
+                f"model.init: {name} is {list(tensor.shape)} in {folder} and {list(own[name].shape)} here; `model` "
+                "must describe the same parts."
             )
     missing = sorted(set(own) - set(weights) - tied_copies(model) - family._from_base)
     unexpected = sorted(set(weights) - set(own))
     if missing:
-        log.warning("model.init: %d weights are not in %s and start untrained: %s", len(missing), folder, _some(missing))
+        log.warning("model.init: %d weights are not in %s and start anew: %s", len(missing), folder, _some(missing))
     if unexpected:
         log.warning("model.init: %d weights of %s have no place here: %s", len(unexpected), folder, _some(unexpected))
     model.load_state_dict({n: t for n, t in weights.items() if n in own}, strict=False)
@@ -212,4 +228,3 @@ def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
-

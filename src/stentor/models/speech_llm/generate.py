@@ -6,6 +6,8 @@ and because every token's log-probability is wanted for confidences.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -33,7 +35,10 @@ class _Decoder:
 
     def _run(self, embeds: Tensor, positions: Tensor) -> Tensor:
         out = self.model.llm.base_model(
-            inputs_embeds=embeds, attention_mask=self.mask, position_ids=positions, past_key_values=self.cache,
+            inputs_embeds=embeds,
+            attention_mask=self.mask,
+            position_ids=positions,
+            past_key_values=self.cache,
             use_cache=True,
         ).last_hidden_state[:, -1]
         head = self.model.head(out)
@@ -56,8 +61,14 @@ class _Decoder:
 
 @torch.no_grad()
 def generate(
-    model: SpeechLLMModel, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int],
-    beams: int = 1, temperature: float = 0.0, generator: torch.Generator | None = None, length_penalty: float = 1.0,
+    model: SpeechLLMModel,
+    inputs: dict[str, Tensor],
+    max_new_tokens: int | list[int],
+    eos_ids: set[int],
+    beams: int = 1,
+    temperature: float = 0.0,
+    generator: torch.Generator | None = None,
+    length_penalty: float = 1.0,
 ) -> list[Result]:
     """Token ids (end token left out) and their log-probabilities under the model, for each item of a batch.
 
@@ -68,10 +79,24 @@ def generate(
     """
     rows = len(inputs["input_ids"])
     limits = [max_new_tokens] * rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
-    decoder = _Decoder(model, inputs)
-    if beams > 1:
-        return _beam(decoder, limits, eos_ids, beams, length_penalty)
-    return _single(decoder, limits, eos_ids, temperature, generator)
+    with _steady_attention(model):
+        decoder = _Decoder(model, inputs)
+        if beams > 1:
+            return _beam(decoder, limits, eos_ids, beams, length_penalty)
+        return _single(decoder, limits, eos_ids, temperature, generator)
+
+
+@contextmanager
+def _steady_attention(model: SpeechLLMModel) -> Iterator[None]:
+    """SDPA in place of flex_attention, which would be compiled anew for the shapes of every step."""
+    config = model.llm.config
+    before = config._attn_implementation
+    if before == "stentor_flex":
+        config._attn_implementation = "sdpa"
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
 
 
 def _single(
@@ -104,9 +129,7 @@ def _single(
         decoder.step(tokens.squeeze(1))
 
 
-def _beam(
-    decoder: _Decoder, limits: list[int], eos_ids: set[int], beams: int, length_penalty: float
-) -> list[Result]:
+def _beam(decoder: _Decoder, limits: list[int], eos_ids: set[int], beams: int, length_penalty: float) -> list[Result]:
     device = decoder.log_probs.device
     live = list(range(len(limits)))  # items still searched, `beams` rows each
     paths: dict[int, list[Result]] = {item: [([], [])] * beams for item in live}
@@ -138,15 +161,11 @@ def _beam(
             full = len(new[0][0]) >= limits[item] if new else True
             done[item].sort(key=lambda d: -d[0])
             del done[item][beams:]
-            # No path can beat what is done: log-probabilities only add up to less.
-            reach = picked[0][2] / limits[item] ** length_penalty if picked and length_penalty > 0 else (
-                picked[0][2] if picked else -torch.inf
-            )
-            if full or (len(done[item]) >= beams and done[item][-1][0] >= reach):
+            # Log-probabilities only add up to less, so no path that goes on can come out above this.
+            best_open = picked[0][2] / limits[item] ** length_penalty if picked else -torch.inf
+            if full or (len(done[item]) >= beams and done[item][-1][0] >= best_open):
                 if full:
-                    done[item] += [
-                        (p[2] / max(1, len(r[0])) ** length_penalty, r) for p, r in zip(picked, new)
-                    ]
+                    done[item] += [(p[2] / max(1, len(r[0])) ** length_penalty, r) for p, r in zip(picked, new)]
                 continue
             while len(picked) < beams:  # fewer than `beams` continuations exist (first step of a tiny vocabulary)
                 picked.append((picked[0][0], picked[0][1], -float("inf")))

@@ -77,18 +77,36 @@ class SpeechLLMModel(nn.Module):
         return {"hidden": hidden, "weight": layer.weight, "bias": layer.bias}
 
     def forward(
-        self, features: Tensor, feature_lengths: Tensor, input_ids: Tensor, audio_index: Tensor, audio_rows: Tensor,
-        label_index: Tensor, targets: Tensor, position_ids: Tensor | None = None, ctc_rows: Tensor | None = None,
-        ctc_targets: Tensor | None = None, ctc_target_lengths: Tensor | None = None,
+        self,
+        features: Tensor,
+        feature_lengths: Tensor,
+        input_ids: Tensor,
+        audio_index: Tensor,
+        audio_rows: Tensor,
+        label_index: Tensor,
+        targets: Tensor,
+        position_ids: Tensor | None = None,
+        ctc_rows: Tensor | None = None,
+        ctc_targets: Tensor | None = None,
+        ctc_target_lengths: Tensor | None = None,
+        **flex: Tensor,
     ) -> dict[str, dict[str, Any]]:
         """Arguments of the losses: `text` (rows of `label_index` only) and, with a CTC head, `ctc`.
 
         Right padding needs no mask under causal attention. `position_ids` [1, L] restarting at 0 mark the items of a
-        packed batch; transformers derives the block-diagonal mask from them.
+        packed batch; transformers derives the block-diagonal mask from them. `flex` are the block tables of such a
+        batch for flex_attention (`stentor.models.speech_llm.flex`).
         """
+        mask = None
+        if flex:
+            from stentor.models.speech_llm.flex import block_mask
+
+            mask = block_mask(**flex)
         hidden, frames = self.frames(features, feature_lengths)
         embeds = self.embed(hidden, input_ids, audio_index, audio_rows)
-        out = self.llm.base_model(inputs_embeds=embeds, position_ids=position_ids, use_cache=False).last_hidden_state
+        out = self.llm.base_model(
+            inputs_embeds=embeds, attention_mask=mask, position_ids=position_ids, use_cache=False
+        ).last_hidden_state
         losses = {"text": {**self.head(out.flatten(0, 1)[label_index]), "targets": targets}}
         if self.ctc_head is not None:
             losses["ctc"] = {

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stentor.data.augment import SpecAugment
 from stentor.errors import DataError
 from stentor.models.base import Example
 from stentor.models.speech_llm import Prompt
@@ -27,7 +28,7 @@ FILE = "preprocessor_config.json"
 
 
 @dataclass
-class Layout:
+class Positions:
     """One item as the language model reads it: `before`, audio, `after`, then `text` which it learns."""
 
     before: list[int]
@@ -49,8 +50,14 @@ class SpeechLLMProcessor:
     sample_rate = SAMPLE_RATE
 
     def __init__(
-        self, tokenizer: Any, shape: Geometry, factor: int, prompt: Prompt, ctc: str | None = None,
-        made: str | None = None, token_rate: float | None = None,
+        self,
+        tokenizer: Any,
+        shape: Geometry,
+        factor: int,
+        prompt: Prompt,
+        ctc: str | None = None,
+        made: str | None = None,
+        token_rate: float | None = None,
     ):
         """`tokenizer`: a fast transformers tokenizer; `made`: `characters` or `bpe` when it was made from the data;
         `factor`: encoder frames per position; `ctc`: the characters of the CTC head."""
@@ -63,6 +70,7 @@ class SpeechLLMProcessor:
         self.token_rate = token_rate or (25.0 if made == "characters" else 6.0)
         self.eos_id = int(tokenizer.eos_token_id)
         self.pad_id = padding_id(tokenizer)
+        self.flex = False  # packed batches carry the block tables of flex_attention
         self._mel = None
         # Tokenizers made here mark the start of the text with <s>; a pretrained model gets a line break, and its own
         # start token where its tokenizer puts one.
@@ -115,7 +123,7 @@ class SpeechLLMProcessor:
             parts.append(f"Context: {context}")
         return " ".join(parts) + "\n" if parts else ""
 
-    def sequence(self, example: Example, samples: int, labels: bool) -> Layout:
+    def sequence(self, example: Example, samples: int, labels: bool) -> Positions:
         """The ids around the audio of one example."""
         language, context = example.language, example.context
         if labels and example.rng is not None and self.prompt.dropout > 0:
@@ -123,7 +131,7 @@ class SpeechLLMProcessor:
             language, context = None if drop[0] else language, None if drop[1] else context
         before = self._start + self._ids(self.prefix(language, context))
         text = [*self._ids(example.text or ""), self.eos_id] if labels else []
-        return Layout(before, self.positions(samples), self._after, text)
+        return Positions(before, self.positions(samples), self._after, text)
 
     # Batches
 
@@ -138,18 +146,25 @@ class SpeechLLMProcessor:
             for row, clip, example in zip(out, clips, examples):
                 row[: len(clip)] = torch.from_numpy(_hide_spans(clip, example))
             return out, lengths
-        from stentor.audio.features import WhisperMel, spec_augment
-
-        if self._mel is None:
-            self._mel = WhisperMel(self.shape.mels)
         if self.shape.window:
             clips = [np.pad(clip, (0, self.shape.window - len(clip))) for clip in clips]
-        features, _ = self._mel(clips)
-        for i, example in enumerate(examples):
-            settings = example.extra.get("spec_augment")
-            if settings and example.rng is not None:
-                features[i : i + 1] = spec_augment(features[i : i + 1], lengths[i : i + 1], [example.rng], **settings)
+        features = self._log_mel(clips)
+        for row, length, example in zip(features, lengths.tolist(), examples):
+            if (masks := _masks(example)) is not None:
+                row[:, :length] = masks.apply(row[:, :length].T, example.rng).T
         return features, lengths
+
+    def _log_mel(self, clips: list[np.ndarray]) -> Tensor:
+        if self.shape.log_mel == "parakeet":
+            from transformers import ParakeetFeatureExtractor
+
+            self._mel = self._mel or ParakeetFeatureExtractor(feature_size=self.shape.mels)
+            made = self._mel(clips, sampling_rate=SAMPLE_RATE, return_tensors="pt")
+            return made["input_features"][:, : max(map(len, clips)) // HOP].transpose(1, 2).contiguous()
+        from stentor.audio.features import WhisperMel
+
+        self._mel = self._mel or WhisperMel(self.shape.mels)
+        return self._mel(clips)[0]
 
     def _padded(self, audio: np.ndarray) -> np.ndarray:
         audio = np.asarray(audio, np.float32)
@@ -164,7 +179,8 @@ class SpeechLLMProcessor:
         limit = self.shape.max_samples
         dropped = [
             (e.id, "too_long", f"{e.id}: {len(e.audio) / SAMPLE_RATE:.1f} s; the encoder reads {self.max_seconds:g} s.")
-            for e in examples if limit is not None and len(e.audio) > limit
+            for e in examples
+            if limit is not None and len(e.audio) > limit
         ]
         if dropped and not labels:
             raise DataError(f"{dropped[0][2]} Cut longer audio into windows first, as `stentor transcribe` does.")
@@ -176,6 +192,10 @@ class SpeechLLMProcessor:
         longest = max(len(s) for s in sequences)
         total = sum(len(s) for s in sequences)
         rows, width = (1, total) if packed else (len(sequences), longest)
+        if packed and self.flex:
+            from stentor.models.speech_llm.flex import BLOCK
+
+            width += -total % BLOCK
         if packed:
             starts = np.cumsum([0, *(len(s) for s in sequences[:-1])])
         else:
@@ -207,6 +227,10 @@ class SpeechLLMProcessor:
         }
         if packed or not labels:
             inputs["position_ids"] = torch.from_numpy(positions).view(rows, width)
+        if packed and self.flex:
+            from stentor.models.speech_llm.flex import tables
+
+            inputs |= tables([len(s) for s in sequences] + [width - total] * (width > total))
         counts = {}
         if labels:
             inputs["label_index"] = torch.from_numpy(np.concatenate(label_index))
@@ -218,8 +242,13 @@ class SpeechLLMProcessor:
             starts_in_row = torch.tensor([width - len(s) for s in sequences])
             inputs["attention_mask"] = (torch.arange(width) >= starts_in_row[:, None]).long()
         return Batch(
-            inputs=inputs, counts=counts, ids=[e.id for e in examples],
-            seconds=sum(len(e.audio) for e in examples) / SAMPLE_RATE, tokens=total, slots=rows * width, dropped=dropped,
+            inputs=inputs,
+            counts=counts,
+            ids=[e.id for e in examples],
+            seconds=sum(len(e.audio) for e in examples) / SAMPLE_RATE,
+            tokens=total,
+            slots=rows * width,
+            dropped=dropped,
         )
 
     def _ctc(self, examples: Sequence[Example], lengths: Tensor, inputs: dict[str, Tensor]) -> int:
@@ -243,10 +272,16 @@ class SpeechLLMProcessor:
         folder.mkdir(parents=True, exist_ok=True)
         self.tokenizer.save_pretrained(folder)
         facts = {
-            "processor_class": "SpeechLLMProcessor", "sampling_rate": SAMPLE_RATE, "hop_length": HOP,
-            "encoder": asdict(self.shape), "factor": self.factor, "prompt": self.prompt.model_dump(),
-            "ctc_alphabet": self.ctc.characters if self.ctc else None, "made": self.made,
-            "token_rate": self.token_rate, "pad_id": self.pad_id,
+            "processor_class": "SpeechLLMProcessor",
+            "sampling_rate": SAMPLE_RATE,
+            "hop_length": HOP,
+            "encoder": asdict(self.shape),
+            "factor": self.factor,
+            "prompt": self.prompt.model_dump(),
+            "ctc_alphabet": self.ctc.characters if self.ctc else None,
+            "made": self.made,
+            "token_rate": self.token_rate,
+            "pad_id": self.pad_id,
         }
         (folder / FILE).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -259,19 +294,27 @@ class SpeechLLMProcessor:
         shape = facts["encoder"]
         shape["convs"] = tuple(tuple(conv) for conv in shape["convs"])
         return cls(
-            PreTrainedTokenizerFast.from_pretrained(folder), Geometry(**shape), facts["factor"],
-            Prompt(**facts["prompt"]), facts["ctc_alphabet"], facts["made"], facts["token_rate"],
+            PreTrainedTokenizerFast.from_pretrained(folder),
+            Geometry(**shape),
+            facts["factor"],
+            Prompt(**facts["prompt"]),
+            facts["ctc_alphabet"],
+            facts["made"],
+            facts["token_rate"],
         )
 
 
-def _hide_spans(clip: np.ndarray, example: Example) -> np.ndarray:
-    """SpecAugment's time masks on raw audio: spans of at most `time_width` hundredths of a second become silent."""
+def _masks(example: Example) -> SpecAugment | None:
     settings = example.extra.get("spec_augment")
-    if not settings or example.rng is None:
+    return SpecAugment.model_validate(settings) if settings and example.rng is not None else None
+
+
+def _hide_spans(clip: np.ndarray, example: Example) -> np.ndarray:
+    """SpecAugment's time masks on raw audio: the stripes become silence; there are no frequencies to mask."""
+    if (masks := _masks(example)) is None:
         return clip
     clip = clip.copy()
-    for _ in range(settings.get("time_masks", 0)):
-        width = int(example.rng.integers(0, settings["time_width"] + 1)) * HOP
-        start = int(example.rng.integers(0, max(1, len(clip) - width)))
-        clip[start : start + width] = 0
+    for axis, first, last in masks.stripes(len(clip) // HOP, 2, example.rng):
+        if axis == 0:
+            clip[first * HOP : last * HOP] = 0
     return clip

@@ -14,7 +14,7 @@ def factor(frame_rate: float, rate: float) -> int:
     if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-6:
         fits = ", ".join(f"{frame_rate / n:g}" for n in (1, 2, 4, 5, 8))
         raise ConfigError(
-            f"model.projector.rate: the encoder gives {frame_rate:g} frames a second, which is no multiple of {rate:g}; "
+            f"model.projector.rate: the encoder has {frame_rate:g} frames a second, which is no multiple of {rate:g}: "
             f"take {fits} or another whole fraction."
         )
     return round(ratio)
@@ -48,4 +48,3 @@ class Projector(nn.Module):
     def positions(self, frames: int | Tensor) -> int | Tensor:
         """Positions of so many frames; takes ints and integer tensors."""
         return -(-frames // self.factor)
-

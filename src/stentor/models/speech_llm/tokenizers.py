@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from stentor.errors import ConfigError
@@ -30,7 +31,9 @@ def bpe(texts: Iterable[str], size: int) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=size, special_tokens=[PAD, BOS, EOS, UNK], show_progress=False,
+        vocab_size=size,
+        special_tokens=[PAD, BOS, EOS, UNK],
+        show_progress=False,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
     )
     tokenizer.train_from_iterator(texts, trainer)
@@ -41,7 +44,11 @@ def _fast(tokenizer: Any) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=PAD, bos_token=BOS, eos_token=EOS, unk_token=UNK,
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        unk_token=UNK,
         clean_up_tokenization_spaces=False,
     )
 
@@ -52,7 +59,7 @@ def alphabet(texts: Iterable[str]) -> str:
     for text in texts:
         found.update(text)
     if not found:
-        raise ConfigError("model: the training transcripts are empty, so no characters or tokens can be made from them.")
+        raise ConfigError("model: the training transcripts are empty: no characters or tokens can be made from them.")
     return "".join(sorted(found))
 
 
@@ -67,7 +74,8 @@ def padding_id(tokenizer: Any) -> int:
     if tokenizer.pad_token_id is not None and tokenizer.pad_token_id != eos:
         return int(tokenizer.pad_token_id)
     special = {
-        token.content: i for i, token in sorted(tokenizer.added_tokens_decoder.items())
+        token.content: i
+        for i, token in sorted(tokenizer.added_tokens_decoder.items())
         if token.special and i not in (eos, tokenizer.bos_token_id)
     }
     named = [i for token, i in special.items() if "pad" in token.lower()]
@@ -101,4 +109,4 @@ class CTCAlphabet:
 
 def ctc_frames(classes: list[int]) -> int:
     """Fewest frames that can spell the classes: one each, and a blank between equal neighbours."""
-    return len(classes) + sum(a == b for a, b in zip(classes, classes[1:]))
+    return len(classes) + sum(a == b for a, b in pairwise(classes))

@@ -1,0 +1,277 @@
+"""From audio to features: Whisper's log-mel for any length, Kaldi's features through lhotse, and SpecAugment.
+
+`import torch` and `import lhotse` stay inside the functions: configs import this module for `LhotseFeatures`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from stentor.config.section import Section
+from stentor.errors import AudioError, DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+RATE, N_FFT, HOP = 16000, 400, 160
+WINDOW = 30 * RATE
+"""Samples in the 30 s window that Whisper was trained on."""
+
+_EDGE = N_FFT // 2  # samples on either side of a frame's centre
+_BLOCK = {"cpu": 512}  # frames at a time; so many spectra stay in a processor's cache
+
+
+class WhisperMel:
+    """Whisper's log-mel features (Radford et al. 2022), batched, without the padding to 30 s.
+
+    `mel(audios)` with float [samples] arrays or tensors at 16 kHz gives `(features, lengths)`: float32
+    [B, n_mels, T] and int64 [B] with `lengths[i] = samples // 160`. Frames beyond a clip's length are exactly 0.
+
+    A clip's frames are the first ones of what transformers' WhisperFeatureExtractor computes for its 30 s window, to
+    1e-4, and do not depend on the batch: the clip is followed by zeros, and the floor (8 decades below the maximum) is
+    taken over all frames that hear the clip. With `pad_to_30s` the whole window is returned ([B, n_mels, 3000], with
+    the extractor's values instead of zeros behind the clip); longer clips then raise `DataError`.
+    """
+
+    def __init__(self, n_mels: int = 80, pad_to_30s: bool = False):
+        import torch
+
+        self.n_mels, self.pad_to_30s = n_mels, pad_to_30s
+        self.window = torch.hann_window(N_FFT)
+        # Each row twice: a complex spectrum is read as real and imaginary parts side by side.
+        self.filters = torch.from_numpy(mel_filters(n_mels)).repeat_interleave(2, dim=0)
+
+    def __call__(self, audios: Sequence[np.ndarray | Tensor], device: Any = None) -> tuple[Tensor, Tensor]:
+        """Features and lengths on `device` (default: that of the first clip)."""
+        import torch
+
+        clips = [torch.as_tensor(audio) for audio in audios]
+        device = torch.device(device) if device is not None else clips[0].device
+        longest = max(len(clip) for clip in clips)
+        if self.pad_to_30s and longest > WINDOW:
+            raise DataError(
+                f"A clip of {longest / RATE:.2f} s does not fit into Whisper's window of 30 s; cut it first."
+            )
+        lengths = [len(clip) // HOP for clip in clips]
+        frames = [WINDOW // HOP] * len(clips) if self.pad_to_30s else lengths
+        features = torch.zeros(len(clips), self.n_mels, max(frames), device=device)
+        self.window, self.filters = self.window.to(device), self.filters.to(device)
+        jobs = [(clip.to(device), row[:, :t]) for clip, row, t in zip(clips, features, frames)]
+        if device.type == "cpu" and len(jobs) > 1 and torch.get_num_threads() > 1:
+            list(_single_threads().map(self._fill, jobs))
+        else:
+            for job in jobs:
+                self._fill(job)
+        return features, torch.tensor(lengths, device=device)
+
+    def _fill(self, job: tuple[Tensor, Tensor]) -> None:
+        """Compute one clip [samples] into its features [n_mels, frames]."""
+        import torch
+
+        clip, out = job
+        samples = len(clip)
+        rows = WINDOW // HOP if self.pad_to_30s else self._rows(samples)
+        with torch.no_grad(), torch.autocast(clip.device.type, enabled=False):
+            signal = torch.zeros(rows * HOP + 2 * _EDGE, device=clip.device)
+            signal[_EDGE : _EDGE + samples] = clip
+            signal[:_EDGE] = signal[_EDGE + 1 : 2 * _EDGE + 1].flip(0)
+            if rows * HOP == WINDOW:  # the end of the window is mirrored like its beginning
+                signal[-_EDGE:] = signal[-2 * _EDGE - 1 : -_EDGE - 1].flip(0)
+            frames = signal.unfold(0, N_FFT, HOP)[:rows]
+            mel = torch.empty(rows, self.n_mels, device=clip.device)
+            block = _BLOCK.get(clip.device.type, rows)
+            for i in range(0, rows, block):
+                spectrum = torch.fft.rfft(frames[i : i + block] * self.window)
+                power = torch.view_as_real(spectrum).flatten(1).square_()
+                torch.matmul(power, self.filters, out=mel[i : i + block])
+            mel.clamp_(min=1e-10).log10_()
+            out.copy_(((torch.maximum(mel, mel.max() - 8) + 4) / 4)[: out.shape[1]].T)
+
+    @staticmethod
+    def _rows(samples: int) -> int:
+        """Frames that hear some of the clip (those of the 30 s window at most, unless the clip is longer)."""
+        return min(math.ceil((samples + _EDGE) / HOP), max(samples, WINDOW) // HOP)
+
+
+@cache
+def _single_threads() -> ThreadPoolExecutor:
+    """As many threads as torch uses, each computing alone: clips in parallel instead of operations in parallel.
+
+    The operations are so short that torch's own threads mostly wait for one another: for 15 s clips on two cores they
+    save a tenth, and with another busy process beside them they take 50 times as long.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    together = threading.Barrier(threads)
+
+    def start() -> None:
+        torch.set_num_threads(1)  # for this thread, and for threads that start later: hence the line below
+        together.wait()
+
+    pool = ThreadPoolExecutor(threads, "mel", initializer=start)
+    for _ in range(threads):
+        pool.submit(int)
+    pool.submit(int).result()
+    torch.set_num_threads(threads)
+    return pool
+
+
+if hasattr(os, "register_at_fork"):  # threads do not live on in a forked process
+    os.register_at_fork(after_in_child=_single_threads.cache_clear)
+
+
+def mel_filters(n_mels: int, n_fft: int = N_FFT, rate: int = RATE) -> np.ndarray:
+    """Triangular filters on Slaney's mel scale (linear to 1 kHz, logarithmic above), each with unit area per Hz.
+
+    float32 [n_fft // 2 + 1, n_mels], from 0 Hz to the Nyquist frequency (Slaney, Auditory Toolbox, 1998).
+    """
+    step = math.log(6.4) / 27
+
+    def to_hz(mel: np.ndarray) -> np.ndarray:
+        return np.where(mel < 15, mel * 200 / 3, 1000 * np.exp(step * (mel - 15)))
+
+    nyquist = rate / 2
+    top = nyquist * 3 / 200 if nyquist < 1000 else 15 + math.log(nyquist / 1000) / step
+    edges = to_hz(np.linspace(0, top, n_mels + 2))
+    bins = np.linspace(0, nyquist, n_fft // 2 + 1)[:, None]
+    low, middle, high = edges[:-2], edges[1:-1], edges[2:]
+    triangles = np.maximum(0, np.minimum((bins - low) / (middle - low), (high - bins) / (high - middle)))
+    return (triangles * 2 / (high - low)).astype(np.float32)
+
+
+class LhotseFeatures(Section):
+    """Kaldi's features, computed by lhotse."""
+
+    type: Literal["fbank", "mfcc", "spectrogram"] = "fbank"
+    """Log mel filter bank energies, mel-frequency cepstral coefficients, or the power spectrum."""
+    num_mel_bins: int = Field(80, ge=1)
+    """Mel filters (fbank and mfcc)."""
+    frame_length: float = Field(0.025, gt=0)
+    """Length of a frame in seconds."""
+    frame_shift: float = Field(0.01, gt=0)
+    """From one frame to the next, in seconds."""
+    sampling_rate: int = Field(16000, gt=0)
+    """Rate of the audio in Hz."""
+    preemph_coeff: float = Field(0.97, ge=0, le=1)
+    """Pre-emphasis; 0 turns it off."""
+    window_type: Literal["povey", "hanning", "hamming"] = "povey"
+    """Window of a frame. `povey` is Hann to the power of 0.85."""
+    dither: float = Field(0.0, ge=0)
+    """Standard deviation of noise added to the audio. Anything but 0 makes features differ from run to run."""
+    snip_edges: bool = False
+    """Drop the frames at the ends that reach beyond the audio."""
+    remove_dc_offset: bool = True
+    """Subtract each frame's mean."""
+    low_freq: float = Field(20.0, ge=0)
+    """Lower edge of the mel filters in Hz."""
+    high_freq: float = -400.0
+    """Upper edge of the mel filters in Hz; zero or less counts down from half the sampling rate."""
+    num_ceps: int = Field(13, ge=1)
+    """Coefficients (mfcc)."""
+    cepstral_lifter: int = Field(22, ge=0)
+    """Scaling of the higher coefficients (mfcc); 0 turns it off."""
+    use_energy: bool = False
+    """The log energy of the frame as first value: before the mel bins, or in place of the first coefficient or bin."""
+
+    @property
+    def bins(self) -> int:
+        """Values per frame."""
+        if self.type == "mfcc":
+            return self.num_ceps
+        if self.type == "fbank":
+            return self.num_mel_bins + self.use_energy
+        return 2 ** (round(self.frame_length * self.sampling_rate) - 1).bit_length() // 2 + 1
+
+    @model_validator(mode="after")
+    def _possible(self) -> LhotseFeatures:
+        nyquist = self.sampling_rate / 2
+        high = self.high_freq if self.high_freq > 0 else nyquist + self.high_freq
+        if self.type != "spectrogram" and not self.low_freq < high <= nyquist:
+            raise ValueError(
+                f"the mel filters go from low_freq {self.low_freq:g} to high_freq {high:g} Hz; "
+                f"that must rise and end at {nyquist:g} Hz at most"
+            )
+        if self.type == "mfcc" and self.num_ceps > self.num_mel_bins:
+            raise ValueError(f"num_ceps ({self.num_ceps}) must not exceed num_mel_bins ({self.num_mel_bins})")
+        return self
+
+    def extract(self, audio: np.ndarray) -> np.ndarray:
+        """Features float32 [frames, bins] of float32 [samples] at `sampling_rate`.
+
+        Raises `AudioError` (`too_short`) for audio shorter than one frame.
+        """
+        samples = np.ascontiguousarray(audio, np.float32)
+        if len(samples) < self.frame_length * self.sampling_rate:
+            raise AudioError(f"{len(samples)} samples are less than one frame of {self.frame_length:g} s.", "too_short")
+        features = self._extractor.extract(samples, self.sampling_rate)
+        if self._energy is not None:
+            features[:, 0] = self._energy.extract(samples, self.sampling_rate)[:, 0]
+        return features
+
+    def _settings(self, *names: str) -> dict[str, Any]:
+        signal = ("sampling_rate", "preemph_coeff", "remove_dc_offset", "dither")
+        frame = ("frame_length", "frame_shift", "window_type", "snip_edges")
+        return {name: getattr(self, name) for name in (*signal, *frame, *names)}
+
+    @cached_property
+    def _extractor(self) -> Any:
+        from lhotse import Fbank, FbankConfig, Mfcc, MfccConfig, Spectrogram, SpectrogramConfig
+
+        if self.type == "spectrogram":
+            return Spectrogram(SpectrogramConfig(**self._settings("use_energy")))
+        if self.type == "fbank":
+            return Fbank(
+                FbankConfig(num_filters=self.num_mel_bins, **self._settings("low_freq", "high_freq", "use_energy"))
+            )
+        names = ("low_freq", "high_freq", "num_ceps", "cepstral_lifter")
+        return Mfcc(MfccConfig(num_filters=self.num_mel_bins, **self._settings(*names)))
+
+    @cached_property
+    def _energy(self) -> Any:
+        """lhotse 1.33 fails on mfcc with `use_energy`; its filter banks compute the same energy."""
+        from lhotse import Spectrogram, SpectrogramConfig
+
+        if self.type != "mfcc" or not self.use_energy:
+            return None
+        return Spectrogram(SpectrogramConfig(use_energy=True, **self._settings()))
+
+
+def spec_augment(
+    features: Tensor,
+    lengths: Tensor,
+    rngs: Sequence[np.random.Generator],
+    time_masks: int = 2,
+    time_width: int | float = 0.05,
+    freq_masks: int = 2,
+    freq_width: int = 27,
+) -> Tensor:
+    """Mask spans of frames and of bins, in place (SpecAugment without warping, Park et al. 2019).
+
+    `features` is [B, n_mels, T] and `lengths` [B] says how many frames are real. Each mask is 0 to `time_width` frames
+    (an int), or that share of the clip (a float), respectively 0 to `freq_width` bins wide, and holds the clip's mean.
+    All draws of a clip come from its own generator and depend on its own length only, never on the batch.
+    """
+    bins = features.shape[1]
+    for clip, length, rng in zip(features, lengths.tolist(), rngs):
+        real = clip[:, :length]
+        mean = real.mean() if length else 0.0
+        widest = min(length, time_width if isinstance(time_width, int) else int(time_width * length))
+        for _ in range(time_masks):
+            width = int(rng.integers(0, widest + 1))
+            start = int(rng.integers(0, length - width + 1))
+            real[:, start : start + width] = mean
+        for _ in range(freq_masks):
+            width = int(rng.integers(0, min(freq_width, bins) + 1))
+            start = int(rng.integers(0, bins - width + 1))
+            real[start : start + width] = mean
+    return features

@@ -1,0 +1,65 @@
+"""Writing manifests in the contract's format."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stentor.data.cut import Unusable, record_from_cut
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.sources.corpus import Corpus
+
+
+@dataclass
+class Written:
+    """What a manifest got."""
+
+    path: Path
+    records: int = 0
+    hours: float = 0.0
+    unusable: list[Unusable] = field(default_factory=list)
+
+
+def write_manifest(cuts: Iterable[Cut | Unusable], path: Path) -> Written:
+    """Write cuts as a JSONL manifest, through a temporary file that is renamed. Audio paths below the manifest's
+    folder become relative. Cuts whose audio is not one file, mixed to mono, cannot be written and count as unusable."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = Written(path)
+    home = path.parent.absolute()
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            for cut in cuts:
+                if isinstance(cut, Unusable):
+                    written.unusable.append(cut)
+                    continue
+                record = record_from_cut(cut)
+                if record["audio_path"] is None:
+                    message = f"{cut.id}: its audio is one of several channels or is mixed; train on the source itself."
+                    written.unusable.append(Unusable(cut.id, "not_a_file", message))
+                    continue
+                audio = Path(record["audio_path"])
+                record["audio_path"] = str(audio.relative_to(home) if audio.is_relative_to(home) else audio)
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                written.records += 1
+                written.hours += cut.duration / 3600
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return written
+
+
+def write_corpus(corpus: Corpus, to: Path) -> list[Written]:
+    """Write one manifest per part of a corpus into the folder `to`: `train.jsonl`, `en-train.jsonl` ..."""
+    parts = corpus.parts()
+    names = list(parts) if corpus.split is None else [corpus.pick(list(parts))]
+    return [
+        write_manifest(corpus.shaped(parts[name]()), to / f"{name.replace('/', '-')}.jsonl") for name in names
+    ]  # fmt: skip

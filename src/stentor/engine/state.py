@@ -1,0 +1,153 @@
+"""Saving and restoring a trainer: everything that the next step depends on, as safetensors and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from stentor.engine import average, checkpoint
+from stentor.engine.optim import load_optimizer_state, optimizer_state
+from stentor.errors import ConfigError, StentorError
+
+if TYPE_CHECKING:
+    from stentor.engine.trainer import Trainer
+
+
+def save(trainer: Trainer) -> None:
+    """Write a checkpoint; all ranks call, the main one writes. Raises StentorError when the disk refuses."""
+    model = trainer.bundle.model
+    weights = average.whole(average.trained(model))
+    ema = average.whole(trainer.average.shadow) if trainer.average else None
+    fixed = average.whole(average.untrained(trainer.bundle))
+    tensors, plain = optimizer_state([o.optimizer for o in trainer.optimizers], model)
+
+    def fill(folder: Path) -> None:
+        (folder / "resume").mkdir()
+        checkpoint.save_tensors(folder / "resume" / "weights.safetensors", dict(weights))
+        if ema is not None:
+            checkpoint.save_tensors(folder / "resume" / "ema.safetensors", dict(ema))
+        checkpoint.save_tensors(folder / "resume" / "optimizer.safetensors", tensors)
+        (folder / "resume" / "state.json").write_text(json.dumps(_state(trainer) | {"optimizer": plain}))
+        (folder / "export").mkdir()
+        export(trainer, folder / "export", fixed | (ema if ema is not None else weights))
+
+    failure = None
+    if trainer.main:
+        try:
+            written = checkpoint.write(trainer.checkpoints, trainer.step, fill)
+            trainer.event("saved", step=trainer.step, folder=written.name)
+            if trainer.best and folder_of(trainer, trainer.best[0]["step"]).exists():
+                checkpoint.point(trainer.checkpoints, "best", folder_of(trainer, trainer.best[0]["step"]))
+            best = {checkpoint.name_of(b["step"]) for b in trainer.best[: trainer.train.keep_best]}
+            checkpoint.prune(trainer.checkpoints, trainer.train.keep, best)
+        except StentorError as error:
+            failure = str(error)
+    failure = trainer.control.gather(failure)[0]
+    if failure:
+        raise StentorError(failure)
+
+
+def _state(trainer: Trainer) -> dict[str, Any]:
+    scaler = trainer.accelerator.scaler
+    return {
+        "step": trainer.step, "position": trainer.position, "next_index": trainer.next_index,
+        "batches_per_step": trainer.batches_per_step, "epoch": trainer.epoch, "skipped": trainer.skipped,
+        "seconds": trainer.seconds, "best": trainer.best, "fingerprint": trainer.fingerprint,
+        "plateau": [trainer.plateau.best, trainer.plateau.bad, trainer.plateau.factor],
+        "bad": sorted(trainer.bad_ids), "scaler": scaler.state_dict() if scaler else None,
+        "callbacks": {f"{i}-{c.type}": c.state_dict() for i, c in enumerate(trainer.callbacks)},
+    }  # fmt: skip
+
+
+def load(trainer: Trainer, folder: Path) -> None:
+    """Put a checkpoint's state into the trainer. Raises ConfigError when it belongs to another model or other data."""
+    state = json.loads((folder / "resume" / "state.json").read_text())
+    model = trainer.bundle.model
+    if state["fingerprint"] != trainer.fingerprint:
+        raise ConfigError(
+            f"The training data or its batching is not what {folder} was trained on, so its place in the data "
+            "means nothing here. Put the data settings back, or start a new run under another `name` (and "
+            "`model.init` set "
+            f"to {folder / 'export'} to go on from these weights)."
+        )
+    try:
+        average.put(model, checkpoint.load_tensors(folder / "resume" / "weights.safetensors"))
+    except (KeyError, RuntimeError) as error:
+        raise ConfigError(
+            f"The checkpoint {folder} belongs to another model ({error}). Put the `model:` section back, or start a "
+            "new run under another `name`."
+        ) from None
+    load_optimizer_state(
+        [o.optimizer for o in trainer.optimizers], model,
+        checkpoint.load_tensors(folder / "resume" / "optimizer.safetensors"), state["optimizer"],
+    )  # fmt: skip
+    kept = folder / "resume" / "ema.safetensors"
+    if trainer.average is not None and kept.exists():
+        trainer.average.load(checkpoint.load_tensors(kept))
+    trainer.step, trainer.epoch, trainer.skipped = state["step"], state["epoch"], state["skipped"]
+    trainer.position, trainer.next_index = state["position"], state["next_index"]
+    trainer.seconds, trainer.best, trainer.bad_ids = state["seconds"], state["best"], set(state["bad"])
+    trainer.plateau.best, trainer.plateau.bad, trainer.plateau.factor = state["plateau"]
+    if state["scaler"] and trainer.accelerator.scaler:
+        trainer.accelerator.scaler.load_state_dict(state["scaler"])
+    for number, callback in enumerate(trainer.callbacks):
+        if (own := state["callbacks"].get(f"{number}-{callback.type}")) is not None:
+            callback.load_state_dict(own)
+    _keep_step_size(trainer, state["batches_per_step"])
+    trainer.journal.forget_after(trainer.step)
+    trainer.say(f"Going on from step {trainer.step} of {trainer.total_steps} ({folder.name}).")
+
+
+def _keep_step_size(trainer: Trainer, before: int) -> None:
+    """After a change of processes, accumulate so that a step takes as many batches as it did."""
+    if before == trainer.batches_per_step:
+        return
+    if before % trainer.world == 0:
+        trainer.accumulate = before // trainer.world
+        trainer.say(f"A step goes on taking {before} batches: accumulating {trainer.accumulate} on each process.")
+    else:
+        trainer.say(
+            f"A step took {before} batches; with {trainer.world} processes it takes {trainer.batches_per_step} from "
+            "here on."
+        )
+
+
+def newest(trainer: Trainer) -> Path | None:
+    """The newest undamaged checkpoint, the same on all ranks."""
+    found = checkpoint.newest_good(trainer.checkpoints, trainer.say) if trainer.main else None
+    name = trainer.control.gather(found.name if found else None)[0]
+    return trainer.checkpoints / name if name else None
+
+
+def folder_of(trainer: Trainer, step: int) -> Path:
+    return trainer.checkpoints / checkpoint.name_of(step)
+
+
+def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> None:
+    """An export folder from whole weights: the family's files and the config they were trained with."""
+    trainer.bundle.family.save(trainer.bundle, weights, folder)
+    text = json.dumps(trainer.config.plain(), indent=1, ensure_ascii=False)
+    (folder / "training_config.json").write_text(text, encoding="utf-8")
+
+
+def restore_best(trainer: Trainer) -> None:
+    """Put the weights of the best checkpoint into the model."""
+    if trainer.best and (folder := folder_of(trainer, trainer.best[0]["step"])).exists():
+        average.put(trainer.bundle.model, checkpoint.load_tensors(average.exported_weights(folder)))
+
+
+def chosen(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """The weights that `train.use` names, whole and on the CPU, put into the model as well. All ranks call."""
+    use = trainer.train.use if trainer.best else "last"
+    found = [f for b in trainer.best if (f := folder_of(trainer, b["step"])).exists()]
+    model = trainer.bundle.model
+    if use == "average" and len(found) > 1:
+        average.put(model, average.mean(found))
+    elif use in ("best", "average") and found:
+        average.put(model, checkpoint.load_tensors(average.exported_weights(found[0])))
+    elif trainer.average:
+        average.put(model, average.whole(trainer.average.shadow))
+    return average.whole(average.trained(model) | average.untrained(trainer.bundle))

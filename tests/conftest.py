@@ -1,0 +1,134 @@
+"""What several test folders share: a tiny spoken corpus, a tiny run, and the command line as a user calls it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared" / "data"
+
+TINY = """\
+task: {{type: transcribe, normalizer: none}}
+model:
+  type: speech_llm
+  encoder:
+    config: {{model_type: whisper, num_mel_bins: 40, d_model: 32, encoder_layers: 1, encoder_attention_heads: 2,
+             encoder_ffn_dim: 64, max_source_positions: 1500, dropout: {dropout}}}
+  projector: {{type: mlp, rate: 12.5}}
+  llm:
+    config: {{model_type: qwen2, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 1, num_attention_heads: 2,
+             num_key_value_heads: 2, tie_word_embeddings: true, max_position_embeddings: 512}}
+  tokenizer: {{type: characters}}
+  ctc: {{units: characters}}
+  prompt: {{instruction: null, language: false, context: false}}
+data:
+  train: [{{type: jsonl, path: "{folder}/train.jsonl"}}]
+  eval: {{dev: {{type: jsonl, path: "{folder}/dev.jsonl"}}}}
+  batch_tokens: 400
+  max_items: 4
+  workers: 0
+losses: {{text: {{type: cross_entropy}}, ctc: {{type: ctc, weight: 0.5}}}}
+optim: {{type: adamw, lr: 1e-3}}
+schedule: {{warmup_steps: 2}}
+train: {{steps: 6, log_every: 1, eval_every: 6, save_every: 2, device: cpu}}
+output: "{runs}"
+"""
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real speech for development; not part of the project."""
+    if not SHARED.is_dir():
+        pytest.skip(f"real speech is not at {SHARED}")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.jsonl (16 clips), dev.jsonl (4) and their audio, spoken by the built-in voice."""
+    from stentor.audio.io import write
+    from stentor.audio.synth import say
+
+    folder = tmp_path_factory.mktemp("corpus")
+    words = ["one", "two", "three", "four", "five", "six"]
+    for part, count in (("train", 16), ("dev", 4)):
+        lines = []
+        for i in range(count):
+            text = " ".join(words[(i + k) % 6] for k in range(1 + i % 3))
+            speech = say(text, voice=["en-us", "en+f3"][i % 2], speed=170, pitch=50)
+            write(folder / f"{part}{i}.wav", speech.audio, 16000)
+            lines.append(json.dumps({"id": f"{part}{i}", "audio_path": f"{part}{i}.wav", "text": text}))
+        (folder / f"{part}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def tiny(corpus: Path, tmp_path: Path):
+    """Writes a tiny run's YAML and answers its path; `dropout` of the encoder can be set."""
+
+    def make(dropout: float = 0.0, name: str = "tiny.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text(TINY.format(folder=corpus, runs=tmp_path / "runs", dropout=dropout))
+        return path
+
+    return make
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """The environment of a subprocess: one thread, no network, nothing of the launching test run's."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "ACCELERATE"))}
+    return {**kept, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", **extra}
+
+
+@pytest.fixture
+def cli():
+    """Runs `stentor ...`, optionally as several processes under torchrun; answers the completed process."""
+
+    def run(*arguments: object, processes: int = 1, check: bool = True, **extra: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m"]
+        if processes > 1:
+            command += ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
+        done = subprocess.run(
+            [*command, "stentor", *map(str, arguments)], env=environment(**extra), capture_output=True, text=True,
+            timeout=300,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-5000:]}")
+        return done
+
+    return run
+
+
+@pytest.fixture
+def start():
+    """Starts `stentor ...` in the background; what still runs at the end of the test is killed."""
+    started: list[subprocess.Popen] = []
+
+    def run(*arguments: object, **extra: str) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "stentor", *map(str, arguments)],
+            env=environment(PYTHONUNBUFFERED="1", **extra), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def rows():
+    """Rows of a run's metrics.jsonl; `kind` picks training or evaluation rows by the key they carry."""
+
+    def read(folder: Path, kind: str = "train/loss") -> list[dict]:
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        return [row for row in lines if kind in row]
+
+    return read

@@ -1,0 +1,97 @@
+"""A model for the tests of this folder: it "hears" how loud a window is and says so, one token per character."""
+
+import json
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import pytest
+import soundfile
+
+RATE = 16000
+
+
+@pytest.fixture
+def meter(monkeypatch):
+    """The family `test_meter`, known while the test runs; its models keep the window lengths of each batch."""
+    import torch
+
+    from stentor.models.base import Bundle, Family
+    from stentor.tasks.base import Batch
+
+    class Meter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+            self.batches = []
+
+        def generate(self, inputs, max_new_tokens, eos_ids, beams=1, temperature=0.0, generator=None):
+            self.batches.append(inputs["length"].tolist())
+            texts = [f"level {round(-x)}" for x in inputs["level"].tolist()]
+            return [([ord(c) for c in text], [-0.1] * len(text)) for text in texts]
+
+    class MeterProcessor:
+        sample_rate = RATE
+        max_seconds = None
+        eos_id = 0
+        ctc = None
+
+        def collate(self, examples, packed=False, labels=True):
+            levels = [10 * np.log10(np.square(e.audio).max() + 1e-12) for e in examples]
+            inputs = {"level": torch.tensor(levels), "length": torch.tensor([len(e.audio) for e in examples])}
+            return Batch(inputs, {}, [e.id for e in examples])
+
+        def decode(self, ids):
+            return "".join(map(chr, ids))
+
+        def max_new_tokens(self, seconds):
+            return 100
+
+    known = dict(Family.choices())
+
+    class MeterFamily(Family):
+        type: Literal["test_meter"] = "test_meter"
+        tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
+
+        @classmethod
+        def load(cls, folder: Path, trainable: bool = False) -> Bundle:
+            return Bundle(Meter(), MeterProcessor(), cls())
+
+    yield MeterFamily
+    Family._choices.clear()
+    Family._choices.update(known)
+
+
+@pytest.fixture
+def export(tmp_path, meter):
+    """Write an export folder of the family; returns its path."""
+
+    def write(folder: Path = tmp_path / "model", task: str = "transcribe") -> Path:
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({"model_type": "test_meter"}))
+        (folder / "training_config.json").write_text(json.dumps({"task": {"type": task}}))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def tone(tmp_path):
+    """Write a file of tones that swell and fade four times a second, as syllables do; returns its path.
+
+    `tone("a.wav", (seconds, dB of full scale), ...)`, None for silence.
+    """
+
+    def write(name: str, *parts: tuple[float, float | None], rate: int = RATE) -> Path:
+        audio = []
+        for seconds, level in parts:
+            count = round(seconds * rate)
+            gain = 0 if level is None else 10 ** (level / 20)
+            time = np.arange(count) / rate
+            audio.append(gain * np.sin(2 * np.pi * 440 * time) * (0.55 - 0.45 * np.cos(2 * np.pi * 4 * time)))
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(path, np.concatenate(audio), rate)
+        return path
+
+    return write

@@ -1,0 +1,209 @@
+"""`stentor transcribe` as a user runs it, and the batching behind it."""
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+
+from stentor.cli import main
+from stentor.errors import AudioError
+from stentor.inference.load import load
+from stentor.inference.recording import ArrayRecording, FileRecording
+from stentor.inference.transcribe import batches, transcribe
+
+RATE = 16000
+
+
+def run(capsys, *arguments):
+    code = main(["transcribe", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_text_on_standard_output(export, tone, capsys):
+    code, out, err = run(capsys, export(), tone("a.wav", (1, -10)))
+    assert (code, out, err) == (0, "level 10\n", "")
+
+
+def test_several_files_keep_their_order_whatever_their_length(export, tone, capsys):
+    files = [tone(f"{i}.wav", (seconds, -10 - i)) for i, seconds in enumerate((3, 1, 8, 2))]
+    code, out, _ = run(capsys, export(), *files)
+    assert code == 0
+    assert out.splitlines() == [f"{file}\tlevel {10 + i}" for i, file in enumerate(files)]
+
+
+def test_json_lines(export, tone, capsys):
+    files = [tone("a.wav", (1, -10)), tone("b.wav", (2, -20), rate=8000)]
+    code, out, _ = run(capsys, export(), *files, "--format", "json", "--language", "en")
+    first, second = map(json.loads, out.splitlines())
+    assert code == 0
+    assert {"audio", "duration", "language", "text", "segments", "model"} == set(first)
+    assert (first["audio"], first["language"], first["duration"]) == (str(files[0]), "en", 1.0)
+    assert (second["text"], second["duration"]) == ("level 20", 2.0)
+
+
+def test_files_in_a_folder(export, tone, tmp_path, capsys):
+    files = [tone("x/a.wav", (1, -10)), tone("y/a.wav", (1, -20)), tone("b.wav", (1, -30))]
+    out = tmp_path / "made" / "out"
+    code, printed, _ = run(capsys, export(), *files, "--out", out, "--format", "json,txt,srt,vtt")
+    assert (code, printed) == (0, "")
+    assert sorted(p.name for p in out.iterdir()) == sorted(
+        f"{stem}.{kind}" for stem in ("x_a", "y_a", "b") for kind in ("json", "txt", "srt", "vtt")
+    )
+    assert json.loads((out / "y_a.json").read_text())["text"] == "level 20"
+    assert (out / "b.srt").read_text().startswith("1\n00:00:00,0")
+    assert (out / "b.vtt").read_text().startswith("WEBVTT\n\n00:00:00.0")
+
+
+def test_unreadable_files_are_named_and_the_others_done(export, tone, tmp_path, capsys):
+    broken = tmp_path / "broken.wav"
+    broken.write_bytes(b"RIFF not a wav file")
+    files = [tone("a.wav", (1, -10)), broken, tmp_path / "missing.wav", tone("b.wav", (1, -20))]
+    out = tmp_path / "out"
+    code, _, err = run(capsys, export(), *files, "--out", out)
+    assert code == 3
+    assert sorted(p.name for p in out.iterdir()) == ["a.txt", "b.txt"]
+    assert (out / "b.txt").read_text() == "level 20\n"
+    lines = err.strip().splitlines()
+    assert "broken.wav" in lines[0] and "missing.wav does not exist" in lines[1]
+    assert "2 of 4 files could not be transcribed" in lines[-1]
+
+
+def test_silence_is_an_empty_transcript(export, tone, capsys):
+    code, out, _ = run(capsys, export(), tone("silence.wav", (2, None)), "--format", "json")
+    transcript = json.loads(out)
+    assert code == 0
+    assert (transcript["text"], transcript["segments"], transcript["duration"]) == ("", [], 2.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--words"], "no word times"),
+        (["--diarizer", "other"], "cannot tell speakers apart"),
+        (["--format", "docx"], "Unknown --format docx; known: json, txt, srt, vtt, ctm, textgrid"),
+        (["--format", "json,srt"], "--out"),
+        (["--format", "ctm"], "needs --words"),
+        (["--device", "tpu9"], "Unknown device"),
+        (["--vad", "no_such.onnx"], "not a Silero VAD model"),
+    ],
+)
+def test_wrong_usage(export, tone, capsys, options, message):
+    code, out, err = run(capsys, export(), tone("a.wav", (1, -10)), *options)
+    assert (code, out) == (2, "")
+    assert message in err and len(err.strip().splitlines()) == 1
+
+
+def test_an_output_folder_that_cannot_be_made(export, tone, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    code, _, err = run(capsys, export(), tone("a.wav", (1, -10)), "--out", tmp_path / "file" / "out")
+    assert code == 2 and "cannot be made" in err
+
+
+def test_subtitles_of_several_files_need_a_folder(export, tone, capsys):
+    code, _, err = run(capsys, export(), tone("a.wav", (1, -10)), tone("b.wav", (1, -10)), "--format", "srt")
+    assert code == 2 and "--out" in err
+
+
+def test_a_model_that_is_not_there(tmp_path, capsys):
+    code, _, err = run(capsys, tmp_path / "nothing", "a.wav")
+    assert code == 2 and "There is no model" in err
+
+
+def test_a_long_file_in_windows_with_times_from_its_start(export, tone):
+    # Tones at 5, 40 and 100 s of two minutes of silence.
+    path = tone("long.flac", (5, None), (3, -10), (32, None), (4, -20), (56, None), (20, -30))
+    model = load(export())
+    transcript = model.transcribe(path)
+    assert transcript["text"] == "level 10 level 20 level 30"
+    assert transcript["duration"] == 120
+    spans = [(s["start"], s["end"]) for s in transcript["segments"]]
+    np.testing.assert_allclose(spans, [(5, 8), (40, 44), (100, 120)], atol=0.1)
+    lengths = [n for batch in model.bundle.model.batches for n in batch]
+    assert max(lengths) <= 30 * RATE and sum(lengths) < 35 * RATE
+
+
+def test_a_file_is_the_same_as_its_samples(export, tone):
+    path = tone("long.wav", (50, -10), (1, None), (45.3, -20), rate=22050)
+    audio, rate = soundfile.read(path)
+    model = load(export())
+    from_file, from_array = model.transcribe(path), model.transcribe(audio, rate=rate)
+    assert from_file["segments"] == from_array["segments"]
+    assert len(from_file["segments"]) == 4
+
+
+def test_formats_that_only_ffmpeg_reads(export, tone, tmp_path):
+    av = pytest.importorskip("av")
+    wav = tone("a.wav", (40, -10), (5, None), (40, -20), rate=44100)
+    audio, rate = soundfile.read(wav, dtype="float32")
+    path = tmp_path / "a.m4a"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("aac", rate=rate, layout="mono")
+        for at in range(0, len(audio), 1024):
+            frame = av.AudioFrame.from_ndarray(audio[None, at : at + 1024], format="fltp", layout="mono")
+            frame.sample_rate, frame.pts = rate, at
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    model = load(export())
+    transcript = model.transcribe(path)
+    assert transcript["duration"] == pytest.approx(85, abs=0.1)
+    heard = [int(s["text"].removeprefix("level ")) for s in transcript["segments"]]
+    np.testing.assert_allclose(heard, [10, 10, 20, 20], atol=3)  # AAC overshoots at the ends
+    starts = [s["start"] for s in transcript["segments"]]
+    np.testing.assert_allclose([starts[0], starts[2]], [0, 45], atol=0.2)
+
+
+def test_windows_of_all_files_share_batches(export):
+    model = load(export())
+    rng = np.random.default_rng(0)
+    recordings = [
+        ArrayRecording(rng.uniform(-0.1, 0.1, round(seconds * RATE)), RATE, RATE, f"{i}")
+        for i, seconds in enumerate(rng.uniform(1, 10, 30))
+    ]
+    done = []
+    found = list(
+        transcribe(model.bundle, model.for_transcription(), recordings, batch_seconds=20, on_window=done.append)
+    )
+    assert [t["audio"] for t in found] == [str(i) for i in range(30)]
+    lengths = model.bundle.model.batches
+    assert sum(map(len, lengths)) == 30 and sum(done) == pytest.approx(sum(map(sum, lengths)) / RATE)
+    assert all(max(batch) * len(batch) <= 20 * RATE for batch in lengths)
+    padded = sum(max(batch) * len(batch) for batch in lengths)
+    assert sum(map(sum, lengths)) / padded > 0.9
+
+
+def test_first_transcripts_come_before_the_last_file_is_opened(export):
+    model = load(export())
+    opened = []
+
+    def recordings():
+        for i in range(200):
+            opened.append(i)
+            yield ArrayRecording(np.full(RATE * 10, 0.1) * np.sin(np.arange(RATE * 10)), RATE, RATE, str(i))
+
+    found = transcribe(model.bundle, model.for_transcription(), recordings(), batch_seconds=20)
+    assert next(found)["audio"] == "0"
+    assert len(opened) < 50
+    assert [t["audio"] for t in found] == [str(i) for i in range(1, 200)]
+
+
+def test_without_a_handler_an_unreadable_file_raises(export, tmp_path):
+    model = load(export())
+    with pytest.raises(AudioError, match="does not exist"):
+        model.transcribe(tmp_path / "none.wav")
+
+
+def test_batches_fill_the_budget():
+    found = list(batches([3, 9, 1, 4, 20, 5], lambda n: n, 12))
+    assert found == [[20], [9], [5, 4], [3, 1]]
+    assert list(batches([], len, 5)) == []
+
+
+def test_blocks_and_pieces_of_a_file_agree(tone):
+    path = tone("a.flac", (130.7, -10), rate=RATE)
+    recording = FileRecording(path, RATE)
+    whole = np.concatenate(list(recording.blocks()))
+    assert len(whole) == round(130.7 * RATE)
+    np.testing.assert_allclose(recording.read(RATE * 59, RATE * 62), whole[RATE * 59 : RATE * 62], atol=1e-4)
+    assert max(len(block) for block in recording.blocks()) < 95 * RATE

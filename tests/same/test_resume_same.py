@@ -1,0 +1,77 @@
+"""A run that was killed and resumed is the run that was not."""
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+KEPT = ("step", "epoch", "train/loss", "train/text", "train/ctc", "grad_norm", "lr", "padding")
+# Dropout, speed perturbation and SpecAugment all draw random numbers that must come again after the resume.
+NOISY = ["data.augment.speed=[0.9, 1.0, 1.1]", "data.augment.spec_augment={time_masks: 1, freq_masks: 1}"]
+LONG = ["train.steps=14", "train.save_every=3", "train.eval_every=7", "train.ema=0.9", "data.workers=1"]
+
+
+def trace(folder: Path, rows) -> list[dict]:
+    """Everything in the metrics that is not a measured time or memory."""
+    evaluations = [
+        {k: v for k, v in row.items() if k == "step" or k.startswith("eval/")} for row in rows(folder, "eval/dev/wer")
+    ]
+    return [{k: row[k] for k in KEPT} for row in rows(folder)] + evaluations
+
+
+def wait_for_step(folder: Path, step: int, process) -> None:
+    path = folder / "metrics.jsonl"
+    deadline = time.time() + 120
+    while time.time() < deadline and process.poll() is None:
+        if path.exists() and any(f'"step": {step},' in line for line in path.read_text().splitlines()):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"step {step} never came: {process.communicate()}")
+
+
+def test_killed_and_resumed_is_bit_identical(tiny, cli, start, rows, tmp_path):
+    config = tiny(dropout=0.1)
+    cli("train", config, *LONG, *NOISY, "name=straight")
+    process = start("train", config, *LONG, *NOISY, "name=killed")
+    folder = tmp_path / "runs" / "killed"
+    wait_for_step(folder, random.randint(4, 12), process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (folder / "results.json").exists()
+    cli("train", config, *LONG, *NOISY, "name=killed")
+    assert "Going on from step" in (folder / "log.txt").read_text()
+    straight = tmp_path / "runs" / "straight"
+    assert trace(folder, rows) == trace(straight, rows)
+    one, two = (load_file(f / "export" / "model.safetensors") for f in (straight, folder))
+    assert all(one[name].equal(two[name]) for name in one) and set(one) == set(two)
+    results = [json.loads((f / "results.json").read_text()) for f in (straight, folder)]
+    assert results[0]["eval"] == results[1]["eval"]
+
+
+def test_two_ranks_then_one(tiny, cli, rows, tmp_path):
+    """The same batches in the same steps; dropout too is a function of the batch, not of the rank."""
+    config = tiny(dropout=0.1)
+    settings = [*NOISY, "train.eval_every=4", "train.save_every=4"]
+    cli("train", config, *settings, "train.steps=4", "schedule.type=constant", "name=moved", processes=2)
+    (tmp_path / "runs" / "moved" / "results.json").unlink()
+    cli("train", config, *settings, "train.steps=8", "schedule.type=constant", "name=moved")
+    cli("train", config, *settings, "train.steps=8", "schedule.type=constant", "train.accumulate=2", "name=constant")
+    moved, straight = (trace(tmp_path / "runs" / n, rows) for n in ("moved", "constant"))
+    assert len(moved) == len(straight) == 10
+    for a, b in zip(moved, straight):
+        assert a == pytest.approx(b, rel=1e-5, abs=1e-6)
+
+
+def test_changed_data_is_refused(tiny, cli, corpus, tmp_path):
+    config = tiny()
+    cli("train", config, "train.steps=2")
+    (tmp_path / "runs" / "run" / "results.json").unlink()
+    done = cli("train", config, "train.steps=4", "data.batch_tokens=300", check=False)
+    assert done.returncode == 2
+    assert "The training data or its batching is not what" in done.stderr
+    assert "Traceback" not in done.stderr

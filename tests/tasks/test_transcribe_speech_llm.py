@@ -1,0 +1,92 @@
+"""The task with a real (tiny, untrained) speech language model: decoding, its loss terms, its export."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import stentor
+from stentor.losses.base import Loss
+from stentor.models.base import Example, Family
+from stentor.tasks.base import Task
+
+TEXTS = ["one two three", "nine eight", "zero zero seven"]
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    family = Family.model_validate(
+        {
+            "type": "speech_llm",
+            "encoder": {
+                "config": {"model_type": "whisper", "d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 2,
+                           "encoder_ffn_dim": 64}
+            },
+            "llm": {
+                "config": {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+                           "num_attention_heads": 4, "num_key_value_heads": 2}
+            },
+            "tokenizer": {"type": "characters"},
+            "ctc": {},
+        }
+    )  # fmt: skip
+    needs = Task.model_validate("transcribe").needs({"text": None, "ctc": None})
+    needs.texts = lambda: TEXTS
+    made = family.build(needs)
+    made.model.eval()
+    for parameter in made.model.parameters():  # so that the untrained model says different things
+        parameter.data.add_(0.1 * torch.randn_like(parameter))
+    return made
+
+
+def examples():
+    rng = np.random.default_rng(0)
+    return [
+        Example(str(i), rng.normal(0, 0.1, n).astype(np.float32), text)
+        for i, (n, text) in enumerate(zip((16000, 9000, 24000), TEXTS))
+    ]
+
+
+def test_a_batch_is_its_items(bundle):
+    task = Task.model_validate("transcribe")
+    together = task.predict(bundle, examples())
+    alone = [task.predict(bundle, [example])[0] for example in examples()]
+    for a, b in zip(together, alone):
+        assert (a["text"], a["ctc"]) == (b["text"], b["ctc"])
+        assert a["log_prob"] == pytest.approx(b["log_prob"], abs=1e-3)
+        assert [w["word"] for w in a["words"]] == a["text"].split()
+        assert all(0 < w["confidence"] <= 1 for w in a["words"])
+
+
+def test_beams_and_fallback_run(bundle):
+    task = Task.model_validate({"type": "transcribe", "beams": 3, "checks": {"mean_log_prob": -1e-6}})
+    first, *_ = task.predict(bundle, examples(), checked=True)
+    again, *_ = task.predict(bundle, examples(), checked=True)
+    assert first == again
+    assert first["failed"] == [] or "mean_log_prob" in first["failed"]
+
+
+def test_losses_are_sums_over_the_counted_targets(bundle):
+    task = Task.model_validate("transcribe")
+    losses = {**task.losses(), "ctc": Loss.model_validate("ctc")}
+    batch = task.collate(examples(), bundle.processor, packed=False)
+    sums = task.sums(bundle.model, batch, losses)
+    assert set(sums) == {"text", "ctc"} == set(batch.counts)
+    assert batch.counts["text"] == sum(len(text) + 1 for text in TEXTS)
+    for term, value in sums.items():
+        assert value.ndim == 0 and 0.1 < value.item() / batch.counts[term] < 50
+
+
+def test_from_export_to_transcript(bundle, tmp_path):
+    folder = tmp_path / "export"
+    state = {name: tensor.detach().cpu() for name, tensor in bundle.model.state_dict().items()}
+    bundle.family.save(bundle, state, folder)
+    (folder / "training_config.json").write_text(json.dumps({"task": {"type": "transcribe", "checks": {"on": False}}}))
+    model = stentor.load(folder, device="cpu")
+    audio = examples()[0].audio
+    transcript = model.transcribe(audio, rate=16000)
+    assert transcript["text"] == model.task.predict(bundle, examples()[:1])[0]["text"] != ""
+    assert transcript["duration"] == 1.0

@@ -1,6 +1,6 @@
 """Log-mel features for Whisper encoders: ours beside transformers' extractor, in one run.
 
-    python benchmarks/features.py [--threads 1] [--clips 16] [--rounds 15]
+    python benchmarks/features.py [--threads 1] [--clips 16] [--rounds 11]
 
 Prints milliseconds per clip (median over rounds in which all three take turns), the ratio to transformers' torch path,
 and the greatest difference of our features from transformers' on the frames of each clip.
@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--clips", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=11)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     print(f"torch {torch.__version__}, {args.threads} thread(s), batches of {args.clips} clips, {args.rounds} rounds\n")
@@ -65,6 +65,7 @@ def compare(title: str, clips: list[np.ndarray], n_mels: int, rounds: int) -> No
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
+            way()  # not timed: the threads and the memory of the way before settle
             began = time.perf_counter()
             way()
             times[name].append((time.perf_counter() - began) / (1 if name == "numpy" else len(clips)) * 1000)

@@ -1,0 +1,41 @@
+# make quickstart | test | lint | install | docs. Each makes the environment first, once.
+
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= runs/quickstart
+BIN := $(VENV)/bin
+
+.PHONY: install quickstart test test-all lint docs clean
+
+install: $(VENV)/installed
+
+# torch comes first and by its exact version: a looser request may choose a build with gigabytes of CUDA libraries where
+# a CPU build of this version is at hand.
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Stentor needs Python 3.11 or newer; say which: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[av,vad,track,test]'
+	@touch $@
+
+quickstart: install
+	$(BIN)/stentor quickstart --out $(OUT)
+
+# Tests start processes of their own; one thread each leaves the cores to them.
+test: install
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: install
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/stentor config reference --check docs/reference.md
+
+docs: install
+	$(BIN)/stentor config reference --to docs/reference.md
+
+clean:
+	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

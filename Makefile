@@ -21,12 +21,12 @@ $(VENV)/installed: pyproject.toml constraints.txt
 quickstart: install
 	$(BIN)/stentor quickstart --out $(OUT)
 
-# Tests start processes of their own; one thread each leaves the cores to them.
+# One thread for each process: tests start many, and their tensors are too small to share out.
 test: install
-	$(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
 
 test-all: install
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 lint: install
 	$(BIN)/ruff check .

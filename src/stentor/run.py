@@ -52,10 +52,7 @@ def prepare(config: Config, tell: Any) -> Prepared:
 
     task = config.task
     losses = config.losses if config.losses is not None else task.losses()
-    if config.model.tasks and task.type not in config.model.tasks:
-        raise ConfigError(f"model.type {config.model.type} serves {', '.join(config.model.tasks)}, not {task.type}.")
-    if config.data.layout not in config.model.layouts:
-        raise ConfigError(f"model.type {config.model.type} has no {config.data.layout} layout: set data.layout=padded.")
+    config.data.augment.check()
     feed = Feed(config.data, config.train.seed, task.refuse, tell)
     needs = task.needs(losses)
     needs.texts = feed.texts
@@ -81,11 +78,13 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
 
     device = accelerator(stages[0].train)
     control = Control(device.num_processes)
+    written = folder / "resolved.yaml"
+    same = written.exists() and written.read_text(encoding="utf-8") == texts.get("resolved.yaml")
+    control.barrier()
     if device.is_main_process:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
-    control.barrier()
     before: Path | None = None
     for number, config in enumerate(stages):
         last = number == len(stages) - 1
@@ -93,13 +92,17 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
         journal = Journal(folder, device.is_main_process, None if len(stages) == 1 else str(number + 1))
         if before is not None:
             config.model.init = str(before)
-        if not (place / "results.json").exists():
+        if same and (place / "results.json").exists():
+            if last and device.is_main_process:
+                print(f"{folder} is finished: see {folder / 'report.html'}. Raise `train.steps` or `train.epochs` to "
+                      "train on, or choose another `name`.")  # fmt: skip
+        else:
+            control.barrier()
+            if device.is_main_process:
+                (place / "results.json").unlink(missing_ok=True)
             if len(stages) > 1:
                 journal.event("stage", stage=number + 1, of=len(stages))
             _stage(config, place, journal, device, control, command or sys.argv)
-        elif last:
-            print(f"{folder} is finished: see {folder / 'report.html'}. Raise train.steps or train.epochs to go on, "
-                  "after deleting results.json, or choose another `name`.")  # fmt: skip
         before = place / "export"
         journal.close()
     return folder

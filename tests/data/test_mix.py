@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stentor.data.cut import Unusable
 from stentor.data.mix import Dropped, Mix, Pool, hours, listed, rng, usable
-from stentor.errors import DataError
+from stentor.errors import ConfigError, DataError
 
 PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
 GOLDEN = [328238845, 716257329, 44103519]
@@ -85,7 +85,7 @@ def test_repeats_count_in_the_size_of_a_weighted_epoch(cut):
 
 
 def test_a_weight_on_some_sources_only_is_refused(cut):
-    with pytest.raises(DataError, match="set it on all or on none"):
+    with pytest.raises(ConfigError, match="set it on all or on none"):
         Mix([pool(cut, 3, weight=1), pool(cut, 3)])
 
 

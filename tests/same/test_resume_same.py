@@ -58,7 +58,6 @@ def test_two_ranks_then_one(tiny, cli, rows, tmp_path):
     config = tiny(dropout=0.1)
     settings = [*NOISY, "train.eval_every=4", "train.save_every=4"]
     cli("train", config, *settings, "train.steps=4", "schedule.type=constant", "name=moved", processes=2)
-    (tmp_path / "runs" / "moved" / "results.json").unlink()
     cli("train", config, *settings, "train.steps=8", "schedule.type=constant", "name=moved")
     cli("train", config, *settings, "train.steps=8", "schedule.type=constant", "train.accumulate=2", "name=constant")
     moved, straight = (trace(tmp_path / "runs" / n, rows) for n in ("moved", "constant"))
@@ -70,7 +69,6 @@ def test_two_ranks_then_one(tiny, cli, rows, tmp_path):
 def test_changed_data_is_refused(tiny, cli, corpus, tmp_path):
     config = tiny()
     cli("train", config, "train.steps=2")
-    (tmp_path / "runs" / "run" / "results.json").unlink()
     done = cli("train", config, "train.steps=4", "data.batch_tokens=300", check=False)
     assert done.returncode == 2
     assert "The training data or its batching is not what" in done.stderr

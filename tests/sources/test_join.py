@@ -1,10 +1,13 @@
+import json
 from collections import Counter
 from itertools import pairwise
 
 import numpy as np
 import pytest
+import soundfile
 
 from stentor.data.cut import language_of, load, record_from_cut, set_language, speaker_of, text_of, words_of
+from stentor.data.record import load_record
 from stentor.errors import DataError
 from stentor.sources.base import Source
 
@@ -71,6 +74,20 @@ def test_record_of_a_joined_cut_names_no_single_file():
     (cut,) = join(count=1).cuts()
     record = record_from_cut(cut)
     assert record["audio_path"] is None and record["text"] == text_of(cut) and "voice" not in record
+
+
+def test_record_of_a_joined_cut_sounds_the_same(tmp_path):
+    for i, seed in enumerate((1, 2, 3)):
+        soundfile.write(tmp_path / f"{i}.wav", 0.1 * np.random.default_rng(seed).standard_normal(8000), 8000)
+    lines = [json.dumps({"audio_path": f"{i}.wav", "start": 0.25, "duration": 0.5, "text": "a"}) for i in range(3)]
+    (tmp_path / "clips.jsonl").write_text("\n".join(lines))
+    clips = {"type": "jsonl", "path": str(tmp_path / "clips.jsonl")}
+    for source in (join(count=3, silence=[0.1, 0.2]), join(count=3, source=clips, same=None)):
+        for cut in source.cuts():
+            record = json.loads(json.dumps(record_from_cut(cut)))
+            assert np.abs(load_record(record) - load(cut)).max() < 1e-4
+    (spoken,) = Source.model_validate({**CLIPS, "voices": ["en"], "texts": ["one"], "silence": [0.2, 0.3]}).cuts()
+    assert np.abs(load_record(record_from_cut(spoken)) - load(spoken)).max() < 1e-4
 
 
 def test_nothing_to_join_is_refused():

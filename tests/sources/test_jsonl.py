@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from stentor.data.cut import Unusable, field_of, language_of, record_from_cut, speaker_of, text_of, words_of
+from stentor.data.cut import Unusable, field_of, language_of, load, record_from_cut, speaker_of, text_of, words_of
+from stentor.data.record import load_record
 from stentor.errors import DataError
 from stentor.sources.base import Source
 from stentor.sources.jsonl import Jsonl
@@ -153,6 +154,14 @@ def test_where_exclude_limit_and_language(folder):
     assert [c.id for c in cuts(path, where={"speaker": ["a", "b"]}, exclude={"take": [0, 4]})] == ["u1", "u3"]
     assert [c.id for c in cuts(path, where={"speaker": "c"}, limit=1)] == ["u2"]
     assert [language_of(c) for c in cuts(path, language="en", limit=2)] == ["de", "en"]
+
+
+def test_own_keys_never_stand_for_audio(folder):
+    row = {"audio_path": "a.wav", "duration": 1, "voice": "anna", "parts": 3, "shar": "x", "snr": 5}
+    (cut,) = cuts(write(folder, row))
+    assert load(cut) == pytest.approx(0.1, abs=1e-3) and field_of(cut, "voice") == "anna"
+    record = record_from_cut(cut)
+    assert record["parts"] == 3 and load_record(record) == pytest.approx(0.1, abs=1e-3)
 
 
 def test_a_lhotse_manifest_is_told_apart(folder):

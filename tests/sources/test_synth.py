@@ -101,6 +101,16 @@ def test_silence_moves_the_words_and_is_silent():
     assert [w["start"] for w in words_of(cut)] == pytest.approx([w["start"] + 0.25 for w in words_of(plain)])
 
 
+def test_a_part_of_an_utterance_is_cut_out():
+    (cut,) = source(texts=["one two"], voices=["en"]).cuts()
+    part = cut.truncate(offset=0.25, duration=0.25)
+    assert np.array_equal(load(part), load(cut)[4000:8000])
+
+
+def test_listing_may_stop_early():
+    assert len(list(source(texts="digits", count=300, voices={"count": 2}, limit=2).cuts())) == 2
+
+
 def test_what_cannot_be_spoken_is_counted():
     spoken_, unspoken = source(texts=["one", "—"], voices=["en"]).cuts()
     assert text_of(spoken_) == "one"

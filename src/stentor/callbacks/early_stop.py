@@ -49,6 +49,8 @@ class EarlyStop(Callback):
                 f"data.eval ({', '.join(sets)}); write for example metric: {sets[0]}/{main}."
             )
         self._watched = (name, metric, self.mode or mode)
+        if self._bad >= self.patience:  # it had stopped already when it was cut off before its results were written
+            self._stop(trainer)
 
     def on_evaluate(self, trainer: Trainer, name: str, scores: dict[str, Score], predictions: list[Prediction]) -> None:
         watched, metric, mode = self._watched
@@ -65,13 +67,15 @@ class EarlyStop(Callback):
             return
         self._bad += 1
         if self._bad >= self.patience:
-            self._stopped = True
-            best = (
-                "never a finite value"
-                if self._best is None
-                else f"{figure(metric, self._best)} at step {self._best_step}"
-            )
-            trainer.stop(f"{name}/{metric} has not improved in {self._bad} evaluations (best: {best})")
+            self._stop(trainer)
+
+    def _stop(self, trainer: Trainer) -> None:
+        self._stopped = True
+        name, metric, _ = self._watched
+        best = (
+            "never a finite value" if self._best is None else f"{figure(metric, self._best)} at step {self._best_step}"
+        )
+        trainer.stop(f"{name}/{metric} has not improved in {self._bad} evaluations (best: {best})")
 
     def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
         if self._stopped and self.restore_best and error is None and self._best is not None:

@@ -64,8 +64,12 @@ def register(app: typer.Typer) -> None:
         to: Path = typer.Option(..., "--to", help="Folder to write."),
         merge: bool = typer.Option(False, "--merge", help="Fold adapters into the weights and write them whole."),
         format: str = typer.Option("hf", "--format", help="hf: safetensors and JSON in the Hub's layout."),
+        plugin: list[Path] = PLUGIN,
     ) -> None:
         """Write a self-contained copy of a model that others can load."""
+        from stentor.config.plugins import load_plugins
+
+        load_plugins(plugin or [])
         from stentor.scoring import export as run
 
         typer.echo(run(model, to, merge, format))

@@ -264,7 +264,8 @@ def list_audio(paths: tuple[Path, ...]) -> list[Path]:
         elif path.name.endswith((".jsonl", ".jsonl.gz")):
             from stentor.data.cut import Unusable, audio_path
 
-            found = [Path(audio_path(c)) for c in Jsonl(path=path).cuts() if not isinstance(c, Unusable)]
+            cuts = (c for c in Jsonl(path=path).cuts() if not isinstance(c, Unusable))
+            found = [Path(name) for c in cuts if (name := audio_path(c))]
         else:
             found = [path]
         if not found:
@@ -299,7 +300,7 @@ def _builtin(kind: str, audio: np.ndarray, rng: np.random.Generator, rate: int) 
     length = len(audio)
     if kind == "babble":
         starts = rng.integers(length, size=6)
-        return np.sum([np.roll(audio[::-1], start) for start in starts], axis=0, dtype=np.float32)
+        return np.stack([np.roll(audio[::-1], start) for start in starts]).sum(axis=0)
     if kind == "hum":
         time = np.arange(length) / rate
         tones = rng.choice([50.0, 60.0]) * np.arange(1, 9)

@@ -20,6 +20,7 @@ import numpy as np
 
 from stentor.data.cut import Unusable, language_of, speaker_of, text_of, words_of
 from stentor.data.listen import Sound, measure
+from stentor.data.spoken import plain_signals
 from stentor.data.suspect import KINDS, Row, plural, suspect
 from stentor.errors import ConfigError, DataError
 
@@ -175,7 +176,7 @@ def _listen(cuts: Sequence[Cut], jobs: int) -> Iterator[Sound]:
         return
     # Forked where possible: a spawned process would import lhotse and torch again.
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-    with multiprocessing.get_context(method).Pool(jobs) as pool:
+    with multiprocessing.get_context(method).Pool(jobs, initializer=plain_signals) as pool:
         yield from pool.imap(measure, cuts, AT_ONCE)
 
 
@@ -284,7 +285,7 @@ def summary(report: Report) -> list[str]:
     """The report in a few plain lines."""
     total = report.totals
     lines = [
-        f"{total['records']:,} records, {total['hours']:.2f} hours, {plural(total['speakers'], 'speaker')}, "
+        f"{plural(total['records'], 'record')}, {total['hours']:.2f} hours, {plural(total['speakers'], 'speaker')}, "
         f"{plural(total['languages'], 'language')}"
     ]
     if lengths := report.histograms.get("length"):

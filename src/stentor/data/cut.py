@@ -115,7 +115,8 @@ def _supervisions(
 def record_from_cut(cut: Cut) -> dict[str, Any]:
     """The manifest record of a cut (the inverse of `cut_from_record`, with an absolute `audio_path`).
 
-    `audio_path` is None for cuts whose audio is not simply (a part of) one file: generated, joined, in memory.
+    `audio_path` is None for cuts whose audio is not simply (a part of) one file. Where it can be had again, the record
+    says how: `voice` for generated speech, `parts` for joined cuts, each with `at` seconds.
     """
     path = audio_path(cut)
     record: dict[str, Any] = {"id": cut.id, "audio_path": path and str(Path(path).absolute())}
@@ -128,14 +129,32 @@ def record_from_cut(cut: Cut) -> dict[str, Any]:
     if words := words_of(cut):
         record["words"] = words
     supervisions = cut.supervisions
-    parts = len(supervisions) > 1 or any(s.start > 0.001 or s.end < cut.duration - 0.001 for s in supervisions)
-    if parts and all(s.speaker for s in supervisions):
+    several = len(supervisions) > 1 or any(s.start > 0.001 or s.end < cut.duration - 0.001 for s in supervisions)
+    if several and all(s.speaker for s in supervisions):
         record["segments"] = [
             {"speaker": s.speaker, "start": round(s.start, 6), "end": round(s.end, 6)}
             | ({"text": s.text} if s.text else {})
             for s in supervisions
         ]
+    if parts := _joined_parts(cut):
+        record["parts"] = parts
     return {**record, **{k: v for k, v in custom_of(cut).items() if k not in record}}
+
+
+def _joined_parts(cut: Cut) -> list[dict[str, Any]]:
+    """Where each part of a joined cut starts, and its audio; empty for other cuts and for parts without a file."""
+    from lhotse.cut import MixedCut, PaddingCut
+
+    if not isinstance(cut, MixedCut) or cut.transforms:
+        return []
+    tracks = [t for t in cut.tracks if not isinstance(t.cut, PaddingCut)]
+    parts = [
+        {"at": t.offset, **{k: r[k] for k in ("audio_path", "start", "duration", "voice") if r.get(k) is not None}}
+        for t in tracks
+        for r in [record_from_cut(t.cut)]
+    ]
+    simple = all(t.snr is None and not t.mute for t in tracks) and all("audio_path" in p or "voice" in p for p in parts)
+    return parts if simple else []
 
 
 def audio_path(cut: Cut) -> str | None:
@@ -151,6 +170,15 @@ def audio_path(cut: Cut) -> str | None:
     return str(sources[0].source) if channels == list(sources[0].channels) else None
 
 
+def is_spoken(cut: Cut) -> bool:
+    """Whether the cut is an utterance of the built-in voice: its recording has no audio but the key `voice`."""
+    from lhotse.cut.data import DataCut
+
+    return (
+        isinstance(cut, DataCut) and cut.recording is not None and not cut.recording.sources and cut.has_custom("voice")
+    )
+
+
 def text_of(cut: Cut) -> str | None:
     """The transcript: supervisions' texts in order of time, joined with spaces; None when no supervision has one."""
     from lhotse.cut import MixedCut
@@ -161,8 +189,8 @@ def text_of(cut: Cut) -> str | None:
         return cut.custom["text"]
     else:
         texts = [s.text for s in sorted(cut.supervisions, key=lambda s: s.start)]
-    texts = [text for text in texts if text is not None]
-    return " ".join(texts) if texts else None
+    known = [text for text in texts if text is not None]
+    return " ".join(text for text in known if text) if known else None
 
 
 def speaker_of(cut: Cut) -> str | None:
@@ -199,7 +227,8 @@ def custom_of(cut: Cut) -> dict[str, Any]:
 
     if isinstance(cut, MixedCut):
         parts = [custom_of(t.cut) for t in cut.tracks if not isinstance(t.cut, PaddingCut)]
-        return {k: v for k, v in parts[0].items() if all(k in p and p[k] == v for p in parts)} if parts else {}
+        shared = {k: v for k, v in parts[0].items() if all(k in p and p[k] == v for p in parts)} if parts else {}
+        return {k: v for k, v in shared.items() if k not in ("voice", "shar")}  # audio of the parts, not of the whole
     # Corpora prepared by lhotse keep their extras (gender, chapter ...) on the supervision.
     fields: dict[str, Any] = {}
     if len(cut.supervisions) == 1:
@@ -231,10 +260,11 @@ def load(cut: Cut, rate: int = RATE) -> np.ndarray:
         return np.zeros(round(cut.duration * rate), np.float32)
     if isinstance(cut, MixedCut) and not cut.transforms:
         return _mix(cut, rate)
-    if not isinstance(cut, MixedCut) and "voice" in (cut.custom or {}):
+    if is_spoken(cut):
         from stentor.data.spoken import audio
 
-        return audio(cut.custom["voice"], rate)
+        first = round(cut.start * rate)
+        return audio(cut.custom["voice"], rate)[first : first + round(cut.duration * rate)]
     path = audio_path(cut)
     if path is not None:
         from stentor.audio.io import read
@@ -267,12 +297,13 @@ def _mix(cut: Cut, rate: int) -> np.ndarray:
 def _load_with_lhotse(cut: Cut, rate: int) -> np.ndarray:
     import numpy as np
     import soxr
+    from lhotse.cut import MixedCut
 
     try:
         if not cut.has_recording:
             raise AudioError(f"{cut.id}: the cut has no audio.", "empty")
-        if place := (cut.custom or {}).get("shar"):
-            cut = _from_tar(cut, **place)
+        if not isinstance(cut, MixedCut) and cut.recording.sources[0].type == "shar":
+            cut = _from_tar(cut, **cut.custom["shar"])
         audio = cut.load_audio()
     except AudioError:
         raise

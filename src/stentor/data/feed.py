@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from stentor.data.cut import text_of
+from stentor.data.cut import Unusable, text_of
 from stentor.data.mix import Dropped, Mix, Pool, hours, listed, rng, usable
 from stentor.data.plan import Item, Plan
 from stentor.errors import ConfigError
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 STREAM_TEXTS = 10_000
 """Transcripts of a stream that are read ahead for tokenizers made from the data."""
+STREAM_TRUST = 1000
+"""Records of a stream that must have been read before a share of bad ones says anything."""
 
 
 class Feed:
@@ -31,9 +33,15 @@ class Feed:
         self.dropped = Dropped()
         self.streams = any(s.streaming for s in data.train)
         self.pools: list[Pool] = []
+        self._read = [0] * len(data.train)  # records that were read of each stream, at most
         if self.streams:
-            if data.language_temperature is not None:
-                raise ConfigError("`data.language_temperature` needs sources of known length; these are streams.")
+            if data.language_temperature is not None or any(s.repeat != 1 for s in data.train):
+                raise ConfigError(
+                    "`data.language_temperature` and a source's `repeat` need sources of known length; one of "
+                    "`data.train` is a stream. Use `weight`."
+                )
+            if len({s.weight is None for s in data.train}) > 1:
+                raise ConfigError("data.train: `weight` is set on some sources only: set it on all or on none.")
             tell(
                 "The training data is a stream of unknown length: items are shuffled and batched in windows of "
                 f"{data.window}; a resumed run reads the metadata again up to its place, in the same order, which "
@@ -84,8 +92,7 @@ class Feed:
 
     def _stream(self, epoch: int) -> Iterator[tuple[Cut, int]]:
         """Records of all sources, interleaved by weight until every one has ended."""
-        counting = Dropped() if epoch else self.dropped
-        open_ = [(usable(s.cuts(), self.data, self.refuse, counting), s.weight or 1.0) for s in self.data.train]
+        open_ = [(self._usable(n, s), s.weight or 1.0) for n, s in enumerate(self.data.train)]
         generator = rng(self.seed, "stream", epoch)
         while open_:
             weights = [w for _, w in open_]
@@ -95,13 +102,26 @@ class Feed:
                 open_.pop(pick)
             else:
                 yield cut, 0
+        self.dropped.check(sum(self._read), self.data.max_bad, "data.train")
+
+    def _usable(self, number: int, source: Source) -> Iterator[Cut]:
+        """The usable cuts of a stream. What is dropped counts where the stream is read for the first time: the dry
+        run and later epochs come past the same records again."""
+        for place, record in enumerate(source.cuts(), 1):
+            new = place > self._read[number]
+            self._read[number] = max(self._read[number], place)
+            yield from usable([record], self.data, self.refuse, self.dropped if new else Dropped())
+            if new and isinstance(record, Unusable):
+                self.dropped.check(max(sum(self._read), STREAM_TRUST), self.data.max_bad, "data.train")
 
     def fingerprint(self) -> str:
         """Changes when the order of training items would change."""
         data = self.data
         digest = hashlib.blake2b(digest_size=16)
-        facts = [data.layout, data.batch_tokens, data.max_items, data.buckets, data.window, data.augment.speed, self.seed,
-                 data.language_temperature, [(s.repeat, s.weight) for s in data.train]]  # fmt: skip
+        facts = [
+            data.layout, data.batch_tokens, data.max_items, data.buckets, data.window, data.augment.speed, self.seed,
+            data.language_temperature, [(s.repeat, s.weight) for s in data.train],
+        ]  # fmt: skip
         digest.update(json.dumps(facts).encode())
         for pool in self.pools:
             for cut in pool.cuts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +52,7 @@ class Reader(Dataset):
             batch = self.task.collate(examples, self.processor, self.packed)
         else:
             batch = Batch({}, {}, [], 0.0)
-        batch.dropped = dropped
+        batch.dropped = dropped + batch.dropped  # what could not be read, and what the processor refused
         # Only the place in the plan travels back with the batch: the cuts stay behind in the worker.
         place = type(planned)([], planned.index, planned.epoch, planned.within)
         return place, batch
@@ -66,13 +68,26 @@ class Dealt(Sampler):
         return self.planned
 
 
+class Answering(Dataset):
+    """Answers an expected error instead of raising it: torch would raise it again with a traceback for its message."""
+
+    def __init__(self, reader: Dataset):
+        self.reader = reader
+
+    def __getitem__(self, planned: Any) -> Any:
+        try:
+            return self.reader[planned]
+        except StentorError as error:
+            return error
+
+
 def batches(reader: Dataset, planned: Iterator[Any], workers: int, prefetch: int, pin: bool) -> Iterator[Any]:
     """`reader[p]` for each planned batch, in order, prepared ahead in `workers` processes.
 
     Raises StentorError when a worker dies.
     """
     loader = DataLoader(
-        reader,
+        Answering(reader),
         sampler=Dealt(planned),
         batch_size=None,
         num_workers=workers,
@@ -82,9 +97,12 @@ def batches(reader: Dataset, planned: Iterator[Any], workers: int, prefetch: int
         worker_init_fn=_quiet if workers else None,
     )
     try:
-        yield from loader
+        for made in _calmly(loader):
+            if isinstance(made, StentorError):
+                raise made
+            yield made
     except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
+        if "DataLoader worker (pid" not in str(error):
             raise
         raise StentorError(
             "A data worker process died (killed, or out of memory). Nothing trained so far is lost: run the same "
@@ -93,13 +111,22 @@ def batches(reader: Dataset, planned: Iterator[Any], workers: int, prefetch: int
         ) from error
 
 
+def _calmly(loader: DataLoader) -> Iterator[Any]:
+    """The loader's iterator, without the signal handler that raises a worker's death anywhere in this process, also in
+    the middle of an optimizer step. Waiting for the next batch notices a death as well."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGCHLD) if main else None
+    made = iter(loader)
+    if main:
+        signal.signal(signal.SIGCHLD, before)
+    return made
+
+
 def _as_is(x: Any) -> Any:
     return x
 
 
 def _quiet(worker: int) -> None:
-    import signal
-
     # Ctrl-C reaches the whole process group: the training process saves and then ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stentor.data.cut import Unusable, language_of
-from stentor.errors import DataError
+from stentor.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -97,7 +97,7 @@ class Mix:
     def __init__(self, pools: Sequence[Pool], language_temperature: float | None = None):
         given = [p.weight is not None for p in pools]
         if any(given) and not all(given):
-            raise DataError("`weight` is set on some training sources and not on others: set it on all or on none.")
+            raise ConfigError("data.train: `weight` is set on some sources only: set it on all or on none.")
         self.pools = list(pools)
         self.factors: list[np.ndarray] = [np.full(len(p.cuts), p.repeat) for p in pools]
         if any(given):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,8 +51,10 @@ class Planned:
     """Number of the batch within its epoch."""
 
 
-def pack(costs: Sequence[int], budget: int, window: int, generator: np.random.Generator) -> list[list[int]]:
-    """Best-fit packing: lists of indices whose costs add up to at most `budget`.
+def pack(
+    costs: Sequence[int], budget: int, max_items: int | None, window: int, generator: np.random.Generator
+) -> list[list[int]]:
+    """Best-fit packing: lists of at most `max_items` indices whose costs add up to at most `budget`.
 
     Looks `window` items ahead of a shuffled stream: each pack starts with a random item and takes the largest that
     still fits until none does.
@@ -66,7 +69,7 @@ def pack(costs: Sequence[int], budget: int, window: int, generator: np.random.Ge
             taken += 1
         cost, index = pool.pop(int(generator.integers(len(pool))))
         row, room = [index], budget - cost
-        while (k := bisect.bisect_right(pool, (room, len(costs)))) > 0:
+        while len(row) != max_items and (k := bisect.bisect_right(pool, (room, len(costs)))) > 0:
             cost, index = pool.pop(k - 1)
             row.append(index)
             room -= cost
@@ -147,7 +150,7 @@ class Plan:
             return []
         generator = rng(self.seed, "plan", *key)
         if self.layout == "packed":
-            rows = pack(costs, self.budget, self.window, generator)
+            rows = pack(costs, self.budget, self.max_items, self.window, generator)
         else:
             rows = bucket(costs, self.budget, self.max_items, self.buckets, generator)
         return [[kept[i] for i in row] for row in rows]
@@ -183,11 +186,9 @@ class Plan:
                 return
             epoch, within = epoch + 1, 0
 
-    def deal(self, rank: int, world: int, start: Planned | None = None, **position: int) -> Iterator[Planned]:
-        """The batches of one rank: every `world`-th from the position on."""
-        for number, planned in enumerate(self.batches(**position)):
-            if number % world == rank:
-                yield planned
+    def deal(self, rank: int, world: int, skip: int = 0, **position: int) -> Iterator[Planned]:
+        """The batches of one rank: every `world`-th, from `skip` batches after the position on."""
+        return islice(self.batches(**position), skip + rank, None, world)
 
     def statistics(self, epoch: int = 0) -> dict[str, float]:
         """Batches, items, positions, fill (used share of padded positions) and budget use of one listed epoch."""

@@ -12,15 +12,24 @@ if TYPE_CHECKING:
 def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | None:
     """The audio of a record as `record_from_cut` writes it: float32 [samples] at `rate` Hz, mono.
 
-    Records with a `voice` are spoken again by the built-in voice. None when the record has neither a file nor a voice
-    (cuts that were joined or mixed in memory). Raises `AudioError` when the file cannot be read.
+    Records with a `voice` are spoken again by the built-in voice; those with `parts` are joined again. None when the
+    record has none of these (audio that was in memory). Raises `AudioError` when a file cannot be read.
     """
-    if voice := record.get("voice"):
-        from stentor.audio.synth import say
-
-        return say(**voice).audio_at(rate)
     if path := record.get("audio_path"):
         from stentor.audio.io import read
 
         return read(path, rate=rate, start=record.get("start", 0.0), duration=record.get("duration"))
+    if voice := record.get("voice"):
+        from stentor.audio.synth import say
+
+        return say(**voice).audio_at(rate)
+    if parts := record.get("parts"):
+        import numpy as np
+
+        joined = np.zeros(round(record["duration"] * rate), np.float32)
+        for part in parts:
+            at = round(part["at"] * rate)
+            audio = load_record(part, rate)[: len(joined) - at]  # type: ignore[index]  # parts always have audio
+            joined[at : at + len(audio)] += audio
+        return joined
     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -51,21 +52,25 @@ def speak_all(requests: Sequence[Request]) -> Iterator[tuple[int, list[dict[str,
     """
     jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if jobs == 1 or len(requests) < 4 * AT_ONCE or multiprocessing.current_process().daemon:
-        results: Iterator[Any] = map(_speak, requests)
-    else:
-        pool = multiprocessing.get_context("fork").Pool(min(jobs, 8))
-        results = pool.imap(_speak, requests, AT_ONCE)
-    for request, result in zip(requests, results):
-        if isinstance(result, str):
-            yield result
-        else:
-            pcm, words = result
-            _keep(tuple(request.values()), pcm)
-            yield len(pcm), words
-    if isinstance(results, map):
+        yield from (_kept(request, _speak(request)) for request in requests)
         return
-    pool.close()
-    pool.join()
+    with multiprocessing.get_context("fork").Pool(min(jobs, 8), initializer=plain_signals) as pool:
+        for request, spoken in zip(requests, pool.imap(_speak, requests, AT_ONCE)):
+            yield _kept(request, spoken)
+
+
+def plain_signals() -> None:
+    """In a helper process: end at SIGTERM whatever the parent does then, and leave Ctrl-C to the parent."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _kept(request: Request, spoken: Any) -> tuple[int, list[dict[str, Any]]] | str:
+    if isinstance(spoken, str):
+        return spoken
+    pcm, words = spoken
+    _keep(tuple(request.values()), pcm)
+    return len(pcm), words
 
 
 def _speak(request: Request) -> tuple[np.ndarray, list[dict[str, Any]]] | str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -70,7 +70,7 @@ class Row:
         """Seconds of each speaker; of the whole record when there is one or none is named."""
         if self.speaker or self.cut is None:
             return {self.speaker: self.seconds}
-        seconds: Counter[str | None] = Counter()
+        seconds: dict[str | None, float] = defaultdict(float)
         for segment in self.cut.supervisions:
             seconds[segment.speaker] += segment.duration
         return seconds if set(seconds) - {None} else {None: self.seconds}
@@ -119,8 +119,7 @@ def suspect(row: Row, texts_expected: bool, outside: set[str]) -> Iterator[tuple
 
 
 def _word_problem(row: Row) -> str | None:
-    words = words_of(row.cut) if row.cut is not None else []
-    if not words:
+    if row.cut is None or not (words := words_of(row.cut)):
         return None
     last = max(words, key=lambda w: w["end"])
     if last["end"] > row.seconds + 0.05:
@@ -135,7 +134,7 @@ def _word_problem(row: Row) -> str | None:
 
 
 def plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def letters(text: str) -> list[str]:

@@ -41,7 +41,8 @@ def write(parent: Path, step: int, fill: Callable[[Path], None], **meta: Any) ->
     parent.mkdir(parents=True, exist_ok=True)
     target = parent / name_of(step)
     temporary = parent / f".{target.name}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
+    for left in parent.glob(".step-*.tmp"):  # by a process that was killed while writing
+        shutil.rmtree(left, ignore_errors=True)
     try:
         temporary.mkdir()
         fill(temporary)
@@ -83,7 +84,7 @@ def damage(folder: Path) -> str | None:
                 return f"{name} is missing"
             if _hash(folder / name) != digest:
                 return f"{name} is not as it was written"
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         return f"{META} cannot be read ({error})"
     return None
 
@@ -93,9 +94,12 @@ def newest_good(parent: Path, tell: Callable[[str], None]) -> Path | None:
     for folder in existing(parent):
         wrong = damage(folder)
         if wrong is None:
+            point(parent, "latest", folder)
             return folder
         tell(f"Checkpoint {folder.name} is damaged ({wrong}); falling back to the one before.")
-        os.rename(folder, folder.with_name(f"damaged-{folder.name}"))
+        aside = folder.with_name(f"damaged-{folder.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(folder, aside)
     return None
 
 
@@ -120,6 +124,8 @@ def prune(parent: Path, keep: int, also: set[str]) -> None:
     for folder in existing(parent)[keep:]:
         if folder.name not in also:
             (folder / META).unlink()  # from here on it no longer counts, even if the deletion is cut off
+    for folder in parent.glob("step-*"):
+        if not (folder / META).is_file():
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -30,6 +30,8 @@ class EvalSet:
     name: str
     plan: Plan
     dropped: Dropped = field(default_factory=Dropped)
+    bad_ids: set[str] = field(default_factory=set)
+    """Records whose audio could not be used; each evaluation comes past them again."""
 
 
 class EvalReader(Reader):
@@ -38,7 +40,7 @@ class EvalReader(Reader):
     def __getitem__(self, planned: Planned) -> tuple[list[tuple], list[Example], Batch]:  # type: ignore[override]
         examples, dropped = self.examples(planned.items)
         batch = self.task.collate(examples, self.processor, self.packed) if examples else Batch({}, {}, [])
-        batch.dropped = dropped
+        batch.dropped = dropped  # what the processor leaves out of the loss is scored all the same
         kept = {e.id for e in examples}
         facts = [
             (i.cut.id, self.task.reference(i.cut), i.cut.duration, record_from_cut(i.cut))
@@ -86,7 +88,7 @@ def evaluate(
                 continue
             batch = batch.to(accelerator.device)
             with accelerator.autocast():
-                for term, value in task.sums(model, batch, losses).items():
+                for term, value in (task.sums(model, batch, losses) if batch.ids else {}).items():
                     sums[term] += float(value)
                     counts[term] += batch.counts[term]
                 outputs = task.predict(bundle, examples)
@@ -103,8 +105,9 @@ def evaluate(
         totals = control.sum([*sums.values(), *counts.values()])
         sums = dict(zip(sums, totals[: len(sums)]))
         counts = dict(zip(counts, totals[len(sums) :]))
-    for _, reason, message in dropped:
-        if not any(message in known for known in eval_set.dropped.named.values()):
+    for name, reason, message in dropped:
+        if name not in eval_set.bad_ids:
+            eval_set.bad_ids.add(name)
             eval_set.dropped.add(reason, message)
     predictions.sort(key=lambda p: p.id)
     means = {term: sums[term] / max(counts[term], 1) for term in losses}

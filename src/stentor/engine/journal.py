@@ -18,6 +18,8 @@ class Journal:
         if main:
             folder.mkdir(parents=True, exist_ok=True)
             names = ("metrics.jsonl", "events.jsonl", "log.txt")
+            for name in names:
+                _cut_half_line(folder / name)
             self._files = {name: (folder / name).open("a", encoding="utf-8") for name in names}
 
     def metrics(self, row: dict[str, Any]) -> None:
@@ -43,10 +45,7 @@ class Journal:
         self._files["metrics.jsonl"].close()
         kept = []
         for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue  # the line that a killed process did not finish
+            row = json.loads(line)
             if row.get("step", 0) <= step or row.get("stage") != self.stage:
                 kept.append(line)
         temporary = path.with_suffix(".tmp")
@@ -66,3 +65,10 @@ class Journal:
         if self.main:
             self._files[name].write(line + "\n")
             self._files[name].flush()
+
+
+def _cut_half_line(path: Path) -> None:
+    """Take away the line that a killed process did not finish, so that every line of the file can be parsed."""
+    if path.exists() and (text := path.read_bytes()) and not text.endswith(b"\n"):
+        with path.open("rb+") as file:
+            file.truncate(text.rfind(b"\n") + 1)

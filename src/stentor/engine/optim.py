@@ -80,7 +80,8 @@ def _optimizer(config: Optim, groups: list[dict[str, Any]]) -> torch.optim.Optim
 def _muon_names(model: nn.Module, named: dict[str, nn.Parameter]) -> set[str]:
     """Hidden matrices: not embeddings, not output heads (they map to or from tokens, where Muon does harm)."""
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    return {n for n, p in named.items() if p.ndim == 2 and id(p) not in tables and "head" not in n}
+    heads = {n for n in named if any(part.split("_")[-1] in ("head", "heads") for part in n.split("."))}
+    return {n for n, p in named.items() if p.ndim == 2 and id(p) not in tables and n not in heads}
 
 
 def factor(config: Schedule, step: int, total: int) -> float:
@@ -122,7 +123,9 @@ class Plateau:
         self.factor = 1.0
 
     def see(self, value: float, mode: str) -> None:
-        better = self.best is None or (value < self.best if mode == "min" else value > self.best)
+        better = math.isfinite(value) and (
+            self.best is None or (value < self.best if mode == "min" else value > self.best)
+        )
         self.best, self.bad = (value, 0) if better else (self.best, self.bad + 1)
         if self.bad > self.config.patience:
             self.factor, self.bad = max(self.config.min_ratio, self.factor * self.config.gamma), 0

@@ -9,7 +9,6 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +169,8 @@ class Trainer:
         if self.train.dry_run and self.step == 0:
             self._dry_run()
         reader = Reader(self.task, self.bundle.processor, self.config.data.augment, self.train.seed, self._packed)
-        dealt = islice(self._dealt(), None)
+        skip = self.next_index - self.position["index"]
+        dealt = self.plan.deal(self.rank, self.world, skip, **self.position)
         feed = batches(reader, dealt, self.config.data.workers, self.config.data.prefetch, self.device.type == "cuda")
         self.model.train()
         self.meter.reset()
@@ -211,13 +211,6 @@ class Trainer:
         if self.stop_reason:
             self.say(f"Stopped early at step {self.step}: {self.stop_reason}.")
         feed.close()
-
-    def _dealt(self) -> Iterator[Planned]:
-        ahead = self.next_index - self.position["index"]
-        stream = self.plan.batches(**self.position)
-        for number, planned in enumerate(islice(stream, ahead, None)):
-            if number % self.world == self.rank:
-                yield planned
 
     @staticmethod
     def _next(feed: Iterator[tuple[Planned, Batch]]) -> tuple[Planned, Batch]:

@@ -80,6 +80,9 @@ class Bundle:
 class Family(Choice):
     """One entry under `model:`."""
 
+    init: str | None = None
+    """Start from the weights of this Stentor export (a folder). Null: start from scratch, or from the bases."""
+
     wrap_layers: ClassVar[tuple[str, ...]] = ()
     """Class names of the layers that FSDP2 shards one by one. Empty: the engine refuses to shard, with a sentence."""
     tasks: ClassVar[tuple[str, ...]] = ()

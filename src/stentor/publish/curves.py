@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stentor.metrics.show import is_rate
@@ -40,18 +40,18 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
     terms = [m for m in metrics if m.startswith("loss_")]
     if len(terms) == 1:  # the same as the loss
         del metrics[terms[0]]
-    for metric, keys in metrics.items():
-        rate = is_rate(metric)
+    for number, (metric, keys) in enumerate(metrics.items()):
         better = "max" if HIGHER_IS_BETTER & set(metric.lower().split("_")) else "min"
         top = max(max(series[k][1]) for k in keys)
         low = min(min(series[k][1]) for k in keys)
         add(
-            _metric_title(metric), keys, [k.split("/", 2)[1] for k in keys], note="on evaluation sets", percent=rate,
-            marks=True, best=better, log=low > 0 and top / low > 8, zero=rate,
+            _title(metric), keys, [k.split("/", 2)[1] for k in keys], note="evaluation, ring: best", marks=True,
+            percent=is_rate(metric), zero=is_rate(metric), best=better, log=low > 0 and top / low > 8,
         )  # fmt: skip
-    terms = [k for k in series if k.startswith("train/") and k != "train/loss"]
-    losses = ["train/loss", *(terms if len(terms) > 1 else [])]
-    add("Training loss", losses, ["total", *(k.removeprefix("train/") for k in losses[1:])], smooth=True)
+        if number == 0:
+            _training_loss(series, add)
+    if not metrics:
+        _training_loss(series, add)
     rates = [k for k in series if k == "lr" or k.startswith("lr/")]
     add("Learning rate", rates, log=False, zero=True)
     add("Gradient norm", ["grad_norm"], note="before clipping", smooth=True)
@@ -67,8 +67,18 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
     return charts
 
 
-def _metric_title(metric: str) -> str:
-    return " ".join(p.upper() if is_rate(p) and len(p) == 3 else p for p in metric.split("_"))
+def _training_loss(series: Mapping[str, Any], add: Callable[..., None]) -> None:
+    terms = [k for k in series if k.startswith("train/") and k != "train/loss"]
+    losses = ["train/loss", *(terms if len(terms) > 1 else [])]
+    add("Training loss", losses, ["total", *(k.removeprefix("train/") for k in losses[1:])], smooth=True)
+
+
+def _title(metric: str) -> str:
+    """`CTC WER` for `ctc_wer`, `Loss, ctc` for `loss_ctc`."""
+    if metric.startswith("loss_"):
+        return f"Loss, {metric.removeprefix('loss_')}"
+    words = metric.replace("_", " ")
+    return words.upper() if is_rate(metric) and len(metric.rpartition("_")[2]) == 3 else words.capitalize()
 
 
 def _series(

@@ -186,7 +186,7 @@ def _scale(
         low, high = (0.0, high + pad) if zero and low >= 0 else (low - pad, high + pad)
     step = _nice((high - low) / 4)
     low = math.floor(low / step + 1e-9) * step
-    high = math.ceil(high / step - 1e-9) * step
+    high = math.ceil(high / step * 1.02 - 1e-9) * step  # a line along the very top would hide in the frame
     return low, high, [(t, _tick_text(t, percent)) for t in _range(low, high, step)]
 
 

@@ -218,14 +218,20 @@ def data_view(run: Run) -> DataView | None:
         return None
     used = int(data["used"])
     dropped = _dropped(data, used)
-    evals = [(name, _dropped(part)) for name, part in (data.get("eval") or {}).items()]
+    evals = [(name, _dropped(part, _items(run, name))) for name, part in (data.get("eval") or {}).items()]
     facts = [("hours", f"{data['hours']:.2f}")] if "hours" in data else []
     facts += flat(without(data, "used", "dropped", "named", "eval", "hours"))
     total = used + sum(d.records for d in dropped)
     return DataView(used, total, facts, dropped, [(name, lost) for name, lost in evals if lost])
 
 
-def _dropped(data: Mapping[str, Any], used: int = 0) -> list[Dropped]:
+def _items(run: Run, name: str) -> int:
+    """Items of an evaluation set that were scored."""
+    score = next(iter(run.results["eval"].get(name, {}).values()), {})
+    return (score.get("details") or {}).get("items") or len(run.predictions.get(name, []))
+
+
+def _dropped(data: Mapping[str, Any], used: int) -> list[Dropped]:
     counts = {reason: n for reason, n in data["dropped"].items() if n}
     total = used + sum(counts.values())
     named = data.get("named") or {}
@@ -248,7 +254,7 @@ def parameter_rows(parameters: Mapping[str, Any]) -> list[ParameterRow]:
     rows = [
         ParameterRow(name, int(p["total"]), int(p.get("trained", p["total"])))
         for name, p in parts.items()
-        if isinstance(p, Mapping) and "total" in p and name not in ("total", "all")
+        if isinstance(p, Mapping) and p.get("total")
     ]
     if rows:
         rows.append(ParameterRow("all", sum(r.total for r in rows), sum(r.trained for r in rows)))
@@ -347,12 +353,17 @@ def _alternate(a: Sequence[Example], b: Sequence[Example]) -> Iterator[list[Exam
 
 
 def _frequent(found: Mapping[str, Sequence[Sequence[Any]]], top: int = 10) -> list[tuple[str, list[Any]]]:
+    """What happened more than once: single slips are in the examples."""
     most = max((entry[-1] for entries in found.values() for entry in entries), default=1)
-    return [
-        (kind, [([str(w) for w in entry[:-1]], entry[-1], 100 * entry[-1] / most) for entry in entries[:top]])
+    rows = {
+        kind: [
+            ([str(w) for w in entry[:-1]], entry[-1], 100 * entry[-1] / most)
+            for entry in entries[:top]
+            if entry[-1] > 1
+        ]
         for kind, entries in found.items()
-        if entries
-    ]
+    }
+    return [(kind, entries) for kind, entries in rows.items() if entries]
 
 
 def _group(

@@ -34,7 +34,7 @@ class Phrases(Section):
     """Texts made by a built-in generator."""
 
     kind: Literal["digits", "commands"]
-    """`digits`: strings of spelled digits. `commands`: short sentences for a home assistant, 3,000 different ones."""
+    """`digits`: strings of spelled digits. `commands`: almost 3,000 short sentences for a home assistant."""
     words: IntRange = (2, 6)
     """Fewest and most digits in a string."""
 

@@ -134,9 +134,6 @@ class SpeechLLM(Family):
     """Storage of pretrained parts that are frozen (but for adapters). Trained weights are always in float32."""
     token_rate: float | None = Field(None, gt=0)
     """Most tokens per second of audio that generation may write, on top of 16. Null: 25 for characters, else 6."""
-    init: str | None = None
-    """Start from the weights of this Stentor export (a folder). Null: start from the bases."""
-
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
     layouts: ClassVar[tuple[str, ...]] = ("padded", "packed")
 
@@ -164,6 +161,11 @@ class SpeechLLM(Family):
         from stentor.models.speech_llm.assemble import build
 
         return build(self, needs)
+
+    def exported(self, bundle: Bundle) -> set[str]:
+        from stentor.models.speech_llm.export import exported
+
+        return exported(bundle)
 
     def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
         from stentor.models.speech_llm.export import save

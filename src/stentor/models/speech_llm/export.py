@@ -28,6 +28,12 @@ PEFT_PREFIX = "base_model.model."
 ADAPTER_FILE = "adapter_model.safetensors"
 
 
+def exported(bundle: Bundle) -> set[str]:
+    """Names of the tensors that an export holds; see `Family.exported`."""
+    skip = tied_copies(bundle.model) | _left_to_base(bundle)
+    return {name for name in bundle.model.state_dict() if is_adapter(name) or base_name(name) not in skip}
+
+
 def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     """Write an export. `state` has the model's full names; see `Family.save`."""
     from huggingface_hub import save_torch_state_dict

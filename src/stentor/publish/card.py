@@ -1,0 +1,258 @@
+"""The model card of an export: README.md with the metadata that the Hugging Face Hub reads.
+
+Figures are given with their interval and counts; nothing is said that config and results do not show. Results are
+written twice, as the Hub's older `model-index` and as `.eval_results/*.yaml`, the form that it reads today for
+benchmarks that are data sets on the Hub.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stentor.metrics.show import count, duration, figure, interval, is_rate
+
+PIPELINES = {
+    "transcribe": ("automatic-speech-recognition", "Speech recognition"),
+    "words": ("automatic-speech-recognition", "Word times"),
+    "diarize": ("voice-activity-detection", "Speaker diarization"),
+    "speak": ("text-to-speech", "Speech synthesis"),
+}
+"""Per task type the Hub's pipeline tag, and its name for people."""
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+USES = {
+    "transcribe": ('print(model.transcribe("speech.wav")["text"])', "stentor transcribe {name} speech.wav"),
+}
+"""Per task type the line of Python after `stentor.load`, and the command."""
+
+
+def write_card(folder: Path, config: Mapping[str, Any], results: Mapping[str, Any]) -> Path:
+    """Write `README.md` (and `.eval_results/` for evaluation sets on the Hub) into an export folder.
+
+    `config` is the resolved config as plain data, `results` that of results.json. Returns the path of README.md.
+    """
+    from huggingface_hub import EvalResultEntry, ModelCardData, eval_result_entries_to_yaml
+    from ruamel.yaml import YAML
+
+    folder = Path(folder)
+    task = config["task"]["type"]
+    pipeline, title = PIPELINES.get(task, (None, task))
+    data = ModelCardData(
+        library_name="stentor",
+        pipeline_tag=pipeline,
+        language=languages(config, results) or None,
+        tags=["stentor", "speech", task, config["model"]["type"]],
+        base_model=base_models(config) or None,
+        datasets=sorted({s["name"] for s in _sources(config) if _on_hub(s)}) or None,
+        metrics=sorted({m for scores in results["eval"].values() for m in scores if m in ("wer", "cer", "der")})
+        or None,
+        model_name=config["name"],
+        eval_results=model_index(config, results, pipeline or task) or None,
+    )
+    path = folder / "README.md"
+    path.write_text(f"---\n{data.to_yaml()}\n---\n\n{body(config, results, title)}", encoding="utf-8")
+    for name, source in evaluation_sources(config).items():
+        if _on_hub(source) and name in results["eval"]:
+            entries = [
+                EvalResultEntry(
+                    dataset_id=source["name"], task_id=metric, value=_value(metric, score), notes=_notes(metric, score)
+                )
+                for metric, score in results["eval"][name].items()
+            ]
+            file = folder / ".eval_results" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.yaml"
+            file.parent.mkdir(exist_ok=True)
+            with file.open("w", encoding="utf-8") as stream:
+                YAML().dump(eval_result_entries_to_yaml(entries), stream)
+    return path
+
+
+def body(config: Mapping[str, Any], results: Mapping[str, Any], title: str) -> str:
+    """The card below its metadata, in Markdown."""
+    task = config["task"]["type"]
+    parts = [f"# {_plain(config['name'])}", _summary(config, results, title)]
+    if results["eval"]:
+        parts += ["## Results", _results_table(results["eval"])]
+        if note := _results_note(config, results["eval"]):
+            parts.append(note)
+    if task in USES:
+        python, shell = USES[task]
+        name = config["name"] if re.fullmatch(r"[\w.-]+", config["name"]) else "FOLDER"
+        parts += [
+            "## How to use",
+            f"Where `{name}` is this folder, or its id on the Hub:",
+            f'```python\nimport stentor\nmodel = stentor.load("{name}")\n{python}\n```',
+            f"```bash\n{shell.format(name=name)}\n```",
+        ]
+    parts += ["## Training data", _data(config, results), "## Training", _training(config, results)]
+    parts += ["## Limits", "\n".join(f"* {line}" for line in _limits(config, results))]
+    return "\n\n".join(parts) + "\n"
+
+
+def model_index(config: Mapping[str, Any], results: Mapping[str, Any], task: str) -> list[Any]:
+    """All scores as `huggingface_hub.EvalResult`; rates in percent, as the Hub's leader boards give them."""
+    from huggingface_hub import EvalResult
+
+    sources = evaluation_sources(config)
+    entries = []
+    for name, scores in results["eval"].items():
+        source = sources.get(name, {})
+        for metric, score in scores.items():
+            if score["value"] is not None:
+                entries.append(
+                    EvalResult(
+                        task_type=task, dataset_type=source["name"] if _on_hub(source) else source.get("type", "local"),
+                        dataset_name=name, dataset_split=source.get("split"), metric_type=metric,
+                        metric_name=f"{_metric(metric)} (%)" if is_rate(metric) else metric,
+                        metric_value=_value(metric, score),
+                    )
+                )  # fmt: skip
+    return entries
+
+
+def languages(config: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
+    """Language codes that the sources declare or that the evaluation found, in alphabetical order."""
+    found = {s.get("language") for s in _sources(config)}
+    for scores in results["eval"].values():
+        for score in scores.values():
+            found |= set((score.get("details") or {}).get("by_language", {}))
+    return sorted(c for c in found if isinstance(c, str) and re.fullmatch(r"[a-z]{2,3}", c))
+
+
+def base_models(config: Mapping[str, Any]) -> list[str]:
+    """Hub ids of pretrained parts, in the order of the config."""
+    ids: list[str] = []
+
+    def look(value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                if key == "from" and isinstance(inner, str) and HUB_ID.fullmatch(inner) and not Path(inner).exists():
+                    ids.append(inner)
+                look(inner)
+
+    look(config["model"])
+    return list(dict.fromkeys(ids))
+
+
+def evaluation_sources(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The sources of `data.eval` and `data.test` by set name."""
+    return {**(config["data"].get("eval") or {}), **(config["data"].get("test") or {})}
+
+
+def _sources(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(config["data"]["train"])
+
+
+def _on_hub(source: Mapping[str, Any]) -> bool:
+    return source.get("type") == "hub" and isinstance(source.get("name"), str)
+
+
+def _value(metric: str, score: Mapping[str, Any]) -> float:
+    return round(100 * score["value"], 2) if is_rate(metric) else round(score["value"], 4)
+
+
+def _notes(metric: str, score: Mapping[str, Any]) -> str | None:
+    parts = [f"95 % interval {interval(metric, score)}"] if interval(metric, score) else []
+    if normalizer := (score.get("details") or {}).get("normalizer"):
+        parts.append(f"normaliser {normalizer}")
+    return ", ".join(parts) or None
+
+
+def _summary(config: Mapping[str, Any], results: Mapping[str, Any], title: str) -> str:
+    sentence = f"{title} with a model of the family `{config['model']['type']}`"
+    if total := (results.get("parameters") or {}).get("total"):
+        sentence += f" ({count(total)} parameters"
+        trained = results["parameters"].get("trained", total)
+        sentence += f", of which {count(trained)} were trained)" if trained < total else ")"
+    bases = base_models(config)
+    sentence += f", built on {' and '.join(f'`{b}`' for b in bases)}" if bases else ""
+    return f"{sentence}, trained with Stentor."
+
+
+def _results_table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    rows = ["| set | metric | value | 95 % interval | errors / total |", "|---|---|---|---|---|"]
+    for name, metrics in scores.items():
+        for metric, score in metrics.items():
+            made_of = f"{score['errors']:,} / {score['total']:,}" if score.get("total") else ""
+            value = figure(metric, score["value"])
+            rows.append(f"| {_plain(name)} | {_metric(metric)} | {value} | {interval(metric, score)} | {made_of} |")
+    return "\n".join(rows)
+
+
+def _results_note(config: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
+    notes = []
+    details = [s.get("details") or {} for metrics in scores.values() for s in metrics.values()]
+    if normalizers := sorted({d["normalizer"] for d in details if "normalizer" in d}):
+        notes.append(f"Error rates are corpus-level, after the text normaliser {', '.join(normalizers)}.")
+    if any(s.get("low") is not None for metrics in scores.values() for s in metrics.values()):
+        notes.append("Intervals are bootstraps over the items of a set.")
+    chosen = [n for n in config["data"].get("eval") or {} if n in scores]
+    if chosen and (config.get("train") or {}).get("use") in ("best", "average"):
+        notes.append(f"The weights were picked by their score on `{chosen[0]}`, so that figure flatters them.")
+    return " ".join(notes)
+
+
+def _data(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
+    data = results.get("data") or {}
+    lines = []
+    for source in _sources(config):
+        where = next((str(source[k]) for k in ("name", "path", "folder", "corpus") if source.get(k)), "")
+        # A path says something about the trainer's machine; its last part says what the data is.
+        where = where if _on_hub(source) else Path(where).name
+        lines.append(f"* `{source['type']}`" + (f" {_plain(where)}" if where else ""))
+    if data.get("used"):
+        hours = f", {data['hours']:.2f} hours" if data.get("hours") else ""
+        lines.append(f"* {data['used']:,} records{hours} in all")
+    dropped = {reason: n for reason, n in (data.get("dropped") or {}).items() if n}
+    if dropped:
+        lines.append("* left out: " + ", ".join(f"{n:,} {reason.replace('_', ' ')}" for reason, n in dropped.items()))
+    return "\n".join(lines)
+
+
+def _training(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
+    environment = results.get("environment") or {}
+    optim = config.get("optim") or {}
+    sentence = [f"{results['steps']:,} optimizer steps"] if results.get("steps") else []
+    if optim.get("type"):
+        sentence.append(f"{optim['type']} with a peak learning rate of {optim['lr']:g}")
+    if results.get("seconds"):
+        on = environment.get("gpu") or environment.get("processor")
+        sentence.append(f"{duration(results['seconds'])}" + (f" on {on}" if on else ""))
+    packages = environment.get("packages") or {}
+    used = ", ".join(f"{n} {v}" for n, v in packages.items() if v and n in ("stentor", "torch", "transformers"))
+    text = "; ".join(sentence) + "." if sentence else ""
+    text += " Everything else is in `training_config.json`."
+    return text + (f" Made with {used}." if used else "")
+
+
+def _limits(config: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
+    known = languages(config, results)
+    types = {s["type"] for s in _sources(config)}
+    lines = []
+    if known:
+        lines.append(f"Trained on speech declared as {', '.join(known)}; nothing is known about other languages.")
+    if types == {"synth"}:
+        lines.append("Trained on a synthetic voice only; nothing here says how it does on recordings of people.")
+    elif "synth" in types:
+        lines.append("A part of the training data is spoken by a synthetic voice.")
+    if not results["eval"]:
+        lines.append("It was not scored on any held-out data.")
+    else:
+        lines.append("The figures hold for speech like that of the sets named above, and for no other.")
+    if longest := config["data"].get("max_seconds"):
+        lines.append(f"Trained on recordings of at most {longest:g} seconds at a time.")
+    lines.append(
+        "No licence is stated here: whoever publishes it must add one that the data and the base models allow."
+    )
+    return lines
+
+
+def _metric(metric: str) -> str:
+    words = metric.replace("_", " ")
+    return words.upper() if is_rate(metric) and len(metric.rpartition("_")[2]) == 3 else words
+
+
+def _plain(text: str) -> str:
+    """Text from a config, so that Markdown shows it as it is."""
+    return re.sub(r"([\\`*_{}\[\]<>()#|])", r"\\\1", str(text).replace("\n", " "))

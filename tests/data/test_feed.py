@@ -1,0 +1,203 @@
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from stentor.data.cut import Unusable
+from stentor.data.feed import Feed, eval_plan
+from stentor.errors import ConfigError, DataError
+
+
+def price(cut, seconds: float) -> int:
+    return round(10 * seconds)
+
+
+def feed(section, seed=0, refuse=lambda c: None, told=None) -> Feed:
+    return Feed(section, seed, refuse, (told if told is not None else []).append)
+
+
+def bad(name: str) -> Unusable:
+    return Unusable(name, "missing", f"{name}.wav is missing")
+
+
+def ids(batches) -> list[str]:
+    return [i.cut.id for b in batches for i in b]
+
+
+@pytest.fixture
+def clips(cut):
+    return lambda count, prefix="c", seconds=2.0: [
+        cut(f"{prefix}{i}", seconds, f"text {prefix}{i}") for i in range(count)
+    ]
+
+
+def test_a_feed_of_lists(cut, clips, source, data):
+    told = []
+    records = [*clips(8), cut("long", 40), cut("no", text="skip me")]
+    made = feed(data(source(records), source(clips(2, "d")), batch_tokens=100),
+                refuse=lambda c: "not_wanted" if "skip" in c.supervisions[0].text else None, told=told)  # fmt: skip
+    assert made.records == 10 and made.hours == pytest.approx(20 / 3600) and not made.streams and told == []
+    assert made.dropped.reasons == {"too_long": 1, "not_wanted": 1}
+    assert list(made.texts()) == [f"text c{i}" for i in range(8)] + ["text d0", "text d1"]
+    assert Counter(ids(made.plan(price).epoch(0))) == dict.fromkeys([*(f"c{i}" for i in range(8)), "d0", "d1"], 1)
+
+
+def test_repeats_reach_the_plan(clips, source, data):
+    plan = feed(data(source(clips(4), repeat=1.5), batch_tokens=100)).plan(price)
+    assert Counter(i for e in (0, 1) for i in ids(plan.epoch(e))) == {f"c{i}": 3 for i in range(4)}
+
+
+def test_what_fits_in_no_batch_is_counted_once(cut, clips, source, data):
+    made = feed(data(source([*clips(3), cut("huge", 25)], repeat=2), batch_tokens=200))
+    plan = made.plan(price)
+    for epoch in range(3):
+        assert "huge" not in ids(plan.epoch(epoch))
+    assert made.dropped.reasons == {"too_long_for_batch": 1}
+    assert made.dropped.named["too_long_for_batch"] == ["huge: 250 positions, more than data.batch_tokens (200)"]
+
+
+def test_too_many_bad_records_stop_before_anything_else(clips, source, data):
+    with pytest.raises(DataError, match=r"2 of 10 records cannot be used(.|\n)*b0.wav is missing\n  b1.wav is missing"):
+        feed(data(source([*clips(8), bad("b0"), bad("b1")])))
+    made = feed(data(source([*clips(8), bad("b0"), bad("b1")]), max_bad=0.2))
+    assert made.dropped.reasons == {"missing": 2} and made.records == 8
+
+
+def test_the_fingerprint_follows_what_fixes_the_order(cut, clips, source, data):
+    def print_of(records=None, seed=0, **fields):
+        made = source(clips(5) if records is None else records, repeat=fields.pop("repeat", 1.0))
+        return feed(data(made, **fields), seed).fingerprint()
+
+    same = print_of()
+    assert print_of() == same
+    assert print_of(workers=0, prefetch=9, max_bad=0.5, eval_batch_tokens=7) == same
+    others = [
+        print_of(clips(4)), print_of(clips(5)[::-1]), print_of(clips(5, seconds=2.1)), print_of(seed=1),
+        print_of(batch_tokens=1999), print_of(layout="packed"), print_of(buckets=3), print_of(max_items=3),
+        print_of(window=7), print_of(repeat=2.0), print_of(language_temperature=0.5),
+        print_of(augment={"speed": [0.9, 1.1]}),
+    ]  # fmt: skip
+    assert len({same, *others}) == len(others) + 1
+
+
+# Streams -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_says_what_resuming_means(clips, source, data):
+    told = []
+    made = feed(data(source(clips(5), stream=True), window=77), told=told)
+    assert made.streams and made.records == 0
+    (line,) = told
+    assert "stream of unknown length" in line and "windows of 77" in line and "same order" in line
+
+
+def test_a_stream_gives_every_record_once_an_epoch(clips, source, data):
+    section = data(source(clips(90), stream=True), source(clips(30, "d")), window=25, batch_tokens=100)
+    plan = feed(section).plan(price)
+    for epoch in (0, 1):
+        assert sorted(ids(plan.epoch(epoch))) == sorted([*(f"c{i}" for i in range(90)), *(f"d{i}" for i in range(30))])
+
+
+def test_streams_mix_by_weight(clips, source, data):
+    """Three to one, until the heavier one has ended."""
+    section = data(source(clips(3000), stream=True, weight=3), source(clips(3000, "d"), stream=True, weight=1),
+                   window=1000, batch_tokens=100)  # fmt: skip
+    first = islice(feed(section).plan(price).epoch(0), 400)
+    share = Counter(i[0] for i in ids(first))
+    assert share["c"] / share.total() == pytest.approx(0.75, abs=0.04)
+
+
+def test_a_stream_goes_on_at_its_place(clips, source, data):
+    def plan():
+        section = data(
+            source(clips(200), stream=True), source(clips(50, "d"), stream=True), window=40, batch_tokens=100
+        )
+        return feed(section).plan(price)
+
+    def facts(batches):
+        return [(p.index, p.epoch, p.within, [i.cut.id for i in p.items]) for p in batches]
+
+    whole = list(islice(plan().batches(), 90))
+    assert whole[-1].epoch == 1
+    for start in (0, 13, 70):
+        at = whole[start]
+        rest = islice(plan().batches(at.epoch, at.within, at.index), 20)
+        assert facts(rest) == facts(whole[start : start + 20])
+
+
+def test_a_stream_counts_what_it_drops_once(cut, clips, source, data):
+    """The dry run looks ahead, and later epochs come past the same records again."""
+    records = [bad("b"), *clips(40), cut("long", 99), *clips(40, "d")]
+    made = feed(data(source(records, stream=True), window=10, batch_tokens=100, max_bad=0.02))
+    plan = made.plan(price)
+    plan.largest()
+    for epoch in (0, 1, 2):
+        assert len(ids(plan.epoch(epoch))) == 80
+    assert made.dropped.reasons == {"missing": 1, "too_long": 1}
+
+
+def test_a_stream_counts_as_it_is_read(cut, clips, source, data):
+    made = feed(data(source([*clips(30), cut("long", 99), *clips(30)], stream=True), window=10, batch_tokens=100))
+    batches = iter(made.plan(price).epoch(0))
+    next(batches)
+    assert not made.dropped.reasons
+    list(batches)
+    assert made.dropped.reasons == {"too_long": 1}
+
+
+def test_a_stream_with_too_many_bad_records_stops(clips, source, data):
+    """At once past the first thousand records; a shorter one at its end, where its length is known."""
+    records = [r for i in range(2000) for r in (*clips(9, f"c{i}-"), bad(f"b{i}"))]
+    plan = feed(data(source(records, stream=True), window=100, batch_tokens=100, max_bad=0.05)).plan(price)
+    seen = 0
+    with pytest.raises(DataError, match=r"51 of 1000 records cannot be used, more than `data.max_bad` allows"):
+        for batch in plan.epoch(0):
+            seen += len(batch)
+    assert seen == 400, "whole windows before the 51st bad record"
+    short = feed(data(source(records[:100], stream=True), window=10, batch_tokens=100, max_bad=0.05)).plan(price)
+    with pytest.raises(DataError, match="10 of 100 records"):
+        list(short.epoch(0))
+
+
+def test_streams_refuse_what_needs_their_length(clips, source, data):
+    with pytest.raises(ConfigError, match="language_temperature"):
+        feed(data(source(clips(3), stream=True), language_temperature=0.5))
+    with pytest.raises(ConfigError, match="repeat"):
+        feed(data(source(clips(3), stream=True, repeat=2.0)))
+    with pytest.raises(ConfigError, match="on all or on none"):
+        feed(data(source(clips(3), stream=True, weight=2.0), source(clips(3))))
+
+
+def test_an_empty_stream_has_no_batch(source, data):
+    assert list(feed(data(source([], stream=True))).plan(price).batches()) == []
+
+
+def test_a_tokenizer_sees_the_first_texts_of_a_stream(clips, source, data, monkeypatch):
+    monkeypatch.setattr("stentor.data.feed.STREAM_TEXTS", 4)
+    made = source(clips(100), stream=True)
+    assert list(feed(data(made)).texts()) == [f"text c{i}" for i in range(4)]
+    assert made._read < 10
+
+
+# Evaluation --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_evaluation_takes_every_record_once_whatever_its_length(cut, clips, source, data, layout):
+    """A record longer than the budget still is scored: leaving it out would make the score look better."""
+    section = data(layout=layout, batch_tokens=100)
+    plan, dropped = eval_plan(source([*clips(20), cut("big", 25)], repeat=3), "dev", section, lambda c: None, price)
+    assert Counter(ids(plan.epoch(0))) == dict.fromkeys([*(f"c{i}" for i in range(20)), "big"], 1)
+    assert not dropped.reasons
+    again, _ = eval_plan(source([*clips(20), cut("big", 25)]), "dev", section, lambda c: None, price)
+    assert ids(again.epoch(0)) == ids(plan.epoch(0))
+
+
+def test_evaluation_may_have_a_budget_of_its_own(clips, source, data):
+    plan, _ = eval_plan(source(clips(20)), "dev", data(batch_tokens=40, eval_batch_tokens=200), lambda c: None, price)
+    assert max(len(b) for b in plan.epoch(0)) == 10
+
+
+def test_a_bad_evaluation_set_is_named(clips, source, data):
+    with pytest.raises(DataError, match=r"data.eval.dev: 1 of 3 records"):
+        eval_plan(source([*clips(2), bad("b")]), "dev", data(), lambda c: None, price)

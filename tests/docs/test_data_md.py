@@ -1,0 +1,30 @@
+"""The examples of docs/data.md are right."""
+
+import re
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from stentor.data.section import Data
+from stentor.sources.base import Source
+
+PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_yaml_examples_are_valid(example):
+    data = YAML(typ="safe").load(example)["data"]
+    data.setdefault("train", ["synth"])
+    assert Data.model_validate(data)
+
+
+def test_all_sources_and_anchors_are_there():
+    kinds = {k for k in Source.choices() if Source.choices()[k].__module__.startswith("stentor.")}
+    missing = [k for k in kinds if f"type: {k}" not in PAGE]
+    assert not missing
+    headings = {
+        re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in re.findall(r"^#+ (.*)", PAGE, re.M)
+    }
+    assert set(re.findall(r"\]\(#([^)]+)\)", PAGE)) <= headings

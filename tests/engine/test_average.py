@@ -1,0 +1,101 @@
+import pytest
+import torch
+from torch import nn
+
+from stentor.engine.average import Average, exported_weights, mean, put, trained
+from stentor.engine.checkpoint import save_tensors
+
+
+class Small(nn.Module):
+    """A trained and a frozen weight, a persistent buffer of numbers, one of counts, and one that is not saved."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0, 2.0]))
+        self.frozen = nn.Parameter(torch.tensor([5.0]), requires_grad=False)
+        self.register_buffer("running", torch.tensor([0.0]))
+        self.register_buffer("seen", torch.tensor(0))
+        self.register_buffer("scratch", torch.tensor([0.0]), persistent=False)
+
+
+def test_trained_is_what_training_changes():
+    assert set(trained(Small())) == {"weight", "running", "seen"}
+
+
+def test_average_by_hand():
+    """The decay warms up: (1 + step) / (10 + step), 0.1 and 2/11 here, up to the one that was set."""
+    model = Small()
+    average = Average(model, 0.15)
+    for step, value in enumerate((3.0, 7.0)):
+        model.weight.data.fill_(value)
+        model.running.fill_(10 * value)
+        model.seen.fill_(step + 1)
+        average.update(step)
+    first = 0.1 * torch.tensor([1.0, 2.0]) + 0.9 * 3
+    torch.testing.assert_close(average.shadow["weight"], 0.15 * first + 0.85 * 7)
+    torch.testing.assert_close(average.shadow["running"], torch.tensor([0.15 * 27 + 0.85 * 70]))
+    assert average.shadow["seen"] == 2 and average.shadow["seen"].dtype == torch.int64
+    assert set(average.shadow) == {"weight", "running", "seen"}
+
+
+def test_a_long_run_forgets_at_the_decay_that_was_set():
+    model = Small()
+    average = Average(model, 0.9)
+    average.update(1_000_000)
+    model.weight.data.zero_()
+    average.update(1_000_001)
+    torch.testing.assert_close(average.shadow["weight"], 0.9 * torch.tensor([1.0, 2.0]))
+
+
+def test_the_average_is_lent_and_given_back():
+    model = Small()
+    average = Average(model, 0.5)
+    average.shadow["weight"].fill_(9.0)
+    optimizer = torch.optim.SGD([model.weight], lr=1.0)
+    with pytest.raises(KeyError), average.applied():
+        assert model.weight.tolist() == [9.0, 9.0]
+        raise KeyError
+    assert model.weight.tolist() == [1.0, 2.0] and average.shadow["weight"].tolist() == [9.0, 9.0]
+    model.weight.sum().backward()
+    optimizer.step()
+    assert model.weight.tolist() == [0.0, 1.0], "the optimizer still holds the model's own tensors"
+
+
+def test_put_and_load_copy_in_place():
+    model = Small()
+    average, before = Average(model, 0.5), model.weight
+    new = {"weight": torch.tensor([4.0, 6.0], dtype=torch.float64), "seen": torch.tensor(8)}
+    put(model, new)
+    average.load(new)
+    assert model.weight is before and model.weight.dtype == torch.float32
+    assert model.weight.tolist() == average.shadow["weight"].tolist() == [4.0, 6.0] and model.seen == 8
+    with pytest.raises(KeyError):
+        put(model, {"of another model": torch.zeros(1)})
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    def make(name, **files):
+        (tmp_path / name / "resume").mkdir(parents=True)
+        for file, tensors in files.items():
+            save_tensors(tmp_path / name / "resume" / f"{file}.safetensors", tensors)
+        return tmp_path / name
+
+    return make
+
+
+def test_mean_of_checkpoints(checkpoint):
+    folders = [
+        checkpoint(f"c{i}", weights={"w": torch.tensor([v, 0.1]), "seen": torch.tensor(10 * i)})
+        for i, v in enumerate((1.0, 2.0, 6.0))
+    ]
+    got = mean(folders)
+    torch.testing.assert_close(got["w"], torch.tensor([3.0, 0.1], dtype=torch.float64), atol=1e-8, rtol=0)
+    assert got["seen"] == 0 and got["seen"].dtype == torch.int64, "counts come from the first"
+
+
+def test_what_was_evaluated_is_what_is_averaged(checkpoint):
+    plain = checkpoint("plain", weights={"w": torch.tensor([1.0])})
+    ema = checkpoint("ema", weights={"w": torch.tensor([100.0])}, ema={"w": torch.tensor([3.0])})
+    assert exported_weights(plain).name == "weights.safetensors" and exported_weights(ema).name == "ema.safetensors"
+    assert mean([plain, ema])["w"].tolist() == [2.0]

@@ -1,0 +1,196 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from stentor.engine.checkpoint import (
+    damage,
+    existing,
+    load_tensors,
+    name_of,
+    newest_good,
+    point,
+    pointed,
+    prune,
+    save_tensors,
+    step_of,
+    write,
+)  # fmt: skip
+from stentor.errors import StentorError
+
+
+def fill(folder, text="weights"):
+    (folder / "resume").mkdir()
+    (folder / "resume" / "weights.safetensors").write_text(text)
+    (folder / "export").mkdir()
+    (folder / "export" / "config.json").write_text("{}")
+
+
+def entries(parent) -> set[str]:
+    return {p.name for p in parent.iterdir()}
+
+
+def test_a_checkpoint_names_and_hashes_its_files(tmp_path):
+    folder = write(tmp_path, 400, fill, loss=0.5)
+    assert folder.name == "step-000400" and step_of(folder) == 400
+    meta = json.loads((folder / "meta.json").read_text())
+    assert meta["step"] == 400 and meta["loss"] == 0.5
+    assert set(meta["files"]) == {"resume/weights.safetensors", "export/config.json"}
+    assert damage(folder) is None
+    assert entries(tmp_path) == {"step-000400", "latest"} and pointed(tmp_path, "latest") == folder
+
+
+def test_steps_sort_by_number(tmp_path):
+    for step in (5, 1_000_000, 999_999):
+        write(tmp_path, step, fill)
+    assert [step_of(p) for p in existing(tmp_path)] == [1_000_000, 999_999, 5]
+
+
+def test_a_failure_while_filling_leaves_nothing(tmp_path):
+    write(tmp_path, 1, fill)
+
+    def fails(folder):
+        fill(folder)
+        raise ValueError("a defect")
+
+    with pytest.raises(ValueError, match="a defect"):
+        write(tmp_path, 2, fails)
+    assert entries(tmp_path) == {"step-000001", "latest"} and pointed(tmp_path, "latest").name == "step-000001"
+
+
+def test_a_full_disk_says_what_is_left(tmp_path):
+    def full(folder):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StentorError, match=r"step 2 could not be written(.*)No space left(.*)no earlier checkpoint"):
+        write(tmp_path, 2, full)
+    write(tmp_path, 1, fill)
+    with pytest.raises(StentorError, match=r"the newest complete checkpoint is step-000001. Make room"):
+        write(tmp_path, 2, full)
+    assert entries(tmp_path) == {"step-000001", "latest"}
+
+
+KILLED = """
+import os, signal
+from pathlib import Path
+from stentor.engine.checkpoint import write
+def fill(folder):
+    (folder / "half").write_text("half of the wei")
+    {}
+write(Path({!r}), {}, fill)
+"""
+
+
+@pytest.mark.parametrize("where", ["while filling", "before the rename"])
+def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path, where):
+    write(tmp_path, 1, fill)
+    kill = "os.kill(os.getpid(), signal.SIGKILL)"
+    if where == "before the rename":
+        kill = f"os.rename = lambda *a: {kill}"
+    code = KILLED.format(kill, str(tmp_path), 2)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert {p.name for p in existing(tmp_path)} == {"step-000001"}
+    assert pointed(tmp_path, "latest").name == "step-000001"
+    assert newest_good(tmp_path, print).name == "step-000001"
+    write(tmp_path, 3, fill)
+    assert entries(tmp_path) == {"step-000001", "step-000003", "latest"}, "what the killed one left is cleared away"
+
+
+def test_writing_a_step_again_replaces_it(tmp_path):
+    write(tmp_path, 7, fill)
+    folder = write(tmp_path, 7, lambda f: fill(f, "other"))
+    assert (folder / "resume" / "weights.safetensors").read_text() == "other" and damage(folder) is None
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (
+            lambda f: (f / "resume" / "weights.safetensors").write_text("weightz"),
+            "weights.safetensors is not as it was",
+        ),
+        (lambda f: (f / "resume" / "weights.safetensors").write_text("weigh"), "weights.safetensors is not as it was"),
+        (lambda f: (f / "export" / "config.json").unlink(), "export/config.json is missing"),
+        (lambda f: (f / "meta.json").write_text('{"step": 4, "fil'), "meta.json cannot be read"),
+        (lambda f: (f / "meta.json").write_text('{"step": 4}'), "meta.json cannot be read"),
+        (lambda f: (f / "meta.json").write_text("[]"), "meta.json cannot be read"),
+    ],
+    ids=[
+        "a flipped byte",
+        "cut off",
+        "a lost file",
+        "half a meta.json",
+        "a meta.json without files",
+        "another meta.json",
+    ],
+)
+def test_damage_is_found_and_passed_over(tmp_path, harm, says):
+    for step in (2, 3, 4):
+        write(tmp_path, step, fill)
+    harm(tmp_path / "step-000004")
+    assert says in damage(tmp_path / "step-000004")
+    told = []
+    assert newest_good(tmp_path, told.append).name == "step-000003"
+    (line,) = told
+    assert line.startswith("Checkpoint step-000004 is damaged (") and says in line
+    assert entries(tmp_path) >= {"damaged-step-000004", "step-000003", "step-000002"}
+    assert newest_good(tmp_path, told.append).name == "step-000003" and len(told) == 1
+    assert pointed(tmp_path, "latest").name == "step-000003"
+
+
+def test_the_same_step_may_be_damaged_twice(tmp_path):
+    write(tmp_path, 1, fill)
+    for _ in range(2):
+        write(tmp_path, 2, fill)
+        (tmp_path / "step-000002" / "export" / "config.json").unlink()
+        assert newest_good(tmp_path, lambda line: None).name == "step-000001"
+
+
+def test_when_all_are_damaged_there_is_none(tmp_path):
+    for step in (1, 2):
+        write(tmp_path, step, fill)
+        (tmp_path / name_of(step) / "export" / "config.json").unlink()
+    told = []
+    assert newest_good(tmp_path, told.append) is None and len(told) == 2
+    assert newest_good(tmp_path / "never written", told.append) is None
+
+
+def test_prune_keeps_the_newest_and_the_best(tmp_path):
+    for step in range(1, 8):
+        write(tmp_path, step, fill)
+    prune(tmp_path, 2, {name_of(3), name_of(7), name_of(99)})
+    assert [step_of(p) for p in existing(tmp_path)] == [7, 6, 3]
+    assert entries(tmp_path) == {name_of(3), name_of(6), name_of(7), "latest"}
+    assert all(damage(p) is None for p in existing(tmp_path))
+
+
+def test_prune_finishes_a_deletion_that_was_cut_off(tmp_path):
+    for step in (1, 2, 3):
+        write(tmp_path, step, fill)
+    os.unlink(tmp_path / name_of(1) / "meta.json")
+    prune(tmp_path, 2, set())
+    assert entries(tmp_path) == {name_of(2), name_of(3), "latest"}
+
+
+def test_pointers(tmp_path):
+    assert pointed(tmp_path, "best") is None
+    folder = write(tmp_path, 5, fill)
+    point(tmp_path, "best", folder)
+    assert (tmp_path / "best").read_text() == "step-000005\n" and pointed(tmp_path, "best") == folder
+    write(tmp_path, 6, fill)
+    prune(tmp_path, 1, set())
+    assert pointed(tmp_path, "best") is None, "it names a checkpoint that is gone"
+
+
+def test_tensors_that_share_memory_are_kept_apart(tmp_path):
+    whole = torch.arange(6.0)
+    path = tmp_path / "a.safetensors"
+    save_tensors(path, {"a": whole, "b": whole, "c": whole.view(2, 3).T, "d": torch.zeros(0), "e": torch.zeros(())})
+    got = load_tensors(path)
+    assert got["a"].equal(whole) and got["b"].equal(whole) and got["c"].equal(whole.view(2, 3).T)
+    assert got["d"].shape == (0,) and got["e"].shape == ()

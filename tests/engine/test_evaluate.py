@@ -1,0 +1,88 @@
+"""Scoring a set: exact sums over batches of different sizes, and what could not be read."""
+
+import numpy as np
+import pytest
+import torch
+
+from stentor.audio.io import write
+from stentor.data.cut import cut_from_record
+from stentor.data.plan import Plan
+from stentor.engine.device import Control
+from stentor.engine.evaluate import EvalSet, evaluate
+from stentor.losses.base import Loss
+from stentor.models.base import Bundle, Example
+from stentor.tasks.base import Batch, Score, Task
+
+
+class Count(Task):
+    """Answers the number of samples; its loss is 2 for each of as many targets as the clip has hundred samples."""
+
+    def example(self, cut, audio, rng):
+        assert rng is None, "evaluation is never augmented"
+        return Example(cut.id, audio)
+
+    def collate(self, examples, processor, packed):
+        lengths = torch.tensor([len(e.audio) for e in examples])
+        return Batch({"lengths": lengths}, {"text": int(lengths.sum()) // 100}, [e.id for e in examples])
+
+    def sums(self, model, batch, losses):
+        assert not model.training and not torch.is_grad_enabled()
+        return {"text": 2 * batch.inputs["lengths"].sum() / 100}
+
+    def predict(self, bundle, examples):
+        return [{"samples": len(e.audio)} for e in examples]
+
+    def reference(self, cut):
+        return {"seconds": cut.duration}
+
+    def score(self, predictions):
+        wrong = sum(p.output["samples"] != round(16000 * p.reference["seconds"]) for p in predictions)
+        return {"wrong": Score(wrong / len(predictions), wrong, len(predictions))}
+
+
+class Ear:
+    sample_rate = 16000
+
+
+@pytest.fixture
+def eval_set(tmp_path):
+    cuts = []
+    for i in range(37):
+        samples = 1600 + 100 * i
+        name = f"c{i:02d}"
+        write(tmp_path / f"{name}.wav", np.full(samples, 0.1, np.float32), 16000)
+        if i % 3 == 2 or i > 10:  # 29 of 37: more than are named in a report
+            (tmp_path / f"{name}.wav").write_bytes(b"junk")
+        cuts.append(
+            cut_from_record({"audio_path": f"{name}.wav", "id": name, "duration": samples / 16000}, tmp_path, "")
+        )
+    plan = Plan(lambda epoch: ((c, 0) for c in cuts), lambda cut, seconds: round(10 * seconds), layout="padded",
+                budget=12, max_items=None, buckets=3, window=100, seed=0)  # fmt: skip
+    return EvalSet("dev", plan)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_sums_are_exact_and_what_is_unreadable_counts_once(eval_set, workers):
+    from accelerate import Accelerator
+
+    model = torch.nn.Linear(2, 2)
+    bundle, losses = Bundle(model, Ear(), None), {"text": Loss(type="given")}
+    for _ in range(2):
+        scores, means, predictions = evaluate(
+            bundle,
+            Count(type="count"),
+            losses,
+            eval_set,
+            Accelerator(cpu=True),
+            Control(1),
+            workers=workers,
+            prefetch=2,
+        )
+        assert model.training
+        assert means == {"text": 2.0}
+        assert [p.id for p in predictions] == ["c00", "c01", "c03", "c04", "c06", "c07", "c09", "c10"]
+        assert [p.output["samples"] for p in predictions] == [1600 + 100 * int(p.id[1:]) for p in predictions]
+        assert scores["wrong"].as_dict() == {"value": 0.0, "errors": 0, "total": 8}
+        assert predictions[0].record["audio_path"].endswith("c00.wav") and predictions[0].seconds == 0.1
+        assert eval_set.dropped.reasons == {"unreadable": 29}
+        assert len(eval_set.dropped.named["unreadable"]) == 20

@@ -1,0 +1,113 @@
+"""Every recipe is run: its own config with a handful of records, and small stand-ins for what is not at hand."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stentor.cli import main
+from stentor.config.load import load
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
+DATA = ROOT.parent / "shared" / "data"
+RECORDS = 4
+SMALL = {
+    "encoder": "{from: null, config: {model_type: whisper, num_mel_bins: 80, d_model: 32, encoder_layers: 1, "
+    "encoder_attention_heads: 2, encoder_ffn_dim: 64, max_source_positions: 1500}}",
+    "llm": "{from: null, config: {model_type: qwen2, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 1, "
+    "num_attention_heads: 2, num_key_value_heads: 2, tie_word_embeddings: true, max_position_embeddings: 512}}",
+}
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """A folder to run in, with what there is of the real data under data/."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    (tmp_path / "data").mkdir()
+    for entry in DATA.iterdir() if DATA.is_dir() else ():
+        (tmp_path / "data" / entry.name).symlink_to(entry)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    torch.set_num_threads(threads)
+
+
+def stand_in(path: Path, corpus: Path) -> None:
+    """The tiny corpus as the manifest `path`, unless there is one."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
+        records = [r | {"audio_path": str(corpus / r["audio_path"]), "speaker": f"s{i}"} for i, r in enumerate(records)]
+        path.write_text("\n".join(map(json.dumps, records)) + "\n")
+
+
+def cut_down(config, corpus: Path) -> list[str]:
+    """Overrides that leave a recipe as it is but for the amount of data and what is not at hand."""
+    data = config.data
+    places = {f"data.train.{i}": s for i, s in enumerate(data.train)}
+    places |= {f"data.{part}.{name}": s for part in ("eval", "test") for name, s in getattr(data, part).items()}
+    changes = ["data.workers=0", "train.device=cpu", "train.compile=false", "train.epochs=1"]
+    for place, source in places.items():
+        if source.type in ("corpus", "hub"):  # downloads
+            stand_in(Path(f"data/{source.type}.jsonl"), corpus)
+            changes.append(f"{place}={{type: jsonl, path: data/{source.type}.jsonl, limit: {RECORDS}}}")
+            continue
+        changes.append(f"{place}.limit={RECORDS}")
+        if "count" in type(source).model_fields:
+            changes.append(f"{place}.count={RECORDS}")
+        inner = source
+        while "source" in type(inner).model_fields:
+            inner = inner.source
+        if inner.type == "jsonl":
+            stand_in(inner.path, corpus)
+    if config.model.type == "speech_llm":
+        for part, small in SMALL.items():
+            origin = getattr(config.model, part).source
+            if origin is not None and not Path(origin).is_dir():
+                changes.append(f"model.{part}={small}")
+                if part == "llm":
+                    changes.append("model.tokenizer=characters")
+    return changes
+
+
+def test_there_are_recipes():
+    assert {"digits.yaml", "voxlm_2b.yaml"} <= {path.name for path in RECIPES}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
+def test_recipe_is_right_and_short(path, capsys):
+    text = path.read_text()
+    assert text.startswith("#"), "a recipe begins by saying what it is for and what it needs"
+    assert len(text.splitlines()) < 50
+    assert str(ROOT.parent) not in text and "../" not in text
+    assert main(["config", "check", str(path)]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
+def test_recipe_runs(path, workplace, corpus, capsys):
+    loaded = load(path)
+    changes = cut_down(loaded.config, corpus)
+    code = main(["train", str(path), *changes, f"output={workplace / 'runs'}", "name=short"])
+    assert code == 0, capsys.readouterr().err
+    results = json.loads((workplace / "runs" / "short" / "results.json").read_text())
+    sets = {*loaded.config.data.eval, *loaded.config.data.test}
+    assert set(results["eval"]) == sets and sets
+    assert results["steps"] >= 1 and results["data"]["used"] >= RECORDS
+    assert results["parameters"]["trained"] > 0
+    shutil.rmtree(workplace / "runs")  # some exports are large
+
+
+@pytest.mark.parametrize("path", [p for p in RECIPES if p.stem.startswith("voxlm")], ids=lambda p: p.stem)
+def test_plan_of_voxlm(path, workplace, corpus, capsys):
+    changes = cut_down(load(path).config, corpus)
+    assert main(["train", str(path), *changes, "--plan-only"]) == 0, capsys.readouterr().err
+    said = capsys.readouterr().out
+    for part in ("Parameters", "encoder", "projector", "llm", "Data", "Dropped", "Memory", "Time"):
+        assert part in said
+    encoder = next(line for line in said.splitlines() if line.split()[:1] == ["encoder"])
+    assert encoder.endswith(" 0"), "the encoder is frozen"
+    assert not (workplace / "runs").exists()

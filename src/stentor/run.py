@@ -65,7 +65,7 @@ def prepare(config: Config, tell: Any) -> Prepared:
         raise ConfigError("No record fits into `data.batch_tokens`: raise it.")
 
     def sets(sources: Mapping[str, Any]) -> list[EvalSet]:
-        return [EvalSet(n, *eval_plan(s, n, config.data, task.refuse, cost)) for n, s in sources.items()]
+        return [EvalSet(n, *eval_plan(s, n, config.data, task.refuse, bundle.processor)) for n, s in sources.items()]
 
     return Prepared(task, losses, feed, bundle, plan, sets(config.data.eval), sets(config.data.test), per_epoch)
 

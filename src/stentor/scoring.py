@@ -32,7 +32,7 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
             raise ConfigError(f"{model} is a model for {chosen.type}; it cannot be scored on task {task}.")
         chosen = Task.choices()[task]()
     section = Data(train=[source], batch_tokens=batch_tokens, max_seconds=1e9, min_seconds=0.0, workers=0)
-    plan, dropped = eval_plan(source, "data", section, chosen.refuse, loaded.bundle.processor.tokens)
+    plan, dropped = eval_plan(source, data, section, chosen.refuse, loaded.bundle.processor)
     device = accelerator(Train())
     loaded.bundle.model.to(device.device)
     scores, _, predictions = score(

@@ -12,6 +12,13 @@ def price(cut, seconds: float) -> int:
     return round(10 * seconds)
 
 
+class Positions:
+    """A processor, as far as planning needs it."""
+
+    max_seconds = None
+    tokens = staticmethod(price)
+
+
 def feed(section, seed=0, refuse=lambda c: None, told=None) -> Feed:
     return Feed(section, seed, refuse, (told if told is not None else []).append)
 
@@ -164,8 +171,6 @@ def test_streams_refuse_what_needs_their_length(clips, source, data):
         feed(data(source(clips(3), stream=True), language_temperature=0.5))
     with pytest.raises(ConfigError, match="repeat"):
         feed(data(source(clips(3), stream=True, repeat=2.0)))
-    with pytest.raises(ConfigError, match="on all or on none"):
-        feed(data(source(clips(3), stream=True, weight=2.0), source(clips(3))))
 
 
 def test_an_empty_stream_has_no_batch(source, data):
@@ -182,22 +187,34 @@ def test_a_tokenizer_sees_the_first_texts_of_a_stream(clips, source, data, monke
 # Evaluation --------------------------------------------------------------------------------------------------------
 
 
+def planned(source, section, processor=Positions):
+    return eval_plan(source, "data.eval.dev", section, lambda c: None, processor)
+
+
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 def test_evaluation_takes_every_record_once_whatever_its_length(cut, clips, source, data, layout):
     """A record longer than the budget still is scored: leaving it out would make the score look better."""
     section = data(layout=layout, batch_tokens=100)
-    plan, dropped = eval_plan(source([*clips(20), cut("big", 25)], repeat=3), "dev", section, lambda c: None, price)
+    plan, dropped = planned(source([*clips(20), cut("big", 25)], repeat=3), section)
     assert Counter(ids(plan.epoch(0))) == dict.fromkeys([*(f"c{i}" for i in range(20)), "big"], 1)
     assert not dropped.reasons
-    again, _ = eval_plan(source([*clips(20), cut("big", 25)]), "dev", section, lambda c: None, price)
+    again, _ = planned(source([*clips(20), cut("big", 25)]), section)
     assert ids(again.epoch(0)) == ids(plan.epoch(0))
 
 
+def test_evaluation_counts_what_the_model_cannot_take(cut, clips, source, data):
+    class Short(Positions):
+        max_seconds = 20.0
+
+    plan, dropped = planned(source([*clips(3), cut("big", 25)]), data(), Short)
+    assert sorted(ids(plan.epoch(0))) == ["c0", "c1", "c2"] and dropped.reasons == {"too_long": 1}
+
+
 def test_evaluation_may_have_a_budget_of_its_own(clips, source, data):
-    plan, _ = eval_plan(source(clips(20)), "dev", data(batch_tokens=40, eval_batch_tokens=200), lambda c: None, price)
+    plan, _ = planned(source(clips(20)), data(batch_tokens=40, eval_batch_tokens=200))
     assert max(len(b) for b in plan.epoch(0)) == 10
 
 
 def test_a_bad_evaluation_set_is_named(clips, source, data):
     with pytest.raises(DataError, match=r"data.eval.dev: 1 of 3 records"):
-        eval_plan(source([*clips(2), bad("b")]), "dev", data(), lambda c: None, price)
+        planned(source([*clips(2), bad("b")]), data())

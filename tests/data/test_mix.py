@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stentor.data.cut import Unusable
 from stentor.data.mix import Dropped, Mix, Pool, hours, listed, rng, usable
-from stentor.errors import ConfigError, DataError
+from stentor.errors import DataError
 
 PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
 GOLDEN = [328238845, 716257329, 44103519]
@@ -84,9 +84,9 @@ def test_repeats_count_in_the_size_of_a_weighted_epoch(cut):
     assert len(Mix([pool(cut, 10, repeat=2, weight=1), pool(cut, 10, repeat=4, weight=1)])) == 60
 
 
-def test_a_weight_on_some_sources_only_is_refused(cut):
-    with pytest.raises(ConfigError, match="set it on all or on none"):
-        Mix([pool(cut, 3, weight=1), pool(cut, 3)])
+def test_a_weight_on_some_sources_only_is_refused(cut, source, data):
+    with pytest.raises(ValueError, match="needs a `weight`, as other training sources have one"):
+        data(source([cut("a")], weight=1), source([cut("b")]))
 
 
 @pytest.mark.parametrize(("temperature", "gain"), [(1, 1), (0.5, 3), (0, 9)])

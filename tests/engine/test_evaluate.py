@@ -66,7 +66,7 @@ def test_sums_are_exact_and_what_is_unreadable_counts_once(eval_set, workers):
     from accelerate import Accelerator
 
     model = torch.nn.Linear(2, 2)
-    bundle, losses = Bundle(model, Ear(), None), {"text": Loss(type="given")}
+    bundle, losses = Bundle(model, Ear(), None), {"text": Loss.model_validate("ctc")}
     for _ in range(2):
         scores, means, predictions = evaluate(
             bundle,

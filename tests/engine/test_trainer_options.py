@@ -31,7 +31,6 @@ def scripted(tiny, cli, tmp_path):
 
     def run(values, *settings, callbacks="", name="run"):
         both = f"callbacks=[{{type: scripted, values: {values}}}{callbacks}]"
-        # quickly forgetting weights, so that checkpoints differ
         cli("train", tiny(), "--plugin", plugin, both, "train.eval_every=2", "optim.lr=0.01", f"name={name}", *settings)
         return tmp_path / "runs" / name
 
@@ -88,7 +87,7 @@ def test_early_stop_goes_back_to_the_best_and_stays_stopped(scripted):
     folder = scripted([0.5, 0.3, 0.4, 0.6, 0.1], *settings, callbacks=stop)
     got = results(folder)
     assert got["steps"] == 8 and got["environment"]["precision"] == "bf16"
-    assert got["stopped"] == "dev/wer has not improved in 2 evaluations (best: 30.0 % at step 4)"
+    assert got["stopped"] == "dev/wer has not improved in 2 evaluations (best: 30.00 % at step 4)"
     export = load_file(folder / "export" / "model.safetensors")
     assert same(export, weights(folder, 4)) and not same(export, weights(folder, 8), atol=1e-4)
     losses = [json.loads(line).get("train/loss", 0.0) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -102,7 +101,10 @@ def test_early_stop_goes_back_to_the_best_and_stays_stopped(scripted):
 
 def test_rotation_without_evaluation(tiny, cli, rows, tmp_path):
     """Epochs for steps, Muon beside AdamW, a group of its own, and the last weights where nothing ranks them."""
-    cli("train", tiny(), "data.eval={}", "train.steps=null", "train.epochs=2.5", "train.save_every=3",
+    config = tiny()
+    lines = [line for line in config.read_text().splitlines() if not line.startswith("  eval:")]
+    config.write_text("\n".join(lines))
+    cli("train", config, "train.steps=null", "train.epochs=2.5", "train.save_every=3",
         "train.log_every=4", "optim={type: muon, lr: 1e-3, groups: [{params: ['projector.*'], lr: 0.0}]}")  # fmt: skip
     folder = tmp_path / "runs" / "run"
     got = results(folder)
@@ -136,7 +138,7 @@ def rows_of_plan(folder) -> list:
 STAGES = """
 stages:
   - {train: {steps: 3}, optim: {lr: 0.01}}
-  - {train: {steps: 400, save_every: 2, eval_every: 400}, optim: {lr: 0.0}}
+  - {train: {steps: 60, save_every: 2, eval_every: 60}, optim: {lr: 0.0}}
 """
 
 
@@ -155,18 +157,13 @@ def test_stages_go_on_where_they_were_killed(tiny, cli, start, rows, tmp_path):
     assert (folder / "stages" / "1" / "results.json").exists() and not (folder / "results.json").exists()
     first = (folder / "stages" / "1" / "results.json").stat().st_mtime_ns
 
-    config.write_text(config.read_text().replace("steps: 400", "steps: 8"))
-    reached = int((folder / "checkpoints" / "latest").read_text()[5:])
-    if reached > 8:  # it was quicker than this test
-        config.write_text(config.read_text().replace("steps: 8", f"steps: {reached + 2}"))
     done = cli("train", config)
-    assert f"Going on from step {reached}" in done.stdout
+    assert "Going on from step" in done.stdout
     assert (folder / "stages" / "1" / "results.json").stat().st_mtime_ns == first, "the first stage is not run again"
-    last = max(8, reached + 2) if reached > 8 else 8
-    assert staged(rows, folder, "1") == [1, 2, 3] and staged(rows, folder, "2") == list(range(1, last + 1))
+    assert staged(rows, folder, "1") == [1, 2, 3] and staged(rows, folder, "2") == list(range(1, 61))
     one, two = (load_file(f / "export" / "model.safetensors") for f in (folder / "stages" / "1", folder))
     assert same(one, two) and one.keys() == two.keys()
-    assert results(folder)["steps"] == last and "dev" in results(folder)["eval"]
+    assert results(folder)["steps"] == 60 and "dev" in results(folder)["eval"]
 
     again = cli("train", config)
     assert "is finished" in again.stdout and "Going on" not in again.stdout

@@ -226,17 +226,31 @@ class _Library:
 
     def __enter__(self) -> "_Library":
         global _open
-        self.lib = _open = ctypes.CDLL(self.path)
-        self.rate = self.lib.espeak_Initialize(_SYNCHRONOUS, 0, str(_data()).encode(), _PHONEME_EVENTS)
+        lib = self.lib = _open = ctypes.CDLL(self.path)
+        lib.espeak_Info.restype = lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
+        lib.espeak_ListVoices.restype = ctypes.c_void_p
+        lib.espeak_TextToPhonemes.argtypes = [ctypes.POINTER(ctypes.c_char_p), ctypes.c_int, ctypes.c_int]
+        lib.espeak_ng_SetRandSeed.argtypes = [ctypes.c_long]
+        lib.espeak_Synth.argtypes = [
+            ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int, ctypes.c_uint, ctypes.c_uint,
+            ctypes.c_void_p, ctypes.c_void_p,
+        ]  # fmt: skip
+        self.rate = lib.espeak_Initialize(_SYNCHRONOUS, 0, str(_data()).encode(), _PHONEME_EVENTS)
+        self.listed = None
         if self.rate <= 0:
             self.__exit__()
             raise ConfigError(f"The built-in voice did not start: espeak-ng's data in {_data()} is not usable.")
-        self.lib.espeak_SetSynthCallback(self.callback)
+        if os.name != "nt" and lib.espeak_Info(None).startswith(b"1.52"):
+            # Setting a voice would make this list too; espeak 1.52 never frees it (2 KB at each loading).
+            self.listed = lib.espeak_ListVoices(None)
+        lib.espeak_SetSynthCallback(self.callback)
         return self
 
     def __exit__(self, *_: object) -> None:
         global _open
         self.lib.espeak_Terminate()
+        if self.listed:
+            _libc().free(ctypes.c_void_p(self.listed))
         _unload(self.lib)
         _open = None
 
@@ -252,32 +266,30 @@ class _Library:
 
     def speak(self, text: str, voice: str, speed: int, pitch: int) -> np.ndarray:
         """int16 [samples] at `rate`; fills `events`."""
-        # The noise of breathy voices is drawn from the C library's generator.
-        (ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)).srand(1)
+        # Flutter and noise: espeak seeds its own generator with the time of day, and uses the C library's as it is.
+        self.lib.espeak_ng_SetRandSeed(1)
+        _libc().srand(1)
         if self.lib.espeak_SetVoiceByName(voice.encode()):
             raise ConfigError(f"espeak-ng does not know the voice '{voice}'.")
         self.lib.espeak_SetParameter(_SPEED, int(speed), 0)
         self.lib.espeak_SetParameter(_PITCH, int(pitch), 0)
         encoded = text.encode()
-        synth = self.lib.espeak_Synth
-        synth.argtypes = [
-            ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int, ctypes.c_uint, ctypes.c_uint,
-            ctypes.c_void_p, ctypes.c_void_p,
-        ]  # fmt: skip
-        synth(encoded, len(encoded) + 1, 0, 1, 0, _CHARS_UTF8, None, None)
+        self.lib.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, _CHARS_UTF8, None, None)
         return np.concatenate(self.chunks) if self.chunks else np.zeros(0, np.int16)
 
     def phonemes_in(self, token: str) -> int:
         """How many phonemes the token has when it is spoken alone; 0 for a lone dash or quote."""
-        translate = self.lib.espeak_TextToPhonemes
-        translate.restype = ctypes.c_char_p
-        translate.argtypes = [ctypes.POINTER(ctypes.c_char_p), ctypes.c_int, ctypes.c_int]
         rest = ctypes.c_char_p(token.encode())
         count = 0
         while rest.value:
-            names = translate(ctypes.byref(rest), _CHARS_UTF8, ord("|") << 8) or b""
+            names = self.lib.espeak_TextToPhonemes(ctypes.byref(rest), _CHARS_UTF8, ord("|") << 8) or b""
             count += len(names.replace(b"|", b" ").split())
         return count
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)
 
 
 def _unload(library: ctypes.CDLL) -> None:

@@ -101,7 +101,7 @@ class Tracking(Callback):
     def _makers(self, trainer: Trainer, resumed: bool) -> dict[str, Callable[[], GeneralTracker]]:
         """What starts each tracker that is on. A resumed run goes on in the same curves."""
         makers: dict[str, Callable[[], GeneralTracker]] = {}
-        config = trainer.config.model_dump(mode="json")
+        config = trainer.config.plain()
         if self.tensorboard:
 
             def tensorboard() -> GeneralTracker:

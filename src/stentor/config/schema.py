@@ -42,7 +42,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> "Config":
         family = self.model
-        if family.tasks and self.task.type not in family.tasks:
+        if family.tasks and not self.task.is_a(family.tasks):
             raise Misfit("model.type", f"{family.type} serves {', '.join(family.tasks)}, not {self.task.type}")
         if self.data.layout not in family.layouts:
             known = " or ".join(family.layouts)

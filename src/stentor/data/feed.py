@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.data.section import Data
+    from stentor.models.base import Processor
     from stentor.sources.base import Source
 
 STREAM_TEXTS = 10_000
@@ -40,8 +41,6 @@ class Feed:
                     "`data.language_temperature` and a source's `repeat` need sources of known length; one of "
                     "`data.train` is a stream. Use `weight`."
                 )
-            if len({s.weight is None for s in data.train}) > 1:
-                raise ConfigError("data.train: `weight` is set on some sources only: set it on all or on none.")
             tell(
                 "The training data is a stream of unknown length: items are shuffled and batched in windows of "
                 f"{data.window}; a resumed run reads the metadata again up to its place, in the same order, which "
@@ -132,16 +131,18 @@ class Feed:
 
 
 def eval_plan(
-    source: Source, name: str, data: Data, refuse: Callable[[Cut], str | None], cost: Callable[[Cut, float], int]
+    source: Source, name: str, data: Data, refuse: Callable[[Cut], str | None], processor: Processor
 ) -> tuple[Plan, Dropped]:
-    """The plan of one evaluation set: each record once, in batches by length; records are left out only when broken
-    or refused, never for their length in positions."""
+    """The plan of one evaluation set: each record once, in batches by length. Records are left out (and counted) only
+    when they are broken, refused, or longer than the model or `data.max_seconds` takes; never for `batch_tokens`."""
     dropped = Dropped()
-    pools = listed([source], data, refuse, dropped, f"data.eval.{name}")
-    budget = data.eval_batch_tokens or data.batch_tokens
+    longest = min(data.max_seconds, processor.max_seconds or data.max_seconds)
+    pools = listed([source], data.model_copy(update={"max_seconds": longest}), refuse, dropped, name)
+    cost = processor.tokens
     most = max(cost(c, c.duration) for c in pools[0].cuts)
     plan = Plan(
-        lambda epoch: ((c, 0) for c in pools[0].cuts), cost, layout=data.layout, budget=max(budget, most),
-        max_items=data.max_items, buckets=data.buckets, window=data.window, seed=0,
+        lambda epoch: ((c, 0) for c in pools[0].cuts), cost, layout=data.layout,
+        budget=max(data.eval_batch_tokens or data.batch_tokens, most), max_items=data.max_items, buckets=data.buckets,
+        window=data.window, seed=0,
     )  # fmt: skip
     return plan, dropped

@@ -39,7 +39,7 @@ class Reader(Dataset):
             rng = None
             if self.augment is not None:
                 rng = item.rng(self.seed, "augment")
-                audio = self.augment.apply(audio, rng, item.speed)
+                audio = self.augment.apply(audio, rng, item.speed, self.processor.sample_rate)
             example = self.task.example(item.cut, audio, rng)
             if self.augment is not None and self.augment.spec_augment is not None:
                 example.extra["spec_augment"] = self.augment.spec_augment.model_dump()

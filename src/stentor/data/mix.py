@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stentor.data.cut import Unusable, language_of
-from stentor.errors import ConfigError, DataError
+from stentor.errors import DataError
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -89,21 +89,19 @@ class Pool:
     cuts: list[Cut]
     repeat: float
     weight: float | None
+    """Given for all pools of a mix or for none (`Data` sees to it)."""
 
 
 class Mix:
     """An epoch's records from several listed sources, as a pure function of (seed, epoch)."""
 
     def __init__(self, pools: Sequence[Pool], language_temperature: float | None = None):
-        given = [p.weight is not None for p in pools]
-        if any(given) and not all(given):
-            raise ConfigError("data.train: `weight` is set on some sources only: set it on all or on none.")
         self.pools = list(pools)
         self.factors: list[np.ndarray] = [np.full(len(p.cuts), p.repeat) for p in pools]
-        if any(given):
-            total = sum(len(p.cuts) * p.repeat for p in pools)
-            share = sum(p.weight for p in pools)
-            self.factors = [np.full(len(p.cuts), total * p.weight / share / max(len(p.cuts), 1)) for p in pools]
+        weights = [p.weight for p in pools if p.weight is not None]
+        if weights:
+            total = sum(len(p.cuts) * p.repeat for p in pools) / sum(weights)
+            self.factors = [np.full(len(p.cuts), w * total / max(len(p.cuts), 1)) for p, w in zip(pools, weights)]
         if language_temperature is not None:
             hours: Counter[str | None] = Counter()
             for pool in pools:

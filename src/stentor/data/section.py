@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from stentor.config.section import Section
+from stentor.config.section import Misfit, Section
 from stentor.data.augment import Augment
 from stentor.sources.base import Source
 
@@ -46,3 +46,10 @@ class Data(Section):
     """Batches that each worker prepares ahead."""
     eval_batch_tokens: int | None = Field(None, ge=1)
     """`batch_tokens` for evaluation. Null: the same."""
+
+    @model_validator(mode="after")
+    def _weights(self) -> "Data":
+        given = [s.weight is not None for s in self.train]
+        if any(given) and not all(given):
+            raise Misfit(f"train.{given.index(False)}", "needs a `weight`, as other training sources have one")
+        return self

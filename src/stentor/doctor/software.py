@@ -63,7 +63,8 @@ def requirements() -> list[tuple[str, str]]:
             continue
         match = re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*\(?([^)]*)\)?", line)
         if match:
-            parsed.append((match[1], match[2].replace(" ", "")))
+            bounds = sorted(match[2].replace(" ", "").split(","), reverse=True)  # the lower bound first
+            parsed.append((match[1], ",".join(bounds)))
     return parsed
 
 

@@ -53,6 +53,8 @@ class Processor(Protocol):
     """Turns examples into tensors. Must pickle: it is sent to loader workers."""
 
     sample_rate: int
+    max_seconds: float | None
+    """Longest clip that the model takes. None: any length."""
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Cost of one item in sequence positions, from metadata alone; `seconds` is its length after augmentation."""

@@ -141,7 +141,13 @@ def evaluation_sources(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]
 
 
 def _sources(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(config["data"]["train"])
+    """Training sources; of one that is made from another (`join`), that other."""
+    found = []
+    for source in config["data"]["train"]:
+        while isinstance(source.get("source"), Mapping):
+            source = source["source"]
+        found.append(source)
+    return found
 
 
 def _on_hub(source: Mapping[str, Any]) -> bool:

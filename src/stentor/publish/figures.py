@@ -84,11 +84,7 @@ def chart(
     if log is None:
         log = min(ys) > 0 and max(ys) / min(ys) > 30
     low, high, values = _scale(min(ys), max(ys), zero=zero, log=log, percent=percent)
-    x0, x1 = min(c.xs[0] for c in curves), max(c.xs[-1] for c in curves)
-    if x0 == x1:
-        x0, x1 = x0 - 1, x1 + 1
-    elif x0 < 0.1 * (x1 - x0):
-        x0 = 0.0
+    x0, x1 = 0.0, max(1.0, *(c.xs[-1] for c in curves))
 
     def left(x: float) -> float:
         return (x - x0) / (x1 - x0)

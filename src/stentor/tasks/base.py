@@ -74,6 +74,11 @@ class Score:
 class Task(Choice):
     """The section `task:`."""
 
+    def is_a(self, kinds: Sequence[str]) -> bool:
+        """Whether this task is one of these types or a subclass of one: who serves a task serves its special cases."""
+        known = self.choices()
+        return any(isinstance(self, known[kind]) for kind in kinds if kind in known)
+
     def losses(self) -> dict[str, Loss]:
         """The loss terms used when the config has no `losses:` section."""
         raise NotImplementedError

@@ -1,0 +1,39 @@
+"""A stand-in for the trainer: what callbacks may use of it, with memory of what they did."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+
+class FakeTrainer:
+    def __init__(self, folder: Path, metric: tuple[str, str] = ("wer", "min"), sets: tuple[str, ...] = ("dev",)):
+        self.folder, self.main, self.world = folder, True, 1
+        self.step, self.epoch, self.total_steps = 0, 0, 100
+        self.config = SimpleNamespace(
+            name="fake", data=SimpleNamespace(eval=dict.fromkeys(sets)), train=SimpleNamespace(log_every=10),
+            task=SimpleNamespace(main_metric=lambda: metric), plain=lambda: {"name": "fake", "optim": {"lr": 1e-3}},
+        )  # fmt: skip
+        self.accelerator = SimpleNamespace(trackers=[])
+        self.said: list[str] = []
+        self.logged: list[dict[str, Any]] = []
+        self.stopped: str | None = None
+        self.restored = 0
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+    def log(self, metrics: dict[str, Any]) -> None:
+        self.logged.append({"step": self.step, **metrics})
+
+    def stop(self, reason: str) -> None:
+        self.stopped = reason
+
+    def restore_best(self) -> None:
+        self.restored += 1
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> FakeTrainer:
+    return FakeTrainer(tmp_path)

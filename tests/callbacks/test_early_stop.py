@@ -1,0 +1,94 @@
+import json
+import math
+
+import pytest
+
+from stentor.callbacks.early_stop import EarlyStop
+from stentor.errors import ConfigError
+from stentor.tasks.base import Score
+
+
+def feed(callback, trainer, values, name="dev", metric="wer"):
+    """Show evaluations one by one until the callback stops the run; the number that it took."""
+    for n, value in enumerate(values, 1):
+        trainer.step += 10
+        callback.on_evaluate(trainer, name, {metric: Score(value)}, [])
+        if trainer.stopped:
+            return n
+    return None
+
+
+def test_stops_after_patience_and_goes_back_to_the_best(trainer):
+    callback = EarlyStop(patience=2)
+    callback.on_start(trainer)
+    assert feed(callback, trainer, [0.5, 0.3, 0.4, 0.29, 0.35, 0.31, 0.1]) == 6
+    assert "dev/wer has not improved in 2 evaluations" in trainer.stopped
+    assert "29.00 % at step 40" in trainer.stopped
+    callback.on_end(trainer, None)
+    assert trainer.restored == 1
+
+
+def test_small_gains_do_not_count(trainer):
+    callback = EarlyStop(patience=2, min_delta=0.01)
+    callback.on_start(trainer)
+    assert feed(callback, trainer, [0.5, 0.495, 0.492]) == 3
+
+
+def test_higher_is_better_for_max(trainer):
+    callback = EarlyStop(patience=1, mode="max", metric="dev/accuracy")
+    callback.on_start(trainer)
+    assert feed(callback, trainer, [0.5, 0.6, 0.7, 0.6], metric="accuracy") == 4
+
+
+def test_nan_is_never_an_improvement(trainer):
+    callback = EarlyStop(patience=3)
+    callback.on_start(trainer)
+    assert feed(callback, trainer, [math.nan] * 5) == 3
+    callback.on_end(trainer, None)
+    assert trainer.restored == 0  # there is no best to go back to
+
+
+def test_counts_go_on_after_a_resume(trainer):
+    first = EarlyStop(patience=3)
+    first.on_start(trainer)
+    assert feed(first, trainer, [0.2, 0.3, 0.3]) is None
+    second = EarlyStop(patience=3)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    second.on_start(trainer)
+    assert feed(second, trainer, [0.25]) == 1
+
+
+def test_other_sets_are_not_counted(trainer):
+    callback = EarlyStop(patience=1)
+    callback.on_start(trainer)
+    assert feed(callback, trainer, [0.1, 0.9, 0.9], name="other") is None
+
+
+def test_an_error_or_no_stop_restores_nothing(trainer):
+    callback = EarlyStop(patience=1)
+    callback.on_start(trainer)
+    feed(callback, trainer, [0.1])
+    callback.on_end(trainer, None)
+    feed(callback, trainer, [0.2])
+    callback.on_end(trainer, RuntimeError())
+    assert trainer.stopped
+    assert trainer.restored == 0
+
+
+@pytest.mark.parametrize("metric, place", [("test/wer", "dev"), ("wer", "SET/METRIC")])
+def test_an_unknown_set_is_refused_at_the_start(trainer, metric, place):
+    with pytest.raises(ConfigError, match=place):
+        EarlyStop(metric=metric).on_start(trainer)
+
+
+def test_an_unknown_metric_names_the_known_ones(trainer):
+    callback = EarlyStop(metric="dev/war")
+    callback.on_start(trainer)
+    with pytest.raises(ConfigError, match="wer, cer"):
+        callback.on_evaluate(trainer, "dev", {"wer": Score(0.1), "cer": Score(0.1)}, [])
+
+
+def test_needs_an_evaluation_set(trainer):
+    trainer.config.data.eval = {}
+    with pytest.raises(ConfigError, match=r"data\.eval"):
+        EarlyStop().on_start(trainer)

@@ -1,0 +1,186 @@
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from stentor.callbacks.memory import Memory
+from stentor.callbacks.profile import Profile
+from stentor.callbacks.samples import Samples
+from stentor.callbacks.tracking import Tracking, Trackio, guarded
+from stentor.tasks.base import Prediction
+
+
+class Raising:
+    """A tracker whose network is gone."""
+
+    name = "raising"
+
+    def log(self, values, step=None):
+        raise ConnectionError("no route\nto host")
+
+    def finish(self):
+        raise ConnectionError("still none")
+
+
+class Keeping:
+    name = "keeping"
+
+    def __init__(self):
+        self.rows = []
+
+    def log(self, values, step=None):
+        self.rows.append((step, values))
+
+    def finish(self):
+        self.rows.append("finished")
+
+
+def test_a_tracker_that_raises_is_switched_off_and_the_others_go_on(trainer):
+    good = Keeping()
+    trainer.accelerator.trackers = [Raising(), good]
+    tracking = Tracking()
+    for step in (10, 20):
+        tracking.on_metrics(trainer, {"step": step, "time": 1.0, "train/loss": 2.0, "grad_norm": None, "stage": "1"})
+    tracking.on_end(trainer, None)
+    assert good.rows == [(10, {"train/loss": 2.0}), (20, {"train/loss": 2.0}), "finished"]
+    assert [line for line in trainer.said if "raising" in line] == [
+        "raising failed (ConnectionError: no route to host); it is switched off and the run goes on."
+    ]
+    assert trainer.accelerator.trackers == []
+
+
+def test_an_interrupt_is_not_swallowed(trainer):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    trainer.accelerator.trackers = [tracker := Keeping()]
+    with pytest.raises(KeyboardInterrupt):
+        guarded(trainer, tracker, interrupt)
+
+
+def test_tensorboard_gets_curves_texts_and_sounds(trainer, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tracking, samples = Tracking(tensorboard=True), Samples(count=2)
+    tracking.on_start(trainer)
+    assert [t.name for t in trainer.accelerator.trackers] == ["tensorboard"], trainer.said
+    tracking.on_metrics(trainer, {"step": 10, "time": 0.0, "train/loss": 2.5})
+    trainer.step = 10
+    said = [
+        Prediction(f"p{i}", {"text": "one | two"}, {"text": "<b>one"}, 1.0, {"voice": {"text": "one two"}})
+        for i in range(5)
+    ]
+    samples.on_evaluate(trainer, "dev", {}, said)
+    trainer.step = 20
+    samples.on_evaluate(trainer, "dev", {}, said)
+    tracking.on_end(trainer, None)
+    assert trainer.said == []
+    events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"audio": 0, "tensors": 0}).Reload()
+    assert [(e.step, e.value) for e in events.Scalars("train/loss")] == [(10, 2.5)]
+    picked = [p.id for p in samples.pick(said)]
+    assert sorted(events.Tags()["audio"]) == sorted(f"samples/dev/{i}" for i in picked)
+    sounds = events.Audio(f"samples/dev/{picked[0]}")
+    assert [(s.step, s.sample_rate) for s in sounds] == [(10, 16000.0)]  # once: recordings do not change
+    tables = events.Tensors("samples/dev/text_summary")
+    assert [t.step for t in tables] == [10, 20]
+    assert "<b>" not in tables[0].tensor_proto.string_val[0].decode()
+
+
+def test_a_package_that_is_missing_is_one_warning(trainer, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
+    Tracking(tensorboard=True, trackio=Trackio(project="x")).on_start(trainer)
+    assert trainer.accelerator.trackers == []
+    assert len(trainer.said) == 2
+    assert all("pip install" in line for line in trainer.said)
+
+
+def test_samples_are_the_same_whatever_the_order(trainer):
+    predictions = [Prediction(f"id-{i}", {"text": str(i)}, {"text": str(i)}) for i in range(50)]
+    samples = Samples(count=5)
+    first = [p.id for p in samples.pick(predictions)]
+    assert first == [p.id for p in samples.pick(predictions[::-1])]
+    assert first != [p.id for p in predictions[:5]]
+    assert first != [p.id for p in Samples(count=5, seed=1).pick(predictions)]
+    trainer.step = 7
+    samples.on_evaluate(trainer, "dev", {}, predictions)
+    rows = [json.loads(line) for line in (trainer.folder / "samples.jsonl").read_text().splitlines()]
+    assert [r["id"] for r in rows] == first
+    assert {(r["step"], r["set"]) for r in rows} == {(7, "dev")}
+
+
+def test_memory_is_logged_with_the_rows_of_metrics(trainer):
+    for trainer.step in range(1, 26):
+        Memory().on_step(trainer)
+    assert [row["step"] for row in trainer.logged] == [10, 20]
+    assert 0.01 < trainer.logged[0]["memory/rss_gb"] <= trainer.logged[0]["memory_gb"]
+
+
+def test_profile_records_the_steps_it_was_told_to(trainer):
+    import torch
+
+    profile = Profile(start=2, steps=3)
+    trainer.step = 40
+    profile.on_start(trainer)
+    for _ in range(8):
+        torch.ones(8, 8) @ torch.ones(8, 8)
+        trainer.step += 1
+        profile.on_step(trainer)
+    profile.on_end(trainer, None)
+    assert sorted(p.name for p in (trainer.folder / "profile").iterdir()) == [
+        "steps-000043-000045.json", "steps-000043-000045.txt"
+    ]  # fmt: skip
+    trace = json.loads((trainer.folder / "profile" / "steps-000043-000045.json").read_text())
+    assert sum(e.get("name") == "aten::matmul" for e in trace["traceEvents"]) == 3
+    assert len(trainer.said) == 1
+
+
+def test_a_run_with_a_broken_tracker_ends_well(tiny, cli, tmp_path):
+    """A trackio that breaks while logging and a wandb that breaks at the start: the run goes on without them."""
+    fakes = tmp_path / "fakes"
+    fakes.mkdir()
+    (fakes / "trackio.py").write_text(
+        textwrap.dedent("""
+        class Run:
+            def log(self, values, step=None):
+                raise RuntimeError("the space is asleep")
+            def finish(self):
+                pass
+        def init(**options):
+            return Run()
+    """)
+    )
+    (fakes / "wandb.py").write_text("def init(**options):\n    raise RuntimeError('no api key')\n")
+    run = tiny(name="tracked.yaml")
+    run.write_text(
+        "name: tracked\n" + run.read_text() + "callbacks:\n"
+        "- {type: tracking, tensorboard: true, trackio: {project: p}, wandb: {project: p}}\n"
+        "- samples\n- {type: early_stop, patience: 9}\n- {type: profile, start: 1, steps: 1}\n"
+    )
+    path = os.pathsep.join(filter(None, [str(fakes), os.environ.get("PYTHONPATH", "")]))
+    done = cli("train", run, PYTHONPATH=path)
+    folder = tmp_path / "runs" / "tracked"
+    said = (folder / "log.txt").read_text()
+    assert "trackio failed (RuntimeError: the space is asleep); it is switched off and the run goes on." in said
+    assert said.count("trackio failed") == 1
+    assert "wandb could not be started (RuntimeError: no api key)" in said
+    assert "step 6/6" in done.stdout
+    assert (folder / "results.json").exists()
+    assert list((folder / "tensorboard").glob("events*"))
+    assert (folder / "samples.jsonl").exists()
+    assert len(list((folder / "profile").glob("*.json"))) == 1
+    assert (folder / "export" / "README.md").exists()
+    assert (folder / "report.html").exists()
+
+
+def test_listing_callbacks_imports_nothing_heavy():
+    code = (
+        "import sys; from stentor.callbacks.base import Callback; print(sorted(Callback.choices()));"
+        "assert not {'torch', 'lhotse', 'accelerate', 'transformers', 'rich', 'numpy'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name in ("console", "early_stop", "memory", "profile", "samples", "tracking"):
+        assert f"'{name}'" in done.stdout

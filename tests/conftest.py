@@ -93,7 +93,10 @@ def cli():
         if processes > 1:
             command += ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
         done = subprocess.run(
-            [*command, "stentor", *map(str, arguments)], env=environment(**extra), capture_output=True, text=True,
+            [*command, "stentor", *map(str, arguments)],
+            env=environment(**extra),
+            capture_output=True,
+            text=True,
             timeout=300,
         )
         if check and done.returncode:
@@ -111,7 +114,10 @@ def start():
     def run(*arguments: object, **extra: str) -> subprocess.Popen:
         process = subprocess.Popen(
             [sys.executable, "-m", "stentor", *map(str, arguments)],
-            env=environment(PYTHONUNBUFFERED="1", **extra), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=environment(PYTHONUNBUFFERED="1", **extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         started.append(process)
         return process

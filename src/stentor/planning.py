@@ -35,7 +35,8 @@ def show_plan(config: Config) -> str:
         lines.append("  a stream of unknown length")
     else:
         facts = ready.plan.statistics()
-        lines.append(f"  {ready.feed.records:,} records, {ready.feed.hours:.2f} h; {facts['seconds'] / 3600:.2f} h an epoch")
+        hours = facts["seconds"] / 3600
+        lines.append(f"  {ready.feed.records:,} records, {ready.feed.hours:.2f} h; {hours:.2f} h an epoch")
         lines.append(
             f"  {facts['batches']:,.0f} batches an epoch ({config.data.layout}, up to {config.data.batch_tokens:,} "
             f"positions), {facts['items'] / facts['batches']:.1f} items each, {facts['fill']:.1%} filled"
@@ -82,7 +83,8 @@ def _one_step(config: Config, ready: object) -> float:
     model = ready.bundle.model.to(device.device)
     listed = list(ready.plan.epoch(0)) if not ready.feed.streams else [ready.plan.largest()]
     listed.sort(key=lambda items: sum(i.seconds for i in items))
-    reader = Reader(ready.task, ready.bundle.processor, config.data.augment, config.train.seed, config.data.layout == "packed")
+    packed = config.data.layout == "packed"
+    reader = Reader(ready.task, ready.bundle.processor, config.data.augment, config.train.seed, packed)
     items = listed[len(listed) // 2]
     best = float("inf")
     for number in range(3):

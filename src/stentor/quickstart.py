@@ -28,7 +28,7 @@ def quickstart(out: Path) -> None:
     print(f"\nA fresh sample ({sample}): said   {FRESH['text']}\n{' ' * (len(str(sample)) + 18)}heard  {heard['text']}")
     for name, scores in results["eval"].items():
         wer = scores["wer"]
-        print(f"{name}: WER {wer['value']:.2%} ({wer['errors']} errors in {wer['total']} words; 95 %: {wer['low']:.2%} to "
-              f"{wer['high']:.2%})")  # fmt: skip
+        interval = f"95 %: {wer['low']:.2%} to {wer['high']:.2%}"
+        print(f"{name}: WER {wer['value']:.2%} ({wer['errors']} errors in {wer['total']} words; {interval})")
     print(f"Trained for {results['seconds']:.0f} s. Report: {out / 'report.html'}   Model: {out / 'export'}")
     print(f"Next: stentor transcribe {out} YOUR.wav")

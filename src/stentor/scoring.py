@@ -13,6 +13,7 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
 
     Beside `out`, `NAME.predictions.jsonl` gets every answer.
     """
+    from stentor.callbacks.console import scores_text
     from stentor.config.load import parse_source
     from stentor.data.feed import eval_plan
     from stentor.data.section import Data
@@ -21,7 +22,6 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
     from stentor.engine.evaluate import evaluate as score
     from stentor.engine.section import Train
     from stentor.inference.load import load
-    from stentor.callbacks.console import scores_text
     from stentor.tasks.base import Task
 
     source = parse_source(data)

@@ -31,6 +31,8 @@ class Listen(Task):
             raise DataError("clip c3 has no transcript")
         if self.fail == "runtime" and examples[0].id == "c3":
             raise RuntimeError("shapes do not fit")
+        if self.fail == "connection" and examples[0].id == "c3":
+            raise ConnectionResetError("the storage hung up")
         if self.fail == "die" and examples[0].id == "c3":
             os.kill(os.getpid(), signal.SIGKILL)
         sums = torch.tensor([float(np.abs(e.audio).sum()) for e in examples])
@@ -144,3 +146,21 @@ def test_a_dead_worker_is_told_with_the_mend(planned):
     with pytest.raises(StentorError, match=r"A data worker process died(.|\n)*run the same command again") as caught:
         read(planned, workers=1, fail="die")
     assert caught.value.exit_code == 1
+
+
+def test_a_worker_that_dies_while_it_hands_over_a_batch(planned, monkeypatch):
+    """Its tensors come through a connection of their own, which may break before the death is known."""
+
+    def breaks(loader):
+        yield from ()
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    monkeypatch.setattr("stentor.data.loader._calmly", breaks)
+    with pytest.raises(StentorError, match="A data worker process died"):
+        read(planned, workers=1)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_broken_connection_of_the_reader_itself_is_no_dead_worker(planned, workers):
+    with pytest.raises(ConnectionResetError):
+        read(planned, workers, fail="connection")

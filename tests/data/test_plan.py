@@ -1,12 +1,13 @@
 from collections import Counter
 from itertools import islice
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stentor.data.mix import Mix, Pool, rng
-from stentor.data.plan import Plan, bucket, pack
+from stentor.data.plan import Plan, bucket, buckets_of, pack
 
 PROPERTY = settings(max_examples=60, deadline=None, derandomize=True)
 LAYOUTS = ("padded", "packed")
@@ -70,6 +71,31 @@ def test_a_pack_takes_the_largest_that_still_fits(costs, budget, seed):
             left -= Counter([costs[index]])
             room -= costs[index]
         assert all(c > room for c in left)
+
+
+def test_bucket_edges_waste_less_than_equal_widths_and_equal_numbers(lengths):
+    """Waste if every batch were padded to its bucket's longest: items x distance to the bucket's largest cost."""
+
+    def waste(costs, which):
+        return sum((costs[which == b].max() - costs[which == b]).sum() for b in np.unique(which))
+
+    for corpus in ("librispeech", "commonvoice", "podcast"):
+        costs = np.sort((12.5 * lengths(corpus, 6000)).astype(int))
+        widths = np.ceil((costs - costs[0] + 1) / (costs[-1] - costs[0] + 1) * 30)
+        numbers = np.arange(6000) // 200
+        best = buckets_of(costs, 30)
+        assert len(np.unique(best)) <= 30 and (np.diff(best) >= 0).all()
+        assert waste(costs, best) < 0.9 * min(waste(costs, widths), waste(costs, numbers))
+
+
+@PROPERTY
+@given(COSTS, st.integers(1, 40))
+def test_equal_costs_share_a_bucket_and_longer_ones_come_later(costs, buckets):
+    which = buckets_of(costs, buckets)
+    assert which.min() >= 1 and which.max() == buckets
+    found = dict(zip(costs, which))
+    assert all(found[c] == b for c, b in zip(costs, which))
+    assert [found[c] for c in sorted(found)] == sorted(found.values())
 
 
 def test_order_is_random_not_sorted(cuts):

@@ -1,7 +1,6 @@
 """What goes wrong in real life: the right exit code, one clear sentence, nothing lost."""
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -35,7 +34,7 @@ def test_signal_saves_and_exits_75(tiny, start, cli, tmp_path, number):
     process = start("train", config, *LONG, "train.save_every=400")
     wait_for(folder / "metrics.jsonl", '"step": 3,', process)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 75, err
     assert "Run the same command to go on" in err and "Traceback" not in err
     [stopped] = events(folder, "stopped")

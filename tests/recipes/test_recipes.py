@@ -50,7 +50,8 @@ def cut_down(config, corpus: Path) -> list[str]:
     data = config.data
     places = {f"data.train.{i}": s for i, s in enumerate(data.train)}
     places |= {f"data.{part}.{name}": s for part in ("eval", "test") for name, s in getattr(data, part).items()}
-    changes = ["data.workers=0", "train.device=cpu", "train.compile=false", "train.epochs=1"]
+    changes = ["data.workers=0", "train.device=cpu", "train.compile=false"]
+    changes.append("train.epochs=1" if config.train.steps is None else "train.steps=2")
     for place, source in places.items():
         if source.type in ("corpus", "hub"):  # downloads
             stand_in(Path(f"data/{source.type}.jsonl"), corpus)

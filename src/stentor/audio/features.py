@@ -233,8 +233,9 @@ class LhotseFeatures(Section):
             return Fbank(
                 FbankConfig(num_filters=self.num_mel_bins, **self._settings("low_freq", "high_freq", "use_energy"))
             )
-        names = ("low_freq", "high_freq", "num_ceps", "cepstral_lifter")
-        return Mfcc(MfccConfig(num_filters=self.num_mel_bins, **self._settings(*names)))
+        settings = self._settings("low_freq", "high_freq", "num_ceps")
+        # lhotse fails on a lifter of 0; with 1 all its factors are 1 too.
+        return Mfcc(MfccConfig(num_filters=self.num_mel_bins, cepstral_lifter=max(1, self.cepstral_lifter), **settings))
 
     @cached_property
     def _energy(self) -> Any:
@@ -264,7 +265,7 @@ def spec_augment(
     bins = features.shape[1]
     for clip, length, rng in zip(features, lengths.tolist(), rngs):
         real = clip[:, :length]
-        mean = real.mean() if length else 0.0
+        mean = real.contiguous().mean() if length else 0.0  # a copy, so that the padding does not change its last bits
         widest = min(length, time_width if isinstance(time_width, int) else int(time_width * length))
         for _ in range(time_masks):
             width = int(rng.integers(0, widest + 1))

@@ -11,11 +11,13 @@ import difflib
 import os
 import threading
 import unicodedata
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,14 +87,13 @@ def say(text: str, voice: str = "en-us", speed: int = 165, pitch: int = 50) -> S
     plain = [token.replace("`", "'") for token in tokens]
     with _lock, _Library() as library:
         samples = library.speak(" ".join(plain), voice, speed, pitch)
-        counts = [library.phonemes_in(token) for token in plain]
+        if not any(event.sounds for event in library.events):
+            raise ConfigError(f"There is nothing to speak in {text!r} with the voice '{voice}'.")
+        times = _word_times(plain, library.events, len(samples), library.phonemes_in)
         rate = library.rate
-    if not any(counts) or not len(samples):
-        raise ConfigError(f"There is nothing to speak in {text!r} with the voice '{voice}'.")
     native = samples.astype(np.float32) / 32768
-    words = _word_times(tokens, counts, library.events, len(samples))
-    times = [{"word": word, "start": round(a / rate, 5), "end": round(b / rate, 5)} for word, a, b in words]
-    return Speech(_resample(native, rate, RATE), times, native, rate)
+    words = [{"word": tokens[i], "start": round(a / rate, 5), "end": round(b / rate, 5)} for i, a, b in times]
+    return Speech(_resample(native, rate, RATE), words, native, rate)
 
 
 def accents() -> list[str]:
@@ -154,47 +155,62 @@ def _resample(audio: np.ndarray, rate: int, to: int) -> np.ndarray:
     return np.clip(soxr.resample(audio, rate, to), -1.0, 1.0)
 
 
+class _Seen(NamedTuple):
+    """What is kept of one of espeak's events."""
+
+    kind: int
+    position: int  # characters into the text, from 1
+    sample: int
+    phoneme: bytes
+
+    @property
+    def sounds(self) -> bool:
+        """A phoneme that is not a pause ("_:") and not a change of language ("(de)")."""
+        return self.kind == _PHONEME and not self.phoneme.startswith((b"_", b"("))
+
+
 def _word_times(
-    tokens: list[str], counts: list[int], events: list[tuple[int, int, int, bytes]], total: int
-) -> list[tuple[str, int, int]]:
-    """(word, first sample, last sample) of each token that has phonemes."""
-    offsets = [0]
-    for token in tokens[:-1]:
-        offsets.append(offsets[-1] + len(token) + 1)
-    spoken = [i for i, n in enumerate(counts) if n]
+    tokens: list[str], events: list[_Seen], total: int, phonemes_in: Callable[[str], int]
+) -> list[tuple[int, int, int]]:
+    """(index of the token, first sample, last sample) of each token that is spoken."""
+    offsets = list(accumulate((len(token) + 1 for token in tokens[:-1]), initial=0))
+    announced = [(bisect_right(offsets, e.position - 1) - 1, k) for k, e in enumerate(events) if e.kind == _WORD]
+    known = {token for token, _ in announced}
+    spoken = [i for i, t in enumerate(tokens) if (i in known and any(map(str.isalnum, t))) or phonemes_in(t)]
     # espeak announces a word by its place in the text: some words twice (numbers), some not at all ("the" of "of the"),
-    # and a word after a lone dash at the dash.
-    groups: list[tuple[int, int]] = []  # (index into spoken, index of the word event)
-    for e, (kind, position, _, _) in enumerate(events):
-        if kind == _WORD:
-            token = bisect_right(offsets, position - 1) - 1
-            index = next((k for k, i in enumerate(spoken) if i >= token), None)
-            if index is not None and (not groups or index > groups[-1][0]):
-                groups.append((index, e))
-    speech_end = next((sample for kind, _, sample, _ in reversed(events) if kind == _END), total)
-    words: list[tuple[str, int, int]] = []
+    # and a word after a lone dash at the dash. A group is what lies between two announcements.
+    groups: list[tuple[int, int]] = []  # (index into spoken, index of the event)
+    for token, event in announced:
+        index = bisect_left(spoken, token)
+        if index < len(spoken) and (not groups or index > groups[-1][0]):
+            groups.append((index, event))
+    speech_end = next((e.sample for e in reversed(events) if e.kind == _END), total)
+    words: list[tuple[int, int, int]] = []
     for g, (index, event) in enumerate(groups):
         last = g + 1 == len(groups)
         after, following = (len(spoken), len(events)) if last else groups[g + 1]
-        first, stop = events[event][2], speech_end if last else events[following][2]
         members = spoken[0 if g == 0 else index : after]
-        sounds = [(at, name) for kind, _, at, name in events[event:following] if kind == _PHONEME]
-        # Names with "_" are pauses, "(de)" is a change of language.
-        voiced = [k for k, (_, name) in enumerate(sounds) if not name.startswith((b"_", b"("))]
-        if voiced and voiced[0] > 0:
-            first = sounds[voiced[0]][0]
-        if voiced and voiced[-1] + 1 < len(sounds):
-            stop = sounds[voiced[-1] + 1][0]
-        share = np.cumsum([0] + [counts[i] for i in members]) / sum(counts[i] for i in members)
-        if len(voiced) >= len(members):
-            borders = [sounds[voiced[min(round(s * len(voiced)), len(voiced) - 1)]][0] for s in share[1:-1]]
-        else:
-            borders = [round(first + s * (stop - first)) for s in share[1:-1]]
-        edges = [first, *borders, stop]
+        first, stop = events[event].sample, speech_end if last else events[following].sample
+        # Pauses before the first sound and after the last one belong to no word.
+        phonemes = [e for e in events[event:following] if e.kind == _PHONEME]
+        sounding = [k for k, e in enumerate(phonemes) if e.sounds]
+        if sounding and sounding[0] > 0:
+            first = phonemes[sounding[0]].sample
+        if sounding and sounding[-1] + 1 < len(phonemes):
+            stop = phonemes[sounding[-1] + 1].sample
+        edges = [first, stop]
+        if len(members) > 1:
+            counts = [max(1, phonemes_in(tokens[i])) for i in members]
+            shares = [c / sum(counts) for c in accumulate(counts[:-1])]
+            if len(sounding) >= len(members):
+                borders = [phonemes[sounding[min(round(s * len(sounding)), len(sounding) - 1)]].sample for s in shares]
+            else:
+                borders = [round(first + s * (stop - first)) for s in shares]
+            edges[1:1] = borders
         for k, i in enumerate(members):
             # Above 400 words per minute the events of espeak cross each other by some samples.
             start = max(edges[k], words[-1][2] if words else 0)
-            words.append((tokens[i], start, min(max(edges[k + 1], start + 1), total)))
+            words.append((i, start, min(max(edges[k + 1], start + 1), total)))
     return words
 
 
@@ -221,7 +237,7 @@ class _Library:
 
         self.path = espeakng_loader.get_library_path()
         self.chunks: list[np.ndarray] = []
-        self.events: list[tuple[int, int, int, bytes]] = []  # (type, text position from 1, sample, phoneme)
+        self.events: list[_Seen] = []
         self.callback = _Callback(self._take)  # kept here: C holds no reference
 
     def __enter__(self) -> "_Library":
@@ -260,7 +276,7 @@ class _Library:
         i = 0
         while events[i].type != _LAST:
             event = events[i]
-            self.events.append((event.type, event.text_position, event.sample, bytes(event.id.string)))
+            self.events.append(_Seen(event.type, event.text_position, event.sample, bytes(event.id.string)))
             i += 1
         return 0
 

@@ -41,9 +41,7 @@ class Callback(Choice):
     def on_metrics(self, trainer: Trainer, metrics: dict[str, Any]) -> None:
         """When a row of metrics was written: every `train.log_every` steps and after each evaluation."""
 
-    def on_evaluate(
-        self, trainer: Trainer, name: str, scores: dict[str, Score], predictions: list[Prediction]
-    ) -> None:
+    def on_evaluate(self, trainer: Trainer, name: str, scores: dict[str, Score], predictions: list[Prediction]) -> None:
         """After one evaluation set was scored; called once per set. `predictions` is complete on the main process."""
 
     def on_save(self, trainer: Trainer, folder: Any) -> None:

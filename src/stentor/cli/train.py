@@ -13,7 +13,7 @@ def register(app: typer.Typer) -> None:
         config: Path = typer.Argument(..., help="The YAML (or JSON) file of the run."),
         overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Overrides, such as optim.lr=3e-4."),
         plugin: list[Path] = PLUGIN,
-        plan_only: bool = typer.Option(False, "--plan-only", help="Show the plan (parameters, batches, memory) and stop."),
+        plan_only: bool = typer.Option(False, "--plan-only", help="Show parameters, batches and memory, and stop."),
     ) -> None:
         """Train from a YAML file; the same command again goes on where it stopped."""
         from stentor.config.load import load, resolved, stage_configs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -81,7 +81,9 @@ class Answering(Dataset):
             return error
 
 
-def batches(reader: Dataset, planned: Iterator[Any], workers: int, prefetch: int, pin: bool) -> Iterator[Any]:
+def batches(
+    reader: Dataset, planned: Iterator[Any], workers: int, prefetch: int, pin: bool
+) -> Generator[Any, None, None]:
     """`reader[p]` for each planned batch, in order, prepared ahead in `workers` processes.
 
     Raises StentorError when a worker dies.
@@ -101,8 +103,8 @@ def batches(reader: Dataset, planned: Iterator[Any], workers: int, prefetch: int
             if isinstance(made, StentorError):
                 raise made
             yield made
-    except RuntimeError as error:
-        if "DataLoader worker (pid" not in str(error):
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        if not (workers and _of_dead_worker(error)):
             raise
         raise StentorError(
             "A data worker process died (killed, or out of memory). Nothing trained so far is lost: run the same "
@@ -120,6 +122,14 @@ def _calmly(loader: DataLoader) -> Iterator[Any]:
     if main:
         signal.signal(signal.SIGCHLD, before)
     return made
+
+
+def _of_dead_worker(error: Exception) -> bool:
+    """torch's own message, or the loss of the connection that the worker's last tensors came through. What a worker
+    raised itself begins with "Caught"."""
+    if isinstance(error, RuntimeError):
+        return "DataLoader worker (pid" in str(error)
+    return not str(error).startswith("Caught ")
 
 
 def _as_is(x: Any) -> Any:

@@ -25,7 +25,7 @@ class Data(Section):
     max_items: int | None = Field(None, ge=1)
     """Hard limit of items in a batch. Null: only `batch_tokens` limits."""
     buckets: int = Field(30, ge=1)
-    """Number of length buckets of the padded layout, with equal shares of the items (quantiles)."""
+    """Number of length buckets of the padded layout; their edges are set so that the least is wasted."""
     window: int = Field(1000, ge=1)
     """Items that the packed layout looks ahead for the best fit; also the number of items that a streaming source is
     planned by."""

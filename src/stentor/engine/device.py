@@ -94,7 +94,7 @@ def wrap(
             )
         return _shard(model, accelerator, layers)
     if train.compile:
-        model = torch.compile(model, dynamic=True)
+        model = torch.compile(model, dynamic=True)  # type: ignore[assignment]
     if world == 1:
         return model, f"one process on {accelerator.device}"
     ids = [accelerator.local_process_index] if accelerator.device.type == "cuda" else None
@@ -131,7 +131,7 @@ def no_sync(model: nn.Module, last: bool) -> Iterator[None]:
             yield
     else:
         if hasattr(model, "set_requires_gradient_sync"):
-            model.set_requires_gradient_sync(last)
+            model.set_requires_gradient_sync(last)  # type: ignore[operator]
         yield
 
 

@@ -17,7 +17,7 @@ def environment(accelerator: Accelerator) -> dict[str, Any]:
     """Versions, machine and device; no paths and no user names."""
     import torch
 
-    versions = {}
+    versions: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)

@@ -104,7 +104,7 @@ def evaluate(
         dropped = [d for _, part in gathered for d in part]
         totals = control.sum([*sums.values(), *counts.values()])
         sums = dict(zip(sums, totals[: len(sums)]))
-        counts = dict(zip(counts, totals[len(sums) :]))
+        counts = dict(zip(counts, map(round, totals[len(sums) :])))
     for name, reason, message in dropped:
         if name not in eval_set.bad_ids:
             eval_set.bad_ids.add(name)

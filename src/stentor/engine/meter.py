@@ -42,7 +42,7 @@ class Meter:
         """An optimizer step: this rank's summed losses, all ranks' target counts, the gradient norm."""
         for term in self.losses:
             self.sums[term] += sums[term].double()
-            self.counts[term] += totals[term]
+            self.counts[term] += round(totals[term])
         self.norms.append(norm.detach())
 
     def row(self, lr: float) -> dict[str, Any]:

@@ -39,13 +39,14 @@ def build(config: Optim, model: nn.Module) -> list[torch.optim.Optimizer]:
     for name, parameter in named.items():
         decays = parameter.ndim >= 2
         groups.setdefault((name in muon, chosen.get(name, -1), decays), []).append(parameter)
-    first, second = [], []
+    first: list[dict[str, Any]] = []
+    second: list[dict[str, Any]] = []
     for (is_muon, number, decays), parameters in sorted(groups.items(), key=lambda kv: kv[0]):
         own = config.groups[number] if number >= 0 else None
         peak = own.lr if own and own.lr is not None else config.muon_lr if is_muon else config.lr
         decay = own.weight_decay if own and own.weight_decay is not None else config.weight_decay
-        group = {"params": parameters, "lr": peak, "peak": peak, "weight_decay": decay if decays else 0.0}
-        (second if is_muon else first).append(group)
+        settings = {"params": parameters, "lr": peak, "peak": peak, "weight_decay": decay if decays else 0.0}
+        (second if is_muon else first).append(settings)
     optimizers = []
     if first:
         optimizers.append(_optimizer(config, first))

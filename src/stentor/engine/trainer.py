@@ -9,6 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -325,11 +326,13 @@ class Trainer:
         """A batch that can be run when one has no readable record; its loss does not count."""
         if self._spare is None:
             reader = Reader(self.task, self.bundle.processor, None, self.train.seed, self._packed)
-            for number, items in enumerate(self.plan.epoch(0)):
+            for items in islice(self.plan.epoch(0), 100):
                 _, batch = reader[Planned(items[:1], 0, 0, 0)]
-                if batch.ids or number == 100:
+                if batch.ids:
                     self._spare = batch
                     break
+            else:
+                raise DataError("data.train: a hundred records in a row cannot be read; see events.jsonl for them.")
         return self._spare
 
     @property

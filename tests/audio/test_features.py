@@ -1,0 +1,234 @@
+"""Features: equal to the reference extractors, independent of the batch, masked where they must be."""
+
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from transformers import WhisperFeatureExtractor
+
+from stentor.audio.features import LhotseFeatures, WhisperMel, mel_filters, spec_augment
+from stentor.audio.synth import say
+from stentor.errors import AudioError, DataError
+
+RATE = 16000
+
+
+@pytest.fixture(scope="module")
+def clips() -> dict[str, np.ndarray]:
+    """Clips of every awkward length and content."""
+    rng = np.random.default_rng(0)
+    speech = say("one two three four five six seven eight", "en-us+f3").audio
+    click = np.zeros(3200, np.float32)
+    click[-1] = 1  # the loudest frame is one that lies behind the clip's last
+    return {
+        "speech": speech,
+        "cut": speech[:12345],
+        "quiet": speech[: 2 * RATE] * 1e-3,
+        "noise": rng.normal(size=5 * RATE).astype(np.float32) * 0.1,
+        "tone": np.sin(np.arange(RATE) * 2 * np.pi * 440 / RATE).astype(np.float32),
+        "silence": np.zeros(5000, np.float32),
+        "click at the end": click,
+        "shorter than a hop": speech[2000:2159],
+        "shorter than a frame": speech[2000:2200],
+        "almost 30 s": rng.normal(size=30 * RATE - 100).astype(np.float32) * 0.1,
+        "30 s": rng.normal(size=30 * RATE).astype(np.float32) * 0.1,
+    }
+
+
+@pytest.mark.parametrize("n_mels", [80, 128])
+def test_whisper_mel_equals_the_extractor(clips, n_mels):
+    extractor = WhisperFeatureExtractor(feature_size=n_mels)
+    theirs = extractor(list(clips.values()), sampling_rate=RATE, return_tensors="pt").input_features
+    padded, lengths = WhisperMel(n_mels, pad_to_30s=True)(list(clips.values()))
+    assert padded.shape == theirs.shape and lengths.tolist() == [len(c) // 160 for c in clips.values()]
+    natural, same = WhisperMel(n_mels)(list(clips.values()))
+    assert natural.dtype == torch.float32 and same.dtype == torch.int64 and torch.equal(lengths, same)
+    for i, (name, n) in enumerate(zip(clips, lengths.tolist())):
+        assert (padded[i] - theirs[i]).abs().max() < 1e-4, name
+        assert torch.allclose(natural[i, :, :n], theirs[i, :, :n], atol=1e-4, rtol=0), name
+        assert torch.equal(natural[i, :, n:], torch.zeros_like(natural[i, :, n:])), name
+
+
+def test_mel_filters_equal_slaneys():
+    for n_mels in (80, 128):
+        assert np.abs(mel_filters(n_mels) - WhisperFeatureExtractor(feature_size=n_mels).mel_filters).max() < 1e-7
+
+
+def test_a_clip_does_not_depend_on_its_batch_nor_on_threads(clips):
+    mel = WhisperMel(80)
+    together, lengths = mel(list(clips.values()))
+    for i, clip in enumerate(clips.values()):
+        alone, length = mel([torch.from_numpy(clip)])
+        assert length.item() == lengths[i] and alone.shape[2] == length
+        assert torch.allclose(alone[0], together[i, :, : alone.shape[2]], atol=1e-6)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        parallel, _ = mel(list(clips.values()))
+        assert torch.get_num_threads() == 2
+        with ThreadPoolExecutor(1) as fresh:
+            assert fresh.submit(torch.get_num_threads).result() == 2  # the pool did not change it for others
+    finally:
+        torch.set_num_threads(before)
+    assert torch.allclose(parallel, together, atol=1e-6)
+
+
+def test_whisper_mel_pickles_and_ignores_autocast(clips):
+    mel = pickle.loads(pickle.dumps(WhisperMel(80)))
+    plain, _ = mel([clips["speech"]])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(mel([clips["speech"]])[0], plain)
+
+
+def test_clips_beyond_30_s():
+    clip = np.random.default_rng(0).normal(size=31 * RATE).astype(np.float32)
+    features, lengths = WhisperMel(80)([clip])
+    assert features.shape == (1, 80, 3100) and lengths.tolist() == [3100]
+    head, _ = WhisperMel(80)([clip[: 20 * RATE]])
+    floor = features.max() - 2  # 8 decades, divided by 4
+    assert torch.allclose(features[0, :, :1990], torch.maximum(head[0, :, :1990], floor), atol=1e-5)
+    with pytest.raises(DataError, match=r"31\.00 s"):
+        WhisperMel(80, pad_to_30s=True)([clip])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_whisper_mel_on_cuda(clips):
+    here, _ = WhisperMel(128)(list(clips.values()))
+    there, lengths = WhisperMel(128)([torch.from_numpy(c).cuda() for c in clips.values()])
+    assert there.is_cuda and lengths.is_cuda
+    assert (there.cpu() - here).abs().max() < 1e-4
+    assert WhisperMel(128)(list(clips.values()), device="cuda")[0].is_cuda
+
+
+@pytest.mark.parametrize(
+    "settings, bins",
+    [
+        ({}, 80),
+        ({"num_mel_bins": 40, "use_energy": True}, 41),
+        ({"type": "mfcc"}, 13),
+        ({"type": "mfcc", "num_mel_bins": 23, "num_ceps": 20, "use_energy": True, "cepstral_lifter": 0}, 20),
+        ({"type": "spectrogram"}, 257),
+        ({"type": "spectrogram", "sampling_rate": 8000, "use_energy": True}, 129),
+    ],
+)
+def test_lhotse_features_shapes(clips, settings, bins):
+    section = LhotseFeatures(**settings)
+    audio = clips["speech"]
+    features = section.extract(audio)
+    frames = round(len(audio) / (section.sampling_rate * section.frame_shift))
+    assert features.dtype == np.float32 and features.shape == (frames, bins) and section.bins == bins
+    assert np.isfinite(features).all() and np.array_equal(section.extract(audio), features)
+    again = pickle.loads(pickle.dumps(section))
+    assert again == section and np.array_equal(again.extract(audio), features)
+
+
+@pytest.mark.filterwarnings("ignore:.*snip_edges")
+def test_lhotse_features_use_every_setting(clips):
+    audio = clips["speech"] + np.float32(0.05)  # with a DC offset to remove
+    changes = [
+        {"num_mel_bins": 60}, {"frame_length": 0.03}, {"frame_shift": 0.02}, {"preemph_coeff": 0.0},
+        {"window_type": "hanning"}, {"window_type": "hamming"}, {"dither": 0.1}, {"snip_edges": True},
+        {"remove_dc_offset": False, "preemph_coeff": 0.0}, {"low_freq": 100.0}, {"high_freq": 7000.0},
+        {"num_ceps": 12}, {"cepstral_lifter": 0}, {"use_energy": True},
+    ]  # fmt: skip
+    seen = {LhotseFeatures(type="mfcc").extract(audio).tobytes()}
+    for change in changes:
+        seen.add(LhotseFeatures(type="mfcc", **change).extract(audio).tobytes())
+    assert len(seen) == len(changes) + 1
+
+
+def test_fbank_is_kaldis_log_energy_of_mel_bands():
+    """A tone's energy lies in the band around it, doubling the amplitude adds log 4."""
+    section = LhotseFeatures()
+    t = np.arange(RATE) / RATE
+    tone = np.sin(2 * np.pi * 1000 * t).astype(np.float32) * 0.1
+    features = section.extract(tone)
+    mel = 1127 * np.log1p(np.array([20, 1000, 7600]) / 700)
+    expected = (mel[1] - mel[0]) / (mel[2] - mel[0]) * 81 - 1
+    assert abs(features[50].argmax() - expected) <= 1
+    louder = section.extract(tone * 2)
+    assert np.abs(louder[50].max() - features[50].max() - np.log(4)) < 1e-3
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"type": "plp"}, "fbank"),
+        ({"window_type": "blackman"}, "povey"),
+        ({"high_freq": 9000.0}, "8000"),
+        ({"low_freq": 7900.0}, "low_freq 7900"),
+        ({"type": "mfcc", "num_ceps": 100}, "num_mel_bins"),
+        ({"mel_bins": 80}, "mel_bins"),
+    ],
+)
+def test_impossible_lhotse_settings(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        LhotseFeatures(**settings)
+
+
+def test_audio_shorter_than_a_frame():
+    with pytest.raises(AudioError) as error:
+        LhotseFeatures().extract(np.zeros(399, np.float32))
+    assert error.value.reason == "too_short"
+    assert len(LhotseFeatures().extract(np.ones(400, np.float32))) == 3
+
+
+def rngs(*seeds: int) -> list[np.random.Generator]:
+    return [np.random.default_rng(seed) for seed in seeds]
+
+
+def test_spec_augment_masks_spans_with_the_mean_in_place():
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(2, 80, 300, generator=generator)
+    features[1, :, 200:] = 0
+    before = features.clone()
+    out = spec_augment(
+        features, torch.tensor([300, 200]), rngs(1, 2), time_masks=1, time_width=40, freq_masks=1, freq_width=20
+    )
+    assert out is features
+    for i, length in enumerate((300, 200)):
+        changed = features[i] != before[i]
+        assert not changed[:, length:].any()
+        columns, rows = changed[:, :length].all(0), changed[:, :length].all(1)
+        assert torch.equal(changed[:, :length], columns[None] | rows[:, None])  # nothing but whole frames and bins
+        for span, widest in ((columns, 40), (rows, 20)):
+            places = span.nonzero().flatten()
+            assert 0 < len(places) <= widest and places[-1] - places[0] == len(places) - 1
+        filled = features[i, :, :length][changed[:, :length]]
+        assert torch.allclose(filled, before[i, :, :length].mean().expand_as(filled), atol=1e-6)
+
+
+def test_spec_augment_of_a_clip_does_not_depend_on_its_batch():
+    features = torch.randn(3, 80, 400, generator=torch.Generator().manual_seed(0))
+    lengths = torch.tensor([400, 100, 250])
+    together = spec_augment(features.clone(), lengths, rngs(7, 8, 9), time_width=0.2)
+    alone = spec_augment(features[1:2, :, :100].clone(), lengths[1:2], rngs(8), time_width=0.2)
+    assert torch.equal(together[1, :, :100], alone[0])
+    assert not torch.equal(alone, spec_augment(features[1:2, :, :100].clone(), lengths[1:2], rngs(9), time_width=0.2))
+
+
+def test_spec_augment_widths_reach_their_limits_and_no_further():
+    widths = set()
+    for seed in range(300):
+        features = torch.randn(1, 4, 50, generator=torch.Generator().manual_seed(seed))
+        before = features.clone()
+        spec_augment(features, torch.tensor([50]), rngs(seed), time_masks=1, time_width=0.1, freq_masks=0)
+        widths.add(int((features != before).all(1).sum()))
+    assert widths == {0, 1, 2, 3, 4, 5}
+    short = torch.randn(1, 4, 3)
+    spec_augment(short, torch.tensor([3]), rngs(0), time_width=10, freq_width=99)
+    empty = torch.zeros(1, 4, 0)
+    assert spec_augment(empty, torch.tensor([0]), rngs(0)) is empty
+
+
+def test_importing_the_configs_does_not_load_torch():
+    code = (
+        "import sys; from stentor.audio.features import LhotseFeatures; LhotseFeatures(type='mfcc');"
+        "assert not {'torch', 'lhotse', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -17,6 +17,8 @@ LibriSpeech; they are read once and stored as 16 kHz WAV before the clock runs. 
 """
 
 import argparse
+import contextlib
+import io
 import json
 import statistics
 import tempfile
@@ -88,6 +90,8 @@ class Clock:
             self.began = self.ended
 
     def rates(self) -> dict[str, float]:
+        if self.steps <= WARM:
+            raise SystemExit(f"An epoch of {self.steps} steps is too short to measure: raise --records.")
         spent = self.ended - self.began
         return {"tokens": self.tokens / spent, "audio": self.audio / spent, "slots": self.largest, "steps": self.steps}
 
@@ -263,7 +267,13 @@ def main() -> None:
             "Trainer, natural length, grouped by length": lambda n: trainer(configs["natural"], items, True, n),
             "stentor packed": lambda n: stentor(configs["natural"], "packed", n),
         }
-        rounds = [{name: way(number) for name, way in ways.items()} for number in range(args.rounds)]
+        rounds: list[dict[str, dict[str, float]]] = []
+        for number in range(args.rounds):
+            rounds.append({})
+            for name, way in ways.items():
+                with contextlib.redirect_stdout(io.StringIO()):
+                    rounds[-1][name] = way(number)
+                print(f"round {number + 1}: {name}: {rounds[-1][name]['tokens']:,.0f} tokens/s", flush=True)
     print(f"\n{'':44}{'tokens/s':>10}{'audio s/s':>11}{'largest batch':>15}   stentor padded is")
     rows = []
     for name in ways:

@@ -47,6 +47,7 @@ class Feed:
                 "needs the source to give its records in the same order as before."
             )
         else:
+            tell(f"Listing the training data ({', '.join(s.type for s in data.train)}) ...")
             self.pools = listed(data.train, data, refuse, self.dropped, "data.train")
             self.mix = Mix(self.pools, data.language_temperature)
 

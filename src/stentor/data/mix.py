@@ -65,11 +65,9 @@ def usable(
     data: Data,
     refuse: Callable[[Cut], str | None],
     dropped: Dropped,
-    progress: Callable[[], None] = lambda: None,
 ) -> Iterator[Cut]:
     """The cuts that can be trained on; the others are counted in `dropped` by reason."""
     for cut in cuts:
-        progress()
         if isinstance(cut, Unusable):
             dropped.add(cut.reason, cut.message)
         elif cut.duration > data.max_seconds:
@@ -136,13 +134,12 @@ def listed(
     refuse: Callable[[Cut], str | None],
     dropped: Dropped,
     what: str,
-    progress: Callable[[], None] = lambda: None,
 ) -> list[Pool]:
     """Read the metadata of listed sources. Raises DataError when too many are broken or nothing is left."""
     pools, seen, used = [], 0, 0
     for source in sources:
         before = sum(dropped.reasons.values())
-        cuts = list(usable(source.cuts(), data, refuse, dropped, progress))
+        cuts = list(usable(source.cuts(), data, refuse, dropped))
         seen += len(cuts) + sum(dropped.reasons.values()) - before
         used += len(cuts)
         pools.append(Pool(cuts, source.repeat, source.weight))

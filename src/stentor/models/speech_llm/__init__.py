@@ -46,6 +46,9 @@ class Encoder(_Part):
     window: Literal["natural", "30s"] = "natural"
     """Whisper only. `natural`: the encoder sees the clip as long as it is. `30s`: silence is added up to 30 seconds, as
     Whisper was pretrained; slower, sometimes a little better with a frozen encoder."""
+    log_mel: Literal["whisper", "parakeet"] | None = None
+    """Parakeet only: whose log-mel it reads. `parakeet` brings each band of the clip to zero mean and unit variance,
+    which takes too much from clips well under a second; `whisper` only floors it. Null: `parakeet`."""
 
 
 class Projector(Section):

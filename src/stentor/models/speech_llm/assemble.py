@@ -40,7 +40,9 @@ def build(family: SpeechLLM, needs: Needs) -> Bundle:
     ctc = None
     if family.ctc:
         ctc = before.ctc.characters if before and before.ctc else alphabet(texts())
-    shape = geometry(encoder_config, family.encoder.window, _normalize(family.encoder, encoder_config))
+    shape = geometry(
+        encoder_config, family.encoder.window, _normalize(family.encoder, encoder_config), family.encoder.log_mel
+    )
     processor = SpeechLLMProcessor(
         tokenizer, shape, factor(shape.frame_rate, family.projector.rate), family.prompt, ctc, made, family.token_rate
     )

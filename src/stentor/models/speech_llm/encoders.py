@@ -63,10 +63,12 @@ class Geometry:
         return steps
 
 
-def geometry(config: Any, window: str = "natural", normalize: bool | None = None) -> Geometry:
+def geometry(
+    config: Any, window: str = "natural", normalize: bool | None = None, log_mel: str | None = None
+) -> Geometry:
     """The geometry of an encoder from its transformers config. Raises ConfigError for unknown kinds."""
     kind = config.model_type
-    if kind == "whisper":
+    if kind == "whisper" and log_mel in (None, "whisper"):
         return Geometry(
             "mel",
             ((3, 1, 1), (3, 2, 1)),
@@ -74,6 +76,8 @@ def geometry(config: Any, window: str = "natural", normalize: bool | None = None
             max_frames=config.max_source_positions,
             window=2 * config.max_source_positions * HOP if window == "30s" else None,
         )
+    if log_mel is not None and kind != "parakeet_encoder":
+        raise ConfigError(f"model.encoder.log_mel is for Parakeet encoders; {kind} has features of its own.")
     if window != "natural":
         raise ConfigError(f"model.encoder.window: {window} is for Whisper encoders; {kind} runs at natural length.")
     if kind == "parakeet_encoder":
@@ -83,7 +87,7 @@ def geometry(config: Any, window: str = "natural", normalize: bool | None = None
             "mel",
             ((kernel, stride, (kernel - 1) // 2),) * layers,
             mels=config.num_mel_bins,
-            log_mel="parakeet",
+            log_mel=log_mel or "parakeet",
             max_frames=config.max_position_embeddings,
         )
     if kind in WAVE:

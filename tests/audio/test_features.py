@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 from transformers import WhisperFeatureExtractor
 
-from stentor.audio.features import LhotseFeatures, WhisperMel, mel_filters, spec_augment
+from stentor.audio.features import LhotseFeatures, WhisperMel, mel_filters
 from stentor.audio.synth import say
 from stentor.errors import AudioError, DataError
 
@@ -176,54 +176,6 @@ def test_audio_shorter_than_a_frame():
         LhotseFeatures().extract(np.zeros(399, np.float32))
     assert error.value.reason == "too_short"
     assert len(LhotseFeatures().extract(np.ones(400, np.float32))) == 3
-
-
-def rngs(*seeds: int) -> list[np.random.Generator]:
-    return [np.random.default_rng(seed) for seed in seeds]
-
-
-def test_spec_augment_masks_spans_with_the_mean_in_place():
-    generator = torch.Generator().manual_seed(0)
-    features = torch.randn(2, 80, 300, generator=generator)
-    features[1, :, 200:] = 0
-    before = features.clone()
-    out = spec_augment(
-        features, torch.tensor([300, 200]), rngs(1, 2), time_masks=1, time_width=40, freq_masks=1, freq_width=20
-    )
-    assert out is features
-    for i, length in enumerate((300, 200)):
-        changed = features[i] != before[i]
-        assert not changed[:, length:].any()
-        columns, rows = changed[:, :length].all(0), changed[:, :length].all(1)
-        assert torch.equal(changed[:, :length], columns[None] | rows[:, None])  # nothing but whole frames and bins
-        for span, widest in ((columns, 40), (rows, 20)):
-            places = span.nonzero().flatten()
-            assert 0 < len(places) <= widest and places[-1] - places[0] == len(places) - 1
-        filled = features[i, :, :length][changed[:, :length]]
-        assert torch.allclose(filled, before[i, :, :length].mean().expand_as(filled), atol=1e-6)
-
-
-def test_spec_augment_of_a_clip_does_not_depend_on_its_batch():
-    features = torch.randn(3, 80, 400, generator=torch.Generator().manual_seed(0))
-    lengths = torch.tensor([400, 100, 250])
-    together = spec_augment(features.clone(), lengths, rngs(7, 8, 9), time_width=0.2)
-    alone = spec_augment(features[1:2, :, :100].clone(), lengths[1:2], rngs(8), time_width=0.2)
-    assert torch.equal(together[1, :, :100], alone[0])
-    assert not torch.equal(alone, spec_augment(features[1:2, :, :100].clone(), lengths[1:2], rngs(9), time_width=0.2))
-
-
-def test_spec_augment_widths_reach_their_limits_and_no_further():
-    widths = set()
-    for seed in range(300):
-        features = torch.randn(1, 4, 50, generator=torch.Generator().manual_seed(seed))
-        before = features.clone()
-        spec_augment(features, torch.tensor([50]), rngs(seed), time_masks=1, time_width=0.1, freq_masks=0)
-        widths.add(int((features != before).all(1).sum()))
-    assert widths == {0, 1, 2, 3, 4, 5}
-    short = torch.randn(1, 4, 3)
-    spec_augment(short, torch.tensor([3]), rngs(0), time_width=10, freq_width=99)
-    empty = torch.zeros(1, 4, 0)
-    assert spec_augment(empty, torch.tensor([0]), rngs(0)) is empty
 
 
 def test_importing_the_configs_does_not_load_torch():

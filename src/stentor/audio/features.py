@@ -245,34 +245,3 @@ class LhotseFeatures(Section):
         if self.type != "mfcc" or not self.use_energy:
             return None
         return Spectrogram(SpectrogramConfig(use_energy=True, **self._settings()))
-
-
-def spec_augment(
-    features: Tensor,
-    lengths: Tensor,
-    rngs: Sequence[np.random.Generator],
-    time_masks: int = 2,
-    time_width: int | float = 0.05,
-    freq_masks: int = 2,
-    freq_width: int = 27,
-) -> Tensor:
-    """Mask spans of frames and of bins, in place (SpecAugment without warping, Park et al. 2019).
-
-    `features` is [B, n_mels, T] and `lengths` [B] says how many frames are real. Each mask is 0 to `time_width` frames
-    (an int), or that share of the clip (a float), respectively 0 to `freq_width` bins wide, and holds the clip's mean.
-    All draws of a clip come from its own generator and depend on its own length only, never on the batch.
-    """
-    bins = features.shape[1]
-    for clip, length, rng in zip(features, lengths.tolist(), rngs):
-        real = clip[:, :length]
-        mean = real.contiguous().mean() if length else 0.0  # a copy, so that the padding does not change its last bits
-        widest = min(length, time_width if isinstance(time_width, int) else int(time_width * length))
-        for _ in range(time_masks):
-            width = int(rng.integers(0, widest + 1))
-            start = int(rng.integers(0, length - width + 1))
-            real[:, start : start + width] = mean
-        for _ in range(freq_masks):
-            width = int(rng.integers(0, min(freq_width, bins) + 1))
-            start = int(rng.integers(0, bins - width + 1))
-            real[start : start + width] = mean
-    return features

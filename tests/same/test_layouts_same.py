@@ -36,7 +36,7 @@ def test_same_loss_norm_and_weights(tiny, cli, rows, tmp_path):
     values, weights = got.pop("one big batch")
     assert len(values) == 15 and values[0] > 1.0
     for way, (other_values, other_weights) in got.items():
-        assert other_values == pytest.approx(values, rel=1e-5, abs=1e-6), way
+        assert other_values == pytest.approx(values, rel=3e-6, abs=1e-6), way  # float32 sums in another order
         assert set(other_weights) == set(weights)
         for name, tensor in weights.items():
             torch.testing.assert_close(other_weights[name], tensor, rtol=0, atol=1e-6, msg=f"{way}: {name}")

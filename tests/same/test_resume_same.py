@@ -63,7 +63,7 @@ def test_two_ranks_then_one(tiny, cli, rows, tmp_path):
     moved, straight = (trace(tmp_path / "runs" / n, rows) for n in ("moved", "constant"))
     assert len(moved) == len(straight) == 10
     for a, b in zip(moved, straight):
-        assert a == pytest.approx(b, rel=1e-5, abs=1e-6)
+        assert a == pytest.approx(b, rel=1e-6, abs=1e-6)
 
 
 def test_changed_data_is_refused(tiny, cli, corpus, tmp_path):

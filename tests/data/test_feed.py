@@ -43,7 +43,8 @@ def test_a_feed_of_lists(cut, clips, source, data):
     records = [*clips(8), cut("long", 40), cut("no", text="skip me")]
     made = feed(data(source(records), source(clips(2, "d")), batch_tokens=100),
                 refuse=lambda c: "not_wanted" if "skip" in c.supervisions[0].text else None, told=told)  # fmt: skip
-    assert made.records == 10 and made.hours == pytest.approx(20 / 3600) and not made.streams and told == []
+    assert made.records == 10 and made.hours == pytest.approx(20 / 3600) and not made.streams
+    assert told == ["Listing the training data (given, given) ..."]
     assert made.dropped.reasons == {"too_long": 1, "not_wanted": 1}
     assert list(made.texts()) == [f"text c{i}" for i in range(8)] + ["text d0", "text d1"]
     assert Counter(ids(made.plan(price).epoch(0))) == dict.fromkeys([*(f"c{i}" for i in range(8)), "d0", "d1"], 1)
@@ -94,7 +95,7 @@ def test_a_stream_says_what_resuming_means(clips, source, data):
     told = []
     made = feed(data(source(clips(5), stream=True), window=77), told=told)
     assert made.streams and made.records == 0
-    (line,) = told
+    line = told[-1]
     assert "stream of unknown length" in line and "windows of 77" in line and "same order" in line
 
 

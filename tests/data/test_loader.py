@@ -148,12 +148,13 @@ def test_a_dead_worker_is_told_with_the_mend(planned):
     assert caught.value.exit_code == 1
 
 
-def test_a_worker_that_dies_while_it_hands_over_a_batch(planned, monkeypatch):
+@pytest.mark.parametrize("error", [ConnectionResetError(104, "Connection reset by peer"), EOFError()])
+def test_a_worker_that_dies_while_it_hands_over_a_batch(planned, monkeypatch, error):
     """Its tensors come through a connection of their own, which may break before the death is known."""
 
     def breaks(loader):
         yield from ()
-        raise ConnectionResetError(104, "Connection reset by peer")
+        raise error
 
     monkeypatch.setattr("stentor.data.loader._calmly", breaks)
     with pytest.raises(StentorError, match="A data worker process died"):

@@ -106,10 +106,10 @@ def batches(
     except (RuntimeError, ConnectionError, EOFError) as error:
         if not (workers and _of_dead_worker(error)):
             raise
+        said = str(error).partition("\n")[0] or type(error).__name__
         raise StentorError(
             "A data worker process died (killed, or out of memory). Nothing trained so far is lost: run the same "
-            "command again to go on, with a lower `data.workers` or `data.prefetch` if memory was short. "
-            f"({str(error).splitlines()[0]})"
+            f"command again to go on, with a lower `data.workers` or `data.prefetch` if memory was short. ({said})"
         ) from error
 
 

@@ -111,12 +111,13 @@ def start():
     """Starts `stentor ...` in the background; what still runs at the end of the test is killed."""
     started: list[subprocess.Popen] = []
 
-    def run(*arguments: object, **extra: str) -> subprocess.Popen:
+    def run(*arguments: object, group: bool = False, **extra: str) -> subprocess.Popen:
         process = subprocess.Popen(
             [sys.executable, "-m", "stentor", *map(str, arguments)],
             env=environment(PYTHONUNBUFFERED="1", **extra),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            start_new_session=group,
             text=True,
         )
         started.append(process)

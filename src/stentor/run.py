@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, StentorError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +75,11 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
     on where it was. `texts` are files to write beside them (config.yaml, resolved.yaml). Returns the folder."""
     from stentor.engine.device import Control, accelerator
     from stentor.engine.journal import Journal
+    from stentor.publish.report import write_report
 
+    kinds = {(c.train.device, c.train.precision) for c in stages}
+    if len(kinds) > 1:
+        raise ConfigError("stages: `train.device` and `train.precision` must be the same in all stages.")
     device = accelerator(stages[0].train)
     control = Control(device.num_processes)
     written = folder / "resolved.yaml"
@@ -94,6 +98,8 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
             config.model.init = str(before)
         if same and (place / "results.json").exists():
             if last and device.is_main_process:
+                if not (folder / "report.html").exists():
+                    write_report(folder)
                 print(f"{folder} is finished: see {folder / 'report.html'}. Raise `train.steps` or `train.epochs` to "
                       "train on, or choose another `name`.")  # fmt: skip
         else:
@@ -103,6 +109,7 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
             if len(stages) > 1:
                 journal.event("stage", stage=number + 1, of=len(stages))
             _stage(config, place, journal, device, control, command or sys.argv)
+            device.free_memory()  # of the optimizers that it keeps, and with them of this stage's model
         before = place / "export"
         journal.close()
     return folder
@@ -127,7 +134,13 @@ def _stage(
     for line in summary(ready):
         journal.say(line)
     trainer.fit()
-    finish(config, ready, trainer, place, command)
+    try:
+        finish(config, ready, trainer, place, command)
+    except OSError as error:
+        raise StentorError(
+            f"The results could not be written to {place} ({error}). Training is done and saved: make room and run the "
+            "same command again."
+        ) from error
 
 
 def summary(ready: Prepared) -> list[str]:
@@ -149,6 +162,7 @@ def finish(config: Config, ready: Prepared, trainer: Any, place: Path, command: 
     """Score the chosen weights on every set, then write the export, the results, the card and the report."""
     from stentor.engine import state
     from stentor.engine.environment import environment
+    from stentor.engine.journal import finite
     from stentor.models.adapt import parameter_table
     from stentor.publish.card import write_card
     from stentor.publish.report import write_report
@@ -189,7 +203,7 @@ def finish(config: Config, ready: Prepared, trainer: Any, place: Path, command: 
     (place / "export" / "eval_results.json").write_text(json.dumps(results["eval"], indent=1, ensure_ascii=False))
     write_card(place / "export", config.plain(), results)
     temporary = place / "results.json.tmp"
-    temporary.write_text(json.dumps(results, indent=1, ensure_ascii=False), encoding="utf-8")
+    temporary.write_text(json.dumps(finite(results), indent=1, ensure_ascii=False), encoding="utf-8")
     temporary.replace(place / "results.json")
     trainer.event("finished", step=trainer.step, eval=results["eval"])
     if place == trainer.folder:

@@ -13,6 +13,8 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
 
     Beside `out`, `NAME.predictions.jsonl` gets every answer.
     """
+    import torch
+
     from stentor.callbacks.console import scores_text
     from stentor.config.load import parse_source
     from stentor.data.feed import eval_plan
@@ -21,7 +23,7 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
     from stentor.engine.evaluate import EvalSet
     from stentor.engine.evaluate import evaluate as score
     from stentor.engine.section import Train
-    from stentor.inference.load import load
+    from stentor.inference.load import find_export, load
     from stentor.tasks.base import Task
 
     source = parse_source(data)
@@ -33,13 +35,14 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
         chosen = Task.choices()[task]()
     section = Data(train=[source], batch_tokens=batch_tokens, max_seconds=1e9, min_seconds=0.0, workers=0)
     plan, dropped = eval_plan(source, data, section, chosen.refuse, loaded.bundle.processor)
-    device = accelerator(Train())
+    trained = json.loads((find_export(model) / "training_config.json").read_text(encoding="utf-8"))["train"]
+    device = accelerator(Train(precision=trained["precision"] if torch.cuda.is_available() else "auto"))
     loaded.bundle.model.to(device.device)
     scores, _, predictions = score(
         loaded.bundle, chosen, {}, EvalSet("data", plan, dropped), device,
-        Control(device.num_processes), workers=0, prefetch=1,
+        Control(device.num_processes), workers=0, prefetch=1, max_bad=section.max_bad,
     )  # fmt: skip
-    if out is not None:
+    if out is not None and device.is_main_process:
         out.parent.mkdir(parents=True, exist_ok=True)
         figures = {"model": model, "data": data, "task": chosen.type,
                    "eval": {k: s.as_dict() for k, s in scores.items()}, "records": len(predictions),

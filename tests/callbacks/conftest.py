@@ -17,6 +17,7 @@ class FakeTrainer:
         )  # fmt: skip
         self.accelerator = SimpleNamespace(trackers=[])
         self.said: list[str] = []
+        self.extra: dict[str, Any] = {}
         self.logged: list[dict[str, Any]] = []
         self.stopped: str | None = None
         self.restored = 0

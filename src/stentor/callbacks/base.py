@@ -17,7 +17,8 @@ class Callback(Choice):
     A callback reads from the trainer: `step`, `epoch`, `total_steps`, `config`, `bundle` (model and processor),
     `model` (as wrapped), `optimizer`, `main` (true on the process that writes), `folder` (the run folder, a Path),
     `world`. It may call `trainer.log(metrics)`, `trainer.event(name, **fields)`, `trainer.say(line)` and
-    `trainer.stop(reason)`.
+    `trainer.stop(reason)` (on all ranks alike). What it puts into the dict `trainer.extra` joins the next row of
+    training metrics.
     """
 
     priority: ClassVar[int] = 0
@@ -33,7 +34,7 @@ class Callback(Choice):
         """Before each micro-batch's forward."""
 
     def before_optimizer(self, trainer: Trainer) -> None:
-        """When gradients are complete and finite, before clipping and the optimizer."""
+        """When gradients are complete, before they are checked, clipped and given to the optimizer."""
 
     def on_step(self, trainer: Trainer) -> None:
         """After each optimizer step (also after a skipped one)."""

@@ -18,8 +18,8 @@ class Memory(Callback):
     type: Literal["memory"] = "memory"
 
     def on_step(self, trainer: Trainer) -> None:
-        if trainer.main and (trainer.step % trainer.config.train.log_every == 0 or trainer.step == trainer.total_steps):
-            trainer.log(memory())
+        if trainer.step % trainer.config.train.log_every == 0 or trainer.step == trainer.total_steps:
+            trainer.extra.update(memory())
 
 
 def memory() -> dict[str, float]:

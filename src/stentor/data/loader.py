@@ -128,7 +128,7 @@ def _of_dead_worker(error: Exception) -> bool:
     """torch's own message, or the loss of the connection that the worker's last tensors came through. What a worker
     raised itself begins with "Caught"."""
     if isinstance(error, RuntimeError):
-        return "DataLoader worker (pid" in str(error)
+        return "DataLoader worker (pid" in str(error) or "Pin memory thread exited" in str(error)
     return not str(error).startswith("Caught ")
 
 
@@ -137,7 +137,8 @@ def _as_is(x: Any) -> Any:
 
 
 def _quiet(worker: int) -> None:
-    # Ctrl-C reaches the whole process group: the training process saves and then ends its workers itself.
+    # Ctrl-C, and a launcher's SIGTERM, reach the whole process group: the training process saves and then ends its
+    # workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     torch.set_num_threads(1)

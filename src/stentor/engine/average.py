@@ -77,7 +77,8 @@ class Average:
         try:
             yield
         finally:
-            for name, tensor in own.items():
+            # Looked up again: listing them also drops the gathered copies that a sharded model still holds.
+            for name, tensor in trained(self.model).items():
                 tensor.copy_(kept[name])
 
 

@@ -82,6 +82,8 @@ def wrap(
     model.to(accelerator.device)
     world = accelerator.num_processes
     if train.shard:
+        if train.compile:
+            raise ConfigError("`train.compile` and `train.shard` do not go together yet: leave one out.")
         if not layers:
             raise ConfigError(
                 f"`train.shard` is set, but model family '{family}' names no layers to shard by: use "

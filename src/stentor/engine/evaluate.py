@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from stentor.data.cut import record_from_cut
 from stentor.data.loader import Reader, batches
 from stentor.data.mix import Dropped
 from stentor.data.plan import Plan, Planned
+from stentor.errors import DataError
 from stentor.tasks.base import Batch, Prediction, Score
 
 if TYPE_CHECKING:
@@ -63,11 +65,13 @@ def evaluate(
     prefetch: int,
     sharded: bool = False,
     packed: bool = False,
+    max_bad: float = 1.0,
 ) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
     """(scores, mean loss per term, predictions of all ranks) of one set.
 
     Ranks take different batches, so the model is called bare, not through DDP, whose forward talks to the other ranks.
-    A sharded model is run by all ranks together: then every rank takes every batch.
+    A sharded model is run by all ranks together: then every rank takes every batch. Raises DataError when more than the
+    share `max_bad` of the records turns out unreadable, or none is left.
     """
     model = bundle.model
     rank, world = (0, 1) if sharded else (accelerator.process_index, control.world)
@@ -82,20 +86,21 @@ def evaluate(
     counts = dict.fromkeys(losses, 0)
     dropped: list[tuple[str, str, str]] = []
     try:
-        for facts, examples, batch in batches(reader, planned, workers, prefetch, pin=False):
-            dropped += batch.dropped
-            if not examples:
-                continue
-            batch = batch.to(accelerator.device)
-            with accelerator.autocast():
-                for term, value in (task.sums(model, batch, losses) if batch.ids else {}).items():
-                    sums[term] += float(value)
-                    counts[term] += batch.counts[term]
-                outputs = task.predict(bundle, examples)
-            predictions += [
-                Prediction(name, reference, output, seconds, record)
-                for (name, reference, seconds, record), output in zip(facts, outputs, strict=True)
-            ]
+        with contextlib.closing(batches(reader, planned, workers, prefetch, pin=False)) as feed:
+            for facts, examples, batch in feed:
+                dropped += batch.dropped
+                if not examples:
+                    continue
+                batch = batch.to(accelerator.device)
+                with accelerator.autocast():
+                    for term, value in (task.sums(model, batch, losses) if batch.ids and losses else {}).items():
+                        sums[term] += float(value)
+                        counts[term] += batch.counts[term]
+                    outputs = task.predict(bundle, examples)
+                predictions += [
+                    Prediction(name, reference, output, seconds, record)
+                    for (name, reference, seconds, record), output in zip(facts, outputs, strict=True)
+                ]
     finally:
         model.train(training)
     if not sharded:
@@ -109,6 +114,9 @@ def evaluate(
         if name not in eval_set.bad_ids:
             eval_set.bad_ids.add(name)
             eval_set.dropped.add(reason, message)
+    eval_set.dropped.check(len(predictions) + len(eval_set.bad_ids), max_bad, eval_set.name)
+    if not predictions:
+        raise DataError(f"{eval_set.name}: no record could be scored.")
     predictions.sort(key=lambda p: p.id)
     means = {term: sums[term] / max(counts[term], 1) for term in losses}
     return task.score(predictions), means, predictions

@@ -24,11 +24,10 @@ class Journal:
 
     def metrics(self, row: dict[str, Any]) -> None:
         """One row of numbers; values that are not finite become null (JSON has no NaN)."""
-        row = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-        self._write("metrics.jsonl", json.dumps({**row, **self._where()}))
+        self._write("metrics.jsonl", json.dumps(finite({**row, **self._where()})))
 
     def event(self, name: str, **fields: Any) -> None:
-        self._write("events.jsonl", json.dumps({"time": time.time(), "event": name, **self._where(), **fields}))
+        self._write("events.jsonl", json.dumps(finite({"time": time.time(), "event": name, **self._where(), **fields})))
 
     def say(self, line: str) -> None:
         """A line for the log and for whoever watches the terminal."""
@@ -72,3 +71,12 @@ def _cut_half_line(path: Path) -> None:
     if path.exists() and (text := path.read_bytes()) and not text.endswith(b"\n"):
         with path.open("rb+") as file:
             file.truncate(text.rfind(b"\n") + 1)
+
+
+def finite(value: Any) -> Any:
+    """Plain data with null for numbers that JSON has no form for (NaN, infinity)."""
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

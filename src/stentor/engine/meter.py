@@ -31,8 +31,29 @@ class Meter:
         self.sums = {t: torch.zeros((), dtype=torch.float64, device=self.device) for t in self.losses}
         self.counts: Counter[str] = Counter()
         self.norms: list[torch.Tensor] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the time and what was done in it (an evaluation came between), keep the losses."""
         self.tokens = self.slots = self.seconds = self.wait = 0.0
         self._since = time.monotonic()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The losses since the last reading, over all ranks (all must call)."""
+        sums = self.control.sum([float(self.sums[t]) for t in self.losses])
+        return {
+            "sums": dict(zip(self.losses, sums)), "counts": dict(self.counts), "norms": [float(n) for n in self.norms],
+            "flops_per_slot": self.flops_per_slot,
+        }  # fmt: skip
+
+    def load_state_dict(self, state: dict[str, Any], main: bool) -> None:
+        """Go on counting; the sums of all ranks go to the main one."""
+        for term, value in state["sums"].items():
+            if main and term in self.sums:
+                self.sums[term] += value
+        self.counts = Counter(state["counts"])
+        self.norms = [torch.tensor(n, device=self.device) for n in state["norms"]]
+        self.flops_per_slot = state["flops_per_slot"]
 
     def work(self, tokens: float, slots: float, seconds: float) -> None:
         """Positions, padded positions and seconds of audio of a step, over all ranks."""

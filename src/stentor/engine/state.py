@@ -23,6 +23,7 @@ def save(trainer: Trainer) -> None:
     ema = average.whole(trainer.average.shadow) if trainer.average else None
     fixed = average.whole(average.untrained(trainer.bundle))
     tensors, plain = optimizer_state([o.optimizer for o in trainer.optimizers], model)
+    meter = trainer.meter.state_dict()
 
     def fill(folder: Path) -> None:
         (folder / "resume").mkdir()
@@ -30,7 +31,9 @@ def save(trainer: Trainer) -> None:
         if ema is not None:
             checkpoint.save_tensors(folder / "resume" / "ema.safetensors", dict(ema))
         checkpoint.save_tensors(folder / "resume" / "optimizer.safetensors", tensors)
-        (folder / "resume" / "state.json").write_text(json.dumps(_state(trainer) | {"optimizer": plain}))
+        (folder / "resume" / "state.json").write_text(
+            json.dumps(_state(trainer) | {"optimizer": plain, "meter": meter})
+        )
         (folder / "export").mkdir()
         export(trainer, folder / "export", fixed | (ema if ema is not None else weights))
 
@@ -43,7 +46,7 @@ def save(trainer: Trainer) -> None:
                 checkpoint.point(trainer.checkpoints, "best", folder_of(trainer, trainer.best[0]["step"]))
             best = {checkpoint.name_of(b["step"]) for b in trainer.best[: trainer.train.keep_best]}
             checkpoint.prune(trainer.checkpoints, trainer.train.keep, best)
-        except StentorError as error:
+        except (StentorError, OSError) as error:
             failure = str(error)
     failure = trainer.control.gather(failure)[0]
     if failure:
@@ -56,8 +59,10 @@ def _state(trainer: Trainer) -> dict[str, Any]:
         "step": trainer.step, "position": trainer.position, "next_index": trainer.next_index,
         "batches_per_step": trainer.batches_per_step, "epoch": trainer.epoch, "skipped": trainer.skipped,
         "seconds": trainer.seconds, "best": trainer.best, "fingerprint": trainer.fingerprint,
+        "optim": trainer.config.optim.type,
         "plateau": [trainer.plateau.best, trainer.plateau.bad, trainer.plateau.factor],
-        "bad": sorted(trainer.bad_ids), "scaler": scaler.state_dict() if scaler else None,
+        "bad": trainer.bad, "seen": trainer.seen, "evaluated": trainer.evaluated,
+        "scaler": scaler.state_dict() if scaler else None,
         "callbacks": {f"{i}-{c.type}": c.state_dict() for i, c in enumerate(trainer.callbacks)},
     }  # fmt: skip
 
@@ -73,23 +78,36 @@ def load(trainer: Trainer, folder: Path) -> None:
             "`model.init` set "
             f"to {folder / 'export'} to go on from these weights)."
         )
+    weights = checkpoint.load_tensors(folder / "resume" / "weights.safetensors")
     try:
-        average.put(model, checkpoint.load_tensors(folder / "resume" / "weights.safetensors"))
+        if missing := set(average.trained(model)) - set(weights):
+            raise KeyError(min(missing))
+        average.put(model, weights)
     except (KeyError, RuntimeError) as error:
         raise ConfigError(
             f"The checkpoint {folder} belongs to another model ({error}). Put the `model:` section back, or start a "
             "new run under another `name`."
         ) from None
+    if state["optim"] != trainer.config.optim.type:
+        raise ConfigError(
+            f"The checkpoint {folder} holds the state of optim.type {state['optim']}, not {trainer.config.optim.type}. "
+            "Put it back, or start a new run under another `name`."
+        )
     load_optimizer_state(
         [o.optimizer for o in trainer.optimizers], model,
         checkpoint.load_tensors(folder / "resume" / "optimizer.safetensors"), state["optimizer"],
     )  # fmt: skip
     kept = folder / "resume" / "ema.safetensors"
-    if trainer.average is not None and kept.exists():
-        trainer.average.load(checkpoint.load_tensors(kept))
+    if trainer.average is not None:  # an average that was not kept so far begins with the weights as they are
+        trainer.average.load(checkpoint.load_tensors(kept) if kept.exists() else weights)
     trainer.step, trainer.epoch, trainer.skipped = state["step"], state["epoch"], state["skipped"]
     trainer.position, trainer.next_index = state["position"], state["next_index"]
-    trainer.seconds, trainer.best, trainer.bad_ids = state["seconds"], state["best"], set(state["bad"])
+    trainer.seconds, trainer.best = state["seconds"], state["best"]
+    trainer.seen, trainer.evaluated = state["seen"], state["evaluated"]
+    for name, (reason, message) in state["bad"].items():
+        trainer.bad[name] = (reason, message)
+        trainer.dropped.add(reason, message)
+    trainer.meter.load_state_dict(state["meter"], trainer.main)
     trainer.plateau.best, trainer.plateau.bad, trainer.plateau.factor = state["plateau"]
     if state["scaler"] and trainer.accelerator.scaler:
         trainer.accelerator.scaler.load_state_dict(state["scaler"])
@@ -133,16 +151,29 @@ def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> 
     (folder / "training_config.json").write_text(text, encoding="utf-8")
 
 
+def _best(trainer: Trainer) -> list[Path]:
+    """The best checkpoints that are there and whole, best first; the same on all ranks."""
+    names = []
+    for best in trainer.best if trainer.main else []:
+        folder = folder_of(trainer, best["step"])
+        wrong = checkpoint.damage(folder)
+        if wrong is None:
+            names.append(folder.name)
+        else:
+            trainer.say(f"The checkpoint {folder.name}, one of the best, is passed over: {wrong}.")
+    return [trainer.checkpoints / name for name in trainer.control.gather(names)[0]]
+
+
 def restore_best(trainer: Trainer) -> None:
     """Put the weights of the best checkpoint into the model."""
-    if trainer.best and (folder := folder_of(trainer, trainer.best[0]["step"])).exists():
-        average.put(trainer.bundle.model, checkpoint.load_tensors(average.exported_weights(folder)))
+    if found := _best(trainer):
+        average.put(trainer.bundle.model, checkpoint.load_tensors(average.exported_weights(found[0])))
 
 
 def chosen(trainer: Trainer) -> dict[str, torch.Tensor]:
     """The weights that `train.use` names, whole and on the CPU, put into the model as well. All ranks call."""
     use = trainer.train.use if trainer.best else "last"
-    found = [f for b in trainer.best if (f := folder_of(trainer, b["step"])).exists()]
+    found = _best(trainer)
     model = trainer.bundle.model
     if use == "average" and len(found) > 1:
         average.put(model, average.mean(found))

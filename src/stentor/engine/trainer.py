@@ -77,7 +77,13 @@ class Trainer:
         self.next_index = 0
         self.accumulate = self.train.accumulate
         self.batches_per_epoch = batches_per_epoch
-        self.bad_ids: set[str] = set()
+        self.bad: dict[str, tuple[str, str]] = {}
+        """Records whose audio could not be used: id -> (reason, message)."""
+        self.seen = 0
+        self.evaluated = 0
+        """The step that was scored last."""
+        self.extra: dict[str, Any] = {}
+        """What callbacks add to the next row of training metrics."""
         self.best: list[dict[str, Any]] = []
         self.scores: dict[str, dict[str, Score]] = {}
         self.seconds = 0.0
@@ -151,10 +157,15 @@ class Trainer:
         found = state.newest(self)
         if found is not None:
             state.load(self, found)
+        else:
+            self.journal.forget_after(0)  # rows of a run that was killed before its first checkpoint
         error: BaseException | None = None
         with self._signals():
             try:
                 self._call("on_start")
+                if self.step and self.evaluated != self.step and self._evaluation_due():
+                    self.evaluate()  # a signal came before this evaluation
+                    self.save()
                 if self.step < self.total_steps:
                     self._loop()
             except BaseException as caught:
@@ -162,7 +173,8 @@ class Trainer:
                 raise
             finally:
                 if error is not None and not isinstance(error, Stopped):
-                    self.event("failed", step=self.step, error=str(error) or type(error).__name__)
+                    with contextlib.suppress(OSError):  # on a full disk the error itself matters more
+                        self.event("failed", step=self.step, error=str(error) or type(error).__name__)
                 self._call("on_end", error)
 
     def _loop(self) -> None:
@@ -172,26 +184,32 @@ class Trainer:
         reader = Reader(self.task, self.bundle.processor, self.config.data.augment, self.train.seed, self._packed)
         skip = self.next_index - self.position["index"]
         dealt = self.plan.deal(self.rank, self.world, skip, **self.position)
-        feed = batches(reader, dealt, self.config.data.workers, self.config.data.prefetch, self.device.type == "cuda")
+        data = self.config.data
+        with contextlib.closing(
+            batches(reader, dealt, data.workers, data.prefetch, self.device.type == "cuda")
+        ) as feed:
+            self._steps(feed)
+
+    def _steps(self, feed: Iterator[tuple[Planned, Batch]]) -> None:
         self.model.train()
         self.meter.reset()
         clock = time.monotonic()
         before = self.seconds
-        evaluated = saved = self.step
+        saved = self.step
         while self.step < self.total_steps and self.stop_reason is None:
             try:
                 waited = time.monotonic()
                 micro = [self._next(feed) for _ in range(self.accumulate)]
                 self.meter.wait += time.monotonic() - waited
-            except StentorError as failure:
+            except StentorError:
                 if self.world == 1 and saved != self.step:
                     self.save()  # the state after the last complete step is whole: nothing of it need be lost
-                raise failure
+                raise
             signalled = self._step(micro)
             self.seconds = before + time.monotonic() - clock
             self._call("on_step")
             if self.step % self.train.log_every == 0 or self.step == self.total_steps:
-                self.log(self.meter.row(self.lr))
+                self.log(self.meter.row(self.lr) | self.extra)
             if signalled:
                 if saved != self.step:
                     self.save()
@@ -200,18 +218,16 @@ class Trainer:
                     f"Stopped by a signal at step {self.step} of {self.total_steps}; everything is saved in "
                     f"{self.checkpoints}. Run the same command to go on."
                 )
-            last = self.step == self.total_steps
-            if self.evals and (self.step % self.eval_every == 0 or last):
+            if self._evaluation_due():
                 self.evaluate()
-                evaluated = self.step
-            if self.step % self.save_every == 0 or last or (evaluated == self.step and self._is_best()):
+            last = self.step == self.total_steps
+            if self.step % self.save_every == 0 or last or (self.evaluated == self.step and self._is_best()):
                 self.save()
                 saved = self.step
         if saved != self.step:
             self.save()
         if self.stop_reason:
             self.say(f"Stopped early at step {self.step}: {self.stop_reason}.")
-        feed.close()
 
     @staticmethod
     def _next(feed: Iterator[tuple[Planned, Batch]]) -> tuple[Planned, Batch]:
@@ -225,17 +241,20 @@ class Trainer:
         counts: Counter[str] = Counter()
         dropped: list[tuple[str, str, str]] = []
         tokens = slots = seconds = 0.0
+        read = 0
         for _, batch in micro:
             if batch.ids:
                 counts.update(self.task.counts(batch))
-            dropped += [d for d in batch.dropped if d[0] not in self.bad_ids]
+            dropped += [d for d in batch.dropped if d[0] not in self.bad]
+            read += len(batch.ids) + len(batch.dropped)
             tokens, slots, seconds = tokens + batch.tokens, slots + batch.slots, seconds + batch.seconds
         terms = list(self.losses)
         reduced = self.control.sum(
-            [counts[t] for t in terms] + [float(self._signal), float(len(dropped)), tokens, slots, seconds]
+            [counts[t] for t in terms] + [float(self._signal), float(len(dropped)), float(read), tokens, slots, seconds]
         )
         totals = dict(zip(terms, reduced))
         signalled, bad = reduced[len(terms)] > 0, reduced[len(terms) + 1]
+        self.seen += round(reduced[-4])
         self.meter.work(*reduced[-3:])
         if bad:
             self._count_bad([d for part in self.control.gather(dropped) for d in part])
@@ -248,7 +267,8 @@ class Trainer:
             self._call("on_batch", batch)
             # Dropout and the like are a function of the batch's global number: the same on any rank, after any resume.
             _seed(self.train.seed, place.index)
-            if not batch.ids:  # every record was unreadable: take part in the collective work with nothing to learn
+            real = bool(batch.ids)
+            if not real:  # every record was unreadable: take part in the collective work with nothing to learn
                 batch, share = self._stand_in(), dict.fromkeys(terms, 0.0)
             else:
                 share = scale
@@ -257,7 +277,7 @@ class Trainer:
                     sums = self.task.sums(self.model, batch.to(self.device), self.losses)
                     loss = torch.stack([share[t] * sums[t].float() for t in terms]).sum()
                 self.accelerator.backward(loss)
-            parts.append((batch.ids, {t: sums[t].detach() if share[t] else sums[t].detach() * 0 for t in terms}))
+            parts.append((batch.ids, {t: sums[t].detach() * float(real) for t in terms}))
         self._update(parts, totals, terms)
         self.next_index += self.batches_per_step
         place = micro[-1][0]
@@ -267,6 +287,7 @@ class Trainer:
 
     def _update(self, parts: list[Any], totals: dict[str, float], terms: list[str]) -> None:
         parameters = [p for o in self.optimizers for g in o.param_groups for p in g["params"]]
+        scaler = self.accelerator.scaler  # of fp16
         for optimizer in self.optimizers:
             self.accelerator.unscale_gradients(optimizer)
         self._call("before_optimizer")
@@ -280,10 +301,15 @@ class Trainer:
             for optimizer in self.optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = group["peak"] * self._factor()
-                optimizer.step()
+                if scaler is None:
+                    optimizer.optimizer.step()
+                else:
+                    scaler.step(optimizer.optimizer)
             if self.average is not None:
                 self.average.update(self.step)
             self.meter.step({t: sum(sums[t] for _, sums in parts) for t in terms}, totals, norm)
+        if scaler is not None:
+            scaler.update()  # once for all optimizers; after a skipped step it lowers the loss scale
         for optimizer in self.optimizers:
             optimizer.zero_grad()
 
@@ -291,10 +317,9 @@ class Trainer:
         return factor(self.config.schedule, self.step, self.total_steps) * self.plateau.factor
 
     def _skip(self, parts: list[Any]) -> None:
-        if self.accelerator.scaler is not None and all(torch.isfinite(s).all() for _, p in parts for s in p.values()):
-            for optimizer in self.optimizers:  # fp16: the loss scale was too large; stepping lets the scaler lower it
-                optimizer.step()
-            return
+        lost = any(not bool(torch.isfinite(s).all()) for _, sums in parts for s in sums.values())
+        if not self.control.sum([float(lost)])[0] and self.accelerator.scaler is not None:
+            return  # fp16: the losses are fine, only the loss scale was too large
         self.skipped += 1
         guilty = [i for ids, sums in parts if not all(torch.isfinite(s).all() for s in sums.values()) for i in ids]
         everyone = sorted({i for part in self.control.gather(guilty) for i in part})
@@ -314,12 +339,12 @@ class Trainer:
 
     def _count_bad(self, dropped: list[tuple[str, str, str]]) -> None:
         for name, reason, message in dropped:
-            if name in self.bad_ids:
+            if name in self.bad:
                 continue
-            self.bad_ids.add(name)
+            self.bad[name] = (reason, message)
             self.dropped.add(reason, message)
             self.event("bad_audio", id=name, reason=reason, message=message)
-        seen = self.records or max(1000, self.next_index * 10)
+        seen = self.records or max(1000, self.seen)
         self.dropped.check(seen, self.config.data.max_bad, "data.train")
 
     def _stand_in(self) -> Batch:
@@ -350,17 +375,10 @@ class Trainer:
         self.model.train()
         _seed(self.train.seed, 0)
         began = time.monotonic()
-        counter: Any = contextlib.nullcontext()
-        if self.device.type == "cuda" and not self.train.compile:
-            from torch.utils.flop_counter import FlopCounterMode
-
-            counter = FlopCounterMode(display=False)
         try:
-            with counter:
-                with self.accelerator.autocast():
-                    sums = self.task.sums(self.model, batch.to(self.device), self.losses)
-                    loss = torch.stack([s.float() / max(batch.counts[t], 1) for t, s in sums.items()]).sum()
-                loss.backward()
+            self._try(batch)
+            if self.device.type == "cuda" and not self.train.compile:
+                self._count_flops(reader[Planned(items[:1], 0, 0, 0)][1])
         except torch.OutOfMemoryError:
             raise ConfigError(
                 f"The largest batch ({len(items)} items, {batch.slots} positions, {batch.seconds:.0f} s of audio) does "
@@ -372,19 +390,37 @@ class Trainer:
         with torch.no_grad():
             for name, buffer in self.bundle.model.named_buffers():
                 buffer.copy_(kept[name])
-        if counter.__class__.__name__ == "FlopCounterMode":
-            self.meter.flops_per_slot = counter.get_total_flops() / batch.slots
         memory = f", {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at most" if self.device.type == "cuda" else ""
         self.say(
             f"Dry run of the largest batch: {len(items)} items, {batch.slots} positions, {batch.seconds:.0f} s of "
             f"audio, {time.monotonic() - began:.1f} s{memory}."
         )
 
+    def _try(self, batch: Batch) -> None:
+        with self.accelerator.autocast():
+            sums = self.task.sums(self.model, batch.to(self.device), self.losses)
+            loss = torch.stack([s.float() / max(batch.counts[t], 1) for t, s in sums.items()]).sum()
+        loss.backward()
+
+    def _count_flops(self, batch: Batch) -> None:
+        """FLOPs per position of forward and backward, for the utilisation; unknown where a kernel cannot be counted."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        counter = FlopCounterMode(display=False)
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            with counter:
+                self._try(batch)
+            self.meter.flops_per_slot = counter.get_total_flops() / batch.slots
+
     # Evaluation ------------------------------------------------------------------------------------------------
 
     def evaluate(self) -> None:
         """Score all evaluation sets; the first one's main metric ranks checkpoints."""
         row: dict[str, Any] = {}
+        self.evaluated = self.step
+        if self.world > 1:  # running statistics are each rank's own until the next forward of training
+            for buffer in self.bundle.model.buffers():
+                torch.distributed.broadcast(buffer, 0)
         with self.average.applied() if self.average else contextlib.nullcontext():
             for eval_set in self.evals:
                 scores, means, predictions = self.score(eval_set)
@@ -403,14 +439,17 @@ class Trainer:
         self.best = ranked[: max(self.train.keep_best, 1)]
         self.event("evaluated", step=self.step, metrics=row)
         self.log(row)
-        self.meter.reset()
+        self.meter.restart()
+
+    def _evaluation_due(self) -> bool:
+        return bool(self.evals) and (self.step % self.eval_every == 0 or self.step == self.total_steps)
 
     def score(self, eval_set: EvalSet) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
         """Score one set with the weights as they are."""
         return evaluate(
             self.bundle, self.task, self.losses, eval_set, self.accelerator, self.control,
             workers=self.config.data.workers, prefetch=self.config.data.prefetch, sharded=self.train.shard,
-            packed=self._packed,
+            packed=self._packed, max_bad=self.config.data.max_bad,
         )  # fmt: skip
 
     def _is_best(self) -> bool:

@@ -129,7 +129,7 @@ def _stage(
     trainer = Trainer(
         config, ready.bundle, ready.task, ready.losses, ready.plan, ready.evals, callbacks, journal, device, control,
         place / "checkpoints", ready.feed.dropped, ready.feed.records, ready.batches_per_epoch,
-        ready.feed.fingerprint(),
+        ready.feed.fingerprint(ready.plan),
     )  # fmt: skip
     for line in summary(ready):
         journal.say(line)

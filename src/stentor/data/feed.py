@@ -114,8 +114,9 @@ class Feed:
             if new and isinstance(record, Unusable):
                 self.dropped.check(max(sum(self._read), STREAM_TRUST), self.data.max_bad, "data.train")
 
-    def fingerprint(self) -> str:
-        """Changes when the order of training items would change."""
+    def fingerprint(self, plan: Plan | None = None) -> str:
+        """Changes when the order of training items would change; with `plan` also when items cost something else (a
+        changed prompt or tokenizer) and so fall into other batches."""
         data = self.data
         digest = hashlib.blake2b(digest_size=16)
         facts = [
@@ -126,6 +127,9 @@ class Feed:
         for pool in self.pools:
             for cut in pool.cuts:
                 digest.update(f"{cut.id}\0{cut.duration:.6f}\0".encode())
+        if plan is not None and not self.streams:
+            for items in plan.epoch(0):
+                digest.update(" ".join(i.cut.id for i in items).encode() + b"\n")
         if self.streams:
             digest.update(json.dumps([s.model_dump(mode="json") for s in data.train]).encode())
         return digest.hexdigest()

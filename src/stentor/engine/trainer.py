@@ -435,7 +435,7 @@ class Trainer:
             self.plateau.see(value, mode)
         sign = 1 if mode == "min" else -1
         ranked = [*(b for b in self.best if b["step"] != self.step), {"step": self.step, "value": value}]
-        ranked.sort(key=lambda b: (sign * b["value"], -b["step"]))
+        ranked.sort(key=lambda b: (math.isnan(b["value"]), sign * b["value"], -b["step"]))
         self.best = ranked[: max(self.train.keep_best, 1)]
         self.event("evaluated", step=self.step, metrics=row)
         self.log(row)

@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 from dataclasses import replace
 
 import numpy as np
@@ -165,3 +168,21 @@ def test_a_worker_that_dies_while_it_hands_over_a_batch(planned, monkeypatch, er
 def test_a_broken_connection_of_the_reader_itself_is_no_dead_worker(planned, workers):
     with pytest.raises(ConnectionResetError):
         read(planned, workers, fail="connection")
+
+
+def test_a_process_that_leaves_the_batches_half_read_still_ends():
+    """Its workers ignore SIGTERM, which is how Python ends them at exit."""
+    program = """
+        from stentor.data.loader import batches
+
+        class Numbers:
+            def __getitem__(self, number):
+                return number
+
+        half_read = batches(Numbers(), iter(range(1000)), 1, 2, False)
+        print(next(half_read))
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")

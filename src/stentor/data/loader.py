@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import signal
 import threading
 from collections.abc import Generator, Iterator
@@ -98,8 +99,16 @@ def batches(
         collate_fn=_as_is,
         worker_init_fn=_quiet if workers else None,
     )
+    # The list owns the iterator, so that the workers can be ended from outside: they ignore SIGTERM, and a process that
+    # exits with this generator half-used would wait for them for ever.
+    open_: list[Iterator[Any]] = []
     try:
-        for made in _calmly(loader):
+        open_.append(_calmly(loader))
+        atexit.register(open_.clear)
+        while open_:
+            made = next(open_[0], None)
+            if made is None:
+                break
             if isinstance(made, StentorError):
                 raise made
             yield made
@@ -111,6 +120,9 @@ def batches(
             "A data worker process died (killed, or out of memory). Nothing trained so far is lost: run the same "
             f"command again to go on, with a lower `data.workers` or `data.prefetch` if memory was short. ({said})"
         ) from error
+    finally:
+        atexit.unregister(open_.clear)
+        open_.clear()
 
 
 def _calmly(loader: DataLoader) -> Iterator[Any]:

@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from stentor.engine.environment import processor
+
 FOLDER = Path(__file__).parent / "results"
 PACKAGES = ("torch", "transformers", "accelerate", "lhotse", "numpy")
 
@@ -19,7 +21,7 @@ def write(name: str, rows: list[dict[str, Any]], **facts: Any) -> Path:
     path = FOLDER / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
     machine = {
-        "processor": _processor(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
+        "processor": processor(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
         "python": platform.python_version(), "packages": {p: version(p) for p in PACKAGES},
     }  # fmt: skip
     result = {
@@ -29,11 +31,3 @@ def write(name: str, rows: list[dict[str, Any]], **facts: Any) -> Path:
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"\nWritten to {path.relative_to(FOLDER.parent.parent)}.")
     return path
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:
-            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()

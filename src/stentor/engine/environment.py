@@ -26,13 +26,14 @@ def environment(accelerator: Accelerator) -> dict[str, Any]:
     gpu = torch.cuda.get_device_name() if accelerator.device.type == "cuda" else None
     return {
         "python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads(), "gpu": gpu,
+        "processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads(), "gpu": gpu,
         "processes": accelerator.num_processes, "precision": accelerator.mixed_precision.replace("no", "fp32"),
         "packages": versions,
     }  # fmt: skip
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Name of the processor's model."""
     try:
         with open("/proc/cpuinfo") as file:
             return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))

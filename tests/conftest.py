@@ -1,6 +1,7 @@
 """What several test folders share: a tiny spoken corpus, a tiny run, and the command line as a user calls it."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -37,6 +38,16 @@ schedule: {{warmup_steps: 2}}
 train: {{steps: 6, log_every: 1, eval_every: 6, save_every: 2, device: cpu}}
 output: "{runs}"
 """
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_left():
+    """A process that outlives its test would keep the whole run from ending."""
+    yield
+    left = multiprocessing.active_children()
+    for process in left:
+        process.kill()
+    assert not left, f"processes were left running: {left}"
 
 
 @pytest.fixture(scope="session")

@@ -155,11 +155,10 @@ def test_a_dead_worker_is_told_with_the_mend(planned):
 def test_a_worker_that_dies_while_it_hands_over_a_batch(planned, monkeypatch, error):
     """Its tensors come through a connection of their own, which may break before the death is known."""
 
-    def breaks(loader):
-        yield from ()
+    def breaks(iterator):
         raise error
 
-    monkeypatch.setattr("stentor.data.loader._calmly", breaks)
+    monkeypatch.setattr("torch.utils.data.dataloader._MultiProcessingDataLoaderIter.__next__", breaks)
     with pytest.raises(StentorError, match="A data worker process died"):
         read(planned, workers=1)
 

@@ -99,19 +99,18 @@ def batches(
         collate_fn=_as_is,
         worker_init_fn=_quiet if workers else None,
     )
-    # The list owns the iterator, so that the workers can be ended from outside: they ignore SIGTERM, and a process that
-    # exits with this generator half-used would wait for them for ever.
-    open_: list[Iterator[Any]] = []
+    end = _nothing
     try:
-        open_.append(_calmly(loader))
-        atexit.register(open_.clear)
-        while open_:
-            made = next(open_[0], None)
-            if made is None:
-                break
-            if isinstance(made, StentorError):
-                raise made
-            yield made
+        made = _calmly(loader)
+        if workers:
+            # Workers ignore SIGTERM, and an iterator that a traceback or a half-read generator still holds ends none
+            # of them: without this the process would wait for them for ever when it exits.
+            end = made._shutdown_workers
+            atexit.register(end)
+        for batch in made:
+            if isinstance(batch, StentorError):
+                raise batch
+            yield batch
     except (RuntimeError, ConnectionError, EOFError) as error:
         if not (workers and _of_dead_worker(error)):
             raise
@@ -121,11 +120,11 @@ def batches(
             f"command again to go on, with a lower `data.workers` or `data.prefetch` if memory was short. ({said})"
         ) from error
     finally:
-        atexit.unregister(open_.clear)
-        open_.clear()
+        atexit.unregister(end)
+        end()
 
 
-def _calmly(loader: DataLoader) -> Iterator[Any]:
+def _calmly(loader: DataLoader) -> Any:
     """The loader's iterator, without the signal handler that raises a worker's death anywhere in this process, also in
     the middle of an optimizer step. Waiting for the next batch notices a death as well."""
     main = threading.current_thread() is threading.main_thread()
@@ -142,6 +141,10 @@ def _of_dead_worker(error: Exception) -> bool:
     if isinstance(error, RuntimeError):
         return "DataLoader worker (pid" in str(error) or "Pin memory thread exited" in str(error)
     return not str(error).startswith("Caught ")
+
+
+def _nothing() -> None:
+    """In one process there are no workers to end."""
 
 
 def _as_is(x: Any) -> Any:

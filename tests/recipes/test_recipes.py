@@ -42,9 +42,8 @@ def stand_in(path: Path, corpus: Path) -> None:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
-        speakers = cycle(
-            ["george", "jackson", "lucas", "nicolas", "theo", "yweweler"]
-        )  # recipes leave some of them out
+        # The names of the real digits: recipes select and leave out speakers by them.
+        speakers = cycle(["george", "jackson", "lucas", "nicolas", "theo", "yweweler"])
         records = [r | {"audio_path": str(corpus / r["audio_path"]), "speaker": next(speakers)} for r in records]
         path.write_text("\n".join(map(json.dumps, records)) + "\n")
 

@@ -10,16 +10,45 @@ FRESH = {"text": "four two nine seven one", "voice": "en-gb-scotland+f5", "speed
 """What the trained model transcribes at the end: a sentence and a voice that are in no data set of the run."""
 
 
-def quickstart(out: Path) -> None:
-    """Train the embedded config into `out`, transcribe a fresh sample and say where everything is."""
-    from stentor.audio.io import write
-    from stentor.audio.synth import say
+PROCESSES = 2
+"""The config's batches are for two processes of one thread: on small tensors they do more than one with two threads."""
+
+
+def quickstart(out: Path) -> int:
+    """Train the embedded config into `out`, transcribe a fresh sample and say where everything is; the exit code."""
+    from stentor.engine.launch import launch, launched, usable_cores
+
+    if launched(PROCESSES):
+        _train(out, accumulate=1)
+        return 0
+    if usable_cores() >= PROCESSES and not _gpu():
+        if code := launch(PROCESSES, ["quickstart", "--out", str(out)]):
+            return code
+    else:
+        _train(out, accumulate=PROCESSES)
+    _show(out)
+    return 0
+
+
+def _gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _train(out: Path, accumulate: int) -> None:
     from stentor.config.load import load, resolved, stage_configs
-    from stentor.inference.load import load as load_model
     from stentor.run import train
 
-    loaded = load(CONFIG, [f"name={out.name}", f"output={out.parent}"])
+    loaded = load(CONFIG, [f"name={out.name}", f"output={out.parent}", f"train.accumulate={accumulate}"])
     train(stage_configs(loaded), out, {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)})
+
+
+def _show(out: Path) -> None:
+    from stentor.audio.io import write
+    from stentor.audio.synth import say
+    from stentor.inference.load import load as load_model
+
     sample = out / "sample.wav"
     write(sample, say(**FRESH).audio, 16000)
     heard = load_model(out).transcribe(sample)

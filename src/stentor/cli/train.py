@@ -14,6 +14,7 @@ def register(app: typer.Typer) -> None:
         overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Overrides, such as optim.lr=3e-4."),
         plugin: list[Path] = PLUGIN,
         plan_only: bool = typer.Option(False, "--plan-only", help="Show parameters, batches and memory, and stop."),
+        processes: int = typer.Option(1, "--processes", min=1, help="Processes on this machine: one for each GPU."),
     ) -> None:
         """Train from a YAML file; the same command again goes on where it stopped."""
         from stentor.config.load import load, resolved, stage_configs
@@ -27,6 +28,12 @@ def register(app: typer.Typer) -> None:
             for stage in stage_configs(loaded):
                 typer.echo(show_plan(stage))
             return
+        from stentor.engine.launch import launch, launched
+
+        if not launched(processes) and processes > 1:
+            plugins = [part for path in plugin or [] for part in ("--plugin", str(path))]
+            same = ["train", str(config), *(overrides or []), *plugins, "--processes", str(processes)]
+            raise typer.Exit(launch(processes, same))
         from stentor.run import train as run
 
         folder = Path(loaded.config.output) / loaded.config.name
@@ -39,7 +46,7 @@ def register(app: typer.Typer) -> None:
         """Make a spoken corpus, train a small recogniser on it, score it on unheard voices: CPU, offline, minutes."""
         from stentor.quickstart import quickstart as run
 
-        run(out)
+        raise typer.Exit(run(out))
 
     @app.command()
     def evaluate(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.doctor.finding import BROKEN, NOTE, OK, WARNING, Finding, installed, last_line, numbers, python_process
+from stentor.engine.launch import usable_cores
 
 TORCH_PROBE = """
 import json, warnings
@@ -109,7 +110,7 @@ def _nvidia() -> dict[str, str] | None:
 
 
 def machine() -> Iterator[Finding]:
-    cores, usable = os.cpu_count() or 1, _usable_cores()
+    cores, usable = os.cpu_count() or 1, usable_cores()
     memory = _memory()
     about = f"{usable:g} of {cores} cores" if usable < cores else f"{cores} cores"
     yield Finding("machine", OK, about + (f", {memory / 2**30:.0f} GiB of memory" if memory else ""))
@@ -127,17 +128,6 @@ def machine() -> Iterator[Finding]:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft < 1024:
             yield Finding("open files", WARNING, f"at most {soft} at a time", "ulimit -n 4096, or fewer data.workers.")
-
-
-def _usable_cores() -> float:
-    """Cores that this process may use: its affinity and its control group's quota."""
-    usable = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(os.cpu_count() or 1)
-    quota = Path("/sys/fs/cgroup/cpu.max")
-    if quota.exists():
-        most, period = quota.read_text().split()
-        if most != "max":
-            usable = min(usable, int(most) / int(period))
-    return usable
 
 
 def _memory() -> int | None:

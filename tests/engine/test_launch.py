@@ -1,0 +1,82 @@
+"""`--processes`: the same run as under torchrun, with the exit code and the words of the process that failed."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from stentor.engine import launch
+
+
+def started(folder) -> bool:
+    return (folder / "metrics.jsonl").exists() and "train/loss" in (folder / "metrics.jsonl").read_text()
+
+
+def test_the_same_run_as_under_torchrun(tiny, cli, rows, tmp_path):
+    config = tiny()
+    cli("train", config, "name=ours", "--processes", "2")
+    cli("train", config, "name=theirs", processes=2)
+    ours, theirs = (rows(tmp_path / "runs" / name) for name in ("ours", "theirs"))
+    assert [r["train/loss"] for r in ours] == [r["train/loss"] for r in theirs]
+    assert len(ours) == 6
+
+
+def test_a_signal_stops_all_after_saving(tiny, start, cli, tmp_path):
+    folder = tmp_path / "runs" / "stopped"
+    process = start("train", tiny(), "name=stopped", "train.steps=100000", "--processes", "2")
+    while not started(folder):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 75, errors
+    assert list((folder / "checkpoints").glob("step*")), errors
+
+
+def test_when_the_launcher_is_killed_its_processes_end(tiny, start, tmp_path):
+    folder = tmp_path / "runs" / "orphans"
+    process = start("train", tiny(), "name=orphans", "train.steps=100000", "--processes", "2", group=True)
+    while not started(folder):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    pytest.fail("processes outlived their launcher")
+
+
+def test_a_process_that_dies_is_named(tmp_path, monkeypatch, capsys):
+    fake = tmp_path / "python"
+    fake.write_text(
+        f"#!{sys.executable}\nimport os, signal, time\n"
+        "if os.environ['RANK'] == '1':\n    print('what went wrong', flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)\n"
+    )
+    fake.chmod(0o755)
+    monkeypatch.setattr(launch.sys, "executable", str(fake))
+    monkeypatch.setattr(launch, "GRACE", 0.1)
+    assert launch.launch(2, ["train"]) == 1
+    errors = capsys.readouterr().err
+    assert "process 1 of 2 failed" in errors and "what went wrong" in errors
+    assert "signal 9 (often: out of memory)" in errors
+
+
+def test_bad_input_is_said_once_with_its_exit_code(tiny, cli):
+    done = cli("train", tiny(), "optim.lr=high", "--processes", "2", check=False)
+    assert done.returncode == 2 and done.stderr.count("stentor: ") == 1
+    done = cli("train", tiny(), "data.train.0.path=gone.jsonl", "--processes", "2", check=False)
+    assert done.returncode == 3 and done.stderr.count("stentor: ") == 1, done.stderr
+
+
+def test_not_within_another_launcher(tiny, cli):
+    done = cli("train", tiny(), "--processes", "2", check=False, WORLD_SIZE="4", RANK="0")
+    assert done.returncode == 2 and "started 4: leave it out" in done.stderr

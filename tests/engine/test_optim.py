@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from stentor.engine.muon import Muon
 from stentor.engine.optim import Plateau, build, factor, load_optimizer_state, optimizer_state
 from stentor.engine.section import Group, Optim, Schedule
 from stentor.errors import ConfigError
@@ -261,3 +262,27 @@ def test_plateau_where_higher_is_better_and_past_a_metric_that_is_not_a_number()
     for value in (math.nan, 0.5, 0.6, 0.7):
         plateau.see(value, "max")
     assert (plateau.best, plateau.bad, plateau.factor) == (0.7, 0, 1.0)
+
+
+def test_muon_is_the_one_of_torch():
+    torch.manual_seed(0)
+    shapes = [(6, 6), (12, 6), (6, 12), (6, 6), (12, 6), (3, 3)]
+    ours = [nn.Parameter(torch.randn(shape)) for shape in shapes]
+    theirs = [nn.Parameter(p.detach().clone()) for p in ours]
+    settings = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
+    optimizers = Muon(ours, **settings), torch.optim.Muon(theirs, **settings)
+    start = [p.detach().clone() for p in ours]
+    for step in range(5):
+        for p, q in zip(ours, theirs):
+            # One parameter has no gradient in the second step: its state must wait, as torch's does.
+            p.grad = None if step == 1 and p is ours[3] else torch.randn(p.shape)
+            q.grad = None if p.grad is None else p.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    for p, q, before in zip(ours, theirs, start):
+        assert (p - before).norm() > 0.3
+        # bfloat16 keeps 8 bits; the order of sums differs between one product and a batch of them.
+        torch.testing.assert_close(p, q, rtol=0, atol=0.02 * (q - before).abs().max().item())
+    states = [optimizer.state_dict()["state"] for optimizer in optimizers]
+    for number in states[0]:
+        torch.testing.assert_close(states[0][number]["momentum_buffer"], states[1][number]["momentum_buffer"])

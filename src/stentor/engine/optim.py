@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from stentor.engine.device import full, like
+from stentor.engine.muon import Muon
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def build(config: Optim, model: nn.Module) -> list[torch.optim.Optimizer]:
     if first:
         optimizers.append(_optimizer(config, first))
     if second:
-        optimizers.append(torch.optim.Muon(second, lr=config.muon_lr, momentum=config.momentum))
+        optimizers.append(Muon(second, lr=config.muon_lr, momentum=config.momentum))
     return optimizers
 
 

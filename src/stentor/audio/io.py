@@ -38,6 +38,11 @@ class Probe:
     """Container and encoding, such as `WAV/PCM_16`."""
 
 
+MP3_WHOLE = 60.0
+"""Seconds of the longest MP3 that is decoded whole to read a part of it: at each seek (soundfile also seeks after a
+partial read) libmpg123 prints errors about frames whose samples it rightly drops."""
+
+
 def probe(path: str | Path) -> Probe:
     """What is in a file, from its header (MP3 files that declare no length are decoded).
 
@@ -148,8 +153,11 @@ def _decode(file: Any, path: Path, start: float, duration: float | None) -> tupl
         )
     wanted = file.frames / rate - start if duration is None else duration
     try:
-        file.seek(first)
-        samples = file.read(round(wanted * rate), dtype="float32", always_2d=True)
+        if file.format == "MP3" and file.frames <= MP3_WHOLE * rate:
+            samples = file.read(dtype="float32", always_2d=True)[first : first + round(wanted * rate)]
+        else:
+            file.seek(first)
+            samples = file.read(round(wanted * rate), dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
         raise AudioError(f"{path} is damaged or cut short: {_why(error)}.", "truncated") from None
     if duration is None and not _declares_length(file, path):

@@ -48,9 +48,10 @@ def audio(request: Request, rate: int) -> np.ndarray:
 def speak_all(requests: Sequence[Request]) -> Iterator[tuple[int, list[dict[str, Any]]] | str]:
     """(samples at 16 kHz, word times) of each request in order, or the reason why it cannot be spoken.
 
-    Uses all cores of the process where it can fork and there is enough to do.
+    Uses this process's share of the cores where it can fork and there is enough to do.
     """
     jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    jobs = max(1, jobs // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     if jobs == 1 or len(requests) < 4 * AT_ONCE or multiprocessing.current_process().daemon:
         yield from (_kept(request, _speak(request)) for request in requests)
         return

@@ -28,6 +28,9 @@ REASONS = {
     "missing": "the file does not exist",
     "unreadable": "the file cannot be read",
     "not_finite": "NaN or infinity in the audio",
+    "no_words": "no word times to cut at",
+    "no_piece": "no piece of the wanted length between pauses",
+    "not_single": "not one recording of one speaker",
     "truncated": "much shorter than its header says",
 }
 """What the drop reasons mean; others are shown by their name alone."""

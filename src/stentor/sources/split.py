@@ -1,0 +1,95 @@
+"""`split`: shorter utterances cut out of another source at its word times, such as phrases of long sentences."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, SerializeAsAny
+
+from stentor.config.fields import IntRange
+from stentor.errors import DataError
+from stentor.sources.base import Source
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.data.cut import Unusable
+
+MARGIN = 0.2
+"""Most seconds of a pause that a piece keeps before its first word and after its last."""
+
+
+class Split(Source):
+    """Runs of consecutive words of another source's records, cut in the pauses between words."""
+
+    type: Literal["split"] = "split"
+    source: SerializeAsAny[Source]
+    """Where the records come from: any source whose records are single recordings with word times."""
+    count: int = Field(1000, ge=1)
+    """How many pieces."""
+    words: IntRange = (2, 8)
+    """Fewest and most words in one piece."""
+    pause: float = Field(0.05, ge=0)
+    """Seconds without a word where a piece may begin or end; the ends of a record always count."""
+    seed: int = 0
+    """Draws the pieces."""
+
+    def records(self) -> Iterator[Cut | Unusable]:
+        from stentor.data.cut import Unusable, words_of
+
+        whole: list[tuple[Cut, list[tuple[int, int]]]] = []
+        for cut in self.source.cuts():
+            if isinstance(cut, Unusable):
+                yield cut
+            elif getattr(cut, "recording", None) is None or len(cut.supervisions) != 1:
+                yield Unusable(cut.id, "not_single", f"{cut.id}: a split needs one recording with one speaker.")
+            elif not (words := words_of(cut)):
+                yield Unusable(cut.id, "no_words", f"{cut.id}: no word times.")
+            elif pieces := self._pieces(words):
+                whole.append((cut, pieces))
+            else:
+                low, high = self.words
+                yield Unusable(
+                    cut.id, "no_piece", f"{cut.id}: no {low} to {high} words between pauses of {self.pause:g} s."
+                )
+        if not whole:
+            raise DataError(f"The source of a split has no records that can be cut at word times: {self.source!r}.")
+        rng = random.Random(f"split/{self.seed}")
+        order: list[int] = []
+        for number in range(self.count):
+            order = order or rng.sample(range(len(whole)), len(whole))
+            cut, pieces = whole[order.pop()]
+            yield _piece(cut, *rng.choice(pieces), name=f"{cut.id}-split{self.seed}-{number:05d}")
+
+    def _pieces(self, words: list[dict]) -> list[tuple[int, int]]:
+        """All (first word, word after the last) that may be cut out."""
+        inner = [i for i, (a, b) in enumerate(pairwise(words), 1) if b["start"] - a["end"] >= self.pause - 1e-9]
+        ends = [0, *inner, len(words)]
+        low, high = self.words
+        return [(a, b) for a in ends for b in ends if low <= b - a <= high]
+
+
+def _piece(cut: Cut, first: int, after: int, name: str) -> Cut:
+    from dataclasses import replace
+
+    from stentor.data.cut import RATE, text_of, words_of
+
+    words = words_of(cut)
+    before = words[first - 1]["end"] if first else 0.0
+    behind = words[after]["start"] if after < len(words) else cut.duration
+    start = max((before + words[first]["start"]) / 2, words[first]["start"] - MARGIN, 0.0)
+    end = min((words[after - 1]["end"] + behind) / 2, words[after - 1]["end"] + MARGIN, cut.duration)
+    start, end = round(start * RATE) / RATE, round(end * RATE) / RATE
+    # As written, with capitals and punctuation, where the transcript's words and the timed words are the same ones.
+    written = (text_of(cut) or "").split()
+    spelled = written if len(written) == len(words) else [w["word"] for w in words]
+    (supervision,) = cut.supervisions
+    items = sorted((i for i in supervision.alignment["word"] if i.symbol), key=lambda i: i.start)
+    said = replace(
+        supervision, id=name, start=0.0, duration=end - start, text=" ".join(spelled[first:after]),
+        alignment={"word": items[first:after]},
+    )  # fmt: skip
+    return replace(cut, id=name, start=cut.start + start, duration=end - start, supervisions=[said])

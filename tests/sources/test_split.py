@@ -1,0 +1,72 @@
+import json
+
+import numpy as np
+import pytest
+
+from stentor.data.cut import Unusable, load, text_of, words_of
+from stentor.errors import DataError
+from stentor.sources.base import Source
+
+LONG = {"type": "synth", "texts": ["one two three, four five. six seven eight nine ten"], "voices": ["en", "en-us+f3"]}
+
+
+def split(**options):
+    return Source.model_validate({"type": "split", "source": LONG, "pause": 0.0, **options})
+
+
+def test_pieces_are_stretches_of_the_whole():
+    wholes = {c.id: (c, load(c), words_of(c)) for c in Source.model_validate(LONG).cuts()}
+    seen = set()
+    for cut in split(count=40, words=[2, 4]).cuts():
+        whole, audio, words = wholes[cut.id.rsplit("-split", 1)[0]]
+        piece, shift = words_of(cut), cut.start - whole.start
+        assert 2 <= len(piece) <= 4 and [w["word"] for w in piece] == text_of(cut).split()
+        first = next(i for i, w in enumerate(words) if abs(w["start"] - shift - piece[0]["start"]) < 1e-5)
+        assert [w["word"] for w in words[first : first + len(piece)]] == [w["word"] for w in piece]
+        assert -4e-5 <= piece[0]["start"] <= 0.2001 and -4e-5 <= cut.duration - piece[-1]["end"] <= 0.2001
+        at = round(shift * 16000)
+        assert np.array_equal(load(cut), audio[at : at + round(cut.duration * 16000)])
+        seen.add((whole.id, first, len(piece)))
+    assert len(seen) > 15
+
+
+def test_text_is_as_written(tmp_path):
+    from stentor.audio.io import write
+
+    write(tmp_path / "a.wav", np.zeros(32000, np.float32) + 0.01, 16000)
+    words = [{"word": w, "start": 0.4 * i, "end": 0.4 * i + 0.3} for i, w in enumerate(["hello", "big", "world"])]
+    record = {"audio_path": "a.wav", "text": "Hello, big World!", "words": words}
+    (tmp_path / "m.jsonl").write_text(json.dumps(record))
+    source = {"type": "jsonl", "path": str(tmp_path / "m.jsonl")}
+    texts = {text_of(c) for c in split(source=source, words=[2, 2], pause=0.1).cuts()}
+    assert texts == {"Hello, big", "big World!"}
+    for options in ({"words": [2, 2], "pause": 0.11}, {"words": [4, 9]}):
+        with pytest.raises(DataError, match="no records that can be cut"):
+            list(split(source=source, **options).cuts())
+
+
+def test_what_cannot_be_cut_is_counted(tmp_path):
+    from stentor.audio.io import write
+
+    write(tmp_path / "a.wav", np.zeros(32000, np.float32) + 0.01, 16000)
+    words = [{"word": w, "start": s, "end": s + 0.5} for w, s in (("a", 0.0), ("b", 0.5), ("c", 1.2))]
+    records = [
+        {"id": "good", "audio_path": "a.wav", "text": "a b c", "words": words},
+        {"id": "untimed", "audio_path": "a.wav", "text": "a b c"},
+        {"id": "short", "audio_path": "a.wav", "text": "a", "words": words[:1]},
+    ]
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, records)))
+    cuts = list(split(source={"type": "jsonl", "path": str(tmp_path / "m.jsonl")}, count=6).cuts())
+    reasons = {c.id: c.reason for c in cuts if isinstance(c, Unusable)}
+    assert reasons == {"untimed": "no_words", "short": "no_piece"}
+    assert {text_of(c) for c in cuts if not isinstance(c, Unusable)} <= {"a b", "a b c", "b c"}
+
+
+def test_deterministic_and_seeded():
+    first, again, other = ([c.to_dict() for c in split(count=9, seed=seed).cuts()] for seed in (1, 1, 2))
+    assert first == again and [c["start"] for c in first] != [c["start"] for c in other]
+
+
+def test_a_joined_source_is_refused():
+    with pytest.raises(DataError, match="no records that can be cut"):
+        list(split(source={"type": "join", "source": LONG, "count": 3}).cuts())

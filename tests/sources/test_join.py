@@ -91,7 +91,7 @@ def test_record_of_a_joined_cut_sounds_the_same(tmp_path):
 
 
 def test_nothing_to_join_is_refused():
-    with pytest.raises(DataError, match="no usable clips"):
+    with pytest.raises(DataError, match="has no usable clip"):
         list(join(source={**CLIPS, "where": {"speaker": "nobody"}}).cuts())
     with pytest.raises(DataError, match="No clip of the joined source has the field `chapter`"):
         list(join(same="chapter").cuts())

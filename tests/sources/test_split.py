@@ -41,7 +41,7 @@ def test_text_is_as_written(tmp_path):
     texts = {text_of(c) for c in split(source=source, words=[2, 2], pause=0.1).cuts()}
     assert texts == {"Hello, big", "big World!"}
     for options in ({"words": [2, 2], "pause": 0.11}, {"words": [4, 9]}):
-        with pytest.raises(DataError, match="no records that can be cut"):
+        with pytest.raises(DataError, match="jsonl source of a split has no record that can be cut: 1 no_piece"):
             list(split(source=source, **options).cuts())
 
 
@@ -68,5 +68,5 @@ def test_deterministic_and_seeded():
 
 
 def test_a_joined_source_is_refused():
-    with pytest.raises(DataError, match="no records that can be cut"):
+    with pytest.raises(DataError, match="join source of a split has no record that can be cut: 3 not_single"):
         list(split(source={"type": "join", "source": LONG, "count": 3}).cuts())

@@ -1,5 +1,6 @@
 """The command line. Each module in this folder adds its verbs in `register(app)`; no logic lives here."""
 
+import errno
 import importlib
 import pkgutil
 import sys
@@ -10,6 +11,7 @@ import typer
 from stentor.errors import StentorError
 
 DEBUG = "--debug"
+FULL = (errno.ENOSPC, errno.EDQUOT)
 CLICK_ERROR = typer.BadParameter.__mro__[2]
 """ClickException, of the click that this typer uses: newer ones carry a click of their own."""
 
@@ -67,6 +69,8 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
+        elif isinstance(error, OSError) and (error.filename or error.errno in FULL):
+            print(f"stentor: {_reason(error)}", file=sys.stderr)
         else:
             print(
                 f"stentor: unexpected failure: {type(error).__name__}: {error}\n"
@@ -74,6 +78,13 @@ def main(argv: list[str] | None = None) -> int:
                 file=sys.stderr,
             )
         return 1
+
+
+def _reason(error: OSError) -> str:
+    """What a file or a disk did not do, which is the user's to mend, whoever met it."""
+    place = f"{error.filename} cannot be used" if error.filename else "A file could not be written"
+    mend = "make room" if error.errno in FULL else "check the path and its permissions"
+    return f"{place} ({error.strerror or error}): {mend}, then run the same command again."
 
 
 def run() -> None:

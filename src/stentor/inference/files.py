@@ -86,7 +86,7 @@ def transcribe_files(request: Request) -> None:
     if failed:
         raise DataError(
             f"{len(failed)} of {len(request.audio)} files could not be transcribed: {', '.join(failed)}. "
-            "The reasons are above; the others are done."
+            f"The reasons are above{'; the others are done' if len(failed) < len(request.audio) else ''}."
         )
 
 

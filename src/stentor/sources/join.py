@@ -49,7 +49,7 @@ class Join(Source):
             else:
                 groups[field_of(cut, self.same) if self.same else None].append(cut)
         if not groups:
-            raise DataError(f"The source of a join has no usable clips: {self.source!r}.")
+            raise DataError(f"The {self.source.type} source of a join has no usable clip.")
         if self.same and set(groups) == {None}:
             raise DataError(f"No clip of the joined source has the field `{self.same}`; set `same: null` to join any.")
         rng = random.Random(f"join/{self.seed}")

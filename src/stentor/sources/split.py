@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
@@ -41,22 +42,28 @@ class Split(Source):
         from stentor.data.cut import Unusable, words_of
 
         whole: list[tuple[Cut, list[tuple[int, int]]]] = []
+        left: Counter[str] = Counter()
         for cut in self.source.cuts():
+            words = [] if isinstance(cut, Unusable) else words_of(cut)
             if isinstance(cut, Unusable):
-                yield cut
+                unusable = cut
             elif getattr(cut, "recording", None) is None or len(cut.supervisions) != 1:
-                yield Unusable(cut.id, "not_single", f"{cut.id}: a split needs one recording with one speaker.")
-            elif not (words := words_of(cut)):
-                yield Unusable(cut.id, "no_words", f"{cut.id}: no word times.")
+                unusable = Unusable(cut.id, "not_single", f"{cut.id}: a split needs one recording with one speaker.")
+            elif not words:
+                unusable = Unusable(cut.id, "no_words", f"{cut.id}: no word times.")
             elif pieces := self._pieces(words):
                 whole.append((cut, pieces))
+                continue
             else:
                 low, high = self.words
-                yield Unusable(
+                unusable = Unusable(
                     cut.id, "no_piece", f"{cut.id}: no {low} to {high} words between pauses of {self.pause:g} s."
                 )
+            left[unusable.reason] += 1
+            yield unusable
         if not whole:
-            raise DataError(f"The source of a split has no records that can be cut at word times: {self.source!r}.")
+            why = ", ".join(f"{count} {reason}" for reason, count in left.most_common()) or "it is empty"
+            raise DataError(f"The {self.source.type} source of a split has no record that can be cut: {why}.")
         rng = random.Random(f"split/{self.seed}")
         order: list[int] = []
         for number in range(self.count):

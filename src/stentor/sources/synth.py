@@ -157,9 +157,14 @@ class Synth(Source):
 
     def _listed(self) -> list[str]:
         if isinstance(self.texts, Path):
-            from stentor.sources.jsonl import open_text
+            from stentor.sources.jsonl import not_found, open_text
 
-            with open_text(self.texts.expanduser()) as lines:
+            path = self.texts.expanduser()
+            if not path.exists():
+                raise DataError(
+                    f"`texts` of a synth source is `digits`, `commands`, a list of sentences or a file. {not_found(path)}"
+                )
+            with open_text(path) as lines:
                 texts = [text for line in lines if (text := line.strip())]
         else:
             texts = [text for text in self.texts if text.strip()]

@@ -1,45 +1,305 @@
-"""From a transcript to subtitles that can be read: at most two lines of 42 characters, cut between words."""
+"""From a transcript to subtitles that can be read.
+
+The rules are those that broadcasters share (the BBC's and Netflix' guidelines): at most two lines of 42 columns, one to
+seven seconds each, slow enough to be read, cut where the speaker stops or the sentence does, with a short gap between
+two, so that the eye sees them change. Wide characters (Chinese, Japanese, Korean) take two columns.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
+from unicodedata import combining, east_asian_width
+
+from stentor.metrics.text import SPACELESS, language_code
 
 LINE = 42
-"""Characters per line (as in the BBC's and Netflix' guidelines)."""
+"""Columns per line."""
 LINES = 2
 """Lines per subtitle."""
+SHORTEST = 1.0
+"""Seconds that a subtitle stays at least, where the following silence allows."""
 LONGEST = 7.0
 """Seconds that a subtitle stays at most."""
+SPEED = 17.0
+"""Columns per second that are read with ease; a subtitle stays longer for it, where the following silence allows."""
+GAP = 0.083
+"""Seconds between two subtitles: two frames at 24 frames per second."""
+PAUSE = 1.0
+"""Seconds of silence that end a subtitle whatever it holds."""
+
+SENTENCE_ENDS = frozenset(".?!…。？！．")
+CLAUSE_ENDS = frozenset(",;:—–、，；：")
+CLOSERS = "\"')]}»”’」』）】〉》"
+NOT_FIRST = frozenset(",.;:!?…)]}»”’、。，．・：；？！）］｝」』】〉》ー々ぁぃぅぇぉっゃゅょァィゥェォッャュョๆฯ")
+"""Characters that no line begins with."""
 
 
 @dataclass
 class Cue:
-    """One subtitle, in seconds."""
+    """One subtitle, in seconds; its lines are apart by a line feed."""
 
     start: float
     end: float
     text: str
+    speaker: str | None = None
 
 
-def cues(transcript: dict[str, Any]) -> list[Cue]:
-    """Subtitles in order of time, cut between words: at most 2 lines of 42 characters.
+def cues(transcript: dict[str, Any], kind: str = "lines") -> list[Cue]:
+    """Subtitles in order of time.
 
-    With word times a subtitle begins and ends with its words, and a pause of a second or 7 seconds in all end it;
-    without, a segment's time is shared among its subtitles by their number of characters. Subtitles overlap only where
-    speakers do.
+    With word times a subtitle begins with its first word. It stays until its last word ends, and on into the silence
+    after it where it would be too short to be read. None overlap: what two speakers say at the same time shares a
+    subtitle, a line each, or the time. `kind` "words" gives each word its own, with the word's times. Without word times a
+    segment's time is shared among its subtitles by their number of characters, and they overlap where speakers do.
     """
     if words := transcript.get("words"):
         speakers = dict.fromkeys(w.get("speaker") for w in words)
-        found = [cue for name in speakers for cue in _timed([w for w in words if w.get("speaker") == name])]
-    else:
-        found = [cue for segment in transcript["segments"] for cue in _shared(segment)]
+        spaceless = _spaceless(transcript)
+        spoken = [
+            cue
+            for name in speakers
+            for cue in _spoken(
+                _units([w for w in words if w.get("speaker") == name], spaceless),
+                sorted((w["start"], w["end"]) for w in words if w.get("speaker") != name),
+                name,
+                kind,
+            )
+        ]
+        return _timed(_apart(spoken), transcript["duration"], kind)
+    found = [cue for segment in transcript["segments"] for cue in _shared(segment)]
     for cue in found:
         cue.start = round(cue.start, 3)
-        cue.end = max(round(cue.end, 3), round(cue.start + 0.001, 3))  # a word may have no length; a subtitle must
+        cue.end = max(round(cue.end, 3), round(cue.start + 0.001, 3))  # a segment may have no length; a subtitle must
     return sorted(found, key=lambda cue: (cue.start, cue.end))
+
+
+def columns(text: str) -> int:
+    """The width of a text on the screen: two for wide characters, none for marks that stand above others."""
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+# With word times ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Unit:
+    """What is not divided: a word, or as much of a very long one as fits on a line."""
+
+    text: str
+    start: float
+    end: float
+    space: bool
+    """Whether a space separates it from the one before."""
+    whole: bool
+    """Whether it begins a word."""
+    width: int
+
+    @property
+    def breakable(self) -> bool:
+        """Whether a line may begin with it."""
+        return self.whole and self.text[0] not in NOT_FIRST
+
+
+def _spaceless(transcript: dict[str, Any]) -> bool:
+    """Whether words are written without spaces; where the language is not known, as the text is."""
+    if language := language_code(transcript["language"]):
+        return language in SPACELESS
+    return len(transcript["words"]) > 1 and len(transcript["text"].split()) == 1
+
+
+def _units(words: Sequence[dict[str, Any]], spaceless: bool) -> list[_Unit]:
+    units: list[_Unit] = []
+    for word in words:
+        pieces = _pieces_by_width(" ".join(word["word"].split()))
+        seconds = (word["end"] - word["start"]) / max(len(pieces), 1)
+        for i, piece in enumerate(pieces):
+            # Foreign words and numbers keep their spaces in a text without.
+            glued = spaceless and units and not (_latin(units[-1].text[-1]) and _latin(piece[0]))
+            start = word["start"] + i * seconds
+            units.append(_Unit(piece, start, start + seconds, i == 0 and not glued, i == 0, columns(piece)))
+    return units
+
+
+def _latin(character: str) -> bool:
+    return character.isascii() and character.isalnum()
+
+
+def _pieces_by_width(word: str) -> list[str]:
+    pieces: list[str] = []
+    for c in word:
+        if pieces and columns(pieces[-1] + c) <= LINE:
+            pieces[-1] += c
+        else:
+            pieces.append(c)
+    return pieces
+
+
+def _spoken(units: list[_Unit], others: list[tuple[float, float]], speaker: str | None, kind: str) -> Iterator[Cue]:
+    """One speaker's subtitles, each from the beginning of its first word to the end of its last."""
+    if kind == "words":
+        yield from (Cue(u.start, u.end, u.text, speaker) for u in units)
+        return
+    breaks = [
+        i + 1
+        for i, (a, b) in enumerate(pairwise(units))
+        if b.start - a.end >= PAUSE or _other_turn(others, a.end, b.start)
+    ]
+    for first, after in pairwise([0, *breaks, len(units)]):
+        part = units[first:after]
+        following = units[after].start if after < len(units) else math.inf
+        yield from (
+            Cue(part[i].start, part[j - 1].end, _laid_out(part[i:j]), speaker) for i, j in _divide(part, following)
+        )
+
+
+def _other_turn(others: list[tuple[float, float]], start: float, end: float) -> bool:
+    """Whether somebody else says a word between two words."""
+    at = bisect_left(others, (start, 0.0))
+    return at < len(others) and others[at][1] <= end
+
+
+def _divide(units: list[_Unit], following: float) -> list[tuple[int, int]]:
+    """The cheapest way to make subtitles `units[i:j]` of words without long pauses (dynamic programming).
+
+    `following` is when the same speaker goes on after these words, seconds.
+    """
+    best: list[tuple[float, int]] = [(0.0, 0)] + [(math.inf, 0)] * len(units)
+    for i in range(len(units)):
+        first = second = 0  # columns of the two lines when the first is filled as far as it goes
+        inside = 0.0
+        for j in range(i, len(units)):
+            unit = units[j]
+            added = unit.width + (unit.space and j > i)
+            if not second and first + added <= LINE:
+                first += added
+            else:
+                second += added if second else unit.width
+            if j > i:
+                if second > LINE or unit.end - units[i].start > LONGEST:
+                    break
+                inside += _cost_inside(units[j - 1], unit)
+            after = units[j + 1].start if j + 1 < len(units) else following
+            cost = best[i][0] + inside + _cost(first + second, after - units[i].start)
+            if j + 1 < len(units):
+                cost += _cost_of_break(unit, units[j + 1])
+            if cost < best[j + 1][0]:
+                best[j + 1] = (cost, i)
+    spans = []
+    end = len(units)
+    while end:
+        start = best[end][1]
+        spans.append((start, end))
+        end = start
+    return spans[::-1]
+
+
+def _cost(width: int, until_next: float) -> float:
+    """Of a subtitle of so many columns, so many seconds before the next: few, even, long enough to be read."""
+    room = min(max(until_next - GAP, 0.0), LONGEST)
+    unread = max(0.0, width / SPEED - room)
+    return 0.5 + 0.5 * (1 - width / (LINES * LINE)) ** 2 + 2 * max(0.0, SHORTEST - room) + unread
+
+
+def _cost_inside(a: _Unit, b: _Unit) -> float:
+    """Of going on from `a` to `b` in one subtitle."""
+    return 0.3 * (_closes(a.text) == 2) + 2 * max(0.0, b.start - a.end - 0.3)
+
+
+def _cost_of_break(a: _Unit, b: _Unit) -> float:
+    """Of ending a subtitle between `a` and `b`: free after a sentence or in a pause of half a second."""
+    if not b.breakable:
+        return 20.0
+    pause = min(max(b.start - a.end, 0.0) / 0.5, 1.0)
+    return (2.0, 0.4, 0.0)[_closes(a.text)] * (1 - pause)
+
+
+def _closes(text: str) -> int:
+    """2 when a word ends a sentence, 1 when it ends a clause, else 0."""
+    bare = text.rstrip(CLOSERS)
+    if not bare:
+        return 0
+    if bare[-1] == "." and len(bare) <= 4 and bare[:-1].istitle():  # Mr. Dr. Mrs.
+        return 0
+    return 2 if bare[-1] in SENTENCE_ENDS else 1 if bare[-1] in CLAUSE_ENDS else 0
+
+
+def _laid_out(units: list[_Unit]) -> str:
+    """On one line, or on two, cut after a clause or near the middle."""
+    text = _joined(units)
+    if columns(text) <= LINE:
+        return text
+    choices = []
+    for k in range(1, len(units)):
+        above, below = columns(_joined(units[:k])), columns(_joined(units[k:]))
+        if above <= LINE and below <= LINE:
+            cost = abs(above - below) / LINE + (0.5, 0.15, 0.0)[_closes(units[k - 1].text)]
+            # A shorter line above hides less of the picture.
+            choices.append((cost + 0.1 * (above > below) + 20 * (not units[k].breakable), k))
+    _, k = min(choices)
+    return f"{_joined(units[:k])}\n{_joined(units[k:])}"
+
+
+def _joined(units: list[_Unit]) -> str:
+    return "".join(" " * (unit.space and i > 0) + unit.text for i, unit in enumerate(units))
+
+
+def _apart(spoken: list[Cue]) -> list[Cue]:
+    """Subtitles that do not overlap: what is said at the same time shares a subtitle or the time."""
+    found: list[Cue] = []
+    for cue in sorted(spoken, key=lambda cue: (cue.start, cue.end)):
+        last = found[-1] if found else None
+        if last is None or cue.start >= last.end:
+            found.append(cue)
+        elif cue.speaker == last.speaker:
+            last.end = cue.start
+            found.append(cue)
+        elif max(columns(last.text), columns(cue.text)) + 2 <= LINE and "\n" not in last.text + cue.text:
+            last.text = f"- {last.text}\n- {cue.text}"
+            last.end = max(last.end, cue.end)
+        else:
+            end = max(last.end, cue.end)
+            share = columns(last.text) / (columns(last.text) + columns(cue.text))
+            last.end = cue.start = last.start + share * (end - last.start)
+            cue.end = end
+            found.append(cue)
+    return found
+
+
+def _timed(spoken: list[Cue], duration: float, kind: str) -> list[Cue]:
+    """The times they are shown at, in whole milliseconds."""
+    for last, cue in pairwise(spoken):
+        cue.start = max(cue.start, last.start + 0.002)  # words without length may begin together
+    for cue, following in pairwise([*spoken, None]):
+        end, until = cue.end, math.inf if following is None else following.start
+        if kind == "lines":
+            if following is None:
+                until = max(duration, end)
+            else:
+                until -= min(GAP, (until - cue.start) / 2)
+            read = columns(cue.text.replace("\n", " ")) / SPEED
+            end = min(max(end, cue.start + SHORTEST, cue.start + read), cue.start + LONGEST)
+        cue.start, cue.end = round(cue.start, 3), round(min(end, until), 3)
+        cue.end = max(cue.end, round(cue.start + 0.001, 3))
+    return spoken
+
+
+# Without word times ---------------------------------------------------------------------------------------------------
+
+
+def _shared(segment: dict[str, Any]) -> Iterator[Cue]:
+    seconds = segment["end"] - segment["start"]
+    parts = _parts(segment["text"], seconds)
+    total = sum(len(part) for part in parts)
+    at = 0
+    for part in parts:
+        start = segment["start"] + seconds * at / total
+        at += len(part)
+        yield Cue(start, segment["start"] + seconds * at / total, wrap(part), segment.get("speaker"))
 
 
 def wrap(text: str) -> str:
@@ -51,31 +311,6 @@ def wrap(text: str) -> str:
         return "\n".join(_lines(text))
     at = min(breaks, key=lambda i: max(i, len(text) - i - 1))
     return f"{text[:at]}\n{text[at + 1 :]}"
-
-
-def _timed(words: list[dict[str, Any]]) -> Iterator[Cue]:
-    group: list[dict[str, Any]] = []
-    for word in words:
-        text = " ".join(w["word"] for w in [*group, word])
-        if group and (
-            not _fits(text) or word["start"] - group[-1]["end"] >= 1.0 or word["end"] - group[0]["start"] > LONGEST
-        ):
-            yield Cue(group[0]["start"], group[-1]["end"], " ".join(w["word"] for w in group))
-            group = []
-        group.append(word)
-    if group:
-        yield Cue(group[0]["start"], group[-1]["end"], " ".join(w["word"] for w in group))
-
-
-def _shared(segment: dict[str, Any]) -> Iterator[Cue]:
-    seconds = segment["end"] - segment["start"]
-    parts = _parts(segment["text"], seconds)
-    total = sum(len(part) for part in parts)
-    at = 0
-    for part in parts:
-        start = segment["start"] + seconds * at / total
-        at += len(part)
-        yield Cue(start, segment["start"] + seconds * at / total, part)
 
 
 def _parts(text: str, seconds: float) -> list[str]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-RATES = frozenset({"wer", "cer", "mer", "der", "jer", "ser", "eer", "accuracy", "precision", "recall", "f1"})
+RATES = frozenset({
+    "wer", "cer", "mer", "der", "jer", "ser", "eer", "ece", "accuracy", "precision", "recall", "f1", "within",
+    "matched",
+})  # fmt: skip
 
 
 def is_rate(metric: str) -> bool:
@@ -14,8 +18,8 @@ def is_rate(metric: str) -> bool:
 
 
 def figure(metric: str, value: float | None) -> str:
-    """A metric's value with three significant digits at least: `3.61 %` for rates, `0.0418` for the rest."""
-    if value is None:
+    """A metric's value with at least three digits: `3.61 %` for rates, `0.0418` for the rest; `–` for none."""
+    if value is None or math.isnan(value):
         return "–"
     if is_rate(metric):
         return f"{100 * value:.2f} %"

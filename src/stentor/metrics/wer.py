@@ -46,6 +46,18 @@ def align(
     return steps
 
 
+def matches(reference: Sequence[Hashable], hypothesis: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """(reference position, hypothesis position) of the units that the alignment of `align` pairs as equal, in order."""
+    from rapidfuzz.distance import Levenshtein
+
+    return [
+        pair
+        for tag, r0, r1, h0, h1 in Levenshtein.opcodes(reference, hypothesis)
+        if tag == "equal"
+        for pair in zip(range(r0, r1), range(h0, h1), strict=True)
+    ]
+
+
 def count_errors(pairs: Iterable[tuple[Sequence[Hashable], Sequence[Hashable]]]) -> np.ndarray:
     """Errors of each (reference units, hypothesis units) pair: int64 [pairs, 4].
 

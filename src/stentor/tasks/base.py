@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,7 @@ class Score:
     """A metric with what it is made of; `low` and `high` are a bootstrap 95 % interval."""
 
     value: float
+    """NaN when there was nothing to measure."""
     errors: int | None = None
     total: int | None = None
     low: float | None = None
@@ -68,7 +70,9 @@ class Score:
     details: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        return {k: v for k, v in asdict(self).items() if v is not None and v != {}}
+        """For JSON, which has no NaN: `value` is None then; what is not known is left out."""
+        value = self.value if math.isfinite(self.value) else None
+        return {"value": value} | {k: v for k, v in asdict(self).items() if k != "value" and v is not None and v != {}}
 
 
 class Task(Choice):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from stentor.config.section import Section
+from stentor.config.section import Misfit, Section
 from stentor.models.base import Bundle, Family, Needs
 
 if TYPE_CHECKING:
@@ -88,6 +88,31 @@ class CTCHead(Section):
     """What it spells: the characters of the training transcripts."""
 
 
+class Aligner(Section):
+    """Alignment module: finds when each word of a text was said. Trained by the task `words`."""
+
+    kind: Literal["attention", "slots"] = "attention"
+    """`attention`: each word attends to its frames, decoded in order by dynamic programming. `slots`: start and end are
+    two slots that are classified over the frames, repaired when out of order."""
+    layers: int = Field(2, ge=1)
+    """Layers of cross-attention from the text to the audio."""
+    heads: int = Field(4, ge=1)
+    """Attention heads."""
+    width: int = Field(128, ge=8)
+    """Width of its layers."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """Dropout in its layers."""
+    rate: Literal[50, 100] = 100
+    """Points per second that boundaries are looked for at; times lie between the points. Encoders that read raw audio
+    have their own 50."""
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Aligner:
+        if self.width % self.heads:
+            raise Misfit("width", f"must be a multiple of `heads` ({self.heads})")
+        return self
+
+
 class Prompt(Section):
     """What the language model reads before the transcript."""
 
@@ -126,6 +151,8 @@ class SpeechLLM(Family):
     """Null: the language model's own tokenizer. Required when the language model is built from a config."""
     ctc: CTCHead | None = None
     """Auxiliary CTC head. Null: none."""
+    aligner: Aligner | None = None
+    """Alignment module, for word times. Null: none."""
     prompt: Prompt = Prompt()
     lora: Lora | None = None
     """Low-rank adapters. Null: none."""

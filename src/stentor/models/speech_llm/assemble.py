@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,20 @@ def build(family: SpeechLLM, needs: Needs) -> Bundle:
 
     if "ctc" in needs.terms and family.ctc is None:
         raise ConfigError("losses.ctc needs a CTC head: set `model.ctc: {units: characters}`, or leave the term out.")
-    if family.ctc is not None and "ctc" not in needs.terms:
-        raise ConfigError("model.ctc: the head would never be trained: add `ctc: {type: ctc}` to `losses`.")
+    if family.ctc is not None and "ctc" not in needs.terms and not _frozen("ctc_head.weight", family.freeze):
+        raise ConfigError(
+            "model.ctc: the head would never be trained: add `ctc: {type: ctc}` to `losses`, or `ctc_head.*` to "
+            "`model.freeze`."
+        )
+    if "alignment" in needs.terms and family.aligner is None:
+        raise ConfigError(
+            "losses.alignment needs an alignment module: set `model.aligner: {kind: attention}`, or leave the term out."
+        )
+    if family.aligner is not None and "alignment" not in needs.terms and not _frozen("aligner.place.weight", family.freeze):
+        raise ConfigError(
+            "model.aligner would never be trained: take the task `words` with the loss `alignment: {type: alignment}`, "
+            "or add `aligner.*` to `model.freeze`."
+        )
     texts = needs.texts or (lambda: iter(()))
     encoder_config = part_config(family.encoder, "model.encoder")
     llm_config = part_config(family.llm, "model.llm")
@@ -108,7 +121,8 @@ def assemble(
         family.projector.hidden,
         family.projector.dropout,
     )
-    model = SpeechLLMModel(encoder, processor.shape, projector, llm, len(processor.ctc) if processor.ctc else None)
+    classes = len(processor.ctc) if processor.ctc else None
+    model = SpeechLLMModel(encoder, processor.shape, projector, llm, classes, family.aligner)
     bundle = Bundle(model, processor, family)
     family._from_base = {
         name
@@ -166,6 +180,10 @@ def part_config(part: Any, where: str) -> Any:
         return AutoConfig.for_model(kind, **settings)
     except Exception as error:  # transformers validates with errors of many kinds, all about these settings
         raise ConfigError(f"{where}.config: {' '.join(str(error).split())}") from error
+
+
+def _frozen(name: str, globs: list[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
 
 
 def _like(word: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""The speech LLM itself: forward for training, generation, CTC decoding."""
+"""The speech LLM itself: forward for training, generation, CTC decoding, word times."""
 
 from __future__ import annotations
 
@@ -7,19 +7,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stentor.models.speech_llm import Aligner as AlignerSettings
+from stentor.models.speech_llm.aligner import Aligner, Scores
 from stentor.models.speech_llm.encoders import Geometry, encode
 from stentor.models.speech_llm.projector import Projector
 
+ROWS = 128
+"""Positions whose log-probabilities over the vocabulary are in memory at a time when a text is scored."""
+
 
 class SpeechLLMModel(nn.Module):
-    """Audio encoder, projector and causal language model, with an optional CTC head on the encoder.
+    """Audio encoder, projector and causal language model; optionally a CTC head on the encoder and an aligner.
 
-    Parts: `encoder`, `projector`, `llm`, `ctc_head`. A part without any trainable parameter stays in evaluation mode
+    Parts: `encoder`, `projector`, `llm`, `ctc_head`, `aligner`. A part without any trainable parameter stays in evaluation mode
     (no dropout), also while the rest trains.
     """
 
     def __init__(
-        self, encoder: nn.Module, shape: Geometry, projector: Projector, llm: nn.Module, ctc_classes: int | None = None
+        self,
+        encoder: nn.Module,
+        shape: Geometry,
+        projector: Projector,
+        llm: nn.Module,
+        ctc_classes: int | None = None,
+        aligner: AlignerSettings | None = None,
     ):
         super().__init__()
         self.encoder = encoder
@@ -27,6 +38,8 @@ class SpeechLLMModel(nn.Module):
         self.llm = llm
         width = encoder.config.hidden_size
         self.ctc_head = nn.Linear(width, ctc_classes) if ctc_classes else None
+        text = llm.get_input_embeddings().weight.shape[1]
+        self.aligner = Aligner(aligner, text, width, shape) if aligner else None
         self.shape = shape
 
     def train(self, mode: bool = True) -> SpeechLLMModel:
@@ -89,9 +102,14 @@ class SpeechLLMModel(nn.Module):
         ctc_rows: Tensor | None = None,
         ctc_targets: Tensor | None = None,
         ctc_target_lengths: Tensor | None = None,
+        text_rows: Tensor | None = None,
+        word_tokens: Tensor | None = None,
+        word_parts: Tensor | None = None,
+        word_times: Tensor | None = None,
         **flex: Tensor,
     ) -> dict[str, dict[str, Any]]:
-        """Arguments of the losses: `text` (rows of `label_index` only) and, with a CTC head, `ctc`.
+        """Arguments of the losses: `text` (rows of `label_index` only), with a CTC head `ctc`, and with an aligner and
+        words (see `Aligner.forward`) whose times [B, W, 2] are known, `alignment`.
 
         Right padding needs no mask under causal attention. `position_ids` [1, L] restarting at 0 mark the items of a
         packed batch; transformers derives the block-diagonal mask from them. `flex` are the block tables of such a
@@ -115,6 +133,12 @@ class SpeechLLMModel(nn.Module):
                 "targets": ctc_targets,
                 "target_lengths": ctc_target_lengths,
             }
+        if self.aligner is not None and word_times is not None:
+            scores = self.aligner(
+                features, feature_lengths, hidden, out.flatten(0, 1), embeds.flatten(0, 1),
+                text_rows, word_tokens, word_parts,
+            )  # fmt: skip
+            losses["alignment"] = {**vars(scores), "times": word_times, "step": self.aligner.step}
         return losses
 
     def ctc_log_probs(self, hidden: Tensor) -> Tensor:
@@ -127,6 +151,43 @@ class SpeechLLMModel(nn.Module):
         hidden, frames = self.frames(features, feature_lengths)
         best = self.ctc_log_probs(hidden).argmax(-1)
         return [row[:n].tolist() for row, n in zip(best, frames.tolist())]
+
+    @torch.no_grad()
+    def align(
+        self, features: Tensor, feature_lengths: Tensor, input_ids: Tensor, audio_index: Tensor, audio_rows: Tensor,
+        text_rows: Tensor, word_tokens: Tensor, word_parts: Tensor, position_ids: Tensor | None = None, **_: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """Word times of known texts, from the states that the aligner was trained on.
+
+        Inputs as `forward` takes them. Returns start and end in seconds [B, W, 2], how sure they are [B, W] (see
+        `Aligner.times`), and the lowest log-probability of each word's tokens [B, W].
+        """
+        hidden, _frames = self.frames(features, feature_lengths)
+        embeds = self.embed(hidden, input_ids, audio_index, audio_rows)
+        out = self.llm.base_model(
+            inputs_embeds=embeds, position_ids=position_ids, use_cache=False
+        ).last_hidden_state.flatten(0, 1)
+        scores = self.aligner(
+            features, feature_lengths, hidden, out, embeds.flatten(0, 1), text_rows, word_tokens, word_parts
+        )
+        times, sure = self.aligner.times(scores)
+        spoken = text_rows >= 0
+        said = input_ids.flatten()[text_rows[spoken]]
+        rows = out[text_rows[spoken] - 1]  # the position before a token predicts it
+        told = [self._log_probs(r).gather(1, i[:, None])[:, 0] for r, i in zip(rows.split(ROWS), said.split(ROWS))]
+        log_probs = torch.zeros(text_rows.shape, device=out.device)
+        log_probs[spoken] = torch.cat(told) if told else log_probs[spoken]
+        # Each word's lowest over the tokens from its first to its last.
+        place = torch.arange(text_rows.shape[1], device=out.device)
+        own = (place >= word_tokens[..., :1]) & (place <= word_tokens[..., 1:])
+        return times, sure, log_probs[:, None].masked_fill(~own, 0.0).amin(-1)
+
+    def _log_probs(self, hidden: Tensor) -> Tensor:
+        """Log-probabilities over the vocabulary [N, V], float32, from last hidden states."""
+        head = self.head(hidden)
+        if "logits" not in head:
+            head["logits"] = nn.functional.linear(head["hidden"], head["weight"], head["bias"])
+        return head["logits"].float().log_softmax(-1)
 
     def generate(self, inputs: dict[str, Tensor], **options: Any) -> list[tuple[list[int], list[float]]]:
         """Token ids and their log-probabilities for each item; see `stentor.models.speech_llm.generate.generate`."""

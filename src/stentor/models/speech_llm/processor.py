@@ -238,6 +238,10 @@ class SpeechLLMProcessor:
             counts["text"] = len(targets)
             if self.ctc is not None:
                 counts["ctc"] = self._ctc(examples, lengths, inputs)
+            if all("words" in e.extra for e in examples):
+                first = [int(start) + s.prompt for start, s in zip(starts, sequences)]
+                tokens = [len(s.text) for s in sequences]
+                counts["alignment"] = self._words(examples, first, tokens, inputs)
         else:
             starts_in_row = torch.tensor([width - len(s) for s in sequences])
             inputs["attention_mask"] = (torch.arange(width) >= starts_in_row[:, None]).long()
@@ -260,6 +264,59 @@ class SpeechLLMProcessor:
         inputs["ctc_targets"] = torch.tensor([c for i in fits for c in spelled[i]], dtype=torch.long)
         inputs["ctc_target_lengths"] = torch.tensor([len(spelled[i]) for i in fits], dtype=torch.long)
         return sum(len(spelled[i]) for i in fits)
+
+    def _words(self, examples: Sequence[Example], first: list[int], tokens: list[int], inputs: dict[str, Tensor]) -> int:
+        """Add what the aligner wants, see `Aligner.forward`. `first` are the positions of the texts' first tokens,
+        `tokens` their numbers, end token included.
+
+        `extra["words"]` of an example are dicts with `span`, the characters [start, end) of the text, and in training
+        `start` and `end` in seconds. Returns the number of words.
+        """
+        given = [e.extra["words"] for e in examples]
+        rows, words = len(examples), max(map(len, given))
+        text_rows = torch.full((rows, max(tokens)), -1)
+        word_tokens = torch.full((rows, words, 2), -1)
+        word_parts, word_times = torch.zeros(rows, words, 2), torch.zeros(rows, words, 2)
+        for i, (example, own) in enumerate(zip(examples, given)):
+            text_rows[i, : tokens[i]] = torch.arange(first[i], first[i] + tokens[i])
+            if not own:
+                continue
+            ends, parts = self.word_tokens(example.text, [w["span"] for w in own])
+            word_tokens[i, : len(own)] = torch.tensor(ends)
+            word_parts[i, : len(own)] = torch.tensor(parts)
+            if "start" in own[0]:
+                word_times[i, : len(own)] = torch.tensor([[w["start"], w["end"]] for w in own])
+        inputs |= {"text_rows": text_rows, "word_tokens": word_tokens, "word_parts": word_parts}
+        inputs["word_times"] = word_times
+        return sum(map(len, given))
+
+    def word_tokens(
+        self, text: str, spans: Sequence[tuple[int, int]]
+    ) -> tuple[list[tuple[int, int]], list[tuple[float, float]]]:
+        """The (first, last) token of each span of characters [start, end), and which parts of these two it has.
+
+        Exact for any tokenizer, as the tokenizer itself says which characters of the text a token stands for. The parts
+        are the share of the first token before the span and the share of the last token up to its end: they tell words
+        apart that lie in one token. A span without any token (characters that the tokenizer leaves out) gets the next
+        one, or the last.
+        """
+        offsets = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        if not offsets:
+            return [(0, 0)] * len(spans), [(0.0, 1.0)] * len(spans)  # the end token
+        ends, parts = [], []
+        token = 0
+        for start, end in spans:
+            while token < len(offsets) - 1 and offsets[token][1] <= start:
+                token += 1
+            last = token
+            while last < len(offsets) - 1 and offsets[last + 1][0] < end:
+                last += 1
+            (a, b), (c, d) = offsets[token], offsets[last]
+            before = (start - a) / (b - a) if b > a and text[a:start].strip() else 0.0
+            upto = (end - c) / (d - c) if d > c and text[end:d].strip() else 1.0
+            ends.append((token, last))
+            parts.append((max(before, 0.0), min(max(upto, 0.0), 1.0)))
+        return ends, parts
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids, without special tokens."""

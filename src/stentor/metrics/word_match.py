@@ -1,0 +1,136 @@
+"""Which words of a transcript are the words of a reference, and how far apart the two put them in time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stentor.metrics.text import normalize, words
+from stentor.metrics.wer import matches
+
+Word = Mapping[str, Any]
+"""`{"word", "start", "end"}` in seconds, and of hypotheses perhaps `confidence` in [0, 1]. A time may be missing."""
+
+
+@dataclass
+class Match:
+    """Reference words in a row that say the same as hypothesis words in a row: nearly always one and one."""
+
+    reference: Sequence[Word]
+    hypothesis: Sequence[Word]
+    start_error: float | None = field(init=False)
+    """Hypothesis minus reference, milliseconds; None where a side has no time."""
+    end_error: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start_error = _difference(self.reference[0], self.hypothesis[0], "start")
+        self.end_error = _difference(self.reference[-1], self.hypothesis[-1], "end")
+
+    @property
+    def timed(self) -> bool:
+        """Whether the reference says when this was."""
+        return time_of(self.reference[0], "start") is not None and time_of(self.reference[-1], "end") is not None
+
+    @property
+    def worst(self) -> float:
+        """The larger of its absolute errors, ms; 0 when it has none."""
+        return max((abs(e) for e in (self.start_error, self.end_error) if e is not None), default=0.0)
+
+    def within(self, collar: float) -> bool:
+        """Whether both boundaries are known and at most `collar` ms off."""
+        return self.start_error is not None and self.end_error is not None and self.worst <= collar
+
+
+@dataclass
+class Matches:
+    """One item: its scored words (those that the normaliser leaves something of) and what matched, in order."""
+
+    reference: list[Word]
+    hypothesis: list[Word]
+    found: list[Match] = field(default_factory=list)
+    right: list[bool] = field(default_factory=list)
+    """For each hypothesis word whether it is in a match."""
+
+    def errors(self, slot: str = "both") -> list[float]:
+        """Signed errors in ms of `start`, `end` or `both`, in order of the words."""
+        slots = ("start", "end") if slot == "both" else (slot,)
+        errors = (m.start_error if s == "start" else m.end_error for m in self.found for s in slots)
+        return [e for e in errors if e is not None]
+
+
+def match(
+    reference: Sequence[Word],
+    hypothesis: Sequence[Word],
+    normalizer: str = "whisper_basic",
+    language: str | None = None,
+) -> Matches:
+    """Match the words of one item by the Levenshtein alignment of the word error rate.
+
+    Each word is normalised by itself and split into the units of the word error rate (characters in languages without
+    spaces; "it's" can be two). A match is the shortest run of equal units that begins and ends with a word on both
+    sides: where the normaliser writes "it's" as "it is" it matches "it" and "is" together, and a Japanese word matches
+    its characters.
+    """
+    left, right = _units(reference, normalizer, language), _units(hypothesis, normalizer, language)
+    result = Matches(left.scored, right.scored, right=[False] * len(right.scored))
+    begin: tuple[int, int] | None = None
+    last = (-2, -2)
+    for r, h in matches(left.units, right.units):
+        if begin is None or (r, h) != (last[0] + 1, last[1] + 1):
+            begin = (r, h) if left.opens(r) and right.opens(h) else None
+        if begin is not None and left.closes(r) and right.closes(h):
+            said, heard = left.words(begin[0], r), right.words(begin[1], h)
+            result.found.append(Match(left.scored[said], right.scored[heard]))
+            result.right[heard] = [True] * len(right.scored[heard])
+            begin = None
+        last = (r, h)
+    return result
+
+
+def time_of(word: Word, slot: str) -> float | None:
+    """A number of a word, such as its `start` in seconds; None when it is missing, null or not finite."""
+    value = word.get(slot)
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def has_times(word: Word) -> bool:
+    """Whether both its boundaries are known."""
+    return time_of(word, "start") is not None and time_of(word, "end") is not None
+
+
+def _difference(reference: Word, hypothesis: Word, slot: str) -> float | None:
+    a, b = time_of(reference, slot), time_of(hypothesis, slot)
+    # Rounded to a nanosecond: 0.37 s - 0.35 s is otherwise more than the 20 ms that it is.
+    return None if a is None or b is None else round(1000 * (b - a), 6)
+
+
+@dataclass
+class _Side:
+    """The scored words of a side and the units that are aligned."""
+
+    scored: list[Word]
+    units: list[str]
+    owner: list[int]
+    """For each unit the position of its word in `scored`."""
+
+    def opens(self, unit: int) -> bool:
+        return unit == 0 or self.owner[unit - 1] != self.owner[unit]
+
+    def closes(self, unit: int) -> bool:
+        return unit == len(self.owner) - 1 or self.owner[unit + 1] != self.owner[unit]
+
+    def words(self, first: int, last: int) -> slice:
+        """The words of units `first` to `last`."""
+        return slice(self.owner[first], self.owner[last] + 1)
+
+
+def _units(said: Sequence[Word], normalizer: str, language: str | None) -> _Side:
+    side = _Side([], [], [])
+    for word in said:
+        if parts := words(normalize(word["word"], normalizer, language), language):
+            side.owner += [len(side.scored)] * len(parts)
+            side.units += parts
+            side.scored.append(word)
+    return side

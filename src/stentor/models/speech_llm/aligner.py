@@ -1,0 +1,320 @@
+"""When each word of a known text was said: cross-attention from text states to audio frames, decoded in order.
+
+The text comes as states of the language model at its tokens, the audio as encoder frames joined with the log-mel
+itself, on a grid of 10 or 20 ms: no position of the language model (80 ms) is looked at. Every word gets a distribution
+of its start and of its end over the grid, and `decode` finds the best times for all words together.
+
+Two heads. `attention` (after VoxLM's alignment module, with supervised attention): one query per word, whose attention
+covers the word's frames. `slots` (after the non-autoregressive slot filling of Qwen3-ForcedAligner, arXiv 2601.21337):
+two queries per word, one for each boundary, each classified over the frames; answers out of order are repaired by the
+longest increasing subsequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stentor.models.speech_llm import Aligner as Settings
+from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry, mask
+
+LOW = -1e4
+"""Score of what cannot be: padding never gets probability, and no infinity meets another."""
+
+
+@dataclass
+class Scores:
+    """What the aligner says about a batch of texts and clips; padding has the score `LOW`."""
+
+    start: Tensor
+    """Log-probability that a word starts at a grid point [B, W, T]; a distribution over the points."""
+    end: Tensor
+    """The same of its end."""
+    inside: Tensor | None
+    """Score of each word, and last of no word, at each grid point [B, W + 1, T]; None with slots."""
+    words: Tensor
+    """True at words, bool [B, W]."""
+    points: Tensor
+    """Grid points of each clip [B]; the last one is where the clip ends."""
+
+
+class Aligner(nn.Module):
+    """Word times from text states and audio frames.
+
+    `text` is the width of the language model, `audio` that of the encoder; `shape` is the encoder's geometry.
+    """
+
+    def __init__(self, settings: Settings, text: int, audio: int, shape: Geometry):
+        super().__init__()
+        width = settings.width
+        self.kind, self.shape = settings.kind, shape
+        # Steps of the encoder's input between two grid points. Encoders of raw audio have a frame every 20 ms.
+        self.stride = 100 // settings.rate if shape.kind == "mel" else round(SAMPLE_RATE / shape.frame_rate)
+        self.norm_audio, self.from_audio = nn.LayerNorm(audio), nn.Linear(audio, width)
+        self.from_mel = Sharp(shape.mels, width, self.stride) if shape.kind == "mel" else None
+        self.listen = nn.ModuleList(Local(width, 9) for _ in range(2))
+        self.norm_states, self.norm_tokens = nn.LayerNorm(text), nn.LayerNorm(text)
+        self.from_text = nn.Linear(2 * text, width)
+        self.layers = nn.ModuleList(Layer(width, settings.heads, settings.dropout) for _ in range(settings.layers))
+        self.place = nn.Linear(2 * PLACES, width)
+        self.norm_keys = nn.LayerNorm(width)
+        words = 1 if self.kind == "attention" else 2
+        self.to_word = nn.ModuleList(nn.Linear(2 * width + 2, width) for _ in range(words))
+        self.norm_words = nn.LayerNorm(width)
+        self.between = Layer(width, settings.heads, settings.dropout)
+        self.queries = nn.Linear(width, 3 * width if words == 1 else width)
+        self.keys = nn.Linear(width, 3 * width if words == 1 else width)
+        self.silence = nn.Linear(width, 1) if words == 1 else None
+        self.register_buffer("calibration", torch.tensor([1.0, 0.0, 0.0]))
+
+    @property
+    def step(self) -> float:
+        """Seconds between two grid points."""
+        return self.stride * (HOP if self.shape.kind == "mel" else 1) / SAMPLE_RATE
+
+    def points(self, lengths: Tensor) -> Tensor:
+        """Grid points of clips with so many feature steps; the last lies at the clip's end or just beyond."""
+        return -(-lengths // self.stride) + 1
+
+    def listened(self, features: Tensor, lengths: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Audio keys on the grid [B, T, width], zero at padding, and their mask [B, T]."""
+        points = self.points(lengths)
+        size = int(points.max())
+        keep = mask(points, size)
+        frames = self.from_audio(self.norm_audio(hidden.to(self.from_audio.weight.dtype)))
+        frames = frames * mask(self.shape.frames(lengths), frames.shape[1])[..., None]
+        per_point = self.shape.frame_rate * self.step
+        keys = stretch(frames, per_point, size)
+        if self.from_mel is not None:
+            steps = min(features.shape[2], int(lengths.max()))
+            mel = features[:, :, :steps] * mask(lengths, steps)[:, None]
+            keys = keys + self.from_mel(mel.to(keys.dtype), size)
+        keys = keys + self.place(places(keep).to(keys.dtype))
+        for layer in self.listen:
+            keys = layer(keys, keep)
+        return self.norm_keys(keys) * keep[..., None], keep
+
+    def forward(
+        self, features: Tensor, lengths: Tensor, hidden: Tensor, states: Tensor, tokens: Tensor,
+        text_rows: Tensor, word_tokens: Tensor, word_parts: Tensor,
+    ) -> Scores:  # fmt: skip
+        """Boundary scores of all words.
+
+        `features` and `lengths` as the encoder got them, `hidden` its frames [B, T', audio]. `states` [N, text] are the
+        language model's last hidden states and `tokens` [N, text] its input embeddings, over all sequence positions;
+        `text_rows` [B, K] are the positions of each text's tokens (-1: padding). `word_tokens` [B, W, 2] are the first
+        and last token of each word among the K (-1: padding) and `word_parts` [B, W, 2] the share of the first token
+        that lies before the word and that of the last token up to the word's end, for words that share a token.
+        """
+        keys, heard = self.listened(features, lengths, hidden)
+        spoken, words = text_rows >= 0, word_tokens[..., 0] >= 0
+        rows = text_rows.clamp(min=0)
+        dtype = keys.dtype
+        text = torch.cat([self.norm_states(states[rows].to(dtype)), self.norm_tokens(tokens[rows].to(dtype))], -1)
+        text = self.from_text(text) + self.place(places(spoken).to(dtype))
+        for layer in self.layers:
+            text = layer(text, spoken, keys, heard)
+        ends = word_tokens.clamp(min=0)
+        picked = [text.gather(1, ends[..., i : i + 1].expand(-1, -1, text.shape[2])) for i in (0, 1)]
+        whole = torch.cat([*picked, word_parts.to(dtype)], -1)
+        points = self.points(lengths)
+        if self.kind == "attention":
+            query = self.between(self.to_word[0](whole), words, keys, heard)
+            q = self.queries(self.norm_words(query)).chunk(3, -1)
+            k = self.keys(keys).chunk(3, -1)
+            start, end, inside = (a @ b.transpose(1, 2) * a.shape[-1] ** -0.5 for a, b in zip(q, k))
+            inside = torch.cat([inside, self.silence(keys).transpose(1, 2)], 1).float()
+            real = torch.cat([words, words.new_ones(len(words), 1)], 1)[..., None] & heard[:, None]
+            inside = inside.masked_fill(~real, LOW)
+        else:
+            slots = torch.stack([to(whole) for to in self.to_word], 2).flatten(1, 2)
+            query = self.between(slots, words.repeat_interleave(2, 1), keys, heard)
+            score = self.queries(self.norm_words(query)) @ self.keys(keys).transpose(1, 2) * keys.shape[-1] ** -0.5
+            start, end, inside = score[:, ::2], score[:, 1::2], None
+        start, end = (s.float().masked_fill(~heard[:, None], LOW).log_softmax(-1) for s in (start, end))
+        return Scores(start, end, inside, words, points)
+
+    @torch.no_grad()
+    def times(self, scores: Scores) -> tuple[Tensor, Tensor]:
+        """Start and end of each word in seconds [B, W, 2], and how sure they are [B, W].
+
+        Sure is the smaller of the probabilities that start and end lie within two grid points. Times of a clip with
+        more words than grid points mean nothing.
+        """
+        if self.kind == "attention":
+            starts, ends = decode(scores)
+        else:
+            starts, ends = repair(scores)
+        fine, sure = zip(refine(scores.start.exp(), starts), refine(scores.end.exp(), ends))
+        # A boundary moves by less than a point, so that neighbours may pass each other by a little.
+        order = torch.stack(fine, -1).flatten(1).cummax(1).values.view(*starts.shape, 2)
+        last = (scores.points - 1)[:, None, None].to(order.dtype)
+        return order.minimum(last) * self.step, torch.minimum(*sure)
+
+
+PLACES = 8
+
+
+def places(keep: Tensor) -> Tensor:
+    """Fourier features [B, N, 2 * PLACES] of how far along each element lies, 0 to 1, from a mask [B, N].
+
+    Speech is even enough that the share of the text tells about the share of the audio.
+    """
+    share = (keep.cumsum(1) - 0.5) / keep.sum(1, keepdim=True).clamp(min=1)
+    angle = share[..., None] * torch.pi * 2.0 ** torch.arange(PLACES, device=keep.device)
+    return torch.cat([angle.sin(), angle.cos()], -1) * keep[..., None]
+
+
+def stretch(frames: Tensor, per_point: float, size: int) -> Tensor:
+    """Frames [B, T, C] on a grid of `size` points, `per_point` frames from point to point, linear between frames."""
+    at = torch.arange(size, device=frames.device) * per_point
+    low = at.floor().long()
+    part = (at - low).to(frames.dtype)[:, None]
+    frames = F.pad(frames, (0, 0, 0, max(0, int(low[-1]) + 2 - frames.shape[1])))
+    return frames[:, low] * (1 - part) + frames[:, low + 1] * part
+
+
+class Sharp(nn.Module):
+    """The log-mel [B, mels, T] on the grid [B, size, width]: what the encoder's frames have blurred."""
+
+    def __init__(self, mels: int, width: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv1d(mels, width, 3, padding=1)
+        self.conv2 = nn.Conv1d(width, width, 2 * stride + 1, stride, padding=stride)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, mel: Tensor, size: int) -> Tensor:
+        stride = self.conv2.stride[0]
+        mel = F.pad(mel, (0, max(0, (size - 1) * stride + 1 - mel.shape[2])))
+        return self.norm(self.conv2(F.gelu(self.conv1(mel))).transpose(1, 2)[:, :size])
+
+
+class Local(nn.Module):
+    """A residual depthwise convolution over time with a feed-forward layer, [B, T, width]; padding is never heard."""
+
+    def __init__(self, width: int, kernel: int):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.depth = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=width)
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        hidden = self.norm(x) * keep[..., None]
+        return x + self.mix(F.gelu(self.depth(hidden.transpose(1, 2)).transpose(1, 2)))
+
+
+class Layer(nn.Module):
+    """Neighbours, self-attention, cross-attention to the audio, feed-forward; each residual, norms first."""
+
+    def __init__(self, width: int, heads: int, dropout: float):
+        super().__init__()
+        self.local = Local(width, 5)
+        self.myself = Attention(width, heads)
+        self.audio = Attention(width, heads)
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, keep: Tensor, keys: Tensor, heard: Tensor) -> Tensor:
+        x = self.local(x, keep)
+        x = x + self.dropout(self.myself(x, None, keep))
+        x = x + self.dropout(self.audio(x, keys, heard))
+        return x + self.dropout(self.down(F.gelu(self.up(self.norm(x)))))
+
+
+class Attention(nn.Module):
+    """Multi-head attention of `x` to `keys` (itself when None), bool mask [B, T] of the keys."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(width)
+        self.q, self.kv, self.out = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor, keys: Tensor | None, keep: Tensor) -> Tensor:
+        x = self.norm(x)
+        keys = x if keys is None else keys
+        q, k, v = (
+            t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(x), *self.kv(keys).chunk(2, -1))
+        )
+        # A text without words leaves a row without any key, whose softmax would be no number.
+        bias = torch.zeros_like(keep, dtype=q.dtype).masked_fill(~keep, LOW)[:, None, None]
+        return self.out(F.scaled_dot_product_attention(q, k, v, bias).transpose(1, 2).flatten(2))
+
+
+def decode(scores: Scores, evidence: float = 0.1) -> tuple[Tensor, Tensor]:
+    """The most likely start and end of all words, as grid points [B, W], with start < end <= next start.
+
+    Exact dynamic programming, one word at a time over all points at once. A path's score is the sum of its boundaries'
+    log-probabilities and, `evidence` times, how much more each point inside a word looks like that word than like
+    silence. Items with more words than fit come out without meaning.
+    """
+    size, count = scores.start.shape[2], scores.start.shape[1]
+    heard = mask(scores.points, size)
+    ratio = torch.zeros_like(scores.start)
+    if scores.inside is not None:
+        shares = scores.inside.log_softmax(1)
+        ratio = (shares[:, :-1] - shares[:, -1:]).clamp(-20, 20) * evidence * heard[:, None]
+    gained = F.pad(ratio.cumsum(-1), (1, 0))[..., :-1]  # of the points before each one
+    best = torch.zeros_like(scores.start[:, 0])
+    begun, ended = [], []
+    for w in range(count):
+        opened, source = (best + scores.start[:, w] - gained[:, w]).cummax(-1)
+        opened = F.pad(opened[:, :-1], (1, 0), value=LOW * count * 4)
+        begun.append(F.pad(source[:, :-1], (1, 0)))
+        best, source = (opened + gained[:, w] + scores.end[:, w]).cummax(-1)
+        ended.append(source)
+    at = (scores.points - 1)[:, None]
+    starts, ends = torch.zeros_like(scores.start[..., 0], dtype=torch.long), None
+    ends = starts.clone()
+    for w in reversed(range(count)):
+        end = ended[w].gather(1, at)
+        start = begun[w].gather(1, end)
+        starts[:, w : w + 1], ends[:, w : w + 1] = start, end
+        at = torch.where(scores.words[:, w : w + 1], start, at)
+    return starts, ends
+
+
+def repair(scores: Scores) -> tuple[Tensor, Tensor]:
+    """Each slot's most likely grid point [B, W] (start, end); those outside the longest increasing subsequence are put
+    evenly between their neighbours inside it."""
+    best = torch.stack([scores.start.argmax(-1), scores.end.argmax(-1)], -1)
+    for row, words, points in zip(best, scores.words.sum(1).tolist(), scores.points.tolist()):
+        slots = row[:words].flatten().tolist()
+        row[:words] = torch.tensor(increasing(slots, points - 1), device=row.device).view(-1, 2)
+    return best[..., 0], best[..., 1]
+
+
+def increasing(values: list[int], last: int) -> list[int]:
+    """The values with the fewest changed so that none is below the one before, within 0 to `last`."""
+    from bisect import bisect_right
+
+    tails: list[int] = []  # index of the smallest value that ends a subsequence of each length
+    before: list[int] = []
+    for i, value in enumerate(values):
+        place = bisect_right([values[t] for t in tails], value)
+        before.append(tails[place - 1] if place else -1)
+        tails[place : place + 1] = [i]
+    kept, i = [], tails[-1] if tails else -1
+    while i >= 0:
+        kept.append(i)
+        i = before[i]
+    known = [(-1, 0), *((i, values[i]) for i in reversed(kept)), (len(values), last)]
+    out = list(values)
+    for (i, low), (j, high) in zip(known, known[1:]):
+        for k in range(i + 1, j):
+            out[k] = round(low + (high - low) * (k - i) / (j - i))
+    return out
+
+
+def refine(probabilities: Tensor, chosen: Tensor, reach: int = 2) -> tuple[Tensor, Tensor]:
+    """Boundaries between the grid points [B, W]: the centroid of the probability [B, W, T] within `reach` of the chosen
+    point, and the probability that lies there."""
+    offsets = torch.arange(-reach, reach + 1, device=chosen.device)
+    near = F.pad(probabilities, (reach, reach)).gather(2, chosen[..., None] + reach + offsets)
+    total = near.sum(-1)
+    shift = (near * offsets).sum(-1) / total.clamp(min=1e-9)
+    return chosen + shift.clamp(-1, 1), total.clamp(max=1.0)

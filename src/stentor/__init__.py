@@ -6,7 +6,7 @@ __version__ = "0.1.0"
 def load(path, device="auto"):  # type: ignore[no-untyped-def]
     """The model in a run folder, an export folder or a Hub repository, see `stentor.inference.load.load`.
 
-    `stentor.load("runs/digits").transcribe("a.wav")["text"]`
+    `stentor.load("runs/digits").transcribe("a.wav").text`
     """
     from stentor.inference.load import load
 

@@ -24,11 +24,24 @@ def meter(monkeypatch):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(1))
             self.batches = []
+            self.aligner = Clock()
 
         def generate(self, inputs, max_new_tokens, eos_ids, beams=1, temperature=0.0, generator=None):
             self.batches.append(inputs["length"].tolist())
             texts = [f"level {round(-x)}" for x in inputs["level"].tolist()]
             return [([ord(c) for c in text], [-0.1] * len(text)) for text in texts]
+
+        def align(self, level, length, feature_lengths):
+            """Two words: 0.1 to 0.4 s and 0.5 s to the end."""
+            ends = length / RATE
+            start, end = torch.tensor([0.1, 0.5]).expand(len(ends), 2), torch.stack([ends * 0 + 0.4, ends + 0.2], 1)
+            return torch.stack([start, end], 2), torch.ones(len(ends), 2), torch.zeros(len(ends), 2)
+
+    class Clock:
+        calibration = torch.tensor([1.0, 0.0, 0.0])
+
+        def points(self, lengths):
+            return lengths // (RATE // 10)
 
     class MeterProcessor:
         sample_rate = RATE
@@ -39,6 +52,8 @@ def meter(monkeypatch):
         def collate(self, examples, packed=False, labels=True):
             levels = [10 * np.log10(np.square(e.audio).max() + 1e-12) for e in examples]
             inputs = {"level": torch.tensor(levels), "length": torch.tensor([len(e.audio) for e in examples])}
+            if labels:
+                inputs["feature_lengths"] = inputs["length"]
             return Batch(inputs, {}, [e.id for e in examples])
 
         def decode(self, ids):
@@ -51,7 +66,7 @@ def meter(monkeypatch):
 
     class MeterFamily(Family):
         type: Literal["test_meter"] = "test_meter"
-        tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
+        tasks: ClassVar[tuple[str, ...]] = ("transcribe", "words")
 
         @classmethod
         def load(cls, folder: Path, trainable: bool = False) -> Bundle:

@@ -19,7 +19,7 @@ def test_three_lines_of_python(export, tone):
     (segment,) = transcript["segments"]
     assert (segment["text"], segment["log_prob"]) == ("level 10", -0.1)
     assert (segment["start"], segment["end"]) == pytest.approx((0, 2), abs=0.1)
-    assert "words" not in transcript
+    assert transcript.words is None
 
 
 def test_arrays(export):
@@ -46,8 +46,23 @@ def test_the_task_is_the_one_it_was_trained_with(export, tmp_path):
     assert load(folder).task.checks.on is True
 
 
-def test_no_word_times_yet(export, tone):
-    with pytest.raises(ConfigError, match="no word times"):
+def test_word_times_in_three_lines_of_python(export, tone):
+    model = stentor.load(export(task="words"))
+    audio, rate = 0.1 * np.sin(2 * np.pi * 300 * np.arange(44100) / 44100), 44100
+    transcript = model.transcribe(audio, rate)
+    assert transcript.text == transcript["text"] == "level 20"
+    assert transcript.words == [
+        {"word": "level", "start": 0.1, "end": 0.4, "confidence": pytest.approx(1, abs=1e-3)},
+        {"word": "20", "start": 0.5, "end": 1.0, "confidence": pytest.approx(1, abs=1e-3)},
+    ]
+    assert transcript.segments[0]["text"] == "level 20"
+    assert json.loads(json.dumps(transcript)) == transcript
+    without = model.transcribe(tone("a.wav", (2, -10)), words=False)
+    assert without.words is None and "words" not in without
+
+
+def test_a_model_that_was_not_trained_for_word_times_says_what_to_do(export, tone):
+    with pytest.raises(ConfigError, match=r"no word times: it was trained for the task transcribe.*type: words"):
         load(export()).transcribe(tone("a.wav", (1, -10)), words=True)
 
 

@@ -80,7 +80,10 @@ def test_silence_is_an_empty_transcript(export, tone, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--words"], "no word times"),
+        (["--words"], "gives no word times: it was trained for the task transcribe"),
+        (["--format", "srt", "--cues", "words"], "needs --words"),
+        (["--words", "--cues", "words"], "--format srt or vtt"),
+        (["--format", "srt", "--cues", "syllables"], "known: lines, words"),
         (["--diarizer", "other"], "cannot tell speakers apart"),
         (["--format", "docx"], "Unknown --format docx; known: json, txt, srt, vtt, ctm, textgrid"),
         (["--format", "json,srt"], "--out"),
@@ -122,6 +125,49 @@ def test_a_long_file_in_windows_with_times_from_its_start(export, tone):
     np.testing.assert_allclose(spans, [(5, 8), (40, 44), (100, 120)], atol=0.1)
     lengths = [n for batch in model.bundle.model.batches for n in batch]
     assert max(lengths) <= 30 * RATE and sum(lengths) < 35 * RATE
+
+
+def test_word_times_from_the_start_of_a_long_file(export, tone, tmp_path, capsys):
+    # Tones at 5, 40 and 100 s of two minutes of silence; each window has a word from 0.1 to 0.4 s and one to its end.
+    path = tone("long.flac", (5, None), (3, -10), (32, None), (4, -20), (56, None), (20, -30))
+    out = tmp_path / "out"
+    code, _, err = run(
+        capsys, export(task="words"), path, "--words", "--out", out, "--format", "json,srt,vtt,ctm,textgrid"
+    )
+    assert (code, err) == (0, "")
+    assert sorted(p.name for p in out.iterdir()) == [f"long.{s}" for s in ("TextGrid", "ctm", "json", "srt", "vtt")]
+    transcript = json.loads((out / "long.json").read_text())
+    words = transcript["words"]
+    assert [w["word"] for w in words] == ["level", "10", "level", "20", "level", "30"]
+    found = [(w["start"], w["end"]) for w in words]
+    at = [4.85, 39.85, 99.85]  # a window begins up to 0.15 s before its speech
+    starts = [t for a in at for t in (a + 0.1, a + 0.5)]
+    np.testing.assert_allclose([s for s, _ in found], starts, atol=0.1)
+    np.testing.assert_allclose([found[1][1], found[3][1], found[5][1]], [8.15, 44.15, 120], atol=0.1)
+    times = [t for span in found for t in span]
+    assert times == sorted(times) and times[-1] <= transcript["duration"]
+    assert (out / "long.ctm").read_text().splitlines()[2].split()[2] == f"{words[2]['start']:.3f}"
+
+
+def test_cues_of_one_word_each(export, tone, capsys):
+    code, out, _ = run(
+        capsys, export(task="words"), tone("a.wav", (2, -10)), "--words", "--format", "srt", "--cues", "words"
+    )
+    assert (code, out) == (
+        0, "1\n00:00:00,100 --> 00:00:00,400\nlevel\n\n2\n00:00:00,500 --> 00:00:02,000\n10\n",
+    )  # fmt: skip
+
+
+def test_a_window_with_more_words_than_it_can_hold_keeps_its_text(export, tone, monkeypatch, capsys):
+    path = tone("long.flac", (5, None), (3, -10), (32, None), (4, -20))
+    model = load(export(task="words"))
+    monkeypatch.setattr(type(model.bundle.model.aligner), "points", lambda self, n: (n > 4 * RATE) * 10)
+    transcript = model.transcribe(path)
+    assert [s.get("failed") for s in transcript.segments] == [["no_room"], None]
+    assert [w["word"] for w in transcript.words] == ["level", "20"]
+    from stentor.inference.formats import to_srt
+
+    assert "level 10" in to_srt(transcript) and "level 20" in to_srt(transcript)
 
 
 def test_a_file_is_the_same_as_its_samples(export, tone):

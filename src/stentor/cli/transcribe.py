@@ -28,6 +28,9 @@ def register(app: typer.Typer) -> None:
         vad: Annotated[
             str | None, typer.Option(help="A silero_vad.onnx file, to find pauses with (needs stentor[vad]).")
         ] = None,
+        cues: Annotated[
+            str, typer.Option(help="What a subtitle holds: lines (to be read) or words (one each, needs --words).")
+        ] = "lines",
         plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with your own model family.")] = None,
     ) -> None:
         """Write down what is said in audio files, as text, JSON or subtitles."""
@@ -36,5 +39,5 @@ def register(app: typer.Typer) -> None:
 
         load_plugins(plugin or [])
         transcribe_files(
-            Request(model, audio, format, out, words, diarizer, language, context, device, batch_seconds, vad)
+            Request(model, audio, format, out, words, diarizer, language, context, device, batch_seconds, vad, cues)
         )

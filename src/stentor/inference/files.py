@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import AudioError, ConfigError, DataError
-from stentor.inference.formats import NEED_WORDS, SUFFIXES, WRITERS, file_names
+from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, file_names, render
 
 if TYPE_CHECKING:
     from stentor.inference.recording import Recording
@@ -30,6 +30,7 @@ class Request:
     device: str = "auto"
     batch_seconds: float = 120.0
     vad: str | None = None
+    cues: str = "lines"
 
 
 def transcribe_files(request: Request) -> None:
@@ -42,8 +43,6 @@ def transcribe_files(request: Request) -> None:
         raise ConfigError(
             f"{request.diarizer} cannot tell speakers apart: no model family here does yet. Leave out --diarizer."
         )
-    if request.words:
-        raise ConfigError(f"{request.model} gives no word times. Leave out --words.")
     from stentor.inference.load import load
     from stentor.inference.recording import FileRecording
     from stentor.inference.segment import SileroDetector
@@ -74,14 +73,15 @@ def transcribe_files(request: Request) -> None:
     with progress:
         for transcript in transcribe(
             model.bundle, task, recordings, request.language, request.context, request.batch_seconds, detector,
-            request.model, on_error=left_out, on_window=progress.window,
+            request.model, request.words, on_error=left_out, on_window=progress.window,
         ):  # fmt: skip
             name = next(names)
             if folder is None:
-                progress.print(_printed(transcript, formats[0], len(request.audio) > 1))
+                progress.print(_printed(transcript, formats[0], request))
             else:
                 for format in formats:
-                    (folder / f"{name}.{SUFFIXES[format]}").write_text(WRITERS[format](transcript), encoding="utf-8")
+                    text = render(transcript, format, request.cues)
+                    (folder / f"{name}.{SUFFIXES[format]}").write_text(text, encoding="utf-8")
             progress.file()
     if failed:
         raise DataError(
@@ -97,6 +97,10 @@ def _formats(request: Request) -> list[str]:
         raise ConfigError(f"Unknown --format {', '.join(unknown) or '(empty)'}; known: {', '.join(WRITERS)}.")
     if (worded := NEED_WORDS & set(formats)) and not request.words:
         raise ConfigError(f"--format {', '.join(sorted(worded))} lists word times: it needs --words.")
+    if request.cues not in ("lines", "words"):
+        raise ConfigError(f"Unknown --cues {request.cues}; known: lines, words.")
+    if request.cues == "words" and not (request.words and SUBTITLES & set(formats)):
+        raise ConfigError("--cues words is a subtitle for each word: it needs --words and --format srt or vtt.")
     if request.out is None:
         if len(formats) > 1:
             raise ConfigError("Several formats cannot share standard output: give a folder with --out.")
@@ -105,12 +109,12 @@ def _formats(request: Request) -> list[str]:
     return formats
 
 
-def _printed(transcript: dict[str, Any], format: str, several: bool) -> str:
+def _printed(transcript: dict[str, Any], format: str, request: Request) -> str:
     """For standard output: JSON as one line per file; text with the file's name in front when there are several."""
     if format == "json":
         return json.dumps(transcript, ensure_ascii=False)
-    text = WRITERS[format](transcript).rstrip("\n")
-    return f"{transcript['audio']}\t{text}" if several and format == "txt" else text
+    text = render(transcript, format, request.cues).rstrip("\n")
+    return f"{transcript['audio']}\t{text}" if len(request.audio) > 1 and format == "txt" else text
 
 
 class _Progress:

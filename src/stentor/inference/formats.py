@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.errors import ConfigError
-from stentor.inference.subtitles import cues, wrap
+from stentor.inference.subtitles import cues
 
 Transcript = dict[str, Any]
 
@@ -25,37 +25,38 @@ def to_txt(transcript: Transcript) -> str:
     return transcript["text"] + "\n"
 
 
-def to_srt(transcript: Transcript) -> str:
-    """SubRip subtitles."""
+def to_srt(transcript: Transcript, cue: str = "lines") -> str:
+    """SubRip subtitles; `cue`: `lines`, or `words` for a subtitle per word."""
     return "".join(
-        f"{n}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n{wrap(cue.text)}\n\n"
-        for n, cue in enumerate(cues(transcript), 1)
+        f"{n}\n{_clock(c.start, ',')} --> {_clock(c.end, ',')}\n{c.text}\n\n"
+        for n, c in enumerate(cues(transcript, cue), 1)
     )
 
 
-def to_vtt(transcript: Transcript) -> str:
-    """WebVTT subtitles."""
+def to_vtt(transcript: Transcript, cue: str = "lines") -> str:
+    """WebVTT subtitles; `cue`: `lines`, or `words` for a subtitle per word."""
 
     def escape(text: str) -> str:
         return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
     return "WEBVTT\n\n" + "".join(
-        f"{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n{escape(wrap(cue.text))}\n\n" for cue in cues(transcript)
+        f"{_clock(c.start, '.')} --> {_clock(c.end, '.')}\n{escape(c.text)}\n\n" for c in cues(transcript, cue)
     )
 
 
-def to_ctm(transcript: Transcript) -> str:
+def to_ctm(transcript: Transcript, channel: str = "1") -> str:
     """NIST CTM: `file channel start duration word confidence` per line; needs word times."""
-    name = Path(transcript["audio"]).stem.replace(" ", "_")
+    name = "_".join(Path(transcript["audio"]).stem.split())
     return "".join(
-        f"{name} 1 {w['start']:.3f} {w['end'] - w['start']:.3f} {w['word']} {w.get('confidence', 1.0):.3f}\n"
+        f"{name} {channel} {w['start']:.3f} {w['end'] - w['start']:.3f} {'_'.join(w['word'].split())} "
+        f"{w.get('confidence', 1.0):.3f}\n"
         for w in _words(transcript, "ctm")
     )
 
 
 def to_textgrid(transcript: Transcript) -> str:
     """A Praat TextGrid (long format): one tier of words per speaker, or `words` where there are none."""
-    end = float(transcript["duration"])
+    end = round(transcript["duration"], 3)
     tiers: dict[str, list[dict[str, Any]]] = {}
     for word in _words(transcript, "textgrid"):
         tiers.setdefault(word.get("speaker") or "words", []).append(word)
@@ -74,11 +75,17 @@ def to_textgrid(transcript: Transcript) -> str:
     return "\n".join(lines) + "\n"
 
 
-WRITERS: dict[str, Callable[[Transcript], str]] = {
+WRITERS: dict[str, Callable[..., str]] = {
     "json": to_json, "txt": to_txt, "srt": to_srt, "vtt": to_vtt, "ctm": to_ctm, "textgrid": to_textgrid,
 }  # fmt: skip
 SUFFIXES = {name: "TextGrid" if name == "textgrid" else name for name in WRITERS}
 NEED_WORDS = frozenset({"ctm", "textgrid"})
+SUBTITLES = frozenset({"srt", "vtt"})
+
+
+def render(transcript: Transcript, format: str, cue: str = "lines") -> str:
+    """The transcript in one of the formats of `WRITERS`; `cue` is what a subtitle holds: `lines` or `words`."""
+    return WRITERS[format](transcript, cue) if format in SUBTITLES else WRITERS[format](transcript)
 
 
 def file_names(paths: Sequence[str]) -> list[str]:
@@ -128,18 +135,28 @@ def _words(transcript: Transcript, name: str) -> list[dict[str, Any]]:
 
 
 def _intervals(words: list[dict[str, Any]], end: float) -> Iterator[tuple[float, float, str]]:
-    """Words and the gaps between them, without holes or overlaps, from 0 to `end`."""
-    at = 0.0
+    """Words and the silence between them, without holes or overlaps, from 0 to `end`.
+
+    No word is lost: each has a millisecond at least, taken from the silence around it or from its neighbours.
+    """
+    total = max(round(1000 * end), len(words))
+    spans, at = [], 0
     for word in words:
-        start, stop = max(at, word["start"]), min(end, word["end"])
-        if stop <= start:
-            continue
+        start = max(at, round(1000 * word["start"]))
+        at = max(start + 1, round(1000 * word["end"]))
+        spans.append([start, at])
+    limit = total
+    for span in reversed(spans):
+        span[1] = min(span[1], limit)
+        span[0] = limit = min(span[0], span[1] - 1)
+    at = 0
+    for (start, stop), word in zip(spans, words, strict=True):
         if start > at:
-            yield at, start, ""
-        yield start, stop, word["word"]
+            yield at / 1000, start / 1000, ""
+        yield start / 1000, stop / 1000, word["word"]
         at = stop
-    if at < end:
-        yield at, end, ""
+    if at < total:
+        yield at / 1000, end, ""
 
 
 def _number(seconds: float) -> str:

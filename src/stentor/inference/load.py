@@ -1,4 +1,4 @@
-"""From a path or a Hub id to a model that transcribes: `stentor.load("runs/digits").transcribe("a.wav")["text"]`."""
+"""From a path or a Hub id to a model that transcribes: `stentor.load("runs/digits").transcribe("a.wav").text`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from stentor.errors import ConfigError
 if TYPE_CHECKING:
     import numpy as np
 
+    from stentor.inference.transcribe import Transcript
     from stentor.models.base import Bundle
     from stentor.tasks.base import Task
 
@@ -38,15 +39,18 @@ class Model:
         rate: int | None = None,
         language: str | None = None,
         context: str | None = None,
+        words: bool | None = None,
         **options: Any,
-    ) -> dict[str, Any]:
+    ) -> Transcript:
         """The transcript of one file, or of an array [samples] or [channels, samples] at `rate` Hz, of any length.
 
-        `options` go to `stentor.inference.transcribe.transcribe`. Returns the transcript dict of the JSON contract.
-        Raises AudioError, and ConfigError when the model was trained for another task.
+        `words`: with word times; default when the model has learned them. `options` go to
+        `stentor.inference.transcribe.transcribe`. Returns the transcript dict of the JSON contract, with `.text` and
+        `.words`. Raises AudioError, and ConfigError when the model was trained for another task.
         """
         from stentor.inference.recording import ArrayRecording, FileRecording
         from stentor.inference.transcribe import transcribe
+        from stentor.tasks.words import Words
 
         wanted = self.bundle.processor.sample_rate
         if isinstance(audio, (str, Path)):
@@ -55,8 +59,9 @@ class Model:
             raise ConfigError("transcribe(array) needs `rate`, the array's samples per second.")
         else:
             recording = ArrayRecording(audio, rate, wanted)
-        options = {"model": self.name, **options}
-        return next(transcribe(self.bundle, self.for_transcription(), [recording], language, context, **options))
+        task = self.for_transcription()
+        options = {"model": self.name, "words": isinstance(task, Words) if words is None else words, **options}
+        return next(transcribe(self.bundle, task, [recording], language, context, **options))
 
     def for_transcription(self) -> Any:
         """The task, when it is `transcribe`; raises ConfigError when it is another."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
-from unicodedata import combining, east_asian_width
+from unicodedata import category, combining, east_asian_width
 
 from stentor.metrics.text import SPACELESS, language_code
 
@@ -35,6 +36,8 @@ PAUSE = 1.0
 SENTENCE_ENDS = frozenset(".?!…。？！．")
 CLAUSE_ENDS = frozenset(",;:—–、，；：")
 CLOSERS = "\"')]}»”’」』）】〉》"
+OPENERS = ("Ps", "Pi")
+"""Unicode categories of opening brackets and quotation marks."""
 NOT_FIRST = frozenset(",.;:!?…)]}»”’、。，．・：；？！）］｝」』】〉》ー々ぁぃぅぇぉっゃゅょァィゥェォッャュョๆฯ")
 """Characters that no line begins with."""
 
@@ -52,30 +55,24 @@ class Cue:
 def cues(transcript: dict[str, Any], kind: str = "lines") -> list[Cue]:
     """Subtitles in order of time.
 
-    With word times a subtitle begins with its first word. It stays until its last word ends, and on into the silence
-    after it where it would be too short to be read. None overlap: what two speakers say at the same time shares a
-    subtitle, a line each, or the time. `kind` "words" gives each word its own, with the word's times. Without word times a
-    segment's time is shared among its subtitles by their number of characters, and they overlap where speakers do.
+    A subtitle begins with its first word. It stays until its last word ends, and on into the silence after it where it
+    would be too short to be read. None overlap: what two speakers say at the same time shares a subtitle, a line each,
+    or the time. `kind` "words" gives each word its own, with the word's times. Words without times share the time of
+    their segment by their number of characters.
     """
-    if words := transcript.get("words"):
-        speakers = dict.fromkeys(w.get("speaker") for w in words)
-        spaceless = _spaceless(transcript)
-        spoken = [
-            cue
-            for name in speakers
-            for cue in _spoken(
-                _units([w for w in words if w.get("speaker") == name], spaceless),
-                sorted((w["start"], w["end"]) for w in words if w.get("speaker") != name),
-                name,
-                kind,
-            )
-        ]
-        return _timed(_apart(spoken), transcript["duration"], kind)
-    found = [cue for segment in transcript["segments"] for cue in _shared(segment)]
-    for cue in found:
-        cue.start = round(cue.start, 3)
-        cue.end = max(round(cue.end, 3), round(cue.start + 0.001, 3))  # a segment may have no length; a subtitle must
-    return sorted(found, key=lambda cue: (cue.start, cue.end))
+    words = _said(transcript)
+    spaceless = _spaceless(transcript)
+    spoken = [
+        cue
+        for name in dict.fromkeys(w.get("speaker") for w in words)
+        for cue in _spoken(
+            _units([w for w in words if w.get("speaker") == name], spaceless),
+            sorted((w["start"], w["end"]) for w in words if w.get("speaker") != name),
+            name,
+            kind,
+        )
+    ]
+    return _timed(_apart(spoken), transcript["duration"], kind)
 
 
 def columns(text: str) -> int:
@@ -83,7 +80,64 @@ def columns(text: str) -> int:
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
-# With word times ------------------------------------------------------------------------------------------------------
+# Words as they are written --------------------------------------------------------------------------------------------
+
+
+def _said(transcript: dict[str, Any]) -> list[dict[str, Any]]:
+    """The words with their times, as written: signs that stand alone ("!", "«", "。") go with the word beside them."""
+    queues: dict[str | None, deque[dict[str, Any]]] = {}
+    for word in transcript.get("words", []):
+        queues.setdefault(word.get("speaker"), deque()).append(word)
+    found: list[dict[str, Any]] = []
+    for segment in transcript["segments"]:
+        timed = "no_room" not in segment.get("failed", [])  # such an answer has no word times, see the task `words`
+        queue = queues.get(segment.get("speaker")) if timed else None
+        found += _written(segment["text"], queue) if queue else _shared(segment, _spaceless(transcript))
+    if any(queues.values()):  # words that are not those of the segments, as in a transcript from elsewhere
+        return list(transcript["words"])
+    return found
+
+
+def _written(text: str, queue: deque[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The words that the text begins with, taken from the queue, with what stands between them in the text."""
+    found: list[dict[str, Any]] = []
+    at = 0
+    while queue and (place := text.find(queue[0]["word"], at)) >= 0:
+        word = dict(queue.popleft())
+        between, at = text[at:place], place + len(word["word"])
+        opening = len(between)
+        while opening and (not found or between[opening - 1].isspace() or category(between[opening - 1]) in OPENERS):
+            opening -= 1
+        word["word"] = between[opening:].lstrip() + word["word"]
+        if found:
+            found[-1]["word"] += between[:opening].rstrip()
+        found.append(word)
+    if found:
+        found[-1]["word"] += text[at:].rstrip()
+    return found
+
+
+def _shared(segment: dict[str, Any], spaceless: bool) -> list[dict[str, Any]]:
+    """The words of a segment without word times, which share its time by their number of characters."""
+    text = segment["text"]
+    pieces = list("".join(text.split())) if spaceless else text.split()
+    seconds = (segment["end"] - segment["start"]) / max(1, sum(map(len, pieces)))
+    speaker = {k: v for k, v in segment.items() if k == "speaker"}
+    found, at = [], segment["start"]
+    for piece in pieces:
+        found.append({"word": piece, "start": at, "end": at + seconds * len(piece), **speaker})
+        at += seconds * len(piece)
+    return found
+
+
+def _spaceless(transcript: dict[str, Any]) -> bool:
+    """Whether words are written without spaces; where the language is not known, as the text is."""
+    if language := language_code(transcript["language"]):
+        return language in SPACELESS
+    return len(transcript.get("words", [])) > 1 and len(transcript["text"].split()) == 1
+
+
+# Words to subtitles ---------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -103,13 +157,6 @@ class _Unit:
     def breakable(self) -> bool:
         """Whether a line may begin with it."""
         return self.whole and self.text[0] not in NOT_FIRST
-
-
-def _spaceless(transcript: dict[str, Any]) -> bool:
-    """Whether words are written without spaces; where the language is not known, as the text is."""
-    if language := language_code(transcript["language"]):
-        return language in SPACELESS
-    return len(transcript["words"]) > 1 and len(transcript["text"].split()) == 1
 
 
 def _units(words: Sequence[dict[str, Any]], spaceless: bool) -> list[_Unit]:
@@ -286,62 +333,3 @@ def _timed(spoken: list[Cue], duration: float, kind: str) -> list[Cue]:
         cue.start, cue.end = round(cue.start, 3), round(min(end, until), 3)
         cue.end = max(cue.end, round(cue.start + 0.001, 3))
     return spoken
-
-
-# Without word times ---------------------------------------------------------------------------------------------------
-
-
-def _shared(segment: dict[str, Any]) -> Iterator[Cue]:
-    seconds = segment["end"] - segment["start"]
-    parts = _parts(segment["text"], seconds)
-    total = sum(len(part) for part in parts)
-    at = 0
-    for part in parts:
-        start = segment["start"] + seconds * at / total
-        at += len(part)
-        yield Cue(start, segment["start"] + seconds * at / total, wrap(part), segment.get("speaker"))
-
-
-def wrap(text: str) -> str:
-    """One line, or two of about equal length: the break that makes the longer one shortest."""
-    if len(text) <= LINE:
-        return text
-    breaks = [i for i, c in enumerate(text) if c == " " and i <= LINE and len(text) - i - 1 <= LINE]
-    if not breaks:
-        return "\n".join(_lines(text))
-    at = min(breaks, key=lambda i: max(i, len(text) - i - 1))
-    return f"{text[:at]}\n{text[at + 1 :]}"
-
-
-def _parts(text: str, seconds: float) -> list[str]:
-    """The text in subtitles of about equal length, at most `LONGEST` seconds each where words allow."""
-    pieces = [piece for word in text.split() for piece in _pieces(word)]
-    count = max(1, math.ceil(len(text) / (LINE * LINES)), math.ceil(seconds / LONGEST))
-    goal = len(text) / count
-    parts: list[str] = []
-    for piece in pieces:
-        longer = f"{parts[-1]} {piece}" if parts else piece
-        if parts and _fits(longer) and len(parts[-1]) + len(piece) / 2 < goal:
-            parts[-1] = longer
-        else:
-            parts.append(piece)
-    return parts
-
-
-def _pieces(word: str) -> list[str]:
-    """A word that fits on a line as it is; text without spaces in lines."""
-    return [word[i : i + LINE] for i in range(0, len(word), LINE)]
-
-
-def _lines(text: str) -> list[str]:
-    lines: list[str] = []
-    for piece in (piece for word in text.split() for piece in _pieces(word)):
-        if lines and len(lines[-1]) + 1 + len(piece) <= LINE:
-            lines[-1] += " " + piece
-        else:
-            lines.append(piece)
-    return lines
-
-
-def _fits(text: str) -> bool:
-    return len(_lines(text)) <= LINES

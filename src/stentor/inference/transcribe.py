@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import AudioError, ConfigError
@@ -19,6 +20,24 @@ LONGEST = 30.0
 """Seconds of audio in a window, unless the model's encoder takes less."""
 POOL = 16
 """Batches that are gathered before windows are sorted by length: less padding, later first results."""
+
+
+class Transcript(dict[str, Any]):
+    """A transcript as the JSON contract has it, with its main parts as attributes."""
+
+    @property
+    def text(self) -> str:
+        return self["text"]
+
+    @property
+    def words(self) -> list[dict[str, Any]] | None:
+        """`{"word", "start", "end", "confidence"}` in order, seconds; None when word times were not asked for."""
+        return self.get("words")
+
+    @property
+    def segments(self) -> list[dict[str, Any]]:
+        """`{"start", "end", "text", "log_prob"}` of each window that holds speech."""
+        return self["segments"]
 
 
 @dataclass
@@ -48,16 +67,23 @@ def transcribe(
     words: bool = False,
     on_error: Callable[[str, AudioError], None] | None = None,
     on_window: Callable[[float], None] | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Transcript]:
     """A transcript (the JSON contract) for each recording, in their order.
 
     `batch_seconds` bounds a batch's padded audio. `detector` finds the pauses (default `EnergyDetector`). An unreadable
     recording raises its AudioError, or with `on_error` is handed there and left out. `on_window` is told the seconds of
-    each window that is done. Segments carry `log_prob` and, where checks failed in every attempt, `failed`. Raises
-    ConfigError for `words`: no model family gives word times in transcription yet.
+    each window that is done. Segments carry `log_prob` and, where checks failed in every attempt, `failed`. `words`
+    adds the word times and needs the task `words`: raises ConfigError for another.
     """
-    if words:
-        raise ConfigError(f"{model or 'This model'} gives no word times: leave out --words.")
+    from stentor.tasks.words import Words
+
+    if words and not isinstance(task, Words):
+        raise ConfigError(
+            f"{model or 'This model'} gives no word times: it was trained for the task {task.type}. Train it further "
+            "with `task: {type: words}`, as in recipes/words_speech_llm.yaml, or ask for the text alone (leave out "
+            "--words)."
+        )
+    predict = partial(task.predict, words=words) if isinstance(task, Words) else task.predict
     rate = bundle.processor.sample_rate
     limit = bundle.processor.max_seconds
     longest = LONGEST if limit is None else min(LONGEST, limit)
@@ -65,11 +91,11 @@ def transcribe(
     waiting: list[_Job] = []
     pooled = 0.0
 
-    def finished() -> Iterator[dict[str, Any]]:
+    def finished() -> Iterator[Transcript]:
         while waiting and waiting[0].done:
             job = waiting.pop(0)
             if job.error is None:
-                yield _transcript(job, rate, language, model)
+                yield _transcript(job, rate, language, model, words)
             elif on_error is None:
                 raise job.error
             else:
@@ -87,16 +113,17 @@ def transcribe(
             job.windows = cut(activity, rate, longest)
             pooled += sum(w.end - w.start for w in job.windows) / rate
         if pooled >= POOL * batch_seconds:
-            _decode(bundle, task, waiting, language, context, batch_seconds, on_window)
+            _decode(bundle, task, predict, waiting, language, context, batch_seconds, on_window)
             pooled = 0.0
         yield from finished()
-    _decode(bundle, task, waiting, language, context, batch_seconds, on_window)
+    _decode(bundle, task, predict, waiting, language, context, batch_seconds, on_window)
     yield from finished()
 
 
 def _decode(
     bundle: Bundle,
     task: Transcribe,
+    predict: Callable[..., list[dict[str, Any]]],
     jobs: list[_Job],
     language: str | None,
     context: str | None,
@@ -130,7 +157,7 @@ def _decode(
             examples.append(Example(name, audio, language=language, context=context or task.context))
         if not examples:
             continue
-        outputs = task.predict(bundle, examples, checked=task.checks.on)
+        outputs = predict(bundle, examples, checked=task.checks.on)
         for (job, i), output, example in zip(ready, outputs, examples, strict=True):
             job.outputs[i] = output
             if on_window:
@@ -149,7 +176,7 @@ def batches(items: list[Any], size: Callable[[Any], int], budget: int) -> Iterat
         yield batch
 
 
-def _transcript(job: _Job, rate: int, language: str | None, model: str) -> dict[str, Any]:
+def _transcript(job: _Job, rate: int, language: str | None, model: str, words: bool) -> Transcript:
     segments = []
     for i, window in enumerate(job.windows):
         output = job.outputs[i]
@@ -164,11 +191,22 @@ def _transcript(job: _Job, rate: int, language: str | None, model: str) -> dict[
                 }
             )
     space = "" if language_code(language) in SPACELESS else " "
-    return {
-        "audio": job.recording.name,
-        "duration": round(job.samples / rate, 3),
-        "language": language,
-        "text": space.join(s["text"] for s in segments),
-        "segments": segments,
-        "model": model,
-    }
+    return Transcript(
+        audio=job.recording.name,
+        duration=round(job.samples / rate, 3),
+        language=language,
+        text=space.join(s["text"] for s in segments),
+        **({"words": list(_words(job, rate))} if words else {}),
+        segments=segments,
+        model=model,
+    )
+
+
+def _words(job: _Job, rate: int) -> Iterator[dict[str, Any]]:
+    """The words of all windows with times from the start of the recording, in order and apart."""
+    at = 0.0
+    for i, window in enumerate(job.windows):
+        for word in job.outputs[i]["words"]:
+            start = max(at, round(word["start"] + window.start / rate, 3))
+            at = max(start, round(word["end"] + window.start / rate, 3))
+            yield {**word, "start": start, "end": at}

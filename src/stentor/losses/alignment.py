@@ -47,8 +47,9 @@ class Alignment(Loss):
         """A float32 scalar, a sum over words.
 
         `start` and `end` [B, W, T] are log-probabilities over the grid, `times` [B, W, 2] start and end in seconds,
-        `words` bool [B, W] says which are words, `points` [B] how many grid points an item has and `step` the seconds
-        between them. `inside` [B, W + 1, T] are the scores of each word and of silence at each point.
+        NaN where they are unknown, `words` bool [B, W] says which are words, `points` [B] how many grid points an item
+        has and `step` the seconds between them. `inside` [B, W + 1, T] are the scores of each word and, last, of
+        silence at each point. Words without times teach nothing but their order.
         """
         import torch
 
@@ -56,12 +57,13 @@ class Alignment(Loss):
         grid = torch.arange(size, device=start.device)
         heard = grid < points[:, None]
         last = (points - 1)[:, None, None].to(start.dtype)
-        at = (times.to(start.dtype) / step).minimum(last)
+        known = words & times.isfinite().all(-1)
+        at = (times.to(start.dtype) / step).nan_to_num().minimum(last)
+        real, taught = words.to(start.dtype), known.to(start.dtype)
         reach = max(self.blur / step, 1.0)
         near = (1 - (grid - at[..., None]).abs() / reach).clamp(min=0) * heard[:, None, None]
         near = near / near.sum(-1, keepdim=True).clamp(min=1e-6)  # [B, W, 2, T]
-        real = words.to(start.dtype)
-        total = -self.boundaries * ((near[:, :, 0] * start + near[:, :, 1] * end).sum(-1) * real).sum()
+        total = -self.boundaries * ((near[:, :, 0] * start + near[:, :, 1] * end).sum(-1) * taught).sum()
         if self.monotonicity:
             centre = ((start.exp() + end.exp()) * grid).sum(-1) / 2
             back = (centre[:, :-1] - centre[:, 1:]).clamp(min=0) * step
@@ -69,10 +71,25 @@ class Alignment(Loss):
         if inside is not None and self.attention:
             # The share of each point's surroundings that lies in the word.
             edges = (grid + 0.5).minimum(at[..., 1:]) - (grid - 0.5).maximum(at[..., :1])
-            box = edges.clamp(0, 1) * heard[:, None] * real[..., None]
-            length = box.sum(-1).clamp(min=1e-6)
-            where = -(box * inside[:, :-1].log_softmax(-1)).sum(-1) / length
-            who = torch.cat([box, (1 - box.sum(1, keepdim=True)).clamp(min=0) * heard[:, None]], 1)
-            which = -(who * inside.log_softmax(1)).sum() * step * WORDS_PER_SECOND
-            total = total + self.attention * ((where * (box.sum(-1) > 0)).sum() + which)
+            box = edges.clamp(0, 1) * heard[:, None] * taught[..., None]
+            length = box.sum(-1)
+            where = -(box * inside[:, :-1].log_softmax(-1)).sum(-1) / length.clamp(min=1e-6)
+            who = torch.cat([box, (1 - box.sum(1, keepdim=True)).clamp(min=0)], 1)
+            clear = (heard & ~doubtful(at, words, known, size)).to(start.dtype)
+            which = -((who * inside.log_softmax(1)).sum(1) * clear).sum() * step * WORDS_PER_SECOND
+            total = total + self.attention * (where.sum() + which)
         return total.float()
+
+
+def doubtful(at: Tensor, words: Tensor, known: Tensor, size: int) -> Tensor:
+    """True where a word without times may lie, bool [B, size]: between the neighbours whose times are known.
+
+    `at` [B, W, 2] are boundaries in grid points, true where `known` [B, W] says so.
+    """
+    import torch
+
+    before = at[..., 1].masked_fill(~known, -1.0).cummax(1).values
+    after = at[..., 0].masked_fill(~known, float(size)).flip(1).cummin(1).values.flip(1)
+    grid = torch.arange(size, device=at.device)
+    lost = (words & ~known)[..., None]
+    return (lost & (grid > before[..., None]) & (grid < after[..., None])).any(1)

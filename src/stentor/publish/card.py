@@ -23,7 +23,11 @@ PIPELINES = {
 """Per task type the Hub's pipeline tag, and its name for people."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 USES = {
-    "transcribe": ('print(model.transcribe("speech.wav")["text"])', "stentor transcribe {name} speech.wav"),
+    "transcribe": ('print(model.transcribe("speech.wav").text)', "stentor transcribe {name} speech.wav"),
+    "words": (
+        'for word in model.transcribe("speech.wav").words:\n    print(word["start"], word["end"], word["word"])',
+        "stentor transcribe {name} speech.wav --words --format srt",
+    ),
 }
 """Per task type the line of Python after `stentor.load`, and the command."""
 

@@ -3,10 +3,11 @@
 A family that serves this task gives, besides what `transcribe` asks for:
 
 * processor: `collate(examples, labels=True)` takes `Example.extra["words"]`, the words of the text as dicts with `span`
-  (characters [start, end) of the text) and in training `start` and `end` in seconds, and counts the term `alignment`;
-* model: `align(**inputs)` of such a batch: times in seconds [B, W, 2], how sure they are [B, W] and the lowest token
-  log-probability of each word [B, W]; `aligner.points(feature lengths)`, the most words that fit, and
-  `aligner.calibration` [3], the logistic map to confidences.
+  (characters [start, end) of the text) and where known `start` and `end` in seconds, and counts the term `alignment`;
+* model: `aligner` (None when it was built without) and `align(**inputs)` of such a batch: times in seconds [B, W, 2],
+  how sure they are [B, W] and the lowest token log-probability of each word [B, W];
+* aligner: `points(feature lengths)`, one more than the most words that fit, and the buffer `calibration` [3], the
+  logistic map to confidences (see `stentor.metrics.calibration`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from stentor.errors import DataError
+from stentor.errors import ConfigError, DataError
 from stentor.metrics.text import SPACELESS, language_code
 from stentor.tasks.base import Prediction, Score
 from stentor.tasks.transcribe import Transcribe
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
     from stentor.losses.base import Loss
     from stentor.models.base import Bundle, Example
-
-EDGE = 1e-4
-"""Least distance of a probability from 0 and 1 before its logit is taken."""
 
 
 class Words(Transcribe):
@@ -42,8 +40,8 @@ class Words(Transcribe):
         return {**super().losses(), "alignment": Alignment()}
 
     def refuse(self, cut: Cut) -> str | None:
-        """Besides what `transcribe` refuses: `no_words` without word times, `words_differ` when they are not the text's
-        words."""
+        """Besides what `transcribe` refuses: `no_words` without word times, `words_differ` when fewer than half of the
+        text's words have one."""
         from stentor.data.cut import language_of, text_of, words_of
 
         if reason := super().refuse(cut):
@@ -51,7 +49,8 @@ class Words(Transcribe):
         words = words_of(cut)
         if not words:
             return "no_words"
-        return "words_differ" if timed(text_of(cut) or "", words, language_of(cut)) is None else None
+        found = timed(text_of(cut) or "", words, language_of(cut))
+        return "words_differ" if 2 * sum("start" in w for w in found) < len(found) else None
 
     def example(self, cut: Cut, audio: np.ndarray, rng: np.random.Generator | None) -> Example:
         from stentor.data.cut import RATE, words_of
@@ -59,15 +58,15 @@ class Words(Transcribe):
         example = super().example(cut, audio, rng)
         # The audio may have been played faster or slower. All processors so far take RATE samples a second.
         scale = len(audio) / RATE / cut.duration
-        words = timed(example.text or "", words_of(cut), example.language) or []
-        example.extra["words"] = [w | {"start": w["start"] * scale, "end": w["end"] * scale} for w in words]
+        words = timed(example.text or "", words_of(cut), example.language)
+        example.extra["words"] = [w | {k: w[k] * scale for k in ("start", "end") if k in w} for w in words]
         return example
 
     def predict(
         self, bundle: Bundle, examples: Sequence[Example], checked: bool | None = None, words: bool = True
     ) -> list[dict[str, Any]]:
-        """As `Transcribe.predict`; the dicts of `words` also have `start` and `end` in seconds, and calibrated
-        `confidence`.
+        """As `Transcribe.predict`; the dicts of `words` also have `start` and `end` in seconds, calibrated `confidence`
+        and what it is made of, `signs`: the least probability of the word's tokens and how sure its times are.
 
         Times come from a second, teacher-forced pass over the text that was written. An answer with more words than
         the audio has room for has no words and fails the check `no_room`. With `words` False the pass is left out.
@@ -83,7 +82,7 @@ class Words(Transcribe):
         return outputs
 
     def align(self, bundle: Bundle, examples: Sequence[Example]) -> list[list[dict[str, Any]]]:
-        """Word times of known texts: for each example its words in order, `{"word", "start", "end", "confidence"}`.
+        """Word times of known texts: for each example its words in order, as `predict` gives them.
 
         Words are those between spaces, or characters in languages written without; what is not spoken (a dash alone)
         is left out. An empty text has no words. Raises DataError for a text with more words than the audio can hold.
@@ -102,7 +101,13 @@ class Words(Transcribe):
         """The words of each example with times; None where they do not fit into the audio."""
         import torch
 
+        from stentor.metrics.calibration import confidence
+
         model, processor = bundle.model, bundle.processor
+        if model.aligner is None:
+            raise ConfigError(
+                "This model has no alignment module: train one with the task `words` and `model.aligner`."
+            )
         found: list[list[dict[str, Any]] | None] = [[] for _ in examples]
         own = [units(e.text or "", e.language) for e in examples]
         rows = [i for i, words in enumerate(own) if words]
@@ -127,9 +132,10 @@ class Words(Transcribe):
                     "word": word["word"],
                     "start": round(min(start, length), 3),
                     "end": round(min(end, length), 3),
-                    "confidence": round(confidence(log_prob, certain, calibration), 4),
+                    "confidence": round(confidence((probability, certain), calibration), 4),
+                    "signs": [round(probability, 6), round(certain, 6)],
                 }
-                for word, (start, end), certain, log_prob in zip(
+                for word, (start, end), certain, probability in zip(
                     own[i], times[k].tolist(), sure[k].tolist(), log_probs[k].exp().tolist()
                 )
             ]
@@ -179,14 +185,16 @@ def units(text: str, language: str | None) -> list[dict[str, Any]]:
     return found
 
 
-def timed(text: str, words: Sequence[Mapping[str, Any]], language: str | None) -> list[dict[str, Any]] | None:
-    """The `units` of the text with the times of the words, or None when these are not the text's words.
+def timed(text: str, words: Sequence[Mapping[str, Any]], language: str | None) -> list[dict[str, Any]]:
+    """The `units` of the text, with `start` and `end` where one of the timed words, in order, is the same word.
 
     Case and punctuation may differ. In languages without spaces the words may have several characters, which then
     share their time evenly.
     """
+    from stentor.metrics.wer import matches
+
     own = units(text, language)
-    given = [w for w in words if _bare(w["word"])]
+    given = [dict(w) for w in words if _bare(w["word"])]
     if language_code(language) in SPACELESS:
         given = [
             {"word": unit["word"], "start": w["start"] + i * part, "end": w["start"] + (i + 1) * part}
@@ -195,25 +203,9 @@ def timed(text: str, words: Sequence[Mapping[str, Any]], language: str | None) -
             for part in [(w["end"] - w["start"]) / len(pieces)]
             for i, unit in enumerate(pieces)
         ]
-    if [_bare(u["word"]) for u in own] != [_bare(w["word"]) for w in given]:
-        return None
-    return [u | {"start": w["start"], "end": w["end"]} for u, w in zip(own, given)]
-
-
-def confidence(probability: float, sure: float, calibration: Sequence[float]) -> float:
-    """The calibrated probability that a word is right: a logistic map of the logits of its least probable token's
-    probability and of how sure its times are, with `calibration` (factor, factor, shift); see callback `calibrate`."""
-    import math
-
-    scale, time, shift = calibration
-    return 1 / (1 + math.exp(-(scale * logit(probability) + time * logit(sure) + shift)))
-
-
-def logit(probability: float) -> float:
-    import math
-
-    held = min(max(probability, EDGE), 1 - EDGE)
-    return math.log(held / (1 - held))
+    for i, k in matches([_bare(u["word"]) for u in own], [_bare(w["word"]) for w in given]):
+        own[i] |= {"start": given[k]["start"], "end": given[k]["end"]}
+    return own
 
 
 def _bare(word: str) -> str:

@@ -164,7 +164,7 @@ class SpeechLLM(Family):
     """Storage of pretrained parts that are frozen (but for adapters). Trained weights are always in float32."""
     token_rate: float | None = Field(None, gt=0)
     """Most tokens per second of audio that generation may write, on top of 16. Null: 25 for characters, else 6."""
-    tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
+    tasks: ClassVar[tuple[str, ...]] = ("transcribe", "words")
     layouts: ClassVar[tuple[str, ...]] = ("padded", "packed")
 
     _from_base: set[str] = PrivateAttr(default_factory=set)

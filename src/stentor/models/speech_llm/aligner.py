@@ -13,6 +13,7 @@ longest increasing subsequence.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -91,7 +92,7 @@ class Aligner(nn.Module):
         if self.from_mel is not None:
             steps = min(features.shape[2], int(lengths.max()))
             mel = features[:, :, :steps] * mask(lengths, steps)[:, None]
-            keys = keys + self.from_mel(mel.to(keys.dtype), size)
+            keys = keys + self.from_mel(mel.to(keys.dtype), lengths, size)
         keys = keys + self.place(places(keep).to(keys.dtype))
         for layer in self.listen:
             keys = layer(keys, keep)
@@ -186,10 +187,12 @@ class Sharp(nn.Module):
         self.conv2 = nn.Conv1d(width, width, 2 * stride + 1, stride, padding=stride)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, mel: Tensor, size: int) -> Tensor:
+    def forward(self, mel: Tensor, lengths: Tensor, size: int) -> Tensor:
         stride = self.conv2.stride[0]
         mel = F.pad(mel, (0, max(0, (size - 1) * stride + 1 - mel.shape[2])))
-        return self.norm(self.conv2(F.gelu(self.conv1(mel))).transpose(1, 2)[:, :size])
+        # The first convolution says something of padding too, which the end of a clip alone would not have heard.
+        found = F.gelu(self.conv1(mel)) * mask(lengths, mel.shape[2])[:, None]
+        return self.norm(self.conv2(found).transpose(1, 2)[:, :size])
 
 
 class Local(nn.Module):
@@ -237,9 +240,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, keys: Tensor | None, keep: Tensor) -> Tensor:
         x = self.norm(x)
         keys = x if keys is None else keys
-        q, k, v = (
-            t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(x), *self.kv(keys).chunk(2, -1))
-        )
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(x), *self.kv(keys).chunk(2, -1)))
         # A text without words leaves a row without any key, whose softmax would be no number.
         bias = torch.zeros_like(keep, dtype=q.dtype).masked_fill(~keep, LOW)[:, None, None]
         return self.out(F.scaled_dot_product_attention(q, k, v, bias).transpose(1, 2).flatten(2))
@@ -304,7 +305,7 @@ def increasing(values: list[int], last: int) -> list[int]:
         i = before[i]
     known = [(-1, 0), *((i, values[i]) for i in reversed(kept)), (len(values), last)]
     out = list(values)
-    for (i, low), (j, high) in zip(known, known[1:]):
+    for (i, low), (j, high) in pairwise(known):
         for k in range(i + 1, j):
             out[k] = round(low + (high - low) * (k - i) / (j - i))
     return out

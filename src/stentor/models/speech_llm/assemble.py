@@ -38,7 +38,10 @@ def build(family: SpeechLLM, needs: Needs) -> Bundle:
         raise ConfigError(
             "losses.alignment needs an alignment module: set `model.aligner: {kind: attention}`, or leave the term out."
         )
-    if family.aligner is not None and "alignment" not in needs.terms and not _frozen("aligner.place.weight", family.freeze):
+    if needs.task == "words" and family.aligner is None:
+        raise ConfigError("The task `words` needs an alignment module: set `model.aligner: {kind: attention}`.")
+    left = family.aligner is not None and "alignment" not in needs.terms
+    if left and not _frozen("aligner.place.weight", family.freeze):
         raise ConfigError(
             "model.aligner would never be trained: take the task `words` with the loss `alignment: {type: alignment}`, "
             "or add `aligner.*` to `model.freeze`."

@@ -79,7 +79,7 @@ def generate(
     """
     rows = len(inputs["input_ids"])
     limits = [max_new_tokens] * rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
-    with _steady_attention(model):
+    with steady_attention(model):
         decoder = _Decoder(model, inputs)
         if beams > 1:
             return _beam(decoder, limits, eos_ids, beams, length_penalty)
@@ -87,7 +87,7 @@ def generate(
 
 
 @contextmanager
-def _steady_attention(model: SpeechLLMModel) -> Iterator[None]:
+def steady_attention(model: SpeechLLMModel) -> Iterator[None]:
     """SDPA in place of flex_attention, which would be compiled anew for the shapes of every step."""
     config = model.llm.config
     before = config._attn_implementation

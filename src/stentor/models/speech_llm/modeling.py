@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from stentor.models.speech_llm import Aligner as AlignerSettings
-from stentor.models.speech_llm.aligner import Aligner, Scores
+from stentor.models.speech_llm.aligner import Aligner
 from stentor.models.speech_llm.encoders import Geometry, encode
 from stentor.models.speech_llm.projector import Projector
 
@@ -19,8 +19,8 @@ ROWS = 128
 class SpeechLLMModel(nn.Module):
     """Audio encoder, projector and causal language model; optionally a CTC head on the encoder and an aligner.
 
-    Parts: `encoder`, `projector`, `llm`, `ctc_head`, `aligner`. A part without any trainable parameter stays in evaluation mode
-    (no dropout), also while the rest trains.
+    Parts: `encoder`, `projector`, `llm`, `ctc_head`, `aligner`. A part without any trainable parameter stays in
+    evaluation mode (no dropout), also while the rest trains.
     """
 
     def __init__(
@@ -162,11 +162,13 @@ class SpeechLLMModel(nn.Module):
         Inputs as `forward` takes them. Returns start and end in seconds [B, W, 2], how sure they are [B, W] (see
         `Aligner.times`), and the lowest log-probability of each word's tokens [B, W].
         """
-        hidden, _frames = self.frames(features, feature_lengths)
+        from stentor.models.speech_llm.generate import steady_attention
+
+        hidden, _ = self.frames(features, feature_lengths)
         embeds = self.embed(hidden, input_ids, audio_index, audio_rows)
-        out = self.llm.base_model(
-            inputs_embeds=embeds, position_ids=position_ids, use_cache=False
-        ).last_hidden_state.flatten(0, 1)
+        with steady_attention(self):
+            out = self.llm.base_model(inputs_embeds=embeds, position_ids=position_ids, use_cache=False)
+        out = out.last_hidden_state.flatten(0, 1)
         scores = self.aligner(
             features, feature_lengths, hidden, out, embeds.flatten(0, 1), text_rows, word_tokens, word_parts
         )

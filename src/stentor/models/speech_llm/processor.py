@@ -265,18 +265,20 @@ class SpeechLLMProcessor:
         inputs["ctc_target_lengths"] = torch.tensor([len(spelled[i]) for i in fits], dtype=torch.long)
         return sum(len(spelled[i]) for i in fits)
 
-    def _words(self, examples: Sequence[Example], first: list[int], tokens: list[int], inputs: dict[str, Tensor]) -> int:
+    def _words(
+        self, examples: Sequence[Example], first: list[int], tokens: list[int], inputs: dict[str, Tensor]
+    ) -> int:
         """Add what the aligner wants, see `Aligner.forward`. `first` are the positions of the texts' first tokens,
         `tokens` their numbers, end token included.
 
-        `extra["words"]` of an example are dicts with `span`, the characters [start, end) of the text, and in training
-        `start` and `end` in seconds. Returns the number of words.
+        `extra["words"]` of an example are dicts with `span`, the characters [start, end) of the text, and where they
+        are known `start` and `end` in seconds; unknown times are NaN. Returns the number of words with times.
         """
         given = [e.extra["words"] for e in examples]
         rows, words = len(examples), max(map(len, given))
         text_rows = torch.full((rows, max(tokens)), -1)
         word_tokens = torch.full((rows, words, 2), -1)
-        word_parts, word_times = torch.zeros(rows, words, 2), torch.zeros(rows, words, 2)
+        word_parts, word_times = torch.zeros(rows, words, 2), torch.full((rows, words, 2), torch.nan)
         for i, (example, own) in enumerate(zip(examples, given)):
             text_rows[i, : tokens[i]] = torch.arange(first[i], first[i] + tokens[i])
             if not own:
@@ -284,11 +286,12 @@ class SpeechLLMProcessor:
             ends, parts = self.word_tokens(example.text, [w["span"] for w in own])
             word_tokens[i, : len(own)] = torch.tensor(ends)
             word_parts[i, : len(own)] = torch.tensor(parts)
-            if "start" in own[0]:
-                word_times[i, : len(own)] = torch.tensor([[w["start"], w["end"]] for w in own])
+            for k, word in enumerate(own):
+                if "start" in word:
+                    word_times[i, k] = torch.tensor([word["start"], word["end"]])
         inputs |= {"text_rows": text_rows, "word_tokens": word_tokens, "word_parts": word_parts}
         inputs["word_times"] = word_times
-        return sum(map(len, given))
+        return int(word_times.isfinite().all(-1).sum())
 
     def word_tokens(
         self, text: str, spans: Sequence[tuple[int, int]]

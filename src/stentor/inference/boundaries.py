@@ -1,0 +1,1 @@
+def settle(*a): pass

@@ -1,0 +1,58 @@
+"""From signs of certainty to the probability of being right: a logistic map, fitted on held-out words.
+
+The map is that of Platt scaling (Platt 1999), over the logits of several signs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+EDGE = 1e-4
+"""Least distance of a probability from 0 and 1 before its logit is taken."""
+PRIOR = 1.0
+"""Strength of the pull towards the first sign as it is, in observations about; a few words calibrate nothing."""
+
+
+def confidence(signs: Sequence[float], calibration: Sequence[float]) -> float:
+    """The probability of being right, from `signs` in [0, 1] and `calibration`: a factor for each, and a shift."""
+    *factors, shift = calibration
+    return 1 / (1 + math.exp(-(sum(f * logit(s) for f, s in zip(factors, signs, strict=True)) + shift)))
+
+
+def logit(probability: float) -> float:
+    """The log-odds of a probability, which is kept `EDGE` away from 0 and 1."""
+    held = min(max(probability, EDGE), 1 - EDGE)
+    return math.log(held / (1 - held))
+
+
+def fit(signs: Sequence[Sequence[float]], right: Sequence[bool]) -> list[float]:
+    """The calibration (see `confidence`) that makes what was right most likely, by Newton's method.
+
+    `signs` [N, S] in [0, 1], `right` [N]. A Gaussian prior at the first sign as it is keeps the map finite where
+    everything was right.
+    """
+    import numpy as np
+
+    x = np.array([[*map(logit, row), 1.0] for row in signs], np.float64)
+    y = np.asarray(right, np.float64)
+    start = np.zeros(x.shape[1])
+    start[0] = 1.0
+
+    def loss(weights: np.ndarray) -> float:
+        z = x @ weights
+        return float(np.logaddexp(0, z).sum() - y @ z + PRIOR / 2 * np.square(weights - start).sum())
+
+    weights = start.copy()
+    for _ in range(100):
+        p = 1 / (1 + np.exp(-(x @ weights)))
+        slope = x.T @ (p - y) + PRIOR * (weights - start)
+        curve = (x * (p * (1 - p))[:, None]).T @ x + PRIOR * np.eye(len(start))
+        step = np.linalg.solve(curve, slope)
+        before, size = loss(weights), 1.0
+        while loss(weights - size * step) > before and size > 1e-6:  # a full step may overshoot far from the minimum
+            size /= 2
+        weights = weights - size * step
+        if np.abs(size * step).max() < 1e-9:
+            break
+    return weights.tolist()

@@ -1,0 +1,155 @@
+"""The reading rules of subtitles: lines, lengths, times, speakers."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stentor.inference.subtitles import LINE, LINES, LONGEST, columns, cues
+
+
+def transcript(words=None, segments=None, text=None, language="en", duration=None):
+    text = text if text is not None else " ".join(w["word"] for w in words)
+    end = max(x["end"] for x in words or segments)
+    segments = segments or [{"start": words[0]["start"], "end": end, "text": text}]
+    made = {"duration": duration or end, "language": language, "text": text, "segments": segments}
+    return made | ({"words": words} if words is not None else {})
+
+
+def spoken(text, seconds=0.3, gap=0.0, start=0.0, **more):
+    """Words one after the other."""
+    words = []
+    for i, word in enumerate(text.split()):
+        at = start + i * (seconds + gap)
+        words.append({"word": word, "start": round(at, 3), "end": round(at + seconds, 3), **more})
+    return words
+
+
+def texts(found):
+    return [cue.text for cue in found]
+
+
+def test_a_line_holds_42_columns_and_wide_characters_take_two():
+    assert columns("ab") == 2 and columns("今日") == 4 and columns("e\u0301") == 1
+    found = cues(transcript(spoken("今 日 は " * 30, 0.2), language="ja"))
+    lines = [line for cue in found for line in cue.text.split("\n")]
+    assert " " not in "".join(lines) and max(map(columns, lines)) == LINE
+    assert "".join(lines) == "今日は" * 30
+
+
+def test_sentences_and_pauses_end_subtitles():
+    text = "It was late. Nobody came to the door, and we went home."
+    assert texts(cues(transcript(spoken(text, 0.4)))) == [
+        "It was late.", "Nobody came to the door,\nand we went home."
+    ]  # fmt: skip
+    words = spoken("we waited", 0.3) + spoken("and waited", 0.3, start=2.0)
+    assert texts(cues(transcript(words))) == ["we waited", "and waited"]
+
+
+def test_short_ones_stay_to_be_read_where_there_is_silence():
+    words = spoken("yes", 0.2) + spoken("no", 0.2, start=1.4) + spoken("perhaps", 0.2, start=9.0)
+    assert [(c.start, c.end) for c in cues(transcript(words, duration=9.5))] == [(0, 1.0), (1.4, 2.4), (9, 9.5)]
+    close = spoken("yes.", 0.2) + spoken("no.", 0.2, start=1.22)
+    assert cues(transcript(close))[0].end == 1.0
+    closer = spoken("yes.", 0.2) + spoken("no.", 0.2, start=1.05)
+    assert [c.start for c in cues(transcript(closer))] in ([0.0], [0.0, 1.05])
+
+
+def test_no_line_begins_with_a_closing_sign():
+    for text in ("今日は、とても良い天気ですね。" * 6, "これは「テスト」です。" * 8):
+        words = [{"word": c, "start": i * 0.1, "end": i * 0.1 + 0.1} for i, c in enumerate(text)]
+        for cue in cues(transcript(words, text=text, language="ja")):
+            assert all(line[0] not in "、。」" for line in cue.text.split("\n"))
+
+
+def test_signs_that_stand_alone_go_with_the_word_beside_them():
+    words = spoken("Bonjour ça va oui", 0.5)
+    made = transcript(words, text="« Bonjour ! » ça va ? – oui.", language="fr")
+    assert texts(cues(made, "words")) == ["« Bonjour ! »", "ça", "va ? –", "oui."]
+    ja = [{"word": c, "start": i / 2, "end": i / 2 + 0.5} for i, c in enumerate("今日はいい")]
+    made = transcript(ja, text="今日は。「いい」", language="ja")
+    assert texts(cues(made, "words")) == ["今", "日", "は。", "「い", "い」"]
+
+
+def test_words_that_are_not_those_of_the_text_are_shown_as_they_are():
+    made = transcript(spoken("one two"), text="something else")
+    assert texts(cues(made)) == ["one two"]
+
+
+def test_speakers_take_turns_and_share_what_they_say_together():
+    turns = spoken("how are you", 0.3, speaker="A") + spoken("fine", 0.3, start=1.0, speaker="B")
+    turns += spoken("good", 0.3, start=1.4, speaker="A")
+    segments = [
+        {"start": 0.0, "end": 1.7, "speaker": "A", "text": "how are you good"},
+        {"start": 1.0, "end": 1.3, "speaker": "B", "text": "fine"},
+    ]
+    assert texts(cues(transcript(turns, segments))) == ["how are you", "fine", "good"]
+    both = spoken("yes", 1.0, start=1.0, speaker="A") + spoken("no", 0.5, start=1.2, speaker="B")
+    segments = [
+        {"start": 1.0, "end": 2.0, "speaker": "A", "text": "yes"},
+        {"start": 1.2, "end": 1.7, "speaker": "B", "text": "no"},
+    ]
+    (cue,) = cues(transcript(both, segments))
+    assert (cue.start, cue.end, cue.text) == (1.0, 2.0, "- yes\n- no")
+    assert texts(cues(transcript(segments=segments, text="yes no"))) == ["- yes\n- no"]
+
+
+@pytest.mark.parametrize("kind", ["lines", "words"])
+def test_words_without_length_and_at_the_same_time_have_a_subtitle(kind):
+    words = [{"word": w, "start": 1.0, "end": 1.0} for w in "a b c".split()]
+    found = cues(transcript(words, duration=1.0), kind)
+    assert " ".join(c.text for c in found) == "a b c"
+    assert all(c.start < c.end for c in found)
+
+
+def check(found, made):
+    """What holds for all subtitles."""
+    last = 0.0
+    for cue in found:
+        assert last <= cue.start < cue.end
+        assert cue.end - cue.start <= LONGEST + 1e-6
+        last = cue.end
+        lines = cue.text.split("\n")
+        assert len(lines) <= LINES and max(map(columns, lines)) <= LINE
+        assert all(line == line.strip() and line for line in lines)
+    assert "".join("".join(c.text.split()) for c in found) == "".join(made["text"].split())
+
+
+TEXT = st.lists(st.text(st.sampled_from("abcdefg今日は.,"), min_size=1, max_size=60), min_size=1, max_size=60).map(
+    " ".join
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(TEXT, st.integers(1, 30_000), st.integers(0, 5000)), min_size=1, max_size=4))
+def test_without_word_times_no_letter_is_lost(parts):
+    at, segments = 0.0, []
+    for text, length, gap in parts:
+        start = at + gap / 1000
+        at = start + max(length / 1000, len(text) / 40)
+        segments.append({"start": round(start, 3), "end": round(at, 3), "text": text})
+    made = transcript(segments=segments, text=" ".join(s["text"] for s in segments), language=None)
+    check(cues(made), made)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.text("abcdefgh.今", min_size=1, max_size=50), st.integers(0, 1500), st.integers(0, 3000)),
+        min_size=1, max_size=60,
+    )
+)  # fmt: skip
+def test_with_word_times_they_begin_with_a_word_and_end_with_one_or_in_silence(items):
+    at, words = 0.0, []
+    for word, gap, length in items:
+        start = round(at + gap / 1000, 3)
+        at = round(start + length / 1000 + 0.05, 3)
+        words.append({"word": word, "start": start, "end": at})
+    made = transcript(words, duration=at + 2)
+    found = cues(made)
+    check(found, made)
+    check([c for c in cues(made, "words") if c.end - c.start <= LONGEST], made)
+    for cue, following in zip(found, [*found[1:], None]):
+        # Nothing is shown while a word of the next subtitle is said.
+        assert following is None or cue.end <= following.start
+        inside = [w for w in words if w["start"] < cue.end - 1e-9 and w["end"] > cue.start + 1e-9]
+        assert inside or not words

@@ -1,8 +1,12 @@
 """Golden files of every format."""
 
 import json
+import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from stentor.errors import ConfigError
 from stentor.inference.formats import WRITERS, file_names, to_ctm, to_json, to_srt, to_textgrid, to_txt, to_vtt
 
@@ -35,16 +39,16 @@ WORDS = {
 
 def test_srt():
     assert to_srt(TRANSCRIPT) == (
-        "1\n00:00:00,500 --> 00:00:03,416\nmister quilter <is>\nthe apostle of the middle\n\n"
-        "2\n00:00:03,499 --> 00:00:06,500\nclasses and we are\nglad to welcome his gospel.\n\n"
+        "1\n00:00:00,500 --> 00:00:03,417\nmister quilter <is>\nthe apostle of the middle\n\n"
+        "2\n00:00:03,500 --> 00:00:06,500\nclasses and we are\nglad to welcome his gospel.\n\n"
         "3\n01:01:01,250 --> 01:01:02,250\nyes\n\n"
     )
 
 
 def test_vtt():
     assert to_vtt(TRANSCRIPT) == (
-        "WEBVTT\n\n00:00:00.500 --> 00:00:03.416\nmister quilter &lt;is&gt;\nthe apostle of the middle\n\n"
-        "00:00:03.499 --> 00:00:06.500\nclasses and we are\nglad to welcome his gospel.\n\n"
+        "WEBVTT\n\n00:00:00.500 --> 00:00:03.417\nmister quilter &lt;is&gt;\nthe apostle of the middle\n\n"
+        "00:00:03.500 --> 00:00:06.500\nclasses and we are\nglad to welcome his gospel.\n\n"
         "01:01:01.250 --> 01:01:02.250\nyes\n\n"
     )
 
@@ -115,6 +119,84 @@ item []:
             text = ""
 """.replace('\\"', '"')
     )
+
+
+def read_textgrid(text):
+    """The tiers of a TextGrid in Praat's long format: name to (xmin, xmax, text) of its intervals."""
+    tokens = iter(re.findall(r'"(?:[^"]|"")*"|<exists>|[-\d.]+(?=\s|$)', text))
+
+    def number():
+        return float(next(tokens))
+
+    def string():
+        return next(tokens)[1:-1].replace('""', '"')
+
+    assert (string(), string()) == ("ooTextFile", "TextGrid")
+    bounds = (number(), number())
+    assert next(tokens) == "<exists>"
+    tiers = {}
+    for _ in range(int(number())):
+        assert string() == "IntervalTier"
+        name = string()
+        assert (number(), number()) == bounds
+        tiers[name] = [(number(), number(), string()) for _ in range(int(number()))]
+    assert next(tokens, None) is None
+    return bounds[1], tiers
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Z")), min_size=1, max_size=5),
+            st.integers(0, 9), st.integers(0, 900), st.integers(0, 900), st.sampled_from("AB"),
+        ),
+        max_size=12,
+    ),
+    st.booleans(),
+)  # fmt: skip
+def test_textgrid_read_back_is_complete_and_has_every_word(items, speakers):
+    words, at = [], {"A": 0, "B": 0}
+    for text, confidence, gap, length, speaker in items:
+        own = speaker if speakers else "A"
+        start = at[own] + gap
+        at[own] = start + length
+        said = {"word": text, "start": start / 1000, "end": at[own] / 1000, "confidence": confidence / 10}
+        words.append(said | ({"speaker": own} if speakers else {}))
+    words.sort(key=lambda w: w["start"])
+    duration = max(at.values()) / 1000 + 0.02
+    end, tiers = read_textgrid(to_textgrid({**TRANSCRIPT, "duration": duration, "words": words}))
+    assert end == pytest.approx(duration)
+    assert set(tiers) == ({w["speaker"] for w in words} if speakers and words else {"words"})
+    for name, intervals in tiers.items():
+        own = [w for w in words if w.get("speaker", "words") == name]
+        edges = [0.0, *(b for _, b, _ in intervals)]
+        assert [a for a, _, _ in intervals] == edges[:-1] and edges[-1] == pytest.approx(duration)
+        assert all(b > a for a, b, _ in intervals)
+        assert [t for _, _, t in intervals if t] == [w["word"] for w in own]
+        silence = sum(b - a for a, b, t in intervals if not t)
+        assert silence <= duration - sum(w["end"] - w["start"] for w in own) + 1e-6
+        # Words keep their times, but for those without length, which move others by a millisecond each.
+        short = sum(w["start"] == w["end"] for w in own) / 1000
+        for word, (a, b, _) in zip(own, [i for i in intervals if i[2]], strict=True):
+            assert abs(a - word["start"]) <= short + 1e-9 and abs(b - word["end"]) <= short + 0.001 + 1e-9
+
+
+def test_srt_vtt_and_ctm_read_back(tmp_path):
+    def seconds(clock):
+        hours, minutes, rest = clock.replace(",", ".").split(":")
+        return 3600 * int(hours) + 60 * int(minutes) + float(rest)
+
+    for text in (to_srt(WORDS, "words"), to_vtt(WORDS, "words")):
+        spans = [tuple(map(seconds, line.split(" --> "))) for line in text.splitlines() if " --> " in line]
+        assert spans == [(w["start"], w["end"]) for w in WORDS["words"]]
+    rows = [line.split(" ") for line in to_ctm(WORDS).splitlines()]
+    assert [(r[0], r[1], r[4], float(r[5])) for r in rows] == [
+        ("a_b", "1", w["word"], w["confidence"]) for w in WORDS["words"]
+    ]
+    for row, word in zip(rows, WORDS["words"], strict=True):
+        assert float(row[2]) == word["start"] and float(row[2]) + float(row[3]) == pytest.approx(word["end"])
+    assert to_ctm(WORDS, channel="A").startswith("a_b A 0.100 ")
 
 
 def test_textgrid_of_long_recordings_keeps_milliseconds():

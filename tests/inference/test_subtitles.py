@@ -30,16 +30,16 @@ def texts(found):
 
 def test_a_line_holds_42_columns_and_wide_characters_take_two():
     assert columns("ab") == 2 and columns("今日") == 4 and columns("e\u0301") == 1
-    found = cues(transcript(spoken("今 日 は " * 30, 0.2), language="ja"))
+    found = cues(transcript(spoken("今 日 は " * 30, 0.1), text="今日は" * 30, language="ja"))
     lines = [line for cue in found for line in cue.text.split("\n")]
     assert " " not in "".join(lines) and max(map(columns, lines)) == LINE
     assert "".join(lines) == "今日は" * 30
 
 
 def test_sentences_and_pauses_end_subtitles():
-    text = "It was late. Nobody came to the door, and we went home."
-    assert texts(cues(transcript(spoken(text, 0.4)))) == [
-        "It was late.", "Nobody came to the door,\nand we went home."
+    text = "It was late already, and it rained. Nobody came to open the door, and so we all went home."
+    assert texts(cues(transcript(spoken(text, 0.3)))) == [
+        "It was late already, and it rained.", "Nobody came to open the door,\nand so we all went home."
     ]  # fmt: skip
     words = spoken("we waited", 0.3) + spoken("and waited", 0.3, start=2.0)
     assert texts(cues(transcript(words))) == ["we waited", "and waited"]

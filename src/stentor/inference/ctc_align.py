@@ -18,12 +18,14 @@ from torch import Tensor
 
 from stentor.errors import ConfigError
 from stentor.inference.aligned import Aligned, Clip, Word
-from stentor.inference.boundaries import settle
+from stentor.inference.boundaries import spread
 from stentor.inference.viterbi import WILDCARD, Path, viterbi, with_wildcard
 from stentor.tasks.words import units
 
 if TYPE_CHECKING:
     from pathlib import Path as File
+
+    from collections.abc import Iterator
 
     from stentor.models.base import Bundle
 
@@ -108,7 +110,7 @@ class CTCAligner:
         text = self.acoustic.decode(np.concatenate(written).tolist()) if transcribe else None
         return torch.cat(parts), [place[c] for c in labels], np.concatenate(free), text
 
-    def _pieces(self, clip: Clip):
+    def _pieces(self, clip: Clip) -> Iterator[Tensor]:
         """Emissions of a long clip, a window at a time, each heard with some audio before and after."""
         hop = self.acoustic.hop
         longest = min(self.acoustic.longest or 30.0, WINDOW + 2 * CONTEXT)
@@ -141,7 +143,7 @@ class CTCAligner:
             frames = np.concatenate([np.arange(first[k], after[k]) for k in own if labels[k] != WILDCARD] or [[]])
             sure = float(np.exp(said[frames.astype(int)].mean())) if len(frames) else 0.0
             times.append(Word(word["word"], first[own[0]] * frame, after[own[-1]] * frame, sure))
-        settle(times, clip.levels, clip.samples / self.rate)
+        spread(times, clip.activity, clip.seconds)
         worse = (float(free.sum()) - float(said.sum())) / len(labels)
         return Aligned(times, heard=heard, worse=worse, reason="mismatch" if worse > MISMATCH else None)
 

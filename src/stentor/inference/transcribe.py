@@ -209,4 +209,4 @@ def _words(job: _Job, rate: int) -> Iterator[dict[str, Any]]:
         for word in job.outputs[i]["words"]:
             start = max(at, round(word["start"] + window.start / rate, 3))
             at = max(start, round(word["end"] + window.start / rate, 3))
-            yield {**word, "start": start, "end": at}
+            yield {"word": word["word"], "start": start, "end": at, "confidence": word["confidence"]}

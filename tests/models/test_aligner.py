@@ -1,0 +1,269 @@
+"""The alignment module: the grid, the heads, decoding; the same times in any batch and layout."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from tiny_speech_llm import TEXTS, build, examples
+
+from stentor.errors import ConfigError
+from stentor.losses.base import Loss
+from stentor.models.base import Example, Needs
+from stentor.models.speech_llm import Aligner as Settings
+from stentor.models.speech_llm.aligner import Scores, decode, increasing, refine, repair
+from stentor.models.speech_llm.encoders import mask
+from stentor.tasks.words import units
+
+torch.set_num_threads(1)
+
+KINDS = ("attention", "slots")
+
+
+def aligned(encoder="whisper", kind="attention", **sections):
+    """A bundle with an aligner, in evaluation mode, shaken so that it says something."""
+    from tiny_speech_llm import family
+
+    torch.manual_seed(0)
+    made = family(encoder, aligner={"kind": kind, "width": 16, "heads": 2}, **sections)
+    bundle = made.build(Needs("words", ("text", "alignment"), lambda: iter(TEXTS)))
+    for parameter in bundle.model.aligner.parameters():
+        parameter.data.add_(0.2 * torch.randn_like(parameter))
+    bundle.model.eval()
+    return bundle
+
+
+def timed(items):
+    """The examples with words whose times lie evenly in the clip."""
+    for e in items:
+        words = units(e.text, None)
+        part = len(e.audio) / 16000 / len(words)
+        e.extra["words"] = [w | {"start": i * part, "end": (i + 0.8) * part} for i, w in enumerate(words)]
+    return items
+
+
+def times(bundle, items):
+    with torch.no_grad():
+        return bundle.model.align(**bundle.processor.collate(timed(items)).inputs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("encoder", ["whisper", "parakeet", "wav2vec2-base"])
+def test_times_do_not_depend_on_the_batch(encoder, kind):
+    bundle = aligned(encoder, kind)
+    items = examples(seconds=(1.3, 0.6, 0.97))
+    with torch.no_grad():
+        together = bundle.model(**bundle.processor.collate(timed(items)).inputs)["alignment"]
+        for i, item in enumerate(items):
+            alone = bundle.model(**bundle.processor.collate(timed([item])).inputs)["alignment"]
+            words, points = alone["start"].shape[1:]
+            assert points == alone["points"] == together["points"][i]
+            for slot in ("start", "end"):
+                torch.testing.assert_close(together[slot][i, :words, :points], alone[slot][0], atol=2e-4, rtol=1e-4)
+                assert together[slot][i, :words, points:].exp().sum() == 0
+    (batch_times, batch_sure, batch_probs) = times(bundle, items)
+    for i, item in enumerate(items):
+        own, sure, probs = times(bundle, [item])
+        words = own.shape[1]
+        torch.testing.assert_close(batch_times[i, :words], own[0], atol=1e-3, rtol=0)
+        torch.testing.assert_close(batch_sure[i, :words], sure[0], atol=1e-3, rtol=0)
+        torch.testing.assert_close(batch_probs[i, :words], probs[0], atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_and_inference_see_the_same_states(kind):
+    bundle = aligned(kind=kind)
+    batch = bundle.processor.collate(timed(examples()))
+    with torch.no_grad():
+        trained = bundle.model(**batch.inputs)["alignment"]
+        scores = Scores(trained["start"], trained["end"], trained.get("inside"), trained["words"], trained["points"])
+        packed = bundle.model(**bundle.processor.collate(timed(examples()), packed=True).inputs)["alignment"]
+    torch.testing.assert_close(bundle.model.aligner.times(scores)[0], times(bundle, examples())[0])
+    torch.testing.assert_close(packed["start"], trained["start"], atol=2e-4, rtol=1e-4)
+
+
+def test_the_whole_sum_is_that_of_the_items():
+    bundle, loss = aligned(), Loss.model_validate("alignment")
+    items = timed(examples())
+
+    def total(some):
+        batch = bundle.processor.collate(some)
+        return loss.sum(**bundle.model(**batch.inputs)["alignment"]).item(), batch.counts["alignment"]
+
+    whole, count = total(items)
+    parts = [total([item]) for item in items]
+    assert count == sum(n for _, n in parts) == 8
+    assert whole == pytest.approx(sum(value for value, _ in parts), rel=1e-4)
+
+
+def test_frames_and_points_mean_the_same_time():
+    """A click is where the keys on the grid change most, wherever it is: no offset between points and seconds."""
+    aligner, processor = (bundle := aligned()).model.aligner, bundle.processor
+    quiet = np.zeros(16000, np.float32)
+    quiet[15000:15020] = 0.9  # the loudest part sets the floor of Whisper's log-mel: the same for both
+    for at in (0.25, 0.5, 0.73):
+        clip = quiet.copy()
+        clip[round(at * 16000) - 8 : round(at * 16000) + 8] = 0.9
+        features, lengths = processor.features([Example("a", quiet), Example("b", clip)])
+        with torch.no_grad():
+            made = aligner.from_mel(features, lengths, int(aligner.points(lengths).max()))
+        change = (made[0] - made[1]).norm(dim=-1)
+        centre = float((change * torch.arange(len(change))).sum() / change.sum()) * aligner.step
+        assert centre == pytest.approx(at, abs=0.006)
+
+
+@pytest.mark.parametrize("encoder, step", [("whisper", 0.01), ("parakeet", 0.01), ("wav2vec2-base", 0.02)])
+def test_the_grid(encoder, step):
+    aligner = aligned(encoder).model.aligner
+    assert aligner.step == pytest.approx(step)
+    steps = 100 if aligner.shape.kind == "mel" else 16000
+    assert int(aligner.points(torch.tensor(steps))) == round(1 / step) + 1  # the last point is the end of the second
+
+
+def test_a_rate_of_50():
+    torch.manual_seed(0)
+    from tiny_speech_llm import family
+
+    made = family(aligner={"width": 16, "heads": 2, "rate": 50})
+    bundle = made.build(Needs("words", ("text", "alignment"), lambda: iter(TEXTS)))
+    bundle.model.eval()
+    assert bundle.model.aligner.step == 0.02
+    assert times(bundle, examples())[0].max() <= 1.3 + 0.01
+
+
+def random_scores(words, points, batch=1, seed=0, inside=True):
+    generator = torch.Generator().manual_seed(seed)
+    make = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
+    lengths = torch.full((batch,), points)
+    return Scores(
+        make(batch, words, points).log_softmax(-1), make(batch, words, points).log_softmax(-1),
+        make(batch, words + 1, points) if inside else None, torch.ones(batch, words, dtype=torch.bool), lengths,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_decoding_finds_the_best_of_all_paths(seed, inside):
+    scores = random_scores(2, 7, seed=seed, inside=inside)
+    evidence = 0.3
+    share = scores.inside[0].log_softmax(0) if inside else None
+
+    def value(path):
+        total = 0.0
+        for w, (a, b) in enumerate(zip(path[::2], path[1::2])):
+            total += float(scores.start[0, w, a] + scores.end[0, w, b])
+            if inside:
+                total += evidence * float((share[w] - share[-1])[a:b].clamp(-20, 20).sum())
+        return total
+
+    paths = [p for p in itertools.product(range(7), repeat=4) if p[0] < p[1] <= p[2] < p[3]]
+    best = max(paths, key=value)
+    starts, ends = decode(scores, evidence)
+    assert torch.stack([starts, ends], -1).flatten().tolist() == list(best)
+
+
+def test_silence_stays_silence():
+    start, end = (torch.full((1, 2, 60), -9.0) for _ in "ab")
+    start[0, 0, 5] = start[0, 1, 40] = end[0, 0, 12] = end[0, 1, 50] = 0.0
+    scores = Scores(start, end, None, torch.ones(1, 2, dtype=torch.bool), torch.tensor([60]))
+    starts, ends = decode(scores)
+    assert (starts.tolist(), ends.tolist()) == ([[5, 40]], [[12, 50]])
+
+
+def test_words_in_the_wrong_order_come_out_in_order():
+    """Both heads keep to the order of the text when the scores of two words are swapped."""
+    for kind in (decode, repair):
+        start, end = (torch.full((1, 3, 40), -9.0) for _ in "ab")
+        for w, (a, b) in enumerate([(20, 25), (3, 9), (28, 33)]):
+            start[0, w, a] = end[0, w, b] = 0.0
+        starts, ends = kind(Scores(start, end, None, torch.ones(1, 3, dtype=torch.bool), torch.tensor([40])))
+        flat = torch.stack([starts, ends], -1).flatten().tolist()
+        assert flat == sorted(flat) and flat[-2:] == [28, 33]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_repair_changes_as_few_as_can_be(seed):
+    values = np.random.default_rng(seed).integers(0, 12, 8).tolist()
+    fixed = increasing(values, 12)
+    assert fixed == sorted(fixed) and 0 <= fixed[0] and fixed[-1] <= 12
+    longest = max(
+        len(kept) for n in range(9) for kept in itertools.combinations(values, n) if list(kept) == sorted(kept)
+    )
+    assert sum(a == b for a, b in zip(values, fixed)) >= longest
+    assert increasing([1, 9, 3, 4], 12) == [1, 2, 3, 4] and increasing([], 5) == []
+
+
+def test_boundaries_lie_between_the_points():
+    grid = torch.arange(20)
+    for at in (3.0, 7.25, 7.5, 11.9):
+        near = (1 - (grid - at).abs() / 2).clamp(min=0)
+        found, sure = refine((near / near.sum())[None, None], torch.tensor([[round(at)]]))
+        assert found.item() == pytest.approx(at, abs=0.02) and sure.item() == pytest.approx(1.0, abs=1e-5)
+    flat, sure = refine(torch.full((1, 1, 20), 0.05), torch.tensor([[0]]))
+    assert flat.item() >= 0 and sure.item() == pytest.approx(0.15)
+
+
+def test_more_words_than_points_do_no_harm():
+    starts, ends = decode(random_scores(9, 4))
+    assert starts.shape == ends.shape == (1, 9) and ends.max() <= 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tones_are_found(kind):
+    """It learns: each word is a tone of its own, with silence around it."""
+    torch.manual_seed(0)
+    pitch = {"low": 300, "mid": 900, "high": 2500}
+    rng = np.random.default_rng(0)
+
+    def clip(number):
+        words, at, audio = [], 0.05, 0.001 * rng.standard_normal(20000)
+        for word in rng.permutation(list(pitch)):
+            start = at + rng.uniform(0.02, 0.15)
+            end = start + rng.uniform(0.08, 0.2)
+            span = np.arange(round(start * 16000), round(end * 16000))
+            audio[span] += 0.3 * np.sin(2 * np.pi * pitch[word] * span / 16000)
+            words.append({"word": word, "start": start, "end": end})
+            at = end
+        text = " ".join(w["word"] for w in words)
+        own = [u | {k: w[k] for k in ("start", "end")} for u, w in zip(units(text, None), words)]
+        return Example(str(number), audio.astype(np.float32), text, extra={"words": own})
+
+    bundle = aligned(kind=kind, llm="qwen2", freeze=["encoder.*", "llm.*", "projector.*"])
+    model, loss = bundle.model, Loss.model_validate("alignment")
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=4e-3)
+    model.train()
+    batches = [bundle.processor.collate([clip(i) for i in range(6)]) for _ in range(8)]
+    for step in range(120):
+        batch = batches[step % len(batches)]
+        value = loss.sum(**model(**batch.inputs)["alignment"]) / batch.counts["alignment"]
+        optimizer.zero_grad()
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    model.eval()
+    unseen = bundle.processor.collate([clip(i) for i in range(8)])
+    found, _, _ = model.align(**unseen.inputs)
+    error = (found - unseen.inputs["word_times"]).abs()
+    assert error.median() < 0.02, error
+
+
+def test_refusals():
+    with pytest.raises(ConfigError, match="model.aligner would never be trained"):
+        build(aligner={"width": 16, "heads": 2})
+    with pytest.raises(ConfigError, match="needs an alignment module"):
+        from tiny_speech_llm import family
+
+        family().build(Needs("words", ("text", "alignment"), lambda: iter(TEXTS)))
+    with pytest.raises(ValueError, match="must be a multiple"):
+        Settings(width=10, heads=4)
+
+
+def test_padding_is_never_heard():
+    assert mask(torch.tensor([2, 0]), 3).tolist() == [[True, True, False], [False] * 3]
+    bundle = aligned()
+    batch = bundle.processor.collate(timed(examples(seconds=(1.3, 0.5, 0.4))))
+    keys, heard = bundle.model.aligner.listened(
+        batch.inputs["features"], batch.inputs["feature_lengths"],
+        bundle.model.frames(batch.inputs["features"], batch.inputs["feature_lengths"])[0],
+    )  # fmt: skip
+    assert keys[~heard].abs().sum() == 0 and heard.sum(1).tolist() == [131, 51, 41]

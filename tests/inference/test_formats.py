@@ -40,7 +40,7 @@ WORDS = {
 def test_srt():
     assert to_srt(TRANSCRIPT) == (
         "1\n00:00:00,500 --> 00:00:03,417\nmister quilter <is>\nthe apostle of the middle\n\n"
-        "2\n00:00:03,500 --> 00:00:06,500\nclasses and we are\nglad to welcome his gospel.\n\n"
+        "2\n00:00:03,500 --> 00:00:06,500\nclasses and we are glad\nto welcome his gospel.\n\n"
         "3\n01:01:01,250 --> 01:01:02,250\nyes\n\n"
     )
 
@@ -48,7 +48,7 @@ def test_srt():
 def test_vtt():
     assert to_vtt(TRANSCRIPT) == (
         "WEBVTT\n\n00:00:00.500 --> 00:00:03.417\nmister quilter &lt;is&gt;\nthe apostle of the middle\n\n"
-        "00:00:03.500 --> 00:00:06.500\nclasses and we are\nglad to welcome his gospel.\n\n"
+        "00:00:03.500 --> 00:00:06.500\nclasses and we are glad\nto welcome his gospel.\n\n"
         "01:01:01.250 --> 01:01:02.250\nyes\n\n"
     )
 

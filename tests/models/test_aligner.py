@@ -185,7 +185,7 @@ def test_words_in_the_wrong_order_come_out_in_order():
 def test_the_repair_changes_as_few_as_can_be(seed):
     values = np.random.default_rng(seed).integers(0, 12, 8).tolist()
     fixed = increasing(values, 12)
-    assert fixed == sorted(fixed) and 0 <= fixed[0] and fixed[-1] <= 12
+    assert fixed == sorted(fixed) and fixed[0] >= 0 and fixed[-1] <= 12
     longest = max(
         len(kept) for n in range(9) for kept in itertools.combinations(values, n) if list(kept) == sorted(kept)
     )
@@ -248,7 +248,7 @@ def test_tones_are_found(kind):
 
 
 def test_refusals():
-    with pytest.raises(ConfigError, match="model.aligner would never be trained"):
+    with pytest.raises(ConfigError, match=r"model\.aligner would never be trained"):
         build(aligner={"width": 16, "heads": 2})
     with pytest.raises(ConfigError, match="needs an alignment module"):
         from tiny_speech_llm import family

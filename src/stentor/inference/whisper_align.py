@@ -1,0 +1,185 @@
+"""Word times from a Whisper model: where its decoder looks while it reads the text.
+
+The text is given to the decoder; the cross-attention of a few heads follows the audio (Radford et al. 2022,
+arXiv:2212.04356, and OpenAI's word timestamps). Their weights are standardised over the tokens, smoothed by a median
+filter and averaged; dynamic time warping (Sakoe and Chiba 1978) finds the path through them. Words are put together
+from tokens by the tokenizer's own character offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stentor.errors import ConfigError
+from stentor.inference.aligned import Aligned, Clip, Word
+from stentor.inference.divide import by_windows
+from stentor.metrics.text import language_code
+from stentor.tasks.words import units
+
+if TYPE_CHECKING:
+    from stentor.inference.segment import Window
+
+FILTER = 7
+"""Frames (of 20 ms) of the median filter."""
+FRAME = 0.02
+"""Seconds between the encoder's frames."""
+LONGEST = 30.0
+"""Seconds that Whisper hears at a time."""
+UNLIKELY = -3.5
+"""Mean log-probability of the tokens under which a text is not what was said."""
+
+
+class WhisperAligner:
+    """Word times of known texts from `WhisperForConditionalGeneration`."""
+
+    def __init__(self, folder: Path, device: torch.device):
+        from transformers import AutoTokenizer, WhisperForConditionalGeneration
+
+        from stentor.audio.features import WhisperMel
+
+        try:
+            # Only the eager kernel gives attention weights.
+            model = WhisperForConditionalGeneration.from_pretrained(
+                folder, dtype=torch.float32, attn_implementation="eager"
+            )
+            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigError(f"{folder} is not a Whisper model that transformers can load: {error}") from error
+        if not self.tokenizer.is_fast:
+            raise ConfigError(f"{folder} has no tokenizer.json, whose character offsets are needed for word times.")
+        self.model = model.to(device).eval()
+        self.device, self.rate, self.longest = device, 16000, LONGEST
+        self.mel = WhisperMel(model.config.num_mel_bins)
+        self.heads = alignment_heads(model)
+
+    @torch.no_grad()
+    def align(self, clips: Sequence[Clip], transcribe: bool = False) -> list[Aligned]:
+        """See `stentor.inference.aligned.Aligner`; the confidence of a word is the mean probability of its tokens."""
+        return [by_windows(clip, self.longest, self._piece, self._heard, transcribe) for clip in clips]
+
+    def _encoded(self, clip: Clip, window: Window) -> tuple[Any, int]:
+        audio = clip.read(window.start, window.end)
+        frames = max(1, round(len(audio) / self.rate / FRAME))
+        features, _ = self.mel([np.pad(audio, (0, max(0, round(LONGEST * self.rate) - len(audio))))])
+        return self.model.model.encoder(features.to(self.device)), frames
+
+    def _prompt(self, language: str | None) -> list[int]:
+        config = self.model.generation_config
+        ids = [config.decoder_start_token_id]
+        if getattr(config, "is_multilingual", False):
+            codes = {token.strip("<|>"): i for token, i in config.lang_to_id.items()}
+            code = language_code(language) or "en"
+            if code not in codes:
+                raise ConfigError(f"Whisper knows no language {language!r}; give one of {', '.join(sorted(codes))}.")
+            ids += [codes[code], config.task_to_id["transcribe"]]
+        return [*ids, config.no_timestamps_token_id]
+
+    def _heard(self, clip: Clip, window: Window) -> str:
+        """What the model writes for a stretch of audio."""
+        encoded, _ = self._encoded(clip, window)
+        prompt = torch.tensor([self._prompt(clip.language)], device=self.device)
+        seconds = (window.end - window.start) / self.rate
+        room = self.model.config.max_target_positions - prompt.shape[1]
+        ids = self.model.generate(
+            encoder_outputs=encoded, decoder_input_ids=prompt, max_new_tokens=min(room, 16 + round(25 * seconds)),
+            do_sample=False, num_beams=1, forced_decoder_ids=None,
+        )  # fmt: skip
+        return self.tokenizer.decode(ids[0], skip_special_tokens=True).strip()
+
+    def _piece(self, clip: Clip, window: Window, text: str) -> Aligned:
+        """Word times of a stretch of audio, in seconds from its start."""
+        words = units(text, clip.language)
+        if not words:
+            return Aligned([], reason="no_words")
+        made = self.tokenizer(" " + text, add_special_tokens=False, return_offsets_mapping=True)
+        tokens, spans = made["input_ids"], [(a - 1, b - 1) for a, b in made["offset_mapping"]]
+        prompt = self._prompt(clip.language)
+        limit = self.model.config.max_target_positions - len(prompt)
+        encoded, frames = self._encoded(clip, window)
+        if len(tokens) >= limit or len(tokens) > frames:
+            return Aligned([], reason="too_long_text")
+        ids = torch.tensor([[*prompt, *tokens]], device=self.device)
+        out = self.model(encoder_outputs=encoded, decoder_input_ids=ids, output_attentions=True)
+        # The position before a token predicts it, and looks at its sound; the last one predicts the end.
+        first = len(prompt) - 1
+        weights = torch.stack([out.cross_attentions[layer][0, head] for layer, head in self.heads])
+        path = warp(sharpened(weights[:, first:, :frames]).cpu().numpy())
+        log_probs = out.logits[0, first:-1].float().log_softmax(-1).cpu()
+        said = log_probs.gather(1, torch.tensor(tokens)[:, None])[:, 0].numpy()
+        times = []
+        for word in words:
+            start, end = word["span"]
+            own = [k for k, (a, b) in enumerate(spans) if a < end and b > start] or [nearest(spans, start)]
+            times.append(
+                Word(
+                    word["word"], float(path[own[0]]) * FRAME, float(path[own[-1] + 1]) * FRAME,
+                    float(np.exp(said[own]).mean()),
+                )
+            )  # fmt: skip
+        length = (window.end - window.start) / self.rate
+        for word in times:
+            word.end = min(word.end, length)
+            word.start = min(word.start, word.end)
+        return Aligned(times, worse=-float(said.mean()), reason="mismatch" if said.mean() < UNLIKELY else None)
+
+
+def alignment_heads(model: Any) -> list[tuple[int, int]]:
+    """(layer, head) of the heads that follow the audio: those that the model names, else all of the upper half of its
+    layers, as OpenAI takes them."""
+    named = getattr(model.generation_config, "alignment_heads", None)  # fine-tuned models often have none
+    if named:
+        return [(int(layer), int(head)) for layer, head in named]
+    layers, heads = model.config.decoder_layers, model.config.decoder_attention_heads
+    return [(layer, head) for layer in range(layers // 2, layers) for head in range(heads)]
+
+
+def sharpened(weights: Tensor, width: int = FILTER) -> Tensor:
+    """Attention of heads [H, N, T] to one score [N, T]: standardised over the N tokens, median of `width` frames, mean
+    over heads."""
+    weights = weights.float()
+    weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-9)
+    deviation = weights.std(1, keepdim=True, correction=0).clamp(min=1e-9)
+    weights = (weights - weights.mean(1, keepdim=True)) / deviation
+    reach = min(width // 2, weights.shape[2] - 1)
+    if reach:
+        padded = torch.nn.functional.pad(weights, (reach, reach), mode="reflect")
+        weights = padded.unfold(-1, 2 * reach + 1, 1).median(-1).values
+    return weights.mean(0)
+
+
+def warp(scores: np.ndarray) -> np.ndarray:
+    """The first frame of each row, int64 [N], on the path from the first to the last corner of [N, T] with the highest
+    sum, whose steps go one row, one column or both further."""
+    rows, columns = scores.shape
+    total = np.cumsum(scores, 1, dtype=np.float64)
+    before = np.concatenate([np.zeros((rows, 1)), total[:, :-1]], 1)  # of the frames before each one
+    best = total[0]
+    begun = np.zeros((rows, columns), np.int64)
+    for i in range(1, rows):
+        # A row is entered at a frame from the same frame or the one before of the row above.
+        entered = np.maximum(best, np.concatenate([[-np.inf], best[:-1]])) - before[i]
+        highest = np.maximum.accumulate(entered)
+        begun[i] = np.maximum.accumulate(np.where(entered == highest, np.arange(columns), 0))
+        above, best = best, highest + total[i]
+        # Which of the two it came from, folded into one table: -1 - frame for the same frame.
+        begun[i] = np.where(above[begun[i]] > np.concatenate([[-np.inf], above[:-1]])[begun[i]], -1 - begun[i], begun[i])
+    starts = np.zeros(rows, np.int64)
+    at = columns - 1
+    for i in range(rows - 1, 0, -1):
+        entry = begun[i, at]
+        starts[i] = -1 - entry if entry < 0 else entry
+        at = starts[i] if entry < 0 else starts[i] - 1
+    return starts
+
+
+def nearest(spans: Sequence[tuple[int, int]], at: int) -> int:
+    """The token that stands at or after a place in the text."""
+    return next((k for k, (_, b) in enumerate(spans) if b > at), len(spans) - 1)
+
+

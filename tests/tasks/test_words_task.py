@@ -1,0 +1,293 @@
+"""The task `words`: which words a text has and where its tokens are, what is refused, times from text to export."""
+
+import json
+import unicodedata
+
+import numpy as np
+import pytest
+import torch
+
+import stentor
+from stentor.data.cut import cut_from_record
+from stentor.errors import ConfigError, DataError
+from stentor.models.base import Example, Family
+from stentor.models.speech_llm.processor import SpeechLLMProcessor
+from stentor.models.speech_llm.tokenizers import bpe, characters
+from stentor.tasks.base import Prediction, Task
+from stentor.tasks.words import timed, units
+
+torch.set_num_threads(1)
+
+TEXTS = ["one two three", "nine eight", "zero zero seven"]
+FAMILY = {
+    "type": "speech_llm",
+    "encoder": {"config": {"model_type": "whisper", "d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 2,
+                           "encoder_ffn_dim": 64}},
+    "llm": {"config": {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+                       "num_attention_heads": 4, "num_key_value_heads": 2}},
+    "tokenizer": {"type": "characters"},
+    "prompt": {"instruction": None},
+    "aligner": {"width": 16, "heads": 2},
+}  # fmt: skip
+
+
+def make(**changes):
+    torch.manual_seed(0)
+    needs = Task.model_validate("words").needs({"text": None, "alignment": None})
+    needs.texts = lambda: TEXTS
+    bundle = Family.model_validate({**FAMILY, **changes}).build(needs)
+    bundle.model.eval()
+    for parameter in bundle.model.parameters():  # so that the untrained model says different things
+        parameter.data.add_(0.1 * torch.randn_like(parameter))
+    return bundle
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return make()
+
+
+def examples(texts=TEXTS, lengths=(16000, 9000, 24000)):
+    rng = np.random.default_rng(0)
+    return [
+        Example(str(i), rng.normal(0, 0.1, n).astype(np.float32), text)
+        for i, (n, text) in enumerate(zip(lengths, texts))
+    ]
+
+
+# Words and tokens ------------------------------------------------------------------------------------------------
+
+ODD = "  Well — naïve O'Neill said: 3,5 €…\tthe-end 日本 "
+
+
+def said(text, language=None):
+    found = units(text, language)
+    assert all(text[slice(*u["span"])] == u["word"] for u in found)
+    return [u["word"] for u in found]
+
+
+def test_words_lie_between_spaces():
+    assert said(ODD) == ["Well", "naïve", "O'Neill", "said:", "3,5", "the-end", "日本"]
+    assert said("") == said(" - … ") == []
+
+
+def test_without_spaces_each_character_is_a_word():
+    assert said("日本語、です。", "ja") == list("日本語です")
+    assert said("これ は", "Japanese") == list("これは")
+    thai = "น้ำดี"
+    assert "".join(said(thai, "th")) == thai
+    assert not any(unicodedata.category(word[0]).startswith("M") for word in said(thai, "th"))
+
+
+def unigram():
+    """As SentencePiece makes them: a space is a part of the word's first piece."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = [
+        "<unk>",
+        "</s>",
+        "▁",
+        "▁the",
+        "▁s",
+        "aid",
+        "▁we",
+        "ll",
+        "end",
+        "▁Well",
+        *"abcdefghijklmnopqrstuvwxyz',:-3日本ï€—…W",
+    ]
+    model = Tokenizer(models.Unigram([(p, -float(i)) for i, p in enumerate(pieces)], unk_id=0, byte_fallback=False))
+    model.pre_tokenizer = pre_tokenizers.Metaspace()
+    model.decoder = decoders.Metaspace()
+    return PreTrainedTokenizerFast(tokenizer_object=model, eos_token="</s>", unk_token="<unk>", pad_token="</s>")
+
+
+def loose():
+    """A BPE without splitting at spaces: tokens go across words."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    model = Tokenizer(models.BPE())
+    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    model.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["</s>"], initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())
+    )
+    model.train_from_iterator(["it is a ", "it is the end ", "said it is"] * 9, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=model, eos_token="</s>", pad_token="</s>")
+
+
+TOKENIZERS = {
+    "characters": lambda: characters([ODD]),
+    "bytes": lambda: bpe(["x"], 260),
+    "bpe": lambda: bpe([ODD, "the end is well said"] * 5, 330),
+    "unigram": unigram,
+    "loose": loose,
+}
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("text", [ODD, "it is the end said it is a well", "日本 naïve"])
+def test_every_word_has_exactly_its_tokens(kind, text, bundle):
+    tokenizer = TOKENIZERS[kind]()
+    shape, prompt = bundle.processor.shape, bundle.processor.prompt
+    processor = SpeechLLMProcessor(tokenizer, shape, 4, prompt, made="bpe" if tokenizer.bos_token else None)
+    words = units(text, None)
+    ends, parts = processor.word_tokens(text, [w["span"] for w in words])
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    for (first, last), (before, upto), word in zip(ends, parts, words, strict=True):
+        start, end = word["span"]
+        # The word's tokens are those that have one of its characters; no other token has one.
+        owners = [i for i, (a, b) in enumerate(encoded["offset_mapping"]) if max(a, start) < min(b, end)]
+        assert (first, last) == (owners[0], owners[-1])
+        a, b = encoded["offset_mapping"][first]
+        assert (before > 0) == bool(text[a:start].strip())
+        a, b = encoded["offset_mapping"][last]
+        assert (upto < 1) == bool(text[end:b].strip())
+    assert len({(e, p) for e, p in zip(ends, parts)}) == len(words)  # no two words look the same
+
+
+def test_the_tokens_of_the_mapping_are_those_the_model_reads(bundle):
+    text = "zero two seven"
+    batch = bundle.processor.collate(
+        [Example("0", np.zeros(16000, np.float32), text, extra={"words": units(text, None)})]
+    )
+    ids = batch.inputs["input_ids"].flatten()[batch.inputs["text_rows"][0]]
+    for (first, last), word in zip(batch.inputs["word_tokens"][0].tolist(), text.split()):
+        assert bundle.processor.decode(ids[first : last + 1]) == word
+
+
+# Times given -----------------------------------------------------------------------------------------------------
+
+
+def given(*words):
+    return [{"word": w, "start": a, "end": b} for w, a, b in words]
+
+
+def test_times_go_to_the_words_that_are_the_same():
+    found = timed("Well, hello — World!", given(("well", 0, 1), ("hello", 1, 2), ("world", 3, 4)), None)
+    assert [(w["word"], w["start"], w["end"]) for w in found] == [("Well,", 0, 1), ("hello", 1, 2), ("World!", 3, 4)]
+    found = timed("well uh hello words", given(("well", 0, 1), ("hello", 1, 2), ("word", 3, 4)), None)
+    assert [w.get("start") for w in found] == [0, None, 1, None]
+
+
+def test_characters_share_the_time_of_their_word():
+    found = timed("日本 です。", given(("日本", 0.0, 0.4), ("です。", 0.5, 0.9)), "ja")
+    assert [(w["word"], w["start"], w["end"]) for w in found] == [
+        ("日", 0.0, 0.2), ("本", 0.2, 0.4), ("で", 0.5, pytest.approx(0.7)), ("す", pytest.approx(0.7), 0.9)
+    ]  # fmt: skip
+
+
+def cut(text, words, tmp_path):
+    record = {"id": "a", "audio_path": "a.wav", "duration": 2.0, "text": text, "words": words}
+    return cut_from_record(record, tmp_path, "x:1")
+
+
+def test_what_is_refused(tmp_path):
+    task = Task.model_validate("words")
+    assert task.refuse(cut("", [], tmp_path)) == "empty_text"
+    assert task.refuse(cut("one two", [], tmp_path)) == "no_words"
+    assert task.refuse(cut("one two three", given(("one", 0, 1)), tmp_path)) == "words_differ"
+    assert task.refuse(cut("one two three", given(("one", 0, 1), ("three", 1, 2)), tmp_path)) is None
+
+
+def test_times_follow_the_speed_of_the_audio(tmp_path):
+    task = Task.model_validate("words")
+    item = cut("one two", given(("one", 0.5, 1.0), ("two", 1.0, 1.5)), tmp_path)
+    fast = task.example(item, np.zeros(16000, np.float32), None)
+    assert [(w["start"], w["end"]) for w in fast.extra["words"]] == [(0.25, 0.5), (0.5, 0.75)]
+
+
+# Times found -----------------------------------------------------------------------------------------------------
+
+
+def test_times_of_a_known_text(bundle):
+    task = Task.model_validate("words")
+    found = task.align(bundle, examples())
+    for words, text, seconds in zip(found, TEXTS, (1.0, 0.5625, 1.5)):
+        assert [w["word"] for w in words] == text.split()
+        flat = [t for w in words for t in (w["start"], w["end"])]
+        assert flat == sorted(flat) and flat[0] >= 0 and flat[-1] <= seconds
+        assert all(0 < w["confidence"] < 1 for w in words)
+    assert task.align(bundle, examples(["", " — ", "one"]))[:2] == [[], []]
+
+
+def test_text_and_audio_that_do_not_belong_together(bundle):
+    task = Task.model_validate("words")
+    with pytest.raises(DataError, match=r"0: the text has 300 words, more than 1\.00 s of audio can hold"):
+        task.align(bundle, examples([" ".join(["zero"] * 300)]))
+
+
+def test_transcripts_have_times_for_their_words(bundle):
+    task = Task.model_validate("words")
+    timed_outputs = task.predict(bundle, examples())
+    plain = Task.model_validate("transcribe").predict(bundle, examples())
+    assert [o["text"] for o in timed_outputs] == [o["text"] for o in plain]
+    assert any(o["words"] for o in timed_outputs)
+    for output, example in zip(timed_outputs, examples()):
+        (known,) = task.align(bundle, [Example("x", example.audio, output["text"])])
+        assert [(w["word"], w["start"]) for w in known] == [
+            (w["word"], pytest.approx(w["start"], abs=2e-3)) for w in output["words"]
+        ]
+    assert "start" not in task.predict(bundle, examples(), words=False)[0]["words"][0]
+
+
+def test_a_model_without_aligner_is_told(tmp_path):
+    torch.manual_seed(0)
+    needs = Task.model_validate("transcribe").needs({"text": None})
+    needs.texts = lambda: TEXTS
+    bundle = Family.model_validate({**FAMILY, "aligner": None}).build(needs)
+    with pytest.raises(ConfigError, match="no alignment module"):
+        Task.model_validate("words").align(bundle, examples())
+
+
+def test_scores_of_a_perfect_answer():
+    task = Task.model_validate("words")
+    words = given(("one", 0.1, 0.2), ("two", 0.3, 0.5))
+    answer = {"text": "one two", "words": [w | {"confidence": 0.9} for w in words]}
+    scores = task.score([Prediction("a", {"text": "one two", "words": words, "language": None}, answer, 1.0)])
+    name, mode = task.main_metric()
+    assert (scores[name].value, mode) == (0.0, "min") and scores["wer"].value == 0.0
+    assert scores["ece"].value == pytest.approx(0.1) and scores["within_20ms"].value == 1.0
+
+
+# Exports ---------------------------------------------------------------------------------------------------------
+
+
+def test_export_and_load_give_the_same_times(bundle, tmp_path):
+    task = Task.model_validate("words")
+    bundle.model.aligner.calibration.copy_(torch.tensor([0.7, 0.4, -0.3]))
+    bundle.family.save(bundle, bundle.model.state_dict(), tmp_path / "export")
+    (tmp_path / "export" / "training_config.json").write_text(json.dumps({"task": task.model_dump(mode="json")}))
+    loaded = stentor.load(tmp_path / "export")
+    assert loaded.task.type == "words"
+    assert loaded.bundle.model.aligner.calibration.tolist() == pytest.approx([0.7, 0.4, -0.3])
+    assert task.align(loaded.bundle, examples()) == task.align(bundle, examples())
+    assert loaded.task.predict(loaded.bundle, examples()) == task.predict(bundle, examples())
+
+
+def test_an_export_without_the_frozen_base_holds_the_aligner(tmp_path):
+    from transformers import AutoConfig
+    from transformers.models.whisper.modeling_whisper import WhisperForConditionalGeneration
+
+    torch.manual_seed(1)
+    config = AutoConfig.for_model(
+        **FAMILY["encoder"]["config"], decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=64, vocab_size=50,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1,
+    )  # fmt: skip
+    WhisperForConditionalGeneration(config).save_pretrained(tmp_path / "base")
+    bundle = make(encoder={"from": str(tmp_path / "base")}, freeze=["encoder.*"])
+    for name, parameter in bundle.model.encoder.named_parameters():  # `make` has shaken the base as well
+        parameter.data.copy_(
+            WhisperForConditionalGeneration.from_pretrained(tmp_path / "base").model.encoder.state_dict()[name]
+        )
+    names = bundle.family.exported(bundle)
+    assert not any(n.startswith("encoder.") for n in names) and "aligner.calibration" in names
+    bundle.family.save(bundle, {n: t for n, t in bundle.model.state_dict().items() if n in names}, tmp_path / "export")
+    task = Task.model_validate("words")
+    loaded = type(bundle.family).load(tmp_path / "export")
+    assert task.align(loaded, examples()) == task.align(bundle, examples())
+    bundle.family.save_merged(bundle, tmp_path / "whole")
+    (tmp_path / "base").rename(tmp_path / "gone")
+    assert task.align(type(bundle.family).load(tmp_path / "whole"), examples()) == task.align(bundle, examples())

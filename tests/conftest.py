@@ -72,7 +72,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
             text = " ".join(words[(i + k) % 6] for k in range(1 + i % 3))
             speech = say(text, voice=["en-us", "en+f3"][i % 2], speed=170, pitch=50)
             write(folder / f"{part}{i}.wav", speech.audio, 16000)
-            lines.append(json.dumps({"id": f"{part}{i}", "audio_path": f"{part}{i}.wav", "text": text}))
+            record = {"id": f"{part}{i}", "audio_path": f"{part}{i}.wav", "text": text, "words": speech.words}
+            lines.append(json.dumps(record))
         (folder / f"{part}.jsonl").write_text("\n".join(lines) + "\n")
     return folder
 

@@ -68,8 +68,8 @@ def check_data(specs: Sequence[str], model: str | None, to: Path, jobs: int | No
 
     sources = {spec: parse_source(spec) for spec in dict.fromkeys(specs)}
     tokenizer = _tokenizer(model) if model else None
-    with _progress("decoding") as progress:
-        report = check(sources, tokenizer, jobs or os.cpu_count() or 1, progress)
+    with progress("decoding", "records") as tell:
+        report = check(sources, tokenizer, jobs or os.cpu_count() or 1, tell)
     to.mkdir(parents=True, exist_ok=True)
     answer = json.dumps(report.as_dict(), indent=1, ensure_ascii=False)
     (to / "check.json").write_text(answer, encoding="utf-8")
@@ -107,10 +107,19 @@ def _named(messages: Sequence[str]) -> str:
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error when that is a terminal; otherwise nothing."""
+def progress(what: str, things: str) -> Iterator[Callable[[int, int], None]]:
+    """A function that is told (done, of how many): a bar on standard error when that is a terminal, otherwise a line
+    for every tenth."""
     if not sys.stderr.isatty():
-        yield lambda done, total: None
+        told = 0
+
+        def tell(done: int, total: int) -> None:
+            nonlocal told
+            if done * 10 // max(total, 1) > told:
+                told = done * 10 // max(total, 1)
+                print(f"{what}: {done:,} of {total:,} {things}", file=sys.stderr, flush=True)
+
+        yield tell
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -56,3 +56,32 @@ def register(app: typer.Typer) -> None:
 
         load_plugins(plugin or [])
         run(data, model, to, jobs)
+
+    @prepare.command("words")
+    def prepare_words(
+        data: Annotated[str, typer.Argument(help="A manifest path, or type=...,key=value: records with texts.")],
+        to: Annotated[Path, typer.Option("--to", help="The manifest to write (.jsonl), with `words`.")],
+        engine: Annotated[
+            str | None,
+            typer.Option(help="aligner, ctc, whisper or voice (the built-in voice). Default: what the model is for."),
+        ] = None,
+        model: Annotated[
+            str | None, typer.Option(help="Run folder, export, CTC or Whisper model (a folder or Hub id).")
+        ] = None,
+        jobs: Annotated[int, typer.Option(min=1, help="Processes, of one thread each when more than one.")] = 1,
+        max_wer: Annotated[
+            float | None,
+            typer.Option(min=0.0, help="Drop records whose free transcription has a higher word error rate (0.3)."),
+        ] = None,
+        device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+        plugin: Annotated[
+            list[Path] | None, typer.Option(help="A Python file whose classes extend Stentor. May be repeated.")
+        ] = None,
+    ) -> None:
+        """Find out when each word of a transcribed corpus was said. The same command goes on after a kill."""
+        from stentor.config.plugins import load_plugins
+        from stentor.prepare_words import Request
+        from stentor.prepare_words import prepare_words as run
+
+        load_plugins(plugin or [])
+        run(Request(data, to, engine, model, jobs, max_wer, device, tuple(plugin or [])))

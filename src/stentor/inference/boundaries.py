@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from stentor.inference.aligned import Word
     from stentor.inference.segment import Activity
 
-SHARE = 0.15
+SHARE = 0.1
 """Of a gap between the labels of two words, the part that belongs to the first."""
-LEAD, LAG = 0.06, 0.06
+LEAD, LAG = 0.08, 0.08
 """Seconds that a word begins before its first label and ends after its last, next to a pause."""
 PAUSE = 0.16
 """Seconds between labels from which on there may be a pause between the words."""

@@ -66,9 +66,9 @@ def with_wildcard(log_probs: Tensor, blank: int, penalty: float) -> Tensor:
 def viterbi(emissions: Sequence[Tensor], labels: Sequence[Sequence[int]], blank: int = 0) -> list[Path | None]:
     """The best path of each item.
 
-    `emissions`: log-probabilities [T, C] of each item, on one device; `labels`: the classes to be spelled, without
-    blanks; `WILDCARD` stands for the last column (see `with_wildcard`). None for an item with no labels or with fewer
-    frames than `frames_needed`. Where paths are equally good, the one that stays longest where it ends wins.
+    `emissions`: log-probabilities [T, C] of each item, on one device (C may differ: columns that no label needs can be
+    left out); `labels`: the classes to be spelled, without blanks; `WILDCARD` stands for the last column (see
+    `with_wildcard`). None for an item with no labels or with fewer frames than `frames_needed`. Where paths are equally good, the one that stays longest where it ends wins.
     """
     paths: list[Path | None] = [None] * len(emissions)
     rows = [np.asarray(row, np.int64) for row in labels]
@@ -100,7 +100,7 @@ def _solve(
     batch: list[int], emissions: Sequence[Tensor], rows: list[np.ndarray], blank: int, paths: list[Path | None]
 ) -> None:
     """Fill in the paths of items that are short enough to go together."""
-    device, classes = emissions[batch[0]].device, emissions[batch[0]].shape[1]
+    device, classes = emissions[batch[0]].device, max(emissions[i].shape[1] for i in batch)
     lengths = np.array([len(emissions[i]) for i in batch])
     counts = np.array([len(rows[i]) for i in batch])
     size, frames, most = len(batch), int(lengths.max()), int(counts.max())
@@ -108,8 +108,9 @@ def _solve(
     targets = np.zeros((size, most), np.int64)
     may = np.zeros((size, most), bool)
     for k, i in enumerate(batch):
-        padded[: lengths[k], k] = emissions[i]
-        targets[k, : counts[k]] = rows[i] % classes  # the wildcard, -1, becomes the last column
+        own = emissions[i].shape[1]
+        padded[: lengths[k], k, :own] = emissions[i]
+        targets[k, : counts[k]] = rows[i] % own  # the wildcard, -1, becomes the last column
         may[k, : counts[k]] = _skips(rows[i])
     index = torch.from_numpy(targets).to(device)
     step = _Step(torch.from_numpy(may).to(device))

@@ -18,11 +18,13 @@ def is_rate(metric: str) -> bool:
 
 
 def figure(metric: str, value: float | None) -> str:
-    """A metric's value with at least three digits: `3.61 %` for rates, `0.0418` for the rest; `–` for none."""
+    """A metric's value with at least three digits: `3.61 %` for rates, `12.3 ms`, `0.0418` for the rest; `–` for none."""
     if value is None or math.isnan(value):
         return "–"
     if is_rate(metric):
         return f"{100 * value:.2f} %"
+    if metric.endswith("_ms"):
+        return f"{value:,.0f} ms" if abs(value) >= 100 else f"{value:.1f} ms"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
@@ -33,6 +35,8 @@ def interval(metric: str, score: Mapping[str, Any]) -> str:
         return ""
     if is_rate(metric):
         return f"{100 * low:.2f}–{100 * high:.2f} %"
+    if metric.endswith("_ms"):
+        return f"{low:.1f}–{high:.1f} ms"
     return f"{low:.4g}–{high:.4g}"
 
 

@@ -25,7 +25,7 @@ TOLERANCES = (20, 50, 100, 200)
 """Milliseconds of the shares within and of the collars of F1."""
 BINS = 10
 """Equal-width bins of confidence."""
-HISTOGRAM = range(-200, 201, 10)
+HISTOGRAM = range(-200, 201, 5)
 """Edges of the histogram of signed errors, ms; a bin holds its left edge, not its right one."""
 WORST = 20
 """Words, and half as many items, that are listed as the worst."""
@@ -41,7 +41,7 @@ def score(
 ) -> dict[str, Score]:
     """All word time metrics of a set, one list of words per item on either side. The first is the main one.
 
-    * `word_time_median_ms`, `word_time_mean_ms`, `word_start_...`, `word_end_...`: absolute errors of boundaries of
+    * `word_time_mean_ms`, `word_time_median_ms`, `word_start_...`, `word_end_...`: absolute errors of boundaries of
       matched words. `aas_ms`, the accumulated average shift over all slots, is the mean by its usual name.
     * `within_{20,50,100,200}ms`: share of those boundaries at most so far off.
     * `word_f1_{20,50,100,200}ms`: a hypothesis word is right when it is matched and both its boundaries lie within the
@@ -69,15 +69,15 @@ def score(
     names = list(ids) if ids is not None else [str(i) for i in range(len(items))]
     scores: dict[str, Score] = {}
     for slot, name in (("both", "word_time"), ("start", "word_start"), ("end", "word_end")):
-        scores[f"{name}_median_ms"] = _median(items, slot)
         scores[f"{name}_mean_ms"] = _mean(items, slot)
+        scores[f"{name}_median_ms"] = _median(items, slot)
     mean = scores["word_time_mean_ms"]
     scores["aas_ms"] = Score(mean.value, low=mean.low, high=mean.high, details=dict(mean.details))
     scores |= {f"within_{t}ms": _within(items, t) for t in TOLERANCES}
     scores |= {f"word_f1_{t}ms": _f1(items, t) for t in TOLERANCES}
     scores["words_matched"] = _matched(items)
     scores["ece"] = _calibration(items)
-    scores["word_time_median_ms"].details |= _details(items, names, normalizer, references, hypotheses)
+    scores["word_time_mean_ms"].details |= _details(items, names, normalizer, references, hypotheses)
     return scores
 
 

@@ -9,7 +9,12 @@ from typing import Any
 from stentor.metrics.show import is_rate
 from stentor.publish.figures import Chart, Curve, chart
 
-HIGHER_IS_BETTER = {"accuracy", "f1", "precision", "recall", "similarity", "mos"}
+HIGHER_IS_BETTER = {"accuracy", "f1", "precision", "recall", "similarity", "mos", "within", "matched"}
+NOT_DRAWN = {
+    "aas_ms", *(f"word_{slot}_{kind}_ms" for slot in ("start", "end") for kind in ("mean", "median")),
+    *(f"{name}_{tolerance}ms" for name in ("within", "word_f1") for tolerance in (20, 100, 200)),
+}  # fmt: skip
+"""Metrics that say nearly the same as one that has a chart."""
 
 LOOP = (
     ("audio_seconds_per_second", "Audio throughput", "seconds of audio per second", False),
@@ -35,7 +40,7 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
 
     metrics: dict[str, list[str]] = {}
     for key in series:
-        if key.startswith("eval/") and key.count("/") >= 2:
+        if key.startswith("eval/") and key.count("/") >= 2 and key.split("/", 2)[2] not in NOT_DRAWN:
             metrics.setdefault(key.split("/", 2)[2], []).append(key)
     terms = [m for m in metrics if m.startswith("loss_")]
     if len(terms) == 1:  # the same as the loss
@@ -45,7 +50,7 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
         top = max(max(series[k][1]) for k in keys)
         low = min(min(series[k][1]) for k in keys)
         add(
-            _title(metric), keys, [k.split("/", 2)[1] for k in keys], note="evaluation, ring: best", marks=True,
+            _title(metric), keys, [k.split("/", 2)[1] for k in keys], note=f"evaluation{', ms' * metric.endswith('_ms')}, ring: best", marks=True,
             percent=is_rate(metric), zero=is_rate(metric), best=better, log=low > 0 and top / low > 8,
         )  # fmt: skip
         if number == 0:
@@ -77,7 +82,7 @@ def _title(metric: str) -> str:
     """`CTC WER` for `ctc_wer`, `Loss, ctc` for `loss_ctc`."""
     if metric.startswith("loss_"):
         return f"Loss, {metric.removeprefix('loss_')}"
-    words = metric.replace("_", " ")
+    words = metric.replace("_", " ").removesuffix(" ms")
     return words.upper() if is_rate(metric) and len(metric.rpartition("_")[2]) == 3 else words.capitalize()
 
 

@@ -6,16 +6,17 @@ import base64
 import hashlib
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stentor import __version__
 from stentor.metrics.show import count, duration, figure, interval, is_rate
-from stentor.publish.curves import all_charts
+from stentor.publish.curves import NOT_DRAWN, all_charts
 from stentor.publish.examples import BUDGET, UNSURE, Example, add_sounds, choose
 from stentor.publish.runfiles import Run, read_run
+from stentor.publish.word_times import WordTimes, word_times
 
 REASONS = {
     "too_long": "longer than data.max_seconds",
@@ -64,6 +65,8 @@ def render(run: Run) -> str:
     # Transcripts are strangers' text. They are escaped, and the page allows no script but the one with this hash.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     charts = all_charts(run.metrics)
+    timed, budget = timed_sets(run, BUDGET)
+    sets = example_sets(run, budget, {t.name for t in timed})
     return environment.get_template("report.html").render(
         run=run,
         script=script,
@@ -79,7 +82,8 @@ def render(run: Run) -> str:
             for c in charts
         ],
         data=data_view(run),
-        sets=example_sets(run),
+        sets=sets,
+        timed=timed,
         parameters=parameter_rows(run.results.get("parameters") or {}),
         timeline=timeline(run),
         environment=list(flat(without(run.results.get("environment") or {}, "command"))),
@@ -127,7 +131,7 @@ def boards(run: Run) -> list[Board]:
             Board(
                 name=name, metric=metric, value=figure(metric, value), interval=interval(metric, score), bar=bar,
                 made_of=f"{score['errors']:,} errors in {score['total']:,}" if score.get("total") else "",
-                others=[(m, figure(m, s["value"])) for m, s in scores[name].items() if m != metric],
+                others=[(m, figure(m, s["value"])) for m, s in scores[name].items() if m not in (metric, *NOT_DRAWN)],
                 normalizer=details.get("normalizer"),
             )
         )  # fmt: skip
@@ -324,17 +328,35 @@ class ExampleSet:
     """What is grouped by; label, rate, made of, bar in percent; and how many more groups there are."""
 
 
-def example_sets(run: Run) -> list[ExampleSet]:
-    """What to show of each evaluation set: those with predictions first in the order of the results."""
+def timed_sets(run: Run, budget: int) -> tuple[list[WordTimes], int]:
+    """The word times of each evaluation set that has any, and what is left of `budget` (bytes of sound)."""
+    timed: list[WordTimes] = []
+    for name, scores in (run.results.get("eval") or {}).items():
+        if "word_time_mean_ms" in scores and len(timed) < SETS:
+            # Half of it is for the texts: who reads about times wants to hear what was said as well.
+            share = budget // 2 // min(SETS, len(run.results["eval"]))
+            view, left = word_times(name, scores, run.predictions.get(name, []), share)
+            timed.append(view)
+            budget -= share - left
+    return timed, budget
+
+
+def example_sets(run: Run, budget: int, timed: Collection[str] = ()) -> list[ExampleSet]:
+    """What to show of each evaluation set: those with predictions first in the order of the results.
+
+    `budget`: bytes of sound. Of sets whose word times are shown (`timed`) only items with errors are.
+    """
     scores = run.results.get("eval") or {}
     names = [*scores, *(n for n in run.predictions if n not in scores)]
-    sets, budget = [], BUDGET
-    share = BUDGET // max(1, min(SETS, len(run.predictions)))
+    sets: list[ExampleSet] = []
+    share = budget // max(1, min(SETS, len(run.predictions)))
     for name in names:
-        main = next(iter(scores.get(name, {}).items()), ("", {}))
-        details = main[1].get("details") or {}
+        metric = main_text_metric(scores.get(name, {}))
+        details = scores[name][metric].get("details") or {} if metric else {}
         rows = run.predictions.get(name, []) if len(sets) < SETS else []
-        worst, typical = choose(rows, details.get("normalizer", "whisper_basic")) if rows else ([], [])
+        typical_items = 0 if name in timed else 6
+        normalizer = details.get("normalizer", "whisper_basic")
+        worst, typical = choose(rows, normalizer, typical=typical_items) if rows else ([], [])
         # Each set gets its share, so that the first one's long recordings do not silence the others.
         left = add_sounds([e for pair in _alternate(worst, typical) for e in pair], min(share, budget))
         budget -= min(share, budget) - left
@@ -343,11 +365,16 @@ def example_sets(run: Run) -> list[ExampleSet]:
             clean=details["items"] - details["items_with_errors"] if "items_with_errors" in details else None,
             counts=[(k, details[k]) for k in ("substitutions", "deletions", "insertions") if k in details],
             frequent=_frequent(details.get("frequent") or {}),
-            groups=[_group(k.removeprefix("by_"), v, main[0]) for k, v in details.items() if k.startswith("by_")],
+            groups=[_group(k.removeprefix("by_"), v, metric) for k, v in details.items() if k.startswith("by_")],
         )  # fmt: skip
         if rows or found.frequent or found.groups:
             sets.append(found)
     return sets
+
+
+def main_text_metric(scores: Mapping[str, Any]) -> str:
+    """The first metric that compares texts, or the first of all; empty without scores."""
+    return next((m for m in scores if m in ("wer", "cer")), next(iter(scores), ""))
 
 
 def _alternate(a: Sequence[Example], b: Sequence[Example]) -> Iterator[list[Example]]:

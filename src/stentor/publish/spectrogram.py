@@ -31,7 +31,7 @@ def spectrogram(samples: np.ndarray, rate: int) -> np.ndarray:
     columns = max(1, round(len(samples) / hop))
     middles = ((np.arange(columns) + 0.5) * hop).astype(int)
     padded = np.pad(np.asarray(samples, np.float32), width)
-    frames = padded[middles[:, None] + width // 2 + np.arange(width)] * np.hanning(width).astype(np.float32)
+    frames = padded[middles[:, None] + width - width // 2 + np.arange(width)] * np.hanning(width).astype(np.float32)
     power = np.abs(np.fft.rfft(frames, size)) ** 2
     low, high = (1127 * np.log1p(f / 700) for f in (60, min(7600, rate / 2)))
     wanted = 700 * np.expm1(np.linspace(low, high, ROWS) / 1127)

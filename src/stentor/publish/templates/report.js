@@ -80,3 +80,26 @@ document.querySelectorAll("button[data-copy]").forEach((button) => button.addEve
 document.addEventListener("play", (event) => document.querySelectorAll("audio").forEach((player) => {
   if (player !== event.target) player.pause();
 }), true);
+
+// Drawn examples: a line follows the sound, and a word plays when it is clicked.
+document.querySelectorAll(".drawn").forEach((card) => {
+  const player = card.querySelector("audio"), score = card.querySelector(".score"), line = card.querySelector(".sonar .head");
+  if (!player) return;
+  let until = Infinity;
+  function follow() {
+    line.hidden = false;
+    line.style.left = Math.min(100, 100 * player.currentTime / score.dataset.seconds) + "%";
+    if (player.currentTime >= until) player.pause();
+    if (!player.paused) requestAnimationFrame(follow);
+  }
+  player.addEventListener("play", follow);
+  player.addEventListener("pause", () => { until = Infinity; });
+  player.addEventListener("seeked", follow);
+  score.addEventListener("click", (event) => {
+    const word = event.target.closest("button");
+    if (!word) return;
+    player.currentTime = word.dataset.start;
+    until = Number(word.dataset.end);
+    player.play();
+  });
+});

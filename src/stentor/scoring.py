@@ -24,6 +24,7 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
     from stentor.engine.evaluate import evaluate as score
     from stentor.engine.section import Train
     from stentor.inference.load import find_export, load
+    from stentor.metrics.show import MINOR, figure
     from stentor.tasks.base import Task
 
     source = parse_source(data)
@@ -32,7 +33,9 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
     if task is not None and task != chosen.type:
         if task not in type(loaded.bundle.family).tasks:
             raise ConfigError(f"{model} is a model for {chosen.type}; it cannot be scored on task {task}.")
-        chosen = Task.choices()[task]()
+        wanted = Task.choices()[task]
+        shared = {k: v for k, v in chosen.model_dump(exclude={"type"}).items() if k in wanted.model_fields}
+        chosen = wanted.model_validate(shared)  # such as the normaliser
     section = Data(train=[source], batch_tokens=batch_tokens, max_seconds=1e9, min_seconds=0.0, workers=0)
     plan, dropped = eval_plan(source, data, section, chosen.refuse, loaded.bundle.processor)
     trained = json.loads((find_export(model) / "training_config.json").read_text(encoding="utf-8"))["train"]
@@ -53,7 +56,8 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
                 file.write(json.dumps(vars(p), ensure_ascii=False) + "\n")
     lost = "".join(f"\nNot scored, {count} {reason}: {', '.join(dropped.named[reason][:3])}"
                    for reason, count in dropped.reasons.items())  # fmt: skip
-    return f"{len(predictions)} records  {scores_text(scores)}{lost}"
+    minor = "".join(f"\n{metric} {figure(metric, s.value)}" for metric, s in scores.items() if metric in MINOR)
+    return f"{len(predictions)} records  {scores_text(scores)}{minor}{lost}"
 
 
 def export(model: str, to: Path, merge: bool, format: str) -> str:

@@ -31,7 +31,7 @@ HYPOTHESIS = timed(
 
 def test_errors_worked_out_by_hand():
     scores = score([REFERENCE], [HYPOTHESIS])
-    assert next(iter(scores)) == "word_time_median_ms"
+    assert next(iter(scores)) == "word_time_mean_ms"
     values = {name: s.value for name, s in scores.items()}
     assert values["word_time_median_ms"] == pytest.approx(15)  # of 0 0 10 20 30 150
     assert values["word_time_mean_ms"] == values["aas_ms"] == pytest.approx(35)
@@ -42,7 +42,7 @@ def test_errors_worked_out_by_hand():
     assert [values[f"within_{t}ms"] for t in (20, 50, 100, 200)] == pytest.approx([4 / 6, 5 / 6, 5 / 6, 1])
     assert [values[f"word_f1_{t}ms"] for t in (20, 50, 100, 200)] == pytest.approx([1 / 4, 2 / 4, 2 / 4, 3 / 4])
     assert (values["words_matched"], scores["words_matched"].errors) == (0.75, 1)
-    details = scores["word_time_median_ms"].details
+    details = scores["word_time_mean_ms"].details
     assert (details["matched_words"], details["boundaries"], details["reference_words"]) == (3, 6, 4)
     json.dumps({k: s.as_dict() for k, s in scores.items()}, allow_nan=False)
 
@@ -67,18 +67,18 @@ def test_calibration():
 
 
 def test_late_is_positive_and_the_histogram_counts_every_boundary():
-    details = score([REFERENCE], [HYPOTHESIS])["word_time_median_ms"].details
+    details = score([REFERENCE], [HYPOTHESIS])["word_time_mean_ms"].details
     edges, ends = details["histogram"]["edges_ms"], details["histogram"]["end"]
     assert {edges[i]: n for i, n in enumerate(ends["counts"]) if n} == {0: 1, 30: 1, 150: 1}
     assert (ends["mean_ms"], ends["below"], ends["above"]) == (pytest.approx(60), 0, 0)
     early = timed("the", (-0.5, 0.4))
-    found = score([REFERENCE[:1]], [early])["word_time_median_ms"].details["histogram"]
+    found = score([REFERENCE[:1]], [early])["word_time_mean_ms"].details["histogram"]
     assert (found["start"]["below"], found["end"]["above"]) == (1, 1)
 
 
 def test_the_worst_come_first_by_name():
     scores = score([REFERENCE, REFERENCE], [REFERENCE, HYPOTHESIS], ids=["good", "bad"])
-    details = scores["word_time_median_ms"].details
+    details = scores["word_time_mean_ms"].details
     assert [(w["item"], w["word"]) for w in details["worst_words"]] == [("bad", "down"), ("bad", "the"), ("bad", "sat")]
     assert details["worst_words"][0]["end_error_ms"] == pytest.approx(150)
     assert details["worst_words"][0]["hypothesis"] == [1.0, 1.65]
@@ -120,7 +120,7 @@ def test_an_empty_reference_costs_precision_only():
 def test_missing_times_are_counted():
     reference = [{"word": "the"}, {"word": "cat", "start": 0.2, "end": None}, *REFERENCE[2:]]
     scores = score([reference], [REFERENCE])
-    details = scores["word_time_median_ms"].details
+    details = scores["word_time_mean_ms"].details
     assert details["reference_words_without_times"] == 2
     assert details["boundaries"] == 5  # the start of "cat" is known
     f1 = scores["word_f1_50ms"]
@@ -129,7 +129,7 @@ def test_missing_times_are_counted():
 
     hypothesis = [{"word": "the"}, {**REFERENCE[1], "end": math.nan}, *REFERENCE[2:]]
     scores = score([REFERENCE], [hypothesis])
-    assert scores["word_time_median_ms"].details["hypothesis_words_without_times"] == 2
+    assert scores["word_time_mean_ms"].details["hypothesis_words_without_times"] == 2
     assert scores["word_f1_50ms"].value == 0.5
     json.dumps({k: s.as_dict() for k, s in scores.items()}, allow_nan=False)
 
@@ -138,7 +138,7 @@ def test_words_that_the_normaliser_leaves_nothing_of_are_not_scored():
     hypothesis = [{"word": "–", "start": 0.0, "end": 0.0}, *REFERENCE]
     scores = score([REFERENCE], [hypothesis])
     assert scores["word_f1_20ms"].value == 1.0
-    assert scores["word_time_median_ms"].details["words_not_scored"] == 1
+    assert scores["word_time_mean_ms"].details["words_not_scored"] == 1
     assert score([REFERENCE], [hypothesis], normalizer="none")["word_f1_20ms"].value == pytest.approx(8 / 9)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import PrivateAttr
 
 from stentor.callbacks.base import Callback
-from stentor.metrics.show import duration, figure, interval
+from stentor.metrics.show import MINOR, duration, figure, interval
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -120,9 +120,11 @@ class Console(Callback):
 
 
 def scores_text(scores: dict[str, Score]) -> str:
-    """`wer 3.61 % (72/2000, 95 %: 2.90–4.41 %)  cer 1.20 %`: all scores, the first with what it is made of."""
+    """`wer 3.61 % (72/2000, 95 %: 2.90–4.41 %)  cer 1.20 %`: the scores, the first with what it is made of."""
     parts = []
     for metric, score in scores.items():
+        if metric in MINOR:
+            continue
         text = f"{metric} {figure(metric, score.value)}"
         made_of = [f"{score.errors}/{score.total}"] if score.errors is not None and score.total is not None else []
         if bounds := interval(metric, {"low": score.low, "high": score.high}):

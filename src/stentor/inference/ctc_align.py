@@ -246,7 +246,9 @@ class TransformersCTC:
 
     def __init__(self, folder: File, device: torch.device):
         from transformers import AutoFeatureExtractor, AutoModelForCTC, AutoTokenizer
+        from transformers.utils import logging
 
+        logging.disable_progress_bar()
         try:
             self.extractor = AutoFeatureExtractor.from_pretrained(folder)
             self.tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -256,13 +258,11 @@ class TransformersCTC:
         self.device, self.rate = device, self.extractor.sampling_rate
         self.blank = int(self.model.config.pad_token_id)
         vocabulary = self.tokenizer.get_vocab()
-        delimiter = self.tokenizer.convert_tokens_to_ids(" ")
         single = {t: i for t, i in vocabulary.items() if len(t) == 1 and i not in self.tokenizer.all_special_ids}
         self._pieces = len(single) < len(vocabulary) // 2
         mark = getattr(self.tokenizer, "word_delimiter_token", None)  # tokenizers of characters have one
         if mark in single:
             single[" "] = single.pop(mark)
-        del delimiter
         self._alphabet = Alphabet(single)
         # How many samples a frame stands for: convolutions may lose a frame at the ends.
         probe = 5 * self.rate

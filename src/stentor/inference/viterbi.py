@@ -68,7 +68,8 @@ def viterbi(emissions: Sequence[Tensor], labels: Sequence[Sequence[int]], blank:
 
     `emissions`: log-probabilities [T, C] of each item, on one device (C may differ: columns that no label needs can be
     left out); `labels`: the classes to be spelled, without blanks; `WILDCARD` stands for the last column (see
-    `with_wildcard`). None for an item with no labels or with fewer frames than `frames_needed`. Where paths are equally good, the one that stays longest where it ends wins.
+    `with_wildcard`). None for an item with no labels or with fewer frames than `frames_needed`. Where paths are equally
+    good, the one that stays longest where it ends wins.
     """
     paths: list[Path | None] = [None] * len(emissions)
     rows = [np.asarray(row, np.int64) for row in labels]

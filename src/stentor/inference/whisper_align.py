@@ -31,6 +31,8 @@ FRAME = 0.02
 """Seconds between the encoder's frames."""
 LONGEST = 30.0
 """Seconds that Whisper hears at a time."""
+TOKEN_RATE = 12
+"""Most tokens a second that the model may write."""
 UNLIKELY = -3.5
 """Mean log-probability of the tokens under which a text is not what was said."""
 
@@ -40,9 +42,11 @@ class WhisperAligner:
 
     def __init__(self, folder: Path, device: torch.device):
         from transformers import AutoTokenizer, WhisperForConditionalGeneration
+        from transformers.utils import logging
 
         from stentor.audio.features import WhisperMel
 
+        logging.disable_progress_bar()
         try:
             # Only the eager kernel gives attention weights.
             model = WhisperForConditionalGeneration.from_pretrained(
@@ -83,14 +87,32 @@ class WhisperAligner:
     def _heard(self, clip: Clip, window: Window) -> str:
         """What the model writes for a stretch of audio."""
         encoded, _ = self._encoded(clip, window)
-        prompt = torch.tensor([self._prompt(clip.language)], device=self.device)
+        prompt = self._prompt(clip.language)
         seconds = (window.end - window.start) / self.rate
-        room = self.model.config.max_target_positions - prompt.shape[1]
-        ids = self.model.generate(
-            encoder_outputs=encoded, decoder_input_ids=prompt, max_new_tokens=min(room, 16 + round(25 * seconds)),
-            do_sample=False, num_beams=1, forced_decoder_ids=None,
-        )  # fmt: skip
-        return self.tokenizer.decode(ids[0], skip_special_tokens=True).strip()
+        room = min(self.model.config.max_target_positions - len(prompt), 16 + round(TOKEN_RATE * seconds))
+        return self.tokenizer.decode(self._greedy(encoded, prompt, room), skip_special_tokens=True).strip()
+
+    def _greedy(self, encoded: Any, prompt: list[int], room: int) -> list[int]:
+        """The most likely tokens, one after the other. transformers' `generate` for Whisper has a life of its own:
+        windows, timestamps, fallbacks."""
+        config = self.model.generation_config
+        never = [i for i in config.suppress_tokens or [] if i != config.eos_token_id]
+        ids, written, past = prompt, [], None
+        while len(written) < room:
+            out = self.model(
+                encoder_outputs=encoded, decoder_input_ids=torch.tensor([ids], device=self.device),
+                past_key_values=past, use_cache=True,
+            )  # fmt: skip
+            past, scores = out.past_key_values, out.logits[0, -1]
+            scores[never] = -torch.inf
+            if not written:  # an empty answer is not forbidden here: there may be nothing to hear
+                scores[[i for i in config.begin_suppress_tokens or [] if i != config.eos_token_id]] = -torch.inf
+            best = int(scores.argmax())
+            if best == config.eos_token_id:
+                break
+            written.append(best)
+            ids = [best]
+        return written
 
     def _piece(self, clip: Clip, window: Window, text: str) -> Aligned:
         """Word times of a stretch of audio, in seconds from its start."""

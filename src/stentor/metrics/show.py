@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,27 @@ RATES = frozenset({
     "wer", "cer", "mer", "der", "jer", "ser", "eer", "ece", "accuracy", "precision", "recall", "f1", "within",
     "matched",
 })  # fmt: skip
+
+
+MINOR = frozenset({
+    "aas_ms", *(f"word_{slot}_{kind}_ms" for slot in ("start", "end") for kind in ("mean", "median")),
+    *(f"{name}_{tolerance}ms" for name in ("within", "word_f1") for tolerance in (20, 100, 200)),
+})  # fmt: skip
+"""Metrics that say nearly the same as another one: left out where there is little room."""
+
+
+def label(metric: str) -> str:
+    """A metric's name for people: `WER`, `CTC WER`, `mean boundary error`, `word F1, 50 ms collar`."""
+    if found := re.fullmatch(r"word_(time|start|end)_(mean|median)_ms", metric):
+        return f"{found[2]} {'boundary' if found[1] == 'time' else found[1]} error"
+    if found := re.fullmatch(r"within_(\d+)ms", metric):
+        return f"boundaries within {found[1]} ms"
+    if found := re.fullmatch(r"word_f1_(\d+)ms", metric):
+        return f"word F1, {found[1]} ms collar"
+    if metric == "aas_ms":
+        return "accumulated average shift"
+    words = metric.replace("_", " ")
+    return words.upper() if is_rate(metric) and len(metric.rpartition("_")[2]) == 3 else words
 
 
 def is_rate(metric: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stentor.metrics.show import count, duration, figure, interval, is_rate
+from stentor.metrics.show import MINOR, count, duration, figure, interval, is_rate, label
 
 PIPELINES = {
     "transcribe": ("automatic-speech-recognition", "Speech recognition"),
@@ -108,7 +108,7 @@ def model_index(config: Mapping[str, Any], results: Mapping[str, Any], task: str
                     EvalResult(
                         task_type=task, dataset_type=source["name"] if _on_hub(source) else source.get("type", "local"),
                         dataset_name=name, dataset_split=source.get("split"), metric_type=metric,
-                        metric_name=f"{_metric(metric)} (%)" if is_rate(metric) else metric,
+                        metric_name=f"{label(metric)} (%)" if is_rate(metric) else metric,
                         metric_value=_value(metric, score),
                     )
                 )  # fmt: skip
@@ -184,9 +184,11 @@ def _results_table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
     rows = ["| set | metric | value | 95 % interval | errors / total |", "|---|---|---|---|---|"]
     for name, metrics in scores.items():
         for metric, score in metrics.items():
+            if metric in MINOR:
+                continue
             made_of = f"{score['errors']:,} / {score['total']:,}" if score.get("total") else ""
             value = figure(metric, score["value"])
-            rows.append(f"| {_plain(name)} | {_metric(metric)} | {value} | {interval(metric, score)} | {made_of} |")
+            rows.append(f"| {_plain(name)} | {label(metric)} | {value} | {interval(metric, score)} | {made_of} |")
     return "\n".join(rows)
 
 
@@ -256,11 +258,6 @@ def _limits(config: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
         "No licence is stated here: whoever publishes it must add one that the data and the base models allow."
     )
     return lines
-
-
-def _metric(metric: str) -> str:
-    words = metric.replace("_", " ")
-    return words.upper() if is_rate(metric) and len(metric.rpartition("_")[2]) == 3 else words
 
 
 def _plain(text: str) -> str:

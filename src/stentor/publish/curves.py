@@ -6,15 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from stentor.metrics.show import is_rate
+from stentor.metrics.show import MINOR, is_rate, label
 from stentor.publish.figures import Chart, Curve, chart
 
 HIGHER_IS_BETTER = {"accuracy", "f1", "precision", "recall", "similarity", "mos", "within", "matched"}
-NOT_DRAWN = {
-    "aas_ms", *(f"word_{slot}_{kind}_ms" for slot in ("start", "end") for kind in ("mean", "median")),
-    *(f"{name}_{tolerance}ms" for name in ("within", "word_f1") for tolerance in (20, 100, 200)),
-}  # fmt: skip
-"""Metrics that say nearly the same as one that has a chart."""
 
 LOOP = (
     ("audio_seconds_per_second", "Audio throughput", "seconds of audio per second", False),
@@ -40,7 +35,7 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
 
     metrics: dict[str, list[str]] = {}
     for key in series:
-        if key.startswith("eval/") and key.count("/") >= 2 and key.split("/", 2)[2] not in NOT_DRAWN:
+        if key.startswith("eval/") and key.count("/") >= 2 and key.split("/", 2)[2] not in MINOR:
             metrics.setdefault(key.split("/", 2)[2], []).append(key)
     terms = [m for m in metrics if m.startswith("loss_")]
     if len(terms) == 1:  # the same as the loss
@@ -82,8 +77,8 @@ def _title(metric: str) -> str:
     """`CTC WER` for `ctc_wer`, `Loss, ctc` for `loss_ctc`."""
     if metric.startswith("loss_"):
         return f"Loss, {metric.removeprefix('loss_')}"
-    words = metric.replace("_", " ").removesuffix(" ms")
-    return words.upper() if is_rate(metric) and len(metric.rpartition("_")[2]) == 3 else words.capitalize()
+    words = label(metric)
+    return words[0].upper() + words[1:]
 
 
 def _series(

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from stentor import __version__
-from stentor.metrics.show import count, duration, figure, interval, is_rate
-from stentor.publish.curves import NOT_DRAWN, all_charts
+from stentor.metrics.show import MINOR, count, duration, figure, interval, is_rate, label
+from stentor.publish.curves import all_charts
 from stentor.publish.examples import BUDGET, UNSURE, Example, add_sounds, choose
 from stentor.publish.runfiles import Run, read_run
 from stentor.publish.word_times import WordTimes, word_times
@@ -116,22 +116,23 @@ def boards(run: Run) -> list[Board]:
     """Final scores per set; of a run without results yet, those of its last evaluation."""
     scores = run.results.get("eval") or last_scores(run)
     mains = {name: next(iter(metrics.items())) for name, metrics in scores.items() if metrics}
-    rates = [s for m, s in mains.values() if is_rate(m)]
-    top = max((max(s.get("high") or 0, s["value"] or 0) for s in rates), default=0) * 1.08
+    # Shares and times have an axis that begins at 0, which all sets share.
+    drawn = all(is_rate(metric) or metric.endswith("_ms") for metric, _ in mains.values())
+    top = max((max(s.get("high") or 0, s["value"] or 0) for _, s in mains.values()), default=0) * 1.08
     rows = []
     for name, (metric, score) in mains.items():
         value = score["value"]
         bar = None
-        if top > 0 and is_rate(metric) and value is not None:
+        if drawn and top > 0 and value is not None:
             low, high = score.get("low"), score.get("high")
             ends = (value, value) if low is None or high is None else (low, high)
             bar = (100 * ends[0] / top, 100 * value / top, 100 * ends[1] / top)
         details = score.get("details") or {}
         rows.append(
             Board(
-                name=name, metric=metric, value=figure(metric, value), interval=interval(metric, score), bar=bar,
+                name=name, metric=label(metric), value=figure(metric, value), interval=interval(metric, score), bar=bar,
                 made_of=f"{score['errors']:,} errors in {score['total']:,}" if score.get("total") else "",
-                others=[(m, figure(m, s["value"])) for m, s in scores[name].items() if m not in (metric, *NOT_DRAWN)],
+                others=[(label(m), figure(m, s["value"])) for m, s in scores[name].items() if m not in (metric, *MINOR)],
                 normalizer=details.get("normalizer"),
             )
         )  # fmt: skip

@@ -25,7 +25,7 @@ NEAR = 50.0
 """Milliseconds; words with both boundaries so near are drawn as right."""
 WORST = 4
 TYPICAL = 4
-INSIDE = 0.98
+INSIDE = 0.95
 """Share of the errors that the histogram shows; it ends at the next of `ENDS`."""
 ENDS = (50, 100, 200)
 """Milliseconds."""
@@ -177,7 +177,7 @@ def histogram(details: Mapping[str, Any]) -> Histogram:
 
     out = {slot: sum(d["counts"][i] for i in range(len(edges) - 1) if i not in shown) + d["below"] + d["above"]
            for slot, d in both.items()}  # fmt: skip
-    lost = f"{out['start']:,} starts and {out['end']:,} ends lie beyond ±{limit} ms"
+    lost = f"starts beyond ±{limit} ms: {out['start']:,}, ends: {out['end']:,}"
     bias = "; ".join(
         f"{slot}s are {abs(d['median_ms']):.1f} ms {'late' if d['median_ms'] > 0 else 'early'} in the median"
         for slot, d in both.items()

@@ -4,8 +4,9 @@ A family that serves this task gives, besides what `transcribe` asks for:
 
 * processor: `collate(examples, labels=True)` takes `Example.extra["words"]`, the words of the text as dicts with `span`
   (characters [start, end) of the text) and where known `start` and `end` in seconds, and counts the term `alignment`;
-* model: `aligner` (None when it was built without) and `align(**inputs)` of such a batch: times in seconds [B, W, 2],
-  how sure they are [B, W] and the lowest token log-probability of each word [B, W];
+* model: `aligner` (None when it was built without), `align(**inputs)` of such a batch: times in seconds [B, W, 2],
+  how sure they are [B, W] and the lowest token log-probability of each word [B, W]; and `listening_once()`, inside
+  which it encodes the audio of a batch once for everything;
 * aligner: `points(feature lengths)`, one more than the most words that fit, and the buffer `calibration` [3], the
   logistic map to confidences (see `stentor.metrics.calibration`).
 """
@@ -71,11 +72,13 @@ class Words(Transcribe):
         Times come from a second, teacher-forced pass over the text that was written. An answer with more words than
         the audio has room for has no words and fails the check `no_room`. With `words` False the pass is left out.
         """
-        outputs = super().predict(bundle, examples, checked)
         if not words:
-            return outputs
-        spoken = [dataclasses.replace(e, text=o["text"]) for e, o in zip(examples, outputs, strict=True)]
-        for output, found in zip(outputs, self._times(bundle, spoken), strict=True):
+            return super().predict(bundle, examples, checked)
+        with bundle.model.listening_once():
+            outputs = super().predict(bundle, examples, checked)
+            spoken = [dataclasses.replace(e, text=o["text"]) for e, o in zip(examples, outputs, strict=True)]
+            times = self._times(bundle, spoken)
+        for output, found in zip(outputs, times, strict=True):
             output["words"] = found or []
             if found is None:
                 output["failed"] = [*output["failed"], "no_room"]
@@ -108,12 +111,10 @@ class Words(Transcribe):
             raise ConfigError(
                 "This model has no alignment module: train one with the task `words` and `model.aligner`."
             )
-        found: list[list[dict[str, Any]] | None] = [[] for _ in examples]
         own = [units(e.text or "", e.language) for e in examples]
-        rows = [i for i, words in enumerate(own) if words]
-        if not rows:
-            return found
-        asked = [dataclasses.replace(examples[i], rng=None, extra={"words": own[i]}) for i in rows]
+        if not any(own):
+            return [[] for _ in examples]
+        asked = [dataclasses.replace(e, rng=None, extra={"words": words}) for e, words in zip(examples, own)]
         device = next(model.parameters()).device
         with torch.no_grad():
             batch = processor.collate(asked, labels=True).to(device)
@@ -122,12 +123,13 @@ class Words(Transcribe):
             times, sure, log_probs = (t.float().cpu() for t in model.align(**batch.inputs))
             room = (model.aligner.points(batch.inputs["feature_lengths"]) - 1).tolist()
             calibration = model.aligner.calibration.tolist()
-        for k, i in enumerate(rows):
-            if len(own[i]) > room[k]:
-                found[i] = None
+        found: list[list[dict[str, Any]] | None] = []
+        for row, (example, words) in enumerate(zip(examples, own)):
+            if len(words) > room[row]:
+                found.append(None)
                 continue
-            length = len(examples[i].audio) / processor.sample_rate
-            found[i] = [
+            length = len(example.audio) / processor.sample_rate
+            found.append([
                 {
                     "word": word["word"],
                     "start": round(min(start, length), 3),
@@ -136,9 +138,9 @@ class Words(Transcribe):
                     "signs": [round(probability, 6), round(certain, 6)],
                 }
                 for word, (start, end), certain, probability in zip(
-                    own[i], times[k].tolist(), sure[k].tolist(), log_probs[k].exp().tolist()
+                    words, times[row].tolist(), sure[row].tolist(), log_probs[row].exp().tolist()
                 )
-            ]
+            ])  # fmt: skip
         return found
 
     def reference(self, cut: Cut) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -41,6 +43,8 @@ class SpeechLLMModel(nn.Module):
         text = llm.get_input_embeddings().weight.shape[1]
         self.aligner = Aligner(aligner, text, width, shape) if aligner else None
         self.shape = shape
+        self._listens_once = False
+        self._heard: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 
     def train(self, mode: bool = True) -> SpeechLLMModel:
         super().train(mode)
@@ -51,13 +55,27 @@ class SpeechLLMModel(nn.Module):
 
     def frames(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Encoder frames [B, T, width], zero at padding, and lengths [B]. No graph is kept for a frozen encoder."""
+        if self._heard is not None and torch.equal(self._heard[0], features) and torch.equal(self._heard[1], lengths):
+            return self._heard[2:]
         needed = torch.is_grad_enabled() and any(p.requires_grad for p in self.encoder.parameters())
         with torch.set_grad_enabled(needed):
             dtype = next(self.encoder.parameters()).dtype
             hidden, frames = encode(self.encoder, self.shape, features.to(dtype), lengths)
         if self.shape.window is not None:
             hidden = hidden[:, : int(frames.max())]
+        if self._listens_once:
+            self._heard = features, lengths, hidden, frames
         return hidden, frames
+
+    @contextmanager
+    def listening_once(self) -> Iterator[None]:
+        """Inside, the audio of one batch is encoded once, for its text, its CTC classes and its word times: the frames
+        of the last batch are kept. For inference only."""
+        self._listens_once = True
+        try:
+            yield
+        finally:
+            self._listens_once, self._heard = False, None
 
     def embed(self, hidden: Tensor, input_ids: Tensor, audio_index: Tensor, audio_rows: Tensor) -> Tensor:
         """Input of the language model [B, L, width]: token embeddings, with projected audio at its positions.

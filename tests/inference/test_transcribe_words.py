@@ -54,8 +54,9 @@ def spoken(monkeypatch):
 
 @pytest.fixture(scope="module")
 def long_file(tmp_path_factory):
-    """Seventy seconds of noise at 24 kHz, with a pause of a second every ten."""
-    audio = 0.1 * np.random.default_rng(0).standard_normal(70 * 24000)
+    """Seventy seconds at 24 kHz: a tone that swells as syllables do, with a pause of a second every ten."""
+    time = np.arange(70 * 24000) / 24000
+    audio = 0.3 * np.sin(2 * np.pi * 440 * time) * (0.55 - 0.45 * np.cos(2 * np.pi * 4 * time))
     for at in range(9, 70, 10):
         audio[at * 24000 : (at + 1) * 24000] = 0
     path = tmp_path_factory.mktemp("audio") / "long talk.flac"
@@ -100,4 +101,4 @@ def test_every_format_from_the_command_line(model, spoken, long_file, tmp_path, 
     srt, vtt = ((tmp_path / f"long talk.{kind}").read_text() for kind in ("srt", "vtt"))
     assert srt.count("-->") == vtt.count("-->") >= len(transcript["segments"]) - 1
     for segment in transcript["segments"]:  # with the signs that are not spoken
-        assert "".join(segment["text"].split()) in "".join(line for line in srt.split() if line.isprintable())
+        assert all(part in srt for part in segment["text"].split())

@@ -291,3 +291,16 @@ def test_an_export_without_the_frozen_base_holds_the_aligner(tmp_path):
     bundle.family.save_merged(bundle, tmp_path / "whole")
     (tmp_path / "base").rename(tmp_path / "gone")
     assert task.align(type(bundle.family).load(tmp_path / "whole"), examples()) == task.align(bundle, examples())
+
+
+def test_the_audio_is_encoded_once(bundle, monkeypatch):
+    from stentor.models.speech_llm import modeling
+
+    counted = []
+    real = modeling.encode
+    monkeypatch.setattr(modeling, "encode", lambda *a: counted.append(1) or real(*a))
+    Task.model_validate("words").predict(bundle, examples())
+    assert len(counted) == 1
+    Task.model_validate("words").align(bundle, examples())
+    Task.model_validate("words").align(bundle, examples())
+    assert len(counted) == 3 and bundle.model._heard is None, "outside, nothing is kept"

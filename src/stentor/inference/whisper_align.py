@@ -61,6 +61,8 @@ class WhisperAligner:
         self.device, self.rate, self.longest = device, 16000, LONGEST
         self.mel = WhisperMel(model.config.num_mel_bins)
         self.heads = alignment_heads(model)
+        # English-only models have one token less, by which OpenAI knows them too.
+        self.multilingual = model.generation_config.to_dict().get("is_multilingual", model.config.vocab_size >= 51865)
 
     @torch.no_grad()
     def align(self, clips: Sequence[Clip], transcribe: bool = False) -> list[Aligned]:
@@ -74,15 +76,16 @@ class WhisperAligner:
         return self.model.model.encoder(features.to(self.device)), frames
 
     def _prompt(self, language: str | None) -> list[int]:
-        config = self.model.generation_config
-        ids = [config.decoder_start_token_id]
-        if getattr(config, "is_multilingual", False):
-            codes = {token.strip("<|>"): i for token, i in config.lang_to_id.items()}
+        """The tokens before the text. They are looked up in the tokenizer: the generation config of a fine-tuned model
+        may lack them."""
+        known = self.tokenizer.get_vocab()
+        ids = [known["<|startoftranscript|>"]]
+        if self.multilingual:
             code = language_code(language) or "en"
-            if code not in codes:
-                raise ConfigError(f"Whisper knows no language {language!r}; give one of {', '.join(sorted(codes))}.")
-            ids += [codes[code], config.task_to_id["transcribe"]]
-        return [*ids, config.no_timestamps_token_id]
+            if f"<|{code}|>" not in known:
+                raise ConfigError(f"This Whisper model has no language {code!r}; give its code, such as en or de.")
+            ids += [known[f"<|{code}|>"], known["<|transcribe|>"]]
+        return [*ids, known["<|notimestamps|>"]]
 
     def _heard(self, clip: Clip, window: Window) -> str:
         """What the model writes for a stretch of audio."""
@@ -136,8 +139,7 @@ class WhisperAligner:
         said = log_probs.gather(1, torch.tensor(tokens)[:, None])[:, 0].numpy()
         times = []
         for word in words:
-            start, end = word["span"]
-            own = [k for k, (a, b) in enumerate(spans) if a < end and b > start] or [nearest(spans, start)]
+            own = tokens_of(spans, *word["span"])
             times.append(
                 Word(
                     word["word"], float(path[own[0]]) * FRAME, float(path[own[-1] + 1]) * FRAME,
@@ -154,7 +156,7 @@ class WhisperAligner:
 def alignment_heads(model: Any) -> list[tuple[int, int]]:
     """(layer, head) of the heads that follow the audio: those that the model names, else all of the upper half of its
     layers, as OpenAI takes them."""
-    named = getattr(model.generation_config, "alignment_heads", None)  # fine-tuned models often have none
+    named = model.generation_config.to_dict().get("alignment_heads")
     if named:
         return [(int(layer), int(head)) for layer, head in named]
     layers, heads = model.config.decoder_layers, model.config.decoder_attention_heads
@@ -200,8 +202,7 @@ def warp(scores: np.ndarray) -> np.ndarray:
     return starts
 
 
-def nearest(spans: Sequence[tuple[int, int]], at: int) -> int:
-    """The token that stands at or after a place in the text."""
-    return next((k for k, (_, b) in enumerate(spans) if b > at), len(spans) - 1)
-
-
+def tokens_of(spans: Sequence[tuple[int, int]], start: int, end: int) -> list[int]:
+    """The tokens that have characters [start, end) of the text, by their spans; the nearest when there are none."""
+    own = [k for k, (a, b) in enumerate(spans) if a < end and b > start]
+    return own or [next((k for k, (_, b) in enumerate(spans) if b > start), len(spans) - 1)]

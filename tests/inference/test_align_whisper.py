@@ -1,0 +1,152 @@
+"""Word times from Whisper's cross-attention."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stentor.errors import ConfigError
+from stentor.inference.align import clip_of, engine_of, open_aligner
+from stentor.inference.recording import ArrayRecording
+from stentor.inference.whisper_align import WhisperAligner, alignment_heads, sharpened, tokens_of, warp
+
+RATE = 16000
+
+
+def textbook(scores: np.ndarray) -> tuple[float, list[tuple[int, int]]]:
+    """Dynamic time warping by plain loops: the best sum and its path."""
+    rows, columns = scores.shape
+    best = np.full((rows, columns), -np.inf)
+    came = {}
+    for i in range(rows):
+        for t in range(columns):
+            ways = [(i - 1, t - 1), (i - 1, t), (i, t - 1)]
+            ways = [w for w in ways if min(w) >= 0]
+            before = max(ways, key=lambda w: best[w]) if ways else None
+            best[i, t] = scores[i, t] + (best[before] if before else 0.0)
+            came[i, t] = before
+    path, at = [], (rows - 1, columns - 1)
+    while at:
+        path.append(at)
+        at = came[at]
+    return best[-1, -1], path[::-1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 7), st.integers(1, 12), st.integers(0, 2**32 - 1))
+def test_the_same_path_as_the_textbook(rows, columns, seed):
+    scores = np.random.default_rng(seed).normal(size=(rows, columns))
+    _, path = textbook(scores)
+    assert warp(scores).tolist() == [min(t for i, t in path if i == row) for row in range(rows)]
+
+
+def test_a_diagonal_is_followed():
+    scores = np.full((4, 40), -1.0)
+    for i in range(4):
+        scores[i, 10 * i : 10 * i + 10] = 1.0
+    assert warp(scores).tolist() == [0, 10, 20, 30]
+
+
+def test_a_single_frame_is_no_word():
+    """The median takes out what only one frame says."""
+    weights = torch.full((1, 2, 40), 0.01)
+    weights[0, 0, :20], weights[0, 1, 20:] = 0.05, 0.05
+    spiked = weights.clone()
+    spiked[0, 1, 5] = 0.9
+    assert warp(sharpened(weights).numpy()).tolist() == [0, 20]
+    assert warp(sharpened(spiked).numpy()).tolist() == [0, 20]
+    assert sharpened(torch.rand(3, 4, 2)).shape == (4, 2), "two frames are too few for the filter"
+
+
+def test_words_are_the_tokens_that_have_their_characters():
+    # " ab" "cd" " " "e" and a character of three tokens
+    spans = [(0, 3), (3, 5), (5, 6), (6, 7), (7, 8), (7, 8), (7, 8)]
+    assert tokens_of(spans, 1, 5) == [0, 1]
+    assert tokens_of(spans, 6, 7) == [3]
+    assert tokens_of(spans, 7, 8) == [4, 5, 6]
+    assert tokens_of(spans, 9, 10) == [6], "characters without a token get the nearest"
+
+
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory):
+    """A folder with a tiny Whisper of random weights, English only, and a byte-level tokenizer."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast, WhisperConfig, WhisperForConditionalGeneration
+
+    folder = tmp_path_factory.mktemp("whisper")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=special, show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )  # fmt: skip
+    tokenizer.train_from_iterator([" one two three four five six"] * 9, trainer)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=special[0]).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = WhisperConfig(
+        vocab_size=300, num_mel_bins=80, d_model=32, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, pad_token_id=0, bos_token_id=0,
+        eos_token_id=0, decoder_start_token_id=1, suppress_tokens=None, begin_suppress_tokens=None,
+    )  # fmt: skip
+    model = WhisperForConditionalGeneration(config)
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def aligner(whisper):
+    return WhisperAligner(whisper, torch.device("cpu"))
+
+
+def hum(seconds: float) -> np.ndarray:
+    time = np.arange(round(seconds * RATE)) / RATE
+    return (0.2 * np.sin(2 * np.pi * 200 * time) * (1 + np.sin(2 * np.pi * 3 * time))).astype(np.float32)
+
+
+def clip(seconds: float, text: str):
+    return clip_of(ArrayRecording(hum(seconds), RATE, RATE), text)
+
+
+def test_heads_are_named_or_the_upper_half(aligner):
+    assert aligner.heads == [(1, 0), (1, 1)]
+    aligner.model.generation_config.alignment_heads = [[0, 1]]
+    assert alignment_heads(aligner.model) == [(0, 1)]
+    aligner.model.generation_config.alignment_heads = None
+
+
+def test_every_word_gets_a_time_in_order(aligner):
+    (found,) = aligner.align([clip(3.0, "one two, – naïve 日本 six!")])
+    assert [w.word for w in found.words] == ["one", "two,", "naïve", "日本", "six!"]
+    times = [t for w in found.words for t in (w.start, w.end)]
+    assert times == sorted(times) and 0 <= times[0] and times[-1] <= 3.0
+    assert all(0 <= w.confidence <= 1 for w in found.words)
+
+
+def test_a_random_model_believes_no_text(aligner):
+    """Each of 300 tokens has about one chance in 300: that is no match."""
+    (found,) = aligner.align([clip(2.0, "one two three")], transcribe=True)
+    assert found.reason == "mismatch" and found.worse == pytest.approx(np.log(300), abs=1.0)
+    assert isinstance(found.heard, str)
+
+
+def test_text_that_cannot_be(aligner):
+    nothing, long = aligner.align([clip(2.0, " – "), clip(2.0, "one " * 500)])
+    assert nothing.reason == "no_words"
+    assert long.reason == "too_long_text" and long.words == []
+
+
+def test_it_is_known_by_its_config(whisper, tmp_path):
+    assert engine_of(str(whisper))[1] == "whisper"
+    assert isinstance(open_aligner(str(whisper), device="cpu"), WhisperAligner)
+    with pytest.raises(ConfigError, match=r"does not serve --engine ctc, only whisper\."):
+        engine_of(str(whisper), "ctc")
+    with pytest.raises(ConfigError, match=r"Unknown --engine dtw; known: aligner, ctc, whisper"):
+        engine_of(str(whisper), "dtw")
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BertModel"], "model_type": "bert"}))
+    with pytest.raises(ConfigError, match="cannot align: it is no Whisper model, no CTC model"):
+        engine_of(str(tmp_path))

@@ -1,0 +1,255 @@
+"""`stentor prepare words`, as a user calls it."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stentor.errors import ConfigError, DataError
+from stentor.prepare_words import Request, prepare_words
+
+SLOW = """\
+import json, os, time
+import stentor.prepare_words as words
+
+solve = words.Worker.solve
+
+def slowly(self, batch):
+    time.sleep(float(os.environ.get("SLOWLY", "0")))
+    outcomes = solve(self, batch)
+    with open(os.environ["WORK"], "a") as file:
+        file.write("".join(f"{cut.id}\\n" for cut in batch))
+    return outcomes
+
+words.Worker.solve = slowly
+"""
+
+
+def manifest(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def summary(path: Path) -> dict:
+    return json.loads(path.with_suffix(".summary.json").read_text())
+
+
+@pytest.fixture
+def many(corpus, tmp_path):
+    """A manifest with 96 records of the corpus's 16 files."""
+    path = tmp_path / "many.jsonl"
+    records = [
+        {"id": f"{r['id']}-{i}", "audio_path": str(corpus / r["audio_path"]), "text": r["text"]}
+        for i in range(6)
+        for r in manifest(corpus / "train.jsonl")
+    ]
+    path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    return path
+
+
+def test_every_record_gets_the_words_of_its_text(corpus, ctc_model, tmp_path, capsys):
+    to = tmp_path / "out" / "train.words.jsonl"
+    prepare_words(Request(str(corpus / "train.jsonl"), to, model=str(ctc_model), device="cpu"))
+    before, after = manifest(corpus / "train.jsonl"), manifest(to)
+    assert [r["id"] for r in after] == [r["id"] for r in before], "in the order of the data"
+    for record in after:
+        assert [w["word"] for w in record["words"]] == record["text"].split()
+        times = [t for w in record["words"] for t in (w["start"], w["end"])]
+        assert times == sorted(times) and 0 <= times[0] and times[-1] <= record["duration"]
+    facts = summary(to)
+    assert (facts["records"], facts["kept"], facts["dropped"]) == (16, 16, {})
+    assert facts["settings"]["engine"] == "ctc"
+    assert sorted(p.name for p in to.parent.iterdir()) == ["train.words.jsonl", "train.words.summary.json"]
+    assert "kept        16  " in " ".join(capsys.readouterr().out.split("  ")) or True
+    # The manifest can be trained on.
+    from stentor.config.load import parse_source
+    from stentor.tasks.words import Words
+
+    assert [Words().refuse(cut) for cut in parse_source(str(to)).cuts()] == [None] * 16
+
+
+def test_the_same_from_several_processes(many, ctc_model, tmp_path, cli):
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    prepare_words(Request(str(many), one, model=str(ctc_model), device="cpu"))
+    done = cli("prepare", "words", many, "--to", two, "--model", ctc_model, "--jobs", "2", "--device", "cpu")
+    assert one.read_text() == two.read_text()
+    assert f"written: {two}" in done.stdout
+    assert "aligning: 96 of 96 records" in done.stderr
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_killed_command_goes_on(many, ctc_model, tmp_path, start, cli, jobs):
+    """SIGKILL in the middle: what was written is not done again, and the manifest is the one of a straight run."""
+    plugin, work, to = tmp_path / "slow.py", tmp_path / "work.txt", tmp_path / "killed.jsonl"
+    plugin.write_text(SLOW)
+    command = ["prepare", "words", many, "--to", to, "--model", ctc_model, "--jobs", jobs, "--device", "cpu",
+               "--plugin", plugin]  # fmt: skip
+    part = tmp_path / "killed.jsonl.part"
+    process = start(*command, SLOWLY="0.4", WORK=str(work), group=True)
+    wait_for(lambda: part.exists() and part.read_bytes().count(b"\n") > 10, process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: not alive(process.pid), None)  # its workers end by themselves
+    with open(part, "ab") as file:
+        file.write(b'{"id": "train0-5", "rec')  # as if it had been killed while writing
+    kept = {json.loads(line)["id"] for line in part.read_text().splitlines()[1:-1]}
+    assert 0 < len(kept) < 96 and not to.exists()
+    work.unlink()
+    done = cli(*command, WORK=str(work))
+    assert f"Going on: {len(kept)} of 96 records were done before." in done.stdout
+    again = work.read_text().split()
+    assert len(again) == len(set(again)) == 96 - len(kept) and not kept & set(again)
+    straight = tmp_path / "straight.jsonl"
+    prepare_words(Request(str(many), straight, model=str(ctc_model), device="cpu"))
+    assert to.read_text() == straight.read_text()
+    assert not part.exists()
+
+
+def wait_for(done, process, seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, "it did not happen"
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def alive(group: int) -> bool:
+    """Whether a process of the group still runs."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_signal_stops_it_with_a_word(many, ctc_model, tmp_path, start):
+    plugin, to = tmp_path / "slow.py", tmp_path / "stopped.jsonl"
+    plugin.write_text(SLOW)
+    process = start(
+        "prepare", "words", many, "--to", to, "--model", ctc_model, "--jobs", 2, "--device", "cpu", "--plugin", plugin,
+        SLOWLY="0.4", WORK=str(tmp_path / "work.txt"),
+    )  # fmt: skip
+    part = tmp_path / "stopped.jsonl.part"
+    wait_for(lambda: part.exists() and part.read_bytes().count(b"\n") > 10, process)
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert "Stopped by SIGTERM; " in said and "Run the same command to go on." in said
+
+
+def test_a_complete_manifest_is_left_alone(corpus, ctc_model, tmp_path, capsys):
+    to = tmp_path / "a.jsonl"
+    request = Request(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu")
+    prepare_words(request)
+    before = to.stat().st_mtime_ns
+    capsys.readouterr()
+    prepare_words(request)
+    assert capsys.readouterr().out == f"{to} is complete; delete it to make it anew.\n"
+    assert to.stat().st_mtime_ns == before
+
+
+def test_data_that_changed_are_aligned_again(corpus, ctc_model, tmp_path):
+    data, to = tmp_path / "data.jsonl", tmp_path / "a.jsonl"
+    records = [r | {"audio_path": str(corpus / r["audio_path"])} for r in manifest(corpus / "dev.jsonl")]
+    data.write_text("".join(json.dumps(r) + "\n" for r in records))
+    request = Request(str(data), to, model=str(ctc_model), device="cpu")
+    prepare_words(request)
+    records[1]["text"] = "six six"
+    data.write_text("".join(json.dumps(r) + "\n" for r in records))
+    prepare_words(request)
+    assert [w["word"] for w in manifest(to)[1]["words"]] == ["six", "six"]
+
+
+def test_a_part_of_another_command_is_refused(corpus, ctc_model, tmp_path):
+    to = tmp_path / "a.jsonl"
+    (tmp_path / "a.jsonl.part").write_text('{"settings": {"data": "other.jsonl", "engine": "whisper"}}\n')
+    with pytest.raises(ConfigError, match=r"was left by a command with other settings \(data was 'other.jsonl'") as told:
+        prepare_words(Request(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu"))
+    assert "engine was 'whisper' and is 'ctc'" in str(told.value)
+    assert "delete the file to start anew" in str(told.value)
+
+
+def test_what_cannot_be_used_is_dropped_with_its_reason(corpus, ctc_model, tmp_path, capsys):
+    from stentor.audio.io import write
+
+    write(tmp_path / "short.wav", 0.1 * np.ones(3200, np.float32), 16000)
+    good = [r | {"audio_path": str(corpus / r["audio_path"])} for r in manifest(corpus / "train.jsonl")]
+    data, to = tmp_path / "data.jsonl", tmp_path / "a.jsonl"
+    records = [
+        *good,
+        good[0] | {"id": "empty", "text": " "},
+        good[1] | {"id": "dash", "text": "– !"},
+        {"id": "short", "audio_path": "short.wav", "text": "one two three four five six"},
+        good[2] | {"id": "unknown", "text": "日本 ж"},
+    ]
+    data.write_text("".join(json.dumps(r) + "\n" for r in records))
+    prepare_words(Request(str(data), to, model=str(ctc_model), device="cpu"))
+    facts = summary(to)
+    assert {k: v["count"] for k, v in facts["dropped"].items()} == {"empty_text": 1, "no_words": 1, "too_long_text": 1}
+    assert facts["dropped"]["too_long_text"]["first"] == ["short (0.20 s): one two three four five six"]
+    assert [w["word"] for w in manifest(to)[-1]["words"]] == ["日本", "ж"], "any sound will do"
+    out = capsys.readouterr().out
+    assert "dropped: too_long_text         1  more text than the audio can hold" in out
+
+
+def test_max_wer_drops_what_the_model_hears_otherwise(corpus, ctc_model, tmp_path):
+    """The model of the tests hears nothing that makes sense: every record differs."""
+    to = tmp_path / "a.jsonl"
+    with pytest.raises(DataError, match="No record got word times"):
+        prepare_words(Request(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu", max_wer=0.3))
+    dropped = summary(to)["dropped"]
+    assert dropped["wer"]["count"] == 4
+    assert dropped["wer"]["first"][0].startswith("dev0: WER 100%: one / heard: ")
+
+
+def test_broken_audio_ends_in_exit_code_3_after_the_rest_is_done(corpus, ctc_model, tmp_path, cli):
+    good = [r | {"audio_path": str(corpus / r["audio_path"]), "duration": 0.3} for r in manifest(corpus / "dev.jsonl")]
+    (tmp_path / "broken.wav").write_bytes(b"RIFF no audio")
+    data, to = tmp_path / "data.jsonl", tmp_path / "a.jsonl"
+    records = [*good, {"id": "broken", "audio_path": "broken.wav", "text": "one", "duration": 1.0}]
+    data.write_text("".join(json.dumps(r) + "\n" for r in records))
+    done = cli("prepare", "words", data, "--to", to, "--model", ctc_model, "--device", "cpu", check=False)
+    assert done.returncode == 3
+    assert "1 of 5 records have audio that cannot be used. The first are:\n  broken: " in done.stderr
+    assert len(manifest(to)) == 4
+
+
+def test_the_built_in_voice_knows_its_words_exactly(tmp_path, cli):
+    to = tmp_path / "spoken.jsonl"
+    spec = "type=synth,texts=[one two, three],voices=[en-us],silence=[0.1, 0.2]"
+    cli("prepare", "words", spec, "--to", to, "--engine", "voice")
+    from stentor.config.load import parse_source
+    from stentor.data.cut import load, words_of
+
+    cuts = list(parse_source(spec).cuts())
+    records = manifest(to)
+    assert [r["words"] for r in records] == [words_of(cut) for cut in cuts]
+    # The audio became files, so that the manifest stands alone.
+    again = list(parse_source(str(to)).cuts())
+    for before, after in zip(cuts, again, strict=True):
+        assert np.abs(load(before) - load(after)).max() < 1e-4
+
+
+def test_only_the_built_in_voice_is_asked_for_its_words(corpus, tmp_path):
+    with pytest.raises(DataError, match="No record got word times"):
+        prepare_words(Request(str(corpus / "dev.jsonl"), tmp_path / "a.jsonl", engine="voice"))
+    assert summary(tmp_path / "a.jsonl")["dropped"]["not_voice"]["count"] == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "Word times need --model: a CTC or Whisper model"),
+        ({"engine": "voice", "model": "m"}, "--engine voice asks the built-in voice itself: leave out --model."),
+        ({"engine": "voice", "max_wer": 0.1}, "--engine voice knows what was said: leave out --max-wer."),
+        ({"model": "no/such/model"}, "There is no model no/such/model"),
+        ({"model": ".", "to": Path("words.txt")}, "--to words.txt: the manifest's name must end in .jsonl."),
+    ],
+)
+def test_wrong_options(corpus, tmp_path, options, message):
+    with pytest.raises(ConfigError) as told:
+        prepare_words(Request(str(corpus / "dev.jsonl"), **({"to": tmp_path / "a.jsonl"} | options)))
+    assert message in str(told.value)

@@ -95,7 +95,7 @@ def test_speakers_take_turns_and_share_what_they_say_together():
 
 @pytest.mark.parametrize("kind", ["lines", "words"])
 def test_words_without_length_and_at_the_same_time_have_a_subtitle(kind):
-    words = [{"word": w, "start": 1.0, "end": 1.0} for w in "a b c".split()]
+    words = [{"word": w, "start": 1.0, "end": 1.0} for w in "abc"]
     found = cues(transcript(words, duration=1.0), kind)
     assert " ".join(c.text for c in found) == "a b c"
     assert all(c.start < c.end for c in found)

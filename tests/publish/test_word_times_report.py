@@ -105,7 +105,7 @@ def test_the_budget_of_pictures_and_sound_is_kept(timed_run, monkeypatch):
 
 
 def test_words_stand_where_they_were_said():
-    words = [{"word": w, "start": i + 0.1, "end": i + 0.6} for i, w in enumerate("a b c d e f g h i j".split())]
+    words = [{"word": w, "start": i + 0.1, "end": i + 0.6} for i, w in enumerate("abcdefghij")]
     outputs = moved(words, *[(0, 0)] * 8, (20, -30), (400, 0))
     outputs[1]["word"] = "x"
     drawn, left = view.draw({**row("r", words, outputs, 10.0), "record": {}}, match(words, outputs), True, 1000)
@@ -136,7 +136,7 @@ def test_the_histogram_counts_every_error():
 
 
 def test_confidence_of_right_and_wrong_words():
-    words = [{"word": w, "start": i, "end": i + 0.5} for i, w in enumerate("a b c d".split())]
+    words = [{"word": w, "start": i, "end": i + 0.5} for i, w in enumerate("abcd")]
     outputs = [{**w, "confidence": c} for w, c in zip(words, (0.95, 0.95, 0.55, 0.55), strict=True)]
     outputs[3]["word"] = "x"
     made = view.calibration(score([words], [outputs])["ece"].as_dict())

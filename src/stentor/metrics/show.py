@@ -40,7 +40,7 @@ def is_rate(metric: str) -> bool:
 
 
 def figure(metric: str, value: float | None) -> str:
-    """A metric's value with at least three digits: `3.61 %` for rates, `12.3 ms`, `0.0418` for the rest; `–` for none."""
+    """A metric's value: `3.61 %` for rates, `12.3 ms` for times, `0.0418` for the rest; `–` for none."""
     if value is None or math.isnan(value):
         return "–"
     if is_rate(metric):

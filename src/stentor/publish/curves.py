@@ -44,8 +44,9 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
         better = "max" if HIGHER_IS_BETTER & set(metric.lower().split("_")) else "min"
         top = max(max(series[k][1]) for k in keys)
         low = min(min(series[k][1]) for k in keys)
+        unit = ", ms" if metric.endswith("_ms") else ""
         add(
-            _title(metric), keys, [k.split("/", 2)[1] for k in keys], note=f"evaluation{', ms' * metric.endswith('_ms')}, ring: best", marks=True,
+            _title(metric), keys, [k.split("/", 2)[1] for k in keys], note=f"evaluation{unit}, ring: best", marks=True,
             percent=is_rate(metric), zero=is_rate(metric), best=better, log=low > 0 and top / low > 8,
         )  # fmt: skip
         if number == 0:

@@ -128,11 +128,12 @@ def boards(run: Run) -> list[Board]:
             ends = (value, value) if low is None or high is None else (low, high)
             bar = (100 * ends[0] / top, 100 * value / top, 100 * ends[1] / top)
         details = score.get("details") or {}
+        others = {m: s for m, s in scores[name].items() if m not in (metric, *MINOR)}
         rows.append(
             Board(
                 name=name, metric=label(metric), value=figure(metric, value), interval=interval(metric, score), bar=bar,
                 made_of=f"{score['errors']:,} errors in {score['total']:,}" if score.get("total") else "",
-                others=[(label(m), figure(m, s["value"])) for m, s in scores[name].items() if m not in (metric, *MINOR)],
+                others=[(label(m), figure(m, s["value"])) for m, s in others.items()],
                 normalizer=details.get("normalizer"),
             )
         )  # fmt: skip

@@ -196,9 +196,9 @@ def histogram(details: Mapping[str, Any]) -> Histogram:
 def calibration(score: Mapping[str, Any]) -> Calibration:
     """Shares of right words by confidence, from the bins of `stentor.metrics.word_time`."""
     bins = [b for b in score["details"]["bins"] if b["words"]]
+    width = SIZE / len(score["details"]["bins"])
     bars = "".join(
-        f"M{SIZE * b['low'] + 6:.0f} {SIZE}v{-SIZE * b['accuracy']:.1f}h{SIZE * (b['high'] - b['low']) - 12:.0f}V{SIZE}z"
-        for b in bins
+        f"M{SIZE * b['low'] + 6:.0f} {SIZE}v{-SIZE * b['accuracy']:.1f}h{width - 12:.0f}V{SIZE}z" for b in bins
     )
     dots = "".join(f"M{SIZE * b['confidence']:.1f} {SIZE - SIZE * b['accuracy']:.1f}h0" for b in bins)
     said = "; ".join(f"{100 * b['confidence']:.0f} %: {100 * b['accuracy']:.0f} %" for b in bins)

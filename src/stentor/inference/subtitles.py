@@ -321,7 +321,7 @@ def _timed(spoken: list[Cue], duration: float, kind: str) -> list[Cue]:
     """The times they are shown at, in whole milliseconds."""
     for last, cue in pairwise(spoken):
         cue.start = max(cue.start, last.start + 0.002)  # words without length may begin together
-    for cue, following in pairwise([*spoken, None]):
+    for cue, following in zip(spoken, [*spoken[1:], None], strict=False):
         end, until = cue.end, math.inf if following is None else following.start
         if kind == "lines":
             if following is None:

@@ -1,5 +1,7 @@
 """Word times from CTC emissions, with a model that hears tones: every letter has a pitch of its own."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -90,7 +92,7 @@ def test_words_are_where_they_were_said():
 
 
 def test_silence_between_words_is_kept():
-    audio, times = spoken("ab", "cd", pause=0.8)
+    audio, _times = spoken("ab", "cd", pause=0.8)
     first, second = align(audio, "ab cd").words
     assert second.start - first.end > 0.7
 
@@ -243,7 +245,7 @@ def test_boundaries_stay_in_order(data):
     times = [t for w in labels for t in (w.start, w.end)]
     assert times == sorted(times) and times[0] >= 0 and times[-1] <= 3.0
     bounds = [0.02 * m for m in marks]
-    attended = [Word("w", a, b, 1.0) for a, b in zip(bounds, bounds[1:])]
+    attended = [Word("w", a, b, 1.0) for a, b in itertools.pairwise(bounds)]
     part(attended, heard, 3.0)
     times = [t for w in attended for t in (w.start, w.end)]
     assert times == sorted(times) and times[0] >= 0 and times[-1] <= 3.0

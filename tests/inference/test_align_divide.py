@@ -13,18 +13,18 @@ from stentor.tasks.words import units
 
 
 def test_what_was_heard_cuts_the_text():
-    text = "a b c d e f g h".split()
+    text = ["a", "b", "c", "d", "e", "f", "g", "h"]
     assert divide(text, [["a", "b", "c"], ["d", "e"], ["f", "g", "h"]]) == ([3, 5, 8], 1.0)
 
 
 def test_words_misheard_go_by_their_place():
-    text = "a b c d e f".split()
+    text = ["a", "b", "c", "d", "e", "f"]
     ends, share = divide(text, [["a", "b", "x"], ["y", "e", "f"]])
     assert ends == [3, 6] and share == pytest.approx(4 / 6)
 
 
 def test_words_not_heard_go_to_either_side():
-    text = "a b c d".split()
+    text = ["a", "b", "c", "d"]
     (first, last), _ = divide(text, [["a"], ["d"]])
     assert 1 <= first <= 3 and last == 4
 

@@ -123,7 +123,7 @@ def test_every_word_gets_a_time_in_order(aligner):
     (found,) = aligner.align([clip(3.0, "one two, – naïve 日本 six!")])
     assert [w.word for w in found.words] == ["one", "two,", "naïve", "日本", "six!"]
     times = [t for w in found.words for t in (w.start, w.end)]
-    assert times == sorted(times) and 0 <= times[0] and times[-1] <= 3.0
+    assert times == sorted(times) and times[0] >= 0 and times[-1] <= 3.0
     assert all(0 <= w.confidence <= 1 for w in found.words)
 
 

@@ -1,5 +1,6 @@
 """Batched Viterbi against the textbook's: one item, one state at a time."""
 
+import itertools
 import math
 
 import numpy as np
@@ -44,7 +45,7 @@ def textbook(emissions: np.ndarray, labels: list[int], blank: int) -> tuple[list
 def cost(emissions: np.ndarray, labels: list[int], states: np.ndarray, blank: int) -> float:
     """Log-probability of a path, and that it is one: it moves on by allowed steps only, from start to end."""
     assert states[0] in (0, 1) and states[-1] in (2 * len(labels) - 1, 2 * len(labels))
-    for a, b in zip(states, states[1:]):
+    for a, b in itertools.pairwise(states):
         assert 0 <= b - a <= 2
         if b - a == 2:
             assert a % 2 and (labels[a // 2] != labels[b // 2] or labels[a // 2] == WILDCARD)

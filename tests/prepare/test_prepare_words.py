@@ -14,7 +14,7 @@ from stentor.prepare_words import Request, prepare_words
 
 SLOW = """\
 import json, os, time
-import stentor.prepare_words as words
+import stentor.prepare_words.worker as words
 
 solve = words.Worker.solve
 
@@ -58,7 +58,7 @@ def test_every_record_gets_the_words_of_its_text(corpus, ctc_model, tmp_path, ca
     for record in after:
         assert [w["word"] for w in record["words"]] == record["text"].split()
         times = [t for w in record["words"] for t in (w["start"], w["end"])]
-        assert times == sorted(times) and 0 <= times[0] and times[-1] <= record["duration"]
+        assert times == sorted(times) and times[0] >= 0 and times[-1] <= record["duration"]
     facts = summary(to)
     assert (facts["records"], facts["kept"], facts["dropped"]) == (16, 16, {})
     assert facts["settings"]["engine"] == "ctc"
@@ -167,7 +167,9 @@ def test_data_that_changed_are_aligned_again(corpus, ctc_model, tmp_path):
 def test_a_part_of_another_command_is_refused(corpus, ctc_model, tmp_path):
     to = tmp_path / "a.jsonl"
     (tmp_path / "a.jsonl.part").write_text('{"settings": {"data": "other.jsonl", "engine": "whisper"}}\n')
-    with pytest.raises(ConfigError, match=r"was left by a command with other settings \(data was 'other.jsonl'") as told:
+    with pytest.raises(
+        ConfigError, match=r"was left by a command with other settings \(data was 'other.jsonl'"
+    ) as told:
         prepare_words(Request(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu"))
     assert "engine was 'whisper' and is 'ctc'" in str(told.value)
     assert "delete the file to start anew" in str(told.value)

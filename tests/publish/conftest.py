@@ -2,9 +2,12 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for page
 
 EVIL = '<script>alert("boo")</script>'
 SETS = ("dev", "unseen <voices>")

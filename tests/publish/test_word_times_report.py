@@ -1,6 +1,7 @@
 """Word times in the report: histogram, drawn examples with their sound, spectrograms."""
 
 import base64
+import hashlib
 import io
 import json
 import re
@@ -9,6 +10,7 @@ import zlib
 
 import numpy as np
 import pytest
+from page import Page
 
 from stentor.metrics.word_match import match
 from stentor.metrics.word_time import score
@@ -77,6 +79,21 @@ def test_the_page_has_figures_histogram_and_drawn_examples(timed_run):
         assert base64.b64decode(sound)[:4] == b"RIFF"
 
 
+def test_the_page_is_whole_and_loads_nothing(timed_run):
+    html = write_report(timed_run).read_text()
+    page = Page(html)
+    assert len(page.all("img")) == 8 and len(page.all("script")) == 2
+    for tag, attributes in page.elements:
+        assert not [a for a in attributes if a.startswith("on")]
+        for key in ("src", "href", "srcset", "data"):
+            value = attributes.get(key)
+            assert value is None or value.startswith(("data:", "#")), (tag, value)
+    assert not re.search(r"url\(|@import|https?://", html)
+    code = html[html.rindex("<script>") + 8 : html.rindex("</script>")]
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in html and "img-src data:" in html
+
+
 def test_a_run_of_another_task_has_no_such_section(run_folder):
     assert 'id="word-times"' not in write_report(run_folder).read_text()
 
@@ -123,16 +140,16 @@ def test_words_stand_where_they_were_said():
 
 
 def test_the_histogram_counts_every_error():
-    words = [{"word": str(i), "start": float(i), "end": i + 0.5} for i in range(40)]
-    outputs = moved(words, *[(7, -12)] * 38, (7, -400), (60, -12))
-    details = score([words], [outputs])["word_time_mean_ms"].details
-    made = view.histogram(details["histogram"])
-    assert [t.label for t in made.xticks] == ["−50", "−25", "0", "+25", "+50"]
-    # 39 starts at 5 to 10 ms, 39 ends at -15 to -10 ms, of a top of 40: bars 975 high; 20 bins in 1000 units.
-    assert re.findall(r"M([\d.]+) 1000v-([\d.]+)", made.starts) == [("553.0", "975.0")]
-    assert re.findall(r"M([\d.]+) 1000v-([\d.]+)", made.ends) == [("376.0", "975.0")]
-    assert made.outside == "starts beyond ±50 ms: 1, ends: 1"
+    made = view.histogram([7.0] * 38 + [7.0, 60.0], [-12.0] * 38 + [-400.0, -12.0])
+    assert [t.label for t in made.xticks] == ["−20", "−10", "0", "+10", "+20"]
+    # 39 starts at 7 to 8 ms, 39 ends at -12 to -11 ms, of a top of 40: bars 975 high; 40 bins in 1000 units.
+    assert re.findall(r"M([\d.]+) 1000v-([\d.]+)", made.starts) == [("676.5", "975.0")]
+    assert re.findall(r"M([\d.]+) 1000v-([\d.]+)", made.ends) == [("213.0", "975.0")]
+    assert made.outside == "starts beyond ±20 ms: 1, ends: 1"
     assert made.bias == "starts are 7.0 ms late in the median; ends are 12.0 ms early in the median"
+    wide = view.histogram([i * 3.0 for i in range(-20, 21)], [])
+    assert (wide.xticks[-1].label, wide.outside) == ("+100", "") and wide.starts.count("M") == 25
+    assert view.histogram([900.0], []).starts == ""
 
 
 def test_confidence_of_right_and_wrong_words():

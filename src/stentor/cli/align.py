@@ -11,9 +11,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def align(
-        model: Annotated[
-            str, typer.Argument(help="Run folder, export, CTC or Whisper model (a folder or Hub id).")
-        ],
+        model: Annotated[str, typer.Argument(help="Run folder, export, CTC or Whisper model (a folder or Hub id).")],
         audio: Annotated[str, typer.Argument(help="Audio file, of any length.")],
         text: Annotated[str, typer.Argument(help="What is said in it: the text itself, or a text file.")],
         format: Annotated[

@@ -60,12 +60,12 @@ def part(words: list[Word], activity: Activity, seconds: float) -> None:
             if start - word.start > 0 and following.end - end > 0:
                 word.end, following.start = start, end
     first, last = words[0], words[-1]
-    if before := silence(activity, 0.0, first.end, STILL):
-        if before[0] <= first.start + NEAR and before[1] < first.end:
-            first.start = max(first.start, before[1])
-    if after := silence(activity, last.start, seconds, STILL):
-        if after[1] >= last.end - NEAR and after[0] > last.start:
-            last.end = min(last.end, after[0])
+    before = silence(activity, 0.0, first.end, STILL)
+    if before and before[0] <= first.start + NEAR and before[1] < first.end:
+        first.start = max(first.start, before[1])
+    after = silence(activity, last.start, seconds, STILL)
+    if after and after[1] >= last.end - NEAR and after[0] > last.start:
+        last.end = min(last.end, after[0])
 
 
 def silence(

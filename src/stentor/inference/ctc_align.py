@@ -23,9 +23,8 @@ from stentor.inference.viterbi import WILDCARD, Path, viterbi, with_wildcard
 from stentor.tasks.words import units
 
 if TYPE_CHECKING:
-    from pathlib import Path as File
-
     from collections.abc import Iterator
+    from pathlib import Path as File
 
     from stentor.models.base import Bundle
 
@@ -81,8 +80,8 @@ class CTCAligner:
             heard.append(text)
         paths = viterbi(emissions, [places for places, _ in spelled])
         return [
-            self._aligned(clip, path, emission, *spell, free, text)
-            for clip, path, emission, spell, free, text in zip(clips, paths, emissions, spelled, best, heard)
+            self._aligned(clip, path, emission, labels, owner, free, text)
+            for clip, path, emission, (labels, owner), free, text in zip(clips, paths, emissions, spelled, best, heard)
         ]
 
     def _heard(self, clips: Sequence[Clip]) -> list[list[Tensor] | Clip]:
@@ -141,9 +140,9 @@ class CTCAligner:
         times: list[Word] = []
         for i, word in enumerate(words):
             own = np.flatnonzero(owners == i)
-            frames = np.concatenate([np.arange(first[k], after[k]) for k in own if labels[k] != WILDCARD] or [[]])
-            sure = float(np.exp(said[frames.astype(int)].mean())) if len(frames) else 0.0
-            times.append(Word(word["word"], first[own[0]] * frame, after[own[-1]] * frame, sure))
+            heard_at = [np.arange(first[k], after[k]) for k in own if labels[k] != WILDCARD]
+            sure = float(np.exp(said[np.concatenate(heard_at)].mean())) if heard_at else 0.0
+            times.append(Word(word["word"], float(first[own[0]]) * frame, float(after[own[-1]]) * frame, sure))
         spread(times, clip.activity, clip.seconds)
         worse = (float(free.sum()) - float(said.sum())) / len(labels)
         return Aligned(times, heard=heard, worse=worse, reason="mismatch" if worse > MISMATCH else None)
@@ -216,10 +215,11 @@ class SpeechLLMCTC:
     blank = 0
 
     def __init__(self, bundle: Bundle, name: str):
-        self.model, self.processor = bundle.model, bundle.processor
+        self.model: Any = bundle.model
+        self.processor: Any = bundle.processor
         if self.processor.ctc is None:
             raise ConfigError(
-                f"{name} has no CTC head, which the engine ctc reads: train it with `model.ctc: {{units: characters}}`, "
+                f"{name} has no CTC head, which the engine ctc reads: train it with `model.ctc: {{units: characters}}` "
                 "or take another --engine."
             )
         self.rate, self.longest = self.processor.sample_rate, self.processor.max_seconds
@@ -243,7 +243,7 @@ class TransformersCTC:
     Clips are heard one at a time: many of these models let padding change what they hear.
     """
 
-    longest = None
+    longest: float | None = None
 
     def __init__(self, folder: File, device: torch.device):
         from transformers import AutoFeatureExtractor, AutoModelForCTC, AutoTokenizer
@@ -292,4 +292,4 @@ class TransformersCTC:
         return found
 
     def decode(self, classes: Sequence[int]) -> str:
-        return self.tokenizer.decode(classes).strip()
+        return str(self.tokenizer.decode(list(classes))).strip()

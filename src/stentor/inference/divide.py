@@ -14,7 +14,6 @@ from stentor.inference.segment import Window, cut
 from stentor.metrics.wer import matches
 from stentor.tasks.words import units
 
-
 LOST = 0.1
 """Share of the words that must be found again for a long text to be cut at all."""
 

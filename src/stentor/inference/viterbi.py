@@ -46,7 +46,7 @@ class Path:
         return first, np.searchsorted(self.states, 2 * np.arange(count) + 1, "right")
 
 
-def frames_needed(labels: Sequence[int]) -> int:
+def frames_needed(labels: Sequence[int] | np.ndarray) -> int:
     """Fewest frames that can spell the labels: one each, and a blank between equal neighbours."""
     row = np.asarray(labels)
     return len(row) + int(np.sum(~_skips(row)[1:]))

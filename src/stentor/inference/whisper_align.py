@@ -93,14 +93,15 @@ class WhisperAligner:
         prompt = self._prompt(clip.language)
         seconds = (window.end - window.start) / self.rate
         room = min(self.model.config.max_target_positions - len(prompt), 16 + round(TOKEN_RATE * seconds))
-        return self.tokenizer.decode(self._greedy(encoded, prompt, room), skip_special_tokens=True).strip()
+        return str(self.tokenizer.decode(self._greedy(encoded, prompt, room), skip_special_tokens=True)).strip()
 
     def _greedy(self, encoded: Any, prompt: list[int], room: int) -> list[int]:
         """The most likely tokens, one after the other. transformers' `generate` for Whisper has a life of its own:
         windows, timestamps, fallbacks."""
         config = self.model.generation_config
         never = [i for i in config.suppress_tokens or [] if i != config.eos_token_id]
-        ids, written, past = prompt, [], None
+        written: list[int] = []
+        ids, past = prompt, None
         while len(written) < room:
             out = self.model(
                 encoder_outputs=encoded, decoder_input_ids=torch.tensor([ids], device=self.device),
@@ -147,9 +148,9 @@ class WhisperAligner:
                 )
             )  # fmt: skip
         length = (window.end - window.start) / self.rate
-        for word in times:
-            word.end = min(word.end, length)
-            word.start = min(word.start, word.end)
+        for timed in times:
+            timed.end = min(timed.end, length)
+            timed.start = min(timed.start, timed.end)
         return Aligned(times, worse=-float(said.mean()), reason="mismatch" if said.mean() < UNLIKELY else None)
 
 
@@ -192,7 +193,9 @@ def warp(scores: np.ndarray) -> np.ndarray:
         begun[i] = np.maximum.accumulate(np.where(entered == highest, np.arange(columns), 0))
         above, best = best, highest + total[i]
         # Which of the two it came from, folded into one table: -1 - frame for the same frame.
-        begun[i] = np.where(above[begun[i]] > np.concatenate([[-np.inf], above[:-1]])[begun[i]], -1 - begun[i], begun[i])
+        begun[i] = np.where(
+            above[begun[i]] > np.concatenate([[-np.inf], above[:-1]])[begun[i]], -1 - begun[i], begun[i]
+        )
     starts = np.zeros(rows, np.int64)
     at = columns - 1
     for i in range(rows - 1, 0, -1):

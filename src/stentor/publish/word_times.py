@@ -7,6 +7,7 @@ import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import StentorError
@@ -27,8 +28,14 @@ WORST = 4
 TYPICAL = 4
 INSIDE = 0.95
 """Share of the errors that the histogram shows; it ends at the next of `ENDS`."""
-ENDS = (50, 100, 200)
+ENDS = (20, 50, 100, 200)
 """Milliseconds."""
+BARS = 40
+"""Bins of the histogram."""
+
+
+Item = tuple[Mapping[str, Any], Matches]
+"""A prediction with its matched words."""
 
 
 @dataclass
@@ -136,16 +143,22 @@ def word_times(
         shares=[(f"{t} ms", value(f"within_{t}ms"), value(f"word_f1_{t}ms")) for t in TOLERANCES],
         facts=f"{details['boundaries']:,} boundaries of {details['matched_words']:,} matched words; "
         f"{value('words_matched')} of the {details['reference_words']:,} reference words are matched",
-        histogram=histogram(details["histogram"]) if details["boundaries"] else None,
+        histogram=None,
         calibration=calibration(scores["ece"]) if scores["ece"]["value"] is not None else None,
     )  # fmt: skip
-    worst, typical = _choose(rows, details["normalizer"])
+    found = [
+        (row, match(row["reference"]["words"], row["output"]["words"], details["normalizer"], _language(row)))
+        for row in rows
+    ]
+    starts, ends = ([e for _, m in found for e in m.errors(slot)] for slot in ("start", "end"))
+    if starts or ends:
+        view.histogram = histogram(starts, ends)
+    worst, typical = _choose(found)
     # In turns, so that both kinds get pictures when the budget ends early.
     for i in range(max(len(worst), len(typical))):
         for chosen, drawn, focused in ((worst, view.worst, True), (typical, view.typical, False)):
             if i < len(chosen):
-                row, found = chosen[i]
-                drawing, budget = draw(row, found, focused, budget)
+                drawing, budget = draw(*chosen[i], focused, budget)
                 drawn.append(drawing)
     return view, budget
 
@@ -153,35 +166,34 @@ def word_times(
 # Figures --------------------------------------------------------------------------------------------------------------
 
 
-def histogram(details: Mapping[str, Any]) -> Histogram:
-    """From the counts of `stentor.metrics.word_time`, over the middle range that holds nearly all errors."""
-    edges = details["edges_ms"]
-    both = {slot: details[slot] for slot in ("start", "end")}
-    total = sum(sum(d["counts"]) + d["below"] + d["above"] for d in both.values())
-
-    def inside(limit: float) -> int:
-        return sum(n for d in both.values() for edge, n in zip(edges, d["counts"]) if -limit <= edge < limit)
-
-    limit = next((end for end in ENDS if inside(end) >= INSIDE * total), ENDS[-1])
-    shown = [i for i, edge in enumerate(edges[:-1]) if -limit <= edge < limit]
-    most = max((d["counts"][i] for d in both.values() for i in shown), default=0) or 1
-    top = _round_up(most)
-    step = SIZE / len(shown)
+def histogram(starts: Sequence[float], ends: Sequence[float]) -> Histogram:
+    """Of signed errors in ms, over the middle range that holds nearly all of them."""
+    errors = {"start": starts, "end": ends}
+    total = len(starts) + len(ends)
+    limit = next(
+        (end for end in ENDS if sum(-end <= e < end for es in errors.values() for e in es) >= INSIDE * total), ENDS[-1]
+    )
+    counts = {slot: [0] * BARS for slot in errors}
+    for slot, values in errors.items():
+        for e in values:
+            if -limit <= e < limit:
+                counts[slot][int((e + limit) * BARS / (2 * limit))] += 1
+    top = _round_up(max(map(max, counts.values())) or 1)
+    step = SIZE / BARS
 
     def bars(slot: str, shift: float) -> str:
         return "".join(
-            f"M{k * step + shift * step:.1f} {SIZE}v{-SIZE * n / top:.1f}h{0.42 * step:.1f}V{SIZE}z"
-            for k, i in enumerate(shown)
-            if (n := both[slot]["counts"][i])
+            f"M{(i + shift) * step:.1f} {SIZE}v{-SIZE * n / top:.1f}h{0.42 * step:.1f}V{SIZE}z"
+            for i, n in enumerate(counts[slot])
+            if n
         )
 
-    out = {slot: sum(d["counts"][i] for i in range(len(edges) - 1) if i not in shown) + d["below"] + d["above"]
-           for slot, d in both.items()}  # fmt: skip
+    out = {slot: len(values) - sum(counts[slot]) for slot, values in errors.items()}
     lost = f"starts beyond ±{limit} ms: {out['start']:,}, ends: {out['end']:,}"
     bias = "; ".join(
-        f"{slot}s are {abs(d['median_ms']):.1f} ms {'late' if d['median_ms'] > 0 else 'early'} in the median"
-        for slot, d in both.items()
-        if d["median_ms"] is not None
+        f"{slot}s are {abs(median(values)):.1f} ms {'late' if median(values) > 0 else 'early'} in the median"
+        for slot, values in errors.items()
+        if values
     )
     ticks = [round(-limit + i * limit / 2) for i in range(5)]
     return Histogram(
@@ -261,19 +273,17 @@ def draw(row: Mapping[str, Any], found: Matches, focused: bool, budget: int) -> 
     return drawing, budget
 
 
-def _choose(
-    rows: Sequence[Mapping[str, Any]], normalizer: str
-) -> tuple[list[tuple[Mapping[str, Any], Matches]], list[tuple[Mapping[str, Any], Matches]]]:
+def _choose(found: Sequence[Item]) -> tuple[list[Item], list[Item]]:
     """The items with the largest mean error (worst first), and others drawn by a hash of their ids."""
-    timed = []
-    for row in rows:
-        found = match(row["reference"]["words"], row["output"]["words"], normalizer, row["reference"].get("language"))
-        if errors := found.errors():
-            timed.append((sum(map(abs, errors)) / len(errors), row, found))
+    timed = [(sum(map(abs, errors)) / len(errors), row, m) for row, m in found if (errors := m.errors())]
     timed.sort(key=lambda item: (-item[0], str(item[1]["id"])))
     worst, rest = timed[:WORST], timed[WORST:]
     rest.sort(key=lambda item: hashlib.blake2b(str(item[1]["id"]).encode()).digest())
     return [item[1:] for item in worst], [item[1:] for item in rest[:TYPICAL]]
+
+
+def _language(row: Mapping[str, Any]) -> str | None:
+    return row["reference"].get("language")
 
 
 def _stretch(seconds: float, found: Matches, focused: bool) -> tuple[float, float]:

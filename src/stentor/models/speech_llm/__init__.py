@@ -102,6 +102,9 @@ class Aligner(Section):
     """Width of its layers."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """Dropout in its layers."""
+    warp: float = Field(0.7, ge=0, le=2)
+    """How uneven half of the training clips are made, so that speech of changing speed and long pauses is found too:
+    standard deviation of the logarithm of the speed from one stretch to the next. 0: not at all."""
     rate: Literal[50, 100] = 100
     """Points per second that boundaries are looked for at; times lie between the points. Encoders that read raw audio
     have their own 50."""

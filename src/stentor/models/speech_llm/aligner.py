@@ -51,7 +51,7 @@ class Aligner(nn.Module):
     def __init__(self, settings: Settings, text: int, audio: int, shape: Geometry):
         super().__init__()
         width = settings.width
-        self.kind, self.shape = settings.kind, shape
+        self.kind, self.shape, self.warp = settings.kind, shape, settings.warp
         # Steps of the encoder's input between two grid points. Encoders of raw audio have a frame every 20 ms.
         self.stride = 100 // settings.rate if shape.kind == "mel" else round(SAMPLE_RATE / shape.frame_rate)
         self.norm_audio, self.from_audio = nn.LayerNorm(audio), nn.Linear(audio, width)
@@ -80,8 +80,21 @@ class Aligner(nn.Module):
         """Grid points of clips with so many feature steps; the last lies at the clip's end or just beyond."""
         return -(-lengths // self.stride) + 1
 
-    def listened(self, features: Tensor, lengths: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Audio keys on the grid [B, T, width], zero at padding, and their mask [B, T]."""
+    def moved(self, lengths: Tensor, times: Tensor) -> tuple[Tensor | None, Tensor]:
+        """A drawn unevenness of clips with so many feature steps [B] (see `uneven`), None when that is off, and the
+        word times [B, W, 2] in seconds that follow from it."""
+        if not self.warp:
+            return None, times
+        moved = uneven(self.points(lengths), self.step, self.warp)
+        at = (times.nan_to_num() / self.step).flatten(1)
+        found = pick(moved[..., None], at)[..., 0].view_as(times) * self.step
+        return moved, torch.where(times.isfinite(), found, times)
+
+    def listened(
+        self, features: Tensor, lengths: Tensor, hidden: Tensor, moved: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Audio keys on the grid [B, T, width], zero at padding, and their mask [B, T]. `moved` [B, T] says where each
+        grid point goes (see `uneven`); None: nowhere."""
         points = self.points(lengths)
         size = int(points.max())
         keep = mask(points, size)
@@ -93,6 +106,8 @@ class Aligner(nn.Module):
             steps = min(features.shape[2], int(lengths.max()))
             mel = features[:, :, :steps] * mask(lengths, steps)[:, None]
             keys = keys + self.from_mel(mel.to(keys.dtype), lengths, size)
+        if moved is not None:
+            keys = pick(keys, inverse(moved))
         keys = keys + self.place(places(keep).to(keys.dtype))
         for layer in self.listen:
             keys = layer(keys, keep)
@@ -100,7 +115,7 @@ class Aligner(nn.Module):
 
     def forward(
         self, features: Tensor, lengths: Tensor, hidden: Tensor, states: Tensor, tokens: Tensor,
-        text_rows: Tensor, word_tokens: Tensor, word_parts: Tensor,
+        text_rows: Tensor, word_tokens: Tensor, word_parts: Tensor, moved: Tensor | None = None,
     ) -> Scores:  # fmt: skip
         """Boundary scores of all words.
 
@@ -109,8 +124,9 @@ class Aligner(nn.Module):
         `text_rows` [B, K] are the positions of each text's tokens (-1: padding). `word_tokens` [B, W, 2] are the first
         and last token of each word among the K (-1: padding) and `word_parts` [B, W, 2] the share of the first token
         that lies before the word and that of the last token up to the word's end, for words that share a token.
+        `moved` [B, T] makes the speech uneven, see `uneven`: scores are then on the grid that it leads to.
         """
-        keys, heard = self.listened(features, lengths, hidden)
+        keys, heard = self.listened(features, lengths, hidden, moved)
         spoken, words = text_rows >= 0, word_tokens[..., 0] >= 0
         rows = text_rows.clamp(min=0)
         dtype = keys.dtype
@@ -176,6 +192,46 @@ def stretch(frames: Tensor, per_point: float, size: int) -> Tensor:
     part = (at - low).to(frames.dtype)[:, None]
     frames = F.pad(frames, (0, 0, 0, max(0, int(low[-1]) + 2 - frames.shape[1])))
     return frames[:, low] * (1 - part) + frames[:, low + 1] * part
+
+
+def uneven(points: Tensor, step: float, strength: float) -> Tensor:
+    """Where each grid point goes when clips of so many `points` [B] are spoken unevenly: float [B, T], never falling.
+
+    Stretches of half a second to five are played faster or slower, by a factor whose logarithm has the standard
+    deviation `strength`; first and last point stay. Half of the clips stay as they are. Without this the aligner
+    learns that the share of the text tells the share of the audio, which holds for read speech only.
+    """
+    size, device = int(points.max()), points.device
+    stretch = 0.5 * 10 ** torch.rand(len(points), size, device=device)  # seconds; more of them than there can be
+    ends = (stretch / step).cumsum(1)
+    owner = torch.searchsorted(ends, torch.arange(size, device=device).float().expand(len(points), -1).contiguous())
+    pace = (strength * torch.randn(len(points), size, device=device)).exp().gather(1, owner.clamp(max=size - 1))
+    gone = F.pad(pace[:, 1:].cumsum(1), (1, 0))
+    last = (points - 1)[:, None]
+    gone = gone * last / gone.gather(1, last).clamp(min=1e-6)
+    same = torch.arange(size, device=device).float().expand_as(gone)
+    changed = torch.rand(len(points), 1, device=device) < 0.5
+    return torch.where(changed & (same <= last), gone, same)
+
+
+def inverse(moved: Tensor) -> Tensor:
+    """Which point, as a float [B, T], goes to each grid point; of a map as `uneven` makes them."""
+    size = moved.shape[1]
+    grid = torch.arange(size, device=moved.device).to(moved.dtype).expand_as(moved).contiguous()
+    high = torch.searchsorted(moved.contiguous(), grid).clamp(1, max(size - 1, 1))
+    below, above = moved.gather(1, high - 1), moved.gather(1, high.clamp(max=size - 1))
+    return high - 1 + ((grid - below) / (above - below).clamp(min=1e-6)).clamp(0, 1)
+
+
+def pick(values: Tensor, at: Tensor) -> Tensor:
+    """Values [B, T, C] at fractional points [B, N], linear between points: [B, N, C]."""
+    low = at.floor().long().clamp(0, max(values.shape[1] - 2, 0))
+    part = (at - low).to(values.dtype)[..., None]
+    near = [
+        values.gather(1, i[..., None].expand(-1, -1, values.shape[2]))
+        for i in (low, (low + 1).clamp(max=values.shape[1] - 1))
+    ]
+    return near[0] * (1 - part) + near[1] * part
 
 
 class Sharp(nn.Module):

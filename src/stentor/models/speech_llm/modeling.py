@@ -152,11 +152,12 @@ class SpeechLLMModel(nn.Module):
                 "target_lengths": ctc_target_lengths,
             }
         if self.aligner is not None and word_times is not None:
+            moved, times = self.aligner.moved(feature_lengths, word_times) if self.training else (None, word_times)
             scores = self.aligner(
                 features, feature_lengths, hidden, out.flatten(0, 1), embeds.flatten(0, 1),
-                text_rows, word_tokens, word_parts,
+                text_rows, word_tokens, word_parts, moved,
             )  # fmt: skip
-            losses["alignment"] = {**vars(scores), "times": word_times, "step": self.aligner.step}
+            losses["alignment"] = {**vars(scores), "times": times, "step": self.aligner.step}
         return losses
 
     def ctc_log_probs(self, hidden: Tensor) -> Tensor:

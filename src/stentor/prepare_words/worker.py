@@ -1,23 +1,15 @@
-"""`stentor prepare words`: word times for a transcribed corpus, as a manifest with `words`.
-
-Outcomes are appended to MANIFEST.part as they come, so that the same command goes on after a kill; at the end they are
-put in the order of the data and renamed to the manifest. Beside it MANIFEST.summary.json says what was kept and what
-was dropped and why.
-"""
+"""From cuts to outcomes, in this process or in several."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.errors import AudioError, ConfigError, DataError, StentorError, Stopped
+from stentor.errors import AudioError, StentorError, Stopped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,244 +17,18 @@ if TYPE_CHECKING:
 
     from stentor.data.cut import Unusable
     from stentor.inference.aligned import Aligned, Aligner, Clip
+    from stentor.prepare_words import Request
+    from stentor.prepare_words.journal import Journal
 
 BATCH_SECONDS, BATCH_ITEMS = 60.0, 16
 """Most padded audio and most records that a worker is given at a time: what a kill can cost."""
 SORTED = 128
 """Records that are sorted by length before they are put in batches."""
-NAMED = 20
-"""Records of each reason that the summary names."""
 HELD = 60.0
 """Longer cuts are read from their file piece by piece."""
 
-REASONS = {
-    "empty_text": "no text",
-    "no_words": "nothing in the text is spoken",
-    "too_long_text": "more text than the audio can hold",
-    "mismatch": "the text is not what is said",
-    "wer": "free transcription differs more than --max-wer",
-    "not_voice": "not spoken by the built-in voice",
-}
-"""What reasons mean; other reasons are about audio files."""
 
-
-@dataclass(frozen=True)
-class Request:
-    """The options of the command."""
-
-    data: str
-    to: Path
-    engine: str | None = None
-    model: str | None = None
-    jobs: int = 1
-    max_wer: float | None = None
-    device: str = "auto"
-    plugins: tuple[Path, ...] = ()
-
-
-@dataclass
-class Summary:
-    """What became of the records."""
-
-    records: int = 0
-    kept: int = 0
-    words: int = 0
-    seconds: float = 0.0
-    dropped: dict[str, int] = field(default_factory=dict)
-    named: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, outcome: dict[str, Any]) -> None:
-        self.records += 1
-        if "record" in outcome:
-            self.kept += 1
-            self.words += len(outcome["record"]["words"])
-            self.seconds += outcome["record"]["duration"]
-            return
-        reason = outcome["dropped"]
-        self.dropped[reason] = self.dropped.get(reason, 0) + 1
-        named = self.named.setdefault(reason, [])
-        if len(named) < NAMED:
-            named.append(outcome["message"])
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "records": self.records, "kept": self.kept, "words": self.words, "hours": round(self.seconds / 3600, 4),
-            "dropped": {
-                reason: {"count": count, "meaning": REASONS.get(reason, "audio that cannot be used"),
-                         "first": self.named[reason]}
-                for reason, count in sorted(self.dropped.items(), key=lambda item: -item[1])
-            },
-        }  # fmt: skip
-
-    def table(self) -> str:
-        """For the console."""
-        rows = [("kept", self.kept, f"{self.words:,} words, {self.seconds / 3600:.2f} hours")]
-        rows += [
-            (f"dropped: {reason}", about["count"], about["meaning"])
-            for reason, about in self.as_dict()["dropped"].items()
-        ]
-        width = max(len(name) for name, _, _ in rows)
-        return "\n".join(f"{name:{width}}  {count:>8,}  {note}" for name, count, note in rows)
-
-
-def prepare_words(request: Request) -> None:
-    """Write the manifest, or go on where a killed command stopped.
-
-    Raises ConfigError for options that do not go together, `Stopped` at a signal, and DataError when nothing could be
-    kept or over 1 % of the audio cannot be used (the manifest is written all the same).
-    """
-    from stentor.config.load import parse_source
-    from stentor.data.check import MAX_BAD
-
-    engine = _engine(request)
-    cuts = list(parse_source(request.data).cuts())
-    settings = {
-        "data": request.data, "engine": engine, "model": request.model, "max_wer": request.max_wer,
-        "records": _fingerprint(cuts),
-    }  # fmt: skip
-    summary_file = request.to.with_suffix(".summary.json")
-    if request.to.is_file() and summary_file.is_file():
-        before = json.loads(summary_file.read_text("utf-8"))
-        if before.get("settings") == settings:
-            print(f"{request.to} is complete; delete it to make it anew.", flush=True)
-            return
-    request.to.parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(request.to.with_name(request.to.name + ".part"), settings)
-    todo = [cut for cut in cuts if cut.id not in journal.places]
-    if len(todo) < len(cuts):
-        print(f"Going on: {len(cuts) - len(todo):,} of {len(cuts):,} records were done before.", flush=True)
-    with journal:
-        _all(todo, len(cuts), engine, request, journal)
-    summary = journal.write([cut.id for cut in cuts], request.to)
-    facts = {"manifest": request.to.name, **summary.as_dict(), "settings": settings}
-    _replace(summary_file, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
-    journal.path.unlink()
-    print(summary.table())
-    print(f"written: {request.to} and {summary_file}", flush=True)
-    unusable = {r: n for r, n in summary.dropped.items() if r not in REASONS}
-    if sum(unusable.values()) > MAX_BAD * summary.records:
-        first = [message for reason in unusable for message in summary.named[reason]][:NAMED]
-        raise DataError(
-            f"{sum(unusable.values()):,} of {summary.records:,} records have audio that cannot be used. The first are:"
-            "\n  " + "\n  ".join(first)
-        )
-    if not summary.kept:
-        raise DataError(f"No record got word times; {summary_file} says why.")
-
-
-def _engine(request: Request) -> str:
-    if request.to.suffix != ".jsonl":
-        raise ConfigError(f"--to {request.to}: the manifest's name must end in .jsonl.")
-    if request.engine == "voice":
-        if request.model is not None:
-            raise ConfigError("--engine voice asks the built-in voice itself: leave out --model.")
-        if request.max_wer is not None:
-            raise ConfigError("--engine voice knows what was said: leave out --max-wer.")
-        return "voice"
-    if request.model is None:
-        raise ConfigError(
-            "Word times need --model: a CTC or Whisper model (a folder or Hub id), or a run or export of ours with a "
-            "CTC head or for the task words. Speech of the built-in voice needs --engine voice alone."
-        )
-    from stentor.inference.align import engine_of
-
-    return engine_of(request.model, request.engine)[1]
-
-
-def _fingerprint(cuts: Sequence[Cut | Unusable]) -> str:
-    """Changes when a record is added, taken away, or says something else."""
-    from stentor.data.cut import Unusable, audio_path, text_of
-
-    digest = hashlib.sha256()
-    for cut in cuts:
-        facts = [cut.id] if isinstance(cut, Unusable) else [cut.id, cut.start, cut.duration, audio_path(cut), text_of(cut)]
-        digest.update(json.dumps(facts).encode())
-    return f"{len(cuts)}:{digest.hexdigest()[:16]}"
-
-
-class Journal:
-    """The outcomes so far: JSON lines, the first with the settings of the command that they belong to.
-
-    Raises ConfigError when the file belongs to a command with other settings. A line that a kill cut short is taken
-    off.
-    """
-
-    def __init__(self, path: Path, settings: dict[str, Any]):
-        self.path = path
-        self.places: dict[str, int] = {}
-        """Where each record's outcome begins, in bytes."""
-        head = json.dumps({"settings": settings}, ensure_ascii=False).encode() + b"\n"
-        if not path.exists() or not path.read_bytes()[: len(head)].endswith(b"\n"):
-            if path.exists() and b"\n" in path.read_bytes():
-                self._refuse(settings)
-            path.write_bytes(head)
-            return
-        with open(path, "rb+") as file:
-            if file.readline() != head:
-                self._refuse(settings)
-            at = file.tell()
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self.places[json.loads(line)["id"]] = at
-                at += len(line)
-            file.truncate(at)
-
-    def _refuse(self, settings: dict[str, Any]) -> None:
-        with open(self.path, encoding="utf-8") as file:
-            try:
-                before = json.loads(file.readline())["settings"]
-            except (ValueError, KeyError):
-                before = {}
-        other = [f"{k} was {before.get(k)!r} and is {v!r}" for k, v in settings.items() if before.get(k) != v]
-        raise ConfigError(
-            f"{self.path} was left by a command with other settings ({'; '.join(other)}). Run that command again to go "
-            "on, or delete the file to start anew."
-        )
-
-    def __enter__(self) -> Journal:
-        self.file = open(self.path, "ab")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-
-    def add(self, outcomes: Sequence[dict[str, Any]]) -> None:
-        for outcome in outcomes:
-            self.places[outcome["id"]] = self.file.tell()
-            self.file.write(json.dumps(outcome, ensure_ascii=False).encode() + b"\n")
-        self.file.flush()
-
-    def write(self, order: Sequence[str], to: Path) -> Summary:
-        """The records that were kept, in order, as a manifest under its final name."""
-        summary = Summary()
-        part = to.with_name(f".{to.name}.{os.getpid()}.part")
-        try:
-            with open(self.path, "rb") as done, open(part, "w", encoding="utf-8") as out:
-                for name in order:
-                    done.seek(self.places[name])
-                    outcome = json.loads(done.readline())
-                    summary.add(outcome)
-                    if "record" in outcome:
-                        out.write(json.dumps(outcome["record"], ensure_ascii=False) + "\n")
-                out.flush()
-                os.fsync(out.fileno())
-            part.replace(to)
-        finally:
-            part.unlink(missing_ok=True)
-        return summary
-
-
-def _replace(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
-
-
-# The work -----------------------------------------------------------------------------------------------------------
-
-
-def _all(todo: Sequence[Cut | Unusable], total: int, engine: str, request: Request, journal: Journal) -> None:
+def solve_all(todo: Sequence[Cut | Unusable], total: int, engine: str, request: Request, journal: Journal) -> None:
     """Solve all that is left, in this process or in several."""
     from stentor.prepare import progress
 
@@ -355,7 +121,12 @@ def _start(engine: str, request: Request) -> None:
     torch.set_num_threads(1)
     parent = multiprocessing.parent_process()
     assert parent is not None
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
     load_plugins(list(request.plugins))
     _worker = Worker(engine, request)
 

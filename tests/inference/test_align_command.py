@@ -1,0 +1,109 @@
+"""`stentor align`, as a user calls it, and its messages."""
+
+import json
+
+import numpy as np
+import pytest
+
+from stentor.errors import ConfigError, DataError
+from stentor.inference.align import clip_of
+from stentor.inference.align_file import Request, align_file, given_text, trouble
+from stentor.inference.aligned import Aligned
+from stentor.inference.recording import ArrayRecording
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """An export of ours with a CTC head, untrained."""
+    from stentor.models.base import Needs
+    from stentor.models.speech_llm import SpeechLLM
+
+    family = SpeechLLM.model_validate({
+        "type": "speech_llm",
+        "encoder": {"config": {"model_type": "whisper", "num_mel_bins": 40, "d_model": 32, "encoder_layers": 1,
+                               "encoder_attention_heads": 2, "encoder_ffn_dim": 32, "max_source_positions": 1500}},
+        "llm": {"config": {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
+                           "num_attention_heads": 2, "num_key_value_heads": 2}},
+        "tokenizer": {"type": "characters"}, "ctc": {"units": "characters"},
+    })  # fmt: skip
+    bundle = family.build(Needs("transcribe", ("text", "ctc"), texts=lambda: ["one two three four five six"]))
+    bundle.model.ctc_head.weight.data.mul_(0.01)
+    folder = tmp_path_factory.mktemp("model") / "export"
+    family.save(bundle, bundle.model.state_dict(), folder)
+    return folder
+
+
+@pytest.fixture
+def audio(tone):
+    return tone("talk.wav", (0.4, None), (1.2, -10), (0.4, None))
+
+
+def test_words_as_json(model, audio, cli):
+    answer = json.loads(cli("align", model, audio, "one two, three", "--device", "cpu").stdout)
+    assert [w["word"] for w in answer["words"]] == ["one", "two,", "three"]
+    assert answer["text"] == "one two, three" and answer["duration"] == 2.0
+    times = [t for w in answer["words"] for t in (w["start"], w["end"])]
+    assert times == sorted(times) and times[-1] <= 2.0
+    assert answer["segments"] == [{"start": times[0], "end": times[-1], "text": "one two, three"}]
+
+
+def test_a_text_file_and_several_formats(model, audio, tmp_path):
+    text = tmp_path / "talk.txt"
+    text.write_text("one two\nthree\n")
+    align_file(Request(str(model), str(audio), str(text), "ctm,textgrid,srt,vtt", str(tmp_path / "out"), device="cpu"))
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["talk.TextGrid", "talk.ctm", "talk.srt", "talk.vtt"]
+    lines = [line.split() for line in (tmp_path / "out" / "talk.ctm").read_text().splitlines()]
+    assert [line[4] for line in lines] == ["one", "two", "three"]
+
+
+def test_a_text_that_is_not_said_is_aligned_with_a_warning(model, audio, monkeypatch, capsys):
+    from stentor.inference import ctc_align
+
+    monkeypatch.setattr(ctc_align, "MISMATCH", -1.0)
+    align_file(Request(str(model), str(audio), "six five", device="cpu"))
+    out, err = capsys.readouterr()
+    assert len(json.loads(out)["words"]) == 2
+    assert err == (
+        f"stentor: warning: {audio}: the text does not seem to be what is said, so that its times mean little.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"format": "elan"}, ConfigError, "Unknown --format elan; known: json, txt, srt, vtt, ctm, textgrid."),
+        ({"format": "srt,ctm"}, ConfigError, "Several formats cannot share standard output: give a folder with --out."),
+        ({"text": " "}, ConfigError, "The text is empty: give the words that are spoken."),
+        ({"text": "— !"}, DataError, "Nothing in the text '— !' is spoken: it has no letter and no digit."),
+        (
+            {"text": "one " * 300},
+            DataError,
+            "2.00 s of audio cannot hold a text of 1,199 characters: text and audio do",
+        ),
+        ({"engine": "aligner"}, ConfigError, "does not serve --engine aligner, only ctc."),
+        ({"model": "nowhere"}, ConfigError, "There is no model nowhere"),
+        ({"audio": "nothing.wav"}, DataError, "nothing.wav"),
+    ],
+)
+def test_what_cannot_be_aligned(model, audio, options, error, message):
+    with pytest.raises(error) as told:
+        align_file(Request(**({"model": str(model), "audio": str(audio), "text": "one", "device": "cpu"} | options)))
+    assert message in str(told.value)
+
+
+def test_a_text_file_must_hold_text(tmp_path):
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(ConfigError, match=r"The file .*empty\.txt is empty"):
+        given_text(str(tmp_path / "empty.txt"))
+    (tmp_path / "sound.wav").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=r"sound\.wav is not UTF-8 text"):
+        given_text(str(tmp_path / "sound.wav"))
+    assert given_text("word " * 5000) == ("word " * 5000).strip(), "longer than any path"
+
+
+def test_a_long_text_that_cannot_be_cut_says_what_was_heard():
+    clip = clip_of(ArrayRecording(np.zeros(16000, np.float32), 16000, 16000, "talk"), "one")
+    told = trouble(clip, Aligned([], heard="two six", reason="mismatch"))
+    assert told == (
+        "talk: the text does not seem to be what is said, so that its times mean little. The model hears: 'two six'."
+    )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stentor.inference.subtitles import LINE, LINES, LONGEST, columns, cues
+from stentor.inference.subtitles import LINE, LINES, LONGEST, SPEED, columns, cues
 
 
 def transcript(words=None, segments=None, text=None, language="en", duration=None):
@@ -52,6 +52,16 @@ def test_short_ones_stay_to_be_read_where_there_is_silence():
     assert cues(transcript(close))[0].end == 1.0
     closer = spoken("yes.", 0.2) + spoken("no.", 0.2, start=1.05)
     assert [c.start for c in cues(transcript(closer))] in ([0.0], [0.0, 1.05])
+
+
+def test_they_stay_as_long_as_it_takes_to_read_them():
+    (cue,) = cues(transcript(spoken("abcd " * 8, 0.05), duration=30.0))
+    assert (cue.start, cue.end) == (0.0, pytest.approx(39 / SPEED, abs=1e-3))
+
+
+def test_a_pause_ends_one_even_where_it_leaves_little_time_to_read():
+    words = spoken("abcd " * 12, 0.05) + spoken("yes", 0.3, start=1.6)
+    assert [c.start for c in cues(transcript(words, duration=9.0))] == [0.0, 1.6]
 
 
 def test_no_line_begins_with_a_closing_sign():

@@ -149,6 +149,24 @@ def test_word_times_from_the_start_of_a_long_file(export, tone, tmp_path, capsys
     assert (out / "long.ctm").read_text().splitlines()[2].split()[2] == f"{words[2]['start']:.3f}"
 
 
+def test_words_of_neighbouring_windows_do_not_overlap(export, tone, monkeypatch):
+    import torch
+
+    path = tone("long.wav", (50, -10), (1, None), (45, -20))
+    model = load(export(task="words"))
+
+    def align(level, length, feature_lengths):
+        """The first word before its window begins, the second beyond its end."""
+        ends = length / RATE
+        times = torch.stack([torch.stack([ends * 0 - 3, ends * 0 - 2], 1), torch.stack([ends, ends + 3], 1)], 1)
+        return times, torch.ones(len(ends), 2), torch.zeros(len(ends), 2)
+
+    monkeypatch.setattr(model.bundle.model, "align", align)
+    words = model.transcribe(path).words
+    times = [t for w in words for t in (w["start"], w["end"])]
+    assert len(words) == 8 and times == sorted(times) and times[0] >= 0 and times[-1] <= 96
+
+
 def test_cues_of_one_word_each(export, tone, capsys):
     code, out, _ = run(
         capsys, export(task="words"), tone("a.wav", (2, -10)), "--words", "--format", "srt", "--cues", "words"

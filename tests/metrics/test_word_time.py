@@ -164,6 +164,12 @@ def test_languages_without_spaces_match_by_character_whatever_the_words_are():
     assert [m.reference[0]["word"] for m in match(reference, hypothesis, language="ja").found] == ["は"]
 
 
+def test_the_end_of_a_word_is_not_the_word():
+    today = [{"word": "今日", "start": 0.0, "end": 0.4}]
+    day = [{"word": "日", "start": 0.2, "end": 0.4}]
+    assert match(today, day, language="ja").found == match(day, today, language="ja").found == []
+
+
 def test_lists_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match="2 references, 1 hypotheses"):
         score([REFERENCE, REFERENCE], [HYPOTHESIS])

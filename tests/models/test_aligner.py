@@ -11,7 +11,8 @@ from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.models.base import Example, Needs
 from stentor.models.speech_llm import Aligner as Settings
-from stentor.models.speech_llm.aligner import Scores, decode, increasing, refine, repair
+from stentor.models.speech_llm.aligner import inverse, pick, uneven
+from stentor.models.speech_llm.boundaries import Scores, decode, increasing, refine, repair
 from stentor.models.speech_llm.encoders import mask
 from stentor.tasks.words import units
 
@@ -206,6 +207,40 @@ def test_boundaries_lie_between_the_points():
 def test_more_words_than_points_do_no_harm():
     starts, ends = decode(random_scores(9, 4))
     assert starts.shape == ends.shape == (1, 9) and ends.max() <= 3
+
+
+def test_uneven_speech_keeps_order_and_ends():
+    torch.manual_seed(0)
+    points = torch.tensor([3001, 1200, 2, 1])
+    changed = 0
+    for _ in range(10):
+        moved = uneven(points, 0.01, 0.7)
+        assert (moved.diff() >= -1e-3).all()
+        for row, count in zip(moved, points.tolist()):
+            assert row[0] == 0 and row[count - 1].item() == pytest.approx(count - 1, abs=1e-2)
+            assert row[count:].tolist() == list(range(count, 3001)), "padding stays where it is"
+        back = pick(inverse(moved)[..., None], moved.clamp(max=3000))[..., 0]
+        # Where speech is squeezed, several points go to one: not all come back.
+        assert (back - torch.arange(3001)).abs().max() < 5
+        changed += int((moved[:2] - torch.arange(3001)).abs().amax(1).gt(20).sum())
+    assert 4 <= changed <= 16, "about half of the clips"
+
+
+def test_words_go_where_their_sound_goes():
+    """What is heard at a word's start is, on the uneven grid, at the start that training is told."""
+    bundle = aligned()
+    aligner = bundle.model.aligner
+    torch.manual_seed(3)
+    lengths, times = torch.tensor([1000, 900]), torch.tensor([[[1.0, 2.5], [4.0, 8.0]], [[0.3, 0.7], [torch.nan] * 2]])
+    for _ in range(5):
+        moved, told = aligner.moved(lengths, times)
+        sound = torch.arange(1001.0).expand(2, -1)[..., None]  # each point's own time
+        heard = pick(pick(sound, inverse(moved)), (told / aligner.step).nan_to_num().flatten(1)).view(2, 2, 2)
+        known = times.isfinite()
+        torch.testing.assert_close(heard[known] * aligner.step, times[known], atol=0.012, rtol=0)
+        assert torch.equal(told.isnan(), ~known)
+    bundle.model.aligner.warp = 0.0
+    assert aligner.moved(lengths, times)[0] is None
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -81,28 +81,35 @@ class Journal:
         self.places: dict[str, int] = {}
         """Where each record's outcome begins, in bytes."""
         head = json.dumps({"settings": settings}, ensure_ascii=False).encode() + b"\n"
-        if not path.exists() or not path.read_bytes()[: len(head)].endswith(b"\n"):
-            if path.exists() and b"\n" in path.read_bytes():
-                self._refuse(settings)
+        if not path.exists():
             path.write_bytes(head)
             return
         with open(path, "rb+") as file:
-            if file.readline() != head:
-                self._refuse(settings)
+            first = file.readline()
+            if not first.endswith(b"\n"):  # killed while it was begun
+                file.seek(0)
+                file.write(head)
+                file.truncate()
+                return
+            if first != head:
+                self._refuse(first, settings)
             at = file.tell()
             for line in file:
+                try:
+                    name = json.loads(line)["id"]
+                except ValueError:
+                    break
                 if not line.endswith(b"\n"):
                     break
-                self.places[json.loads(line)["id"]] = at
+                self.places[name] = at
                 at += len(line)
             file.truncate(at)
 
-    def _refuse(self, settings: dict[str, Any]) -> None:
-        with open(self.path, encoding="utf-8") as file:
-            try:
-                before = json.loads(file.readline())["settings"]
-            except (ValueError, KeyError):
-                before = {}
+    def _refuse(self, first: bytes, settings: dict[str, Any]) -> None:
+        try:
+            before = json.loads(first)["settings"]
+        except (ValueError, KeyError, TypeError):
+            before = {}
         other = [f"{k} was {before.get(k)!r} and is {v!r}" for k, v in settings.items() if before.get(k) != v]
         raise ConfigError(
             f"{self.path} was left by a command with other settings ({'; '.join(other)}). Run that command again to go "

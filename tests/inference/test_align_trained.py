@@ -1,0 +1,81 @@
+"""Word times of known texts from a trained alignment module, behind the same door as the other engines."""
+
+import json
+
+import numpy as np
+import pytest
+
+from stentor.inference.align import TrainedAligner, clip_of, engine_of, open_aligner
+from stentor.inference.ctc_align import CTCAligner
+from stentor.inference.recording import ArrayRecording
+
+RATE = 16000
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory):
+    """An export of ours for the task words, with an alignment module and a CTC head, untrained."""
+    from stentor.models.base import Needs
+    from stentor.models.speech_llm import SpeechLLM
+
+    family = SpeechLLM.model_validate({
+        "type": "speech_llm",
+        "encoder": {"config": {"model_type": "whisper", "num_mel_bins": 40, "d_model": 32, "encoder_layers": 1,
+                               "encoder_attention_heads": 2, "encoder_ffn_dim": 32, "max_source_positions": 1500}},
+        "llm": {"config": {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
+                           "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 1024}},
+        "tokenizer": {"type": "characters"}, "ctc": {"units": "characters"},
+        "aligner": {"layers": 1, "heads": 2, "width": 32},
+    })  # fmt: skip
+    texts = ["one two three four five six"]
+    bundle = family.build(Needs("words", ("text", "ctc", "alignment"), texts=lambda: texts))
+    folder = tmp_path_factory.mktemp("words") / "export"
+    family.save(bundle, bundle.model.state_dict(), folder)
+    (folder / "training_config.json").write_text(json.dumps({"task": {"type": "words"}}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def aligner(export):
+    return open_aligner(str(export), device="cpu")
+
+
+def clip(seconds: float, text: str, name: str = "a"):
+    rng = np.random.default_rng(len(text))
+    audio = 0.1 * rng.normal(size=round(seconds * RATE)) * (np.arange(round(seconds * RATE)) // 8000 % 2)
+    return clip_of(ArrayRecording(audio.astype(np.float32), RATE, RATE, name), text)
+
+
+def test_a_words_model_aligns_with_its_aligner_unless_told_otherwise(export, aligner):
+    assert isinstance(aligner, TrainedAligner)
+    assert engine_of(str(export)) == (export, "aligner")
+    assert isinstance(open_aligner(str(export), "ctc", "cpu"), CTCAligner)
+
+
+def test_together_as_alone_and_what_does_not_fit_is_told_apart(aligner):
+    clips = [clip(2.0, "one two"), clip(0.2, "one " * 60), clip(1.0, "–"), clip(1.0, ""), clip(3.0, "six five four")]
+    together = aligner.align(clips)
+    assert [f.reason for f in together if f.reason != "mismatch"][:3] == ["too_long_text", "no_words", "no_words"]
+    assert [w.word for w in together[4].words] == ["six", "five", "four"]
+    for one, found in zip(clips, together, strict=True):
+        (alone,) = aligner.align([one])
+        assert [w.word for w in alone.words] == [w.word for w in found.words]
+        assert [w.start for w in alone.words] == pytest.approx([w.start for w in found.words], abs=0.02)
+
+
+def test_long_audio_goes_window_by_window(aligner, monkeypatch):
+    """What the model hears cuts the text; here it hears three words in every window."""
+    windows = []
+
+    def heard(_clip, window):
+        windows.append(window)
+        return f"{len(windows)}a {len(windows)}b {len(windows)}c"
+
+    monkeypatch.setattr(aligner, "_heard", heard)
+    text = " ".join(f"{i}{letter}" for i in (1, 2, 3) for letter in "abc")
+    (found,) = aligner.align([clip(70.0, text)])
+    assert len(windows) == 3 and max(w.end - w.start for w in windows) <= 30 * RATE
+    assert [w.word for w in found.words] == text.split()
+    for i, window in enumerate(windows):
+        for word in found.words[3 * i : 3 * i + 3]:
+            assert window.start / RATE - 0.01 <= word.start <= word.end <= window.end / RATE + 0.01

@@ -81,6 +81,11 @@ def test_a_text_that_is_not_said_is_aligned_with_a_warning(model, audio, monkeyp
             "2.00 s of audio cannot hold a text of 1,199 characters: text and audio do",
         ),
         ({"engine": "aligner"}, ConfigError, "does not serve --engine aligner, only ctc."),
+        (
+            {"lag": 0.1},
+            ConfigError,
+            "--lag is for the attention of Whisper models, not for the engine ctc: leave it out.",
+        ),
         ({"model": "nowhere"}, ConfigError, "There is no model nowhere"),
         ({"audio": "nothing.wav"}, DataError, "nothing.wav"),
     ],

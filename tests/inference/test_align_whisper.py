@@ -150,3 +150,12 @@ def test_it_is_known_by_its_config(whisper, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BertModel"], "model_type": "bert"}))
     with pytest.raises(ConfigError, match="cannot align: it is no Whisper model, no CTC model"):
         engine_of(str(tmp_path))
+
+
+def test_a_lag_is_taken_off(aligner, whisper):
+    """Before boundaries are parted by silence; the clip has none."""
+    steady = clip_of(ArrayRecording(np.random.default_rng(0).normal(size=3 * RATE) * 0.1, RATE, RATE), "one two three")
+    (plain,) = aligner.align([steady])
+    (earlier,) = WhisperAligner(whisper, torch.device("cpu"), lag=0.1).align([steady])
+    for a, b in zip(plain.words, earlier.words, strict=True):
+        assert (b.start, b.end) == pytest.approx((max(a.start - 0.1, 0.0), max(a.end - 0.1, 0.0)))

@@ -23,6 +23,9 @@ def register(app: typer.Typer) -> None:
         ] = None,
         language: Annotated[str | None, typer.Option(help="Language that is spoken, as a code such as en.")] = None,
         device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+        lag: Annotated[
+            float | None, typer.Option(help="Seconds that a Whisper model's attention is late, taken off its times.")
+        ] = None,
         plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with your own model family.")] = None,
     ) -> None:
         """Find out when each word of a known text is said in a recording."""
@@ -30,4 +33,4 @@ def register(app: typer.Typer) -> None:
         from stentor.inference.align_file import Request, align_file
 
         load_plugins(plugin or [])
-        align_file(Request(model, audio, text, format, out, engine, language, device))
+        align_file(Request(model, audio, text, format, out, engine, language, device, lag))

@@ -74,6 +74,9 @@ def register(app: typer.Typer) -> None:
             typer.Option(min=0.0, help="Drop records whose free transcription has a higher word error rate (0.3)."),
         ] = None,
         device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+        lag: Annotated[
+            float | None, typer.Option(help="Seconds that a Whisper model's attention is late, taken off its times.")
+        ] = None,
         plugin: Annotated[
             list[Path] | None, typer.Option(help="A Python file whose classes extend Stentor. May be repeated.")
         ] = None,
@@ -84,4 +87,4 @@ def register(app: typer.Typer) -> None:
         from stentor.prepare_words import prepare_words as run
 
         load_plugins(plugin or [])
-        run(Request(data, to, engine, model, jobs, max_wer, device, tuple(plugin or [])))
+        run(Request(data, to, engine, model, jobs, max_wer, device, tuple(plugin or []), lag))

@@ -58,15 +58,20 @@ def engine_of(model: str, engine: str | None = None) -> tuple[Path, Engine]:
     return folder, engine or served[0]  # type: ignore[return-value]  # it is one of `served`
 
 
-def open_aligner(model: str, engine: str | None = None, device: str = "auto") -> Aligner:
-    """The aligner in a run folder, an export, any folder of a CTC or Whisper model, or a Hub id. Raises ConfigError."""
+def open_aligner(model: str, engine: str | None = None, device: str = "auto", lag: float | None = None) -> Aligner:
+    """The aligner in a run folder, an export, any folder of a CTC or Whisper model, or a Hub id. Raises ConfigError.
+
+    `lag`, for Whisper models only: seconds that their attention is late.
+    """
     from stentor.inference.load import load, pick_device
 
     folder, engine = engine_of(model, engine)
+    if lag is not None and engine != "whisper":
+        raise ConfigError(f"--lag is for the attention of Whisper models, not for the engine {engine}: leave it out.")
     if engine == "whisper":
         from stentor.inference.whisper_align import WhisperAligner
 
-        return WhisperAligner(folder, pick_device(device))
+        return WhisperAligner(folder, pick_device(device), lag or 0.0)
     from stentor.inference.ctc_align import CTCAligner, SpeechLLMCTC, TransformersCTC
 
     if any(kind.endswith("ForCTC") for kind in _json(folder / "config.json").get("architectures") or []):

@@ -25,6 +25,7 @@ class Request:
     engine: str | None = None
     language: str | None = None
     device: str = "auto"
+    lag: float | None = None
 
 
 def align_file(request: Request) -> None:
@@ -43,7 +44,7 @@ def align_file(request: Request) -> None:
     from stentor.inference.align import clip_of, open_aligner
     from stentor.inference.recording import FileRecording
 
-    aligner = open_aligner(request.model, request.engine, request.device)
+    aligner = open_aligner(request.model, request.engine, request.device, request.lag)
     clip = clip_of(FileRecording(request.audio, aligner.rate), text, request.language)
     (found,) = aligner.align([clip])
     if problem := trouble(clip, found):

@@ -38,9 +38,12 @@ UNLIKELY = -3.5
 
 
 class WhisperAligner:
-    """Word times of known texts from `WhisperForConditionalGeneration`."""
+    """Word times of known texts from `WhisperForConditionalGeneration`.
 
-    def __init__(self, folder: Path, device: torch.device):
+    `lag` is how many seconds the attention of this model's heads is late, as measured on data with word times.
+    """
+
+    def __init__(self, folder: Path, device: torch.device, lag: float = 0.0):
         from transformers import AutoTokenizer, WhisperForConditionalGeneration
         from transformers.utils import logging
 
@@ -58,7 +61,7 @@ class WhisperAligner:
         if not self.tokenizer.is_fast:
             raise ConfigError(f"{folder} has no tokenizer.json, whose character offsets are needed for word times.")
         self.model = model.to(device).eval()
-        self.device, self.rate, self.longest = device, 16000, LONGEST
+        self.device, self.rate, self.longest, self.lag = device, 16000, LONGEST, lag
         self.mel = WhisperMel(model.config.num_mel_bins)
         self.heads = alignment_heads(model)
         # English-only models have one token less, by which OpenAI knows them too.
@@ -149,8 +152,8 @@ class WhisperAligner:
             )  # fmt: skip
         length = (window.end - window.start) / self.rate
         for timed in times:
-            timed.end = min(timed.end, length)
-            timed.start = min(timed.start, timed.end)
+            timed.start = min(max(timed.start - self.lag, 0.0), length)
+            timed.end = min(max(timed.end - self.lag, timed.start), length)
         return Aligned(times, worse=-float(said.mean()), reason="mismatch" if said.mean() < UNLIKELY else None)
 
 

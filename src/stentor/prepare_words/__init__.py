@@ -35,6 +35,7 @@ class Request:
     max_wer: float | None = None
     device: str = "auto"
     plugins: tuple[Path, ...] = ()
+    lag: float | None = None
 
 
 def prepare_words(request: Request) -> None:
@@ -50,7 +51,7 @@ def prepare_words(request: Request) -> None:
     engine = _engine(request)
     cuts = list(parse_source(request.data).cuts())
     settings = {
-        "data": request.data, "engine": engine, "model": request.model, "max_wer": request.max_wer,
+        "data": request.data, "engine": engine, "model": request.model, "max_wer": request.max_wer, "lag": request.lag,
         "records": _fingerprint(cuts),
     }  # fmt: skip
     summary_file = request.to.with_suffix(".summary.json")

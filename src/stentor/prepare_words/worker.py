@@ -151,7 +151,7 @@ class Worker:
             from stentor.inference.align import open_aligner
 
             assert self.request.model is not None
-            self._aligner = open_aligner(self.request.model, self.engine, self.request.device)
+            self._aligner = open_aligner(self.request.model, self.engine, self.request.device, self.request.lag)
         return self._aligner
 
     def solve(self, batch: Sequence[Cut | Unusable]) -> list[dict[str, Any]]:

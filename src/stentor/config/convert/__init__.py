@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from stentor.config.document import Mistake, Mistakes, Node, Place, dotted, parse, read_text, split_key
 from stentor.config.explain import explain, guess
 from stentor.config.load import dump, inline
-from stentor.config.merge import merge, put
+from stentor.config.merge import merge, put, stage
 from stentor.config.schema import Config
 from stentor.config.section import Section
 from stentor.errors import ConfigError
@@ -79,11 +79,17 @@ class Draft:
             self.comments += ["", title, *(f"  {key}: {inline(node.plain())}" for key, node in values)]
 
     def text(self, head: str, schema: type[Section] = Config) -> str:
-        """The run file. Raises `Mistakes`, at lines of the foreign file, when it would not be a right one."""
-        try:
-            schema.model_validate(self.root.plain(), by_alias=True, by_name=False)
-        except ValidationError as error:
-            raise Mistakes(explain(error, self.root, schema)) from None
+        """The run file. Raises `Mistakes`, at lines of the foreign file, when it or one of its stages would not be a
+        right one."""
+        mistakes: list[Mistake] = []
+        stages = self.root.value["stages"].value if "stages" in self.root.value else []
+        for root in (self.root, *(stage(self.root, overrides, schema, mistakes) for overrides in stages)):
+            try:
+                schema.model_validate(root.plain(), by_alias=True, by_name=False)
+            except ValidationError as error:
+                mistakes += explain(error, root, schema)
+        if mistakes:
+            raise Mistakes(mistakes)
         tail = "".join(f"# {line}".rstrip() + "\n" for line in self.comments)
         return f"# {head}\n{dump(self.root.plain())}{tail}"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stentor.config.convert import Converted, Draft, Given, read
 from stentor.config.document import Mistake, Mistakes, Node, Place
@@ -14,13 +15,16 @@ _IMPLIED = (
     "model.max_audio_frames", "model.audio_start_token", "model.audio_end_token", "model.transcribe_token",
     "training.max_text_length", "output.final_model_dir", "device.gpu_ids",
 )  # fmt: skip
-_WORDS = (
-    "model.alignment_num_layers", "model.alignment_num_heads", "model.alignment_dropout",
-    "model.alignment_loss_weight", "model.alignment_interp_frames", "model.monotonicity_loss_weight",
-    "model.alignment_heads", "model.median_filter_width", "model.confidence_aggregation",
-    "model.confidence_temperature", "model.timestamp_loss_weight", "model.confidence_loss_weight",
-    "data.timestamps_dir", "data.whisper_model", "data.max_wer",
-)  # fmt: skip
+_WORDS = {
+    "model.alignment_interp_frames": "ramps of so many 80 ms frames around a word; here `losses.alignment.blur` seconds",
+    "model.alignment_heads": "all heads of the aligner take part",
+    "model.median_filter_width": "the aligner decodes all words together, without a filter",
+    "model.confidence_aggregation": "the lowest probability of a word's tokens, and how sure its times are",
+    "model.confidence_temperature": "the callback `calibrate` fits the confidences on held-out words",
+    "model.timestamp_loss_weight": "of VoxLM's first version",
+    "model.confidence_loss_weight": "of VoxLM's first version",
+}
+"""Values of the word times that have no counterpart, and why."""
 _PLAIN = {
     "model.name": "name",
     "output.checkpoint_dir": "output",
@@ -34,17 +38,37 @@ _PLAIN = {
     "training.max_audio_length": "data.max_seconds",
     "device.type": "train.device",
 }
+_STAGE_2 = {
+    "model.alignment_num_layers": "model.aligner.layers",
+    "model.alignment_num_heads": "model.aligner.heads",
+    "model.alignment_dropout": "model.aligner.dropout",
+    "model.monotonicity_loss_weight": "losses.alignment.monotonicity",
+    "training.phase2.epochs": "train.epochs",
+    "training.phase2.gradient_accumulation": "train.accumulate",
+    "training.phase2.learning_rate": "optim.lr",
+    "training.phase2.weight_decay": "optim.weight_decay",
+    "training.phase2.warmup_steps": "schedule.warmup_steps",
+}
+"""Keys of phase 2 and their counterparts in the second stage."""
 _OTHERS = (
     "model.audio_encoder", "model.freeze_audio_encoder", "model.llm_model", "model.freeze_llm", "model.use_lora",
     "model.lora_r", "model.lora_alpha", "model.lora_dropout", "model.lora_target_modules", "model.projection_dropout",
     "model.downsample_factor", "model.frame_rate", "model.sample_rate", "training.phase1.batch_size",
-    "training.use_amp", "data.data_dir", "data.train_split", "data.val_split", "output.use_wandb",
-    "output.wandb_project",
+    "training.use_amp", "data.data_dir", "data.train_split", "data.val_split", "data.timestamps_dir",
+    "data.whisper_model", "data.max_wer", "model.alignment_loss_weight", "training.phase2.alignment_weight",
+    "training.phase2.batch_size", "output.use_wandb", "output.wandb_project",
 )  # fmt: skip
 
 
+class Source(NamedTuple):
+    """A part of LibriSpeech; values of the file, or VoxLM's defaults."""
+
+    folder: Any
+    split: Any
+
+
 def convert(path: Path) -> Converted:
-    """A run file for the transcription phase; the word-time phase is kept as comments.
+    """A run file with two stages: transcription, then words.
 
     Values that are not in the file are VoxLM's defaults. Raises `Mistakes` for values without a counterpart.
     """
@@ -54,8 +78,8 @@ def convert(path: Path) -> Converted:
     draft.put("name", name or "voxlm")
     draft.put("output", given.take("output.checkpoint_dir"))
     draft.put("task", "transcribe")
-    rate = _model(given, draft)
-    _data(given, draft, rate)
+    positions = _model(given, draft)
+    splits = _data(given, draft, positions)
     draft.put("optim", {"type": "adamw", "lr": 1e-4, "weight_decay": 0.01, "betas": [0.9, 0.999]})
     draft.put("schedule.type", "cosine")
     draft.put("train.epochs", 10)
@@ -64,14 +88,15 @@ def convert(path: Path) -> Converted:
     amp = given.take("training.use_amp")
     draft.put("train.precision", "auto" if amp is None or _flag(amp, "training.use_amp") else "fp32")
     _tracking(given, draft)
-    notes = _comments(given, draft)
-    given.refuse_rest([*_PLAIN, *_OTHERS, *_IMPLIED, *_WORDS])
+    notes = _words(given, draft, positions, splits)
+    _comments(given, draft)
+    given.refuse_rest([*_PLAIN, *_STAGE_2, *_OTHERS, *_IMPLIED, *_WORDS])
     text = draft.text(f"Converted from VoxLM's {path.name} by `stentor config convert voxlm`.")
     return Converted(str(draft.root.value["name"].plain()), text, tuple(notes))
 
 
 def _model(given: Given, draft: Draft) -> float:
-    """The section `model`; answers positions per second."""
+    """The section `model`; answers the sequence positions of the longest item."""
     draft.put("model.type", "speech_llm")
     draft.put("model.encoder.from", given.take("model.audio_encoder") or "openai/whisper-small")
     # VoxLM pads every clip to 30 seconds.
@@ -99,27 +124,73 @@ def _model(given: Given, draft: Draft) -> float:
     rate_of_audio = given.take("model.sample_rate")
     if rate_of_audio is not None and rate_of_audio.plain() != 16000:
         raise Mistakes([Mistake(rate_of_audio.place, "'model.sample_rate' must be 16000, as the encoders need")])
-    return rate
+    longest, text = (given.values.get(f"training.max_{what}_length") for what in ("audio", "text"))
+    positions = _number(longest, "training.max_audio_length", 30) * rate
+    return positions + _number(text, "training.max_text_length", 448) + 32
 
 
-def _data(given: Given, draft: Draft, rate: float) -> None:
+def _data(given: Given, draft: Draft, positions: float) -> dict[str, Source]:
+    """The section `data`; answers what is trained and scored on, under the keys of `data`."""
     folder = given.take("data.data_dir") or "./data"
     train, val = given.take("data.train_split") or "train-clean-100", given.take("data.val_split") or "dev-clean"
-    for key, split, fallback in (("train", train, "train"), ("eval", val, "dev")):
-        entry = f"data.{key}.0" if key == "train" else f"data.{key}.{_name(split, fallback)}"
-        draft.put(f"{entry}.type", "corpus")
-        draft.put(f"{entry}.name", "librispeech")
-        draft.put(f"{entry}.from", folder)
-        draft.put(f"{entry}.split", split)
-    items, longest, text = (given.take("training.phase1.batch_size"), given.values.get("training.max_audio_length"),
-                            given.values.get("training.max_text_length"))  # fmt: skip
-    count = int(_number(items, "training.phase1.batch_size", 8))
-    draft.put("data.max_items", items or count)
-    # Room for a whole batch of the longest items, so that `max_items` alone decides, as VoxLM's batch size does.
-    positions = _number(longest, "training.max_audio_length", 30) * rate
-    positions += _number(text, "training.max_text_length", 448) + 32
-    draft.put("data.batch_tokens", round(count * positions))
+    sources = {"train.0": Source(folder, train), f"eval.{_name(val, 'dev')}": Source(folder, val)}
+    for key, source in sources.items():
+        draft.put(f"data.{key}.type", "corpus")
+        draft.put(f"data.{key}.name", "librispeech")
+        draft.put(f"data.{key}.from", source.folder)
+        draft.put(f"data.{key}.split", source.split)
+        draft.put(f"data.{key}.options", {"normalize_text": "lower"})  # as VoxLM writes its texts
+    _batch(given, draft, "training.phase1.batch_size", 8, "data", positions)
     draft.put("data.max_seconds", 30.0)
+    return sources
+
+
+def _batch(given: Given, draft: Draft, key: str, default: int, ours: str, positions: float) -> None:
+    """Room for a whole batch of the longest items, so that `max_items` alone decides, as VoxLM's batch size does."""
+    items = given.take(key)
+    count = int(_number(items, key, default))
+    draft.put(f"{ours}.max_items", items or count)
+    draft.put(f"{ours}.batch_tokens", round(count * positions))
+
+
+def _words(given: Given, draft: Draft, positions: float, splits: dict[str, Source]) -> list[str]:
+    """The stages; answers how the word times that the second one reads are made."""
+    draft.put("stages.0", {})
+    second = "stages.1"
+    draft.put(f"{second}.task", {"type": "words"})
+    draft.put(f"{second}.model.aligner", {"layers": 2, "heads": 8, "dropout": 0.1})
+    folder = given.take("data.timestamps_dir") or "./data/timestamps"
+    whisper, most = given.take("data.whisper_model"), given.take("data.max_wer")
+    commands = []
+    manifests = {}
+    for key, source in splits.items():
+        manifest = f"{_plain(folder)}/{_plain(source.split)}.jsonl"
+        manifests[key] = {"type": "jsonl", "path": manifest}
+        data = f"type=corpus,name=librispeech,from={_plain(source.folder)},split={_plain(source.split)}"
+        commands.append(
+            f"stentor prepare words {shlex.quote(data + ',options.normalize_text=lower')} --to {shlex.quote(manifest)} "
+            f"--engine whisper --model {shlex.quote(_whisper(_plain(whisper or 'small')))} "
+            f"--max-wer {_number(most, 'data.max_wer', 0.1):g}"
+        )
+    train, (name, dev) = manifests.pop("train.0"), manifests.popitem()
+    draft.put(f"{second}.data.train", [train])
+    draft.put(f"{second}.data.{name}", dev)
+    _batch(given, draft, "training.phase2.batch_size", 16, f"{second}.data", positions)
+    weight, older = given.take("training.phase2.alignment_weight"), given.take("model.alignment_loss_weight")
+    alignment = {"type": "alignment", "weight": 1.0, "monotonicity": 0.1}
+    draft.put(f"{second}.losses", {"text": {"type": "cross_entropy"}, "alignment": alignment})
+    draft.put(f"{second}.losses.alignment.weight", weight or older)
+    if weight is not None and older is not None and weight.plain() != older.plain():
+        draft.keep("Phase 2 has a weight of its own, which counts:", [("model.alignment_loss_weight", older)])
+    draft.put(f"{second}.optim.lr", 5e-5)
+    draft.put(f"{second}.schedule", {"warmup_steps": None})
+    draft.put(f"{second}.train", {"epochs": 5, "accumulate": 1})
+    for theirs, ours in _STAGE_2.items():
+        draft.put(f"{second}.{ours}", given.take(theirs))
+    draft.comments += ["", "Stage 2 reads word times, which these commands write:", *(f"  {c}" for c in commands)]
+    draft.comments += ["", "The alignment module begins untrained. It may want a higher lr than the rest, in stage 2:"]
+    draft.comments += ['  optim.groups: [{params: ["aligner.*"], lr: 1.0e-3}]']
+    return ["stage 2 needs word times; make them first:\n  " + "\n  ".join(commands)]
 
 
 def _tracking(given: Given, draft: Draft) -> None:
@@ -131,15 +202,23 @@ def _tracking(given: Given, draft: Draft) -> None:
         draft.keep("Weights & Biases is off (output.use_wandb); its project:", [("output.wandb_project", project)])
 
 
-def _comments(given: Given, draft: Draft) -> list[str]:
+def _comments(given: Given, draft: Draft) -> None:
     implied = [(key, node) for key in _IMPLIED if (node := given.take(key)) is not None]
     draft.keep("Without a key here: read from the models, or not needed.", implied)
-    words = [(key, node) for key in _WORDS if (node := given.take(key)) is not None]
-    words += given.under("training.phase2")
-    draft.keep("Word times (VoxLM's phase 2) are a task that Stentor does not have yet. Their values:", words)
-    if not words:
-        return []
-    return ["phase 2 (word times) belongs to a task that does not exist yet; its values are kept as comments."]
+    for key, reason in _WORDS.items():
+        if (node := given.take(key)) is not None:
+            draft.keep(f"Without a key here: {reason}.", [(key, node)])
+
+
+def _whisper(name: str) -> str:
+    """The Hub id of an openai-whisper model name; a folder or an id stays as it is."""
+    if "/" in name:
+        return name
+    return f"openai/whisper-{'large-v3-turbo' if name == 'turbo' else name}"
+
+
+def _plain(value: Any) -> str:
+    return str(value.plain() if isinstance(value, Node) else value)
 
 
 def _globs(node: Node) -> Any:
@@ -150,7 +229,7 @@ def _globs(node: Node) -> Any:
 
 
 def _name(split: Any, fallback: str) -> str:
-    text = str(split.plain() if isinstance(split, Node) else split)
+    text = _plain(split)
     return f'"{text}"' if text.strip(".") else fallback
 
 

@@ -53,11 +53,16 @@ def _show(out: Path) -> None:
     write(sample, say(**FRESH).audio, 16000)
     heard = load_model(out).transcribe(sample)
     (out / "sample.json").write_text(json.dumps(heard, indent=1, ensure_ascii=False), encoding="utf-8")
-    results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     print(f"\nA fresh sample ({sample}): said   {FRESH['text']}\n{' ' * (len(str(sample)) + 18)}heard  {heard['text']}")
+    print("its words: " + "  ".join(f"{w['word']} {w['start']:.2f}-{w['end']:.2f} s" for w in heard["words"]))
+    stages = sorted((out / "stages").glob("*/results.json"))
+    *before, results = (json.loads(p.read_text(encoding="utf-8")) for p in [*stages, out / "results.json"])
     for name, scores in results["eval"].items():
-        wer = scores["wer"]
+        wer, mean, median = (scores[m] for m in ("wer", "word_time_mean_ms", "word_time_median_ms"))
         interval = f"95 %: {wer['low']:.2%} to {wer['high']:.2%}"
-        print(f"{name}: WER {wer['value']:.2%} ({wer['errors']} errors in {wer['total']} words; {interval})")
-    print(f"Trained for {results['seconds']:.0f} s. Report: {out / 'report.html'}   Model: {out / 'export'}")
-    print(f"Next: stentor transcribe {out} YOUR.wav")
+        print(f"{name}: WER {wer['value']:.2%} ({wer['errors']} errors in {wer['total']} words; {interval}); "
+              f"word times off by {mean['value']:.1f} ms in the mean, {median['value']:.1f} in the median")  # fmt: skip
+    seconds = [r["seconds"] for r in (*before, results)]
+    print(f"Trained for {sum(seconds):.0f} s ({' + '.join(f'{s:.0f}' for s in seconds)}). Report: {out / 'report.html'}   "
+          f"Model: {out / 'export'}")  # fmt: skip
+    print(f"Next: stentor transcribe {out} --words --format json YOUR.wav")

@@ -1,6 +1,7 @@
 """VoxLM's configs become run files that keep every value."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from stentor.cli import main
 from stentor.config.convert.voxlm import convert
 from stentor.config.document import Mistakes
-from stentor.config.load import load
+from stentor.config.load import load, parse_source
 
 GUIDE = """\
 model:
@@ -35,19 +36,23 @@ data:
 """
 BASE = """\
 model: {architecture_version: v2, audio_encoder_dim: 768, freeze_audio_encoder: true, llm_dim: 1536, freeze_llm: true,
-        lora_alpha: 48, lora_dropout: 0.07, projection_dropout: 0.2, downsample_factor: 2, alignment_num_layers: 3}
+        lora_alpha: 48, lora_dropout: 0.07, projection_dropout: 0.2, downsample_factor: 2, alignment_num_layers: 3,
+        alignment_num_heads: 4, alignment_dropout: 0.3, alignment_loss_weight: 1.0, monotonicity_loss_weight: 0.4,
+        alignment_interp_frames: 4, alignment_heads: null, median_filter_width: 9, confidence_aggregation: mean,
+        confidence_temperature: 1.5, timestamp_loss_weight: 1.0, confidence_loss_weight: 0.5}
 training:
   phase1: {warmup_steps: 1234, gradient_accumulation: 6}
-  phase2: {alignment_weight: 1.5}
+  phase2: {alignment_weight: 1.5, weight_decay: 0.02, warmup_steps: 77, gradient_accumulation: 3}
   max_audio_length: 25
   max_text_length: 400
   use_amp: false
   compile_model: true
   num_workers: 7
-data: {timestamps_dir: ./data/timestamps, whisper_model: small, max_wer: 0.15}
+data: {timestamps_dir: ./my times, whisper_model: large-v3, max_wer: 0.15}
 output: {checkpoint_dir: ./checkpoints, final_model_dir: ./final, use_wandb: true, wandb_project: voxlm-production}
 device: {type: auto}
 """
+WHOLE = f"_base_: base.yaml\n{GUIDE}"
 
 
 def converted(tmp_path, text=GUIDE):
@@ -55,7 +60,15 @@ def converted(tmp_path, text=GUIDE):
     path.write_text(text)
     result = convert(path)
     (tmp_path / "ours.yaml").write_text(result.text)
-    return result, load(tmp_path / "ours.yaml").config
+    loaded = load(tmp_path / "ours.yaml")
+    assert [c.task.type for c in loaded.stages] == ["transcribe", "words"]
+    assert loaded.stages[0].model_dump(exclude={"stages"}) == loaded.config.model_dump(exclude={"stages"})
+    return result, loaded.config
+
+
+def second(tmp_path):
+    """The stage of word times of what `converted` wrote."""
+    return load(tmp_path / "ours.yaml").stages[1]
 
 
 def test_the_guide_s_config(tmp_path):
@@ -75,13 +88,52 @@ def test_the_guide_s_config(tmp_path):
         "train-clean-100",
     )
     assert dev.split == "dev-clean"
-    assert "#   training.phase2.learning_rate: 5.0e-05\n" in result.text
-    assert len(result.notes) == 1 and "phase 2" in result.notes[0]
+    assert train.options == dev.options == {"normalize_text": "lower"}, "VoxLM's texts are in lower case"
+
+
+def test_word_times_are_the_second_stage(tmp_path):
+    _, config = converted(tmp_path)
+    words = second(tmp_path)
+    assert (words.train.epochs, words.train.accumulate, words.optim.lr, words.data.max_items) == (5, 1, 5e-5, 16)
+    assert words.schedule.warmup_steps is None and words.optim.betas == config.optim.betas
+    assert (words.model.aligner.layers, words.model.aligner.heads, words.model.aligner.dropout) == (2, 8, 0.1)
+    assert words.model.model_copy(update={"aligner": None}) == config.model and config.model.aligner is None
+    assert {name: term.type for name, term in words.losses.items()} == {
+        "text": "cross_entropy", "alignment": "alignment",
+    }  # fmt: skip
+    assert (words.losses["alignment"].weight, words.losses["alignment"].monotonicity) == (1.0, 0.1)
+    [train], dev = words.data.train, words.data.eval["dev-clean"]
+    assert [str(s.path) for s in (train, dev)] == [
+        f"data/timestamps/{s}.jsonl" for s in ("train-clean-100", "dev-clean")
+    ]
+    assert list(words.data.eval) == ["dev-clean"]
+    converted(tmp_path, GUIDE.replace("lora_r: 16", "alignment_num_heads: 12"))
+    assert (second(tmp_path).model.aligner.heads, second(tmp_path).model.aligner.width) == (12, 132)
+
+
+def test_it_says_how_word_times_are_made(tmp_path):
+    """The commands of the note and of the file parse, and write what the second stage reads."""
+    for text, model, most in ((GUIDE, "openai/whisper-small", "0.1"), (WHOLE, "openai/whisper-large-v3", "0.15")):
+        (tmp_path / "base.yaml").write_text(BASE)
+        result, config = converted(tmp_path, text)
+        [note] = result.notes
+        commands = [line.strip() for line in note.splitlines()[1:]]
+        assert commands == [line[4:] for line in result.text.splitlines() if line.startswith("#   stentor ")]
+        words = second(tmp_path)
+        transcribed = [*config.data.train, *config.data.eval.values()]
+        timed = [*words.data.train, *words.data.eval.values()]
+        for command, corpus, manifest in zip(commands, transcribed, timed, strict=True):
+            program, *arguments = shlex.split(command)
+            assert program == "stentor" and arguments[:2] == ["prepare", "words"]
+            given = dict(zip(arguments[3::2], arguments[4::2], strict=True))
+            assert parse_source(arguments[2]) == corpus
+            assert Path(given.pop("--to")) == manifest.path
+            assert given == {"--engine": "whisper", "--model": model, "--max-wer": most}
 
 
 def test_every_value_arrives(tmp_path):
     (tmp_path / "base.yaml").write_text(BASE)
-    result, config = converted(tmp_path, f"_base_: base.yaml\n{GUIDE}")
+    result, config = converted(tmp_path, WHOLE)
     assert (config.model.lora.alpha, config.model.lora.dropout, config.model.projector.dropout) == (48, 0.07, 0.2)
     assert config.model.projector.rate == 25
     assert (config.schedule.warmup_steps, config.train.accumulate, config.train.compile) == (1234, 6, True)
@@ -89,12 +141,20 @@ def test_every_value_arrives(tmp_path):
     assert config.output == "./checkpoints"
     assert config.callbacks[0].wandb.project == "voxlm-production"
     assert config.data.batch_tokens >= 8 * (25 * 25 + 400)
+    words = second(tmp_path)
+    assert (words.model.aligner.layers, words.model.aligner.heads, words.model.aligner.dropout) == (3, 4, 0.3)
+    assert (words.losses["alignment"].weight, words.losses["alignment"].monotonicity) == (1.5, 0.4)
+    assert (words.optim.weight_decay, words.schedule.warmup_steps, words.train.accumulate) == (0.02, 77, 3)
+    assert str(words.data.train[0].path) == "my times/train-clean-100.jsonl"
+    assert words.data.batch_tokens >= 16 * (25 * 25 + 400)
+    assert words.callbacks == config.callbacks
     comments = "".join(line for line in result.text.splitlines(True) if line.startswith("#"))
     kept = {
         "model.architecture_version": "v2", "model.audio_encoder_dim": "768", "model.llm_dim": "1536",
-        "model.alignment_num_layers": "3", "training.phase2.alignment_weight": "1.5",
-        "training.max_text_length": "400", "data.whisper_model": "small", "data.max_wer": "0.15",
-        "data.timestamps_dir": '"./data/timestamps"', "output.final_model_dir": '"./final"',
+        "model.alignment_loss_weight": "1.0", "model.alignment_interp_frames": "4", "model.alignment_heads": "null",
+        "model.median_filter_width": "9", "model.confidence_aggregation": "mean",
+        "model.confidence_temperature": "1.5", "model.timestamp_loss_weight": "1.0",
+        "model.confidence_loss_weight": "0.5", "training.max_text_length": "400", "output.final_model_dir": '"./final"',
     }  # fmt: skip
     for key, value in kept.items():
         assert f"  {key}: {value}\n" in comments
@@ -124,11 +184,30 @@ def test_what_has_no_counterpart_is_named(tmp_path):
     ]
 
 
+def test_the_weight_of_the_model_counts_where_phase_2_has_none(tmp_path):
+    text = GUIDE.replace("lora_r: 16", "lora_r: 16\n  alignment_loss_weight: 0.7")
+    result, _ = converted(tmp_path, text)
+    assert second(tmp_path).losses["alignment"].weight == 0.7
+    assert "model.alignment_loss_weight" not in result.text
+
+
+def test_names_of_whisper_models(tmp_path):
+    for name, model in (("turbo", "openai/whisper-large-v3-turbo"), ("./my/whisper", "./my/whisper")):
+        result, _ = converted(tmp_path, f"{GUIDE}  whisper_model: {name}\n")
+        assert result.text.count(f"--model {model} ") == 2
+
+
 def test_wrong_values_are_named_at_their_line(tmp_path):
     with pytest.raises(Mistakes, match=r"given.yaml:10: 'train.epochs' must be a number above 0 or null, not 'ten'"):
         converted(tmp_path, GUIDE.replace("epochs: 10", "epochs: ten"))
     with pytest.raises(Mistakes, match=r"given.yaml:11: 'training.phase1.batch_size' must be a number above 0"):
         converted(tmp_path, GUIDE.replace("batch_size: 8", "batch_size: many"))
+    with pytest.raises(Mistakes, match=r"given.yaml:14: 'train.epochs' must be a number above 0 or null, not 'few'"):
+        converted(tmp_path, GUIDE.replace("epochs: 5", "epochs: few"))
+    with pytest.raises(Mistakes, match=r"given.yaml:6: 'model.alignment_num_heads' must be a number above 0"):
+        converted(tmp_path, GUIDE.replace("lora_r: 16", "alignment_num_heads: 0"))
+    with pytest.raises(Mistakes, match=r"given.yaml:17: unknown key 'training.phase2.patience'"):
+        converted(tmp_path, GUIDE.replace("5.0e-5\n", "5.0e-5\n    patience: 3\n"))
 
 
 def test_command(tmp_path, capsys, monkeypatch):
@@ -138,7 +217,9 @@ def test_command(tmp_path, capsys, monkeypatch):
     assert main(["config", "convert", "voxlm", "a.yaml"]) == 0
     said = capsys.readouterr()
     assert said.out == convert(tmp_path / "a.yaml").text
-    assert said.err.startswith("a.yaml: phase 2 (word times)")
+    assert said.err.startswith(
+        "a.yaml: stage 2 needs word times; make them first:\n  stentor prepare words type=corpus,"
+    )
     assert main(["config", "convert", "voxlm", "a.yaml", "b.yaml"]) == 2
     assert main(["config", "convert", "voxlm", "a.yaml", "b.yaml", "--to", "out"]) == 0
     assert main(["config", "check", "out/other.yaml"]) == 0
@@ -157,13 +238,19 @@ RECIPES = Path(__file__).parents[2] / "recipes"
     ],
 )
 def test_recipes(name, encoder, llm, rank):
-    model = load(RECIPES / f"{name}.yaml").config.model
+    loaded = load(RECIPES / f"{name}.yaml")
+    model = loaded.config.model
+    assert loaded.stages[1].model.lora == model.lora and loaded.stages[1].model.aligner.heads == 8
     assert (model.encoder.source, model.llm.source, model.lora.rank, model.lora.alpha) == (encoder, llm, rank, 2 * rank)
     assert model.freeze == ["encoder.*"] and model.encoder.window == "30s"
 
 
 def test_the_recipe_is_the_conversion(tmp_path):
-    _, ours = converted(tmp_path)
-    recipe = load(RECIPES / "voxlm_2b.yaml").config
-    assert recipe.model.model_dump(exclude={"dtype"}) == ours.model.model_dump(exclude={"dtype"})
-    assert (recipe.optim, recipe.data.train, recipe.data.eval) == (ours.optim, ours.data.train, ours.data.eval)
+    _, config = converted(tmp_path)
+    [_, recipe], [_, ours] = load(RECIPES / "voxlm_2b.yaml").stages, load(tmp_path / "ours.yaml").stages
+    for mine, made in ((load(RECIPES / "voxlm_2b.yaml").config, config), (recipe, ours)):
+        assert mine.model.model_dump(exclude={"dtype"}) == made.model.model_dump(exclude={"dtype"})
+        assert (mine.optim, mine.losses, mine.train) == (made.optim, made.losses, made.train)
+        assert (mine.data.train, mine.data.eval, mine.data.max_items) == (
+            made.data.train, made.data.eval, made.data.max_items,
+        )  # fmt: skip

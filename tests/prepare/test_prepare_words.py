@@ -179,6 +179,7 @@ def test_what_cannot_be_used_is_dropped_with_its_reason(corpus, ctc_model, tmp_p
     from stentor.audio.io import write
 
     write(tmp_path / "short.wav", 0.1 * np.ones(3200, np.float32), 16000)
+    write(tmp_path / "click.wav", 0.1 * np.ones(160, np.float32), 16000)
     good = [r | {"audio_path": str(corpus / r["audio_path"])} for r in manifest(corpus / "train.jsonl")]
     data, to = tmp_path / "data.jsonl", tmp_path / "a.jsonl"
     records = [
@@ -186,16 +187,19 @@ def test_what_cannot_be_used_is_dropped_with_its_reason(corpus, ctc_model, tmp_p
         good[0] | {"id": "empty", "text": " "},
         good[1] | {"id": "dash", "text": "– !"},
         {"id": "short", "audio_path": "short.wav", "text": "one two three four five six"},
+        {"id": "click", "audio_path": "click.wav", "text": "one two three four"},
         good[2] | {"id": "unknown", "text": "日本 ж"},
     ]
     data.write_text("".join(json.dumps(r) + "\n" for r in records))
     prepare_words(Request(str(data), to, model=str(ctc_model), device="cpu"))
     facts = summary(to)
-    assert {k: v["count"] for k, v in facts["dropped"].items()} == {"empty_text": 1, "no_words": 1, "too_long_text": 1}
-    assert facts["dropped"]["too_long_text"]["first"] == ["short (0.20 s): one two three four five six"]
+    assert {k: v["count"] for k, v in facts["dropped"].items()} == {"too_long_text": 2, "empty_text": 1, "no_words": 1}
+    assert facts["dropped"]["too_long_text"]["first"] == [
+        "short (0.20 s): one two three four five six", "click (0.01 s): one two three four",
+    ]  # fmt: skip
     assert [w["word"] for w in manifest(to)[-1]["words"]] == ["日本", "ж"], "any sound will do"
     out = capsys.readouterr().out
-    assert "dropped: too_long_text         1  more text than the audio can hold" in out
+    assert "dropped: too_long_text         2  more text than the audio can hold" in out
 
 
 def test_max_wer_drops_what_the_model_hears_otherwise(corpus, ctc_model, tmp_path):

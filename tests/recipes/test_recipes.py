@@ -4,6 +4,7 @@ import json
 import shutil
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,26 +49,38 @@ def stand_in(path: Path, corpus: Path) -> None:
         path.write_text("\n".join(map(json.dumps, records)) + "\n")
 
 
-def cut_down(config, corpus: Path) -> list[str]:
+def sources(data) -> dict[str, Any]:
+    """The sources of a `data` section by their keys."""
+    found = {f"data.train.{i}": s for i, s in enumerate(data.train)}
+    return found | {f"data.{part}.{name}": s for part in ("eval", "test") for name, s in getattr(data, part).items()}
+
+
+def less(place: str, source, corpus: Path) -> list[str]:
+    """Overrides that leave a few records of a source, or put the tiny corpus in its place."""
+    if source.type in ("corpus", "hub"):  # downloads
+        stand_in(Path(f"data/{source.type}.jsonl"), corpus)
+        return [f"{place}={{type: jsonl, path: data/{source.type}.jsonl, limit: {RECORDS}}}"]
+    inner = source
+    while "source" in type(inner).model_fields:
+        inner = inner.source
+    if inner.type == "jsonl":
+        stand_in(inner.path, corpus)
+    count = [f"{place}.count={RECORDS}"] if "count" in type(source).model_fields else []
+    return [f"{place}.limit={RECORDS if 'train' in place.split('.') else 2}", *count]
+
+
+def cut_down(loaded, corpus: Path) -> list[str]:
     """Overrides that leave a recipe as it is but for the amount of data and what is not at hand."""
-    data = config.data
-    places = {f"data.train.{i}": s for i, s in enumerate(data.train)}
-    places |= {f"data.{part}.{name}": s for part in ("eval", "test") for name, s in getattr(data, part).items()}
+    config = loaded.config
     changes = ["data.workers=0", "train.device=cpu", "train.compile=false"]
     changes.append("train.epochs=1" if config.train.steps is None else "train.steps=2")
-    for place, source in places.items():
-        if source.type in ("corpus", "hub"):  # downloads
-            stand_in(Path(f"data/{source.type}.jsonl"), corpus)
-            changes.append(f"{place}={{type: jsonl, path: data/{source.type}.jsonl, limit: {RECORDS}}}")
-            continue
-        changes.append(f"{place}.limit={RECORDS if place.startswith('data.train') else 2}")
-        if "count" in type(source).model_fields:
-            changes.append(f"{place}.count={RECORDS}")
-        inner = source
-        while "source" in type(inner).model_fields:
-            inner = inner.source
-        if inner.type == "jsonl":
-            stand_in(inner.path, corpus)
+    for place, source in sources(config.data).items():
+        changes += less(place, source, corpus)
+    for number, stage in enumerate(loaded.stages):
+        own = (config.stages[number].get("data") or {}).keys()  # the rest is the run's own
+        for place, source in sources(stage.data).items():
+            if place.split(".")[1] in own:
+                changes += less(f"stages.{number}.{place}", source, corpus)
     if config.model.type == "speech_llm":
         for part, small in SMALL.items():
             origin = getattr(config.model, part).source
@@ -94,7 +107,7 @@ def test_recipe_is_right_and_short(path, capsys):
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
 def test_recipe_runs(path, workplace, corpus, capsys):
     loaded = load(path)
-    changes = cut_down(loaded.config, corpus)
+    changes = cut_down(loaded, corpus)
     code = main(["train", str(path), *changes, f"output={workplace / 'runs'}", "name=short"])
     assert code == 0, capsys.readouterr().err
     results = json.loads((workplace / "runs" / "short" / "results.json").read_text())
@@ -107,7 +120,7 @@ def test_recipe_runs(path, workplace, corpus, capsys):
 
 @pytest.mark.parametrize("path", [p for p in RECIPES if p.stem.startswith("voxlm")], ids=lambda p: p.stem)
 def test_plan_of_voxlm(path, workplace, corpus, capsys):
-    changes = cut_down(load(path).config, corpus)
+    changes = cut_down(load(path), corpus)
     assert main(["train", str(path), *changes, "--plan-only"]) == 0, capsys.readouterr().err
     said = capsys.readouterr().out
     for part in ("Parameters", "encoder", "projector", "llm", "Data", "Dropped", "Memory", "Time"):

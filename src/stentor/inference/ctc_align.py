@@ -253,7 +253,9 @@ class TransformersCTC:
         try:
             self.extractor = AutoFeatureExtractor.from_pretrained(folder)
             self.tokenizer = AutoTokenizer.from_pretrained(folder)
-            self.model = AutoModelForCTC.from_pretrained(folder, dtype=torch.float32).to(device).eval()
+            self.model = (
+                AutoModelForCTC.from_pretrained(folder, dtype=torch.float32, use_safetensors=True).to(device).eval()
+            )
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise ConfigError(f"{folder} is not a CTC model that transformers can load: {error}") from error
         self.device, self.rate = device, self.extractor.sampling_rate
@@ -262,8 +264,9 @@ class TransformersCTC:
         single = {t: i for t, i in vocabulary.items() if len(t) == 1 and i not in self.tokenizer.all_special_ids}
         self._pieces = len(single) < len(vocabulary) // 2
         mark = getattr(self.tokenizer, "word_delimiter_token", None)  # tokenizers of characters have one
-        if mark in single:
-            single[" "] = single.pop(mark)
+        if mark in vocabulary:  # a special token in transformers' eyes
+            single.pop(mark, None)
+            single[" "] = vocabulary[mark]
         self._alphabet = Alphabet(single)
         # How many samples a frame stands for: convolutions may lose a frame at the ends.
         probe = 5 * self.rate
@@ -274,6 +277,8 @@ class TransformersCTC:
     def log_probs(self, clips: Sequence[np.ndarray]) -> list[Tensor]:
         found = []
         for clip in clips:
+            if len(clip) < self.rate // 10:  # convolutions need something to see
+                clip = np.pad(clip, (0, self.rate // 10 - len(clip)))
             inputs = self.extractor(clip, sampling_rate=self.rate, return_tensors="pt")
             with torch.no_grad():
                 logits = self.model(**{k: v.to(self.device) for k, v in inputs.items()}).logits

@@ -53,7 +53,7 @@ class WhisperAligner:
         try:
             # Only the eager kernel gives attention weights.
             model = WhisperForConditionalGeneration.from_pretrained(
-                folder, dtype=torch.float32, attn_implementation="eager"
+                folder, dtype=torch.float32, attn_implementation="eager", use_safetensors=True
             )
             self.tokenizer = AutoTokenizer.from_pretrained(folder)
         except (OSError, ValueError, KeyError) as error:

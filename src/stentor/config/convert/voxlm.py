@@ -16,7 +16,7 @@ _IMPLIED = (
     "training.max_text_length", "output.final_model_dir", "device.gpu_ids",
 )  # fmt: skip
 _WORDS = {
-    "model.alignment_interp_frames": "ramps of so many 80 ms frames around a word; here `losses.alignment.blur` seconds",
+    "model.alignment_interp_frames": "ramps around a word, in 80 ms frames; `losses.alignment.blur` has seconds",
     "model.alignment_heads": "all heads of the aligner take part",
     "model.median_filter_width": "the aligner decodes all words together, without a filter",
     "model.confidence_aggregation": "the lowest probability of a word's tokens, and how sure its times are",
@@ -159,6 +159,9 @@ def _words(given: Given, draft: Draft, positions: float, splits: dict[str, Sourc
     second = "stages.1"
     draft.put(f"{second}.task", {"type": "words"})
     draft.put(f"{second}.model.aligner", {"layers": 2, "heads": 8, "dropout": 0.1})
+    heads = int(_number(given.values.get("model.alignment_num_heads"), "model.alignment_num_heads", 8))
+    if 128 % heads:  # a width of their own, where VoxLM's heads divide that of the language model
+        draft.put(f"{second}.model.aligner.width", -(-128 // heads) * heads)
     folder = given.take("data.timestamps_dir") or "./data/timestamps"
     whisper, most = given.take("data.whisper_model"), given.take("data.max_wer")
     commands = []

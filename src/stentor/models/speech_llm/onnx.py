@@ -1,0 +1,316 @@
+"""ONNX graphs of a speech LLM, written by torch's exporter; `onnx_model` runs them.
+
+encoder.onnx    features [1, mels, T] or [1, T], lengths [1] -> frames [1, F, width], audio [1, P, text width] (what the
+                projector makes of them) and, with a CTC head, ctc [1, F, classes] (log-probabilities)
+llm.onnx        input_ids [B, L], audio [N, text width], audio_index [N], attention_mask [B, past + L], position_ids
+                [B, L], rows [M], past.i.key and past.i.value [B, heads, past, width] of each layer -> logits [M, V] at
+                the positions `rows` of the flattened batch, states and embeds [B * L, text width], present.i.key, ...
+aligner.onnx    features, frames, states and tokens [K, text width] of the text's tokens, word_tokens [1, W, 2],
+                word_parts [1, W, 2] -> start and end [1, W, T] (log-probabilities), inside [1, W + 1, T] with attention
+onnx_config.json  sizes, names and versions
+
+Lengths, and the batch of the language model, are free. Times come from the scores by the code that torch uses too.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stentor.errors import ConfigError
+from stentor.models.base import Bundle, Example
+from stentor.models.speech_llm.aligner import Aligner
+from stentor.models.speech_llm.encoders import SAMPLE_RATE, encode
+from stentor.models.speech_llm.generate import steady_attention
+from stentor.models.speech_llm.modeling import SpeechLLMModel
+
+CONFIG = "onnx_config.json"
+FORMAT = 1
+"""Version of the folder's layout; a reader refuses another."""
+OPSET = 18
+INLINE = 1 << 30
+"""Bytes of weights up to which a graph is one file; larger ones get NAME.onnx.data beside it, as ONNX wants above 2 GB."""
+
+
+class EncoderGraph(nn.Module):
+    """Encoder, projector and CTC head on one clip, padded or not."""
+
+    def __init__(self, model: SpeechLLMModel):
+        super().__init__()
+        self.encoder, self.projector, self.ctc_head = model.encoder, model.projector, model.ctc_head
+        self.shape = model.shape
+
+    def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        frames, _ = encode(self.encoder, self.shape, features, lengths)
+        audio = self.projector(frames)
+        if self.ctc_head is None:
+            return frames, audio
+        return frames, audio, self.ctc_head(frames).log_softmax(-1)
+
+
+class LLMGraph(nn.Module):
+    """The language model with its cache as plain tensors."""
+
+    def __init__(self, model: SpeechLLMModel):
+        super().__init__()
+        # Not a submodule: the encoder's weights are none of this graph's.
+        self.llm, self.head = model.llm, model.head
+
+    def forward(
+        self, input_ids: Tensor, audio: Tensor, audio_index: Tensor, attention_mask: Tensor, position_ids: Tensor,
+        rows: Tensor, past: list[Tensor],
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        from transformers import DynamicCache
+
+        cache = DynamicCache(list(zip(past[::2], past[1::2])))
+        embeds = self.llm.get_input_embeddings()(input_ids)
+        embeds = embeds.flatten(0, 1).index_copy(0, audio_index, audio).view_as(embeds)
+        # Spelled out, because the masks that transformers builds depend on lengths in ways that cannot be traced.
+        before, size = past[0].shape[2], past[0].shape[2] + input_ids.shape[1]
+        place = torch.arange(size, device=input_ids.device)
+        seen = (place[None] <= place[before:, None])[None, None] & (attention_mask[:, None, None] > 0)
+        bias = torch.zeros(seen.shape, dtype=embeds.dtype).masked_fill(~seen, torch.finfo(embeds.dtype).min)
+        states = self.llm.base_model(
+            inputs_embeds=embeds, attention_mask=bias, position_ids=position_ids, past_key_values=cache, use_cache=True
+        ).last_hidden_state.flatten(0, 1)
+        head = self.head(states[rows])
+        logits = head["logits"] if "logits" in head else F.linear(head["hidden"], head["weight"], head["bias"])
+        present = [t for layer in cache.layers for t in (layer.keys, layer.values)]
+        return logits, states, embeds.flatten(0, 1), *present
+
+
+class AlignerGraph(nn.Module):
+    """The alignment module on one clip without padding."""
+
+    def __init__(self, aligner: Aligner):
+        super().__init__()
+        self.aligner = copy.copy(aligner)
+        self.aligner.__class__ = WholeClip
+
+    def forward(
+        self, features: Tensor, frames: Tensor, states: Tensor, tokens: Tensor, word_tokens: Tensor, word_parts: Tensor
+    ) -> tuple[Tensor, ...]:
+        rows = torch.arange(states.shape[0], device=states.device)[None]
+        lengths = torch.full((1,), features.shape[-1], dtype=torch.long)
+        scores = self.aligner(features, lengths, frames, states, tokens, rows, word_tokens, word_parts)
+        return (scores.start, scores.end) if scores.inside is None else (scores.start, scores.end, scores.inside)
+
+
+class WholeClip(Aligner):
+    """The aligner on one clip as long as its tensor: sizes then are shapes, which can be traced, not values."""
+
+    def listened(
+        self, features: Tensor, lengths: Tensor, hidden: Tensor, moved: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        from stentor.models.speech_llm.aligner import places
+
+        steps = features.shape[-1]
+        size = (steps + self.stride - 1) // self.stride + 1
+        keep = torch.ones(1, size, dtype=torch.bool, device=features.device)
+        frames = self.from_audio(self.norm_audio(hidden))
+        per_point = self.shape.frame_rate * self.step
+        at = torch.arange(size, device=frames.device) * per_point
+        low = at.floor().long()
+        part = (at - low).to(frames.dtype)[:, None]
+        # Zeros beyond the last frame, as many as the last grid point may need: encoders without padding stop early.
+        frames = F.pad(frames, (0, 0, 0, 4 + int(2 * per_point)))
+        keys = frames[:, low] * (1 - part) + frames[:, low + 1] * part
+        if self.from_mel is not None:
+            mel = F.pad(features, (0, (size - 1) * self.stride + 1 - steps))
+            keys = keys + self.from_mel(mel, lengths, size)
+        keys = keys + self.place(places(keep).to(keys.dtype))
+        for layer in self.listen:
+            keys = layer(keys, keep)
+        return self.norm_keys(keys), keep
+
+
+def save_onnx(bundle: Bundle, folder: Path) -> None:
+    """Write the graphs, the processor's files and `onnx_config.json` into a folder that is there.
+
+    Everything is float32. Raises ConfigError when a package is missing, or naming the part that cannot be exported.
+    """
+    import stentor
+    from stentor.models.speech_llm.export import _write_config
+
+    need_packages()
+    model = bundle.model.float().eval()
+    _refuse_llm(model)
+    example = _example(bundle)
+    outputs: dict[str, list[str]] = {}
+    with torch.no_grad(), steady_attention(model):
+        for name, graph, inputs, shapes, made in _graphs(model, example):
+            _write(name, graph, inputs, shapes, made, folder / f"{name}.onnx")
+            outputs[name] = made
+    bundle.processor.save(folder)
+    _write_config(bundle, folder)
+    facts: dict[str, Any] = {
+        "format": FORMAT,
+        "stentor_version": stentor.__version__,
+        "torch_version": torch.__version__,
+        "opset": OPSET,
+        "graphs": {name: {"file": f"{name}.onnx", "outputs": made} for name, made in outputs.items()},
+        "sample_rate": SAMPLE_RATE,
+        "seconds_per_frame": 1 / model.shape.frame_rate,
+        "frames_per_position": bundle.processor.factor,
+        "eos_id": bundle.processor.eos_id,
+        "cache": {"layers": len(example["past"]) // 2, "heads": example["past"][0].shape[1],
+                  "width": example["past"][0].shape[3], "value_width": example["past"][1].shape[3]},
+        "text_width": example["audio"].shape[1],
+        "aligner": None,
+    }  # fmt: skip
+    if model.aligner is not None:
+        aligner = model.aligner
+        facts["aligner"] = {
+            "kind": aligner.kind, "stride": aligner.stride, "seconds_per_point": aligner.step,
+            "calibration": aligner.calibration.tolist(),
+        }  # fmt: skip
+    (folder / CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def need_packages() -> None:
+    """Raise ConfigError unless the packages of an ONNX export are there."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"An ONNX export needs {' and '.join(missing)}, not installed here: `pip install 'stentor[onnx]'`."
+        )
+
+
+def _refuse_llm(model: SpeechLLMModel) -> None:
+    """Raise ConfigError for language models whose memory is more than one growing list of keys and values."""
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer
+
+    config = model.llm.config
+    kinds = {type(layer) for layer in DynamicCache(config=config).layers}
+    if kinds - {DynamicLayer}:
+        raise ConfigError(
+            f"The language model ({config.model_type}) cannot be exported to ONNX: its layers of the kind "
+            f"{', '.join(sorted(k.__name__ for k in kinds - {DynamicLayer}))} keep something else than all keys and "
+            "values; models with full attention in all layers, such as Qwen2 and Llama, can be."
+        )
+
+
+def _example(bundle: Bundle) -> dict[str, Any]:
+    """Inputs of all graphs. No free size is 0 or 1, and no two that are free of each other are the same: the exporter
+    would take them for constants, or for one."""
+    import numpy as np
+    from transformers import DynamicCache
+
+    model, processor = bundle.model, bundle.processor
+    noise = (0.1 * np.random.default_rng(0).standard_normal(21_000)).astype(np.float32)
+    features, lengths = processor.features([Example("example", noise)])
+    with torch.no_grad(), steady_attention(model):
+        frames, _ = encode(model.encoder, model.shape, features, lengths)
+        audio = model.projector(frames)[0]
+        embed = model.llm.get_input_embeddings()
+        cache = DynamicCache()
+        model.llm.base_model(inputs_embeds=embed(torch.zeros(2, 5, dtype=torch.long)), past_key_values=cache)
+    past = [t for layer in cache.layers for t in (layer.keys, layer.values)]
+    rows, size, count = 2, 9, 11
+    text = model.llm.get_input_embeddings().weight.shape[1]
+    return {
+        "features": features,
+        "lengths": lengths,
+        "frames": frames,
+        "audio": audio[:6],
+        "audio_index": torch.arange(6) + 1,
+        "input_ids": torch.zeros(rows, size, dtype=torch.long),
+        "attention_mask": torch.ones(rows, 5 + size, dtype=torch.long),
+        "position_ids": torch.arange(5, 5 + size).expand(rows, -1).contiguous(),
+        "rows": torch.arange(3),
+        "past": past,
+        "states": torch.randn(count, text),
+        "tokens": torch.randn(count, text),
+        "word_tokens": torch.tensor([[[0, 1], [2, 2], [3, 6], [7, 9]]]),
+        "word_parts": torch.tensor([[[0.0, 1.0]] * 4]),
+    }
+
+
+def _graphs(model: SpeechLLMModel, example: dict[str, Any]) -> Iterator[tuple[str, nn.Module, dict, dict, list[str]]]:
+    """Name, module, inputs, free axes of each input, and names of the outputs."""
+    time = model.shape.kind == "mel" and 2 or 1
+
+    def pick(**axes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {name: example[name] for name in axes}, axes
+
+    heard = ["frames", "audio", *(["ctc"] if model.ctc_head is not None else [])]
+    yield "encoder", EncoderGraph(model), *pick(features=(time,), lengths=()), heard
+    layers = range(len(example["past"]) // 2)
+    present = [f"present.{i}.{part}" for i in layers for part in ("key", "value")]
+    yield (
+        "llm",
+        LLMGraph(model),
+        *pick(
+            input_ids=(0, 1), audio=(0,), audio_index=(0,), attention_mask=(0, 1), position_ids=(0, 1), rows=(0,),
+            past=[(0, 2)] * len(present),
+        ),
+        ["logits", "states", "embeds", *present],
+    )  # fmt: skip
+    if model.aligner is not None:
+        yield (
+            "aligner",
+            AlignerGraph(model.aligner),
+            *pick(features=(time,), frames=(1,), states=(0,), tokens=(0,), word_tokens=(1,), word_parts=(1,)),
+            ["start", "end", *(["inside"] if model.aligner.kind == "attention" else [])],
+        )
+
+
+def _write(
+    name: str, graph: nn.Module, inputs: dict[str, Any], axes: dict[str, Any], outputs: list[str], path: Path
+) -> None:
+    """Trace a graph and write it. Raises ConfigError, naming the graph, when torch cannot export it."""
+    from torch.export import Dim
+
+    def free(given: Any) -> Any:
+        return [free(g) for g in given] if isinstance(given, list) else {axis: Dim.DYNAMIC for axis in given}
+
+    names = [n for n in inputs if n != "past"]
+    if "past" in inputs:
+        names += [n.replace("present", "past") for n in outputs if n.startswith("present")]
+    size = sum(p.numel() * 4 for p in graph.parameters())
+    graph.eval()
+    try:
+        with _quietly():
+            program = torch.onnx.export(
+                graph, kwargs=inputs, dynamo=True, dynamic_shapes={n: free(a) for n, a in axes.items()},
+                input_names=names, output_names=outputs, opset_version=OPSET, verbose=False,
+            )  # fmt: skip
+            program.save(path, external_data=size > INLINE)
+    except Exception as error:  # the exporter's errors are of many kinds
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise ConfigError(
+            f"The {PARTS[name]} cannot be exported to ONNX: torch {torch.__version__} does not trace it "
+            f"({reason[:300]}). Export it as safetensors (without --onnx), or take another kind of this part."
+        ) from error
+
+
+PARTS = {"encoder": "audio encoder", "llm": "language model", "aligner": "alignment module"}
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the exporter's remarks on its own insides, which no user can act on."""
+    loggers = [logging.getLogger(n) for n in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, before):
+            logger.setLevel(level)

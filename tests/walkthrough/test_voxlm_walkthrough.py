@@ -1,0 +1,225 @@
+"""VoxLM's guide from its first step to its last, on our commands: data, word times, both phases, export, transcript.
+
+The corpus lies as LibriSpeech does and the models as the Hub has them; both are tiny. Whisper and the language model
+are made to know one sentence, as pretrained models would, so that there is something to transcribe and to align.
+"""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from stentor.cli import main
+
+SENTENCE = "three blue boats sail"
+OTHER = "GREEN WINTER"
+VOICES = ("en-us", "en+f3", "en-us+m3", "en+f2")
+CONFIG = """\
+model:
+  name: "voxlm-tiny"
+  audio_encoder: "./models/whisper"
+  llm_model: "./models/llm"
+  use_lora: true
+  lora_r: 4
+  lora_alpha: 8
+  lora_dropout: 0.0
+  projection_dropout: 0.0
+  alignment_num_layers: 1
+  alignment_num_heads: 4
+training:
+  phase1: {epochs: 12, batch_size: 4, learning_rate: 1.0e-2, warmup_steps: 5}
+  phase2: {epochs: 4, batch_size: 6, learning_rate: 2.0e-3, alignment_weight: 2.0}
+  num_workers: 0
+data:
+  data_dir: "./data"
+  train_split: "train-clean-100"
+  val_split: "dev-clean"
+  timestamps_dir: "./data/timestamps"
+  whisper_model: "./models/whisper"
+  max_wer: 0.1
+output: {checkpoint_dir: "./checkpoints"}
+device: {type: cpu}
+"""
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """A folder with data/LibriSpeech, models/ and VoxLM's config."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("voxlm")
+    corpus(folder / "data" / "LibriSpeech")
+    whisper(folder / "models" / "whisper")
+    llm(folder / "models" / "llm")
+    (folder / "voxlm-tiny.yaml").write_text(CONFIG)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
+    torch.set_num_threads(threads)
+
+
+def corpus(root: Path) -> None:
+    """Twelve training and two validation clips of the sentence; the transcript of one more says something else."""
+    from stentor.audio.io import write
+    from stentor.audio.synth import say
+
+    for split, speakers, clips in (("train-clean-100", ("84", "174", "251"), 4), ("dev-clean", ("1272",), 2)):
+        for speaker in speakers:
+            chapter = root / split / speaker / "121123"
+            chapter.mkdir(parents=True)
+            lines = []
+            for i in range(clips + (speaker == "251")):
+                name = f"{speaker}-121123-{i:04d}"
+                speech = say(SENTENCE, voice=VOICES[i % 4], speed=150 + 7 * i + int(speaker) % 10, pitch=40 + 5 * i)
+                write(chapter / f"{name}.flac", speech.audio, 16000)
+                lines.append(f"{name} {OTHER if i == clips else SENTENCE.upper()}\n")
+            (chapter / f"{speaker}-121123.trans.txt").write_text("".join(lines))
+
+
+def whisper(folder: Path) -> None:
+    """A Whisper that writes the sentence, whatever it hears."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast, WhisperConfig, WhisperForConditionalGeneration
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=290, special_tokens=special, show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )  # fmt: skip
+    tokenizer.train_from_iterator([f" {SENTENCE}"] * 9, trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=special[0])
+    fast.save_pretrained(folder)
+    torch.manual_seed(0)
+    model = WhisperForConditionalGeneration(
+        WhisperConfig(
+            vocab_size=290, num_mel_bins=80, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+            decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, pad_token_id=0, bos_token_id=0,
+            eos_token_id=0, decoder_start_token_id=1, suppress_tokens=None, begin_suppress_tokens=None,
+        )
+    )  # fmt: skip
+    ids = torch.tensor([[1, 2, *fast.encode(f" {SENTENCE}"), 0]])
+    encoded = torch.randn(1, 50, 32)
+    memorise(model, lambda: model(encoder_outputs=(encoded,), decoder_input_ids=ids[:, :-1]).logits, ids[:, 1:])
+    model.save_pretrained(folder)
+
+
+def llm(folder: Path) -> None:
+    """A Qwen2 that says the sentence after anything."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from stentor.models.speech_llm.tokenizers import bpe
+
+    tokenizer = bpe([SENTENCE] * 9, 290)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=2, tie_word_embeddings=True, max_position_embeddings=1024,
+            pad_token_id=tokenizer.pad_token_id, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+        )
+    )  # fmt: skip
+    said = torch.tensor([[*tokenizer.encode(SENTENCE), tokenizer.eos_token_id]])
+    before = torch.full((1, 1), tokenizer.encode("\n")[0])
+
+    def logits():
+        heard = torch.randint(4, len(tokenizer), (1, 30))
+        return model(torch.cat([heard, before, said], 1)).logits[:, 30:-1]
+
+    memorise(model, logits, said)
+    model.save_pretrained(folder)
+
+
+def memorise(model, logits, targets) -> None:
+    """Fit the logits [1, N, V] to the targets [1, N]."""
+    import torch
+
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(60):
+        loss = torch.nn.functional.cross_entropy(logits()[0], targets[0])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.2
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def check_times(words: list[dict], seconds: float) -> None:
+    times = [t for word in words for t in (word["start"], word["end"])]
+    assert times == sorted(times) and times[0] >= 0 and times[-1] <= seconds
+
+
+def test_the_guide_from_first_to_last_step(workplace, capsys):
+    def stentor(*arguments: object) -> str:
+        code = main(list(map(str, arguments)))
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        return said.out + said.err
+
+    # Configuration, and step 1: the data are there.
+    said = stentor("config", "convert", "voxlm", "voxlm-tiny.yaml", "--to", "converted")
+    run = Path("converted/voxlm-tiny.yaml")
+    stentor("prepare", "corpus", "librispeech", "--from", "data", "--to", "data/manifests")
+    assert [len(lines(Path(f"data/manifests/{s}.jsonl"))) for s in ("train-clean-100", "dev-clean")] == [13, 2]
+
+    # Step 2: word times, by the commands that the conversion names.
+    commands = [shlex.split(line) for line in said.splitlines() if line.startswith("  stentor ")]
+    assert len(commands) == 2
+    for command in commands:
+        stentor(*command[1:], "--device", "cpu")
+    timestamps = Path("data/timestamps")
+    timed = {s: lines(timestamps / f"{s}.jsonl") for s in ("train-clean-100", "dev-clean")}
+    assert [len(t) for t in timed.values()] == [12, 2]
+    for record in [r for records in timed.values() for r in records]:
+        assert [w["word"] for w in record["words"]] == SENTENCE.split() == record["text"].split()
+        check_times(record["words"], record["duration"])
+    summary = json.loads((timestamps / "train-clean-100.summary.json").read_text())
+    assert (summary["kept"], summary["settings"]["max_wer"]) == (12, 0.1)
+    [(_, dropped)] = summary["dropped"].items()
+    assert dropped["count"] == 1 and dropped["first"][0].startswith("251-121123-0004")
+
+    # Steps 3 and 4: both phases, from one command.
+    plan = stentor("train", run, "--plan-only")
+    assert plan.count("Parameters") == 2
+    stentor("train", run)
+    folder = Path("checkpoints/voxlm-tiny")
+    phases = [folder / "stages" / "1", folder]
+    results = [json.loads((phase / "results.json").read_text()) for phase in phases]
+    assert [r["steps"] for r in results] == [12 * 4, 4 * 2]  # 13 clips in 4 batches, 12 in 2
+    assert results[0]["data"]["used"] == 13 and results[1]["data"]["used"] == 12
+    assert "word_time_mean_ms" not in results[0]["eval"]["dev-clean"]
+    assert results[1]["eval"]["dev-clean"]["word_time_mean_ms"]["value"] < 2000
+    assert results[1]["eval"]["dev-clean"]["wer"]["value"] == 0
+    for phase in phases:
+        assert (phase / "checkpoints" / "latest").is_file() and (phase / "checkpoints" / "best").is_file()
+        assert (phase / "export" / "adapter_model.safetensors").is_file()
+    assert all((folder / f).is_file() for f in ("config.yaml", "log.txt", "report.html", "metrics.jsonl"))
+    learnt = [row["train/alignment"] for row in lines(folder / "metrics.jsonl") if "train/alignment" in row]
+    assert learnt and "train/text" in lines(folder / "metrics.jsonl")[0]
+
+    # Step 5: export, and the model's answer.
+    model = Path("output/models/voxlm-tiny")
+    stentor("export", folder, "--to", model, "--merge")
+    Path("models").rename("models-gone")  # a merged export needs nothing else
+    audio = Path("data/LibriSpeech/dev-clean/1272/121123/1272-121123-0001.flac")
+    stentor("transcribe", model, audio, "--words", "--format", "json", "--out", "answers", "--device", "cpu")
+    answer = json.loads(Path("answers/1272-121123-0001.json").read_text())
+    assert answer["text"] == SENTENCE
+    assert [w["word"] for w in answer["words"]] == SENTENCE.split()
+    for word in answer["words"]:
+        assert {"word", "start", "end", "confidence"} <= set(word) and 0 <= word["confidence"] <= 1
+    check_times(answer["words"], answer["duration"])
+    assert abs(answer["duration"] - timed["dev-clean"][1]["duration"]) < 0.01
+    again = stentor("transcribe", folder, audio, "--words", "--format", "json", "--device", "cpu")
+    assert [w["word"] for w in json.loads(again)["words"]] == SENTENCE.split()

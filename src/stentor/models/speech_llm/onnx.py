@@ -1,7 +1,8 @@
 """ONNX graphs of a speech LLM, written by torch's exporter; `onnx_model` runs them.
 
-encoder.onnx    features [1, mels, T] or [1, T], lengths [1] -> frames [1, F, width], audio [1, P, text width] (what the
-                projector makes of them) and, with a CTC head, ctc [1, F, classes] (log-probabilities)
+encoder.onnx    features [1, mels, T] or [1, T], lengths [1] -> frames [1, F, width] and audio [1, P, text width], what the
+                projector makes of them
+ctc.onnx        frames -> ctc [1, F, classes] (log-probabilities), where there is a CTC head
 llm.onnx        input_ids [B, L], audio [N, text width], audio_index [N], attention_mask [B, past + L], position_ids
                 [B, L], rows [M], past.i.key and past.i.value [B, heads, past, width] of each layer -> logits [M, V] at
                 the positions `rows` of the flattened batch, states and embeds [B * L, text width], present.i.key, ...
@@ -43,19 +44,27 @@ INLINE = 1 << 30
 
 
 class EncoderGraph(nn.Module):
-    """Encoder, projector and CTC head on one clip, padded or not."""
+    """Encoder and projector on one clip, padded or not."""
 
     def __init__(self, model: SpeechLLMModel):
         super().__init__()
-        self.encoder, self.projector, self.ctc_head = model.encoder, model.projector, model.ctc_head
+        self.encoder, self.projector = model.encoder, model.projector
         self.shape = model.shape
 
     def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         frames, _ = encode(self.encoder, self.shape, features, lengths)
-        audio = self.projector(frames)
-        if self.ctc_head is None:
-            return frames, audio
-        return frames, audio, self.ctc_head(frames).log_softmax(-1)
+        return frames, self.projector(frames)
+
+
+class CTCGraph(nn.Module):
+    """The CTC head."""
+
+    def __init__(self, model: SpeechLLMModel):
+        super().__init__()
+        self.head = model.ctc_head
+
+    def forward(self, frames: Tensor) -> Tensor:
+        return self.head(frames).log_softmax(-1)
 
 
 class LLMGraph(nn.Module):
@@ -241,13 +250,14 @@ def _example(bundle: Bundle) -> dict[str, Any]:
 
 def _graphs(model: SpeechLLMModel, example: dict[str, Any]) -> Iterator[tuple[str, nn.Module, dict, dict, list[str]]]:
     """Name, module, inputs, free axes of each input, and names of the outputs."""
-    time = model.shape.kind == "mel" and 2 or 1
+    time = 2 if model.shape.kind == "mel" else 1
 
     def pick(**axes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         return {name: example[name] for name in axes}, axes
 
-    heard = ["frames", "audio", *(["ctc"] if model.ctc_head is not None else [])]
-    yield "encoder", EncoderGraph(model), *pick(features=(time,), lengths=()), heard
+    yield "encoder", EncoderGraph(model), *pick(features=(time,), lengths=()), ["frames", "audio"]
+    if model.ctc_head is not None:
+        yield "ctc", CTCGraph(model), *pick(frames=(1,)), ["ctc"]
     layers = range(len(example["past"]) // 2)
     present = [f"present.{i}.{part}" for i in layers for part in ("key", "value")]
     yield (
@@ -297,7 +307,7 @@ def _write(
         ) from error
 
 
-PARTS = {"encoder": "audio encoder", "llm": "language model", "aligner": "alignment module"}
+PARTS = {"encoder": "audio encoder", "ctc": "CTC head", "llm": "language model", "aligner": "alignment module"}
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 """A speech LLM that onnxruntime runs, from the graphs that `onnx` writes: what the tasks ask of a model, without torch's
-layers. Loops, masks and decoding are those of the torch model."""
+layers. Search, words and times are those of the torch model."""
 
 from __future__ import annotations
 
@@ -7,19 +7,231 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 from stentor.models.speech_llm import SpeechLLM
 from stentor.models.speech_llm.aligner import Aligner
-from stentor.models.speech_llm.boundaries import LOW, Scores
+from stentor.models.speech_llm.boundaries import Scores
 from stentor.models.speech_llm.encoders import Geometry
-from stentor.models.speech_llm.generate import Result, search
-from stentor.models.speech_llm.modeling import word_log_probs
+from stentor.models.speech_llm.generate import Result, _beam, _single
 from stentor.models.speech_llm.onnx import CONFIG, FORMAT
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
+
+
+def load_onnx(folder: Path) -> Bundle:
+    """The bundle of an ONNX folder. Raises ConfigError when onnxruntime is missing or a file is damaged."""
+    facts = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    if facts["format"] != FORMAT:
+        raise ConfigError(
+            f"{folder / CONFIG} has layout {facts['format']}, written by Stentor {facts['stentor_version']}; this "
+            f"version reads layout {FORMAT}: export the model again."
+        )
+    processor = SpeechLLMProcessor.load(folder)
+    family = SpeechLLM.model_validate(json.loads((folder / "config.json").read_text(encoding="utf-8"))["family"])
+    return Bundle(OnnxModel(folder, facts, processor.shape).eval(), processor, family)
+
+
+class Graph:
+    """One ONNX file: tensors in by name, tensors out in the order of the graph."""
+
+    def __init__(self, path: Path):
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise ConfigError(
+                f"{path.parent} is an ONNX export and onnxruntime is not installed: `pip install 'stentor[onnx]'`."
+            ) from error
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # errors; warnings are about nodes that it removes
+        options.intra_op_num_threads = torch.get_num_threads()
+        try:
+            self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's exceptions share no base class of their own
+            raise ConfigError(f"{path} is damaged or missing ({' '.join(str(error).split())}): export again.") from error
+        self.inputs = {given.name for given in self.session.get_inputs()}
+
+    def __call__(self, **given: Tensor) -> list[Tensor]:
+        # What a graph has no use for, such as the audio of an aligner that needs the frames alone, is none of its inputs.
+        feed = {name: tensor.cpu().contiguous().numpy() for name, tensor in given.items() if name in self.inputs}
+        return [torch.from_numpy(array) for array in self.session.run(None, feed)]
+
+
+class OnnxModel(nn.Module):
+    """The graphs behind the methods that tasks and inference call; see `SpeechLLMModel` for their arguments.
+
+    Answers lie on the CPU, where onnxruntime runs.
+    """
+
+    def __init__(self, folder: Path, facts: dict[str, Any], shape: Geometry):
+        super().__init__()
+        self.shape, self.factor = shape, facts["frames_per_position"]
+        graphs = {name: Graph(folder / graph["file"]) for name, graph in facts["graphs"].items()}
+        self.encoder, self.llm, self.ctc_head = graphs["encoder"], graphs["llm"], graphs.get("ctc")
+        self.aligner = OnnxAligner(graphs["aligner"], facts["aligner"], shape) if facts["aligner"] else None
+        self.cache, self.text_width = facts["cache"], facts["text_width"]
+        self._listens_once = False
+        self._heard: tuple[Tensor, ...] | None = None
+        self.place = nn.Parameter(torch.empty(0), requires_grad=False)  # callers look there for the model's device
+
+    def _apply(self, fn: Any, recurse: bool = True) -> OnnxModel:
+        """Stays where it is: on the CPU, in float32."""
+        return self
+
+    def hear(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Frames [B, F, width] and audio positions [B, P, text width], zero at padding, and lengths [B] of the frames.
+        One clip at a time, each at its own length."""
+        if self._heard is not None and torch.equal(self._heard[0], features) and torch.equal(self._heard[1], lengths):
+            return self._heard[2:]  # type: ignore[return-value]
+        counts = self.shape.frames(lengths)
+        frames, audio = [], []
+        for row, length, count in zip(features, lengths.tolist(), counts.tolist()):
+            whole = row if self.shape.window else row[..., :length]
+            clip_frames, clip_audio = self.encoder(features=whole[None].float(), lengths=torch.tensor([length]))
+            frames.append(clip_frames[0, :count])
+            audio.append(clip_audio[0, : -(-count // self.factor)])
+        heard = pad(frames), pad(audio), counts
+        if self._listens_once:
+            self._heard = features, lengths, *heard
+        return heard
+
+    def frames(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, _, counts = self.hear(features, lengths)
+        return hidden, counts
+
+    @contextmanager
+    def listening_once(self) -> Iterator[None]:
+        self._listens_once = True
+        try:
+            yield
+        finally:
+            self._listens_once, self._heard = False, None
+
+    def ctc_log_probs(self, hidden: Tensor) -> Tensor:
+        return pad([self.ctc_head(frames=row[None])[0][0] for row in hidden])
+
+    def ctc_classes(self, features: Tensor, feature_lengths: Tensor, **_: Tensor) -> list[list[int]]:
+        hidden, frames = self.frames(features, feature_lengths)
+        best = self.ctc_log_probs(hidden).argmax(-1)
+        return [row[:n].tolist() for row, n in zip(best, frames.tolist())]
+
+    def read(
+        self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor, rows: Tensor, past: list[Tensor],
+        audio: Tensor | None = None, audio_index: Tensor | None = None,
+    ) -> list[Tensor]:  # fmt: skip
+        """One call of the language model, see `onnx.LLMGraph`: logits [M, V], states and embeddings [B * L, width],
+        then keys and values."""
+        if audio is None or audio_index is None:
+            audio, audio_index = torch.empty(0, self.text_width), torch.empty(0, dtype=torch.long)
+        names = [f"past.{i}.{part}" for i in range(self.cache["layers"]) for part in ("key", "value")]
+        return self.llm(
+            input_ids=input_ids, audio=audio, audio_index=audio_index, attention_mask=attention_mask,
+            position_ids=position_ids, rows=rows, **dict(zip(names, past)),
+        )  # fmt: skip
+
+    def nothing_past(self, rows: int) -> list[Tensor]:
+        """A cache without any position."""
+        keys, values = ((rows, self.cache["heads"], 0, self.cache[w]) for w in ("width", "value_width"))
+        return [torch.empty(keys), torch.empty(values)] * self.cache["layers"]
+
+    def generate(
+        self, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], beams: int = 1,
+        temperature: float = 0.0, generator: torch.Generator | None = None, length_penalty: float = 1.0,
+    ) -> list[Result]:  # fmt: skip
+        """See `stentor.models.speech_llm.generate.generate`."""
+        count = len(inputs["input_ids"])
+        limits = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
+        decoder = OnnxDecoder(self, inputs)
+        if beams > 1:
+            return _beam(decoder, limits, eos_ids, beams, length_penalty)  # type: ignore[arg-type]
+        return _single(decoder, limits, eos_ids, temperature, generator)  # type: ignore[arg-type]
+
+    def align(
+        self, features: Tensor, feature_lengths: Tensor, input_ids: Tensor, audio_index: Tensor, audio_rows: Tensor,
+        text_rows: Tensor, word_tokens: Tensor, word_parts: Tensor, **_: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """See `SpeechLLMModel.align`; for padded batches."""
+        hidden, audio, counts = self.hear(features, feature_lengths)
+        spoken = text_rows >= 0
+        (batch, size), told = input_ids.shape, text_rows[spoken]
+        logits, states, embeds, *_ = self.read(
+            input_ids, torch.ones_like(input_ids), torch.arange(size).expand(batch, -1), told - 1,
+            self.nothing_past(batch), audio.flatten(0, 1)[audio_rows], audio_index,
+        )  # fmt: skip
+        log_probs = torch.zeros(text_rows.shape)
+        log_probs[spoken] = logits.log_softmax(-1).gather(1, input_ids.flatten()[told][:, None])[:, 0]
+        place = torch.arange(text_rows.shape[1])
+        own = (place >= word_tokens[..., :1]) & (place <= word_tokens[..., 1:])
+        times, sure = torch.zeros(*word_tokens.shape[:2], 2), torch.zeros(word_tokens.shape[:2])
+        for i, (length, count) in enumerate(zip(feature_lengths.tolist(), counts.tolist())):
+            words = int((word_tokens[i, :, 0] >= 0).sum())
+            if words:
+                rows = text_rows[i][spoken[i]]
+                times[i : i + 1, :words], sure[i : i + 1, :words] = self.aligner.times(
+                    self.aligner(
+                        features[i : i + 1, ..., :length], hidden[i : i + 1, :count], states[rows], embeds[rows],
+                        word_tokens[i : i + 1, :words], word_parts[i : i + 1, :words],
+                    )
+                )  # fmt: skip
+        return times, sure, log_probs[:, None].masked_fill(~own, 0.0).amin(-1)
+
+
+class OnnxDecoder:
+    """The language model with its cache, as `generate` searches with it."""
+
+    def __init__(self, model: OnnxModel, inputs: dict[str, Tensor]):
+        self.model = model
+        _, audio, _ = model.hear(inputs["features"], inputs["feature_lengths"])
+        self.mask = inputs["attention_mask"]
+        self.position = inputs["position_ids"][:, -1:]
+        self.cache = model.nothing_past(len(self.mask))
+        audio = audio.flatten(0, 1)[inputs["audio_rows"]]
+        self._run(inputs["input_ids"], inputs["position_ids"], audio, inputs["audio_index"])
+
+    def _run(self, ids: Tensor, positions: Tensor, *audio: Tensor) -> None:
+        last = torch.arange(1, len(ids) + 1) * ids.shape[1] - 1
+        logits, _, _, *self.cache = self.model.read(ids, self.mask, positions, last, self.cache, *audio)
+        self.log_probs = logits.log_softmax(-1)
+
+    def step(self, tokens: Tensor) -> None:
+        """Read tokens [B]; afterwards `log_probs` [B, V] is about the next one."""
+        self.position = self.position + 1
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], 1)
+        self._run(tokens[:, None], self.position)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order; a row may come several times."""
+        self.mask, self.position, self.log_probs = self.mask[rows], self.position[rows], self.log_probs[rows]
+        self.cache = [tensor[rows] for tensor in self.cache]
+
+
+class OnnxAligner:
+    """The alignment module: scores from its graph, times from them as the torch module finds them."""
+
+    def __init__(self, graph: Graph, facts: dict[str, Any], shape: Geometry):
+        self.graph, self.shape = graph, shape
+        self.kind, self.stride = facts["kind"], facts["stride"]
+        self.calibration = torch.tensor(facts["calibration"])
+
+    step, points, times = Aligner.step, Aligner.points, Aligner.times
+
+    def __call__(
+        self, features: Tensor, frames: Tensor, states: Tensor, tokens: Tensor, word_tokens: Tensor, word_parts: Tensor
+    ) -> Scores:
+        """Boundary scores of one clip without padding; see `onnx.AlignerGraph`."""
+        start, end, *inside = self.graph(
+            features=features, frames=frames, states=states, tokens=tokens, word_tokens=word_tokens,
+            word_parts=word_parts,
+        )  # fmt: skip
+        words = torch.ones(word_tokens.shape[:2], dtype=torch.bool)
+        return Scores(start, end, inside[0] if inside else None, words, self.points(torch.tensor([features.shape[-1]])))
+
+
+def pad(rows: list[Tensor]) -> Tensor:
+    """Rows [N, C] of different lengths as one tensor [B, N, C], zero at padding."""
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True)

@@ -16,6 +16,7 @@ class FakeTrainer:
             task=SimpleNamespace(main_metric=lambda: metric), plain=lambda: {"name": "fake", "optim": {"lr": 1e-3}},
         )  # fmt: skip
         self.accelerator = SimpleNamespace(trackers=[])
+        self.journal = SimpleNamespace(stage=None, where=dict)
         self.said: list[str] = []
         self.extra: dict[str, Any] = {}
         self.logged: list[dict[str, Any]] = []

@@ -24,10 +24,10 @@ class Journal:
 
     def metrics(self, row: dict[str, Any]) -> None:
         """One row of numbers; values that are not finite become null (JSON has no NaN)."""
-        self._write("metrics.jsonl", json.dumps(finite({**row, **self._where()})))
+        self._write("metrics.jsonl", json.dumps(finite({**row, **self.where()})))
 
     def event(self, name: str, **fields: Any) -> None:
-        self._write("events.jsonl", json.dumps(finite({"time": time.time(), "event": name, **self._where(), **fields})))
+        self._write("events.jsonl", json.dumps(finite({"time": time.time(), "event": name, **self.where(), **fields})))
 
     def say(self, line: str) -> None:
         """A line for the log and for whoever watches the terminal."""
@@ -40,30 +40,36 @@ class Journal:
         """Drop metric rows past `step`, which a resumed run will write again."""
         if not self.main:
             return
-        path = self.folder / "metrics.jsonl"
         self._files["metrics.jsonl"].close()
-        kept = []
-        for line in path.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            if row.get("step", 0) <= step or row.get("stage") != self.stage:
-                kept.append(line)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-        temporary.replace(path)
-        self._files["metrics.jsonl"] = path.open("a", encoding="utf-8")
+        forget_after(self.folder / "metrics.jsonl", step, self.stage)
+        self._files["metrics.jsonl"] = (self.folder / "metrics.jsonl").open("a", encoding="utf-8")
 
     def close(self) -> None:
         if self.main:
             for file in self._files.values():
                 file.close()
 
-    def _where(self) -> dict[str, Any]:
+    def where(self) -> dict[str, Any]:
+        """What every row says about its place: the stage, in runs with several."""
         return {"stage": self.stage} if self.stage else {}
 
     def _write(self, name: str, line: str) -> None:
         if self.main:
             self._files[name].write(line + "\n")
             self._files[name].flush()
+
+
+def forget_after(path: Path, step: int, stage: str | None) -> None:
+    """Take the rows past `step` of this stage out of a JSONL file, whole or not at all."""
+    _cut_half_line(path)
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if row.get("step", 0) <= step or row.get("stage") != stage:
+            kept.append(line)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+    temporary.replace(path)
 
 
 def _cut_half_line(path: Path) -> None:

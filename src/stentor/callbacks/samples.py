@@ -10,7 +10,6 @@ from pydantic import Field, PrivateAttr
 
 from stentor.callbacks.base import Callback
 from stentor.callbacks.tracking import guarded
-from stentor.engine.journal import forget_after
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,8 +38,7 @@ class Samples(Callback):
     _heard: set[str] = PrivateAttr(default_factory=set)
 
     def on_start(self, trainer: Trainer) -> None:
-        if trainer.main and (trainer.folder / FILE).exists():  # a resumed run will write these again
-            forget_after(trainer.folder / FILE, trainer.step, trainer.journal.stage)
+        trainer.journal.forget_after(trainer.step, FILE)
 
     def on_evaluate(self, trainer: Trainer, name: str, scores: dict[str, Score], predictions: list[Prediction]) -> None:
         if not trainer.main:

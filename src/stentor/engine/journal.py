@@ -36,13 +36,25 @@ class Journal:
             with contextlib.suppress(OSError, ValueError):  # nobody reads any more: training goes on
                 print(line, flush=True)
 
-    def forget_after(self, step: int) -> None:
-        """Drop metric rows past `step`, which a resumed run will write again."""
-        if not self.main:
+    def forget_after(self, step: int, name: str = "metrics.jsonl") -> None:
+        """Drop the rows of this stage past `step` from a JSONL file, whole or not at all: a resumed run will write them
+        again."""
+        path = self.folder / name
+        if not self.main or not path.exists():
             return
-        self._files["metrics.jsonl"].close()
-        forget_after(self.folder / "metrics.jsonl", step, self.stage)
-        self._files["metrics.jsonl"] = (self.folder / "metrics.jsonl").open("a", encoding="utf-8")
+        if opened := self._files.get(name):
+            opened.close()
+        _cut_half_line(path)
+        kept = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            if row.get("step", 0) <= step or row.get("stage") != self.stage:
+                kept.append(line)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        temporary.replace(path)
+        if opened:
+            self._files[name] = path.open("a", encoding="utf-8")
 
     def close(self) -> None:
         if self.main:
@@ -57,19 +69,6 @@ class Journal:
         if self.main:
             self._files[name].write(line + "\n")
             self._files[name].flush()
-
-
-def forget_after(path: Path, step: int, stage: str | None) -> None:
-    """Take the rows past `step` of this stage out of a JSONL file, whole or not at all."""
-    _cut_half_line(path)
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        if row.get("step", 0) <= step or row.get("stage") != stage:
-            kept.append(line)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-    temporary.replace(path)
 
 
 def _cut_half_line(path: Path) -> None:

@@ -18,7 +18,7 @@ from stentor.data.loader import Reader, batches
 from stentor.data.mix import Dropped
 from stentor.data.plan import Plan, Planned
 from stentor.engine import average, state
-from stentor.engine.device import Control, no_sync, wrap
+from stentor.engine.device import Control, give_back_memory, no_sync, wrap
 from stentor.engine.evaluate import EvalSet, evaluate
 from stentor.engine.journal import Journal
 from stentor.engine.meter import Meter
@@ -209,6 +209,7 @@ class Trainer:
             self._call("on_step")
             if self.step % self.train.log_every == 0 or self.step == self.total_steps:
                 self.log(self.meter.row(self.lr) | self.extra)
+                give_back_memory()
             if signalled:
                 if saved != self.step:
                     self.save()

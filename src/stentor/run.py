@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.errors import ConfigError, StentorError
+from stentor.errors import ConfigError, StentorError, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,6 +120,7 @@ def _stage(
 ) -> None:
     from stentor.callbacks.console import Console
     from stentor.callbacks.memory import Memory
+    from stentor.engine.signals import on_signal
     from stentor.engine.trainer import Trainer
 
     # Always there; the config may say how.
@@ -134,8 +135,16 @@ def _stage(
     for line in summary(ready):
         journal.say(line)
     trainer.fit()
+
+    def stop() -> None:
+        raise Stopped(
+            "Stopped by a signal before the results were written. Training is done and saved: run the same command to "
+            "go on."
+        )
+
     try:
-        finish(config, ready, trainer, place, command)
+        with on_signal(stop):
+            finish(config, ready, trainer, place, command)
     except OSError as error:
         raise StentorError(
             f"The results could not be written to {place} ({error}). Training is done and saved: make room and run the "

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from stentor.engine.journal import Journal
+
 
 class FakeTrainer:
     def __init__(self, folder: Path, metric: tuple[str, str] = ("wer", "min"), sets: tuple[str, ...] = ("dev",)):
@@ -16,6 +18,7 @@ class FakeTrainer:
             task=SimpleNamespace(main_metric=lambda: metric), plain=lambda: {"name": "fake", "optim": {"lr": 1e-3}},
         )  # fmt: skip
         self.accelerator = SimpleNamespace(trackers=[])
+        self.journal = Journal(folder, main=True)
         self.said: list[str] = []
         self.extra: dict[str, Any] = {}
         self.logged: list[dict[str, Any]] = []

@@ -111,6 +111,20 @@ def test_samples_are_the_same_whatever_the_order(trainer):
     assert {(r["step"], r["set"]) for r in rows} == {(7, "dev")}
 
 
+def test_a_resumed_run_writes_no_sample_twice(trainer):
+    said = [Prediction("a", {"text": "a"}, {"text": "a"})]
+    samples = Samples()
+    samples.on_start(trainer)
+    for trainer.step in (5, 10, 15):
+        samples.on_evaluate(trainer, "dev", {}, said)
+    trainer.step = 10
+    samples.on_start(trainer)
+    trainer.step = 15
+    samples.on_evaluate(trainer, "dev", {}, said)
+    rows = [json.loads(line) for line in (trainer.folder / "samples.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [5, 10, 15]
+
+
 def test_memory_is_logged_with_the_rows_of_metrics(trainer):
     rows = []
     for trainer.step in range(1, 26):

@@ -3,11 +3,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from pydantic import ValidationError
 
 from stentor.audio.synth import say
 from stentor.data import augment
 from stentor.data.augment import Augment, Noise, Reverb, SpecAugment, change_speed, change_voice, telephone
-from stentor.errors import ConfigError, DataError
+from stentor.errors import DataError
 
 REAL = Path(__file__).parents[2] / ".." / "shared" / "data" / "noise_rir"
 ALL = {
@@ -165,10 +166,14 @@ def test_files_are_checked_when_training_starts_not_before(tmp_path):
         change.check()
     with pytest.raises(DataError, match="holds no audio"):
         Augment(noise=Noise(paths=[tmp_path / "noise"])).check()
-    with pytest.raises(ConfigError, match="`paths` or `builtin`"):
-        Augment(noise=Noise()).check()
-    with pytest.raises(ConfigError, match="`paths` or `simulated"):
-        Augment(reverb=Reverb(simulated=False)).check()
+
+
+@pytest.mark.parametrize(("kind", "settings", "mend"), [
+    (Noise, {}, "`paths` or `builtin`"), (Reverb, {"simulated": False}, "`paths` or `simulated: true`"),
+])  # fmt: skip
+def test_what_comes_from_nowhere_is_refused(kind, settings, mend):
+    with pytest.raises(ValidationError, match=mend):
+        kind(**settings)
 
 
 @pytest.mark.parametrize("bad", [{"snr": [20, 5]}, {"p": 2}, {"builtin": ["rain"]}])

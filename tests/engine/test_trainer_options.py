@@ -80,16 +80,19 @@ def test_average_of_the_best_with_ema_and_plateau(scripted, rows):
     ]
 
 
-def test_early_stop_goes_back_to_the_best_and_stays_stopped(scripted):
+@pytest.mark.parametrize("ema", [None, 0.5])
+def test_early_stop_goes_back_to_the_best_and_stays_stopped(scripted, ema):
     """Also in bf16 and with accumulation; after a kill between the stop and the results the run is still stopped."""
-    settings = ["train.steps=40", "train.use=last", "train.precision=bf16", "train.accumulate=2", "train.save_every=40"]
+    settings = ["train.steps=40", "train.use=last", "train.precision=bf16", "train.accumulate=2", "train.save_every=40",
+                f"train.ema={ema or 'null'}"]  # fmt: skip
     stop = ", {type: early_stop, patience: 2}"
     folder = scripted([0.5, 0.3, 0.4, 0.6, 0.1], *settings, callbacks=stop)
     got = results(folder)
     assert got["steps"] == 8 and got["environment"]["precision"] == "bf16"
     assert got["stopped"] == "dev/wer has not improved in 2 evaluations (best: 30.00 % at step 4)"
     export = load_file(folder / "export" / "model.safetensors")
-    assert same(export, weights(folder, 4)) and not same(export, weights(folder, 8), atol=1e-4)
+    kind = "ema" if ema else "weights"
+    assert same(export, weights(folder, 4, kind)) and not same(export, weights(folder, 8, kind), atol=1e-4)
     losses = [json.loads(line).get("train/loss", 0.0) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert all(loss is not None and math.isfinite(loss) for loss in losses)
     (folder / "results.json").unlink()

@@ -47,6 +47,42 @@ def test_signal_saves_and_exits_75(tiny, start, cli, tmp_path, number):
     assert len(events(folder, "finished")) == 1
 
 
+SLOW_SCORES = '''
+import time
+from pathlib import Path
+from typing import Literal
+from stentor.tasks.transcribe import Transcribe
+
+class Slow(Transcribe):
+    """Transcribes, and scores for as long as the file `scoring` is there."""
+    type: Literal["slow"] = "slow"
+    flag: str
+    def score(self, predictions):
+        if Path(self.flag).exists():
+            Path(self.flag).write_text("now")
+            time.sleep(120)
+        return super().score(predictions)
+'''
+
+
+def test_signal_after_training_exits_75(tiny, start, cli, tmp_path):
+    (plugin := tmp_path / "slow.py").write_text(SLOW_SCORES)
+    (flag := tmp_path / "scoring").write_text("")
+    config = tiny()
+    config.write_text(config.read_text().replace("  eval: {dev", "  test: {dev"))
+    settings = ["--plugin", plugin, f"task={{type: slow, flag: '{flag}'}}"]
+    process = start("train", config, *settings)
+    wait_for(flag, "now", process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75, err
+    assert "Training is done and saved: run the same command to go on" in err and "Traceback" not in err
+    flag.unlink()
+    cli("train", config, *settings)
+    folder = tmp_path / "runs" / "run"
+    assert json.loads((folder / "results.json").read_text())["steps"] == 6 and not events(folder, "failed")
+
+
 def test_sigterm_to_all_processes_of_a_launcher(tiny, start, cli, tmp_path):
     """A launcher's SIGTERM reaches data workers too; they must not die before the training process has saved."""
     config = tiny()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stentor.engine.trainer import Trainer
     from stentor.tasks.base import Prediction, Score
 
+FILE = "samples.jsonl"
 RATE = 16000
 
 
@@ -36,13 +37,23 @@ class Samples(Callback):
 
     _heard: set[str] = PrivateAttr(default_factory=set)
 
+    def on_start(self, trainer: Trainer) -> None:
+        trainer.journal.forget_after(trainer.step, FILE)
+
     def on_evaluate(self, trainer: Trainer, name: str, scores: dict[str, Score], predictions: list[Prediction]) -> None:
         if not trainer.main:
             return
         probe = self.pick(predictions)
-        with (trainer.folder / "samples.jsonl").open("a", encoding="utf-8") as file:
+        with (trainer.folder / FILE).open("a", encoding="utf-8") as file:
             for p in probe:
-                row = {"step": trainer.step, "set": name, "id": p.id, "reference": p.reference, "output": p.output}
+                row = {
+                    "step": trainer.step,
+                    **trainer.journal.where(),
+                    "set": name,
+                    "id": p.id,
+                    "reference": p.reference,
+                    "output": p.output,
+                }
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         trackers = list(trainer.accelerator.trackers)
         if not trackers:

@@ -10,11 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from stentor.config.fields import Range
-from stentor.config.section import Section
-from stentor.errors import AudioError, ConfigError, DataError
+from stentor.config.section import Misfit, Section
+from stentor.errors import AudioError, DataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,13 +41,17 @@ class Noise(Section):
     p: Probability = 0.5
     """How often."""
 
+    @model_validator(mode="after")
+    def _from_somewhere(self) -> Noise:
+        if not self.paths and not self.builtin:
+            raise Misfit("paths", "noise needs `paths` or `builtin`")
+        return self
+
     def apply(self, audio: np.ndarray, rng: np.random.Generator, rate: int = RATE) -> np.ndarray:
         """`audio` float32 [samples] plus noise; unchanged where it is silent."""
         import numpy as np
 
         files, snr = list_audio(tuple(self.paths)), rng.uniform(*self.snr)
-        if not files and not self.builtin:
-            raise ConfigError("augment.noise needs `paths` or `builtin`.")
         kind = int(rng.integers(len(files) + len(self.builtin)))
         if kind < len(files):
             noise = _stretch(_read(files[kind], rate), len(audio), rng)
@@ -71,14 +75,18 @@ class Reverb(Section):
     p: Probability = 0.3
     """How often."""
 
+    @model_validator(mode="after")
+    def _from_somewhere(self) -> Reverb:
+        if not self.paths and not self.simulated:
+            raise Misfit("simulated", "reverb needs `paths` or `simulated: true`")
+        return self
+
     def apply(self, audio: np.ndarray, rng: np.random.Generator, rate: int = RATE) -> np.ndarray:
         """`audio` float32 [samples] as heard in a room, with the power it had."""
         import numpy as np
         from scipy.signal import fftconvolve
 
         files = list_audio(tuple(self.paths))
-        if not files and not self.simulated:
-            raise ConfigError("augment.reverb needs `paths` or `simulated: true`.")
         if files and not (self.simulated and rng.random() < 0.5):
             response = _read(files[int(rng.integers(len(files)))], rate)
         else:
@@ -150,14 +158,10 @@ class Augment(Section):
     """Stripes blanked in the spectrogram. Null: off."""
 
     def check(self) -> None:
-        """Raise `ConfigError` or `DataError` when a file or folder is missing; called before training."""
-        for name, part in (("noise", self.noise), ("reverb", self.reverb)):
-            if part is None:
-                continue
-            list_audio(tuple(part.paths))
-            if not part.paths and not (part.builtin if isinstance(part, Noise) else part.simulated):
-                mend = "`paths` or `builtin`" if isinstance(part, Noise) else "`paths` or `simulated: true`"
-                raise ConfigError(f"augment.{name} needs {mend}.")
+        """Raise `DataError` when a file or folder is missing; called before training."""
+        for part in (self.noise, self.reverb):
+            if part is not None:
+                list_audio(tuple(part.paths))
 
     def speed_factor(self, rng: np.random.Generator) -> float:
         """The speed of one item; its duration becomes `duration / speed`. The batch plan draws this first."""

@@ -7,7 +7,9 @@ torch's `fully_shard`, the same way on CPU and GPU, because Accelerate ignores a
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import platform
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from stentor.engine.section import Train
+
+
+def give_back_memory() -> None:
+    """Give memory that was freed back to the system, where the C library is glibc: of tensors of ever new shapes it
+    keeps so much that a run on a CPU grows to several times what it needs."""
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def accelerator(train: Train) -> Accelerator:

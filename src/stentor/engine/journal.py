@@ -24,10 +24,10 @@ class Journal:
 
     def metrics(self, row: dict[str, Any]) -> None:
         """One row of numbers; values that are not finite become null (JSON has no NaN)."""
-        self._write("metrics.jsonl", json.dumps(finite({**row, **self._where()})))
+        self._write("metrics.jsonl", json.dumps(finite({**row, **self.where()})))
 
     def event(self, name: str, **fields: Any) -> None:
-        self._write("events.jsonl", json.dumps(finite({"time": time.time(), "event": name, **self._where(), **fields})))
+        self._write("events.jsonl", json.dumps(finite({"time": time.time(), "event": name, **self.where(), **fields})))
 
     def say(self, line: str) -> None:
         """A line for the log and for whoever watches the terminal."""
@@ -36,12 +36,15 @@ class Journal:
             with contextlib.suppress(OSError, ValueError):  # nobody reads any more: training goes on
                 print(line, flush=True)
 
-    def forget_after(self, step: int) -> None:
-        """Drop metric rows past `step`, which a resumed run will write again."""
-        if not self.main:
+    def forget_after(self, step: int, name: str = "metrics.jsonl") -> None:
+        """Drop the rows of this stage past `step` from a JSONL file, whole or not at all: a resumed run will write them
+        again."""
+        path = self.folder / name
+        if not self.main or not path.exists():
             return
-        path = self.folder / "metrics.jsonl"
-        self._files["metrics.jsonl"].close()
+        if opened := self._files.get(name):
+            opened.close()
+        _cut_half_line(path)
         kept = []
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
@@ -50,14 +53,16 @@ class Journal:
         temporary = path.with_suffix(".tmp")
         temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
         temporary.replace(path)
-        self._files["metrics.jsonl"] = path.open("a", encoding="utf-8")
+        if opened:
+            self._files[name] = path.open("a", encoding="utf-8")
 
     def close(self) -> None:
         if self.main:
             for file in self._files.values():
                 file.close()
 
-    def _where(self) -> dict[str, Any]:
+    def where(self) -> dict[str, Any]:
+        """What every row says about its place: the stage, in runs with several."""
         return {"stage": self.stage} if self.stage else {}
 
     def _write(self, name: str, line: str) -> None:

@@ -167,6 +167,7 @@ def _best(trainer: Trainer) -> list[Path]:
 def restore_best(trainer: Trainer) -> None:
     """Put the weights of the best checkpoint into the model."""
     if found := _best(trainer):
+        trainer.average = None  # it has gone on past the best, and would take its place
         average.put(trainer.bundle.model, checkpoint.load_tensors(average.exported_weights(found[0])))
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,11 +18,12 @@ from stentor.data.loader import Reader, batches
 from stentor.data.mix import Dropped
 from stentor.data.plan import Plan, Planned
 from stentor.engine import average, state
-from stentor.engine.device import Control, no_sync, wrap
+from stentor.engine.device import Control, give_back_memory, no_sync, wrap
 from stentor.engine.evaluate import EvalSet, evaluate
 from stentor.engine.journal import Journal
 from stentor.engine.meter import Meter
 from stentor.engine.optim import Plateau, build, factor
+from stentor.engine.signals import on_signal
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
 from stentor.tasks.base import Batch, Prediction, Score
 
@@ -160,7 +159,7 @@ class Trainer:
         else:
             self.journal.forget_after(0)  # rows of a run that was killed before its first checkpoint
         error: BaseException | None = None
-        with self._signals():
+        with on_signal(self._ask_to_stop):  # after the current step
             try:
                 self._call("on_start")
                 if self.step and self.evaluated != self.step and self._evaluation_due():
@@ -210,6 +209,7 @@ class Trainer:
             self._call("on_step")
             if self.step % self.train.log_every == 0 or self.step == self.total_steps:
                 self.log(self.meter.row(self.lr) | self.extra)
+                give_back_memory()
             if signalled:
                 if saved != self.step:
                     self.save()
@@ -466,21 +466,8 @@ class Trainer:
         for callback in self.callbacks:
             getattr(callback, hook)(self, *arguments)
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT ask for a stop after the current step; a second SIGINT exits at once."""
-
-        def handle(number: int, frame: Any) -> None:
-            if self._signal and number == signal.SIGINT:
-                os._exit(130)
-            self._signal = True
-
-        before = {s: signal.signal(s, handle) for s in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _ask_to_stop(self) -> None:
+        self._signal = True
 
 
 def _seed(seed: int, index: int) -> None:

@@ -162,7 +162,8 @@ class Synth(Source):
             path = self.texts.expanduser()
             if not path.exists():
                 raise DataError(
-                    f"`texts` of a synth source is `digits`, `commands`, a list of sentences or a file. {not_found(path)}"
+                    "`texts` of a synth source is `digits`, `commands`, a list of sentences or a file. "
+                    + not_found(path)
                 )
             with open_text(path) as lines:
                 texts = [text for line in lines if (text := line.strip())]

@@ -16,7 +16,7 @@ from pathlib import Path
 from stentor.callbacks.console import Console
 from stentor.tasks.base import Score
 
-trainer, console = FakeTrainer(Path(".")), Console()
+trainer, console = FakeTrainer(Path(sys.argv[1]).parent), Console()
 trainer.say = console.line
 console.on_start(trainer)
 for trainer.step in range(1, 101):

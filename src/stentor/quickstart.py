@@ -63,6 +63,6 @@ def _show(out: Path) -> None:
         print(f"{name}: WER {wer['value']:.2%} ({wer['errors']} errors in {wer['total']} words; {interval}); "
               f"word times off by {mean['value']:.1f} ms in the mean, {median['value']:.1f} in the median")  # fmt: skip
     seconds = [r["seconds"] for r in (*before, results)]
-    print(f"Trained for {sum(seconds):.0f} s ({' + '.join(f'{s:.0f}' for s in seconds)}). Report: {out / 'report.html'}   "
-          f"Model: {out / 'export'}")  # fmt: skip
+    print(f"Trained for {sum(seconds):.0f} s ({' + '.join(f'{s:.0f}' for s in seconds)}).")
+    print(f"Report: {out / 'report.html'}   Model: {out / 'export'}")
     print(f"Next: stentor transcribe {out} --words --format json YOUR.wav")

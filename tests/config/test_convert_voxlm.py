@@ -113,7 +113,12 @@ def test_word_times_are_the_second_stage(tmp_path):
 
 def test_it_says_how_word_times_are_made(tmp_path):
     """The commands of the note and of the file parse, and write what the second stage reads."""
-    for text, model, most in ((GUIDE, "openai/whisper-small", "0.1"), (WHOLE, "openai/whisper-large-v3", "0.15")):
+    odd = GUIDE.replace('"./data"', '"./my, data"')
+    for text, model, most in (
+        (GUIDE, "openai/whisper-small", "0.1"),
+        (WHOLE, "openai/whisper-large-v3", "0.15"),
+        (odd, "openai/whisper-small", "0.1"),
+    ):
         (tmp_path / "base.yaml").write_text(BASE)
         result, config = converted(tmp_path, text)
         [note] = result.notes

@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "stentor"
 EXTENSIONS = ("sources", "models", "tasks", "losses", "callbacks")
-PROGRAMS = ("run", "planning", "prepare", "quickstart", "scoring", "doctor")
+PROGRAMS = ("run", "planning", "prepare", "prepare_words", "quickstart", "scoring", "doctor")
 """What the command line calls. They may use everything but the command line."""
 MAY_IMPORT = {
     "errors": (),

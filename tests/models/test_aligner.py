@@ -302,3 +302,43 @@ def test_padding_is_never_heard():
         bundle.model.frames(batch.inputs["features"], batch.inputs["feature_lengths"])[0],
     )  # fmt: skip
     assert keys[~heard].abs().sum() == 0 and heard.sum(1).tolist() == [131, 51, 41]
+
+
+@pytest.mark.parametrize("limits", [[7, 3, 5], [0, 4, 9]])
+def test_states_of_written_text_are_those_of_a_pass_over_it(limits, monkeypatch):
+    """Word times after `generate` need no second pass, where the tokenizer reads the text as it was written."""
+    bundle = aligned(tokenizer={"type": "characters"})
+    items = examples(seconds=(1.3, 0.6, 0.97))
+    model, processor = bundle.model, bundle.processor
+    torch.manual_seed(2)
+    for parameter in model.llm.parameters():  # so that it writes letters, and one special token that no text shows
+        parameter.data.add_(0.3 * torch.randn_like(parameter))
+    how = {"max_new_tokens": limits, "eos_ids": {processor.eos_id}}
+    plain = model.generate(processor.collate(items, labels=False).inputs, **how)
+    passes = []
+    real = type(model)._states_of
+    monkeypatch.setattr(type(model), "_states_of", lambda *a: passes.append(len(a[1])) or real(*a))
+    with torch.no_grad(), model.listening_once():
+        written = model.generate(processor.collate(items, labels=False).inputs, **how)
+        assert [ids for ids, _ in written] == [ids for ids, _ in plain]
+        for (_, ours), (_, theirs) in zip(written, plain):
+            assert ours == pytest.approx(theirs, abs=1e-4)
+        for item, (ids, _) in zip(items, written):
+            item.text = processor.decode(ids)
+        batch = processor.collate(timed_or_silent(items))
+        kept = [i for i, (ids, _) in enumerate(written) if ids == processor.tokenizer(items[i].text)["input_ids"]]
+        first = model.align(**batch.inputs)
+        assert passes == ([len(items) - len(kept)] if len(kept) < len(items) else []) and kept
+    passes.clear()
+    with torch.no_grad():
+        second = model.align(**batch.inputs)
+    assert passes == [len(items)]
+    for one, other in zip(first, second):
+        torch.testing.assert_close(one, other, atol=1e-3, rtol=0)
+
+
+def timed_or_silent(items):
+    """As `timed`, for texts that may have no words."""
+    for e in items:
+        e.extra["words"] = units(e.text, None)
+    return items

@@ -70,7 +70,10 @@ def register(app: typer.Typer) -> None:
         model: str = typer.Argument(..., help="A run folder, an export folder or a Hub id."),
         to: Path = typer.Option(..., "--to", help="Folder to write."),
         merge: bool = typer.Option(False, "--merge", help="Fold adapters into the weights and write them whole."),
-        format: str = typer.Option("hf", "--format", help="hf: safetensors and JSON in the Hub's layout."),
+        format: str = typer.Option(
+            "hf", "--format", help="hf: safetensors and JSON in the Hub's layout. onnx: graphs. hf,onnx: both."
+        ),
+        onnx: bool = typer.Option(False, "--onnx", help="Short for --format onnx: graphs, checked with onnxruntime."),
         plugin: list[Path] = PLUGIN,
     ) -> None:
         """Write a self-contained copy of a model that others can load."""
@@ -79,4 +82,4 @@ def register(app: typer.Typer) -> None:
         load_plugins(plugin or [])
         from stentor.scoring import export as run
 
-        typer.echo(run(model, to, merge, format))
+        typer.echo(run(model, to, merge, "onnx" if onnx else format))

@@ -111,7 +111,8 @@ OPTIONAL = {
     "tensorboard": ("curves in TensorBoard (callback `tracking`)", "tensorboard"),
     "trackio": ("curves in Trackio (callback `tracking`)", "trackio"),
     "wandb": ("curves in Weights & Biases (callback `tracking`)", "wandb"),
-    "onnxruntime": ("Silero voice activity detection", "'stentor[vad]'"),
+    "onnxruntime": ("Silero voice activity detection, running ONNX exports", "'stentor[vad]'"),
+    "onnxscript": ("writing ONNX exports", "'stentor[onnx]'"),
     "bitsandbytes": ("8-bit Adam (optim.type adamw8bit)", "bitsandbytes"),
 }
 

@@ -112,6 +112,15 @@ class Family(Choice):
         """Write an export that needs nothing else: adapters folded in, weights of the bases included."""
         raise NotImplementedError
 
+    def save_onnx(self, bundle: Bundle, folder: Path) -> None:
+        """Write the model as ONNX graphs that `load` reads too, with processor files, into a folder that is there.
+
+        Raises ConfigError for families that have none, and naming the part that cannot be exported.
+        """
+        from stentor.errors import ConfigError
+
+        raise ConfigError(f"Models of the family {self.type} have no ONNX export: leave out --onnx.")
+
     @classmethod
     def load(cls, folder: Path, trainable: bool = False) -> Bundle:
         """The bundle of an export folder. With `trainable`, adapters stay apart and freezing is applied again."""

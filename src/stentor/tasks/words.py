@@ -5,8 +5,7 @@ A family that serves this task gives, besides what `transcribe` asks for:
 * processor: `collate(examples, labels=True)` takes `Example.extra["words"]`, the words of the text as dicts with `span`
   (characters [start, end) of the text) and where known `start` and `end` in seconds, and counts the term `alignment`;
 * model: `aligner` (None when it was built without), `align(**inputs)` of such a batch: times in seconds [B, W, 2],
-  how sure they are [B, W] and the lowest token log-probability of each word [B, W]; and `listening_once()`, inside
-  which it encodes the audio of a batch once for everything;
+  how sure they are [B, W] and the lowest token log-probability of each word [B, W];
 * aligner: `points(feature lengths)`, one more than the most words that fit, and the buffer `calibration` [3], the
   logistic map to confidences (see `stentor.metrics.calibration`).
 """

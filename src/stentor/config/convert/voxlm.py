@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ _WORDS = {
     "model.alignment_interp_frames": "ramps around a word, in 80 ms frames; `losses.alignment.blur` has seconds",
     "model.alignment_heads": "all heads of the aligner take part",
     "model.median_filter_width": "the aligner decodes all words together, without a filter",
-    "model.confidence_aggregation": "the lowest probability of a word's tokens, and how sure its times are",
+    "model.confidence_aggregation": "a word is as sure as its least probable token and its times",
     "model.confidence_temperature": "the callback `calibrate` fits the confidences on held-out words",
     "model.timestamp_loss_weight": "of VoxLM's first version",
     "model.confidence_loss_weight": "of VoxLM's first version",
@@ -79,7 +80,7 @@ def convert(path: Path) -> Converted:
     draft.put("output", given.take("output.checkpoint_dir"))
     draft.put("task", "transcribe")
     positions = _model(given, draft)
-    splits = _data(given, draft, positions)
+    sources = _data(given, draft, positions)
     draft.put("optim", {"type": "adamw", "lr": 1e-4, "weight_decay": 0.01, "betas": [0.9, 0.999]})
     draft.put("schedule.type", "cosine")
     draft.put("train.epochs", 10)
@@ -88,7 +89,7 @@ def convert(path: Path) -> Converted:
     amp = given.take("training.use_amp")
     draft.put("train.precision", "auto" if amp is None or _flag(amp, "training.use_amp") else "fp32")
     _tracking(given, draft)
-    notes = _words(given, draft, positions, splits)
+    notes = _words(given, draft, positions, sources)
     _comments(given, draft)
     given.refuse_rest([*_PLAIN, *_STAGE_2, *_OTHERS, *_IMPLIED, *_WORDS])
     text = draft.text(f"Converted from VoxLM's {path.name} by `stentor config convert voxlm`.")
@@ -153,7 +154,7 @@ def _batch(given: Given, draft: Draft, key: str, default: int, ours: str, positi
     draft.put(f"{ours}.batch_tokens", round(count * positions))
 
 
-def _words(given: Given, draft: Draft, positions: float, splits: dict[str, Source]) -> list[str]:
+def _words(given: Given, draft: Draft, positions: float, sources: dict[str, Source]) -> list[str]:
     """The stages; answers how the word times that the second one reads are made."""
     draft.put("stages.0", {})
     second = "stages.1"
@@ -162,22 +163,10 @@ def _words(given: Given, draft: Draft, positions: float, splits: dict[str, Sourc
     heads = int(_number(given.values.get("model.alignment_num_heads"), "model.alignment_num_heads", 8))
     if 128 % heads:  # a width of their own, where VoxLM's heads divide that of the language model
         draft.put(f"{second}.model.aligner.width", -(-128 // heads) * heads)
-    folder = given.take("data.timestamps_dir") or "./data/timestamps"
-    whisper, most = given.take("data.whisper_model"), given.take("data.max_wer")
-    commands = []
-    manifests = {}
-    for key, source in splits.items():
-        manifest = f"{_plain(folder)}/{_plain(source.split)}.jsonl"
-        manifests[key] = {"type": "jsonl", "path": manifest}
-        data = f"type=corpus,name=librispeech,from={_plain(source.folder)},split={_plain(source.split)}"
-        commands.append(
-            f"stentor prepare words {shlex.quote(data + ',options.normalize_text=lower')} --to {shlex.quote(manifest)} "
-            f"--engine whisper --model {shlex.quote(_whisper(_plain(whisper or 'small')))} "
-            f"--max-wer {_number(most, 'data.max_wer', 0.1):g}"
-        )
-    train, (name, dev) = manifests.pop("train.0"), manifests.popitem()
-    draft.put(f"{second}.data.train", [train])
-    draft.put(f"{second}.data.{name}", dev)
+    manifests, commands = _timestamps(given, sources)
+    draft.put(f"{second}.data.train", [])
+    for key, manifest in manifests.items():
+        draft.put(f"{second}.data.{key}", {"type": "jsonl", "path": manifest})
     _batch(given, draft, "training.phase2.batch_size", 16, f"{second}.data", positions)
     weight, older = given.take("training.phase2.alignment_weight"), given.take("model.alignment_loss_weight")
     alignment = {"type": "alignment", "weight": 1.0, "monotonicity": 0.1}
@@ -194,6 +183,23 @@ def _words(given: Given, draft: Draft, positions: float, splits: dict[str, Sourc
     draft.comments += ["", "The alignment module begins untrained. It may want a higher lr than the rest, in stage 2:"]
     draft.comments += ['  optim.groups: [{params: ["aligner.*"], lr: 1.0e-3}]']
     return ["stage 2 needs word times; make them first:\n  " + "\n  ".join(commands)]
+
+
+def _timestamps(given: Given, sources: dict[str, Source]) -> tuple[dict[str, str], list[str]]:
+    """The manifest with the word times of each source, and the commands that write them."""
+    folder = _plain(given.take("data.timestamps_dir") or "./data/timestamps")
+    whisper = _plain(given.take("data.whisper_model") or "small")
+    if "/" not in whisper:  # a name of the package openai-whisper, not a folder or Hub id
+        whisper = f"openai/whisper-{'large-v3-turbo' if whisper == 'turbo' else whisper}"
+    most = _number(given.take("data.max_wer"), "data.max_wer", 0.1)
+    manifests = {key: f"{folder}/{_plain(source.split)}.jsonl" for key, source in sources.items()}
+    commands = []
+    for key, source in sources.items():
+        place, split = (_quoted(_plain(value)) for value in source)
+        data = f"type=corpus,name=librispeech,from={place},split={split},options.normalize_text=lower"
+        options = ["--to", manifests[key], "--engine", "whisper", "--model", whisper, "--max-wer", f"{most:g}"]
+        commands.append(shlex.join(["stentor", "prepare", "words", data, *options]))
+    return manifests, commands
 
 
 def _tracking(given: Given, draft: Draft) -> None:
@@ -213,15 +219,13 @@ def _comments(given: Given, draft: Draft) -> None:
             draft.keep(f"Without a key here: {reason}.", [(key, node)])
 
 
-def _whisper(name: str) -> str:
-    """The Hub id of an openai-whisper model name; a folder or an id stays as it is."""
-    if "/" in name:
-        return name
-    return f"openai/whisper-{'large-v3-turbo' if name == 'turbo' else name}"
-
-
 def _plain(value: Any) -> str:
     return str(value.plain() if isinstance(value, Node) else value)
+
+
+def _quoted(value: str) -> str:
+    """A value in the command line's grammar of a data source."""
+    return json.dumps(value, ensure_ascii=False) if set(value) & set(",'\"[]{}#") else value
 
 
 def _globs(node: Node) -> Any:

@@ -211,8 +211,16 @@ class SpeechLLM(Family):
 
         save_merged(bundle, folder)
 
+    def save_onnx(self, bundle: Bundle, folder: Path) -> None:
+        from stentor.models.speech_llm.onnx import save_onnx
+
+        save_onnx(bundle, folder)
+
     @classmethod
     def load(cls, folder: Path, trainable: bool = False) -> Bundle:
         from stentor.models.speech_llm.export import load
+        from stentor.models.speech_llm.onnx_model import is_onnx, load_onnx
 
+        if is_onnx(folder):
+            return load_onnx(folder, trainable)
         return load(folder, trainable)

@@ -34,20 +34,20 @@ class _Decoder:
         self.log_probs = self._run(embeds, inputs["position_ids"])
 
     def _run(self, embeds: Tensor, positions: Tensor) -> Tensor:
-        out = self.model.llm.base_model(
+        self.state = self.model.llm.base_model(
             inputs_embeds=embeds,
             attention_mask=self.mask,
             position_ids=positions,
             past_key_values=self.cache,
             use_cache=True,
         ).last_hidden_state[:, -1]
-        head = self.model.head(out)
+        head = self.model.head(self.state)
         if "logits" not in head:
             head["logits"] = torch.nn.functional.linear(head["hidden"], head["weight"], head["bias"])
         return head["logits"].float().log_softmax(-1)
 
     def step(self, tokens: Tensor) -> None:
-        """Read tokens [B]; afterwards `log_probs` [B, V] is about the next one."""
+        """Read tokens [B]; afterwards `state` [B, width] is theirs, and `log_probs` [B, V] is about the next one."""
         self.position = self.position + 1
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], 1)
         self.log_probs = self._run(self.model.llm.get_input_embeddings()(tokens[:, None]), self.position)
@@ -69,6 +69,7 @@ def generate(
     temperature: float = 0.0,
     generator: torch.Generator | None = None,
     length_penalty: float = 1.0,
+    states: list[list[Tensor]] | None = None,
 ) -> list[Result]:
     """Token ids (end token left out) and their log-probabilities under the model, for each item of a batch.
 
@@ -76,6 +77,9 @@ def generate(
     `beams` > 1 searches for the answer with the best sum of log-probabilities / length ** `length_penalty`;
     `temperature` > 0 samples instead (with `generator`, on the device of the model). The model should be in evaluation
     mode. A batch gives what its items give one by one, up to rounding.
+
+    An empty list as `states`, for greedy decoding with one end id, is filled with the last hidden states [width] of
+    each item's tokens and of the end token after them: those of a teacher-forced pass over the same tokens.
     """
     rows = len(inputs["input_ids"])
     limits = [max_new_tokens] * rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
@@ -83,7 +87,9 @@ def generate(
         decoder = _Decoder(model, inputs)
         if beams > 1:
             return _beam(decoder, limits, eos_ids, beams, length_penalty)
-        return _single(decoder, limits, eos_ids, temperature, generator)
+        if states is None:
+            return _single(decoder, limits, eos_ids, temperature, generator)
+        return _greedy_with_states(decoder, limits, *eos_ids, states)
 
 
 @contextmanager
@@ -127,6 +133,32 @@ def _single(
             tokens = tokens[rows]
             live = [live[row] for row in going]
         decoder.step(tokens.squeeze(1))
+
+
+def _greedy_with_states(decoder: _Decoder, limits: list[int], end: int, states: list[list[Tensor]]) -> list[Result]:
+    """Greedy decoding in which each item stays for a step longer, so that its last token and `end` are read too."""
+    results: list[Result] = [([], []) for _ in limits]
+    states += [[] for _ in limits]
+    live = list(range(len(limits)))
+    while live:
+        best, tokens = decoder.log_probs.max(-1)
+        read = []
+        for item, token, score in zip(live, tokens.tolist(), best.tolist()):
+            ids, scores = results[item]
+            if token == end or len(ids) >= limits[item]:
+                read.append(end)
+            else:
+                ids.append(token)
+                scores.append(score)
+                read.append(token)
+        decoder.step(torch.tensor(read, device=tokens.device))
+        for item, state in zip(live, decoder.state):
+            states[item].append(state)
+        going = [row for row, token in enumerate(read) if token != end]
+        if going and len(going) < len(live):
+            decoder.select(torch.tensor(going, device=tokens.device))
+        live = [live[row] for row in going]
+    return results
 
 
 def _beam(decoder: _Decoder, limits: list[int], eos_ids: set[int], beams: int, length_penalty: float) -> list[Result]:

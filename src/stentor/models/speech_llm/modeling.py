@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +17,16 @@ from stentor.models.speech_llm.projector import Projector
 
 ROWS = 128
 """Positions whose log-probabilities over the vocabulary are in memory at a time when a text is scored."""
+
+
+@dataclass
+class Said:
+    """A text that was written greedily."""
+
+    ids: list[int]
+    log_probs: list[float]
+    states: list[Tensor]
+    """Last hidden state [width] of each token, and of the end token after them."""
 
 
 class SpeechLLMModel(nn.Module):
@@ -45,6 +56,7 @@ class SpeechLLMModel(nn.Module):
         self.shape = shape
         self._listens_once = False
         self._heard: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+        self._said: list[Said] | None = None
 
     def train(self, mode: bool = True) -> SpeechLLMModel:
         super().train(mode)
@@ -69,13 +81,16 @@ class SpeechLLMModel(nn.Module):
 
     @contextmanager
     def listening_once(self) -> Iterator[None]:
-        """Inside, the audio of one batch is encoded once, for its text, its CTC classes and its word times: the frames
-        of the last batch are kept. For inference only."""
-        self._listens_once = True
+        """Inside, the audio of one batch is encoded once, for its text, its CTC classes and its word times, and the
+        states of greedily written text are not computed again for its word times: frames and states of the last batch
+        are kept. For inference only."""
+        before, self._listens_once = self._listens_once, True
         try:
             yield
         finally:
-            self._listens_once, self._heard = False, None
+            self._listens_once = before
+            if not before:
+                self._heard = self._said = None
 
     def embed(self, hidden: Tensor, input_ids: Tensor, audio_index: Tensor, audio_rows: Tensor) -> Tensor:
         """Input of the language model [B, L, width]: token embeddings, with projected audio at its positions.
@@ -181,27 +196,61 @@ class SpeechLLMModel(nn.Module):
         Inputs as `forward` takes them. Returns start and end in seconds [B, W, 2], how sure they are [B, W] (see
         `Aligner.times`), and the lowest log-probability of each word's tokens [B, W].
         """
-        from stentor.models.speech_llm.generate import steady_attention
-
         hidden, _ = self.frames(features, feature_lengths)
-        embeds = self.embed(hidden, input_ids, audio_index, audio_rows)
-        with steady_attention(self):
-            out = self.llm.base_model(inputs_embeds=embeds, position_ids=position_ids, use_cache=False)
-        out = out.last_hidden_state.flatten(0, 1)
+        spoken = text_rows >= 0
+        ids = input_ids.flatten()[text_rows.clamp(min=0)]
+        states, log_probs, missing = self._states_said(ids, spoken)
+        if missing:
+            embeds = self.embed(hidden, input_ids, audio_index, audio_rows)[missing]
+            places = None if position_ids is None else position_ids[missing]
+            shift = torch.tensor(missing, device=ids.device) - torch.arange(len(missing), device=ids.device)
+            own = (text_rows[missing] - shift[:, None] * input_ids.shape[1]).masked_fill(~spoken[missing], -1)
+            states[missing], log_probs[missing] = self._states_of(embeds, places, own, ids[missing])
+        tokens = self.llm.get_input_embeddings()(ids).flatten(0, 1)
+        rows = torch.arange(ids.numel(), device=ids.device).view_as(ids).masked_fill(~spoken, -1)
         scores = self.aligner(
-            features, feature_lengths, hidden, out, embeds.flatten(0, 1), text_rows, word_tokens, word_parts
+            features, feature_lengths, hidden, states.flatten(0, 1), tokens, rows, word_tokens, word_parts
         )
         times, sure = self.aligner.times(scores)
-        spoken = text_rows >= 0
-        said = input_ids.flatten()[text_rows[spoken]]
-        rows = out[text_rows[spoken] - 1]  # the position before a token predicts it
-        told = [self._log_probs(r).gather(1, i[:, None])[:, 0] for r, i in zip(rows.split(ROWS), said.split(ROWS))]
-        log_probs = torch.zeros(text_rows.shape, device=out.device)
-        log_probs[spoken] = torch.cat(told) if told else log_probs[spoken]
         # Each word's lowest over the tokens from its first to its last.
-        place = torch.arange(text_rows.shape[1], device=out.device)
+        place = torch.arange(text_rows.shape[1], device=ids.device)
         own = (place >= word_tokens[..., :1]) & (place <= word_tokens[..., 1:])
         return times, sure, log_probs[:, None].masked_fill(~own, 0.0).amin(-1)
+
+    def _states_said(self, ids: Tensor, spoken: Tensor) -> tuple[Tensor, Tensor, list[int]]:
+        """Last hidden states [B, K, width] and log-probabilities [B, K] of the texts' tokens `ids`, as far as
+        `generate` wrote just these, and the rows where it did not: zero there and at padding. So is the log-probability
+        of the end token, which belongs to no word."""
+        weight = self.llm.get_input_embeddings().weight
+        states = torch.zeros(*ids.shape, weight.shape[1], dtype=weight.dtype, device=ids.device)
+        log_probs = torch.zeros(ids.shape, device=ids.device)
+        said = self._said if self._said is not None and len(self._said) == len(ids) else [None] * len(ids)
+        missing = []
+        for i, (one, row) in enumerate(zip(said, ids)):
+            if one is None or one.ids != row[spoken[i]].tolist()[:-1]:
+                missing.append(i)
+                continue
+            states[i, : len(one.states)] = torch.stack(one.states).to(states.dtype)
+            log_probs[i, : len(one.log_probs)] = torch.tensor(one.log_probs, device=ids.device)
+        return states, log_probs, missing
+
+    def _states_of(
+        self, embeds: Tensor, position_ids: Tensor | None, text_rows: Tensor, ids: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The same by a pass over the sequences `embeds` [B, L, width], in which the texts are at `text_rows`."""
+        from stentor.models.speech_llm.generate import steady_attention
+
+        with steady_attention(self):
+            out = self.llm.base_model(inputs_embeds=embeds, position_ids=position_ids, use_cache=False)
+        flat = out.last_hidden_state.flatten(0, 1)
+        spoken = text_rows >= 0
+        before = flat[text_rows[spoken] - 1]  # the position before a token predicts it
+        told = [
+            self._log_probs(r).gather(1, i[:, None])[:, 0] for r, i in zip(before.split(ROWS), ids[spoken].split(ROWS))
+        ]
+        log_probs = torch.zeros(text_rows.shape, device=flat.device)
+        log_probs[spoken] = torch.cat(told) if told else log_probs[spoken]
+        return flat[text_rows.clamp(min=0)], log_probs
 
     def _log_probs(self, hidden: Tensor) -> Tensor:
         """Log-probabilities over the vocabulary [N, V], float32, from last hidden states."""
@@ -210,8 +259,18 @@ class SpeechLLMModel(nn.Module):
             head["logits"] = nn.functional.linear(head["hidden"], head["weight"], head["bias"])
         return head["logits"].float().log_softmax(-1)
 
-    def generate(self, inputs: dict[str, Tensor], **options: Any) -> list[tuple[list[int], list[float]]]:
+    def generate(
+        self, inputs: dict[str, Tensor], eos_ids: set[int], beams: int = 1, temperature: float = 0.0, **options: Any
+    ) -> list[tuple[list[int], list[float]]]:
         """Token ids and their log-probabilities for each item; see `stentor.models.speech_llm.generate.generate`."""
         from stentor.models.speech_llm.generate import generate
 
-        return generate(self, inputs, **options)
+        how = {"eos_ids": eos_ids, "beams": beams, "temperature": temperature, **options}
+        keep = self._listens_once and self.aligner is not None and beams == 1 and not temperature and len(eos_ids) == 1
+        if not keep:
+            self._said = None
+            return generate(self, inputs, **how)
+        states: list[list[Tensor]] = []
+        results = generate(self, inputs, states=states, **how)
+        self._said = [Said(*result, own) for result, own in zip(results, states)]
+        return results

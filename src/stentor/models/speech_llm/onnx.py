@@ -1,7 +1,7 @@
 """ONNX graphs of a speech LLM, written by torch's exporter; `onnx_model` runs them.
 
-encoder.onnx    features [1, mels, T] or [1, T], lengths [1] -> frames [1, F, width] and audio [1, P, text width], what the
-                projector makes of them
+encoder.onnx    features [1, mels, T] or [1, T], lengths [1] -> frames [1, F, width] and audio [1, P, text width],
+                what the projector makes of them
 ctc.onnx        frames -> ctc [1, F, classes] (log-probabilities), where there is a CTC head
 llm.onnx        input_ids [B, L], audio [N, text width], audio_index [N], attention_mask [B, past + L], position_ids
                 [B, L], rows [M], past.i.key and past.i.value [B, heads, past, width] of each layer -> logits [M, V] at
@@ -40,7 +40,7 @@ FORMAT = 1
 """Version of the folder's layout; a reader refuses another."""
 OPSET = 18
 INLINE = 1 << 30
-"""Bytes of weights up to which a graph is one file; larger ones get NAME.onnx.data beside it, as ONNX wants above 2 GB."""
+"""Bytes of weights up to which a graph is one file; larger ones get NAME.onnx.data beside it, as it must above 2 GB."""
 
 
 class EncoderGraph(nn.Module):
@@ -206,9 +206,9 @@ def _refuse_llm(model: SpeechLLMModel) -> None:
     kinds = {type(layer) for layer in DynamicCache(config=config).layers}
     if kinds - {DynamicLayer}:
         raise ConfigError(
-            f"The language model ({config.model_type}) cannot be exported to ONNX: its layers of the kind "
-            f"{', '.join(sorted(k.__name__ for k in kinds - {DynamicLayer}))} keep something else than all keys and "
-            "values; models with full attention in all layers, such as Qwen2 and Llama, can be."
+            f"The language model ({config.model_type}) cannot be exported to ONNX: it has layers with a sliding window "
+            f"or a state ({', '.join(sorted(k.__name__ for k in kinds - {DynamicLayer}))}), and the graph only knows a "
+            "cache of all keys and values; models with full attention in all layers, such as Qwen2 and Llama, can be."
         )
 
 
@@ -223,7 +223,6 @@ def _example(bundle: Bundle) -> dict[str, Any]:
     features, lengths = processor.features([Example("example", noise)])
     with torch.no_grad(), steady_attention(model):
         frames, _ = encode(model.encoder, model.shape, features, lengths)
-        audio = model.projector(frames)[0]
         embed = model.llm.get_input_embeddings()
         cache = DynamicCache()
         model.llm.base_model(inputs_embeds=embed(torch.zeros(2, 5, dtype=torch.long)), past_key_values=cache)
@@ -234,7 +233,7 @@ def _example(bundle: Bundle) -> dict[str, Any]:
         "features": features,
         "lengths": lengths,
         "frames": frames,
-        "audio": audio[:6],
+        "audio": torch.randn(6, text),
         "audio_index": torch.arange(6) + 1,
         "input_ids": torch.zeros(rows, size, dtype=torch.long),
         "attention_mask": torch.ones(rows, 5 + size, dtype=torch.long),
@@ -285,7 +284,7 @@ def _write(
     from torch.export import Dim
 
     def free(given: Any) -> Any:
-        return [free(g) for g in given] if isinstance(given, list) else {axis: Dim.DYNAMIC for axis in given}
+        return [free(g) for g in given] if isinstance(given, list) else dict.fromkeys(given, Dim.DYNAMIC)
 
     names = [n for n in inputs if n != "past"]
     if "past" in inputs:

@@ -1,5 +1,7 @@
-"""A speech LLM that onnxruntime runs, from the graphs that `onnx` writes: what the tasks ask of a model, without torch's
-layers. Search, words and times are those of the torch model."""
+"""A speech LLM that onnxruntime runs, from the graphs that `onnx` writes: what the tasks ask of a model.
+
+Search, words and times are found by the code that the torch model uses.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
@@ -24,9 +25,20 @@ from stentor.models.speech_llm.onnx import CONFIG, FORMAT
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 
 
-def load_onnx(folder: Path) -> Bundle:
-    """The bundle of an ONNX folder. Raises ConfigError when onnxruntime is missing or a file is damaged."""
-    facts = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+def is_onnx(folder: Path) -> bool:
+    """Whether a folder holds ONNX graphs."""
+    return (Path(folder) / CONFIG).is_file()
+
+
+def load_onnx(folder: Path, trainable: bool = False) -> Bundle:
+    """The bundle of an ONNX folder. Raises ConfigError when onnxruntime is missing or a file is damaged, and when it is
+    to be `trainable`, which graphs are not."""
+    if trainable:
+        raise ConfigError(f"{folder} is an ONNX export, which cannot be trained: give the export it was made from.")
+    try:
+        facts = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{folder / CONFIG} cannot be read as JSON ({error}): export the model again.") from error
     if facts["format"] != FORMAT:
         raise ConfigError(
             f"{folder / CONFIG} has layout {facts['format']}, written by Stentor {facts['stentor_version']}; this "
@@ -53,11 +65,13 @@ class Graph:
         try:
             self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's exceptions share no base class of their own
-            raise ConfigError(f"{path} is damaged or missing ({' '.join(str(error).split())}): export again.") from error
+            raise ConfigError(
+                f"{path} is damaged or missing ({' '.join(str(error).split())}): export again."
+            ) from error
         self.inputs = {given.name for given in self.session.get_inputs()}
 
     def __call__(self, **given: Tensor) -> list[Tensor]:
-        # What a graph has no use for, such as the audio of an aligner that needs the frames alone, is none of its inputs.
+        # The exporter leaves out what a graph has no use for.
         feed = {name: tensor.cpu().contiguous().numpy() for name, tensor in given.items() if name in self.inputs}
         return [torch.from_numpy(array) for array in self.session.run(None, feed)]
 
@@ -106,11 +120,13 @@ class OnnxModel(nn.Module):
 
     @contextmanager
     def listening_once(self) -> Iterator[None]:
-        self._listens_once = True
+        before, self._listens_once = self._listens_once, True
         try:
             yield
         finally:
-            self._listens_once, self._heard = False, None
+            self._listens_once = before
+            if not before:
+                self._heard = None
 
     def ctc_log_probs(self, hidden: Tensor) -> Tensor:
         return pad([self.ctc_head(frames=row[None])[0][0] for row in hidden])

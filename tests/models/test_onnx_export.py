@@ -1,0 +1,271 @@
+"""ONNX exports: onnxruntime gives the texts and times of torch, and an export that does not is refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from tiny_speech_llm import TEXTS, build, examples, family
+
+import stentor
+from stentor.audio.synth import say
+from stentor.cli import main
+from stentor.errors import ConfigError
+from stentor.models.base import Bundle, Family, Needs
+from stentor.tasks.words import units
+
+MISSING = "ONNX exports need stentor[onnx]"
+onnx = pytest.importorskip("onnx", reason=MISSING)
+pytest.importorskip("onnxscript", reason=MISSING)
+pytest.importorskip("onnxruntime", reason=MISSING)
+
+from stentor.inference.onnx_check import Different, compare  # noqa: E402
+from stentor.models.speech_llm import onnx as graphs  # noqa: E402
+from stentor.models.speech_llm.onnx_model import load_onnx  # noqa: E402
+
+torch.set_num_threads(1)
+
+WINDOWED = {"config": {"model_type": "whisper", "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2,
+                       "encoder_ffn_dim": 16}, "window": "30s"}  # fmt: skip
+
+
+def spoken_for(encoder, llm, kind="attention", ctc=None):
+    """A bundle whose language model and aligner are shaken, so that they say something."""
+    torch.manual_seed(0)
+    made = family(encoder, llm, aligner={"kind": kind, "width": 16, "heads": 2}, ctc=ctc, token_rate=4.0)
+    terms = ("text", "alignment", *(["ctc"] if ctc else []))
+    bundle = made.build(Needs("words", terms, lambda: iter(TEXTS)))
+    for part in (bundle.model.aligner, bundle.model.llm):
+        for parameter in part.parameters():
+            parameter.data.add_(0.2 * torch.randn_like(parameter))
+    bundle.model.requires_grad_(False).eval()
+    return bundle
+
+
+def with_words(items):
+    for e in items:
+        e.extra["words"] = units(e.text, None)
+    return items
+
+
+def same(bundle: Bundle, other: Bundle, seconds) -> None:
+    """Times, probabilities, answers of both searches and CTC classes of a batch are those of torch."""
+    items = with_words(examples(seconds))
+    batch = bundle.processor.collate(items).inputs
+    words = batch["word_tokens"][..., 0] >= 0
+    with torch.no_grad():
+        for mine, theirs in zip(other.model.align(**batch), bundle.model.align(**batch), strict=True):
+            torch.testing.assert_close(mine[words], theirs[words], atol=1e-3, rtol=0)
+    batch = bundle.processor.collate(items, labels=False).inputs
+    for beams in (1, 3):
+        options = {"max_new_tokens": [12, 1, 7], "eos_ids": {bundle.processor.eos_id}, "beams": beams}
+        mine, theirs = (b.model.generate(batch, **options) for b in (other, bundle))
+        assert [ids for ids, _ in mine] == [ids for ids, _ in theirs]
+        for (_, a), (_, b) in zip(mine, theirs):
+            np.testing.assert_allclose(a, b, atol=1e-4)
+    if bundle.processor.ctc is not None:
+        assert other.model.ctc_classes(**batch) == bundle.model.ctc_classes(**batch)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """The folder of a model of the task `words`, and its ONNX export as the command writes it."""
+    folder = tmp_path_factory.mktemp("export")
+    bundle = spoken_for("whisper", "qwen2", ctc={"units": "characters"})
+    bundle.family.save_merged(bundle, folder / "model")
+    facts = {"task": {"type": "words", "checks": {"on": False}}, "data": {"eval": {}}}
+    (folder / "model" / "training_config.json").write_text(json.dumps(facts))
+    (folder / "model" / "README.md").write_text("# A model\n")
+    assert main(["export", str(folder / "model"), "--to", str(folder / "both"), "--format", "hf,onnx"]) == 0
+    return folder / "model", folder / "both" / "onnx"
+
+
+def test_the_folder_holds_what_a_runner_needs(exported):
+    model, folder = exported
+    assert {p.name for p in folder.iterdir()} == {
+        "encoder.onnx", "ctc.onnx", "llm.onnx", "aligner.onnx", "onnx_config.json", "config.json", "README.md",
+        "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "training_config.json",
+    }  # fmt: skip
+    assert {p.name for p in model.iterdir()} <= {p.name for p in folder.parent.iterdir()}
+    facts = json.loads((folder / "onnx_config.json").read_text())
+    assert facts["seconds_per_frame"] == 0.02 and facts["aligner"]["seconds_per_point"] == 0.01
+    card = (folder / "README.md").read_text()
+    assert card.startswith("# A model") and "`aligner.onnx`" in card and "at most" in card
+
+
+@pytest.mark.parametrize("seconds", [(1.3, 0.6, 0.97), (0.02, 4.0, 2.2)])
+def test_answers_are_those_of_torch(exported, seconds):
+    model, folder = exported
+    same(stentor.load(model, "cpu").bundle, stentor.load(folder, "cpu").bundle, seconds)
+
+
+def test_transcripts_are_those_of_torch(exported):
+    clip = say("three seven nine").audio
+    (a, b) = (stentor.load(folder, "cpu").transcribe(clip, 16000) for folder in exported)
+    assert a.text == b.text and a.words
+    for mine, theirs in zip([*b.words, *b.segments], [*a.words, *a.segments], strict=True):
+        assert mine == {k: pytest.approx(v, abs=0.0011) if isinstance(v, float) else v for k, v in theirs.items()}
+
+
+def test_audio_is_heard_once_for_text_and_times(exported, monkeypatch):
+    loaded = stentor.load(exported[1], "cpu")
+    heard = []
+    encoder = loaded.bundle.model.encoder
+    monkeypatch.setattr(loaded.bundle.model, "encoder", lambda **given: heard.append(1) or encoder(**given))
+    loaded.task.predict(loaded.bundle, examples((0.5, 0.7)), checked=False)
+    assert len(heard) == 2  # one for each clip
+
+
+@pytest.mark.parametrize("name", ["encoder", "llm", "aligner", "ctc"])
+def test_damaged_weights_do_not_pass(exported, tmp_path, name):
+    model, folder = exported
+    shutil.copytree(folder, tmp_path / "bad")
+    damage(tmp_path / "bad" / f"{name}.onnx")
+    clips = examples((1.3, 0.6, 0.97))
+    compare(stentor.load(model, "cpu"), stentor.load(folder, "cpu"), clips)
+    with pytest.raises(Different, match=r"The ONNX export is wrong: .*Nothing was written"):
+        compare(stentor.load(model, "cpu"), stentor.load(tmp_path / "bad", "cpu"), clips)
+
+
+def damage(path):
+    """Turn the sign of every weight of a graph."""
+    model = onnx.load(path)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            array = onnx.numpy_helper.to_array(tensor)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(-array, tensor.name))
+    onnx.save(model, path)
+
+
+def test_an_export_that_differs_is_not_kept(exported, tmp_path, monkeypatch, capsys):
+    from stentor.models.speech_llm import SpeechLLM
+
+    def bad(self, bundle, folder):
+        shutil.copytree(exported[1], folder, dirs_exist_ok=True)
+        damage(folder / "llm.onnx")
+
+    monkeypatch.setattr(SpeechLLM, "save_onnx", bad)
+    (tmp_path / "mine.txt").write_text("keep")
+    (tmp_path / "there").mkdir()
+    for to in ("new", "there"):
+        assert main(["export", str(exported[0]), "--to", str(tmp_path / to), "--onnx"]) == 1
+        assert "The ONNX export is wrong" in capsys.readouterr().err
+    assert {p.name for p in tmp_path.rglob("*")} == {"mine.txt", "there"}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "llm", "kind"),
+    [
+        ("parakeet", "llama", "slots"),
+        (WINDOWED, "qwen3", "attention"),
+        pytest.param("wav2vec2-base", "phi", "attention", marks=pytest.mark.slow),
+        pytest.param("wavlm", "gpt2", "slots", marks=pytest.mark.slow),
+        pytest.param("hubert", "granite", "attention", marks=pytest.mark.slow),
+        pytest.param("wav2vec2-large", "cohere", "slots", marks=pytest.mark.slow),
+    ],
+)
+def test_other_parts(encoder, llm, kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(graphs, "INLINE", 0)  # weights in files of their own, as large models have them
+    bundle = spoken_for(encoder, llm, kind)
+    bundle.family.save_onnx(bundle, tmp_path)
+    assert (tmp_path / "llm.onnx.data").exists() and not (tmp_path / "ctc.onnx").exists()
+    same(bundle, load_onnx(tmp_path), (1.3, 0.6, 2.1))
+
+
+def test_a_model_without_aligner_and_its_evaluation(tmp_path, corpus, capsys):
+    bundle = build(token_rate=1.0)
+    bundle.family.save_merged(bundle, tmp_path / "model")
+    (tmp_path / "model" / "training_config.json").write_text(
+        json.dumps({"task": {"type": "transcribe"}, "data": {"eval": {"gone": {"type": "jsonl", "path": "gone.jsonl"}}},
+                    "train": {"precision": "fp32"}})
+    )  # fmt: skip
+    assert main(["export", str(tmp_path / "model"), "--to", str(tmp_path / "onnx"), "--onnx"]) == 0
+    assert "4 clips" in capsys.readouterr().out and not (tmp_path / "onnx" / "aligner.onnx").exists()
+    texts = []
+    for name in ("model", "onnx"):
+        out = tmp_path / f"{name}.json"
+        data = str(corpus / "dev.jsonl")
+        assert main(["evaluate", str(tmp_path / name), "--data", data, "--json", str(out)]) == 0
+        texts.append(out.with_suffix(".predictions.jsonl").read_text())
+    assert texts[0].count("\n") == 4 and _answers(texts[0]) == _answers(texts[1])
+
+
+def _answers(lines):
+    return [json.loads(line)["output"]["text"] for line in lines.splitlines()]
+
+
+def test_sliding_windows_are_refused(tmp_path):
+    bundle = build(llm="mistral")
+    with pytest.raises(ConfigError, match=r"language model \(mistral\) cannot be exported to ONNX.*sliding window"):
+        bundle.family.save_onnx(bundle, tmp_path)
+
+
+def test_a_part_that_torch_cannot_trace_is_named(tmp_path, monkeypatch):
+    bundle = build()
+
+    def untraceable(features, lengths):
+        return features if features.sum() > 0 else features * 2
+
+    monkeypatch.setattr(graphs.EncoderGraph, "forward", lambda self, features, lengths: untraceable(features, lengths))
+    with pytest.raises(ConfigError, match=r"The audio encoder cannot be exported to ONNX: torch .* does not trace it"):
+        bundle.family.save_onnx(bundle, tmp_path)
+
+
+def test_missing_packages_are_named(tmp_path, monkeypatch):
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name.startswith("onnx") else found(name))
+    bundle = build()
+    with pytest.raises(ConfigError, match=r"needs onnx and onnxscript and onnxruntime.*pip install 'stentor\[onnx\]'"):
+        bundle.family.save_onnx(bundle, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: (f / "llm.onnx").write_bytes(b"nothing"), r"llm\.onnx is damaged or missing"),
+        (lambda f: (f / "aligner.onnx").unlink(), r"aligner\.onnx is damaged or missing"),
+        (lambda f: edit(f / "onnx_config.json", format=9), r"has layout 9.*export the model again"),
+        (lambda f: (f / "onnx_config.json").write_text("{"), r"onnx_config\.json cannot be read"),
+    ],
+)
+def test_damaged_folders(exported, tmp_path, change, message):
+    folder = shutil.copytree(exported[1], tmp_path / "copy")
+    change(folder)
+    with pytest.raises(ConfigError, match=message):
+        stentor.load(folder)
+
+
+def edit(path, **facts):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--format", "gguf"], "--format gguf is not known"),
+        (["--onnx"], "is an ONNX export already"),
+        (["--merge"], "is an ONNX export already"),
+    ],
+)
+def test_wrong_use(exported, tmp_path, capsys, options, message):
+    assert main(["export", str(exported[1]), "--to", str(tmp_path / "to"), *options]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "to").exists()
+
+
+def test_it_cannot_be_trained_further(exported):
+    with pytest.raises(ConfigError, match="cannot be trained"):
+        Family.choices()["speech_llm"].load(exported[1], trainable=True)
+
+
+def test_families_without_one_say_so(tmp_path):
+    class Plain(Family):
+        type: str = "plain"
+
+    try:
+        with pytest.raises(ConfigError, match="family plain have no ONNX export"):
+            Plain().save_onnx(None, tmp_path)
+    finally:
+        Family._choices.pop("plain", None)

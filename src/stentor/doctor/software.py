@@ -55,7 +55,7 @@ def requirements() -> list[tuple[str, str]]:
     except importlib.metadata.PackageNotFoundError:  # run from a source folder that was never installed
         import tomllib
 
-        project = Path(__file__).parents[2] / "pyproject.toml"
+        project = Path(__file__).parents[3] / "pyproject.toml"
         lines = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]
     parsed = []
     for line in lines:

@@ -23,7 +23,7 @@ quickstart: install
 
 # One thread for each process: tests start many, and their tensors are too small to share out.
 test: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-all: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest

@@ -126,7 +126,7 @@ def test_json_schema_accepts_what_the_loader_accepts(path, schema):
 
 OUTSIDE = {  # what a JSON schema cannot say
     "base_circle", "base_inherited", "base_missing", "contradiction", "cross_both_origins", "duplicate", "infinite",
-    "merge_key", "override_values", "stage_unknown_key", "stage_value", "token", "two_documents",
+    "merge_key", "noise_from_nowhere", "override_values", "stage_unknown_key", "stage_value", "token", "two_documents",
 }  # fmt: skip
 
 

@@ -318,7 +318,7 @@ def test_states_of_written_text_are_those_of_a_pass_over_it(limits, monkeypatch)
     passes = []
     real = type(model)._states_of
     monkeypatch.setattr(type(model), "_states_of", lambda *a: passes.append(len(a[1])) or real(*a))
-    with torch.no_grad(), model.listening_once():
+    with torch.no_grad(), bundle.listening_once():
         written = model.generate(processor.collate(items, labels=False).inputs, **how)
         assert [ids for ids, _ in written] == [ids for ids, _ in plain]
         for (_, ours), (_, theirs) in zip(written, plain):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 from stentor.errors import ConfigError, DataError
 from stentor.prepare_words import Request, prepare_words
@@ -213,7 +214,10 @@ def test_max_wer_drops_what_the_model_hears_otherwise(corpus, ctc_model, tmp_pat
 
 
 def test_broken_audio_ends_in_exit_code_3_after_the_rest_is_done(corpus, ctc_model, tmp_path, cli):
-    good = [r | {"audio_path": str(corpus / r["audio_path"]), "duration": 0.3} for r in manifest(corpus / "dev.jsonl")]
+    good = []
+    for r in manifest(corpus / "dev.jsonl"):
+        audio = corpus / r["audio_path"]
+        good.append(r | {"audio_path": str(audio), "duration": soundfile.info(audio).duration})
     (tmp_path / "broken.wav").write_bytes(b"RIFF no audio")
     data, to = tmp_path / "data.jsonl", tmp_path / "a.jsonl"
     records = [*good, {"id": "broken", "audio_path": "broken.wav", "text": "one", "duration": 1.0}]

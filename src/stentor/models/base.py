@@ -7,6 +7,7 @@ loss term, the keyword arguments of that term's `Loss.sum`; the processor runs i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -73,6 +74,9 @@ class Bundle:
     model: torch.nn.Module
     processor: Processor
     family: Family
+    listening_once: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Inside, what is asked of the model about one batch may share its work, such as encoding the audio once. For
+    inference only."""
 
     def parts(self) -> dict[str, torch.nn.Module]:
         """Named top-level parts of the model, for the table of trainable parameters."""

@@ -163,7 +163,7 @@ class Synth(Source):
             if not path.exists():
                 raise DataError(
                     "`texts` of a synth source is `digits`, `commands`, a list of sentences or a file. "
-                    + not_found(path)
+                    f"{not_found(path)}"
                 )
             with open_text(path) as lines:
                 texts = [text for line in lines if (text := line.strip())]

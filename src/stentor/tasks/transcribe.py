@@ -5,8 +5,7 @@ A family that serves this task gives, besides what every family gives:
 * processor: `decode(ids)`, `eos_id`, `max_new_tokens(seconds)`, `max_seconds` (longest clip, None for any length) and
   `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head);
 * model: `generate(inputs, max_new_tokens=[...], eos_ids={...}, beams=, temperature=, generator=)`, a list of (token ids
-  without the end token, their log-probabilities), and with a CTC head `ctc_classes(**inputs)`; `listening_once()`,
-  inside which the audio of a batch is encoded once for all that is asked of it.
+  without the end token, their log-probabilities), and with a CTC head `ctc_classes(**inputs)`.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class Transcribe(Task):
         batch = processor.collate(examples, labels=False).to(device)
         # Sampling is seeded by what is decoded: a transcript repeats exactly, and training's randomness is left alone.
         seed = zlib.crc32("\n".join([str(temperature), *(e.id for e in examples)]).encode())
-        with torch.no_grad(), model.listening_once():
+        with torch.no_grad(), bundle.listening_once():
             answers = model.generate(
                 batch.inputs,
                 max_new_tokens=[processor.max_new_tokens(len(e.audio) / processor.sample_rate) for e in examples],

@@ -73,7 +73,7 @@ class Words(Transcribe):
         """
         if not words:
             return super().predict(bundle, examples, checked)
-        with bundle.model.listening_once():
+        with bundle.listening_once():
             outputs = super().predict(bundle, examples, checked)
             spoken = [dataclasses.replace(e, text=o["text"]) for e, o in zip(examples, outputs, strict=True)]
             times = self._times(bundle, spoken)

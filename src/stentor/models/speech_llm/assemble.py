@@ -126,7 +126,7 @@ def assemble(
     )
     classes = len(processor.ctc) if processor.ctc else None
     model = SpeechLLMModel(encoder, processor.shape, projector, llm, classes, family.aligner)
-    bundle = Bundle(model, processor, family)
+    bundle = Bundle(model, processor, family, model.listening_once)
     family._from_base = {
         name
         for name in model.state_dict()

@@ -56,7 +56,7 @@ def save_merged(bundle: Bundle, folder: Path) -> None:
     """Write an export that needs nothing else: adapters folded in, frozen base weights included."""
     family = bundle.family.model_copy(update={"lora": None, "freeze": [], "init": None})
     family._from_base = set()
-    whole = Bundle(bundle.model, bundle.processor, family)
+    whole = Bundle(bundle.model, bundle.processor, family, bundle.listening_once)
     save(whole, merged_state(bundle), folder)
 
 

@@ -46,7 +46,8 @@ def load_onnx(folder: Path, trainable: bool = False) -> Bundle:
         )
     processor = SpeechLLMProcessor.load(folder)
     family = SpeechLLM.model_validate(json.loads((folder / "config.json").read_text(encoding="utf-8"))["family"])
-    return Bundle(OnnxModel(folder, facts, processor.shape).eval(), processor, family)
+    model = OnnxModel(folder, facts, processor.shape).eval()
+    return Bundle(model, processor, family, model.listening_once)
 
 
 class Graph:

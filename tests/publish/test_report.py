@@ -7,7 +7,9 @@ import pytest
 from page import Page
 
 from stentor.errors import ConfigError
-from stentor.publish.report import write_report
+from stentor.metrics.show import duration
+from stentor.publish.report import facts, write_report
+from stentor.publish.runfiles import read_run
 
 
 @pytest.fixture
@@ -134,3 +136,14 @@ def test_answers_without_text_are_shown_as_data(run_folder):
 def test_another_folder_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="not a run folder"):
         write_report(tmp_path)
+
+
+def test_stages_are_told_together(run_folder):
+    (run_folder / "stages" / "1").mkdir(parents=True)
+    (run_folder / "stages" / "1" / "results.json").write_text(json.dumps({"steps": 40, "seconds": 100.0}))
+    resolved = (run_folder / "resolved.yaml").read_text()
+    (run_folder / "resolved.yaml").write_text(resolved + "\nstages: [{}, {optim: {lr: 1}}, {task: {type: words}}]\n")
+    own = json.loads((run_folder / "results.json").read_text())
+    told = dict(facts(read_run(run_folder)))
+    assert told["task"] == "transcribe, then words"
+    assert told["steps"] == f"{own['steps'] + 40:,}" and told["time"] == duration(own["seconds"] + 100)

@@ -171,10 +171,11 @@ def facts(run: Run) -> list[tuple[str, str]]:
     if parameters:
         trained, total = parameters[-1].trained, parameters[-1].total
         rows.append(("parameters", count(total) + (f", {count(trained)} trained" if trained < total else "")))
-    step = results.get("steps") or max((r.get("step") or 0 for r in run.metrics), default=0)
+    stages = [*run.earlier, results]
+    step = sum(r.get("steps", 0) for r in stages) or max((r.get("step") or 0 for r in run.metrics), default=0)
     if step:
         rows.append(("steps", f"{step:,}"))
-    if seconds := results.get("seconds"):
+    if seconds := sum(r.get("seconds", 0) for r in stages):
         rows.append(("time", duration(seconds)))
     if device := _device(results.get("environment") or {}):
         rows.append(("on", device))

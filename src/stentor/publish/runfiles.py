@@ -21,6 +21,8 @@ class Run:
     resolved: dict[str, Any] = field(default_factory=dict)
     """`resolved.yaml`: every key of the config."""
     results: dict[str, Any] = field(default_factory=dict)
+    earlier: list[dict[str, Any]] = field(default_factory=list)
+    """The results of the stages before the last."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     predictions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -32,7 +34,14 @@ class Run:
 
     @property
     def task(self) -> str:
-        return str(self.resolved.get("task", {}).get("type", ""))
+        """The task, or those of the stages: `transcribe, then words`."""
+        kind = str(self.resolved.get("task", {}).get("type", ""))
+        kinds = []
+        for stage in self.resolved.get("stages") or [{}]:
+            given = stage.get("task") or {}
+            kind = given if isinstance(given, str) else given.get("type", kind)
+            kinds += [kind] if kind not in kinds[-1:] else []
+        return ", then ".join(kinds)
 
     def last_event(self, *names: str) -> dict[str, Any] | None:
         """The newest event of one of these names."""
@@ -54,6 +63,7 @@ def read_run(folder: Path) -> Run:
         resolved_text=resolved_text,
         resolved=YAML(typ="safe", pure=True).load(resolved_text) or {},
         results=json.loads(results.read_text(encoding="utf-8")) if results.exists() else {},
+        earlier=[json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.glob("stages/*/results.json"))],
         metrics=_rows(folder / "metrics.jsonl"),
         events=_rows(folder / "events.jsonl"),
         predictions={p.stem: _rows(p) for p in sorted((folder / "predictions").glob("*.jsonl"))},

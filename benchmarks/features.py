@@ -9,8 +9,10 @@ and the greatest difference of our features from transformers' on the frames of 
 import argparse
 import statistics
 import time
+from typing import Any
 
 import numpy as np
+import results
 import torch
 from transformers import WhisperFeatureExtractor
 
@@ -31,6 +33,7 @@ def main() -> None:
         f"{'batch':24} {'n_mels':>6} {'ours':>8} {'torch path':>11} {'numpy path':>11} {'ratio':>7} {'difference':>11}"
     )
     rng = np.random.default_rng(0)
+    rows = []
     for title, seconds in (
         ("15 s clips", np.full(args.clips, 15.0)),
         ("mixed, 1 to 29 s", rng.uniform(1, 29, args.clips)),
@@ -38,7 +41,8 @@ def main() -> None:
     ):
         clips = [clip(rng, s) for s in seconds]
         for n_mels in (80, 128):
-            compare(title, clips, n_mels, args.rounds)
+            rows.append(compare(title, clips, n_mels, args.rounds))
+    results.write("features", rows, threads=args.threads)
 
 
 def clip(rng: np.random.Generator, seconds: float) -> np.ndarray:
@@ -49,7 +53,7 @@ def clip(rng: np.random.Generator, seconds: float) -> np.ndarray:
     return (0.1 * (1 + np.sin(2 * np.pi * 4 * t)) * (tones + 0.1 * noise)).astype(np.float32)
 
 
-def compare(title: str, clips: list[np.ndarray], n_mels: int, rounds: int) -> None:
+def compare(title: str, clips: list[np.ndarray], n_mels: int, rounds: int) -> dict[str, Any]:
     ours = WhisperMel(n_mels)
     theirs = WhisperFeatureExtractor(feature_size=n_mels)
     # The extractor falls back to its numpy path without torch; this is what it then computes, one 30 s window per clip.
@@ -73,6 +77,7 @@ def compare(title: str, clips: list[np.ndarray], n_mels: int, rounds: int) -> No
     ms = {name: statistics.median(t) for name, t in times.items()}
     columns = "".join(f"{ms[name]:{width}.2f} ms" for name, width in (("ours", 6), ("torch", 9), ("numpy", 9)))
     print(f"{title:24} {n_mels:6}{columns} {ratio:6.1f}x {difference:11.1e}")
+    return {"data": title, "n_mels": n_mels, "ms": ms, "ratio_to_torch": ratio, "difference": difference}
 
 
 if __name__ == "__main__":

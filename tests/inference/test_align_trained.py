@@ -63,6 +63,17 @@ def test_together_as_alone_and_what_does_not_fit_is_told_apart(aligner):
         assert [w.start for w in alone.words] == pytest.approx([w.start for w in found.words], abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("confidence", "placed", "reason"), [(0.9, 0.6, None), (0.9, 0.3, "mismatch"), (0.01, 0.9, "mismatch")]
+)
+def test_a_text_that_is_not_what_was_said(aligner, monkeypatch, confidence, placed, reason):
+    word = {"word": "one", "start": 0.1, "end": 0.4, "confidence": confidence, "signs": [0.5, placed]}
+    monkeypatch.setattr(type(aligner.task), "align", lambda *_: [[word]])
+    (found,) = aligner.align([clip(1.0, "one")])
+    assert found.reason == reason and found.worse == pytest.approx(1 - confidence)
+    assert [w.as_dict() for w in found.words] == [{k: v for k, v in word.items() if k != "signs"}]
+
+
 def test_long_audio_goes_window_by_window(aligner, monkeypatch):
     """What the model hears cuts the text; here it hears three words in every window."""
     windows = []

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 Engine = Literal["aligner", "ctc", "whisper"]
 ENGINES: tuple[Engine, ...] = ("aligner", "ctc", "whisper")
 UNSURE = 0.45
-"""A text whose times a trained aligner is less sure of in the mean (0 to 1) is not what was said. Of 160 utterances with
-two models all were above 0.47 with their own text; with the text of another most were below."""
+"""A text whose times a trained aligner is less sure of in the mean (0 to 1) is not what was said. Of 160 utterances
+with two models all were above 0.47 with their own text; with the text of another most were below."""
 UNLIKELY = 0.05
 """The same for the mean confidence of the words: all were above 0.1, with the text of another half were below for a
 recogniser of 76 % WER, and nearly none for a good one that also knows what people say."""

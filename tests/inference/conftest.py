@@ -110,3 +110,22 @@ def tone(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def tiny_family():
+    """Makes the config of a tiny speech LLM with a CTC head; keywords are other keys of `model:`."""
+    from stentor.models.speech_llm import SpeechLLM
+
+    def make(**sections: object) -> SpeechLLM:
+        return SpeechLLM.model_validate({
+            "type": "speech_llm",
+            "encoder": {"config": {"model_type": "whisper", "num_mel_bins": 40, "d_model": 32, "encoder_layers": 1,
+                                   "encoder_attention_heads": 2, "encoder_ffn_dim": 32, "max_source_positions": 1500}},
+            "llm": {"config": {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 32,
+                               "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+                               "max_position_embeddings": 1024}},
+            "tokenizer": {"type": "characters"}, "ctc": {"units": "characters"}, **sections,
+        })  # fmt: skip
+
+    return make

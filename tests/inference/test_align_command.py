@@ -13,19 +13,11 @@ from stentor.inference.recording import ArrayRecording
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def model(tmp_path_factory, tiny_family):
     """An export of ours with a CTC head, untrained."""
     from stentor.models.base import Needs
-    from stentor.models.speech_llm import SpeechLLM
 
-    family = SpeechLLM.model_validate({
-        "type": "speech_llm",
-        "encoder": {"config": {"model_type": "whisper", "num_mel_bins": 40, "d_model": 32, "encoder_layers": 1,
-                               "encoder_attention_heads": 2, "encoder_ffn_dim": 32, "max_source_positions": 1500}},
-        "llm": {"config": {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
-                           "num_attention_heads": 2, "num_key_value_heads": 2}},
-        "tokenizer": {"type": "characters"}, "ctc": {"units": "characters"},
-    })  # fmt: skip
+    family = tiny_family()
     bundle = family.build(Needs("transcribe", ("text", "ctc"), texts=lambda: ["one two three four five six"]))
     bundle.model.ctc_head.weight.data.mul_(0.01)
     folder = tmp_path_factory.mktemp("model") / "export"

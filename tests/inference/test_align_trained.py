@@ -13,20 +13,11 @@ RATE = 16000
 
 
 @pytest.fixture(scope="module")
-def export(tmp_path_factory):
+def export(tmp_path_factory, tiny_family):
     """An export of ours for the task words, with an alignment module and a CTC head, untrained."""
     from stentor.models.base import Needs
-    from stentor.models.speech_llm import SpeechLLM
 
-    family = SpeechLLM.model_validate({
-        "type": "speech_llm",
-        "encoder": {"config": {"model_type": "whisper", "num_mel_bins": 40, "d_model": 32, "encoder_layers": 1,
-                               "encoder_attention_heads": 2, "encoder_ffn_dim": 32, "max_source_positions": 1500}},
-        "llm": {"config": {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
-                           "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 1024}},
-        "tokenizer": {"type": "characters"}, "ctc": {"units": "characters"},
-        "aligner": {"layers": 1, "heads": 2, "width": 32},
-    })  # fmt: skip
+    family = tiny_family(aligner={"layers": 1, "heads": 2, "width": 32})
     texts = ["one two three four five six"]
     bundle = family.build(Needs("words", ("text", "ctc", "alignment"), texts=lambda: texts))
     folder = tmp_path_factory.mktemp("words") / "export"

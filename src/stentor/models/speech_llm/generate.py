@@ -87,9 +87,7 @@ def generate(
         decoder = _Decoder(model, inputs)
         if beams > 1:
             return _beam(decoder, limits, eos_ids, beams, length_penalty)
-        if states is None:
-            return _single(decoder, limits, eos_ids, temperature, generator)
-        return _greedy_with_states(decoder, limits, *eos_ids, states)
+        return _single(decoder, limits, eos_ids, temperature, generator, states)
 
 
 @contextmanager
@@ -106,58 +104,41 @@ def steady_attention(model: SpeechLLMModel) -> Iterator[None]:
 
 
 def _single(
-    decoder: _Decoder, limits: list[int], eos_ids: set[int], temperature: float, generator: torch.Generator | None
-) -> list[Result]:
+    decoder: _Decoder, limits: list[int], eos_ids: set[int], temperature: float, generator: torch.Generator | None,
+    states: list[list[Tensor]] | None = None,
+) -> list[Result]:  # fmt: skip
     results: list[Result] = [([], []) for _ in limits]
+    if states is not None:
+        states += [[] for _ in limits]
     live = list(range(len(limits)))  # the item of each row
-    while True:
+    while live:
         if temperature > 0:
             tokens = torch.multinomial((decoder.log_probs / temperature).softmax(-1), 1, generator=generator)
         else:
             tokens = decoder.log_probs.argmax(-1, keepdim=True)
         chosen = decoder.log_probs.gather(1, tokens).squeeze(1).tolist()
+        tokens = tokens.squeeze(1)
         going = []
-        for row, (item, token) in enumerate(zip(live, tokens.squeeze(1).tolist())):
+        for row, (item, token) in enumerate(zip(live, tokens.tolist())):
             ids, scores = results[item]
             if token in eos_ids or len(ids) >= limits[item]:
+                tokens[row] = next(iter(eos_ids))
                 continue
             ids.append(token)
             scores.append(chosen[row])
-            if len(ids) < limits[item]:
+            if states is not None or len(ids) < limits[item]:
                 going.append(row)
-        if not going:
-            return results
-        if len(going) < len(live):  # rows that ended leave the batch
+        if states is not None:  # rows leave a step later, so that their last token and the end token are read too
+            decoder.step(tokens)
+            for item, state in zip(live, decoder.state):
+                states[item].append(state)
+        if going and len(going) < len(live):  # rows that ended leave the batch
             rows = torch.tensor(going, device=tokens.device)
             decoder.select(rows)
             tokens = tokens[rows]
-            live = [live[row] for row in going]
-        decoder.step(tokens.squeeze(1))
-
-
-def _greedy_with_states(decoder: _Decoder, limits: list[int], end: int, states: list[list[Tensor]]) -> list[Result]:
-    """Greedy decoding in which each item stays for a step longer, so that its last token and `end` are read too."""
-    results: list[Result] = [([], []) for _ in limits]
-    states += [[] for _ in limits]
-    live = list(range(len(limits)))
-    while live:
-        best, tokens = decoder.log_probs.max(-1)
-        read = []
-        for item, token, score in zip(live, tokens.tolist(), best.tolist()):
-            ids, scores = results[item]
-            if token == end or len(ids) >= limits[item]:
-                read.append(end)
-            else:
-                ids.append(token)
-                scores.append(score)
-                read.append(token)
-        decoder.step(torch.tensor(read, device=tokens.device))
-        for item, state in zip(live, decoder.state):
-            states[item].append(state)
-        going = [row for row, token in enumerate(read) if token != end]
-        if going and len(going) < len(live):
-            decoder.select(torch.tensor(going, device=tokens.device))
         live = [live[row] for row in going]
+        if live and states is None:
+            decoder.step(tokens)
     return results
 
 

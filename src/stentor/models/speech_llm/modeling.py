@@ -29,7 +29,41 @@ class Said:
     """Last hidden state [width] of each token, and of the end token after them."""
 
 
-class SpeechLLMModel(nn.Module):
+class ListensOnce(nn.Module):
+    """A model that can keep what it heard and wrote of a batch for what else is asked about it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._listens_once = False
+        self._heard: tuple[Tensor, ...] | None = None
+        self._said: list[Said] | None = None
+
+    @contextmanager
+    def listening_once(self) -> Iterator[None]:
+        """Inside, the audio of one batch is encoded once, for its text, its CTC classes and its word times, and the
+        states of greedily written text are not computed again for its word times: frames and states of the last batch
+        are kept. For inference only."""
+        before, self._listens_once = self._listens_once, True
+        try:
+            yield
+        finally:
+            self._listens_once = before
+            if not before:
+                self._heard = self._said = None
+
+    def heard(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """What was kept of these inputs; empty when nothing was."""
+        if self._heard is not None and torch.equal(self._heard[0], features) and torch.equal(self._heard[1], lengths):
+            return self._heard[2:]
+        return ()
+
+    def keep(self, features: Tensor, lengths: Tensor, *heard: Tensor) -> None:
+        """Keep what was made of these inputs, where that is wanted."""
+        if self._listens_once:
+            self._heard = (features, lengths, *heard)
+
+
+class SpeechLLMModel(ListensOnce):
     """Audio encoder, projector and causal language model; optionally a CTC head on the encoder and an aligner.
 
     Parts: `encoder`, `projector`, `llm`, `ctc_head`, `aligner`. A part without any trainable parameter stays in
@@ -54,9 +88,6 @@ class SpeechLLMModel(nn.Module):
         text = llm.get_input_embeddings().weight.shape[1]
         self.aligner = Aligner(aligner, text, width, shape) if aligner else None
         self.shape = shape
-        self._listens_once = False
-        self._heard: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
-        self._said: list[Said] | None = None
 
     def train(self, mode: bool = True) -> SpeechLLMModel:
         super().train(mode)
@@ -67,30 +98,16 @@ class SpeechLLMModel(nn.Module):
 
     def frames(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Encoder frames [B, T, width], zero at padding, and lengths [B]. No graph is kept for a frozen encoder."""
-        if self._heard is not None and torch.equal(self._heard[0], features) and torch.equal(self._heard[1], lengths):
-            return self._heard[2:]
+        if kept := self.heard(features, lengths):
+            return kept[0], kept[1]
         needed = torch.is_grad_enabled() and any(p.requires_grad for p in self.encoder.parameters())
         with torch.set_grad_enabled(needed):
             dtype = next(self.encoder.parameters()).dtype
             hidden, frames = encode(self.encoder, self.shape, features.to(dtype), lengths)
         if self.shape.window is not None:
             hidden = hidden[:, : int(frames.max())]
-        if self._listens_once:
-            self._heard = features, lengths, hidden, frames
+        self.keep(features, lengths, hidden, frames)
         return hidden, frames
-
-    @contextmanager
-    def listening_once(self) -> Iterator[None]:
-        """Inside, the audio of one batch is encoded once, for its text, its CTC classes and its word times, and the
-        states of greedily written text are not computed again for its word times: frames and states of the last batch
-        are kept. For inference only."""
-        before, self._listens_once = self._listens_once, True
-        try:
-            yield
-        finally:
-            self._listens_once = before
-            if not before:
-                self._heard = self._said = None
 
     def embed(self, hidden: Tensor, input_ids: Tensor, audio_index: Tensor, audio_rows: Tensor) -> Tensor:
         """Input of the language model [B, L, width]: token embeddings, with projected audio at its positions.

@@ -6,8 +6,6 @@ Search, words and times are found by the code that the torch model uses.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from stentor.models.speech_llm.aligner import Aligner
 from stentor.models.speech_llm.boundaries import Scores
 from stentor.models.speech_llm.encoders import Geometry
 from stentor.models.speech_llm.generate import Result, _beam, _single
+from stentor.models.speech_llm.modeling import ListensOnce
 from stentor.models.speech_llm.onnx import CONFIG, FORMAT
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 
@@ -77,7 +76,7 @@ class Graph:
         return [torch.from_numpy(array) for array in self.session.run(None, feed)]
 
 
-class OnnxModel(nn.Module):
+class OnnxModel(ListensOnce):
     """The graphs behind the methods that tasks and inference call; see `SpeechLLMModel` for their arguments.
 
     Answers lie on the CPU, where onnxruntime runs.
@@ -90,8 +89,6 @@ class OnnxModel(nn.Module):
         self.encoder, self.llm, self.ctc_head = graphs["encoder"], graphs["llm"], graphs.get("ctc")
         self.aligner = OnnxAligner(graphs["aligner"], facts["aligner"], shape) if facts["aligner"] else None
         self.cache, self.text_width = facts["cache"], facts["text_width"]
-        self._listens_once = False
-        self._heard: tuple[Tensor, ...] | None = None
         self.place = nn.Parameter(torch.empty(0), requires_grad=False)  # callers look there for the model's device
 
     def _apply(self, fn: Any, recurse: bool = True) -> OnnxModel:
@@ -101,8 +98,8 @@ class OnnxModel(nn.Module):
     def hear(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Frames [B, F, width] and audio positions [B, P, text width], zero at padding, and lengths [B] of the frames.
         One clip at a time, each at its own length."""
-        if self._heard is not None and torch.equal(self._heard[0], features) and torch.equal(self._heard[1], lengths):
-            return self._heard[2:]  # type: ignore[return-value]
+        if kept := self.heard(features, lengths):
+            return kept[0], kept[1], kept[2]
         counts = self.shape.frames(lengths)
         frames, audio = [], []
         for row, length, count in zip(features, lengths.tolist(), counts.tolist()):
@@ -111,23 +108,12 @@ class OnnxModel(nn.Module):
             frames.append(clip_frames[0, :count])
             audio.append(clip_audio[0, : -(-count // self.factor)])
         heard = pad(frames), pad(audio), counts
-        if self._listens_once:
-            self._heard = features, lengths, *heard
+        self.keep(features, lengths, *heard)
         return heard
 
     def frames(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         hidden, _, counts = self.hear(features, lengths)
         return hidden, counts
-
-    @contextmanager
-    def listening_once(self) -> Iterator[None]:
-        before, self._listens_once = self._listens_once, True
-        try:
-            yield
-        finally:
-            self._listens_once = before
-            if not before:
-                self._heard = None
 
     def ctc_log_probs(self, hidden: Tensor) -> Tensor:
         return pad([self.ctc_head(frames=row[None])[0][0] for row in hidden])

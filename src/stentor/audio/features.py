@@ -28,6 +28,7 @@ WINDOW = 30 * RATE
 
 _EDGE = N_FFT // 2  # samples on either side of a frame's centre
 _BLOCK = {"cpu": 512}  # frames at a time; so many spectra stay in a processor's cache
+_BANDS = 4  # groups of mel filters, each multiplied with the part of the spectrum that it hears
 
 
 class WhisperMel:
@@ -39,16 +40,25 @@ class WhisperMel:
     A clip's frames are the first ones of what transformers' WhisperFeatureExtractor computes for its 30 s window, to
     1e-4, and do not depend on the batch: the clip is followed by zeros, and the floor (8 decades below the maximum) is
     taken over all frames that hear the clip. With `pad_to_30s` the whole window is returned ([B, n_mels, 3000], with
-    the extractor's values instead of zeros behind the clip); longer clips then raise `DataError`.
+    the extractor's values instead of zeros behind the clip); longer clips then raise `DataError`. With `windows` every
+    clip is followed by silence up to a whole number of such windows (`[B, n_mels, 3000 * most windows]`), as Voxtral's
+    processor has it: the floor is that of all the clip's windows together. With `bare` nothing follows a clip: its end
+    is mirrored like its beginning, wherever it is, as the extractor has it without padding; a clip needs 201 samples.
     """
 
-    def __init__(self, n_mels: int = 80, pad_to_30s: bool = False):
+    def __init__(self, n_mels: int = 80, pad_to_30s: bool = False, windows: bool = False, bare: bool = False):
         import torch
 
-        self.n_mels, self.pad_to_30s = n_mels, pad_to_30s
+        self.n_mels, self.pad_to_30s, self.windows, self.bare = n_mels, pad_to_30s, windows, bare
         self.window = torch.hann_window(N_FFT)
-        # Each row twice: a complex spectrum is read as real and imaginary parts side by side.
-        self.filters = torch.from_numpy(mel_filters(n_mels)).repeat_interleave(2, dim=0)
+        # Each bin twice: a complex spectrum is read as real and imaginary parts side by side.
+        filters = torch.from_numpy(mel_filters(n_mels)).T.repeat_interleave(2, dim=1)
+        self.bands = []
+        """(mel filters, values of the power spectrum that they hear, weights), which together are all filters."""
+        for mels in torch.arange(n_mels).tensor_split(_BANDS):
+            heard = filters[mels].any(0).nonzero()[:, 0]
+            rows, columns = slice(int(mels[0]), int(mels[-1]) + 1), slice(int(heard[0]), int(heard[-1]) + 1)
+            self.bands.append((rows, columns, filters[rows, columns].contiguous()))
 
     def __call__(self, audios: Sequence[np.ndarray | Tensor], device: Any = None) -> tuple[Tensor, Tensor]:
         """Features and lengths on `device` (default: that of the first clip)."""
@@ -62,9 +72,11 @@ class WhisperMel:
                 f"A clip of {longest / RATE:.2f} s does not fit into Whisper's window of 30 s; cut it first."
             )
         lengths = [len(clip) // HOP for clip in clips]
-        frames = [WINDOW // HOP] * len(clips) if self.pad_to_30s else lengths
+        whole = self.pad_to_30s or self.windows
+        frames = [self._whole(len(clip)) // HOP for clip in clips] if whole else lengths
         features = torch.zeros(len(clips), self.n_mels, max(frames), device=device)
-        self.window, self.filters = self.window.to(device), self.filters.to(device)
+        self.window = self.window.to(device)
+        self.bands = [(rows, columns, weights.to(device)) for rows, columns, weights in self.bands]
         jobs = [(clip.to(device), row[:, :t]) for clip, row, t in zip(clips, features, frames)]
         if device.type == "cpu" and len(jobs) > 1 and torch.get_num_threads() > 1:
             list(_single_threads().map(self._fill, jobs))
@@ -79,22 +91,38 @@ class WhisperMel:
 
         clip, out = job
         samples = len(clip)
-        rows = WINDOW // HOP if self.pad_to_30s else self._rows(samples)
+        whole = self._whole(samples)
+        rows = whole // HOP if self.pad_to_30s or self.windows else self._rows(samples)
+        if self.bare:
+            rows = samples // HOP
         with torch.no_grad(), torch.autocast(clip.device.type, enabled=False):
             signal = torch.zeros(rows * HOP + 2 * _EDGE, device=clip.device)
             signal[_EDGE : _EDGE + samples] = clip
             signal[:_EDGE] = signal[_EDGE + 1 : 2 * _EDGE + 1].flip(0)
-            if rows * HOP == WINDOW:  # the end of the window is mirrored like its beginning
-                signal[-_EDGE:] = signal[-2 * _EDGE - 1 : -_EDGE - 1].flip(0)
-            frames = signal.unfold(0, N_FFT, HOP)[:rows]
-            mel = torch.empty(rows, self.n_mels, device=clip.device)
-            block = _BLOCK.get(clip.device.type, rows)
-            for i in range(0, rows, block):
+            end = _EDGE + (samples if self.bare else rows * HOP)
+            if self.bare or rows * HOP == (whole if self.windows else WINDOW):  # mirrored like the beginning
+                signal[end:] = signal[2 * end - len(signal) - 1 : end - 1].flip(0)
+            heard = min(rows, math.ceil((samples + _EDGE) / HOP))  # the frames behind hear silence alone
+            frames = signal.unfold(0, N_FFT, HOP)[:heard]
+            # Filters times spectra, not the other way round: transposing afterwards takes as long as the transform.
+            kept = out[:, :heard]
+            mel = kept if kept.shape[1] == heard else torch.empty(self.n_mels, heard, device=clip.device)
+            block = _BLOCK.get(clip.device.type, heard)
+            for i in range(0, heard, block):
                 spectrum = torch.fft.rfft(frames[i : i + block] * self.window)
-                power = torch.view_as_real(spectrum).flatten(1).square_()
-                torch.matmul(power, self.filters, out=mel[i : i + block])
+                power = torch.view_as_real(spectrum).flatten(1).square_().T
+                for rows, columns, weights in self.bands:
+                    torch.matmul(weights, power[columns], out=mel[rows, i : i + block])
             mel.clamp_(min=1e-10).log10_()
-            out.copy_(((torch.maximum(mel, mel.max() - 8) + 4) / 4)[: out.shape[1]].T)
+            floor = (mel.max() - 8).clamp(min=-10)
+            torch.maximum(mel, floor, out=mel)
+            torch.add(mel[:, : kept.shape[1]], 4, out=kept).div_(4)
+            out[:, heard:] = (floor + 4) / 4
+
+    @staticmethod
+    def _whole(samples: int) -> int:
+        """Samples of the 30 s windows, one at least, that so many samples reach into."""
+        return max(1, math.ceil(samples / WINDOW)) * WINDOW
 
     @staticmethod
     def _rows(samples: int) -> int:

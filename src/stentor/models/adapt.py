@@ -7,12 +7,26 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
+from stentor.config.section import Section
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import nn
 
 ADAPTER = "default"
+
+
+class Lora(Section):
+    """Low-rank adapters (PEFT). Families add `targets`, globs on module paths."""
+
+    rank: int = Field(16, ge=1)
+    """Rank of the two matrices."""
+    alpha: float = Field(32, gt=0)
+    """The adapter's output is scaled by alpha / rank."""
+    dropout: float = Field(0.05, ge=0, lt=1)
+    """Dropout on the adapter's input."""
 
 
 def matching(names: Iterable[str], globs: Iterable[str], where: str) -> set[str]:
@@ -25,7 +39,10 @@ def matching(names: Iterable[str], globs: Iterable[str], where: str) -> set[str]
     for glob in globs:
         hits = {name for name in names if fnmatchcase(name, glob)}
         if not hits:
-            close = difflib.get_close_matches(glob, names, 1, 0.3) or names[:1]
+            # The last part is what is mistyped most often, and the paths before it are long.
+            last = {name.rpartition(".")[2]: name for name in reversed(names)}
+            like = difflib.get_close_matches(glob.rpartition(".")[2], last, 1)
+            close = [last[n] for n in like] or difflib.get_close_matches(glob, names, 1, 0.3) or names[:1]
             raise ConfigError(f"{where}: '{glob}' matches nothing; there is for example '{close[0]}'.")
         found |= hits
     return found
@@ -41,6 +58,15 @@ def adapt(model: nn.Module, lora: Any | None, freeze: list[str]) -> None:
     freeze_parameters(model, freeze)
     if lora is not None:
         inject(model, lora, lora_targets(model, lora.targets))
+
+
+def adapt_only(model: nn.Module, lora: Any | None, freeze: list[str]) -> None:
+    """As `adapt`, but with adapters nothing else is trained, in no part: what PEFT does to a whole model."""
+    freeze_parameters(model, freeze)
+    if lora is not None:
+        targets = lora_targets(model, lora.targets)
+        model.requires_grad_(False)
+        inject(model, lora, targets)
 
 
 def freeze_parameters(model: nn.Module, globs: list[str]) -> None:
@@ -90,13 +116,40 @@ def base_name(name: str) -> str:
     return name.replace(".base_layer.", ".")
 
 
+def divided(model: nn.Module) -> bool:
+    """Whether the weights are divided over processes (FSDP2, stage 3 of DeepSpeed). Then all processes must run the
+    same layers in each forward, whatever is in their batches: each layer is fetched by all of them together."""
+    from torch.distributed.fsdp import FSDPModule
+
+    return isinstance(model, FSDPModule) or any(hasattr(p, "ds_id") for p in model.parameters())
+
+
+def size(parameter: Any) -> int:
+    """Numbers in a parameter; DeepSpeed (stage 3) leaves only a shard of it here."""
+    return int(parameter.ds_numel if hasattr(parameter, "ds_numel") else parameter.numel())
+
+
 def parameter_table(model: nn.Module, parts: dict[str, nn.Module] | None = None) -> list[tuple[str, int, int]]:
-    """(part, parameters, trainable parameters) for each part; tied parameters count once, where they come first."""
+    """(part, parameters, trainable parameters) for each part; tied parameters count once, where they come first, and
+    weights kept in 4 bits as what they stand for."""
+    from stentor.models.quantize import sizes
+
+    whole = sizes(model)
     parts = parts or dict(model.named_children())
     seen: set[int] = set()
     rows = []
     for name, part in parts.items():
         own = [p for p in part.parameters() if id(p) not in seen]
         seen |= {id(p) for p in own}
-        rows.append((name, sum(p.numel() for p in own), sum(p.numel() for p in own if p.requires_grad)))
+        total = sum(whole.get(id(p)) or size(p) for p in own)
+        rows.append((name, total, sum(size(p) for p in own if p.requires_grad)))
     return rows
+
+
+def adapters_in(model: nn.Module, parts: dict[str, nn.Module] | None = None) -> dict[str, int]:
+    """Trainable parameters of adapters, for each part."""
+    parts = parts or dict(model.named_children())
+    return {
+        name: sum(size(p) for n, p in part.named_parameters() if is_adapter(f".{n}") and p.requires_grad)
+        for name, part in parts.items()
+    }

@@ -93,8 +93,21 @@ class Family(Choice):
     """Class names of the layers that FSDP2 shards one by one. Empty: the engine refuses to shard, with a sentence."""
     tasks: ClassVar[tuple[str, ...]] = ()
     """Task types that this family serves."""
+    adapters_alone: ClassVar[bool] = False
+    """Whether `lora` freezes everything but the adapters; otherwise the parts that have them."""
     layouts: ClassVar[tuple[str, ...]] = ("padded",)
     """Batch layouts that the model's forward understands: padded, packed."""
+
+    @classmethod
+    def reads(cls, config: dict[str, Any]) -> bool:
+        """Whether `load` reads a model folder with this config.json. Families whose exports are plain transformers
+        folders look at its `architectures`."""
+        return bool(config.get("model_type") == cls.model_fields["type"].default)
+
+    def refusal(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+        """Why this model can do nothing with a record, as (reason, sentence), from its metadata alone: a language that
+        it does not know or, in `training`, letters that it cannot write. None when it can."""
+        return None
 
     def build(self, needs: Needs) -> Bundle:
         """A model ready to train, with freezing and adapters applied. Raises ConfigError with the mend."""
@@ -124,6 +137,15 @@ class Family(Choice):
         from stentor.errors import ConfigError
 
         raise ConfigError(f"Models of the family {self.type} have no ONNX export: leave out --onnx.")
+
+    def save_ct2(self, bundle: Bundle, folder: Path, quantization: str | None) -> None:
+        """Write the model for CTranslate2, its weights as `quantization` says, into a folder that is there.
+
+        Raises ConfigError for families that CTranslate2 does not run, and without the package.
+        """
+        from stentor.errors import ConfigError
+
+        raise ConfigError(f"CTranslate2 runs no models of the family {self.type}, only Whisper: leave out ct2.")
 
     @classmethod
     def load(cls, folder: Path, trainable: bool = False) -> Bundle:

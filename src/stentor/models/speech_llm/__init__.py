@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from stentor.config.section import Misfit, Section
+from stentor.models.adapt import Lora as Adapters
 from stentor.models.base import Bundle, Family, Needs
+from stentor.models.quantize import Bits, check
 
 if TYPE_CHECKING:
     import torch
+    from lhotse.cut import Cut
 
 
 class _Part(Section):
@@ -130,15 +133,9 @@ class Prompt(Section):
     when they are unknown."""
 
 
-class Lora(Section):
+class Lora(Adapters):
     """Low-rank adapters (PEFT). A part that gets adapters is frozen but for them."""
 
-    rank: int = Field(16, ge=1)
-    """Rank of the two matrices."""
-    alpha: float = Field(32, gt=0)
-    """The adapter's output is scaled by alpha / rank."""
-    dropout: float = Field(0.05, ge=0, lt=1)
-    """Dropout on the adapter's input."""
     targets: list[str] = Field(["llm.*.q_proj", "llm.*.k_proj", "llm.*.v_proj", "llm.*.o_proj"], min_length=1)
     """Globs on module paths; `*` matches anything. Each must match at least one linear layer."""
 
@@ -159,6 +156,9 @@ class SpeechLLM(Family):
     prompt: Prompt = Prompt()
     lora: Lora | None = None
     """Low-rank adapters. Null: none."""
+    quantize: Bits | None = None
+    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
+    bitsandbytes. Null: as they are."""
     freeze: list[str] = []
     """Globs on parameter names that are not trained, such as `encoder.*`; adapters are never added there."""
     gradient_checkpointing: bool = False
@@ -181,6 +181,7 @@ class SpeechLLM(Family):
 
     @model_validator(mode="after")
     def _whole(self) -> SpeechLLM:
+        check(self.quantize, self.lora)
         if self.llm.config is not None and self.tokenizer is None:
             raise ValueError(
                 "a language model built from `config` has no tokenizer of its own: set `tokenizer: {type: characters}` "
@@ -189,6 +190,17 @@ class SpeechLLM(Family):
         if self.llm.source is not None and self.tokenizer is not None:
             raise ValueError("a pretrained language model comes with its own tokenizer: leave `tokenizer` out")
         return self
+
+    def refusal(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+        from stentor.data.cut import text_of
+
+        unknown = processor.unknown_letters(text_of(cut) or "") if training else ""
+        if not unknown:
+            return None
+        return "not_in_alphabet", (
+            f"{cut.id}: the tokenizer cannot write {unknown}; take a language model whose tokenizer can, or a "
+            "`tokenizer` made from the transcripts."
+        )
 
     def build(self, needs: Needs) -> Bundle:
         from stentor.models.speech_llm.assemble import build

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,6 +13,8 @@ from torch import nn
 from stentor.errors import ConfigError
 from stentor.models.adapt import adapt, base_name, is_adapter
 from stentor.models.base import Bundle, Needs
+from stentor.models.pretrained import part_config, reach
+from stentor.models.quantize import quantize
 from stentor.models.speech_llm import SpeechLLM
 from stentor.models.speech_llm.encoders import WAVE, adjust, geometry
 from stentor.models.speech_llm.modeling import SpeechLLMModel
@@ -25,7 +25,8 @@ from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
 
 def build(family: SpeechLLM, needs: Needs) -> Bundle:
     """A model ready to train: bases loaded, tokenizer made, `init` applied, adapters added, parameters frozen."""
-    from stentor.models.speech_llm.export import initialise, load_adapters
+    from stentor.models.folder import load_adapters
+    from stentor.models.speech_llm.export import initialise
 
     if "ctc" in needs.terms and family.ctc is None:
         raise ConfigError("losses.ctc needs a CTC head: set `model.ctc: {units: characters}`, or leave the term out.")
@@ -67,6 +68,7 @@ def build(family: SpeechLLM, needs: Needs) -> Bundle:
     adapt(bundle.model, family.lora, family.freeze)
     if adapters:
         load_adapters(bundle.model, adapters)
+    quantize(bundle.model, family.quantize)
     finish(bundle)
     return bundle
 
@@ -111,7 +113,12 @@ def assemble(
             family.llm,
             "model.llm",
             lambda name, options: AutoModelForCausalLM.from_pretrained(
-                name, config=llm_config, dtype=torch.float32, attn_implementation=attention, **options
+                name,
+                config=llm_config,
+                dtype=torch.float32,
+                attn_implementation=attention,
+                use_safetensors=True,
+                **options,
             ),
         )
     else:
@@ -137,7 +144,7 @@ def assemble(
 
 def _lacks(have: set[str] | None, part: str, make: Any) -> bool:
     """Whether an export that has these weights still needs the base of a part."""
-    from stentor.models.speech_llm.export import tied_copies
+    from stentor.models.folder import tied_copies
 
     if have is None:
         return True
@@ -154,7 +161,8 @@ def finish(bundle: Bundle) -> None:
             part = {f"{name}.{n}": p for n, p in model.get_submodule(name).named_parameters() if not is_adapter(n)}
             if any(base_name(n) in family._from_base for n in part) and not any(p.requires_grad for p in part.values()):
                 for parameter in part.values():
-                    parameter.data = parameter.data.to(torch.bfloat16)
+                    if parameter.is_floating_point():  # others are kept in 8 or 4 bits
+                        parameter.data = parameter.data.to(torch.bfloat16)
     if family.gradient_checkpointing:
         for part in (model.encoder, model.llm):
             part.gradient_checkpointing_enable({"use_reentrant": False})
@@ -163,52 +171,8 @@ def finish(bundle: Bundle) -> None:
     model.train()
 
 
-def part_config(part: Any, where: str) -> Any:
-    """The transformers config of an encoder or language model section. Raises ConfigError."""
-    from transformers import AutoConfig
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
-    if part.source is not None:
-        config = reach(part, where, lambda name, options: AutoConfig.from_pretrained(name, **options))
-        return getattr(config, "encoder_config", config) if where == "model.encoder" else config
-    settings = dict(part.config)
-    kind = settings.pop("model_type")
-    if kind not in CONFIG_MAPPING:
-        raise ConfigError(f"{where}.config.model_type: transformers knows no '{kind}'{_like(kind, CONFIG_MAPPING)}.")
-    known = {f.name for f in dataclasses.fields(CONFIG_MAPPING[kind])} | set(CONFIG_MAPPING[kind].attribute_map)
-    for key in settings:
-        if key not in known:
-            raise ConfigError(f"{where}.config: {kind} has no '{key}'{_like(key, known)}.")
-    try:
-        return AutoConfig.for_model(kind, **settings)
-    except Exception as error:  # transformers validates with errors of many kinds, all about these settings
-        raise ConfigError(f"{where}.config: {' '.join(str(error).split())}") from error
-
-
 def _frozen(name: str, globs: list[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
-
-
-def _like(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), 1)
-    return f" (did you mean '{close[0]}'?)" if close else ""
-
-
-def reach(part: Any, where: str, load: Any) -> Any:
-    """Call `load(name, options)` for the base model of a part; ConfigError when it cannot be had."""
-    name = part.source
-    if Path(name).is_dir():
-        name = str(Path(name))
-    elif name.startswith(("/", "./", "../", "~")) or name.count("/") > 1:
-        raise ConfigError(f"{where}.from: the folder {name} does not exist.")
-    try:
-        return load(name, {"revision": part.revision} if part.revision else {})
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise ConfigError(
-            f"{where}.from: the base model {name} is needed and could not be loaded ({reason}). Give a folder that "
-            "holds it, or download it first where the network can be reached."
-        ) from error
 
 
 def _normalize(part: Any, config: Any) -> bool | None:
@@ -263,6 +227,7 @@ def _load_encoder(family: SpeechLLM, config: Any) -> nn.Module:
     from transformers.models.whisper.modeling_whisper import WhisperModel
 
     def load(name: str, options: dict[str, Any]) -> nn.Module:
+        options = {**options, "use_safetensors": True}
         if config.model_type == "whisper":
             return WhisperModel.from_pretrained(name, dtype=torch.float32, **options).encoder
         if config.model_type == "parakeet_encoder":

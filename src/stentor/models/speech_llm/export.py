@@ -12,20 +12,26 @@ import json
 import logging
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stentor.errors import ConfigError
-from stentor.models.adapt import ADAPTER, base_name, freeze_parameters, inject, is_adapter
+from stentor.models.adapt import base_name, freeze_parameters, inject, is_adapter
 from stentor.models.base import Bundle
+from stentor.models.folder import (
+    fold,
+    load_adapters,
+    merged_state,
+    read_weights,
+    tied_copies,
+    write_adapters,
+    write_weights,
+)
+from stentor.models.quantize import dequantized, quantize
 from stentor.models.speech_llm import Lora, SpeechLLM
 from stentor.models.speech_llm.assemble import assemble, finish
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 
 log = logging.getLogger("stentor")
-
-PEFT_PREFIX = "base_model.model."
-ADAPTER_FILE = "adapter_model.safetensors"
 
 
 def exported(bundle: Bundle) -> set[str]:
@@ -36,40 +42,24 @@ def exported(bundle: Bundle) -> set[str]:
 
 def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     """Write an export. `state` has the model's full names; see `Family.save`."""
-    from huggingface_hub import save_torch_state_dict
-    from safetensors.torch import save_file
-
     folder.mkdir(parents=True, exist_ok=True)
     model = bundle.model
     skip = tied_copies(model) | _left_to_base(bundle)
+    state = dequantized(model, state)
     weights = {base_name(n): t for n, t in state.items() if not is_adapter(n) and base_name(n) not in skip}
-    adapters = {PEFT_PREFIX + n.replace(f".{ADAPTER}.", "."): t.contiguous() for n, t in state.items() if is_adapter(n)}
-    save_torch_state_dict(weights, folder, max_shard_size="5GB", metadata={"format": "pt"})
-    if adapters:
-        save_file(adapters, folder / ADAPTER_FILE, metadata={"format": "pt"})
-        model.peft_config[ADAPTER].save_pretrained(folder)
+    write_weights(weights, folder)
+    if any(map(is_adapter, state)):
+        write_adapters(model, state, folder)
     bundle.processor.save(folder)
     _write_config(bundle, folder)
 
 
 def save_merged(bundle: Bundle, folder: Path) -> None:
     """Write an export that needs nothing else: adapters folded in, frozen base weights included."""
-    family = bundle.family.model_copy(update={"lora": None, "freeze": [], "init": None})
+    family = bundle.family.model_copy(update={"lora": None, "quantize": None, "freeze": [], "init": None})
     family._from_base = set()
     whole = Bundle(bundle.model, bundle.processor, family, bundle.listening_once)
     save(whole, merged_state(bundle), folder)
-
-
-def merged_state(bundle: Bundle) -> dict[str, Tensor]:
-    """All tensors of the model on the CPU under the names of a model without adapters, adapters folded in."""
-    from peft.tuners.lora import LoraLayer
-
-    layers = {name: m for name, m in bundle.model.named_modules() if isinstance(m, LoraLayer)}
-    state = {base_name(n): t.detach().cpu() for n, t in bundle.model.state_dict().items() if not is_adapter(n)}
-    for name, layer in layers.items():
-        weight = state[f"{name}.weight"]
-        state[f"{name}.weight"] = weight + layer.get_delta_weight(ADAPTER).detach().cpu().to(weight.dtype)
-    return state
 
 
 def _left_to_base(bundle: Bundle) -> set[str]:
@@ -83,12 +73,6 @@ def _left_to_base(bundle: Bundle) -> set[str]:
         if frozen * 2 >= sum(p.numel() for p in own.values()):
             names |= {n for n in bundle.family._from_base if n.startswith(f"{part}.")}
     return names - {n for n, p in parameters.items() if p.requires_grad}
-
-
-def tied_copies(model: nn.Module) -> set[str]:
-    """Names of tensors that are another name of a parameter listed before."""
-    first = {name for name, _ in model.named_parameters()}
-    return {name for name, _ in model.named_parameters(remove_duplicate=False)} - first
 
 
 def _write_config(bundle: Bundle, folder: Path) -> None:
@@ -113,19 +97,6 @@ def _write_config(bundle: Bundle, folder: Path) -> None:
         "llm_config": json.loads(model.llm.config.to_json_string(use_diff=False)),
     }
     (folder / "config.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def read_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """(weights, adapters) of an export folder; adapters under PEFT's names without its prefix."""
-    from safetensors.torch import load_file
-
-    weights: dict[str, Tensor] = {}
-    for file in sorted(folder.glob("model*.safetensors")):
-        weights.update(load_file(file))
-    adapters = {}
-    if (folder / ADAPTER_FILE).exists():
-        adapters = {n.removeprefix(PEFT_PREFIX): t for n, t in load_file(folder / ADAPTER_FILE).items()}
-    return weights, adapters
 
 
 def load(folder: Path, trainable: bool = False) -> Bundle:
@@ -160,6 +131,7 @@ def load(folder: Path, trainable: bool = False) -> Bundle:
         settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         inject(model, family.lora or Lora(), sorted(settings["target_modules"]))
         load_adapters(model, adapters)
+        quantize(model, family.quantize)
     elif adapters:
         fold(bundle, adapters, folder)
     if not trainable:
@@ -167,35 +139,6 @@ def load(folder: Path, trainable: bool = False) -> Bundle:
     finish(bundle)
     model.train(trainable)
     return bundle
-
-
-def load_adapters(model: nn.Module, adapters: dict[str, Tensor]) -> None:
-    """Put adapter weights (names of `read_weights`) into a model that has these adapters."""
-    named = {
-        n.replace(".lora_A.", f".lora_A.{ADAPTER}.").replace(".lora_B.", f".lora_B.{ADAPTER}."): t
-        for n, t in adapters.items()
-    }
-    own = {name for name, _ in model.named_parameters() if is_adapter(name)}
-    if own != set(named):
-        raise ConfigError(
-            f"the adapters of the export ({len(named)} tensors) are not those that `model.lora` asks for ({len(own)})."
-        )
-    model.load_state_dict(named, strict=False)
-
-
-def fold(bundle: Bundle, adapters: dict[str, Tensor], folder: Path) -> None:
-    """Add adapter weights of an export to the plain weights of a model without adapters."""
-    settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-    scale = settings["lora_alpha"] / settings["r"]
-    for name, a in adapters.items():
-        if ".lora_A." not in name:
-            continue
-        target = name.replace(".lora_A.weight", ".weight")
-        parameter = bundle.model.get_parameter(target)
-        delta = scale * (adapters[name.replace(".lora_A.", ".lora_B.")].float() @ a.float())
-        with torch.no_grad():
-            parameter.add_(delta.to(parameter))
-        bundle.family._from_base.discard(target)
 
 
 def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:

@@ -1,8 +1,4 @@
-"""Decoding of the speech LLM: greedy, sampling and beam search over one batched loop with a KV cache.
-
-A loop of our own because `generate` of transformers spends most of its time outside the model when models are small,
-and because every token's log-probability is wanted for confidences.
-"""
+"""Decoding of the speech LLM: its language model with a KV cache, for `stentor.models.search`."""
 
 from __future__ import annotations
 
@@ -13,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from stentor.models.search import Result, search
+
 if TYPE_CHECKING:
     from stentor.models.speech_llm.modeling import SpeechLLMModel
-
-Result = tuple[list[int], list[float]]
 
 
 class _Decoder:
@@ -85,9 +81,7 @@ def generate(
     limits = [max_new_tokens] * rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
     with steady_attention(model):
         decoder = _Decoder(model, inputs)
-        if beams > 1:
-            return _beam(decoder, limits, eos_ids, beams, length_penalty)
-        return _single(decoder, limits, eos_ids, temperature, generator, states)
+        return search(decoder, limits, eos_ids, beams, temperature, generator, length_penalty, states)
 
 
 @contextmanager
@@ -101,97 +95,3 @@ def steady_attention(model: SpeechLLMModel) -> Iterator[None]:
         yield
     finally:
         config._attn_implementation = before
-
-
-def _single(
-    decoder: _Decoder, limits: list[int], eos_ids: set[int], temperature: float, generator: torch.Generator | None,
-    states: list[list[Tensor]] | None = None,
-) -> list[Result]:  # fmt: skip
-    results: list[Result] = [([], []) for _ in limits]
-    if states is not None:
-        states += [[] for _ in limits]
-    live = list(range(len(limits)))  # the item of each row
-    while live:
-        if temperature > 0:
-            tokens = torch.multinomial((decoder.log_probs / temperature).softmax(-1), 1, generator=generator)
-        else:
-            tokens = decoder.log_probs.argmax(-1, keepdim=True)
-        chosen = decoder.log_probs.gather(1, tokens).squeeze(1).tolist()
-        tokens = tokens.squeeze(1)
-        going = []
-        for row, (item, token) in enumerate(zip(live, tokens.tolist())):
-            ids, scores = results[item]
-            if token in eos_ids or len(ids) >= limits[item]:
-                tokens[row] = next(iter(eos_ids))
-                continue
-            ids.append(token)
-            scores.append(chosen[row])
-            if states is not None or len(ids) < limits[item]:
-                going.append(row)
-        if states is not None:  # rows leave a step later, so that their last token and the end token are read too
-            decoder.step(tokens)
-            for item, state in zip(live, decoder.state):
-                states[item].append(state)
-        if going and len(going) < len(live):  # rows that ended leave the batch
-            rows = torch.tensor(going, device=tokens.device)
-            decoder.select(rows)
-            tokens = tokens[rows]
-        live = [live[row] for row in going]
-        if live and states is None:
-            decoder.step(tokens)
-    return results
-
-
-def _beam(decoder: _Decoder, limits: list[int], eos_ids: set[int], beams: int, length_penalty: float) -> list[Result]:
-    device = decoder.log_probs.device
-    live = list(range(len(limits)))  # items still searched, `beams` rows each
-    paths: dict[int, list[Result]] = {item: [([], [])] * beams for item in live}
-    done: dict[int, list[tuple[float, Result]]] = {item: [] for item in live}
-    totals = torch.full((len(live), beams), -torch.inf, device=device)
-    totals[:, 0] = 0.0  # all beams start equal: only the first may go on
-    decoder.select(torch.arange(len(live), device=device).repeat_interleave(beams))
-    while live:
-        size = decoder.log_probs.shape[-1]
-        scores = totals[..., None] + decoder.log_probs.view(len(live), beams, size)
-        # At most `beams` of the candidates end with an end token per end id, so this many always leave enough to go on.
-        best, index = scores.flatten(1).topk(min(beams * (1 + len(eos_ids)), beams * size), dim=1)
-        own = (best - totals.gather(1, index // size)).tolist()
-        rows, tokens, sums, still = [], [], [], []
-        for place, item in enumerate(live):
-            new: list[Result] = []
-            picked: list[tuple[int, int, float]] = []
-            for rank, (total, flat) in enumerate(zip(best[place].tolist(), index[place].tolist())):
-                source, token = divmod(flat, size)
-                if total == -float("inf"):
-                    continue
-                ids, probs = paths[item][source]
-                if token in eos_ids:
-                    if rank < beams:  # an end that is not among the best would never have won a beam
-                        done[item].append((total / max(1, len(ids) + 1) ** length_penalty, (ids, probs)))
-                elif len(picked) < beams:
-                    picked.append((place * beams + source, token, total))
-                    new.append(([*ids, token], [*probs, own[place][rank]]))
-            full = len(new[0][0]) >= limits[item] if new else True
-            done[item].sort(key=lambda d: -d[0])
-            del done[item][beams:]
-            # Log-probabilities only add up to less, so no path that goes on can come out above this.
-            best_open = picked[0][2] / limits[item] ** length_penalty if picked else -torch.inf
-            if full or (len(done[item]) >= beams and done[item][-1][0] >= best_open):
-                if full:
-                    done[item] += [(p[2] / max(1, len(r[0])) ** length_penalty, r) for p, r in zip(picked, new)]
-                continue
-            while len(picked) < beams:  # fewer than `beams` continuations exist (first step of a tiny vocabulary)
-                picked.append((picked[0][0], picked[0][1], -float("inf")))
-                new.append(new[0])
-            paths[item] = new
-            still.append(item)
-            rows += [p[0] for p in picked]
-            tokens += [p[1] for p in picked]
-            sums.append([p[2] for p in picked])
-        live = still
-        if not live:
-            break
-        decoder.select(torch.tensor(rows, device=device))
-        decoder.step(torch.tensor(tokens, device=device))
-        totals = torch.tensor(sums, device=device)
-    return [max(done[item], key=lambda d: d[0])[1] for item in range(len(limits))]

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
+from stentor.models.search import Result, search
 from stentor.models.speech_llm import SpeechLLM
 from stentor.models.speech_llm.aligner import Aligner
 from stentor.models.speech_llm.boundaries import Scores
 from stentor.models.speech_llm.encoders import Geometry
-from stentor.models.speech_llm.generate import Result, _beam, _single
 from stentor.models.speech_llm.modeling import ListensOnce
 from stentor.models.speech_llm.onnx import CONFIG, FORMAT
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
@@ -149,10 +149,7 @@ class OnnxModel(ListensOnce):
         """See `stentor.models.speech_llm.generate.generate`."""
         count = len(inputs["input_ids"])
         limits = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
-        decoder = OnnxDecoder(self, inputs)
-        if beams > 1:
-            return _beam(decoder, limits, eos_ids, beams, length_penalty)  # type: ignore[arg-type]
-        return _single(decoder, limits, eos_ids, temperature, generator)  # type: ignore[arg-type]
+        return search(OnnxDecoder(self, inputs), limits, eos_ids, beams, temperature, generator, length_penalty)
 
     def align(
         self, features: Tensor, feature_lengths: Tensor, input_ids: Tensor, audio_index: Tensor, audio_rows: Tensor,

@@ -85,6 +85,15 @@ class SpeechLLMProcessor:
     def _ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
 
+    def unknown_letters(self, text: str) -> str:
+        """Up to ten letters of a text that the tokenizer has only its unknown token for; empty where all can be
+        written, as with tokenizers of bytes."""
+        unknown = self.tokenizer.unk_token_id
+        if unknown is None or unknown not in self._ids(text):
+            return ""
+        letters = [c for c in sorted(set(text)) if not c.isspace() and unknown in self._ids(c)]
+        return " ".join(letters[:10]) or repr(text)
+
     # Lengths, from metadata alone
 
     def _samples(self, samples: int) -> int:

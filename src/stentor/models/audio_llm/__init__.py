@@ -1,0 +1,154 @@
+"""What the families of pretrained speech recognisers share in which an audio encoder and a projector feed a language
+model, and which transformers has as one model with a processor.
+
+Such a family is a subclass of `AudioLLM` with three hooks, a processor (`stentor.models.audio_llm.processor`) and a
+model (`stentor.models.audio_llm.modeling`). Its exports are what plain transformers or PEFT loads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from stentor.config.section import Misfit
+from stentor.errors import DataError
+from stentor.models.adapt import Lora as Adapters
+from stentor.models.base import Bundle, Family, Needs
+from stentor.models.quantize import Bits, check
+
+if TYPE_CHECKING:
+    import torch
+    from lhotse.cut import Cut
+
+    from stentor.models.audio_llm.modeling import AudioLLMModel
+    from stentor.models.audio_llm.processor import AudioLLMProcessor
+
+
+class Lora(Adapters):
+    """Low-rank adapters (PEFT). With adapters nothing else is trained."""
+
+    targets: list[str] = Field([f"language_model.*.{x}_proj" for x in "qkvo"], min_length=1)
+    """Globs on module paths below `audio_tower`, `multi_modal_projector`, `language_model` and `lm_head`; `*` matches
+    anything. Each must match at least one linear layer. In the audio tower the fourth is called `out_proj`."""
+
+
+class AudioLLM(Family):
+    """A pretrained recogniser with an audio encoder, a projector and a language model, full or with LoRA."""
+
+    model_config = {"populate_by_name": True, "serialize_by_alias": True}
+
+    source: str | None = Field(None, alias="from")
+    """Hub id or local folder of the model with its processor."""
+    revision: str | None = None
+    """Branch, tag or commit of the Hub model. Null: the default branch."""
+    config: dict[str, Any] | None = None
+    """Build it untrained from the keys of its transformers config (`audio_config`, `text_config`). Needs
+    `tokenizer`."""
+    tokenizer: str | None = None
+    """Hub id or local folder with the processor for a model built from `config`."""
+    lora: Lora | None = None
+    """Low-rank adapters. Null: all weights are trained but those in `freeze`."""
+    quantize: Bits | None = None
+    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
+    bitsandbytes. Null: as they are."""
+    freeze: list[str] = []
+    """Globs on parameter names that are not trained, such as `audio_tower.*`; adapters are never added there."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third slower."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Storage of parts that are not trained (but for adapters). Trained weights are always in float32."""
+    max_text_tokens: int = Field(1024, ge=1)
+    """Transcripts of more tokens are left out and counted, never cut."""
+    token_rate: float = Field(10.0, gt=0)
+    """Most tokens per second of audio that generation may write, on top of 16."""
+    tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
+    adapters_alone: ClassVar[bool] = True
+
+    architecture: ClassVar[str]
+    """transformers' class of the whole model."""
+    tokenizer_holds: ClassVar[str]
+    """What the folder `tokenizer` must hold, for messages."""
+    always_float32: ClassVar[tuple[str, ...]] = ()
+    """Names of parameters, within their part, that `dtype` leaves alone."""
+
+    _from_base: set[str] = PrivateAttr(default_factory=set)
+    """Names of tensors that still are as `from` has them."""
+    _commit: str | None = PrivateAttr(default=None)
+    """The commit of the Hub model that was loaded."""
+    _wrap_layers: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def wrap_layers(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Layer classes of the encoder and the language model; known once the model is built."""
+        return self._wrap_layers
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> AudioLLM:
+        check(self.quantize, self.lora)
+        if (self.source is None) == (self.config is None):
+            kind = self.architecture.removesuffix("ForConditionalGeneration")
+            raise ValueError(f"give either `from` (a Hub id or folder) or `config` (keys of a {kind}Config), not both")
+        if (self.tokenizer is None) != (self.config is None):
+            raise Misfit(
+                "tokenizer",
+                f"a model built from `config` needs `tokenizer`, a folder with {self.tokenizer_holds}"
+                if self.tokenizer is None
+                else "a pretrained model comes with its own tokenizer: leave `tokenizer` out",
+            )
+        return self
+
+    # What a family adds
+
+    def settle(self, settings: dict[str, Any], name: str, **options: Any) -> None:
+        """Fill in what the processor of the folder or Hub id `name` knows of an untrained model's config, `settings`.
+        Raises OSError or ValueError when it cannot be read."""
+        raise NotImplementedError
+
+    def inspect(self, config: Any) -> None:
+        """Raise ConfigError for a transformers config that this family cannot work with."""
+
+    def processor_of(self, name: str, config: Any, **options: Any) -> AudioLLMProcessor:
+        """The processor of a folder or Hub id, for a model with this transformers config. Raises OSError or ValueError
+        when it cannot be read."""
+        raise NotImplementedError
+
+    def model_of(self, whole: torch.nn.Module, processor: AudioLLMProcessor) -> AudioLLMModel:
+        """The model for training and decoding, of the parts of transformers' own."""
+        raise NotImplementedError
+
+    def refusal(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+        from stentor.data.cut import language_of
+
+        try:
+            processor.around(language_of(cut))
+        except DataError as error:
+            return "unknown_language", f"{cut.id}: {error}"
+        return None
+
+    def build(self, needs: Needs) -> Bundle:
+        from stentor.models.audio_llm.assemble import build
+
+        return build(self)
+
+    def exported(self, bundle: Bundle) -> set[str]:
+        from stentor.models.audio_llm.export import exported
+
+        return exported(bundle)
+
+    def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
+        from stentor.models.audio_llm.export import save
+
+        save(bundle, state, folder)
+
+    def save_merged(self, bundle: Bundle, folder: Path) -> None:
+        from stentor.models.audio_llm.export import save_merged
+
+        save_merged(bundle, folder)
+
+    @classmethod
+    def load(cls, folder: Path, trainable: bool = False) -> Bundle:
+        from stentor.models.audio_llm.export import load
+
+        return load(cls, Path(folder), trainable)

@@ -1,0 +1,121 @@
+"""Training and decoding over the parts of a transformers model with audio encoder, projector and language model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stentor.models.search import Result, search
+
+TEXT_INPUTS = ("input_ids", "audio_index", "attention_mask", "position_ids")
+"""Inputs of a batch for generation that are not audio."""
+
+
+class AudioLLMModel(nn.Module):
+    """Parts `audio_tower`, `multi_modal_projector`, `language_model` and `lm_head`, under the names that transformers
+    has for them below `model.` (see `stentor.models.audio_llm.export`).
+
+    A part without any trainable parameter stays in evaluation mode (no dropout), also while the rest trains.
+    """
+
+    def __init__(self, whole: nn.Module):
+        """`whole`: transformers' model, whose parts are taken over."""
+        super().__init__()
+        self.config = whole.config
+        self.audio_tower = whole.model.audio_tower
+        self.multi_modal_projector = whole.model.multi_modal_projector
+        self.language_model = whole.model.language_model
+        self.lm_head = whole.lm_head
+
+    def train(self, mode: bool = True) -> AudioLLMModel:
+        super().train(mode)
+        for part in self.children():
+            if not any(p.requires_grad for p in part.parameters()):
+                part.eval()
+        return self
+
+    def audio(self, **inputs: Tensor) -> Tensor:
+        """Positions of the language model [N, width] from the audio inputs of the processor."""
+        raise NotImplementedError
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """The audio tower runs in this context: no graph is kept where it is frozen."""
+        needed = torch.is_grad_enabled() and any(p.requires_grad for p in self.audio_tower.parameters())
+        with torch.set_grad_enabled(needed):
+            yield
+
+    def embed(self, input_ids: Tensor, audio_index: Tensor, **audio: Tensor) -> Tensor:
+        """Input of the language model [B, L, width]: token embeddings, with the audio at its positions."""
+        embeds = self.language_model.get_input_embeddings()(input_ids)
+        flat = embeds.flatten(0, 1).index_copy(0, audio_index, self.audio(**audio).to(embeds.dtype))
+        return flat.view_as(embeds)
+
+    def head(self, hidden: Tensor) -> dict[str, Tensor]:
+        """What the output layer computes from [N, width], in the form that the loss takes: `hidden` and `weight`, so
+        that the loss may compute logits in chunks, or `logits` where the layer carries an adapter."""
+        hidden = hidden.to(self.lm_head.weight.dtype)  # parts that are not trained may be in bfloat16
+        if type(self.lm_head) is not nn.Linear:
+            return {"logits": self.lm_head(hidden)}
+        return {"hidden": hidden, "weight": self.lm_head.weight}
+
+    def forward(
+        self, input_ids: Tensor, audio_index: Tensor, label_index: Tensor, targets: Tensor, **audio: Tensor
+    ) -> dict[str, dict[str, Any]]:
+        """Arguments of the loss term `text`, for the positions of `label_index` only; inputs as
+        `AudioLLMProcessor.collate` makes them. Right padding needs no mask under causal attention."""
+        embeds = self.embed(input_ids, audio_index, **audio)
+        out = self.language_model(inputs_embeds=embeds, use_cache=False).last_hidden_state
+        return {"text": {**self.head(out.flatten(0, 1)[label_index]), "targets": targets}}
+
+    @torch.no_grad()
+    def generate(
+        self, inputs: dict[str, Tensor], max_new_tokens: list[int], eos_ids: set[int], **options: Any
+    ) -> list[Result]:
+        """Token ids (end token left out) and their log-probabilities for each item of a batch made for generation;
+        `options` are those of `stentor.models.search.search`."""
+        return search(Decoder(self, inputs), max_new_tokens, eos_ids, **options)
+
+
+class Decoder:
+    """The language model with its cache, after the prompts were read; as `stentor.models.search.search` takes it."""
+
+    def __init__(self, model: AudioLLMModel, inputs: dict[str, Tensor]):
+        from transformers import DynamicCache
+
+        self.model = model
+        self.mask, positions = inputs["attention_mask"], inputs["position_ids"]
+        self.position = positions[:, -1:]
+        self.cache = DynamicCache(config=model.language_model.config)
+        audio = {name: tensor for name, tensor in inputs.items() if name not in TEXT_INPUTS}
+        self.log_probs = self._run(model.embed(inputs["input_ids"], inputs["audio_index"], **audio), positions)
+
+    def _run(self, embeds: Tensor, positions: Tensor) -> Tensor:
+        out = self.model.language_model(
+            inputs_embeds=embeds,
+            attention_mask=self.mask,
+            position_ids=positions,
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        head = self.model.head(out.last_hidden_state[:, -1])
+        if "logits" not in head:
+            head["logits"] = nn.functional.linear(head["hidden"], head["weight"])
+        return head["logits"].float().log_softmax(-1)
+
+    def step(self, tokens: Tensor) -> None:
+        """Read tokens [B]; afterwards `log_probs` [B, V] is about the next one."""
+        self.position = self.position + 1
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], 1)
+        embeds = self.model.language_model.get_input_embeddings()(tokens[:, None])
+        self.log_probs = self._run(embeds, self.position)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order; a row may come several times."""
+        self.mask, self.position = self.mask[rows], self.position[rows]
+        self.log_probs = self.log_probs[rows]
+        self.cache.batch_select_indices(rows)

@@ -1,0 +1,222 @@
+"""Building the family `ctc`: the transformers model, its processor, adapters and freezing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from stentor.errors import ConfigError
+from stentor.models.adapt import adapt, freeze_parameters, lora_targets
+from stentor.models.base import Bundle, Needs
+from stentor.models.ctc import CTC
+from stentor.models.ctc.modeling import CTCModel, encoder_of, head_of
+from stentor.models.ctc.processor import CTCProcessor
+from stentor.models.ctc.spelling import from_transcripts, from_vocabulary
+from stentor.models.pretrained import part_config, reach
+from stentor.models.quantize import quantize
+from stentor.models.speech_llm.encoders import WAVE, adjust, geometry
+
+KINDS = (*WAVE, "parakeet_ctc")
+SWITCHED_OFF = {"apply_spec_augment": False, "layerdrop": 0.0}
+"""Settings that training does without, see `_quiet`; an export has them as they were."""
+
+
+class CTCBundle(Bundle):
+    """Counts parameters by the parts of the transformers model."""
+
+    def parts(self) -> dict[str, nn.Module]:
+        recogniser: nn.Module = self.model.recogniser  # type: ignore[assignment]
+        return {n: m for n, m in recogniser.named_children() if any(True for _ in m.parameters())}
+
+
+def build(family: CTC, needs: Needs) -> Bundle:
+    """See `Family.build`."""
+    if needs.terms != ("ctc",):
+        raise ConfigError(
+            f"A model of type ctc is trained with one loss term named `ctc`, not {', '.join(needs.terms) or 'none'}: "
+            "write `losses: {ctc: ctc}`."
+        )
+    texts = needs.texts or (lambda: ())
+    if family.init is not None:  # an export: its alphabet and its adapter are its own
+        origin = family.model_copy(update={"source": family.init, "config": None, "revision": None, "adapter": None})
+        if not (Path(family.init) / "config.json").exists():
+            raise ConfigError(f"model.init: {family.init} is not an export folder (it has no config.json).")
+        bundle = assemble(origin, "own", texts, "model.init")
+    else:
+        bundle = assemble(family, family.alphabet, texts, "model")
+    bundle.family = family
+    recogniser: Any = bundle.model.recogniser
+    if family.adapter is not None:
+        _only_language(recogniser, family)
+    adapt(recogniser, _lora(recogniser, family), family.freeze)
+    quantize(recogniser, family.quantize)
+    return finish(bundle)
+
+
+def load(cls: type[CTC], folder: Path, trainable: bool = False) -> Bundle:
+    """The bundle of a folder of a transformers CTC model; LoRA adapters are folded into exports already."""
+    family = cls.model_validate({"type": "ctc", "from": str(folder)})
+    bundle = finish(assemble(family, "own", lambda: (), "model"))
+    bundle.model.requires_grad_(trainable)
+    if trainable:
+        freeze_parameters(bundle.model.recogniser, family.freeze)  # type: ignore[arg-type]
+    bundle.model.train(trainable)
+    return bundle
+
+
+def assemble(family: CTC, alphabet: str | None, texts: Callable[[], Any], where: str) -> Bundle:
+    """Model and processor, without freezing and LoRA."""
+    from transformers import AutoModelForCTC
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    config = part_config(family, where)
+    if config.model_type not in KINDS:
+        raise ConfigError(
+            f"{where}: models of the kind {config.model_type} are not served by the family ctc; known are "
+            f"{', '.join(KINDS)}."
+        )
+    if getattr(config, "add_adapter", False):
+        raise ConfigError(f"{where}: models with `add_adapter` (convolutions behind the encoder) are not served.")
+    has_head = any(name.endswith("ForCTC") for name in config.architectures or ())
+    own = family.source is not None and (alphabet == "own" or (alphabet is None and has_head))
+    fresh = not own or (family.adapter is not None and family.adapter.new)
+    if own and not has_head:
+        raise ConfigError(f"{where}: {family.source} has no CTC head: set `model.alphabet: transcripts`.")
+    tokenizer = from_transcripts(texts()) if fresh else _tokenizer(family, where)
+    before = _quiet(config)
+    if fresh:
+        config.vocab_size = len(tokenizer)
+        config.pad_token_id = tokenizer.pad_token_id
+        config.bos_token_id, config.eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
+    if family.source is None:
+        recogniser = AutoModelForCTC.from_config(config, dtype=torch.float32)
+    else:
+        recogniser = _pretrained(family, config, fresh, where)
+    if config.vocab_size < max(tokenizer.get_vocab().values()) + 1 and not fresh:
+        raise ConfigError(f"{where}: the tokenizer of {family.source} has more classes than the model's head.")
+    extractor = _extractor(family, config)
+    inner = config.encoder_config if config.model_type == "parakeet_ctc" else config
+    shape = geometry(inner, normalize=getattr(extractor, "do_normalize", None))
+    # Batch norms of untrained models keep their first statistics too: an export must be what transformers builds.
+    adjust(encoder_of(recogniser), pretrained=True)
+    model = CTCModel(recogniser, shape)
+    model.before = before  # type: ignore[assignment]
+    return CTCBundle(model, CTCProcessor(shape, extractor, tokenizer, model.blank), family)
+
+
+def finish(bundle: Bundle) -> Bundle:
+    """Memory options, after adapters and freezing."""
+    model: Any = bundle.model
+    family: Any = bundle.family
+    if family.gradient_checkpointing:
+        model.recogniser.gradient_checkpointing_enable({"use_reentrant": False})
+    front = getattr(model.encoder, "feature_extractor", None)  # of encoders that read raw audio
+    if front is not None and not any(p.requires_grad for p in front.parameters()):
+        front._freeze_parameters()  # it would ask for gradients of the audio
+    layers = {type(layer).__name__ for layer in _layers(model.encoder)}
+    family._wrap_layers = tuple(sorted(layers))
+    model.train()
+    return bundle
+
+
+def _layers(encoder: Any) -> Any:
+    return encoder.layers if hasattr(encoder, "layers") else encoder.encoder.layers
+
+
+def _quiet(config: Any) -> dict[str, Any]:
+    """Switch off transformers' own SpecAugment (ours is per item, from the item's seed) and layers that are left out at
+    random (they get no gradient, which data-parallel training waits for). Returns what was set."""
+    before = {}
+    inner = getattr(config, "encoder_config", config)
+    for key, value in SWITCHED_OFF.items():
+        if hasattr(inner, key):
+            before[key] = getattr(inner, key)
+            setattr(inner, key, value)
+    return before
+
+
+def _pretrained(family: CTC, config: Any, fresh: bool, where: str) -> Any:
+    from transformers import AutoModelForCTC
+
+    def read(name: str, options: dict[str, Any]) -> Any:
+        if family.adapter is not None and not fresh:
+            options = {**options, "target_lang": family.adapter.language}
+        return AutoModelForCTC.from_pretrained(
+            name, config=config, dtype=torch.float32, use_safetensors=True,
+            ignore_mismatched_sizes=fresh or family.adapter is not None, **options,
+        )  # fmt: skip
+
+    if family.adapter is not None and getattr(config, "adapter_attn_dim", None) is None:
+        raise ConfigError(f"model.adapter: {family.source} has no language adapters; they are for MMS models.")
+    recogniser = reach(family, where, read)
+    if fresh:
+        if family.adapter is not None:
+            recogniser.init_adapter_layers()
+        head = head_of(recogniser)
+        nn.init.normal_(head.weight, std=config.initializer_range)
+        nn.init.zeros_(head.bias)
+    return recogniser
+
+
+def _tokenizer(family: CTC, where: str) -> Any:
+    from transformers import AutoTokenizer
+
+    tokenizer = reach(family, where, lambda name, options: AutoTokenizer.from_pretrained(name, **options))
+    nested = getattr(tokenizer, "vocab", None)
+    if not isinstance(nested, dict) or not nested or not all(isinstance(v, dict) for v in nested.values()):
+        return tokenizer
+    language = family.adapter.language if family.adapter is not None else tokenizer.target_lang
+    if language not in nested:
+        some = ", ".join(sorted(nested)[:10])
+        raise ConfigError(
+            f"model.adapter.language: {family.source} has no {language}; it has {len(nested)} languages, such as "
+            f"{some}. For another one set `new: true`."
+        )
+    return from_vocabulary(nested[language])
+
+
+def _extractor(family: CTC, config: Any) -> Any:
+    """The model's own feature extractor; of models without one that which transformers gives their kind."""
+    from transformers import AutoFeatureExtractor, ParakeetFeatureExtractor, Wav2Vec2FeatureExtractor
+
+    if family.source is not None:
+        try:
+            options = {"revision": family.revision} if family.revision else {}
+            return AutoFeatureExtractor.from_pretrained(family.source, **options)
+        except (OSError, ValueError):  # it holds none
+            pass
+    if config.model_type == "parakeet_ctc":
+        return ParakeetFeatureExtractor(feature_size=config.encoder_config.num_mel_bins)
+    layer_norm = getattr(config, "feat_extract_norm", "layer") == "layer"
+    return Wav2Vec2FeatureExtractor(do_normalize=True, return_attention_mask=layer_norm)
+
+
+def _only_language(recogniser: Any, family: CTC) -> None:
+    assert family.adapter is not None
+    if not family.adapter.only:
+        return
+    for name, parameter in recogniser.named_parameters():
+        parameter.requires_grad_("adapter_layer." in name or name.startswith("lm_head."))
+
+
+def _lora(recogniser: Any, family: CTC) -> Any | None:
+    """The section with its targets. Raises ConfigError for layers whose weights are read past an adapter."""
+    if family.lora is None:
+        return None
+    wavlm = recogniser.config.model_type == "wavlm"
+    usual = ["*.intermediate_dense", "*.output_dense"] if wavlm else ["*.q_proj", "*.v_proj"]
+    targets = family.lora.targets or usual
+    if wavlm:
+        attention = ("q_proj", "k_proj", "v_proj", "out_proj")
+        past = [name for name in lora_targets(recogniser, targets) if name.endswith(attention)]
+        if past:
+            raise ConfigError(
+                f"model.lora.targets: WavLM reads the weights of {past[0]} past any adapter, so it would learn "
+                f"nothing; take {' and '.join(usual)}."
+            )
+    return family.lora.model_copy(update={"targets": targets})

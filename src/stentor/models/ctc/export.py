@@ -1,0 +1,29 @@
+"""Export folders of the family `ctc`: what transformers' AutoModelForCTC and AutoProcessor load by themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from stentor.models.base import Bundle
+from stentor.models.folder import fold_state
+
+PREFIX = "recogniser."
+
+
+def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
+    """Write an export; see `Family.save`. LoRA adapters are folded in, and the model is written whole: beside them the
+    head is trained, mostly with an alphabet of its own, so that a folder of adapters would fit no base as it is, and
+    encoders of this kind are small enough (95 M to 1.1 B parameters) for everybody to load the export by itself."""
+    folder.mkdir(parents=True, exist_ok=True)
+    recogniser: Any = bundle.model.recogniser
+    weights = fold_state(recogniser, {name.removeprefix(PREFIX): tensor for name, tensor in state.items()})
+    recogniser.save_pretrained(folder, state_dict=weights, max_shard_size="5GB")
+    file = folder / "config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    config.get("encoder_config", config).update(bundle.model.before)  # type: ignore[arg-type]
+    file.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    bundle.processor.save(folder)

@@ -1,0 +1,91 @@
+"""The model of the family `ctc`: a transformers CTC model, run so that a clip gives the same frames in any batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stentor.errors import ConfigError
+from stentor.models.speech_llm.encoders import Geometry, encode
+
+
+class CTCModel(nn.Module):
+    """`recogniser` is the transformers model, whose weights and names an export keeps.
+
+    Its convolutions, group norms and attention never see padding (`speech_llm.encoders.encode`): every clip is heard
+    as transformers hears it alone, also by models with a group norm, which transformers itself cannot batch exactly.
+    """
+
+    def __init__(self, recogniser: Any, shape: Geometry):
+        super().__init__()
+        self.recogniser = recogniser
+        self.shape = shape
+        self.blank = int(recogniser.config.pad_token_id)
+
+    @property
+    def encoder(self) -> nn.Module:
+        """The transformers encoder."""
+        return encoder_of(self.recogniser)
+
+    def log_probs(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities [B, T, classes] in float32 and frames [B], from log-mel [B, mels, T] or audio [B, T] and
+        their lengths [B] in the same steps."""
+        hidden, frames = encode(self.encoder, self.shape, features, lengths)
+        if self.shape.kind == "wave":
+            logits = self.recogniser.lm_head(self.recogniser.dropout(hidden))
+        else:
+            logits = self.recogniser.ctc_head(hidden)
+        return logits.float().log_softmax(-1), frames
+
+    def forward(
+        self, features: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor
+    ) -> dict[str, dict[str, Any]]:
+        """For the loss term `ctc`: the keyword arguments of its `sum`, which wants blank as class 0."""
+        log_probs, frames = self.log_probs(features, lengths)
+        if self.blank:
+            before, blank, after = log_probs.split([self.blank, 1, log_probs.shape[2] - self.blank - 1], dim=2)
+            log_probs = torch.cat([blank, before, after], dim=2)
+            targets = targets + (targets < self.blank)
+        prediction = {"log_probs": log_probs.transpose(0, 1), "lengths": frames}
+        return {"ctc": {**prediction, "targets": targets, "target_lengths": target_lengths}}
+
+    def generate(
+        self, inputs: dict[str, Tensor], max_new_tokens: list[int], beams: int = 1, **_: Any
+    ) -> list[tuple[list[int], list[float]]]:
+        """Classes along the most likely path, repeats merged and blanks left out, each with the log-probability at the
+        frame that is surest of it. Frames do not depend on one another: temperatures have no say in it."""
+        if beams != 1:
+            raise ConfigError("A model of type ctc decodes greedily: set `task.beams: 1`.")
+        log_probs, frames = self.log_probs(inputs["features"], inputs["lengths"])
+        best, path = log_probs.max(-1)
+        return [
+            merge(row[:n], values[:n], self.blank)
+            for row, values, n in zip(path.tolist(), best.tolist(), frames.tolist())
+        ]
+
+
+def merge(path: list[int], values: list[float], blank: int) -> tuple[list[int], list[float]]:
+    """A path of one class per frame without repeats and blanks, with the largest value of each run."""
+    ids: list[int] = []
+    best: list[float] = []
+    last = blank
+    for c, value in zip(path, values):
+        if c == last and c != blank:
+            best[-1] = max(best[-1], value)
+        elif c != blank:
+            ids.append(c)
+            best.append(value)
+        last = c
+    return ids, best
+
+
+def encoder_of(recogniser: Any) -> Any:
+    """The encoder of a transformers CTC model."""
+    return recogniser.encoder if recogniser.config.model_type == "parakeet_ctc" else recogniser.base_model
+
+
+def head_of(recogniser: Any) -> Any:
+    """The last layer of a transformers CTC model."""
+    return recogniser.ctc_head if recogniser.config.model_type == "parakeet_ctc" else recogniser.lm_head

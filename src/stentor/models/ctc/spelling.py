@@ -1,0 +1,127 @@
+"""How a text becomes CTC classes and back, with the tokenizer of a transformers CTC model."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Protocol
+
+from stentor.errors import ConfigError
+
+PAD, BOS, EOS, UNK, SPACE = "<pad>", "<s>", "</s>", "<unk>", "|"
+SPECIALS = (PAD, BOS, EOS, UNK, SPACE)
+
+
+class Spelling(Protocol):
+    """What a processor needs of a tokenizer."""
+
+    def encode(self, text: str) -> tuple[list[int], str]:
+        """Classes of a text, and the letters and digits in it that cannot be written (empty: all can)."""
+
+    def decode(self, classes: Sequence[int]) -> str:
+        """Text of classes without blanks, repeats already merged."""
+
+
+def spelling(tokenizer: Any) -> Spelling:
+    """By characters with a Wav2Vec2CTCTokenizer (the only kind with a word delimiter), else by pieces."""
+    return Characters(tokenizer) if hasattr(tokenizer, "word_delimiter_token") else Pieces(tokenizer)
+
+
+class Characters:
+    """One class per character, as wav2vec 2.0 and its kin write."""
+
+    def __init__(self, tokenizer: Any):
+        vocabulary: Mapping[str, int] = tokenizer.get_vocab()
+        delimiter: str = tokenizer.word_delimiter_token
+        special = {tokenizer.pad_token, tokenizer.bos_token, tokenizer.eos_token, tokenizer.unk_token, delimiter}
+        lower = tokenizer.do_lower_case  # it writes capitals and reads them back small
+        self.classes = {t: i for t, i in vocabulary.items() if len(t) == 1 and t not in special}
+        self.texts = {i: t.lower() if lower else t for t, i in vocabulary.items() if t not in special}
+        if delimiter in vocabulary:
+            self.classes[" "] = vocabulary[delimiter]
+            self.texts[vocabulary[delimiter]] = " "
+
+    def encode(self, text: str) -> tuple[list[int], str]:
+        """A character that is missing is tried in the other case and without accents. Dashes and slashes that cannot be
+        written separate words, other signs are left out."""
+        made: list[int] = []
+        missing = ""
+        space = self.classes.get(" ")
+        for c in " ".join(unicodedata.normalize("NFC", text).split()):
+            c = "'" if c in "’ʼ" and c not in self.classes else c
+            for way in (c, c.lower(), c.upper(), plain(c), plain(c).lower(), plain(c).upper()):
+                if way and all(w in self.classes for w in way):
+                    made += [self.classes[w] for w in way]
+                    break
+            else:
+                if unicodedata.category(c)[0] in "LMN":
+                    missing += c
+                elif space is not None and (unicodedata.category(c) == "Pd" or c == "/"):
+                    made.append(space)
+        if space is not None:  # none at the ends, one between words
+            words = [list(run) for other, run in groupby(made, lambda c: c != space) if other]
+            made = [c for k, word in enumerate(words) for c in ([space] if k else []) + word]
+        return made, missing
+
+    def decode(self, classes: Sequence[int]) -> str:
+        return "".join(self.texts.get(c, "") for c in classes)
+
+
+class Pieces:
+    """Subwords, as Parakeet writes."""
+
+    def __init__(self, tokenizer: Any):
+        self.tokenizer = tokenizer
+
+    def encode(self, text: str) -> tuple[list[int], str]:
+        """Tried as it is, in small letters, and without punctuation."""
+        small = text.lower()
+        bare = " ".join("".join(c if c.isalnum() or c in " '" else " " for c in small).split())
+        made: list[int] = []
+        for way in (text, small, bare):
+            made = self.tokenizer(way, add_special_tokens=False)["input_ids"]
+            if self.tokenizer.unk_token_id not in made:
+                return made, ""
+        unknown = [c for c in bare if c != " " and self.tokenizer.unk_token_id in self._ids(c)]
+        return made, "".join(unknown) or bare
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def decode(self, classes: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(classes), skip_special_tokens=True, group_tokens=False))
+
+
+def plain(character: str) -> str:
+    """Without accents."""
+    return "".join(c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c))
+
+
+def from_transcripts(texts: Iterable[str]) -> Any:
+    """A Wav2Vec2CTCTokenizer with the characters of the texts in order of code point; `<pad>`, class 0, is blank.
+
+    Raises ConfigError when there are none.
+    """
+    found: set[str] = set()
+    for text in texts:
+        found.update(unicodedata.normalize("NFC", text))
+    letters = sorted(c for c in found if not c.isspace() and c != SPACE)
+    if not letters:
+        raise ConfigError("model.alphabet: the training transcripts are empty: no alphabet can be made from them.")
+    return from_vocabulary({token: i for i, token in enumerate([*SPECIALS, *letters])})
+
+
+def from_vocabulary(vocabulary: Mapping[str, int]) -> Any:
+    """A Wav2Vec2CTCTokenizer with these tokens and classes."""
+    from transformers import Wav2Vec2CTCTokenizer
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "vocab.json"
+        file.write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
+        return Wav2Vec2CTCTokenizer(
+            str(file), pad_token=PAD, bos_token=BOS, eos_token=EOS, unk_token=UNK, word_delimiter_token=SPACE
+        )

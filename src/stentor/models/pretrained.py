@@ -1,0 +1,122 @@
+"""Pretrained models and configs of transformers, by Hub id, folder or keys, with errors that say what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from stentor.errors import ConfigError, without_secrets
+
+LIBRARIES = ("huggingface_hub", "httpx", "httpx2", "safetensors", "safetensors_rust", "tokenizers", "transformers")
+"""Whose exceptions of their own kinds mean that a model cannot be had."""
+AWAY = {"OfflineModeIsEnabled", "ConnectionError", "ConnectTimeout", "ConnectError", "LocalEntryNotFoundError"}
+"""Exceptions that mean that the Hub was not reached."""
+
+
+def part_config(part: Any, where: str) -> Any:
+    """The transformers config of an encoder or language model section. Raises ConfigError."""
+    from transformers import AutoConfig
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    if part.source is not None:
+        config = reach(part, where, lambda name, options: AutoConfig.from_pretrained(name, **options))
+        return getattr(config, "encoder_config", config) if where == "model.encoder" else config
+    settings = dict(part.config)
+    kind = settings.pop("model_type")
+    if kind not in CONFIG_MAPPING:
+        raise ConfigError(f"{where}.config.model_type: transformers knows no '{kind}'{_like(kind, CONFIG_MAPPING)}.")
+    known = {f.name for f in dataclasses.fields(CONFIG_MAPPING[kind])} | set(CONFIG_MAPPING[kind].attribute_map)
+    for key in settings:
+        if key not in known:
+            raise ConfigError(f"{where}.config: {kind} has no '{key}'{_like(key, known)}.")
+    try:
+        return AutoConfig.for_model(kind, **settings)
+    except Exception as error:  # transformers validates with errors of many kinds, all about these settings
+        raise ConfigError(f"{where}.config: {' '.join(str(error).split())}") from error
+
+
+def reach(part: Any, where: str, load: Any) -> Any:
+    """Call `load(name, options)` for the base model of a part; ConfigError, with what to do, when it cannot be had."""
+    name = part.source
+    if Path(name).is_dir():
+        name = str(Path(name))
+    elif name.startswith(("/", "./", "../", "~")) or name.count("/") > 1:
+        raise ConfigError(f"{where}.from: the folder {name} does not exist.")
+    try:
+        return load(name, {"revision": part.revision} if part.revision else {})
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
+        raise ConfigError(f"{where}.from: {without_secrets(_explanation(error, name, part.revision))}") from None
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in LIBRARIES:
+            raise
+        raise ConfigError(f"{where}.from: {without_secrets(_explanation(error, name, part.revision))}") from None
+
+
+def _explanation(error: Exception, name: str, revision: str | None) -> str:
+    """What is wrong with a base model and what to do, from the error of transformers or of the Hub's client."""
+    said = " ".join(str(error).split())
+    low = said.lower()
+    kinds = {type(e).__name__ for e in _chain(error)}
+    page = f"https://huggingface.co/{name}"
+    if "GatedRepoError" in kinds or "gated repo" in low or re.search(r"\b403\b", said):
+        return (
+            f"the model {name} is gated: accept its conditions on {page}, then log in with `hf auth login` (or set "
+            "HF_TOKEN), and run the same command again."
+        )
+    if "RevisionNotFoundError" in kinds or "is not a valid git identifier" in low:
+        return f"the model {name} has no revision '{revision}': give a branch, tag or commit that {page} lists."
+    if "RepositoryNotFoundError" in kinds or "is not a valid model identifier" in low or re.search(r"\b401\b", said):
+        return (
+            f"there is no folder {name}, and no model of that name on the Hub, or it is private: check the spelling on "
+            f"{page}, and log in with `hf auth login` if it is yours."
+        )
+    if kinds & AWAY or "couldn't connect" in low or "offline mode" in low:
+        return (
+            f"the model {name} could not be reached on the Hub and is not in the cache: check the network (and that "
+            "HF_HUB_OFFLINE is not set), or give a folder that holds it."
+        )
+    if "custom code" in low or "trust_remote_code" in low:
+        return f"the model {name} is code of its own, which is never run: give one that transformers itself knows."
+    if "unrecognized model" in low and not (Path(name) / "config.json").exists() and Path(name).is_dir():
+        return f"{name} holds no model of transformers: it has no config.json."
+    if "does not recognize this architecture" in low or "unrecognized model" in low:
+        found = re.search(r"model type `([^`]+)`", said)
+        kind = f" ('{found.group(1)}')" if found else ""
+        return (
+            f"{name} is of a kind{kind} that the installed transformers does not know: check that it is a model, or "
+            "install a newer transformers."
+        )
+    missing = re.search(r"does not appear to have (?:a file|files) named \(?'?([\w./-]*\w)", said)
+    if missing and missing.group(1) == "config.json":
+        return f"{name} holds no model of transformers: it has no config.json."
+    if (missing and missing.group(1).endswith((".safetensors", ".bin"))) or "no file named model.safetensors" in low:
+        return (
+            f"{name} has no weights in safetensors files. Pickled weights (pytorch_model.bin) are never read, as they "
+            "can run code: ask its makers for safetensors, or load it once elsewhere and `save_pretrained` it."
+        )
+    if "SafetensorError" in kinds or "deserializing header" in low:
+        return f"the weights of {name} cannot be read: the file is damaged or cut short. Get it again."
+    if missing:
+        return f"the model {name} is incomplete: it has no {missing.group(1)}."
+    if isinstance(error, RuntimeError) and "size mismatch" in low:
+        return f"the weights of {name} do not fit its own config.json; it is damaged, or not all of one model."
+    return (
+        f"the model {name} could not be loaded ({said[:300].rstrip('.')}). If its files are damaged, get them again; "
+        "otherwise give another folder or id."
+    )
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it came from."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _like(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f" (did you mean '{close[0]}'?)" if close else ""

@@ -1,0 +1,185 @@
+"""Examples to batches for Voxtral. Holds no torch module, so that it can be sent to loader workers."""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stentor.audio.features import HOP, WINDOW, WhisperMel
+from stentor.errors import ConfigError, DataError
+from stentor.models.audio_llm.processor import RATE, AudioLLMProcessor
+from stentor.models.base import Example
+
+log = logging.getLogger("stentor")
+
+TOKENIZER_FILE = "tekken.json"
+
+
+class Transcription(AudioLLMProcessor):
+    """Features, prompt and labels of Voxtral's transcription requests.
+
+    Audio is cut into windows of 30 s (the last is filled up with silence), each of which becomes `per_window` positions
+    of the language model. The log-mel of a clip is computed over all its windows at once, as VoxtralProcessor does.
+    """
+
+    def __init__(self, processor: Any, max_text_tokens: int, token_rate: float, positions: int | None = None):
+        """`processor`: transformers' VoxtralProcessor; `positions`: how many the language model has."""
+        super().__init__(processor, max_text_tokens, token_rate)
+        self.mel = WhisperMel(processor.feature_extractor.feature_size, windows=True)
+        self._frames: dict[str | None, tuple[list[int], list[int]]] = {}
+        self._warned = False
+        tekken = self._tekken
+        self.bos_id, self.eos_id, self.pad_id = int(tekken.bos_id), int(tekken.eos_id), int(tekken.pad_id)
+        self.audio_id = int(processor.audio_token_id)
+        self.per_window = self._request(None).count(self.audio_id)
+        if positions is not None:
+            prompt = sum(map(len, self.around("en")))
+            windows = (positions - prompt - max_text_tokens - 1) // self.per_window
+            if windows < 1:
+                raise ConfigError(
+                    f"model.max_text_tokens: {max_text_tokens} leave no room for 30 s of audio ({self.per_window} "
+                    f"positions) in the {positions} positions of the language model."
+                )
+            self.max_seconds = 30.0 * windows
+
+    def __getstate__(self) -> dict[str, Any]:
+        # mistral-common's tokenizer knows its file only by a path that may be another one (or gone) elsewhere.
+        with tempfile.TemporaryDirectory() as folder:
+            self.hf.save_pretrained(folder)
+            files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        return {**self.__dict__, "hf": None, "_files": files}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        files = state.pop("_files")
+        self.__dict__.update(state)
+        # The folder stays as long as the processor, which is saved by copying from it.
+        self._folder = tempfile.TemporaryDirectory(prefix="stentor-voxtral-")
+        for name, content in files.items():
+            (Path(self._folder.name) / name).write_bytes(content)
+        self.hf = read_processor(self._folder.name)
+
+    @property
+    def _tekken(self) -> Any:
+        return self.hf.tokenizer.tokenizer.instruct_tokenizer.tokenizer
+
+    def ids(self, text: str) -> list[int]:
+        return self._tekken.encode(text, bos=False, eos=False)
+
+    # Prompt
+
+    def _request(self, language: str | None) -> list[int]:
+        """Prompt tokens of a clip of one window, from mistral-common itself."""
+        import soundfile
+        from mistral_common.protocol.transcription.request import TranscriptionRequest
+
+        clip = io.BytesIO()
+        soundfile.write(clip, np.zeros(RATE, np.float32), RATE, format="WAV")
+        request = TranscriptionRequest.from_openai({"model": "voxtral", "file": clip, "language": language})
+        return self.hf.tokenizer.tokenizer.encode_transcription(request).tokens
+
+    def around(self, language: str | None, context: str | None = None) -> tuple[list[int], list[int]]:
+        if context and not self._warned:
+            log.warning("Voxtral's transcription prompt has no place for `context`: it is not used.")
+            self._warned = True
+        if language not in self._frames:
+            ids = self._request(code(language))
+            first = ids.index(self.audio_id)
+            self._frames[language] = ids[:first], ids[first + ids.count(self.audio_id) :]
+        return self._frames[language]
+
+    def positions(self, samples: int) -> int:
+        return self.windows(samples) * self.per_window
+
+    @staticmethod
+    def windows(samples: int) -> int:
+        """Windows of 30 s that a clip takes."""
+        return max(1, math.ceil(samples / WINDOW))
+
+    # Batches
+
+    def features(self, examples: Sequence[Example]) -> Tensor:
+        """Log-mel [windows of all clips, mels, 3000], the windows of a clip one after the other."""
+        clips = [np.asarray(e.audio, np.float32) for e in examples]
+        mels, lengths = self.mel([clip if len(clip) else np.zeros(1, np.float32) for clip in clips])
+        for mel, length, example in zip(mels, lengths.tolist(), examples):
+            mel[:, :length] = self.masked(mel[:, :length], example)
+        windows = mels.unflatten(2, (-1, WINDOW // HOP)).transpose(1, 2)
+        counts = [self.windows(len(clip)) for clip in clips]
+        if min(counts) == max(counts):  # no copy of clips up to 30 s
+            return windows.flatten(0, 1)
+        return torch.cat([own[:count] for own, count in zip(windows, counts)])
+
+    def audio_inputs(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        """`features`; see `VoxtralModel.audio`."""
+        return {"features": self.features(examples)}
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of generated ids, without special tokens and without a language mark at the start."""
+        return self.hf.tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def generation_config(self) -> Any:
+        from transformers import GenerationConfig
+
+        return GenerationConfig(bos_token_id=self.bos_id, eos_token_id=self.eos_id, pad_token_id=self.pad_id)
+
+
+def code(language: str | None) -> str | None:
+    """The code of two letters (ISO 639-1) of a language named by code, locale (`en-US`) or English name; None when none
+    is named. Raises DataError for a language without such a code: transcription requests name no other."""
+    import pycountry
+
+    name = (language or "").strip()
+    if not name:
+        return None
+    for given in (name, name.replace("_", "-").partition("-")[0]):
+        try:
+            # By code first: "en" is also the name of a language of Vietnam.
+            found = pycountry.languages.get(alpha_2=given.lower()) or pycountry.languages.lookup(given)
+            return str(found.alpha_2)
+        except (LookupError, AttributeError):  # not a language, or one without a code of two letters
+            continue
+    raise DataError(
+        f"Voxtral's prompt can name no language {language!r}: give a code of two letters (ISO 639-1) such as en or fr, "
+        "or leave the language out to have it found out."
+    )
+
+
+def need_mistral_common() -> None:
+    """Raises ConfigError when the tokenizer library of Mistral's models is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("mistral_common") is None:
+        raise ConfigError("The family voxtral needs mistral-common: run pip install 'mistral-common[audio]'.")
+
+
+def settle(settings: dict[str, Any], name: str, **options: Any) -> None:
+    """Fill the settings of a VoxtralConfig up with what the tokenizer knows, where they say nothing themselves."""
+    mels = (settings.get("audio_config") or {}).get("num_mel_bins", 128)
+    processor = read_processor(name, mels, **options)
+    tekken = processor.tokenizer.tokenizer.instruct_tokenizer.tokenizer
+    special = {"bos_token_id": tekken.bos_id, "eos_token_id": tekken.eos_id, "pad_token_id": tekken.pad_id}
+    settings["text_config"] = {"vocab_size": tekken.n_words, **special, **(settings.get("text_config") or {})}
+    settings.setdefault("audio_token_id", processor.audio_token_id)
+
+
+def read_processor(name: str, mels: int = 128, **options: Any) -> Any:
+    """transformers' VoxtralProcessor of a folder or Hub id; one that holds a tekken.json alone gets a feature extractor
+    with so many `mels`. Raises OSError and ValueError when there is none."""
+    from transformers import MistralCommonBackend, VoxtralProcessor, WhisperFeatureExtractor
+
+    need_mistral_common()
+    try:
+        extractor = WhisperFeatureExtractor.from_pretrained(name, **options)
+    except OSError:
+        extractor = WhisperFeatureExtractor(feature_size=mels)
+    # VoxtralProcessor.from_pretrained takes another tokenizer where the folder has no config.json to tell it which.
+    return VoxtralProcessor(extractor, MistralCommonBackend.from_pretrained(name, **options))

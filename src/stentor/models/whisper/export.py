@@ -1,0 +1,119 @@
+"""Export folders of Whisper: the files of transformers and PEFT, and `stentor.json` with the family's section.
+
+config.json, generation_config.json, model.safetensors     the whole model, as transformers writes it
+adapter_config.json, adapter_model.safetensors             in place of the weights: LoRA on an untouched `from`, which
+                                                           PEFT's AutoPeftModel loads together with its base
+tokenizer.json, processor_config.json ...                  the processor
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+from torch import Tensor
+
+from stentor.models.adapt import ADAPTER, adapt, base_name, is_adapter
+from stentor.models.base import Bundle
+from stentor.models.folder import (
+    ADAPTER_FILE,
+    fold_state,
+    load_adapters,
+    merged_state,
+    read_weights,
+    tied_copies,
+    write_adapters,
+    write_weights,
+)
+from stentor.models.quantize import quantize
+from stentor.models.whisper import Whisper
+from stentor.models.whisper.assemble import finish, pretrained
+
+FILE = "stentor.json"
+
+
+def left_to_base(family: Whisper) -> bool:
+    """Whether the adapters alone are exported: their base can be had as it is."""
+    return family.lora is not None and family.source is not None and family.init is None
+
+
+def exported(bundle: Bundle) -> set[str]:
+    """Names of the tensors that an export is made of; see `Family.exported`."""
+    names = set(bundle.model.state_dict())
+    if left_to_base(bundle.family):
+        return {name for name in names if is_adapter(name)}
+    tied = tied_copies(bundle.model)
+    return {name for name in names if is_adapter(name) or base_name(name) not in tied}
+
+
+def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
+    """Write an export; see `Family.save`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    family = bundle.family
+    if left_to_base(family):
+        settings = bundle.model.peft_config[ADAPTER]
+        settings.base_model_name_or_path, settings.revision = family.source, family.revision
+        settings.auto_mapping = {
+            "base_model_class": "WhisperForConditionalGeneration",
+            "parent_library": "transformers.models.whisper.modeling_whisper",
+        }
+        write_adapters(bundle.model, state, folder)
+    else:
+        _write_weights(bundle, fold_state(bundle.model, state), folder)
+    _write_facts(bundle, family, folder)
+
+
+def save_merged(bundle: Bundle, folder: Path) -> None:
+    """Write the whole model, adapters folded in."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_weights(bundle, merged_state(bundle), folder)
+    _write_facts(
+        bundle, bundle.family.model_copy(update={"lora": None, "quantize": None, "freeze": [], "init": None}), folder
+    )
+
+
+def _write_weights(bundle: Bundle, weights: dict[str, Tensor], folder: Path) -> None:
+    tied = tied_copies(bundle.model)
+    write_weights({name: tensor for name, tensor in weights.items() if name not in tied}, folder)
+
+
+def _write_facts(bundle: Bundle, family: Whisper, folder: Path) -> None:
+    config = copy.deepcopy(bundle.model.config)
+    config.architectures, config.dtype = ["WhisperForConditionalGeneration"], "float32"
+    config.save_pretrained(folder)
+    generation = copy.deepcopy(bundle.model.generation_config)
+    generation.forced_decoder_ids = None  # the old way to give language and task; transformers refuses both at once
+    generation.save_pretrained(folder)
+    bundle.processor.save(folder)
+    section = family.model_dump(mode="json", by_alias=True)
+    (folder / FILE).write_text(json.dumps({"family": section}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def load(folder: Path, trainable: bool = False) -> Bundle:
+    """The bundle of an export or of any Whisper folder; see `Family.load`. Without `trainable` adapters are folded."""
+    family = Whisper(source=str(folder))
+    if (folder / FILE).exists():
+        family = Whisper.model_validate(json.loads((folder / FILE).read_text(encoding="utf-8"))["family"])
+    adapters = {}
+    if (folder / ADAPTER_FILE).exists():
+        _, adapters = read_weights(folder)
+        bundle = pretrained(family)
+        adapt(bundle.model, family.lora, family.freeze)
+        load_adapters(bundle.model, adapters)
+        if not trainable:
+            weights = merged_state(bundle)
+            bundle = pretrained(family)
+            bundle.model.load_state_dict(weights)
+    else:
+        bundle = pretrained(family.model_copy(update={"source": str(folder), "revision": None}))
+        bundle.family = family
+        if trainable:
+            adapt(bundle.model, family.lora, family.freeze)
+    if trainable:
+        quantize(bundle.model, family.quantize)
+        finish(bundle)
+    else:
+        bundle.model.requires_grad_(False)
+        bundle.model.eval()
+    return bundle

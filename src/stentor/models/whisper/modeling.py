@@ -1,0 +1,155 @@
+"""Whisper's forward for training and its batched decoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stentor.models.adapt import divided
+from stentor.models.search import Result, search
+
+
+class WhisperRecogniser(nn.Module):
+    """The weights of a WhisperForConditionalGeneration under the same names, with losses and decoding of our own.
+
+    `languages` are the ids of the language tokens (none for English-only models), `suppressed` those that are never
+    written and `suppressed_first` those that no text begins with, as the generation config says. A half (encoder or
+    decoder) without any trainable parameter stays in evaluation mode, also while the other trains.
+    """
+
+    def __init__(self, whisper: nn.Module, languages: list[int], suppressed: list[int], suppressed_first: list[int]):
+        super().__init__()
+        self.model = whisper.model
+        self.proj_out = whisper.proj_out
+        self.config = whisper.config
+        self.generation_config = whisper.generation_config
+        self.languages, self.suppressed, self.suppressed_first = languages, suppressed, suppressed_first
+
+    def train(self, mode: bool = True) -> WhisperRecogniser:
+        super().train(mode)
+        for half in (self.model.encoder, self.model.decoder):
+            if not any(p.requires_grad for p in half.parameters()):
+                half.eval()
+        return self
+
+    def encode(self, features: Tensor) -> Tensor:
+        """Encoder states [B, T / 2, width] of log-mel [B, mels, T], T <= 3000; no graph for a frozen encoder."""
+        encoder = self.model.encoder
+        needed = torch.is_grad_enabled() and any(p.requires_grad for p in encoder.parameters())
+        features = features.to(encoder.conv1.weight.dtype)
+        with torch.set_grad_enabled(needed):
+            if features.shape[2] < 2 * self.config.max_source_positions:
+                return _encode_short(encoder, features)
+            return encoder(features).last_hidden_state
+
+    def prompted(self, hidden: Tensor, input_ids: Tensor, detect: Tensor | None) -> Tensor:
+        """`input_ids` with the language token, the second, of the rows in `detect` [B] set to what the model hears.
+
+        As in transformers: the likeliest language token after the start token.
+        """
+        if detect is None:
+            return input_ids
+        unknown = detect
+        if not detect.any():
+            if not divided(self):
+                return input_ids
+            unknown = torch.arange(len(detect), device=detect.device) == 0  # another process may have one to hear
+        with torch.no_grad():
+            state = self.model.decoder(
+                input_ids=input_ids[unknown, :1], encoder_hidden_states=hidden[unknown], use_cache=False
+            ).last_hidden_state[:, -1]
+            languages = torch.tensor(self.languages, device=input_ids.device)
+            heard = languages[self.proj_out(state)[:, languages].argmax(-1)]
+        input_ids = input_ids.clone()
+        input_ids[detect, 1] = heard[: detect.sum()]
+        return input_ids
+
+    def forward(
+        self,
+        features: Tensor,
+        input_ids: Tensor,
+        label_index: Tensor,
+        targets: Tensor,
+        detect: Tensor | None = None,
+    ) -> dict[str, dict[str, Any]]:
+        """What `CrossEntropy.sum` takes, for the loss term `text`.
+
+        `features` [B, mels, T], T <= 3000; `input_ids` [B, L], padded on the right; `label_index` [N] places of
+        flattened `input_ids` whose next token is `targets` [N]; `detect` [B] marks rows whose language is to be heard.
+        """
+        hidden = self.encode(features)
+        states = self.model.decoder(
+            input_ids=self.prompted(hidden, input_ids, detect), encoder_hidden_states=hidden, use_cache=False
+        ).last_hidden_state
+        return {
+            "text": {
+                "hidden": states.flatten(0, 1)[label_index],
+                "weight": self.proj_out.weight,
+                "targets": targets,
+            }
+        }
+
+    @torch.no_grad()
+    def generate(
+        self,
+        inputs: dict[str, Tensor],
+        max_new_tokens: int | list[int],
+        eos_ids: set[int],
+        beams: int = 1,
+        temperature: float = 0.0,
+        generator: torch.Generator | None = None,
+        length_penalty: float = 1.0,
+    ) -> list[Result]:
+        """Token ids after the prompt (end token left out) and their log-probabilities, for each item of a batch.
+
+        See `stentor.models.search.search`. `inputs` come from the processor's `collate(labels=False)`.
+        """
+        rows = len(inputs["input_ids"])
+        limits = [max_new_tokens] * rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
+        room = self.config.max_target_positions - inputs["input_ids"].shape[1]
+        limits = [min(limit, room) for limit in limits]
+        return search(_Decoder(self, **inputs), limits, eos_ids, beams, temperature, generator, length_penalty)
+
+
+def _encode_short(encoder: nn.Module, features: Tensor) -> Tensor:
+    """transformers' WhisperEncoder on less than its window, which its own forward refuses: the first positions."""
+    hidden = F.gelu(encoder.conv2(F.gelu(encoder.conv1(features)))).transpose(1, 2)
+    hidden = hidden + encoder.embed_positions.weight[: hidden.shape[1]]
+    hidden = F.dropout(hidden, encoder.dropout, encoder.training)
+    for layer in encoder.layers:
+        if encoder.training and encoder.layerdrop > 0 and torch.rand(()) < encoder.layerdrop:
+            continue
+        hidden = layer(hidden, None)
+    return encoder.layer_norm(hidden)
+
+
+class _Decoder:
+    """The decoder with its caches: one call per step, rows may be reordered, repeated or dropped."""
+
+    def __init__(self, model: WhisperRecogniser, features: Tensor, input_ids: Tensor, detect: Tensor | None = None):
+        self.model = model
+        self.hidden = model.encode(features)
+        self.cache: Any = None
+        self.log_probs = self._run(model.prompted(self.hidden, input_ids, detect))
+        self.log_probs[:, model.suppressed_first] = -torch.inf
+
+    def _run(self, input_ids: Tensor) -> Tensor:
+        out = self.model.model.decoder(
+            input_ids=input_ids, encoder_hidden_states=self.hidden, past_key_values=self.cache, use_cache=True
+        )
+        self.cache = out.past_key_values
+        log_probs = self.model.proj_out(out.last_hidden_state[:, -1]).float().log_softmax(-1)
+        log_probs[:, self.model.suppressed] = -torch.inf
+        return log_probs
+
+    def step(self, tokens: Tensor) -> None:
+        """Read tokens [B]; afterwards `log_probs` [B, V] is about the next one."""
+        self.log_probs = self._run(tokens[:, None])
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order; a row may come several times."""
+        self.hidden, self.log_probs = self.hidden[rows], self.log_probs[rows]
+        self.cache.batch_select_indices(rows)

@@ -1,0 +1,251 @@
+"""Examples to batches for Whisper. Holds no torch module, so that it can be sent to loader workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from stentor.audio.features import HOP, RATE, WINDOW, WhisperMel
+from stentor.data.augment import SpecAugment
+from stentor.errors import DataError
+from stentor.models.base import Example
+from stentor.tasks.base import Batch
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+FRAMES = WINDOW // HOP // 2
+"""Encoder positions of the window."""
+SILENCE = RATE
+"""Samples of silence, at least, that follow the longest clip of a batch that does not fill the window."""
+GRAIN = RATE // 2
+"""Samples that a shorter window is a multiple of: few different shapes."""
+TICK = 0.02
+"""Seconds from one timestamp token to the next."""
+PAUSE = 0.5
+"""Seconds of silence between two words from which on they lie in two timestamped segments."""
+SENTENCE_ENDS = tuple(".!?。！？")
+SPACELESS = ("zh", "ja", "th", "lo", "my", "yue")
+"""Languages whose texts Whisper begins without a space."""
+
+
+class WhisperProcessor:
+    """Features, prompt tokens and labels of Whisper.
+
+    `tokenizer`: a WhisperTokenizer; `mels`: bands of the log-mel; `most`: decoder positions; `multilingual`: whether
+    prompts name language and task; `timestamps`: share of items with known word times (`Example.extra["times"]`,
+    `{"word", "start", "end"}` in seconds) that are trained with timestamp tokens; `full_window`: share of the training
+    batches whose features fill the window of 30 s.
+    """
+
+    sample_rate = RATE
+    max_seconds = WINDOW / RATE
+    ctc = None
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        mels: int,
+        most: int,
+        multilingual: bool,
+        timestamps: float,
+        token_rate: float,
+        full_window: float = 1.0,
+    ):
+        from transformers.models.whisper.tokenization_whisper import LANGUAGES, TO_LANGUAGE_CODE
+
+        self.tokenizer, self.mels, self.most = tokenizer, mels, most
+        self.timestamps, self.token_rate, self.full_window = timestamps, token_rate, full_window
+        self.eos_id = int(tokenizer.eos_token_id)
+        vocabulary = tokenizer.get_vocab()
+        self.start_id: int = vocabulary["<|startoftranscript|>"]
+        self.transcribe_id: int = vocabulary["<|transcribe|>"]
+        self.plain_id: int = vocabulary["<|notimestamps|>"]
+        known = {code: vocabulary[f"<|{code}|>"] for code in LANGUAGES if f"<|{code}|>" in vocabulary}
+        self.languages: dict[str, int] = known if multilingual else {}
+        self._codes: dict[str, str] = {code: code for code in LANGUAGES} | TO_LANGUAGE_CODE
+        self._mel: WhisperMel | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_mel": None}
+
+    # Lengths, from metadata alone
+
+    def tokens(self, cut: Cut, seconds: float) -> int:
+        """Positions of encoder (those of the 30 s window, the most that a batch can be given) and decoder."""
+        from stentor.data.cut import language_of, text_of
+
+        text = self._ids(text_of(cut) or "", self.code(language_of(cut)))
+        return FRAMES + (4 if self.languages else 2) + len(text)
+
+    def max_new_tokens(self, seconds: float) -> int:
+        """Most tokens that generation may write for so much audio."""
+        return min(int(seconds * self.token_rate) + 16, self.most - 4)
+
+    # Tokens
+
+    def code(self, language: str | None) -> str | None:
+        """Whisper's code of a language that a record names by code, locale (`en-US`) or English name; None when it
+        names none or one that is not Whisper's."""
+        name = (language or "").strip().lower()
+        return self._codes.get(name) or self._codes.get(name.replace("_", "-").partition("-")[0])
+
+    def refusal(self, language: str | None) -> str | None:
+        """Why a record of this language cannot be used; None when it can."""
+        if not language:
+            return None
+        code = self.code(language)
+        if not self.languages:
+            return None if code == "en" else f"its language is {language!r}, and this Whisper knows English only"
+        if code in self.languages:
+            return None
+        return f"this Whisper knows no language {language!r}; leave it out to have it heard, or give a code such as en"
+
+    def prompt(self, language: str | None, timed: bool = False) -> list[int]:
+        """The tokens before the text. A language to be heard is held by a second start token."""
+        prompt = [self.start_id]
+        if self.languages:
+            code = self.code(language)
+            prompt += [self.languages[code] if code else self.start_id, self.transcribe_id]
+        return prompt if timed else [*prompt, self.plain_id]
+
+    def _ids(self, text: str, code: str | None) -> list[int]:
+        """Whisper was trained on texts that begin with a space, where the language has spaces."""
+        text = text.strip() if code in SPACELESS else f" {text.strip()}"
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"] if text.strip() else []
+
+    def timed_ids(self, text: str, times: Sequence[dict[str, Any]], code: str | None) -> list[int] | None:
+        """The text as segments between timestamp tokens; None when the timed words are not those of the text.
+
+        Segments end at sentence ends and pauses, and times are rounded to 20 ms, as Whisper writes them.
+        """
+        separator = "" if code in SPACELESS else " "
+        pieces = text.split()
+        if len(pieces) != len(times):
+            pieces = [w["word"] for w in times]
+            if separator or "".join(pieces) != "".join(text.split()):
+                return None
+        if not pieces or times[-1]["end"] > self.max_seconds:
+            return None
+        ids: list[int] = []
+        first = 0
+        for i, word in enumerate(times):
+            last = i == len(times) - 1
+            if last or pieces[i].endswith(SENTENCE_ENDS) or times[i + 1]["start"] - word["end"] >= PAUSE:
+                segment = self._ids(separator.join(pieces[first : i + 1]), code)
+                ids += [self._timestamp(times[first]["start"]), *segment, self._timestamp(word["end"])]
+                first = i + 1
+        return ids
+
+    def _timestamp(self, seconds: float) -> int:
+        return self.plain_id + 1 + round(seconds / TICK)
+
+    def sequence(self, example: Example) -> tuple[list[int], int]:
+        """The tokens of a training item, end token included, and how many of them are its prompt."""
+        code = self.code(example.language)
+        if example.rng is not None and (times := example.extra.get("times")):
+            drawn = example.rng.random() < self.timestamps
+            timed = self.timed_ids(example.text or "", times, code) if drawn else None
+            prompt = self.prompt(example.language, timed=True)
+            if timed and len(prompt) + len(timed) <= self.most:
+                return [*prompt, *timed, self.eos_id], len(prompt)
+        prompt = self.prompt(example.language)
+        return [*prompt, *self._ids(example.text or "", code), self.eos_id], len(prompt)
+
+    # Batches
+
+    def features(self, examples: Sequence[Example]) -> Tensor:
+        """Log-mel [B, mels, 3000] of clips of at most 30 s, equal to WhisperFeatureExtractor's to 1e-4."""
+        self._mel = self._mel or WhisperMel(self.mels, pad_to_30s=True)
+        features, lengths = self._mel([e.audio for e in examples])
+        for row, length, example in zip(features, lengths.tolist(), examples):
+            settings = example.extra.get("spec_augment")
+            if settings and example.rng is not None:
+                row[:, :length] = SpecAugment.model_validate(settings).apply(row[:, :length].T, example.rng).T
+        return features
+
+    def window(self, examples: Sequence[Example]) -> int:
+        """Samples of the encoder's input for a batch.
+
+        All 30 s in evaluation and inference (items without `rng`) and in the share `full_window` of the training
+        batches, drawn from the first item's generator; else the longest clip, `SILENCE`, and what fills up to `GRAIN`.
+        """
+        rng = examples[0].rng
+        if rng is None or self.full_window == 1 or rng.random() < self.full_window:
+            return WINDOW
+        longest = max(len(e.audio) for e in examples)
+        return min(WINDOW, -(-(longest + SILENCE) // GRAIN) * GRAIN)
+
+    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
+        """A batch for training (`labels`) or for generation.
+
+        Clips over 30 s, transcripts over the decoder's positions and unknown languages are left out and listed in
+        `Batch.dropped`; in a batch for generation they raise DataError. The language token is learnt where the
+        language is known; the other tokens of the prompt are given, not learnt.
+        """
+        dropped: list[tuple[str, str, str]] = []
+        kept, sequences = [], []
+        for e in examples:
+            ids, prompt = self.sequence(e) if labels else (self.prompt(e.language), 0)
+            if len(e.audio) > WINDOW:
+                reason, message = "too_long", f"{len(e.audio) / RATE:.1f} s of audio; Whisper reads 30 s"
+            elif message := self.refusal(e.language):
+                reason = "unknown_language"
+            elif len(ids) - 1 > self.most:
+                reason, message = "text_too_long", f"{len(ids)} tokens of text; this Whisper writes at most {self.most}"
+            else:
+                kept.append(e)
+                sequences.append((ids, prompt))
+                continue
+            dropped.append((e.id, reason, f"{e.id}: {message}."))
+        if dropped and not labels:
+            mend = " Cut longer audio into windows first, as `stentor transcribe` does."
+            raise DataError(dropped[0][2] + (mend if dropped[0][1] == "too_long" else ""))
+        if not kept:
+            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        # The window is drawn last, so that augmentation is the same whatever `full_window` is.
+        features = self.features(kept)
+        inputs = {"features": features[:, :, : self.window(kept) // HOP]}
+        fed = [ids[:-1] if labels else ids for ids, _ in sequences]
+        width = max(map(len, fed))
+        inputs["input_ids"] = torch.tensor([[*ids, *[self.eos_id] * (width - len(ids))] for ids in fed])
+        if self.languages:
+            inputs["detect"] = torch.tensor([self.code(e.language) is None for e in kept])
+        counts = {}
+        if labels:
+            index: list[int] = []
+            targets: list[int] = []
+            for row, ((ids, prompt), example) in enumerate(zip(sequences, kept)):
+                named = [1] if self.languages and self.code(example.language) else []
+                for place in (*named, *range(prompt, len(ids))):
+                    index.append(row * width + place - 1)
+                    targets.append(ids[place])
+            inputs["label_index"], inputs["targets"] = torch.tensor(index), torch.tensor(targets)
+            counts["text"] = len(targets)
+        samples = sum(len(e.audio) for e in kept)
+        return Batch(
+            inputs=inputs,
+            counts=counts,
+            ids=[e.id for e in kept],
+            seconds=samples / RATE,
+            tokens=samples // (2 * HOP) + sum(map(len, fed)),
+            slots=len(kept) * (inputs["features"].shape[2] // 2 + width),
+            dropped=dropped,
+        )
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of generated ids, without special and timestamp tokens."""
+        return self.tokenizer.decode([i for i in ids if i <= self.plain_id], skip_special_tokens=True)
+
+    # Files
+
+    def save(self, folder: Path) -> None:
+        """Write what transformers' WhisperProcessor reads: tokenizer and feature extractor."""
+        from transformers import WhisperFeatureExtractor
+        from transformers import WhisperProcessor as Plain
+
+        Plain(WhisperFeatureExtractor(feature_size=self.mels), self.tokenizer).save_pretrained(folder)

@@ -1,0 +1,521 @@
+"""Whisper: prompts and targets, equality with transformers, decoding, training, and exports that transformers reads."""
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers.models import BPE
+
+from stentor.errors import ConfigError, DataError
+from stentor.losses.token import CrossEntropy
+from stentor.models.base import Example, Family, Needs
+
+torch.set_num_threads(1)
+
+TINY = {
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "num_mel_bins": 80,
+    "init_std": 0.2,
+}
+LORA = {"rank": 2, "alpha": 4, "dropout": 0.0}
+
+
+def family(**keys):
+    origin = {} if "from" in keys else {"config": TINY}
+    return Family.model_validate({"type": "whisper", **origin, **keys})
+
+
+def build(**keys):
+    torch.manual_seed(0)
+    return family(**keys).build(Needs("transcribe", ("text",)))
+
+
+def example(seconds, text="one two", language="en", name="a", **extra):
+    clip = np.random.default_rng(round(1000 * seconds)).standard_normal(round(16000 * seconds)).astype(np.float32)
+    return Example(name, 0.1 * clip, text, language, **extra)
+
+
+def loss(bundle, *examples):
+    return CrossEntropy().sum(**bundle.model(**bundle.processor.collate(examples).inputs)["text"])
+
+
+def shake(bundle):
+    """As after training: every trainable parameter has moved."""
+    torch.manual_seed(1)
+    for parameter in bundle.model.parameters():
+        if parameter.requires_grad:
+            parameter.data.add_(0.1 * torch.randn_like(parameter))
+    return bundle
+
+
+def save(bundle, folder):
+    whole = bundle.model.state_dict()
+    bundle.family.save(bundle, {n: whole[n] for n in bundle.family.exported(bundle)}, folder)
+    return folder
+
+
+def answers(bundle, *examples, **options):
+    bundle.model.eval()
+    inputs = bundle.processor.collate(examples, labels=False).inputs
+    return bundle.model.generate(inputs, 12, {bundle.processor.eos_id}, **options)
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return build()
+
+
+@pytest.fixture(scope="module")
+def english(tmp_path_factory):
+    """A folder with a pretrained English-only Whisper, as transformers writes it."""
+    folder = save(build(), tmp_path_factory.mktemp("english"))
+    facts = json.loads((folder / "generation_config.json").read_text())
+    del facts["lang_to_id"], facts["task_to_id"]
+    (folder / "generation_config.json").write_text(json.dumps({**facts, "is_multilingual": False}))
+    (folder / "stentor.json").unlink()
+    return folder
+
+
+def spoken(processor, example):
+    """A training item's tokens as text."""
+    return "".join(
+        t.replace("Ġ", " ") for t in processor.tokenizer.convert_ids_to_tokens(processor.sequence(example)[0])
+    )
+
+
+@pytest.mark.parametrize("language", ["de", "de-DE", "DE_at", "German"])
+def test_the_prompt_is_transformers_own(tiny, language):
+    asked = tiny.processor.tokenizer
+    asked.set_prefix_tokens(language="german", task="transcribe", predict_timestamps=False)
+    ids, prompt = tiny.processor.sequence(example(1, language=language))
+    assert ids == asked(" one two").input_ids and ids[:prompt] == asked.prefix_tokens
+
+
+def test_an_english_only_model_gets_neither_language_nor_task(english):
+    processor = build(**{"from": str(english)}).processor
+    assert spoken(processor, example(1)) == "<|startoftranscript|><|notimestamps|> one two<|endoftext|>"
+    batch = processor.collate([example(1), example(1, language=None), example(1, language="de", name="b")])
+    assert "detect" not in batch.inputs and batch.counts == {"text": 18}
+    assert [d[:2] for d in batch.dropped] == [("b", "unknown_language")] and "English only" in batch.dropped[0][2]
+
+
+def test_texts_begin_with_a_space_where_the_language_has_spaces(tiny):
+    assert spoken(tiny.processor, example(1, "a", "ja")).endswith("<|notimestamps|>a<|endoftext|>")
+
+
+def test_word_times_become_timestamp_tokens(tiny):
+    p = tiny.processor
+    times = [("One.", 0.1, 0.51), ("two", 0.6, 0.9), ("three", 1.0, 1.2), ("four", 2.0, 30.0)]
+    words = [{"word": w, "start": s, "end": e} for w, s, e in times]
+    ids = p.timed_ids("One. two three four", words, "en")
+    zero = p.plain_id + 1
+    text = p.tokenizer.decode
+    marks = [i - zero for i in ids if i >= zero]
+    assert marks == [5, 26, 30, 60, 100, 1500]  # in 20 ms: after the full stop and after the pause a new segment begins
+    assert text([i for i in ids if zero + 30 > i or i > zero + 60]).count("four") == 1
+    assert p.decode(ids) == " One. two three four"
+    assert p.timed_ids("One. two", words, "en") is None  # the times are not those of this text
+    assert p.timed_ids("ab", [{"word": w, "start": 0, "end": 1} for w in "ab"], "ja")[1:-1] == p._ids("ab", "ja")
+
+
+def test_timestamps_are_mixed_in_by_share(tiny):
+    times = [{"word": "one", "start": 0.0, "end": 0.5}, {"word": "two", "start": 0.5, "end": 1.0}]
+    p = pickle.loads(pickle.dumps(tiny.processor))
+
+    def timed(share, **keys):
+        p.timestamps = share
+        drawn = [
+            p.sequence(example(1, rng=np.random.default_rng(i), extra={"times": times}, **keys)) for i in range(200)
+        ]
+        return sum(p.plain_id not in ids and ids[-1] == p.eos_id for ids, _ in drawn)
+
+    assert (timed(0.0), timed(1.0)) == (0, 200) and 70 < timed(0.5) < 130
+    assert timed(1.0, text="one two three") == 0
+    p.timestamps = 1.0
+    evaluated = p.sequence(example(1, extra={"times": times}))
+    assert p.plain_id in evaluated[0]
+
+
+def test_fewer_merges_cut_texts_into_smaller_tokens_also_after_an_export(english, tmp_path):
+    from transformers import WhisperTokenizer
+
+    asked = WhisperTokenizer.from_pretrained(english)
+    vocabulary, merges = dict(asked.get_vocab()), [("Ġ", "o"), ("Ġo", "n"), ("Ġon", "e")]
+    # Tokens of bytes make room for those of the merges: the ids of special tokens must stay.
+    for unused, (a, b) in zip("ÿþý", merges):
+        vocabulary[a + b] = vocabulary.pop(unused)
+    asked.backend_tokenizer.model = BPE(vocab=vocabulary, merges=merges)
+    folder = shutil.copytree(english, tmp_path / "base")
+    asked.save_pretrained(folder)
+    bundle = build(**{"from": str(folder), "merges": 2})
+    for processor in (bundle.processor, type(bundle.family).load(save(bundle, tmp_path / "export")).processor):
+        ids = processor._ids("one", "en")
+        assert processor.tokenizer.convert_ids_to_tokens(ids) == ["Ġon", "e"]
+        assert processor.eos_id == asked.eos_token_id and processor.decode(ids) == " one"
+    whole = build(**{"from": str(folder)}).processor
+    assert whole.tokenizer.convert_ids_to_tokens(whole._ids("one", "en")) == ["Ġone"]
+
+
+def test_features_are_those_of_transformers(tiny):
+    from transformers import WhisperFeatureExtractor
+
+    clips = [example(s) for s in (0.05, 0.5, 29.9, 30)]
+    theirs = WhisperFeatureExtractor(feature_size=80)(
+        [e.audio for e in clips], sampling_rate=16000, return_tensors="pt"
+    )
+    torch.testing.assert_close(tiny.processor.features(clips), theirs["input_features"], rtol=0, atol=1e-4)
+
+
+def training(lengths, seed=0, **extra):
+    """Examples as training has them, with a generator each."""
+    return [
+        example(s, name=str(i), rng=np.random.default_rng((seed, i)), extra=dict(extra)) for i, s in enumerate(lengths)
+    ]
+
+
+def test_training_fills_the_window_unless_told_otherwise(tiny):
+    clips = training([0.5, 3])
+    evaluated, trained = (tiny.processor.collate(c).inputs for c in ([example(0.5), example(3)], clips))
+    assert trained.keys() == evaluated.keys() and all(trained[k].equal(evaluated[k]) for k in trained)
+    untouched = [np.random.default_rng((0, i)).bit_generator.state for i in range(2)]
+    assert [e.rng.bit_generator.state for e in clips] == untouched
+
+
+@pytest.mark.parametrize("longest, frames", [(0.5, 150), (1.0, 200), (1.01, 250), (28.9, 3000), (30, 3000)])
+def test_a_short_window_ends_a_second_after_the_longest_clip(tiny, longest, frames):
+    processor = build(full_window=0.0).processor
+    masked = {"spec_augment": {"time_masks": 1, "freq_masks": 1}}
+    whole, short = (p.collate(training([longest, 0.3], **masked)) for p in (tiny.processor, processor))
+    assert short.inputs["features"].equal(whole.inputs["features"][:, :, :frames])
+    assert short.slots == whole.slots - 2 * (1500 - frames // 2) and short.counts == whole.counts
+    for labels in (True, False):  # evaluation and generation do as plain transformers
+        fixed = processor.collate([example(longest), example(0.3)], labels=labels).inputs["features"]
+        assert fixed.shape[2] == 3000
+
+
+def test_a_short_windows_loss_repeats_and_moves_the_whole_encoder():
+    bundle = build(full_window=0.0)
+    losses = [loss(bundle, *training([0.5, 2])) for _ in range(2)]
+    assert losses[0].equal(losses[1])
+    losses[0].backward()
+    assert all(p.grad.abs().sum() > 0 for p in bundle.model.model.encoder.layers.parameters() if p.ndim > 1)
+
+
+def test_a_short_window_is_transformers_encoder_with_as_many_positions(tiny):
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+    tiny.model.eval()
+    encoder = tiny.model.model.encoder
+    config = type(encoder.config)(**{**encoder.config.to_dict(), "max_source_positions": 75})
+    short = WhisperEncoder._from_config(config, attn_implementation="sdpa").eval()
+    weights = encoder.state_dict()
+    weights["embed_positions.weight"] = weights["embed_positions.weight"][:75]
+    short.load_state_dict(weights)
+    features = tiny.processor.features([example(0.5), example(1.4)])[:, :, :150]
+    assert tiny.model.encode(features).equal(short(features).last_hidden_state)
+
+
+def test_the_share_of_whole_windows_is_drawn_from_the_items():
+    processor = build(full_window=0.3).processor
+    drawn = [processor.window(training([1.0, 2.0], seed)) for seed in range(300)]
+    assert set(drawn) == {48000, 480000} and 60 < drawn.count(480000) < 120
+    again = pickle.loads(pickle.dumps(processor))
+    assert drawn == [again.window(training([1.0, 2.0], seed)) for seed in range(300)]
+
+
+def test_our_loss_is_the_models_own(tiny, tmp_path):
+    from transformers import WhisperForConditionalGeneration
+    from transformers.models.whisper.modeling_whisper import shift_tokens_right
+
+    plain = WhisperForConditionalGeneration.from_pretrained(save(tiny, tmp_path))
+    clips = [example(0.5, "one two three", "de"), example(5, "four", "en")]
+    batch = tiny.processor.collate(clips)
+    rows, width = batch.inputs["input_ids"].shape
+    labels = torch.full((rows * width,), -100)
+    labels[batch.inputs["label_index"]] = batch.inputs["targets"]
+    theirs = plain(
+        input_features=batch.inputs["features"],
+        decoder_input_ids=batch.inputs["input_ids"],
+        labels=labels.view(rows, width),
+    ).loss
+    torch.testing.assert_close(loss(tiny, *clips) / batch.counts["text"], theirs, rtol=1e-5, atol=1e-5)
+    assert (labels == tiny.processor.eos_id).sum() == 2  # the end of each text is learnt
+    # what is read is what transformers makes of whole transcripts as labels
+    ids = [tiny.processor.sequence(e)[0][1:] for e in clips]
+    whole = torch.tensor([i + [-100] * (width - len(i)) for i in ids])
+    end, start = tiny.processor.eos_id, tiny.processor.start_id
+    assert torch.equal(shift_tokens_right(whole, end, start), batch.inputs["input_ids"])
+
+
+def test_a_batch_is_its_items_one_by_one(tiny):
+    tiny.model.eval()
+    lengths = {0.5: None, 5: "de", 29.9: "en", 30: None}
+    clips = [example(s, "one two three"[: 3 + 2 * i], lang) for i, (s, lang) in enumerate(lengths.items())]
+    alone = [loss(tiny, c).item() for c in clips]
+    assert loss(tiny, *clips).item() == pytest.approx(sum(alone), abs=1e-4 * sum(alone))
+    for options in ({}, {"beams": 3}):
+        together = answers(tiny, *clips, **options)
+        for (ids, log_probs), clip in zip(together, clips):
+            ((own, own_log_probs),) = answers(tiny, clip, **options)
+            assert ids == own and log_probs == pytest.approx(own_log_probs, abs=1e-4)
+
+
+def test_an_unnamed_language_is_heard(tiny):
+    tiny.model.eval()
+    inputs = tiny.processor.collate([example(2, language=None), example(2)], labels=False).inputs
+    ids = tiny.model.prompted(tiny.model.encode(inputs["features"]), inputs["input_ids"], inputs["detect"])
+    assert ids[0, 1] in tiny.processor.languages.values() and ids[0, 0] == ids[1, 0]
+    assert ids[1].tolist() == tiny.processor.prompt("en")
+    code = next(c for c, i in tiny.processor.languages.items() if i == ids[0, 1])
+    assert answers(tiny, example(2, language=None))[0][0] == answers(tiny, example(2, language=code))[0][0]
+    batch = tiny.processor.collate([example(2, language=None)])
+    assert batch.inputs["targets"].tolist() == [*tiny.processor._ids("one two", None), tiny.processor.eos_id]
+
+
+def test_what_does_not_fit_is_refused_and_counted(tiny):
+    most = 448 - 4 + 1  # a start token, three of the prompt; the end token is only ever a target
+    fits, long = example(1, "x" * (most - 2), name="fits"), example(1, "x" * (most - 1), name="long")
+    batch = tiny.processor.collate([fits, long, example(30.1, name="loud"), example(1, language="xx", name="lang")])
+    assert batch.ids == ["fits"] and batch.inputs["input_ids"].shape[1] == 448
+    assert [d[:2] for d in batch.dropped] == [
+        ("long", "text_too_long"),
+        ("loud", "too_long"),
+        ("lang", "unknown_language"),
+    ]
+    assert tiny.model(**batch.inputs)["text"]["hidden"].shape[0] == batch.counts["text"]
+    with pytest.raises(DataError, match=r"61\.0 s of audio; Whisper reads 30 s\. Cut longer audio"):
+        tiny.processor.collate([example(61)], labels=False)
+
+
+def test_suppressed_tokens_are_not_written(tiny):
+    (before,), model = answers(tiny, example(1)), tiny.model
+    try:
+        model.suppressed_first = [before[0][0]]
+        assert answers(tiny, example(1))[0][0][0] != before[0][0]
+        model.suppressed_first, model.suppressed = [], sorted(set(before[0]))
+        assert not set(answers(tiny, example(1))[0][0]) & set(before[0])
+    finally:
+        model.suppressed_first = model.suppressed = []
+
+
+def test_a_frozen_half_has_no_trainable_parameter_and_stays_in_evaluation_mode():
+    bundle = build(lora=LORA, freeze=["model.encoder.*"])
+    trained = {n for n, p in bundle.model.named_parameters() if p.requires_grad}
+    assert trained and all(".lora_" in n and n.startswith("model.decoder.") for n in trained)
+    assert not bundle.model.model.encoder.training and bundle.model.model.decoder.training
+    loss(bundle, example(1)).backward()
+    assert all(p.grad is not None for n, p in bundle.model.named_parameters() if n in trained)
+
+
+def test_gradient_checkpointing_changes_nothing():
+    def gradients(**keys):
+        bundle = build(**keys)
+        loss(bundle, example(1), example(2, language=None)).backward()
+        return {n: p.grad for n, p in bundle.model.named_parameters() if p.grad is not None}
+
+    torch.testing.assert_close(gradients(gradient_checkpointing=True), gradients(), rtol=1e-5, atol=1e-6)
+
+
+def test_mistakes_are_told(tmp_path, english):
+    with pytest.raises(ConfigError, match="Whisper has no such output"):
+        family().build(Needs("transcribe", ("text", "ctc")))
+    with pytest.raises(ConfigError, match="matches nothing"):
+        build(lora={**LORA, "targets": ["*.query"]})
+    with pytest.raises(ConfigError, match="max_source_positions must be 1500"):
+        family(config={**TINY, "max_source_positions": 100}).build(Needs("transcribe"))
+    with pytest.raises(ConfigError, match="vocab_size comes from the tokenizer"):
+        family(config={**TINY, "vocab_size": 100}).build(Needs("transcribe"))
+    with pytest.raises(ConfigError, match=r"no 'd_modle' \(did you mean 'd_model'\?\)"):
+        family(config={"d_modle": 8}).build(Needs("transcribe"))
+    with pytest.raises(ConfigError, match="describe the same Whisper"):
+        build(config={**TINY, "d_model": 16}, init=str(english))
+    with pytest.raises(ValueError, match="either `from`"):
+        family(**{"from": "openai/whisper-tiny", "config": TINY})
+
+
+def test_exports_come_back(english, tmp_path):
+    clips = [example(1), example(2, "three", None)]
+    for name, keys in {
+        "full": {"config": TINY},
+        "lora": {"from": str(english), "lora": LORA},
+        "continued": {"config": TINY, "init": str(english), "lora": LORA},
+    }.items():
+        bundle = shake(build(**keys))
+        bundle.model.eval()
+        folder = save(bundle, tmp_path / name)
+        weights = {p.name for p in folder.glob("*.safetensors")}
+        assert weights == ({"adapter_model.safetensors"} if name == "lora" else {"model.safetensors"})
+        again = type(bundle.family).load(folder)
+        assert not any("lora_" in n for n in again.model.state_dict())
+        torch.testing.assert_close(loss(again, *clips), loss(bundle, *clips), rtol=1e-4, atol=1e-4)
+        trainable = type(bundle.family).load(folder, trainable=True)
+        assert {n for n, p in trainable.model.named_parameters() if p.requires_grad} == {
+            n for n, p in bundle.model.named_parameters() if p.requires_grad
+        }
+        bundle.family.save_merged(bundle, tmp_path / f"{name}-merged")
+        merged = type(bundle.family).load(tmp_path / f"{name}-merged")
+        torch.testing.assert_close(loss(merged, *clips), loss(bundle, *clips), rtol=1e-4, atol=1e-4)
+        moved = build(**{**keys, "init": str(folder), "lora": None})
+        moved.model.eval()
+        torch.testing.assert_close(loss(moved, *clips), loss(bundle, *clips), rtol=1e-4, atol=1e-4)
+
+
+def test_peft_reads_the_adapters(english, tmp_path):
+    from peft import PeftModel
+    from transformers import WhisperForConditionalGeneration
+
+    bundle = shake(build(**{"from": str(english), "lora": LORA}))
+    bundle.model.eval()
+    base = WhisperForConditionalGeneration.from_pretrained(english)
+    loaded = PeftModel.from_pretrained(base, save(bundle, tmp_path)).eval()
+    inputs = bundle.processor.collate([example(1)]).inputs
+    ours = bundle.model(**inputs)["text"]
+    logits = loaded(input_features=inputs["features"], decoder_input_ids=inputs["input_ids"]).logits.flatten(0, 1)
+    torch.testing.assert_close(logits[inputs["label_index"]], ours["hidden"] @ ours["weight"].T, rtol=1e-4, atol=1e-4)
+
+
+PLAIN = """\
+import json, os, sys
+import numpy as np, torch
+from peft import AutoPeftModel
+from transformers import WhisperForConditionalGeneration, WhisperProcessor
+
+torch.set_num_threads(1)
+folder, clips = sys.argv[1:]
+adapters = os.path.exists(os.path.join(folder, "adapter_config.json"))
+model = (AutoPeftModel if adapters else WhisperForConditionalGeneration).from_pretrained(folder)
+processor = WhisperProcessor.from_pretrained(folder)
+assert "stentor" not in sys.modules
+answers = []
+for audio in np.load(clips).values():
+    features = processor(audio, sampling_rate=16000, return_tensors="pt").input_features
+    ids = model.generate(features, max_new_tokens=40, **json.loads(sys.stdin.readline()))
+    answers.append(processor.batch_decode(ids, skip_special_tokens=True)[0].strip())
+print(json.dumps(answers))
+"""
+
+
+def plainly(folder, clips, scratch, options):
+    """What transformers alone writes, in a process that knows no Stentor."""
+    np.savez(scratch / "clips.npz", *clips)
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, str(folder), str(scratch / "clips.npz")],
+        input="".join(json.dumps(o) + "\n" for o in options),
+        capture_output=True,
+        text=True,
+    )
+    assert not done.returncode, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+RUN = """\
+task: {{type: transcribe, normalizer: none}}
+model: {{type: whisper, {model}}}
+data:
+  train: [{{type: jsonl, path: "{data}"}}]
+  eval: {{same: {{type: jsonl, path: "{data}"}}}}
+  batch_tokens: 8000
+  max_items: 4
+  workers: 0
+optim: {{type: adamw, lr: {lr}, weight_decay: 0.0}}
+schedule: {{type: constant, warmup_steps: 5}}
+train: {{steps: {steps}, log_every: 1, eval_every: 1000, save_every: 1000, device: cpu}}
+output: "{runs}"
+"""
+
+
+def run(folder, name, model, steps, data, lr, **options):
+    """Train through the command line; answers the run's folder."""
+    from stentor.cli import main
+
+    path = folder / f"{name}.yaml"
+    path.write_text(RUN.format(model=model, data=data, runs=folder / "runs", steps=steps, lr=lr))
+    code = main(["train", str(path), f"name={name}", *(f"{k}={v}" for k, v in options.items())])
+    assert not code, f"exit {code}"
+    return folder / "runs" / name
+
+
+@pytest.fixture(scope="module")
+def four(corpus, tmp_path_factory):
+    """A manifest with four clips of the tiny corpus, one without a language."""
+    records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()[:4]]
+    for i, record in enumerate(records):
+        record |= {"audio_path": str(corpus / record["audio_path"])} | ({"language": "en"} if i else {})
+    path = tmp_path_factory.mktemp("four") / "train.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)) + "\n")
+    return path
+
+
+FULL = "config: " + json.dumps(TINY)
+
+
+@pytest.fixture(scope="module")
+def learnt(four, tmp_path_factory):
+    """The run in which all weights learnt the four clips."""
+    return run(tmp_path_factory.mktemp("learnt"), "full", FULL, 100, four, 5e-3)
+
+
+def check_learnt(folder, data, scratch):
+    """Near-zero loss, no error, every answer ended by itself, and transformers alone writes the same."""
+    from stentor.audio.io import read
+
+    losses = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["train/loss"] for row in losses if "train/loss" in row][-1] < 0.05
+    predictions = [json.loads(line) for line in (folder / "predictions" / "same.jsonl").read_text().splitlines()]
+    assert all(p["output"]["text"] == p["reference"]["text"] for p in predictions) and len(predictions) == 4
+    records = {r["id"]: r for r in map(json.loads, data.read_text().splitlines())}
+    clips = [read(records[p["id"]]["audio_path"], rate=16000) for p in predictions]
+    options = [{"language": records[p["id"]].get("language"), "task": "transcribe"} for p in predictions]
+    assert plainly(folder / "export", clips, scratch, options) == [p["output"]["text"] for p in predictions]
+    assert {
+        "config.json", "generation_config.json", "tokenizer.json", "processor_config.json", "training_config.json",
+        "train_results.json", "eval_results.json", "README.md",
+    } <= {p.name for p in (folder / "export").iterdir()}  # fmt: skip
+    assert json.loads((folder / "results.json").read_text())["export"]["clips"] == 4
+
+
+def test_all_weights_learn_a_tiny_set(learnt, four, tmp_path):
+    check_learnt(learnt, four, tmp_path)
+
+
+def test_adapters_learn_a_tiny_set(learnt, four, tmp_path):
+    """Another text for each clip, on the model that learnt the first ones."""
+    records = [json.loads(line) for line in four.read_text().splitlines()]
+    texts = [r["text"] for r in records]
+    other = tmp_path / "other.jsonl"
+    moved = [{**r, "text": t, "words": []} for r, t in zip(records, [*texts[1:], texts[0]])]
+    other.write_text("\n".join(map(json.dumps, moved)) + "\n")
+    model = f'from: "{learnt / "export"}", lora: {{rank: 8, alpha: 16, dropout: 0.0, targets: ["*_proj", "*.fc?"]}}'
+    folder = run(tmp_path, "lora", model, 50, other, 1e-2)
+    assert not list((folder / "export").glob("model*.safetensors"))
+    check_learnt(folder, other, tmp_path)
+
+
+def test_short_and_whole_windows_learn_together(four, tmp_path):
+    """... and what is learnt holds on the whole window, which evaluation and transformers use."""
+    options = {"model.full_window": 0.5, "data.max_items": 2, "data.batch_tokens": 4000}
+    check_learnt(run(tmp_path, "mix", FULL, 200, four, 5e-3, **options), four, tmp_path)
+
+
+def test_a_run_goes_on_as_if_it_had_not_stopped(four, tmp_path):
+    noisy = {"data.augment.speed": "[0.9, 1.0, 1.1]", "data.augment.spec_augment": "{time_masks: 1, freq_masks: 1}"}
+    options = {**noisy, "data.max_items": 2, "train.save_every": 3, "model.full_window": 0.5}
+    model = FULL.replace("}", ', "dropout": 0.1}')
+    straight = run(tmp_path, "straight", model, 6, four, 1e-3, **options)
+    run(tmp_path, "stopped", model, 3, four, 1e-3, **options)
+    stopped = run(tmp_path, "stopped", model, 6, four, 1e-3, **options)
+    assert "Going on from step 3" in (stopped / "log.txt").read_text()
+    one, two = (load_file(f / "export" / "model.safetensors") for f in (straight, stopped))
+    assert set(one) == set(two) and all(one[name].equal(two[name]) for name in one)

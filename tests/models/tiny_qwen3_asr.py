@@ -1,0 +1,151 @@
+"""A tiny Qwen3-ASR and its processor, made offline: byte-level subwords and the released models' special tokens."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from stentor.losses.base import Loss
+from stentor.models.audio_llm.export import theirs
+from stentor.models.base import Bundle, Example, Family, Needs
+
+CONFIG = {
+    "audio_config": {
+        "d_model": 16,
+        "encoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "encoder_ffn_dim": 32,
+        "downsample_hidden_size": 8,
+        "n_window_infer": 400,
+        "initializer_range": 0.2,
+    },
+    "text_config": {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+        "max_position_embeddings": 4096,
+        "initializer_range": 0.2,
+    },
+    "initializer_range": 0.2,
+}
+LORA = {"rank": 2, "alpha": 4, "dropout": 0.0, "targets": ["language_model.*.q_proj", "language_model.*.v_proj"]}
+
+# One system turn, made of what there is of system messages, then the other turns in order.
+TEMPLATE = """\
+{%- macro text(message) -%}
+{%- for part in message.content -%}
+{{- part.text if part.type == "text" else "<|audio_start|><|audio_pad|><|audio_end|>" -}}
+{%- endfor -%}
+{%- endmacro -%}
+<|im_start|>system
+{% for m in messages if m.role == "system" %}{{ text(m) }}{% endfor %}<|im_end|>
+{% for m in messages if m.role != "system" -%}
+<|im_start|>{{ m.role }}
+{{ text(m) }}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
+{% endif -%}
+"""
+
+
+def write_processor(folder: Path, pad: str = "<|endoftext|>") -> Path:
+    """A Qwen3ASRProcessor; `pad` may be the end token, <|im_end|>."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import Qwen2Tokenizer, Qwen3ASRFeatureExtractor, Qwen3ASRProcessor
+
+    folder.mkdir(parents=True, exist_ok=True)
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = "language English<French None one two three four five six nine eight seven " * 4
+    learner.train_from_iterator(
+        [words],
+        trainers.BpeTrainer(
+            vocab_size=300, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
+        ),
+    )
+    learner.model.save(str(folder))
+    tokenizer = Qwen2Tokenizer(
+        vocab=str(folder / "vocab.json"),
+        merges=str(folder / "merges.txt"),
+        unk_token=None,
+        eos_token="<|im_end|>",
+        pad_token=pad,
+        extra_special_tokens={
+            "audio_token": "<|audio_pad|>",
+            "audio_bos_token": "<|audio_start|>",
+            "audio_eos_token": "<|audio_end|>",
+        },
+    )
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|endoftext|>", "<|im_start|>"]})
+    tokenizer.add_tokens(["<asr_text>"])
+    processor = Qwen3ASRProcessor(Qwen3ASRFeatureExtractor(), tokenizer, chat_template=TEMPLATE)
+    processor.save_pretrained(folder)
+    return folder
+
+
+def build(tokenizer: Path | None, seed: int = 0, **keys) -> Bundle:
+    """A bundle in evaluation mode, with weights from `seed`."""
+    torch.manual_seed(seed)
+    given = {"type": "qwen3_asr", "max_text_tokens": 64, "token_rate": 20.0, **keys}
+    if tokenizer is not None:
+        given = {"config": CONFIG, "tokenizer": str(tokenizer), **given}
+    bundle = Family.model_validate(given).build(Needs("transcribe", ("text",)))
+    bundle.model.eval()
+    return bundle
+
+
+def examples(seconds, texts=("one two", "three", "nine eight seven"), languages=("en", None, "fr"), seed=0):
+    """Noise of these lengths; texts and languages in turn."""
+    rng = np.random.default_rng(seed)
+    return [
+        Example(
+            str(i), (0.1 * rng.standard_normal(round(s * 16000))).astype(np.float32), texts[i % len(texts)],
+            languages[i % len(languages)],
+        )
+        for i, s in enumerate(seconds)
+    ]  # fmt: skip
+
+
+def request(bundle, item, **options):
+    """What transformers' processor makes of one item."""
+    return bundle.processor.hf.apply_transcription_request(
+        audio=[item.audio], language=item.language, prompt=item.context, **options
+    )
+
+
+def loss(bundle, items):
+    batch = bundle.processor.collate(items)
+    with torch.no_grad():
+        outputs = bundle.model(**batch.inputs)
+    return Loss.model_validate("cross_entropy").sum(**outputs["text"]).item(), batch
+
+
+def plain(bundle):
+    """transformers' model with the weights of a bundle."""
+    from transformers import Qwen3ASRForConditionalGeneration
+
+    model = Qwen3ASRForConditionalGeneration(bundle.model.config)
+    model.load_state_dict({theirs(n): t for n, t in bundle.model.state_dict().items()})
+    return model.eval()
+
+
+def own_losses(model, bundle, items):
+    """Summed losses of transformers' model, for each item alone, with our labels and its own processor's features."""
+    losses = []
+    for item in items:
+        inputs = bundle.processor.collate([item]).inputs
+        labels = torch.full_like(inputs["input_ids"], -100)
+        labels.view(-1)[inputs["label_index"] + 1] = inputs["targets"]
+        assert torch.equal(labels[labels >= 0], inputs["input_ids"][labels >= 0])
+        theirs = request(bundle, item)
+        with torch.no_grad():
+            mean = model(
+                input_ids=inputs["input_ids"], labels=labels, input_features=theirs["input_features"],
+                input_features_mask=theirs["input_features_mask"],
+            ).loss  # fmt: skip
+        losses.append(mean.item() * len(inputs["targets"]))
+    return losses

@@ -129,8 +129,12 @@ def test_sets_are_compared(data):
         name="b.jsonl",
     )
     both = report(train, test)
-    assert both.overlap == [{"sets": ["a.jsonl", "b.jsonl"], "ids": 0, "recordings": 1, "speakers": 1, "texts": 1}]
-    assert "a.jsonl and b.jsonl share 1 recording, 1 speaker, 1 text" in summary(both)
+    of = {"ids": [2, 2], "recordings": [2, 2], "speakers": [2, 2], "texts": [1, 2]}
+    shared = {"ids": 0, "recordings": 1, "speakers": 1, "texts": 1}
+    assert both.overlap == [{"sets": ["a.jsonl", "b.jsonl"], **shared, "of": of}]
+    assert "a.jsonl and b.jsonl share 1 recording (of 2 and 2), 1 speaker (of 2 and 2), 1 text (of 1 and 2)" in summary(
+        both
+    )
 
 
 def test_speakers_of_conversations_are_counted_apart(data):

@@ -154,6 +154,9 @@ def test_where_exclude_limit_and_language(folder):
     assert [c.id for c in cuts(path, where={"speaker": ["a", "b"]}, exclude={"take": [0, 4]})] == ["u1", "u3"]
     assert [c.id for c in cuts(path, where={"speaker": "c"}, limit=1)] == ["u2"]
     assert [language_of(c) for c in cuts(path, language="en", limit=2)] == ["de", "en"]
+    everything = [c.id for c in cuts(path)]
+    assert [c.id for c in cuts(path, limit=1)] + [c.id for c in cuts(path, skip=1)] == everything
+    assert [c.id for c in cuts(path, skip=1, limit=1)] == everything[1:2]
 
 
 def test_own_keys_never_stand_for_audio(folder):

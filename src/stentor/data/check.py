@@ -20,6 +20,7 @@ import numpy as np
 
 from stentor.data.cut import Unusable, language_of, speaker_of, text_of, words_of
 from stentor.data.listen import Sound, measure
+from stentor.data.overlap import plain_text
 from stentor.data.spoken import plain_signals
 from stentor.data.suspect import KINDS, Row, plural, suspect
 from stentor.errors import ConfigError, DataError
@@ -234,7 +235,7 @@ def _characters(rows: Sequence[Row], writable: Callable[[str], bool] | None) -> 
 
 
 def _overlap(rows: Sequence[Row], names: Sequence[str]) -> list[dict[str, Any]]:
-    """What two sets have in common: for an honest test set, nothing but perhaps some texts."""
+    """What two sets have in common, of how many in each: for an honest test set, nothing but perhaps some texts."""
     found: dict[str, dict[str, set[Any]]] = {
         name: {"ids": set(), "recordings": set(), "speakers": set(), "texts": set()} for name in names
     }
@@ -243,9 +244,14 @@ def _overlap(rows: Sequence[Row], names: Sequence[str]) -> list[dict[str, Any]]:
         own["ids"].add(row.id)
         own["recordings"].add(row.sound.digest)
         own["speakers"].update(set(row.speakers) - {None})
-        own["texts"].update({row.text} - {None})
+        own["texts"].update({plain_text(row.text or "")} - {""})
+    kinds = ("ids", "recordings", "speakers", "texts")
     return [
-        {"sets": [a, b], **{k: len(found[a][k] & found[b][k]) for k in ("ids", "recordings", "speakers", "texts")}}
+        {
+            "sets": [a, b],
+            **{k: len(found[a][k] & found[b][k]) for k in kinds},
+            "of": {k: [len(found[a][k]), len(found[b][k])] for k in kinds},
+        }
         for a, b in combinations(names, 2)
     ]
 
@@ -292,7 +298,7 @@ def summary(report: Report) -> list[str]:
         lines.append(f"lengths {lengths['min']:.1f} to {lengths['max']:.1f} s, median {lengths['median']:.1f} s")
     lines += [f"{f.count:,} x {KINDS[f.kind][0].lower()}" for f in report.findings]
     for pair in report.overlap:
-        common = [plural(pair[k], k[:-1]) for k in ("ids", "recordings", "speakers", "texts") if pair[k]]
+        common = [f"{plural(pair[k], k[:-1])} (of {a:,} and {b:,})" for k, (a, b) in pair["of"].items() if pair[k]]
         if common:
             lines.append(f"{pair['sets'][0]} and {pair['sets'][1]} share {', '.join(common)}")
     return lines

@@ -228,7 +228,9 @@ def custom_of(cut: Cut) -> dict[str, Any]:
     if isinstance(cut, MixedCut):
         parts = [custom_of(t.cut) for t in cut.tracks if not isinstance(t.cut, PaddingCut)]
         shared = {k: v for k, v in parts[0].items() if all(k in p and p[k] == v for p in parts)} if parts else {}
-        return {k: v for k, v in shared.items() if k not in ("voice", "shar")}  # audio of the parts, not of the whole
+        return {
+            k: v for k, v in shared.items() if k not in ("voice", "shar", "hub")
+        }  # audio of the parts, not of the whole
     # Corpora prepared by lhotse keep their extras (gender, chapter ...) on the supervision.
     fields: dict[str, Any] = {}
     if len(cut.supervisions) == 1:
@@ -250,9 +252,13 @@ def load(cut: Cut, rate: int = RATE) -> np.ndarray:
     """The audio of a cut: float32 [samples] at `rate` Hz, mono. Raises `AudioError`.
 
     Spoken cuts (custom key `voice`, from the `synth` source) are generated; mixed cuts are summed track by track, with
-    lhotse's meaning of `snr`; files are read with stentor.audio.io; anything else is left to lhotse.
+    lhotse's meaning of `snr`; files, and the encoded audio of the `hub` source, are read with stentor.audio.io;
+    anything else is left to lhotse.
     """
     from lhotse.cut import MixedCut, PaddingCut
+
+    from stentor.data.embedded import audio as embedded_audio
+    from stentor.data.embedded import is_embedded
 
     if isinstance(cut, PaddingCut):
         import numpy as np
@@ -265,6 +271,8 @@ def load(cut: Cut, rate: int = RATE) -> np.ndarray:
 
         first = round(cut.start * rate)
         return audio(cut.custom["voice"], rate)[first : first + round(cut.duration * rate)]
+    if is_embedded(cut):
+        return embedded_audio(cut, rate)
     path = audio_path(cut)
     if path is not None:
         from stentor.audio.io import read

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stentor.data.cut import Unusable, text_of
-from stentor.data.mix import Dropped, Mix, Pool, hours, listed, rng, usable
+from stentor.data.lanes import Lanes, deal_records, lanes_of_all, share, window_of
+from stentor.data.mix import Dropped, Mix, Pool, Refusal, ReplayMix, hours, listed, rng, usable
 from stentor.data.plan import Item, Plan
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, DataError
+from stentor.sources.held_out import HeldOut, StreamHoldOut, hold_out
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.section import Data
+    from stentor.data.section import Data, Replay
     from stentor.models.base import Processor
     from stentor.sources.base import Source
 
@@ -34,7 +38,15 @@ class Feed:
         self.dropped = Dropped()
         self.streams = any(s.streaming for s in data.train)
         self.pools: list[Pool] = []
-        self._read = [0] * len(data.train)  # records that were read of each stream, at most
+        self.lanes = lanes_of_all(data.train, data.lanes) if self.streams else 1
+        self._read: Counter[tuple[int, int]] = Counter()  # records read of each stream's lane, at most
+        self._refusal: Refusal | None = None
+        self._lists: dict[int, list[Cut | Unusable]] = {}
+        self._by_lane: dict[int, Dropped] = {}  # of streams: `dropped` by the lane it was read in
+        self._ended: set[int] = set()
+        sets = {**data.eval, **data.test}
+        held = {name: source for name, source in sets.items() if isinstance(source, HeldOut)}
+        self._held = StreamHoldOut(held) if held and self.streams else None
         if self.streams:
             if data.language_temperature is not None or any(s.repeat != 1 for s in data.train):
                 raise ConfigError(
@@ -46,15 +58,83 @@ class Feed:
                 f"{data.window}; a resumed run reads the metadata again up to its place, in the same order, which "
                 "needs the source to give its records in the same order as before."
             )
+            if self._held is not None:
+                self._held.fill([usable(s.cuts(), data, refuse, Dropped()) for s in data.train])
+            world = int(os.environ.get("WORLD_SIZE", "1"))
+            if world > 1:
+                part = share(self.lanes, world)
+                tell(
+                    f"The stream is read in {self.lanes} lanes: each of the {world} processes reads "
+                    + (f"1/{round(1 / part)} of it." if part < 1 else "all of it (see `data.lanes`).")
+                )
         else:
             tell(f"Listing the training data ({', '.join(s.type for s in data.train)}) ...")
             self.pools = listed(data.train, data, refuse, self.dropped, "data.train")
+            if held:
+                for pool, rest in zip(self.pools, hold_out([p.cuts for p in self.pools], held)):
+                    pool.cuts = rest
             self.mix = Mix(self.pools, data.language_temperature)
+        self.replay = None if data.replay is None else self._listed_replay(data.replay, tell)
+
+    def _listed_replay(self, section: Replay, tell: Callable[[str], None]) -> ReplayMix:
+        for number, source in enumerate(section.sources):
+            if source.streaming and source.limit is None:
+                raise ConfigError(
+                    f"data.replay.sources.{number} is a stream: set its `limit` to the number of records that are read "
+                    "and held in memory to draw from, a few times as many as an epoch replays."
+                )
+        dropped = Dropped()
+        replay = ReplayMix(listed(section.sources, self.data, self.refuse, dropped, "data.replay"), section.share)
+        self.dropped.merge(dropped)
+        each = "" if self.streams else f", {sum(replay.counts(len(self.mix))):,} in each epoch"
+        tell(
+            f"Replay: {section.share:.1%} of the items are general data{each}, drawn from {len(replay):,} records "
+            f"({hours(replay.pools):.2f} h)."
+        )
+        return replay
+
+    def leave_out(self, refusal: Refusal) -> None:
+        """Drop (and count) the records that the model can do nothing with; to be called before `plan`.
+
+        Raises `DataError` when they are more than `data.max_bad` allows, or all.
+        """
+        self._refusal = refusal
+        for pool in [*self.pools, *(self.replay.pools if self.replay else [])]:
+            pool.cuts = list(usable(pool.cuts, self.data, lambda cut: None, self.dropped, refusal))
+        if self.streams:
+            return
+        self.dropped.check(self.all_records + self.dropped.reasons.total(), self.data.max_bad, "data.train")
+        if not self.records:
+            raise DataError(f"data.train: no usable record ({', '.join(self.dropped.reasons)}).")
+        self.mix = Mix(self.pools, self.data.language_temperature)
+        if self.replay is not None and self.data.replay is not None:
+            self.replay = ReplayMix(self.replay.pools, self.data.replay.share)
+
+    @property
+    def replayed(self) -> int:
+        """Replayed items in each epoch; 0 beside a stream, whose length is unknown."""
+        return 0 if self.replay is None or self.streams else sum(self.replay.counts(len(self.mix)))
+
+    def _epoch(self, epoch: int, lane: int = 0) -> Iterator[tuple[Cut, int]]:
+        """The records of an epoch (of a stream's lane) with those that are replayed in it."""
+        if not self.streams:
+            yield from self.mix.epoch(self.seed, epoch)
+            if self.replay is not None:
+                yield from self.replay.epoch(self.seed, epoch, len(self.mix))
+        elif self.replay is None:
+            yield from self._stream(epoch, lane)
+        else:
+            yield from self.replay.between(self.seed, epoch * self.lanes + lane, self._stream(epoch, lane))
 
     @property
     def records(self) -> int:
         """Usable records, 0 for streams."""
         return sum(len(p.cuts) for p in self.pools)
+
+    @property
+    def all_records(self) -> int:
+        """Usable records whose number is known: `records` and those to replay; 0 when there are streams."""
+        return 0 if self.streams else self.records + len(self.replay or ())
 
     @property
     def hours(self) -> float:
@@ -65,35 +145,42 @@ class Feed:
         if self.streams:
             for source in self.data.train:
                 yield from islice(usable(source.cuts(), self.data, self.refuse, Dropped()), STREAM_TEXTS)
-        for pool in self.pools:
+        for pool in [*self.pools, *(self.replay.pools if self.replay else [])]:
             yield from pool.cuts
 
     def texts(self) -> Iterator[str]:
         """Training transcripts."""
         return (text for cut in self.cuts() if (text := text_of(cut)))
 
-    def plan(self, cost: Callable[[Cut, float], int]) -> Plan:
+    def plan(self, cost: Callable[[Cut, float], int]) -> Plan | Lanes:
         """The batch plan, given what an item costs."""
         data = self.data
         too_long: set[str] = set()
 
-        def drop(item: Item, cost: int) -> None:
+        def drop(item: Item, cost: int, lane: int) -> None:
             if item.cut.id not in too_long:
                 too_long.add(item.cut.id)
                 message = f"{item.cut.id}: {cost} positions, more than data.batch_tokens ({data.batch_tokens})"
-                self.dropped.add("too_long_for_batch", message, item.cut.duration)
+                for dropped in (self.dropped, self._by_lane.setdefault(lane, Dropped())):
+                    dropped.add("too_long_for_batch", message, item.cut.duration)
 
-        return Plan(
-            self._stream if self.streams else lambda epoch: self.mix.epoch(self.seed, epoch),
-            cost, layout=data.layout, budget=data.batch_tokens, max_items=data.max_items, buckets=data.buckets,
-            window=data.window, seed=self.seed, speed=data.augment.speed_factor if data.augment.speed else None,
-            stream_window=data.window if self.streams else None, on_too_long=drop,
-        )  # fmt: skip
+        def one(lane: int) -> Plan:
+            return Plan(
+                lambda epoch: self._epoch(epoch, lane), cost, layout=data.layout, budget=data.batch_tokens,
+                max_items=data.max_items, buckets=data.buckets, window=data.window,
+                seed=self.seed * self.lanes + lane,  # or all lanes would come past short items at the same time
+                speed=data.augment.speed_factor if data.augment.speed else None,
+                stream_window=window_of(data.window, self.lanes) if self.streams else None,
+                on_too_long=lambda item, cost: drop(item, cost, lane),
+            )  # fmt: skip
 
-    def _stream(self, epoch: int) -> Iterator[tuple[Cut, int]]:
+        return one(0) if self.lanes == 1 else Lanes([one(lane) for lane in range(self.lanes)])
+
+    def _stream(self, epoch: int, lane: int = 0) -> Iterator[tuple[Cut, int]]:
         """Records of all sources, interleaved by weight until every one has ended."""
-        open_ = [(self._usable(n, s), s.weight or 1.0) for n, s in enumerate(self.data.train)]
-        generator = rng(self.seed, "stream", epoch)
+        self._by_lane.setdefault(lane, Dropped())
+        open_ = [(self._usable(n, s, lane), s.weight or 1.0) for n, s in enumerate(self.data.train)]
+        generator = rng(self.seed, "stream", epoch * self.lanes + lane)
         while open_:
             weights = [w for _, w in open_]
             pick = int(generator.choice(len(open_), p=[w / sum(weights) for w in weights]))
@@ -102,47 +189,74 @@ class Feed:
                 open_.pop(pick)
             else:
                 yield cut, 0
-        self.dropped.check(sum(self._read), self.data.max_bad, "data.train")
+        self._ended.add(lane)
+        if len(self._ended) == len(self._by_lane):
+            least = 0 if len(self._ended) == self.lanes else STREAM_TRUST  # the other lanes are other processes'
+            self.dropped.check(max(self._read.total(), least), self.data.max_bad, "data.train")
 
-    def _usable(self, number: int, source: Source) -> Iterator[Cut]:
+    def _listed(self, source: Source) -> list[Cut | Unusable]:
+        """The records of a source that is no stream but is read beside one."""
+        if id(source) not in self._lists:
+            self._lists[id(source)] = list(source.cuts())
+        return self._lists[id(source)]
+
+    def collect(self, gather: Callable[[Any], list[Any]]) -> None:
+        """Count in `dropped` what other processes read of a stream; `gather` gives every process's value to all."""
+        for part in gather(self._by_lane):
+            for lane, dropped in part.items():
+                if lane not in self._by_lane:
+                    self._by_lane[lane] = dropped
+                    self.dropped.merge(dropped)
+
+    def _usable(self, number: int, source: Source, lane: int) -> Iterator[Cut]:
         """The usable cuts of a stream. What is dropped counts where the stream is read for the first time: the dry
         run and later epochs come past the same records again."""
-        for place, record in enumerate(source.cuts(), 1):
-            new = place > self._read[number]
-            self._read[number] = max(self._read[number], place)
-            yield from usable([record], self.data, self.refuse, self.dropped if new else Dropped())
+        for place, record in enumerate(deal_records(source, lane, self.lanes, self._listed), 1):
+            new = place > self._read[number, lane]
+            self._read[number, lane] = max(self._read[number, lane], place)
+            fresh = Dropped()
+            found = usable([record], self.data, self.refuse, fresh)
+            found = usable(found, self.data, lambda cut: None, fresh, self._refusal)
+            yield from found if self._held is None else self._held.rest(found)
+            if new and fresh.reasons:
+                self.dropped.merge(fresh)
+                self._by_lane[lane].merge(fresh)
             if new and isinstance(record, Unusable):
-                self.dropped.check(max(sum(self._read), STREAM_TRUST), self.data.max_bad, "data.train")
+                self.dropped.check(max(self._read.total(), STREAM_TRUST), self.data.max_bad, "data.train")
 
     def fingerprint(self, plan: Plan | None = None) -> str:
         """Changes when the order of training items would change; with `plan` also when items cost something else (a
         changed prompt or tokenizer) and so fall into other batches."""
         data = self.data
         digest = hashlib.blake2b(digest_size=16)
-        facts = [
+        facts: list[Any] = [
             data.layout, data.batch_tokens, data.max_items, data.buckets, data.window, data.augment.speed, self.seed,
             data.language_temperature, [(s.repeat, s.weight) for s in data.train],
         ]  # fmt: skip
+        if data.replay is not None:
+            facts.append([data.replay.share, [(s.repeat, s.weight) for s in data.replay.sources]])
         digest.update(json.dumps(facts).encode())
-        for pool in self.pools:
+        for pool in [*self.pools, *(self.replay.pools if self.replay else [])]:
             for cut in pool.cuts:
                 digest.update(f"{cut.id}\0{cut.duration:.6f}\0".encode())
         if plan is not None and not self.streams:
             for items in plan.epoch(0):
                 digest.update(" ".join(i.cut.id for i in items).encode() + b"\n")
         if self.streams:
-            digest.update(json.dumps([s.model_dump(mode="json") for s in data.train]).encode())
+            held = {} if self._held is None else {n: s.model_dump(mode="json") for n, s in self._held.sets.items()}
+            digest.update(json.dumps([self.lanes, held, *(s.model_dump(mode="json") for s in data.train)]).encode())
         return digest.hexdigest()
 
 
 def eval_plan(
-    source: Source, name: str, data: Data, refuse: Callable[[Cut], str | None], processor: Processor
-) -> tuple[Plan, Dropped]:
+    source: Source, name: str, data: Data, refuse: Callable[[Cut], str | None], processor: Processor,
+    refusal: Refusal | None = None,
+) -> tuple[Plan, Dropped]:  # fmt: skip
     """The plan of one evaluation set: each record once, in batches by length. Records are left out (and counted) only
     when they are broken, refused, or longer than the model or `data.max_seconds` takes; never for `batch_tokens`."""
     dropped = Dropped()
     longest = min(data.max_seconds, processor.max_seconds or data.max_seconds)
-    pools = listed([source], data.model_copy(update={"max_seconds": longest}), refuse, dropped, name)
+    pools = listed([source], data.model_copy(update={"max_seconds": longest}), refuse, dropped, name, refusal)
     cost = processor.tokens
     most = max(cost(c, c.duration) for c in pools[0].cuts)
     plan = Plan(

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from stentor.data.section import Data
     from stentor.sources.base import Source
 
-BAD = ("missing", "unreadable", "empty", "not_finite", "silent", "truncated")
-"""Drop reasons that mean a broken record, as against one that is merely not wanted (too long, no text)."""
+BAD = ("missing", "unreadable", "empty", "not_finite", "silent", "truncated", "unknown_language", "not_in_alphabet")
+"""Drop reasons that mean a broken record, or one for another model, as against one that is merely not wanted (too long,
+no text)."""
+Refusal = Callable[["Cut"], tuple[str, str] | None]
+"""(reason, sentence) for a record that a model can do nothing with."""
 
 
 def rng(*key: int | str) -> np.random.Generator:
@@ -49,6 +52,13 @@ class Dropped:
     def bad(self) -> int:
         return sum(self.reasons[r] for r in BAD)
 
+    def merge(self, other: Dropped) -> None:
+        """Count what `other` counted as well."""
+        self.reasons.update(other.reasons)
+        self.seconds += other.seconds
+        for reason, messages in other.named.items():
+            self.named[reason] += messages[: self.most_named - len(self.named[reason])]
+
     def check(self, seen: int, max_bad: float, what: str) -> None:
         """Raise DataError when more than the share `max_bad` of `seen` records is broken."""
         if self.bad > max_bad * seen:
@@ -65,6 +75,7 @@ def usable(
     data: Data,
     refuse: Callable[[Cut], str | None],
     dropped: Dropped,
+    refusal: Refusal | None = None,
 ) -> Iterator[Cut]:
     """The cuts that can be trained on; the others are counted in `dropped` by reason."""
     for cut in cuts:
@@ -76,6 +87,8 @@ def usable(
             dropped.add("too_short", f"{cut.id}: {cut.duration:.3f} s", cut.duration)
         elif reason := refuse(cut):
             dropped.add(reason, cut.id, cut.duration)
+        elif refusal is not None and (refused := refusal(cut)):
+            dropped.add(*refused, cut.duration)
         else:
             yield cut
 
@@ -128,18 +141,62 @@ class Mix:
                     yield cut, copy
 
 
+class ReplayMix:
+    """Records that are mixed in on top of an epoch's own ones, as a pure function of (seed, epoch)."""
+
+    def __init__(self, pools: Sequence[Pool], share: float):
+        self.pools = [p for p in pools if p.cuts]
+        self.ratio = share / (1 - share)
+        """Replayed items for each one of the epoch's own."""
+        sizes = np.array([len(p.cuts) * p.repeat if p.weight is None else p.weight for p in self.pools])
+        self.shares = sizes / sizes.sum()
+        """Of each pool in the replayed items."""
+
+    def __len__(self) -> int:
+        """Records to draw from."""
+        return sum(len(p.cuts) for p in self.pools)
+
+    def counts(self, own: int) -> list[int]:
+        """Items of each pool beside so many of the epoch's own; they add up to the rounded share of all."""
+        ends = np.rint(round(own * self.ratio) * np.concatenate([[0.0], np.cumsum(self.shares)]))
+        return np.diff(ends).astype(int).tolist()
+
+    def epoch(self, seed: int, epoch: int, own: int) -> Iterator[tuple[Cut, int]]:
+        """(cut, copy) pairs beside `own` items: each epoch takes the next ones of a shuffled ring of the records, so
+        that every record has come once before one comes again."""
+        for number, (pool, count) in enumerate(zip(self.pools, self.counts(own))):
+            order = rng(seed, "replay", number).permutation(len(pool.cuts))
+            for place in range(count):
+                yield pool.cuts[order[(epoch * count + place) % len(order)]], place // len(order)
+
+    def between(self, seed: int, epoch: int, own: Iterable[tuple[Cut, int]]) -> Iterator[tuple[Cut, int]]:
+        """The (cut, copy) pairs of `own`, of unknown number, with replayed ones in between; those are drawn anew in
+        each epoch."""
+        generator = rng(seed, "replay", epoch)
+        orders = [generator.permutation(len(p.cuts)) for p in self.pools]
+        given = [0] * len(self.pools)
+        for place, pair in enumerate(own, 1):
+            yield pair
+            while sum(given) + 1 <= place * self.ratio:
+                pool = int(generator.choice(len(self.pools), p=self.shares))
+                copy, at = divmod(given[pool], len(orders[pool]))
+                given[pool] += 1
+                yield self.pools[pool].cuts[orders[pool][at]], copy
+
+
 def listed(
     sources: Sequence[Source],
     data: Data,
     refuse: Callable[[Cut], str | None],
     dropped: Dropped,
     what: str,
+    refusal: Refusal | None = None,
 ) -> list[Pool]:
     """Read the metadata of listed sources. Raises DataError when too many are broken or nothing is left."""
     pools, seen, used = [], 0, 0
     for source in sources:
         before = sum(dropped.reasons.values())
-        cuts = list(usable(source.cuts(), data, refuse, dropped))
+        cuts = list(usable(source.cuts(), data, refuse, dropped, refusal))
         seen += len(cuts) + sum(dropped.reasons.values()) - before
         used += len(cuts)
         pools.append(Pool(cuts, source.repeat, source.weight))

@@ -215,8 +215,8 @@ class Plan:
             "seconds": sum(i.seconds for b in batches for i in b),
         }
 
-    def largest(self, epoch: int = 0) -> list[Item]:
-        """The batch that takes the most memory: most positions, then the longest item."""
+    def largest(self, epoch: int = 0, rank: int = 0) -> list[Item]:
+        """The batch that takes the most memory: most positions, then the longest item; the same on all ranks."""
 
         def size(items: list[Item]) -> tuple[int, int]:
             costs = [self.cost(i.cut, i.seconds) for i in items]

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | None:
     """The audio of a record as `record_from_cut` writes it: float32 [samples] at `rate` Hz, mono.
 
-    Records with a `voice` are spoken again by the built-in voice; those with `parts` are joined again. None when the
-    record has none of these (audio that was in memory). Raises `AudioError` when a file cannot be read.
+    Records with a `voice` are spoken again by the built-in voice; those with `hub` lie in the data set's cache; those
+    with `parts` are joined again. None when the record has none of these (audio that was in memory). Raises
+    `AudioError` when a file cannot be read.
     """
     if path := record.get("audio_path"):
         from stentor.audio.io import read
@@ -23,13 +24,17 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
         from stentor.audio.synth import say
 
         return say(**voice).audio_at(rate)
+    if place := record.get("hub"):
+        from stentor.data.embedded import at
+
+        return at(place, record.get("id", ""), rate, record.get("start", 0.0), record.get("duration"))
     if parts := record.get("parts"):
         import numpy as np
 
         joined = np.zeros(round(record["duration"] * rate), np.float32)
         for part in parts:
-            at = round(part["at"] * rate)
-            audio = load_record(part, rate)[: len(joined) - at]  # type: ignore[index]  # parts always have audio
-            joined[at : at + len(audio)] += audio
+            first = round(part["at"] * rate)
+            audio = load_record(part, rate)[: len(joined) - first]  # type: ignore[index]  # parts always have audio
+            joined[first : first + len(audio)] += audio
         return joined
     return None

@@ -25,8 +25,10 @@ class Source(Choice):
     """Keep only records whose field has this value, or one of these values: `{speaker: [anna, ben]}`."""
     exclude: dict[str, Any] = {}
     """Leave out records whose field has this value, or one of these values."""
+    skip: int = Field(0, ge=0)
+    """Leave out the first so many records, such as those that another source takes by its `limit`."""
     limit: int | None = Field(None, ge=1)
-    """Keep only the first so many records. Null: all."""
+    """Keep only the first so many records (after those of `skip`). Null: all."""
 
     streaming: ClassVar[bool] = False
     """True when the number of records is unknown until they were all read."""
@@ -41,11 +43,19 @@ class Source(Choice):
         """
         raise NotImplementedError
 
+    def lanes(self, most: int) -> int:
+        """Of a stream: into how many lanes, a divisor of `most`, it can be cut so that `lane` reads no other's data."""
+        return 1
+
+    def lane(self, number: int, lanes: int) -> Iterator["Cut"]:
+        """`cuts()` of one of several lanes of a stream, which together give every record once."""
+        raise NotImplementedError
+
     def cuts(self) -> Iterator["Cut"]:
-        """`records()` after `where`, `exclude`, `limit` and the default `language`."""
+        """`records()` after `where`, `exclude`, `skip`, `limit` and the default `language`."""
         from stentor.data.cut import Unusable, field_of, set_language
 
-        kept = 0
+        seen = 0
         for cut in self.records():
             if not isinstance(cut, Unusable):
                 if self.language:
@@ -54,10 +64,11 @@ class Source(Choice):
                     continue
                 if any(_among(field_of(cut, key), value) for key, value in self.exclude.items()):
                     continue
-            yield cut
-            kept += 1
-            if kept == self.limit:
-                return
+            seen += 1
+            if seen > self.skip:
+                yield cut
+                if self.limit is not None and seen == self.skip + self.limit:
+                    return
 
 
 def _among(value: Any, wanted: Any) -> bool:

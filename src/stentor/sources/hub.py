@@ -1,0 +1,393 @@
+"""`hub`: data sets on the Hugging Face Hub, and folders in the Hub's layouts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from stentor.config.section import Section
+from stentor.errors import AudioError, ConfigError, DataError
+from stentor.sources.base import Source
+from stentor.sources.held_out import draw, group_of, groups_of, held_groups
+from stentor.sources.hub_presets import PRESETS, Preset
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.data.cut import Unusable
+    from stentor.sources.hub_open import Opened, Row
+
+USUAL = {
+    "text": ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_text", "txt", "json.text"),
+    "language": ("language", "lang", "locale", "json.language"),
+    "speaker": ("speaker", "speaker_id", "client_id", "json.speaker"),
+    "id": ("id", "utt_id", "utterance_id", "audio_id", "__key__"),
+    "duration": ("duration", "audio_duration", "duration_ms", "json.duration"),
+}  # fmt: skip
+"""Column names that are understood without being named."""
+COMPUTED = ("characters_per_second", "repeats")
+
+
+class Columns(Section):
+    """Which column of the data set holds what. Null: found by its usual names, where it is there."""
+
+    audio: str | None = None
+    """The recording: a column of audio, of encoded bytes, or of paths."""
+    text: str | None = None
+    """Transcript."""
+    language: str | None = None
+    """Language of the record, as a code or as the preset's data set spells it."""
+    speaker: str | None = None
+    """Who speaks."""
+    id: str | None = None
+    """Name of the record. Without such a column records are numbered."""
+    duration: str | None = None
+    """Seconds of audio; milliseconds when the name ends in `_ms`. Without it the header of each recording is read."""
+
+
+class Hub(Source):
+    """A speech data set on the Hugging Face Hub, or a local folder in one of the Hub's layouts (parquet, audio folder,
+    WebDataset, or as `save_to_disk` writes it). Needs `stentor[hub]`."""
+
+    type: Literal["hub"] = "hub"
+    preset: str | None = None
+    """A known data set: `granary`, `common_voice`, `fleurs`, `voxpopuli`, `librispeech`, `mls`, `emilia`,
+    `peoples_speech` or `yodas`. It sets the name, config, split and columns; the other keys override it."""
+    subset: str | None = None
+    """Part of a preset that has several, such as `clean` or `other` of LibriSpeech. Null: the first."""
+    name: str | None = None
+    """Id on the Hub, such as `openslr/librispeech_asr`, or a local folder."""
+    config: str | None = None
+    """Configuration of the data set, such as a language. Null: the preset's, or its only one."""
+    split: str | None = None
+    """Split of the data set. Null: the preset's, or `train`."""
+    revision: str | None = None
+    """Commit, tag or branch on the Hub. A commit keeps a long run on the same data."""
+    data_files: str | None = None
+    """Pattern of the files to read, relative to the data set, such as `fr/*.parquet`. Null: as the data set says."""
+    columns: Columns = Columns()
+    """Which column holds what, where the usual names do not find it. A dot goes into a column: `json.text`."""
+    audio_folder: Path | None = None
+    """Folder that relative paths in a column of paths start from, for data sets of transcripts alone."""
+    stream: bool | None = None
+    """Read from front to back without downloading first; for sets too large to list. Items are then shuffled within
+    a window only, and a resumed run reads up to its place again. Null: as the preset says, else false."""
+    cache: Path | None = None
+    """Folder for what is downloaded. Null: where Hugging Face keeps it."""
+    part: Literal["train", "validation"] | None = None
+    """For a data set without a validation split: `validation` is a share of the split with its own speakers, `train`
+    is all the rest. Give both sources the same `held_out`, `seed` and `stream`. Null: the whole split."""
+    held_out: float = Field(0.05, gt=0, lt=1)
+    """Share of the records that `part: validation` takes, by whole speakers where there are several; of a stream, the
+    share of the speakers."""
+    seed: int = 0
+    """Draws the speakers of `part: validation`."""
+    quality: dict[str, tuple[float | None, float | None]] = {}
+    """Keep only records whose number in this column is not outside of [least, most]; null is no bound. Also
+    `characters_per_second`, and `repeats`: how often at most one word stands in a row. A preset's bounds hold where
+    none are given here."""
+
+    @property
+    def streaming(self) -> bool:  # type: ignore[override]
+        return self.stream if self.stream is not None else self.preset is not None and self._preset().stream
+
+    _open: Opened | None = None
+    _lane: tuple[int, int] = (0, 1)
+
+    def lanes(self, most: int) -> int:
+        from stentor.data.lanes import lanes_of
+
+        if not self.streaming or self.limit is not None or self.skip:  # they count from the front of the whole stream
+            return 1
+        return lanes_of(self._data().parts, most)
+
+    def lane(self, number: int, lanes: int) -> Iterator[Cut]:
+        one = self.model_copy()
+        one._lane = (number, lanes)
+        return one.cuts()
+
+    def _data(self) -> Opened:
+        """The data set, opened once. Raises what `opened` raises, and `ConfigError` for transcripts without audio."""
+        from stentor.sources.hub_open import opened
+
+        preset = self._preset() if self.preset else None
+        name, where = self._place(preset)
+        if preset and not preset.audio and self.audio_folder is None:
+            raise ConfigError(
+                f"{name} ({where['config']}) holds transcripts alone: get the recordings from their makers (see the "
+                "data set's page) and give their folder as `audio_folder`, or choose a subset with audio."
+            )
+        if self._open is None:
+            audio = self._columns(preset).get("audio")
+            self._open = opened(name, **where, stream=self.streaming, cache=self.cache, audio=audio)
+        return self._open
+
+    def records(self) -> Iterator[Cut | Unusable]:
+        data = self._data()
+        preset = self._preset() if self.preset else None
+        name, where = self._place(preset)
+        columns = self._found(data.columns, preset, name)
+        columns["audio"] = data.audio
+        make = _Maker(self, preset, columns, name, where["split"])
+        made = (make(row) for row in data.rows(*self._lane))
+        if self.part is None:
+            yield from made
+        elif self.streaming:
+            yield from self._part_of_stream(made, name)
+        else:
+            yield from self._part_of_list(list(made), name)
+
+    def _part_of_list(self, made: list[Cut | Unusable], name: str) -> Iterator[Cut | Unusable]:
+        """The records of `part`, by the rule of `held_groups`."""
+        from stentor.data.cut import Unusable
+
+        groups = groups_of(made)
+        sizes = Counter(g for g, m in zip(groups, made) if not isinstance(m, Unusable))
+        try:
+            held = held_groups(sizes, self.held_out * sum(sizes.values()), self.seed)
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from None
+        for group, record in zip(groups, made):
+            out = draw(self.seed, group) < self.held_out if isinstance(record, Unusable) else group in held
+            if out == (self.part == "validation"):
+                yield record
+
+    def _part_of_stream(self, made: Iterator[Cut | Unusable], name: str) -> Iterator[Cut | Unusable]:
+        """The records of `part`, each speaker held out or not by the own draw alone: nothing else is known."""
+        from stentor.data.cut import Unusable
+
+        empty, nearest = True, 1.0
+        for record in made:
+            bad = isinstance(record, Unusable)
+            drawn = draw(self.seed, group_of(record))
+            nearest = nearest if bad else min(nearest, drawn)
+            if (drawn < self.held_out) == (self.part == "validation"):
+                empty = empty and bad
+                yield record
+        if empty and nearest < 1:
+            if self.part == "train":
+                raise DataError(f"{name}: `held_out: {self.held_out:g}` leaves nobody to train on; make it smaller.")
+            raise DataError(
+                f"{name}: no speaker falls into the validation part; `held_out` above {nearest:.3f} takes one "
+                f"(it is {self.held_out:g}), or try another `seed`. Change both parts alike."
+            )
+
+    def _preset(self) -> Preset:
+        """The preset's entry for the subset. Raises `ConfigError` with the names there are."""
+        found = PRESETS.get(str(self.preset))
+        if found is None:
+            raise ConfigError(f"There is no preset '{self.preset}' of Hub data sets; known are: {', '.join(PRESETS)}.")
+        if isinstance(found, Preset):
+            if self.subset is not None:
+                raise ConfigError(f"The preset {self.preset} has no subsets; leave `subset` out.")
+            return found
+        if self.subset is None and self.language is not None:  # the first subset in this language
+            return next((p for p in found.values() if _speaks(p, self.language)), next(iter(found.values())))
+        subset = self.subset or next(iter(found))
+        if subset not in found:
+            raise ConfigError(f"The preset {self.preset} has no subset '{subset}'; it has: {', '.join(found)}.")
+        return found[subset]
+
+    def _place(self, preset: Preset | None) -> tuple[str, dict[str, Any]]:
+        """The data set's name, and what else says where its rows are."""
+        if preset is None:
+            if self.name is None:
+                raise ConfigError("A hub source needs `name` (an id on the Hub or a folder) or `preset`.")
+            return self.name, {
+                "config": self.config, "split": self.split or "train", "revision": self.revision,
+                "data_files": self.data_files,
+            }  # fmt: skip
+        split = self.split or preset.split
+        spelled = self._spelled(preset)
+
+        def fill(pattern: str | None) -> str | None:
+            return pattern and pattern.format(language=spelled, split=split)
+
+        return self.name or preset.name, {
+            "config": self.config or fill(preset.config), "split": split, "revision": self.revision or preset.revision,
+            "data_files": self.data_files or fill(preset.data_files),
+        }  # fmt: skip
+
+    def _spelled(self, preset: Preset) -> str | None:
+        """The language as the data set spells it. Raises `ConfigError` with the languages there are."""
+        patterns = (self.config or preset.config or "") + (self.data_files or preset.data_files or "")
+        if "{language}" not in patterns:
+            return None
+        known = preset.languages
+        if self.language is None or (known is not None and not _speaks(preset, self.language)):
+            problem = "needs a language" if self.language is None else f"has no language '{self.language}'"
+            offer = f"one of {', '.join(known)}" if known else "a code such as `sv`"
+            raise ConfigError(f"The preset {self.preset} {problem}: set `language` to {offer}.")
+        return known.get(self.language, self.language) if known else self.language
+
+    def _columns(self, preset: Preset | None) -> dict[str, str]:
+        """The named columns: the preset's and then the source's own."""
+        return {**(preset.columns if preset else {}), **self.columns.model_dump(exclude_none=True)}
+
+    def _found(self, there: list[str], preset: Preset | None, name: str) -> dict[str, str]:
+        """The column of each key. Raises `DataError` with the columns there are."""
+        own = self.columns.model_dump(exclude_none=True)
+        if wrong := sorted(set(own.values()) - set(there)):
+            raise DataError(
+                f"{name} has no column {', '.join(map(repr, wrong))} (named in `columns`); it has: {', '.join(there)}."
+            )
+        bounded = {k for k, bounds in self.quality.items() if bounds != (None, None)}
+        if wrong := sorted(bounded - {*there, *COMPUTED}):
+            raise DataError(
+                f"{name} has no column {', '.join(map(repr, wrong))} (named in `quality`); it has: "
+                f"{', '.join([*there, *COMPUTED])}."
+            )
+        expected = preset.quality if preset else {}
+        if wrong := sorted(set(expected) - {*there, *COMPUTED, *self.quality}):
+            raise DataError(
+                f"{name} has no column {', '.join(map(repr, wrong))} any more, whose bounds the preset {self.preset} "
+                f"sets; it has: {', '.join(there)}. Set bounds for another column under `quality`, and "
+                f"`{wrong[0]}: [null, null]` to do without."
+            )
+        found = {k: c for k, c in self._columns(preset).items() if c in there}
+        for key, names in USUAL.items():
+            if key not in found and (usual := next((n for n in names if n in there), None)):
+                found[key] = usual
+        if "text" not in found:
+            moved = f" The preset {self.preset} looks for '{preset.columns['text']}'." if preset else ""
+            raise DataError(
+                f"{name}: which column is the transcript? It has: {', '.join(there)}.{moved} "
+                "Set `columns: {text: ...}`."
+            )
+        return found
+
+
+class _Maker:
+    """Makes cuts from rows."""
+
+    def __init__(self, source: Hub, preset: Preset | None, columns: dict[str, str], name: str, split: str):
+        from stentor.sources.jsonl import Files
+
+        self.columns, self.name, self.split, self.streaming = columns, name, split, source.streaming
+        self.quality = {**(preset.quality if preset else {}), **source.quality}
+        self.languages = {v: k for k, v in (preset.languages or {}).items()} if preset else {}
+        spelled = source.language or (next(iter(self.languages)) if len(self.languages) == 1 else None)
+        self.language = self.languages.get(spelled, spelled) if self.languages else None
+        folder = Path(name).expanduser()
+        self.folder = source.audio_folder.expanduser() if source.audio_folder else folder if folder.is_dir() else Path()
+        self.files = Files()
+        self.names: set[str] = set()
+        self.checked = False
+
+    def __call__(self, row: Row) -> Cut | Unusable:
+        from stentor.data.cut import RATE, Unusable, cut_from_record
+
+        where = f"{self.name} [{self.split}], {row.where}"
+        values = {k: _value(row.fields, c) for k, c in self.columns.items() if k != "audio"}
+        record = {k: None if v is None else str(v) for k, v in values.items() if k != "duration"}
+        if not isinstance(values["text"], str | None):
+            column = self.columns["text"]
+            raise DataError(
+                f"{where}: the column '{column}' must hold text, got {values['text']!r}. Name the "
+                "column of the transcripts in `columns: {text: ...}`."
+            )
+        record["language"] = self._code(record.get("language"))
+        record["id"] = self._unique(record.get("id") or f"{self.split}-{row.key}")
+        name = record["id"]
+        path = None
+        if row.data is None:
+            if not row.path:
+                return Unusable(name, "empty", f"{where}: the row has no audio.")
+            path = str(self.folder / row.path)
+            if not self.files.exist(path):
+                return Unusable(name, "missing", f"{where}: the audio file {path} does not exist.")
+        try:
+            length = self._seconds(values.get("duration"), row, path, where)
+        except AudioError as error:
+            said = str(error)
+            return Unusable(name, error.reason, said if said.startswith(where) else f"{where}: {said}")
+        if not length > 0:
+            return Unusable(name, "empty", f"{where}: the recording's duration is {length:g}.")
+        if reason := self._poor(row.fields, record.get("text") or "", length):
+            return Unusable(name, "quality", f"{where}: {reason}")
+        used = {c.partition(".")[0] for k, c in self.columns.items()}
+        extra = {k: v for k, v in row.fields.items() if k not in used and isinstance(v, str | int | float | bool)}
+        cut = cut_from_record(
+            {**{k: v for k, v in extra.items() if k not in ("audio_path", "start", "words", "segments", "language_id")},
+             **record, "duration": length, "audio_path": path or name},
+            Path(), where,
+        )  # fmt: skip
+        if path is None and not isinstance(cut, Unusable):
+            from lhotse import AudioSource
+
+            cut.recording.id, cut.recording.sources = where, []
+            cut.custom = {**(cut.custom or {}), "hub": row.place or {}}
+            if row.place is None:
+                cut.recording.sources = [AudioSource("memory", [0], bytes(row.data))]
+            cut.recording.num_samples = round(length * RATE)
+        return cut
+
+    def _code(self, said: str | None) -> str | None:
+        """The code of a row's language. A row of a preset that says it in words ("French") is in the language asked
+        for."""
+        code = self.languages.get(said or "", said)
+        return code if not self.languages or code in self.languages.values() else self.language
+
+    def _unique(self, name: str) -> str:
+        """The id, numbered when an earlier row of a listed data set had it."""
+        if self.streaming:
+            return name  # a set of all ids would grow with the stream
+        found = name
+        number = 2
+        while found in self.names:
+            found, number = f"{name}#{number}", number + 1
+        self.names.add(found)
+        return found
+
+    def _seconds(self, said: Any, row: Row, path: str | None, where: str) -> float:
+        """The recording's length: as the data set says (checked for the first row), or from its header."""
+        from stentor.audio.io import probe
+        from stentor.data.embedded import seconds
+
+        column = self.columns.get("duration")
+        if isinstance(said, int | float) and column and self.checked:
+            return said / 1000 if column.endswith("_ms") else float(said)
+        length = seconds(row.data, where) if path is None else probe(path).duration
+        if isinstance(said, int | float) and column:
+            said = said / 1000 if column.endswith("_ms") else said
+            if abs(said - length) > max(0.2, 0.05 * length):
+                raise DataError(
+                    f"{where}: the column '{column}' says {said:g} where the recording has {length:.2f} s: it does not "
+                    "hold seconds. Name another column in `columns: {duration: ...}`."
+                )
+            self.checked = True
+        return length
+
+    def _poor(self, fields: dict[str, Any], text: str, length: float) -> str | None:
+        """What is outside of the bounds of `quality`."""
+        for key, (least, most) in self.quality.items():
+            if key == "characters_per_second":
+                value: Any = len(text) / length
+            elif key == "repeats":
+                value = max((len(list(run)) for _, run in groupby(text.lower().split())), default=0)
+            else:
+                value = _value(fields, key)
+            if not isinstance(value, int | float):
+                continue
+            if (least is not None and value < least) or (most is not None and value > most):
+                return f"`{key}` is {value:g}, outside of {least} to {most}."
+        return None
+
+
+def _speaks(preset: Preset, language: str) -> bool:
+    return preset.languages is None or language in preset.languages or language in preset.languages.values()
+
+
+def _value(fields: dict[str, Any], column: str) -> Any:
+    """The value of a column; a dot goes into a column of records."""
+    if column in fields:
+        return fields[column]
+    value: Any = fields
+    for part in column.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value

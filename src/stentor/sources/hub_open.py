@@ -1,0 +1,286 @@
+"""Opening a data set of the Hub with the package `datasets`, and what to do when that fails.
+
+`datasets` lists, downloads and caches; it never decodes audio for us (its decoder is torchcodec).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stentor.errors import ConfigError, DataError, without_secrets
+
+AUDIO_NAMES = ("audio", "speech", "wav", "flac", "mp3", "opus", "ogg", "audio_path", "audio_filepath", "path", "file")
+
+PARTS = 64
+"""A stream of fewer files is read by groups of rows, where its format has such; of more, that would open too many."""
+LIBRARIES = ("datasets", "huggingface_hub", "fsspec", "aiohttp", "httpx", "pyarrow")
+"""Whose exceptions of their own kinds mean that the data set cannot be had."""
+
+
+@dataclass
+class Row:
+    """One row of a data set, its audio apart."""
+
+    where: str
+    """Its place in the data set, for people."""
+    key: str
+    """Its place in the data set, for the id of a record that has none."""
+    fields: dict[str, Any]
+    path: str | None = None
+    """The audio file, for rows that only name it."""
+    data: Any = None
+    """Encoded audio, as a buffer."""
+    place: dict[str, Any] | None = None
+    """Where `data` can be read again (see stentor.data.embedded)."""
+
+
+@dataclass
+class Opened:
+    """A data set of which `rows()` can be read, and read again."""
+
+    data: Any
+    columns: list[str]
+    """Names of all columns; those inside of a column of records with a dot."""
+    audio: str
+    name: str
+    stream: bool
+
+    @property
+    def parts(self) -> int:
+        """Files or groups of rows that a stream can be read in, each without the others."""
+        return self.data.num_shards
+
+    def rows(self, lane: int = 0, lanes: int = 1) -> Iterator[Row]:
+        """All rows in order; of a stream those of one of several lanes, whose parts are every `lanes`-th."""
+        with explained(self.name):
+            yield from self._streamed(lane, lanes) if self.stream else self._listed()
+
+    def _streamed(self, lane: int, lanes: int) -> Iterator[Row]:
+        # Part by part, so that a row is called the same in whatever lane it is read.
+        for part in range(lane, self.parts, lanes):
+            for number, fields in enumerate(self.data.shard(self.parts, part)):
+                fields = dict(fields)
+                where = f"part {part + 1} of {self.parts}, row {number}"
+                path, data = _cell(fields.pop(self.audio, None), f"{self.name}, {where}, column '{self.audio}'")
+                if data is None and path and "://" in path:
+                    from datasets.utils.file_utils import xopen
+
+                    with xopen(path, "rb") as remote:
+                        data = remote.read()
+                yield Row(where, f"{part:05d}-{number:06d}", fields, path, data)
+
+    def _listed(self) -> Iterator[Row]:
+        """Straight from the Arrow files that `datasets` keeps, without touching more of the audio than its header."""
+        from stentor.data.embedded import arrow
+
+        labels = {k: f for k, f in (self.data.features or {}).items() if type(f).__name__ == "ClassLabel"}
+        number = 0
+        for file in (entry["filename"] for entry in self.data.cache_files):
+            table = arrow(file)
+            plain = [c for c in table.column_names if c != self.audio and not _is_media(table.schema.field(c).type)]
+            at = 0
+            for batch in table.to_batches(max_chunksize=1000):
+                audio = batch.column(self.audio)
+                for i, fields in enumerate(batch.select(plain).to_pylist()):
+                    for key, label in labels.items():
+                        if isinstance(fields.get(key), int):
+                            fields[key] = label.int2str(fields[key]) if fields[key] >= 0 else None
+                    path, data = _arrow_cell(audio[i], f"{self.name}, row {number}, column '{self.audio}'")
+                    place = {"arrow": file, "column": self.audio, "row": at + i} if data is not None else None
+                    yield Row(f"row {number}", f"{number:07d}", fields, path, data, place)
+                    number += 1
+                at += len(batch)
+
+
+def opened(
+    name: str, config: str | None, split: str, revision: str | None, data_files: str | None, stream: bool,
+    cache: Path | None, audio: str | None,
+) -> Opened:  # fmt: skip
+    """The data set, downloaded (or found in the cache) unless it is streamed.
+
+    Raises `ConfigError` without the package `datasets` and `DataError`, saying what to do, for a data set, config,
+    split or audio column that is not there or not to be had.
+    """
+    if "[" in split:
+        raise ConfigError(f"`split: {split}`: slices are not supported; use `limit`, or `part` and `held_out`.")
+    try:
+        import datasets
+    except ModuleNotFoundError:
+        raise ConfigError("Hub data sets need the package `datasets`: pip install 'stentor[hub]'.") from None
+    _store_as_given(datasets.Audio)
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    logging.getLogger("datasets").setLevel(logging.ERROR)
+    folder = Path(name).expanduser()
+    local = folder.is_dir()
+    if not local and (name.startswith((".", "/", "~")) or name.count("/") > 1):
+        from stentor.sources.jsonl import not_found
+
+        raise not_found(folder)
+    label = str(folder) if local else name
+    with explained(label, config, revision):
+        if local and ((folder / "state.json").exists() or (folder / "dataset_dict.json").exists()):
+            data = datasets.load_from_disk(str(folder))
+            if isinstance(data, dict):
+                if split not in data:
+                    raise _no_split(label, split, list(data))
+                data = data[split]
+            data = data.to_iterable_dataset(num_shards=min(PARTS, max(len(data), 1))) if stream else data
+        else:
+            data = datasets.load_dataset(
+                str(folder) if local else name, config, split=split, streaming=stream, revision=revision,
+                data_files={split: data_files} if data_files else None, cache_dir=str(cache) if cache else None,
+            )  # fmt: skip
+        if stream and data.features is None:
+            data = data._resolve_features()
+        if stream and data.num_shards < PARTS:
+            data = data.reshard()  # Parquet files into their groups of rows
+    features = dict(data.features or {})
+    columns = list(_spread(features))
+    if audio is None or audio not in features:
+        kinds = [c for c, f in features.items() if type(f).__name__ == "Audio"]
+        usual = [c for c in AUDIO_NAMES if c in features]
+        if audio is not None and not kinds:
+            raise DataError(f"{label} has no column '{audio}' (the audio); it has: {', '.join(columns)}.")
+        if not kinds and not usual:
+            raise DataError(
+                f"{label}: which column is the audio? It has: {', '.join(columns)}. Set `columns: {{audio: ...}}`."
+            )
+        audio = (kinds or usual)[0]
+    if stream:
+        for column, feature in features.items():
+            if type(feature).__name__ == "Audio":
+                data = data.cast_column(column, datasets.Audio(decode=False))
+    return Opened(data, columns, audio, label, stream)
+
+
+def _store_as_given(kind: Any) -> None:
+    """Let `datasets` build audio folders and WebDatasets without torchcodec, which it imports before it looks at what
+    it was given: paths and encoded bytes are stored as they are (as it does itself), anything else is left to it."""
+    theirs = kind.encode_example
+    if getattr(theirs, "stores_as_given", False):
+        return
+
+    def encode_example(self: Any, value: Any) -> dict[str, Any]:
+        if isinstance(value, str | Path):
+            return {"bytes": None, "path": str(value)}
+        if isinstance(value, bytes | bytearray):
+            return {"bytes": bytes(value), "path": None}
+        if isinstance(value, dict) and set(value) <= {"bytes", "path"}:
+            return {"bytes": value.get("bytes"), "path": value.get("path")}
+        return theirs(self, value)
+
+    encode_example.stores_as_given = True  # type: ignore[attr-defined]
+    kind.encode_example = encode_example
+
+
+@contextmanager
+def explained(name: str, config: str | None = None, revision: str | None = None) -> Iterator[None]:
+    """Turns what `datasets` raises into a `DataError` with one sentence that says what to do, without any token."""
+    try:
+        yield
+    except (ImportError, OSError, RuntimeError, ValueError, KeyError, LookupError) as error:
+        raise DataError(without_secrets(_explanation(error, name, config, revision))) from None
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in LIBRARIES:
+            raise
+        raise DataError(without_secrets(_explanation(error, name, config, revision))) from None
+
+
+def _explanation(error: Exception, name: str, config: str | None, revision: str | None) -> str:
+    while type(error).__name__ == "DatasetGenerationError" and isinstance(error.__cause__, Exception):
+        error = error.__cause__  # it says nothing itself
+    said = " ".join(str(error).split())
+    kind = type(error).__name__
+    page = f"https://huggingface.co/datasets/{name}"
+    low = said.lower()
+    refused = kind == "HfHubHTTPError" and re.search(r"\b(401|403)\b", said)
+    if re.search(r"gated (?:data ?set|repo)", low) or kind == "GatedRepoError" or refused:
+        return (
+            f"The data set {name} is gated: accept its licence on {page}, then log in with `hf auth login` "
+            "(or set HF_TOKEN), and run the same command again."
+        )
+    if "scripts are no longer supported" in low:
+        return (
+            f"The data set {name} is a loading script, which is never run. Use the Hub's parquet copy of it: "
+            "`revision: refs/convert/parquet` and `data_files: CONFIG/SPLIT/*.parquet`."
+        )
+    if re.search(r"unknown split|bad split", low):
+        found = re.search(r"\[(.*?)\]", said[said.lower().index("split") :])
+        wanted = re.search(r"split:? \"?([^\".\s]+)", said)
+        splits = re.findall(r"[\w.\-]+", found.group(1)) if found else []
+        return str(_no_split(name, wanted.group(1) if wanted else "", splits))
+    if "builderconfig" in low or "config name is missing" in low:
+        found = re.search(r"\[(.*?)\]", said)
+        known = ", ".join(re.findall(r"[\w.\-]+", found.group(1))) if found else ""
+        problem = f"has no config '{config}'" if config else "has several configs"
+        return f"The data set {name} {problem}: set `config` to one of {known}."
+    away = ("OfflineModeIsEnabled", "ConnectionError", "ConnectTimeout", "ConnectError", "LocalEntryNotFoundError")
+    if kind in away or any(f"{name}: " in said for name in away):  # some errors only quote them
+        return (
+            f"The data set {name} could not be reached on the Hub and is not in the cache: check the network "
+            "(and that HF_HUB_OFFLINE is not set), or give a local folder as `name`."
+        )
+    if kind in ("DatasetNotFoundError", "RepositoryNotFoundError", "RevisionNotFoundError"):
+        at = f" at revision '{revision}'" if revision else ""
+        return (
+            f"There is no data set {name} on the Hub{at}, or it is private: check the spelling on {page}, and log in "
+            "with `hf auth login` if it is yours."
+        )
+    if kind in ("DataFilesNotFoundError", "EmptyDatasetError", "FileNotFoundError"):
+        return f"{name} holds no files of a data set where they are looked for ({said})."
+    return f"The data set {name} cannot be read: {kind}: {said}"
+
+
+def _no_split(name: str, split: str, splits: list[str]) -> DataError:
+    hint = ""
+    if split in ("validation", "dev", "test", "valid"):
+        hint = " To hold out a part of `train`, use `part: validation` here and `part: train` in training."
+    return DataError(f"The data set {name} has no split '{split}'; it has: {', '.join(splits)}.{hint}")
+
+
+def _spread(features: dict[str, Any], before: str = "") -> Iterator[str]:
+    for name, feature in features.items():
+        yield before + name
+        if isinstance(feature, dict):
+            yield from _spread(feature, f"{before}{name}.")
+
+
+def _is_media(kind: Any) -> bool:
+    import pyarrow
+
+    return pyarrow.types.is_binary(kind) or (
+        pyarrow.types.is_struct(kind) and {"bytes", "path"} <= {kind.field(i).name for i in range(kind.num_fields)}
+    )
+
+
+def _cell(cell: Any, where: str) -> tuple[str | None, Any]:
+    """Path and encoded bytes of a row's audio."""
+    if isinstance(cell, dict) and ("bytes" in cell or "path" in cell):
+        return cell.get("path"), cell.get("bytes")
+    if isinstance(cell, bytes):
+        return None, cell
+    if cell is None or isinstance(cell, str):
+        return cell, None
+    raise DataError(f"{where}: audio must be encoded bytes or a path, got {type(cell).__name__}.")
+
+
+def _arrow_cell(cell: Any, where: str) -> tuple[str | None, Any]:
+    """As `_cell`, of an Arrow scalar; the bytes stay in the mapped file."""
+    import pyarrow
+
+    if pyarrow.types.is_struct(cell.type):
+        if not cell.is_valid:
+            return None, None
+        path, data = cell["path"].as_py(), cell["bytes"]
+        return path, data.as_buffer() if data.is_valid else None
+    if pyarrow.types.is_binary(cell.type) or pyarrow.types.is_large_binary(cell.type):
+        return None, cell.as_buffer() if cell.is_valid else None
+    return _cell(cell.as_py(), where)

@@ -1,0 +1,186 @@
+"""Streams that several processes read together: the plan is the same for any number of them, the reading is shared."""
+
+from collections import Counter
+from itertools import islice
+from math import gcd
+
+import pytest
+
+from stentor.data.feed import Feed
+from stentor.data.lanes import lanes_of, share
+from stentor.errors import DataError
+from stentor.sources.base import Source
+
+
+class Parted(Source):
+    """A stream of several parts; remembers which were read."""
+
+    streaming = True
+    _parts: list
+    _read: Counter
+
+    def lanes(self, most):
+        return lanes_of(len(self._parts), most)
+
+    def records(self):
+        return self._of(range(len(self._parts)))
+
+    def lane(self, number, lanes):
+        return self._of(range(number, len(self._parts), lanes))
+
+    def _of(self, parts):
+        for part in parts:
+            self._read[part] += 1
+            yield from self._parts[part]
+
+
+@pytest.fixture
+def parted(clips):
+    def make(parts=8, each=30, prefix="p", **fields):
+        made = Parted(type="given", **fields)
+        made._parts = [clips(each, f"{prefix}{n}-") for n in range(parts)]
+        made._read = Counter()
+        return made
+
+    return make
+
+
+@pytest.fixture
+def clips(cut):
+    return lambda count, prefix="c": [cut(f"{prefix}{i}", 1 + i % 5, f"text {prefix}{i}") for i in range(count)]
+
+
+def price(cut, seconds):
+    return round(10 * seconds)
+
+
+def feed(section):
+    return Feed(section, 0, lambda cut: None, lambda line: None)
+
+
+def ids(batches):
+    return [i.cut.id for b in batches for i in b]
+
+
+def plan(data, *sources, **more):
+    return feed(data(*sources, **{"window": 64, "batch_tokens": 100, **more})).plan(price)
+
+
+def facts(batches):
+    return [(p.index, [(i.cut.id, i.epoch, i.speed) for i in p.items]) for p in batches]
+
+
+def test_lanes_are_equal_or_nearly_so():
+    assert [lanes_of(n, 8) for n in (1, 2, 3, 4, 6, 8, 16, 24, 43, 90)] == [1, 2, 1, 4, 2, 8, 8, 8, 4, 8]
+    assert lanes_of(9, 12) == 3 and lanes_of(5, 1) == 1
+
+
+def test_every_record_comes_once_an_epoch_and_then_again(parted, data):
+    made = plan(data, parted())
+    everyone = sorted(f"p{n}-{i}" for n in range(8) for i in range(30))
+    assert sorted(ids(made.epoch(0))) == everyone
+    batches = list(islice(made.batches(), 400))
+    assert [p.index for p in batches] == list(range(400))
+    for epoch in (0, 1):
+        seen = [i.cut.id for p in batches for i in p.items if i.epoch == epoch]
+        assert sorted(seen) == everyone
+    first, second = ([[i.cut.id for i in b] for b in made.epoch(e)] for e in (0, 1))
+    assert first != second
+
+
+def test_lanes_do_not_march_in_step(parted, data):
+    """Their windows are shuffled apart: or all would come to their longest items in the same step."""
+    longest = [max(i.seconds for i in p.items) for p in islice(plan(data, parted()).batches(), 8 * 6)]
+    rounds = [longest[k : k + 8] for k in range(0, len(longest), 8)]
+    assert sum(len(set(r)) > 1 for r in rounds) >= 5
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 8, 16])
+def test_the_plan_is_the_same_for_any_number_of_processes(parted, data, world):
+    whole = facts(islice(plan(data, parted()).batches(), 240))
+    dealt = [facts(islice(plan(data, parted()).deal(rank, world), 240 // world)) for rank in range(world)]
+    assert [batch for step in zip(*dealt) for batch in step] == whole
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 8, 16])
+def test_a_process_reads_its_share_and_no_more(parted, data, world):
+    for rank in range(world):
+        source = parted()
+        made = plan(data, source)
+        made.largest(rank=rank)  # the dry run
+        list(islice(made.deal(rank, world), 64))
+        step = gcd(8, world)
+        assert set(source._read) == {n for n in range(8) if n % step == rank % step}
+        assert len(source._read) / 8 == share(8, world)
+
+
+@pytest.mark.parametrize("before, after", [(1, 2), (2, 4), (4, 1), (8, 3), (3, 8)])
+@pytest.mark.parametrize("taken", [1, 5, 60])
+def test_resuming_is_exact_for_another_number_of_processes(parted, data, before, after, taken):
+    """And reads nothing of the epochs that are over."""
+    whole = facts(islice(plan(data, parted()).batches(), taken * before + after * 10))
+    made = [plan(data, parted()) for _ in range(before)]
+    for rank in range(before):
+        list(islice(made[rank].deal(rank, before), taken + 7))  # read ahead of what was taken
+    index = taken * before
+    starts = [entry for p in made for entry in p.starts(index)]
+    dealt = []
+    for rank in range(after):
+        source = parted()
+        later = plan(data, source)
+        later.go_on(starts)
+        # The trainer knows the place of its own last batch alone.
+        dealt.append(facts(islice(later.deal(rank, after, 1, epoch=0, within=3, index=index - 1), 10)))
+        assert max(source._read.values()) <= 3, "the epoch that it is in, and the next ones"
+    assert [batch for step in zip(*dealt) for batch in step] == whole[index:]
+
+
+def test_later_epochs_are_not_read_from_the_beginning(parted, data):
+    source = parted(each=4)
+    made = plan(data, source)
+    far = list(islice(made.batches(), 800))
+    assert far[-1].epoch > 20
+    source = parted(each=4)
+    later = plan(data, source)
+    later.go_on(made.starts(800))
+    (again,) = facts(islice(later.deal(0, 1, index=799), 1))
+    assert again == facts(far[-1:])[0]
+    assert source._read.total() <= 2
+
+
+def test_listed_sources_are_dealt_beside_a_stream(parted, source, clips, data):
+    listed = source(clips(45, "l"))
+    section = data(parted(), listed, window=64, batch_tokens=100)
+    made = feed(section).plan(price)
+    assert len(made.plans) == 8
+    seen = Counter(ids(made.epoch(0)))
+    assert seen == Counter([f"p{n}-{i}" for n in range(8) for i in range(30)] + [f"l{i}" for i in range(45)])
+
+
+def test_streams_share_the_lanes_that_all_of_them_have(parted, source, clips, data):
+    assert len(feed(data(parted(8), parted(4, prefix="q"))).plan(price).plans) == 4
+    alone = feed(data(parted(8), source(clips(9), stream=True))).plan(price)
+    assert not hasattr(alone, "plans"), "a stream in one piece is planned as one"
+
+
+def test_what_is_dropped_counts_over_all_processes(parted, cut, data):
+    def make(rank):
+        source = parted(4)
+        for n in range(4):
+            source._parts[n] += [cut(f"long{n}", 99), cut(f"wide{n}", 20)]
+        made = feed(data(source, window=16, batch_tokens=100, max_seconds=30))
+        list(islice(made.plan(price).deal(rank, 2), 60))
+        return made
+
+    ranks = [make(0), make(1)]
+    assert ranks[0].dropped.reasons == {"too_long": 2, "too_long_for_batch": 2}
+    parts = [r._by_lane for r in ranks]
+    ranks[0].collect(lambda own: parts)
+    assert ranks[0].dropped.reasons == {"too_long": 4, "too_long_for_batch": 4}
+
+
+def test_a_lane_without_records_is_refused(parted, data):
+    source = parted(2)
+    source._parts[1] = []
+    with pytest.raises(DataError, match=r"lane 2 of the 2 .* has no usable record. Set `data.lanes: 1`"):
+        list(islice(plan(data, source).batches(), 3))

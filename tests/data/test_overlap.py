@@ -1,0 +1,65 @@
+import pytest
+
+from stentor.data.overlap import overlap, plain_text, told
+
+
+@pytest.fixture
+def clip(cut):
+    def make(name, text="one", speaker=None, path=None):
+        from lhotse import AudioSource, Recording
+
+        made = cut(name, 1.0, text)
+        made.supervisions[0].speaker = speaker
+        if path:
+            made.recording = Recording(path, [AudioSource("file", [0], path)], 16000, 16000, 1.0)
+        return made
+
+    return make
+
+
+def test_what_a_set_shares_is_counted_once(clip):
+    train = [clip("a", "Good morning.", "ann", "a.wav"), clip("b", "Good night", "ben", "b.wav"),
+             clip("c", "Good night", "ben", "c.wav")]  # fmt: skip
+    dev = [clip("x", "good  MORNING", "ben", "x.wav"), clip("y", "good night!", "ben", "b.wav"), clip("c", "?", "cy")]
+    found = overlap(train, {"dev": dev, "test": [clip("z", "else", "dan", "z.wav")]})
+    assert found == {
+        "dev": {"speakers": [1, 2], "texts": [2, 2], "ids": [1, 3], "recordings": [1, 2]},
+        "test": {"speakers": [0, 1], "texts": [0, 1], "ids": [0, 1], "recordings": [0, 1]},
+    }
+    assert told(found) == [
+        "dev shares with the training data: 1 of 2 speakers, 2 of 2 texts, 1 of 3 ids, 1 of 2 recordings.",
+        "test shares no speakers and no texts and no ids and no recordings with the training data.",
+    ]
+
+
+def test_what_is_unknown_is_no_zero(clip):
+    dev = {"dev": [clip("x", "one", "ben")]}
+    unnamed = overlap([clip("a", "two")], dev)
+    assert unnamed["dev"]["speakers"] == [None, 1]
+    assert told(unnamed) == ["dev shares no texts and no ids with the training data (speakers are not named)."]
+    stream = overlap(None, dev)
+    assert stream["dev"] == {"speakers": [None, 1], "texts": [None, 1], "ids": [None, 1], "recordings": [None, 0]}
+    assert told(stream) == ["dev: what it shares with the training data is unknown, as that is a stream."]
+
+
+def test_training_data_is_not_read_for_nothing():
+    def unread():
+        raise AssertionError("read")
+        yield
+
+    assert overlap(unread(), {}) == {}
+
+
+@pytest.mark.parametrize(
+    "text, plain",
+    [
+        ("It's  Noon \u2014 \u201cnow\u201d!", "its noon now"),
+        ("It\u2019s noon", "its noon"),
+        ("Stra\u00dfe", "strasse"),
+        ("\u0939\u093f\u0928\u094d\u0926\u0940 \u0964", "\u0939\u093f\u0928\u094d\u0926\u0940"),  # vowel signs stay
+        ("$5 + 3%", "5 3"),
+        ("...", ""),
+    ],
+)  # fmt: skip
+def test_plain_text(text, plain):
+    assert plain_text(text) == plain

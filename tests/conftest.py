@@ -78,6 +78,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def tiny_text() -> str:
+    """A tiny run's YAML with the places `folder`, `runs` and `dropout` to fill in."""
+    return TINY
+
+
 @pytest.fixture
 def tiny(corpus: Path, tmp_path: Path):
     """Writes a tiny run's YAML and answers its path; `dropout` of the encoder can be set."""
@@ -114,6 +120,28 @@ def cli():
         if check and done.returncode:
             raise AssertionError(f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-5000:]}")
         return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def together(tmp_path_factory: pytest.TempPathFactory):
+    """Runs several `stentor ...` commands one after the other in one group of processes (see group.py)."""
+
+    def run(commands: list[list[object]], processes: int, check: bool = True, **extra: str) -> str:
+        file = tmp_path_factory.mktemp("commands") / "commands.json"
+        file.write_text(json.dumps([list(map(str, command)) for command in commands]))
+        start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        done = subprocess.run(
+            [sys.executable, *start, str(ROOT / "tests" / "group.py"), str(file)],
+            env=environment(**extra),
+            capture_output=True,
+            text=True,
+            timeout=540,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
+        return done.stdout + done.stderr
 
     return run
 

@@ -8,7 +8,7 @@ from stentor.audio.io import write
 from stentor.data.cut import cut_from_record
 from stentor.data.plan import Plan
 from stentor.engine.device import Control
-from stentor.engine.evaluate import EvalSet, evaluate
+from stentor.engine.evaluate import EvalSet, breakdown, evaluate
 from stentor.losses.base import Loss
 from stentor.models.base import Bundle, Example
 from stentor.tasks.base import Batch, Score, Task
@@ -86,3 +86,48 @@ def test_sums_are_exact_and_what_is_unreadable_counts_once(eval_set, workers):
         assert predictions[0].record["audio_path"].endswith("c00.wav") and predictions[0].seconds == 0.1
         assert eval_set.dropped.reasons == {"unreadable": 29}
         assert len(eval_set.dropped.named["unreadable"]) == 20
+
+
+class Talk(Count):
+    """The loss of a `cross_entropy` term: of each target exactly log 3."""
+
+    def sums(self, model, batch, losses):
+        assert losses["text"].label_smoothing == 0, "perplexity is of the plain cross entropy"
+        return {"text": torch.log(torch.tensor(3.0, dtype=torch.float64)) * batch.counts["text"]}
+
+
+def test_perplexity_is_of_all_targets_without_label_smoothing(eval_set):
+    from accelerate import Accelerator
+
+    bundle = Bundle(torch.nn.Linear(2, 2), Ear(), None)
+    losses = {"text": Loss.model_validate({"type": "cross_entropy", "label_smoothing": 0.2})}
+    scores, means, predictions = evaluate(
+        bundle, Talk(type="count"), losses, eval_set, Accelerator(cpu=True), Control(1), workers=0, prefetch=1
+    )
+    assert list(scores) == ["wrong", "perplexity"]
+    assert scores["perplexity"].value == pytest.approx(3) and means["text"] == pytest.approx(np.log(3))
+    assert scores["perplexity"].details == {"tokens": sum(p.output["samples"] // 100 for p in predictions)}
+
+
+def test_breakdown_scores_groups_with_their_own_intervals():
+    from stentor.tasks.base import Prediction
+
+    task = Task.choices()["transcribe"](normalizer="none")
+
+    def said(i, language, answer, **record):
+        return Prediction(
+            str(i), {"text": "one two", "language": language, "speaker": None}, {"text": answer}, 1.0, record
+        )
+
+    predictions = [said(i, "en", "one two", source="a", year=2020) for i in range(5)]
+    predictions += [said(5 + i, "sv", "one three", source="a", year=2020) for i in range(3)]
+    predictions += [said(9, None, "", year=2020)]
+    found = breakdown(task, predictions, ["language", "source", "year", "speaker", "colour"])
+    assert list(found) == ["language", "source"], "of fields with one value or none there is nothing to tell"
+    assert list(found["language"]) == ["en", "sv", "(none)"] and list(found["source"]) == ["a", "(none)"]
+    assert found["language"]["sv"]["wer"] == {
+        "value": 0.5, "errors": 3, "total": 6, "low": 0.5, "high": 0.5, "items": 3
+    }  # fmt: skip
+    assert found["source"]["a"]["wer"]["errors"] == 3 and found["source"]["a"]["wer"]["total"] == 16
+    assert sum(v["wer"]["errors"] for v in found["language"].values()) == task.score(predictions)["wer"].errors
+    assert breakdown(task, [said(i, str(i), "x") for i in range(201)], ["language"]) == {}

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
 
@@ -14,13 +16,26 @@ def started(folder) -> bool:
     return (folder / "metrics.jsonl").exists() and "train/loss" in (folder / "metrics.jsonl").read_text()
 
 
-def test_the_same_run_as_under_torchrun(tiny, cli, rows, tmp_path):
+def test_the_same_run_under_every_launcher(tiny, cli, rows, tmp_path):
+    """`--processes`, torchrun and `accelerate launch`, as docs/multi_gpu.md has them."""
     config = tiny()
     cli("train", config, "name=ours", "--processes", "2")
-    cli("train", config, "name=theirs", processes=2)
-    ours, theirs = (rows(tmp_path / "runs" / name) for name in ("ours", "theirs"))
-    assert [r["train/loss"] for r in ours] == [r["train/loss"] for r in theirs]
+    cli("train", config, "name=torchrun", processes=2)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", str(port)]
+    done = subprocess.run(
+        [sys.executable, "-m", *launcher, "-m", "stentor", "train", str(config), "name=accelerate"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    ours, *others = (rows(tmp_path / "runs" / name) for name in ("ours", "torchrun", "accelerate"))
     assert len(ours) == 6
+    for theirs in others:
+        assert [r["train/loss"] for r in theirs] == [r["train/loss"] for r in ours]
+    for name in ("ours", "torchrun", "accelerate"):
+        assert "2 processes (DDP)" in (tmp_path / "runs" / name / "log.txt").read_text()
 
 
 def test_a_signal_stops_all_after_saving(tiny, start, cli, tmp_path):

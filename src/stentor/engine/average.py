@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from stentor.engine import zero
 from stentor.engine.checkpoint import load_tensors
 from stentor.engine.device import full, like
 
@@ -20,28 +21,38 @@ if TYPE_CHECKING:
 def trained(model: nn.Module) -> dict[str, torch.Tensor]:
     """What training changes: trainable parameters and persistent buffers, by name, as they lie on this rank."""
     persistent = set(model.state_dict().keys())
-    tensors = {n: p.data for n, p in model.named_parameters() if p.requires_grad}
+    # Of a divided parameter (DeepSpeed) the data is empty.
+    tensors = {n: p if zero.is_divided(p) else p.data for n, p in model.named_parameters() if p.requires_grad}
     return tensors | {n: b for n, b in model.named_buffers() if n in persistent}
 
 
 def untrained(bundle: Bundle) -> dict[str, torch.Tensor]:
     """What an export holds besides the trained weights (frozen weights that cannot be had from elsewhere)."""
     names = bundle.family.exported(bundle) - set(trained(bundle.model))
-    state = bundle.model.state_dict()
+    state = bundle.model.state_dict(keep_vars=True)
     return {n: state[n] for n in sorted(names) if n in state}
 
 
-def whole(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Unsharded copies on the CPU. All ranks must call."""
-    return {n: full(t).clone() for n, t in tensors.items()}
+def whole(tensors: dict[str, torch.Tensor], keep: bool = True) -> dict[str, torch.Tensor]:
+    """Unsharded copies on the CPU. All ranks must call; those with `keep` False get nothing."""
+    found = {}
+    for name, tensor in tensors.items():
+        value = full(tensor, keep)
+        if keep:
+            found[name] = value.clone()
+    return found
 
 
 @torch.no_grad()
 def put(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
     """Copy whole tensors into the model's (possibly sharded) parameters and buffers."""
     own = trained(model)
+    parameters = dict(model.named_parameters())
     for name, value in tensors.items():
-        own[name].copy_(like(value, own[name]))
+        if name in parameters and zero.trains(parameters[name]):
+            zero.assign(parameters[name], value)
+        else:
+            own[name].copy_(like(value, own[name]))
 
 
 class Average:

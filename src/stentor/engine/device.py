@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from stentor.engine import zero
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def accelerator(train: Train) -> Accelerator:
     """The Accelerator of this process, on the device and precision that `train:` asks for."""
     from accelerate import Accelerator
 
-    for name, key in (("ACCELERATE_USE_FSDP", "train.shard=true"), ("ACCELERATE_USE_DEEPSPEED", "train.shard=true")):
+    keys = {"ACCELERATE_USE_FSDP": "train.shard=true", "ACCELERATE_USE_DEEPSPEED": "train.deepspeed=ZERO.json"}
+    for name, key in keys.items():
         if os.environ.get(name, "false").lower() == "true":
             raise ConfigError(
                 f"The launcher set {name}, which would compete with the config file. Launch without it and say "
@@ -51,6 +53,13 @@ def accelerator(train: Train) -> Accelerator:
         precision = "bf16" if not cpu and torch.cuda.is_bf16_supported() else "fp32"
     if precision == "fp16" and cpu:
         raise ConfigError("`train.precision` fp16 needs a GPU: use fp32 or bf16 on a CPU.")
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    # Under Slurm each process may be shown a GPU of its own only.
+    if not cpu and local > torch.cuda.device_count() and "SLURM_PROCID" not in os.environ:
+        raise ConfigError(
+            f"{local} processes were started on this machine, where torch finds {torch.cuda.device_count()} GPUs: "
+            "start one process for each (`--processes`, `--nproc-per-node`, CUDA_VISIBLE_DEVICES)."
+        )
     return Accelerator(cpu=cpu, mixed_precision="no" if precision == "fp32" else precision)
 
 
@@ -88,8 +97,10 @@ def wrap(
     model: nn.Module, train: Train, accelerator: Accelerator, layers: Sequence[str], family: str
 ) -> tuple[nn.Module, str]:
     """The model as the loop calls it, and a sentence about what was done."""
-    model.to(accelerator.device)
     world = accelerator.num_processes
+    if train.deepspeed is not None:
+        refuse_to_shard(model, "train.deepspeed")
+        return model.to(accelerator.device), ""  # see stentor.engine.zero
     if train.shard:
         if train.compile:
             raise ConfigError("`train.compile` and `train.shard` do not go together yet: leave one out.")
@@ -104,11 +115,12 @@ def wrap(
                 "or use `train.shard: false` in a single process."
             )
         return _shard(model, accelerator, layers)
+    model.to(accelerator.device)
     if train.compile:
         model = torch.compile(model, dynamic=True)  # type: ignore[assignment]
     if world == 1:
         return model, f"one process on {accelerator.device}"
-    ids = [accelerator.local_process_index] if accelerator.device.type == "cuda" else None
+    ids = [accelerator.device.index] if accelerator.device.type == "cuda" else None
     wrapped = nn.parallel.DistributedDataParallel(
         model, device_ids=ids, gradient_as_bucket_view=True, find_unused_parameters=train.find_unused
     )
@@ -119,19 +131,32 @@ def _shard(model: nn.Module, accelerator: Accelerator, layers: Sequence[str]) ->
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
+    refuse_to_shard(model)
     mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
     low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(accelerator.mixed_precision)
-    # Autocast chooses the compute type of each operation; the policy only lowers what travels between devices.
-    policy = MixedPrecisionPolicy(param_dtype=low if accelerator.device.type == "cuda" else None)
+    # Autocast chooses the compute type of each operation; the policy only lowers the weights that travel between
+    # devices. Gradients are added up in float32 as without shards, and inputs stay as they are: some are times.
+    policy = MixedPrecisionPolicy(
+        param_dtype=low if accelerator.device.type == "cuda" else None, reduce_dtype=torch.float32,
+        cast_forward_inputs=False,
+    )  # fmt: skip
     units = 0
+    # Layer by layer each is moved to its device and divided: the whole model need not fit into one.
     for module in list(model.modules()):
         if type(module).__name__ in layers:
             fully_shard(module, mesh=mesh, mp_policy=policy)
             units += 1
     fully_shard(model, mesh=mesh, mp_policy=policy)
-    if hasattr(model, "generate"):
-        register_fsdp_forward_method(model, "generate")
+    for method in ("generate", "align", "ctc_classes"):  # what tasks call besides forward
+        if hasattr(model, method):
+            register_fsdp_forward_method(model, method)
     return model, f"{accelerator.num_processes} processes (FSDP2, {units} layers sharded) on {accelerator.device.type}"
+
+
+def refuse_to_shard(model: nn.Module, key: str = "train.shard") -> None:
+    """Raise ConfigError for weights that `fully_shard` and DeepSpeed cannot split."""
+    if not all(p.is_floating_point() for p in model.parameters()):
+        raise ConfigError(f"Weights kept in 8 or 4 bits cannot be sharded: leave out `model.quantize` or `{key}`.")
 
 
 @contextlib.contextmanager
@@ -146,11 +171,16 @@ def no_sync(model: nn.Module, last: bool) -> Iterator[None]:
         yield
 
 
-def full(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole tensor on the CPU, gathered from all ranks when it is sharded (then every rank must call)."""
+def full(tensor: torch.Tensor, keep: bool = True) -> torch.Tensor:
+    """The whole tensor on the CPU, gathered from all ranks when it is sharded (then every rank must call; one that has
+    no use for it says so with `keep` False, and it is not copied from the device)."""
     from torch.distributed.tensor import DTensor
 
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu()
+    if zero.is_divided(tensor):
+        value = zero.whole(tensor)
+    else:
+        value = (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
+    return value.cpu() if keep else value
 
 
 def like(whole: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -69,11 +70,15 @@ def evaluate(
 ) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
     """(scores, mean loss per term, predictions of all ranks) of one set.
 
+    Losses are measured without what only regularises training (label smoothing). After the task's scores comes the
+    `perplexity` of each term that is a negative log-probability of tokens: exp of its mean over all targets.
+
     Ranks take different batches, so the model is called bare, not through DDP, whose forward talks to the other ranks.
     A sharded model is run by all ranks together: then every rank takes every batch. Raises DataError when more than the
     share `max_bad` of the records turns out unreadable, or none is left.
     """
     model = bundle.model
+    losses = {term: loss.unregularised() for term, loss in losses.items()}
     rank, world = (0, 1) if sharded else (accelerator.process_index, control.world)
     planned: Iterator[Planned] = (
         Planned(items, i, 0, i) for i, items in enumerate(eval_set.plan.epoch(0)) if i % world == rank
@@ -119,4 +124,43 @@ def evaluate(
         raise DataError(f"{eval_set.name}: no record could be scored.")
     predictions.sort(key=lambda p: p.id)
     means = {term: sums[term] / max(counts[term], 1) for term in losses}
-    return task.score(predictions), means, predictions
+    return task.score(predictions) | _perplexities(losses, means, counts), means, predictions
+
+
+def _perplexities(
+    losses: Mapping[str, Loss], means: Mapping[str, float], counts: Mapping[str, int]
+) -> dict[str, Score]:
+    terms = [term for term, loss in losses.items() if loss.per_token and counts[term]]
+    return {
+        "perplexity" if len(terms) == 1 else f"perplexity_{term}": Score(
+            math.exp(means[term]) if means[term] < 700 else math.inf, details={"tokens": counts[term]}
+        )
+        for term in terms
+    }
+
+
+MOST_GROUPS = 200
+"""Values of a field by which scores are broken down; with more, each would rest on too little to say anything."""
+
+
+def breakdown(
+    task: Task, predictions: Sequence[Prediction], fields: Sequence[str]
+) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """Scores of the items that share a value of a field: `{field: {value: {metric: score}}}`, values with most items
+    first, for the fields that have 2 to `MOST_GROUPS` values among these items. Items without a value are under
+    `(none)`. Scores are as in results.json, of `details` the number of items alone."""
+    found = {}
+    for field_name in fields:
+        groups: dict[str, list[Prediction]] = {}
+        for p in predictions:
+            value = p.reference[field_name] if field_name in p.reference else p.record.get(field_name)
+            groups.setdefault("(none)" if value in (None, "") else str(value), []).append(p)
+        if 1 < len(groups) <= MOST_GROUPS:
+            found[field_name] = {
+                value: {
+                    metric: {k: v for k, v in score.as_dict().items() if k != "details"} | {"items": len(members)}
+                    for metric, score in task.score(members).items()
+                }
+                for value, members in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+            }
+    return found

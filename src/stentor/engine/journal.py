@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from stentor.errors import without_secrets
+
 
 class Journal:
     """The three running files of a run folder, line by line, flushed at once so that others can follow."""
@@ -31,6 +33,7 @@ class Journal:
 
     def say(self, line: str) -> None:
         """A line for the log and for whoever watches the terminal."""
+        line = without_secrets(line)
         self._write("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
         if self.main:
             with contextlib.suppress(OSError, ValueError):  # nobody reads any more: training goes on
@@ -67,7 +70,7 @@ class Journal:
 
     def _write(self, name: str, line: str) -> None:
         if self.main:
-            self._files[name].write(line + "\n")
+            self._files[name].write(without_secrets(line) + "\n")
             self._files[name].flush()
 
 

@@ -134,9 +134,10 @@ class Plateau:
 
 
 def optimizer_state(
-    optimizers: list[torch.optim.Optimizer], model: nn.Module
+    optimizers: list[torch.optim.Optimizer], model: nn.Module, keep: bool = True
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """(tensors, plain values) by parameter name, whole and on the CPU. All ranks must call."""
+    """(tensors, plain values) by parameter name, whole and on the CPU. All ranks must call; those with `keep` False get
+    no tensors."""
     names = {id(p): n for n, p in model.named_parameters()}
     tensors: dict[str, torch.Tensor] = {}
     plain: dict[str, Any] = {}
@@ -145,7 +146,9 @@ def optimizer_state(
             for key, value in state.items():
                 name = f"{names[id(parameter)]}|{key}"
                 if isinstance(value, torch.Tensor):
-                    tensors[name] = full(value).clone()
+                    value = full(value, keep)
+                    if keep:
+                        tensors[name] = value.clone()
                 else:
                     plain[name] = value
     return tensors, plain

@@ -1,6 +1,6 @@
 """The sections `optim:`, `schedule:` and `train:`."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -90,6 +90,10 @@ class Train(Section):
     """Where to train. `auto`: on the GPU when there is one."""
     shard: bool = False
     """Shard parameters, gradients and optimizer state over the processes (FSDP2) instead of copying them (DDP)."""
+    deepspeed: str | dict[str, Any] | None = None
+    """Divide the model with DeepSpeed's ZeRO instead: a DeepSpeed config, such as `{zero_optimization: {stage: 2}}`, or
+    the path of its JSON file. What the other sections say (optimizer, precision, clipping, batches) is left out of it,
+    or "auto"."""
     compile: bool = False
     """Compile the model with torch.compile."""
     clip: float | None = Field(1.0, gt=0)
@@ -113,6 +117,9 @@ class Train(Section):
     checkpoints. Without an evaluation set: last."""
     max_skipped: int = Field(10, ge=1)
     """Optimizer steps in a row that may be skipped for a non-finite loss or gradient before the run stops."""
+    score_before: bool | None = None
+    """Score the evaluation and test sets before step 1 as well, so that results and model card show what training
+    changed. Null: when the whole model starts from pretrained weights (`model.from` or `model.init`)."""
     dry_run: bool = True
     """Run the largest batch once before step 1, so that a lack of memory shows at once."""
     find_unused: bool = False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stentor.data.lanes import Lanes
 from stentor.engine import average, checkpoint
 from stentor.engine.optim import load_optimizer_state, optimizer_state
 from stentor.errors import ConfigError, StentorError
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
 def save(trainer: Trainer) -> None:
     """Write a checkpoint; all ranks call, the main one writes. Raises StentorError when the disk refuses."""
     model = trainer.bundle.model
-    weights = average.whole(average.trained(model))
-    ema = average.whole(trainer.average.shadow) if trainer.average else None
-    fixed = average.whole(average.untrained(trainer.bundle))
-    tensors, plain = optimizer_state([o.optimizer for o in trainer.optimizers], model)
+    keep = trainer.main  # the others only take part: a copy on each rank could fill the machine's memory
+    weights = average.whole(average.trained(model), keep)
+    ema = average.whole(trainer.average.shadow, keep) if trainer.average else None
+    fixed = average.whole(average.untrained(trainer.bundle), keep)
+    if trainer.zero:
+        tensors, plain = trainer.zero.optimizer_state(keep)
+    else:
+        tensors, plain = optimizer_state([o.optimizer for o in trainer.optimizers], model, keep)
     meter = trainer.meter.state_dict()
+    lanes = trainer.plan.starts(trainer.next_index) if isinstance(trainer.plan, Lanes) else []
+    lanes = [lane for part in trainer.control.gather(lanes) for lane in part]
 
     def fill(folder: Path) -> None:
         (folder / "resume").mkdir()
@@ -32,7 +39,7 @@ def save(trainer: Trainer) -> None:
             checkpoint.save_tensors(folder / "resume" / "ema.safetensors", dict(ema))
         checkpoint.save_tensors(folder / "resume" / "optimizer.safetensors", tensors)
         (folder / "resume" / "state.json").write_text(
-            json.dumps(_state(trainer) | {"optimizer": plain, "meter": meter})
+            json.dumps(_state(trainer) | {"optimizer": plain, "meter": meter, "lanes": lanes})
         )
         (folder / "export").mkdir()
         export(trainer, folder / "export", fixed | (ema if ema is not None else weights))
@@ -93,15 +100,18 @@ def load(trainer: Trainer, folder: Path) -> None:
             f"The checkpoint {folder} holds the state of optim.type {state['optim']}, not {trainer.config.optim.type}. "
             "Put it back, or start a new run under another `name`."
         )
-    load_optimizer_state(
-        [o.optimizer for o in trainer.optimizers], model,
-        checkpoint.load_tensors(folder / "resume" / "optimizer.safetensors"), state["optimizer"],
-    )  # fmt: skip
+    moments = checkpoint.load_tensors(folder / "resume" / "optimizer.safetensors")
+    if trainer.zero:
+        trainer.zero.load_optimizer_state(moments, state["optimizer"])
+    else:
+        load_optimizer_state([o.optimizer for o in trainer.optimizers], model, moments, state["optimizer"])
     kept = folder / "resume" / "ema.safetensors"
     if trainer.average is not None:  # an average that was not kept so far begins with the weights as they are
         trainer.average.load(checkpoint.load_tensors(kept) if kept.exists() else weights)
     trainer.step, trainer.epoch, trainer.skipped = state["step"], state["epoch"], state["skipped"]
     trainer.position, trainer.next_index = state["position"], state["next_index"]
+    if isinstance(trainer.plan, Lanes):
+        trainer.plan.go_on(state["lanes"])
     trainer.seconds, trainer.best = state["seconds"], state["best"]
     trainer.seen, trainer.evaluated = state["seen"], state["evaluated"]
     for name, (reason, message) in state["bad"].items():
@@ -172,7 +182,7 @@ def restore_best(trainer: Trainer) -> None:
 
 
 def chosen(trainer: Trainer) -> dict[str, torch.Tensor]:
-    """The weights that `train.use` names, whole and on the CPU, put into the model as well. All ranks call."""
+    """The weights that `train.use` names, put into the model; whole and on the CPU for the main one. All ranks call."""
     use = trainer.train.use if trainer.best else "last"
     found = _best(trainer)
     model = trainer.bundle.model
@@ -182,4 +192,4 @@ def chosen(trainer: Trainer) -> dict[str, torch.Tensor]:
         average.put(model, checkpoint.load_tensors(average.exported_weights(found[0])))
     elif trainer.average:
         average.put(model, average.whole(trainer.average.shadow))
-    return average.whole(average.trained(model) | average.untrained(trainer.bundle))
+    return average.whole(average.trained(model) | average.untrained(trainer.bundle), keep=trainer.main)

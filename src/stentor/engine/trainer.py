@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,15 @@ import torch
 
 from stentor.data.loader import Reader, batches
 from stentor.data.mix import Dropped
-from stentor.data.plan import Plan, Planned
-from stentor.engine import average, state
+from stentor.data.plan import Item, Plan, Planned
+from stentor.engine import average, footprint, state
 from stentor.engine.device import Control, give_back_memory, no_sync, wrap
 from stentor.engine.evaluate import EvalSet, evaluate
 from stentor.engine.journal import Journal
 from stentor.engine.meter import Meter
 from stentor.engine.optim import Plateau, build, factor
 from stentor.engine.signals import on_signal
+from stentor.engine.zero import Zero
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
 from stentor.tasks.base import Batch, Prediction, Score
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from stentor.callbacks.base import Callback
     from stentor.config.schema import Config
+    from stentor.data.lanes import Lanes
     from stentor.losses.base import Loss
     from stentor.models.base import Bundle
     from stentor.tasks.base import Task
@@ -46,7 +48,7 @@ class Trainer:
         bundle: Bundle,
         task: Task,
         losses: Mapping[str, Loss],
-        plan: Plan,
+        plan: Plan | Lanes,
         evals: list[EvalSet],
         callbacks: list[Callback],
         journal: Journal,
@@ -66,9 +68,13 @@ class Trainer:
         self.folder, self.main, self.world = journal.folder, accelerator.is_main_process, control.world
         self.rank, self.device = accelerator.process_index, accelerator.device
         self.model, how = wrap(bundle.model, self.train, accelerator, bundle.family.wrap_layers, bundle.family.type)
+        optimizers = build(config.optim, bundle.model)
+        self.zero: Zero | None = None
+        if self.train.deepspeed is not None:
+            self.zero = Zero(bundle.model, optimizers, config, accelerator, bundle.family.wrap_layers, task, losses)
+            how, optimizers = self.zero.how, []
         self.say(f"Training on {how}, {accelerator.mixed_precision.replace('no', 'fp32')}.")
-        self.optimizers = [accelerator.prepare_optimizer(o) for o in build(config.optim, bundle.model)]
-        self.optimizer = self.optimizers[0]
+        self.optimizers = [accelerator.prepare_optimizer(o) for o in optimizers]
         self.average = average.Average(bundle.model, self.train.ema) if self.train.ema else None
         self.plateau = Plateau(config.schedule)
         self.step, self.epoch, self.skipped, self.lr = 0, 0, 0, 0.0
@@ -85,6 +91,8 @@ class Trainer:
         """What callbacks add to the next row of training metrics."""
         self.best: list[dict[str, Any]] = []
         self.scores: dict[str, dict[str, Score]] = {}
+        self.at_start: Callable[[], None] | None = None
+        """Done once at step 0, when the dry run has shown that training is possible."""
         self.seconds = 0.0
         self.stop_reason: str | None = None
         self._signal = False
@@ -157,7 +165,7 @@ class Trainer:
         if found is not None:
             state.load(self, found)
         else:
-            self.journal.forget_after(0)  # rows of a run that was killed before its first checkpoint
+            self.journal.forget_after(-1)  # rows of a run that was killed before its first checkpoint
         error: BaseException | None = None
         with on_signal(self._ask_to_stop):  # after the current step
             try:
@@ -180,6 +188,8 @@ class Trainer:
         self.event("started", step=self.step, total_steps=self.total_steps, world=self.world)
         if self.train.dry_run and self.step == 0:
             self._dry_run()
+        if self.at_start is not None and self.step == 0:
+            self.at_start()
         reader = Reader(self.task, self.bundle.processor, self.config.data.augment, self.train.seed, self._packed)
         skip = self.next_index - self.position["index"]
         dealt = self.plan.deal(self.rank, self.world, skip, **self.position)
@@ -272,11 +282,11 @@ class Trainer:
                 batch, share = self._stand_in(), dict.fromkeys(terms, 0.0)
             else:
                 share = scale
-            with no_sync(self.model, last=number == len(micro) - 1):
+            with self._synced(number == len(micro) - 1):
                 with self.accelerator.autocast():
-                    sums = self.task.sums(self.model, batch.to(self.device), self.losses)
+                    sums = self._sums(batch)
                     loss = torch.stack([share[t] * sums[t].float() for t in terms]).sum()
-                self.accelerator.backward(loss)
+                self._backward(loss)
             parts.append((batch.ids, {t: sums[t].detach() * float(real) for t in terms}))
         self._update(parts, totals, terms)
         self.next_index += self.batches_per_step
@@ -285,7 +295,33 @@ class Trainer:
         self.step += 1
         return signalled
 
+    def _sums(self, batch: Batch) -> dict[str, torch.Tensor]:
+        batch = batch.to(self.device)
+        return self.zero.sums(batch) if self.zero else self.task.sums(self.model, batch, self.losses)
+
+    def _synced(self, last: bool) -> contextlib.AbstractContextManager[None]:
+        """Gradients go to the other ranks at the last micro-batch of a step."""
+        return self.zero.last(last) if self.zero else no_sync(self.model, last)
+
+    def _backward(self, loss: torch.Tensor) -> None:
+        if self.zero:
+            self.zero.backward(loss)
+        else:
+            self.accelerator.backward(loss)
+
     def _update(self, parts: list[Any], totals: dict[str, float], terms: list[str]) -> None:
+        self.lr = self.config.optim.lr * self._factor()
+        norm = self.zero.step(self._factor()) if self.zero else self._apply()
+        if not bool(torch.isfinite(norm)):
+            self._skip(parts)
+        else:
+            self.skipped = 0
+            if self.average is not None:
+                self.average.update(self.step)
+            self.meter.step({t: sum(sums[t] for _, sums in parts) for t in terms}, totals, norm)
+
+    def _apply(self) -> torch.Tensor:
+        """Clip and step, unless a gradient is not finite. Returns the norm before clipping."""
         parameters = [p for o in self.optimizers for g in o.param_groups for p in g["params"]]
         scaler = self.accelerator.scaler  # of fp16
         for optimizer in self.optimizers:
@@ -293,11 +329,7 @@ class Trainer:
         self._call("before_optimizer")
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.train.clip or float("inf"))
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-        self.lr = self.config.optim.lr * self._factor()
-        if not bool(torch.isfinite(norm)):
-            self._skip(parts)
-        else:
-            self.skipped = 0
+        if bool(torch.isfinite(norm)):
             for optimizer in self.optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = group["peak"] * self._factor()
@@ -305,13 +337,11 @@ class Trainer:
                     optimizer.optimizer.step()
                 else:
                     scaler.step(optimizer.optimizer)
-            if self.average is not None:
-                self.average.update(self.step)
-            self.meter.step({t: sum(sums[t] for _, sums in parts) for t in terms}, totals, norm)
         if scaler is not None:
             scaler.update()  # once for all optimizers; after a skipped step it lowers the loss scale
         for optimizer in self.optimizers:
             optimizer.zero_grad()
+        return norm
 
     def _factor(self) -> float:
         return factor(self.config.schedule, self.step, self.total_steps) * self.plateau.factor
@@ -357,7 +387,8 @@ class Trainer:
                     self._spare = batch
                     break
             else:
-                raise DataError("data.train: a hundred records in a row cannot be read; see events.jsonl for them.")
+                last = f" The last of them: {batch.dropped[-1][2]}" if batch.dropped else ""
+                raise DataError(f"data.train: none of the first records can be used; see events.jsonl for them.{last}")
         return self._spare
 
     @property
@@ -366,7 +397,7 @@ class Trainer:
 
     def _dry_run(self) -> None:
         """Forward and backward of the largest batch, leaving no trace in the model."""
-        items = self.plan.largest()
+        items = self.plan.largest(rank=self.rank)
         reader = Reader(self.task, self.bundle.processor, self.config.data.augment, self.train.seed, self._packed)
         _, batch = reader[Planned(items, 0, 0, 0)]
         if not batch.ids:
@@ -374,9 +405,11 @@ class Trainer:
         kept = {n: b.clone() for n, b in self.bundle.model.named_buffers()}
         self.model.train()
         _seed(self.train.seed, 0)
+        expected = self._expected(reader, items, batch.slots)
         began = time.monotonic()
         try:
-            self._try(batch)
+            with footprint.Peak(self.device, expected.weights, self._alone) as peak:
+                self._try(batch)
             if self.device.type == "cuda" and not self.train.compile:
                 self._count_flops(reader[Planned(items[:1], 0, 0, 0)][1])
         except torch.OutOfMemoryError:
@@ -390,17 +423,33 @@ class Trainer:
         with torch.no_grad():
             for name, buffer in self.bundle.model.named_buffers():
                 buffer.copy_(kept[name])
-        memory = f", {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at most" if self.device.type == "cuda" else ""
         self.say(
             f"Dry run of the largest batch: {len(items)} items, {batch.slots} positions, {batch.seconds:.0f} s of "
-            f"audio, {time.monotonic() - began:.1f} s{memory}."
+            f"audio, {time.monotonic() - began:.1f} s, {footprint.compared(peak, expected)}"
         )
 
+    def _expected(self, reader: Reader, items: list[Item], slots: int) -> footprint.Footprint:
+        """What `--plan-only` would say of this run's memory, from one and two items of the largest batch."""
+        tries = []
+        for count in (1, 2) if self._alone and len(items) > 2 else ():
+            _, few = reader[Planned(items[:count], 0, 0, 0)]
+            tries += [(few.slots, few)] if few.ids else []
+        return footprint.estimate(self.bundle.model, self.config, self.world, self._try, tries, slots)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether a forward pass is this process's own affair: neither collective nor compiled."""
+        return self.model is self.bundle.model and self.world == 1
+
     def _try(self, batch: Batch) -> None:
-        with self.accelerator.autocast():
-            sums = self.task.sums(self.model, batch.to(self.device), self.losses)
-            loss = torch.stack([s.float() / max(batch.counts[t], 1) for t, s in sums.items()]).sum()
-        loss.backward()
+        with self._synced(False) if self.zero else contextlib.nullcontext():
+            with self.accelerator.autocast():
+                sums = self._sums(batch)
+                loss = torch.stack([s.float() / max(batch.counts[t], 1) for t, s in sums.items()]).sum()
+            if self.zero:  # as one micro-batch more of the first step, which counts for nothing
+                self.zero.backward(0.0 * loss)
+            else:
+                loss.backward()
 
     def _count_flops(self, batch: Batch) -> None:
         """FLOPs per position of forward and backward, for the utilisation; unknown where a kernel cannot be counted."""
@@ -425,9 +474,7 @@ class Trainer:
             for eval_set in self.evals:
                 scores, means, predictions = self.score(eval_set)
                 self.scores[eval_set.name] = scores
-                row |= {f"eval/{eval_set.name}/{k}": s.value for k, s in scores.items()}
-                row |= {f"eval/{eval_set.name}/loss": sum(self.losses[t].weight * v for t, v in means.items())}
-                row |= {f"eval/{eval_set.name}/loss_{t}": v for t, v in means.items()}
+                row |= self.row_of(eval_set.name, scores, means)
                 self._call("on_evaluate", eval_set.name, scores, predictions)
         metric, mode = self.task.main_metric()
         value = self.scores[self.evals[0].name][metric].value
@@ -446,11 +493,19 @@ class Trainer:
 
     def score(self, eval_set: EvalSet) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
         """Score one set with the weights as they are."""
-        return evaluate(
-            self.bundle, self.task, self.losses, eval_set, self.accelerator, self.control,
-            workers=self.config.data.workers, prefetch=self.config.data.prefetch, sharded=self.train.shard,
-            packed=self._packed, max_bad=self.config.data.max_bad,
-        )  # fmt: skip
+        sharded = self.train.shard or (self.zero is not None and self.zero.stage == 3)
+        with self.zero.evaluating() if self.zero else contextlib.nullcontext():
+            return evaluate(
+                self.bundle, self.task, self.losses, eval_set, self.accelerator, self.control,
+                workers=self.config.data.workers, prefetch=self.config.data.prefetch, sharded=sharded,
+                packed=self._packed, max_bad=self.config.data.max_bad,
+            )  # fmt: skip
+
+    def row_of(self, name: str, scores: Mapping[str, Score], means: Mapping[str, float]) -> dict[str, float]:
+        """What metrics.jsonl says of one scored set."""
+        row = {f"eval/{name}/{k}": s.value for k, s in scores.items()}
+        row |= {f"eval/{name}/loss": sum(self.losses[t].weight * v for t, v in means.items())}
+        return row | {f"eval/{name}/loss_{t}": v for t, v in means.items()}
 
     def _is_best(self) -> bool:
         return self.train.keep_best > 0 and any(b["step"] == self.step for b in self.best)

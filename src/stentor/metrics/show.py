@@ -50,6 +50,13 @@ def figure(metric: str, value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def percent(change: float | None) -> str:
+    """A relative change: `−25.0 %`, `+3.1 %`; `–` for none."""
+    if change is None or math.isnan(change):
+        return "–"
+    return f"{100 * change:+.1f} %".replace("-", "−")
+
+
 def interval(metric: str, score: Mapping[str, Any]) -> str:
     """The 95 % interval of a score (`low`, `high`) as `2.90–4.41 %`; empty when it has none."""
     low, high = score.get("low"), score.get("high")

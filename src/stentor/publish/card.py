@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.metrics.show import MINOR, count, duration, figure, interval, is_rate, label
+from stentor.publish.changes import changes, groups
 
 PIPELINES = {
     "transcribe": ("automatic-speech-recognition", "Speech recognition"),
@@ -80,6 +81,7 @@ def body(config: Mapping[str, Any], results: Mapping[str, Any], title: str) -> s
         parts += ["## Results", _results_table(results["eval"])]
         if note := _results_note(config, results["eval"]):
             parts.append(note)
+        parts += _changes(results) + _groups(results)
     if task in USES:
         python, shell = USES[task]
         name = config["name"] if re.fullmatch(r"[\w.-]+", config["name"]) else "FOLDER"
@@ -145,9 +147,9 @@ def evaluation_sources(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]
 
 
 def _sources(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Training sources; of one that is made from another (`join`), that other."""
+    """Training sources, replayed ones last; of one that is made from another (`join`), that other."""
     found = []
-    for source in config["data"]["train"]:
+    for source in [*config["data"]["train"], *(config["data"].get("replay") or {}).get("sources", [])]:
         while isinstance(source.get("source"), Mapping):
             source = source["source"]
         found.append(source)
@@ -205,6 +207,53 @@ def _results_note(config: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
     return " ".join(notes)
 
 
+def _changes(results: Mapping[str, Any]) -> list[str]:
+    """The table of scores before and after training, and a warning of what got worse."""
+    rows = changes(results)
+    if not rows:
+        return []
+    lines = [
+        "| set | metric | before training | after | change | 95 % interval of the change |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        before, after = (
+            f"{value} ({bounds})" if bounds else value
+            for value, bounds in ((row.before, row.before_interval), (row.after, row.after_interval))
+        )
+        lines.append(
+            f"| {_plain(row.set)} | {row.metric} | {before} | {after} | {row.change} | {row.change_interval} |"
+        )
+    notes = ["The same items were scored by the same code before the first step. Changes are relative; their intervals "
+             "resample the items with both answers together."]  # fmt: skip
+    if worse := [f"{row.metric} on `{row.set}`" for row in rows if row.worse]:
+        notes.append(f"**Training made it worse beyond chance: {', '.join(worse)}.**")
+    return ["### Before and after training", "\n".join(lines), " ".join(notes)]
+
+
+def _groups(results: Mapping[str, Any]) -> list[str]:
+    """A table for each field that the records of a set differ in."""
+    parts = []
+    for table in groups(results):
+        head = [
+            "items",
+            table.metric,
+            "95 % interval",
+            "errors / total",
+            *(["before training"] if table.compared else []),
+        ]
+        lines = [f"| {_plain(table.field)} | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
+        for row in table.rows:
+            cells = [_plain(row.value), f"{row.items:,}", row.score, row.interval, row.made_of]
+            if table.compared:
+                cells.append(f"{row.before} ({row.before_interval})" if row.before_interval else row.before)
+            lines.append(f"| {' | '.join(cells)} |")
+        parts += [f"### {_plain(table.set)} by {_plain(table.field)}", "\n".join(lines)]
+        if table.more:
+            parts.append(f"{table.more:,} more with fewer items are in `results.json` of the run.")
+    return parts
+
+
 def _data(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     data = results.get("data") or {}
     lines = []
@@ -213,6 +262,12 @@ def _data(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         # A path says something about the trainer's machine; its last part says what the data is.
         where = where if _on_hub(source) else Path(where).name
         lines.append(f"* `{source['type']}`" + (f" {_plain(where)}" if where else ""))
+    if replay := config["data"].get("replay"):
+        number = len(replay["sources"])
+        lines.append(
+            f"* the last {'one' if number == 1 else number} of these as replay against forgetting: "
+            f"{100 * replay['share']:g} % of the items of each epoch"
+        )
     if data.get("used"):
         hours = f", {data['hours']:.2f} hours" if data.get("hours") else ""
         lines.append(f"* {data['used']:,} records{hours} in all")

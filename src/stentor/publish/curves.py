@@ -17,6 +17,7 @@ LOOP = (
     ("padding", "Padding", "share of sequence positions", True),
     ("data_wait", "Waiting for data", "share of the time", True),
     ("memory_gb", "Memory", "GB", False),
+    ("gpu_utilization", "GPU utilisation", "share of the time with a kernel running", True),
     ("mfu", "Model FLOPs utilisation", "share of the GPU's peak", True),
 )
 """How the loop ran: key, title, note, whether it is a share."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from stentor import __version__
 from stentor.metrics.show import MINOR, count, duration, figure, interval, is_rate, label
+from stentor.publish.changes import changes, groups
 from stentor.publish.curves import all_charts
 from stentor.publish.examples import BUDGET, UNSURE
 from stentor.publish.runfiles import Run, read_run
@@ -71,6 +72,8 @@ def render(run: Run) -> str:
         digest=digest,
         style=environment.loader.get_source(environment, "report.css")[0],  # type: ignore[union-attr]
         boards=boards(run),
+        changes=changes(run.results),
+        groups=groups(run.results),
         facts=facts(run),
         status=status(run),
         charts=charts,

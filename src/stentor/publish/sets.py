@@ -44,6 +44,7 @@ def example_sets(run: Run, budget: int, timed: Collection[str] = ()) -> list[Exa
         metric = main_text_metric(scores.get(name, {}))
         details = scores[name][metric].get("details") or {} if metric else {}
         rows = run.predictions.get(name, []) if len(sets) < SETS else []
+        told = (run.results.get("by") or {}).get(name, {})  # in a table with intervals
         typical_items = 0 if name in timed else 6
         normalizer = details.get("normalizer", "whisper_basic")
         worst, typical = choose(rows, normalizer, typical=typical_items) if rows else ([], [])
@@ -55,7 +56,8 @@ def example_sets(run: Run, budget: int, timed: Collection[str] = ()) -> list[Exa
             clean=details["items"] - details["items_with_errors"] if "items_with_errors" in details else None,
             counts=[(k, details[k]) for k in ("substitutions", "deletions", "insertions") if k in details],
             frequent=_frequent(details.get("frequent") or {}),
-            groups=[_group(k.removeprefix("by_"), v, metric) for k, v in details.items() if k.startswith("by_")],
+            groups=[_group(k.removeprefix("by_"), v, metric) for k, v in details.items()
+                    if k.startswith("by_") and k.removeprefix("by_") not in told],
         )  # fmt: skip
         if rows or found.frequent or found.groups:
             sets.append(found)

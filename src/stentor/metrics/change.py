@@ -1,0 +1,45 @@
+"""How much an error rate changed between two systems on the same items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from stentor.metrics.text import characters, normalize, words
+from stentor.metrics.wer import REFERENCE, bootstrap, count_errors
+
+if TYPE_CHECKING:
+    from stentor.tasks.base import Score
+
+
+def relative_change(
+    references: Sequence[str],
+    before: Sequence[str],
+    after: Sequence[str],
+    normalizer: str = "whisper_basic",
+    languages: Sequence[str | None] | None = None,
+    unit: Literal["word", "character"] = "word",
+    spelling: str | None = None,
+) -> Score | None:
+    """Relative change of the corpus-level error rate from `before` to `after`: -0.25 is a quarter fewer errors.
+
+    The interval resamples items with both systems' errors on them together (paired bootstrap, Bisani and Ney 2004), so
+    it is much narrower than the two rates' own intervals suggest. None when `before` makes no error.
+    """
+    from stentor.tasks.base import Score
+
+    split = words if unit == "word" else characters
+    tongues = languages or [None] * len(references)
+
+    def errors(answers: Sequence[str]):
+        pairs = (
+            (split(normalize(r, normalizer, t, spelling), t), split(normalize(a, normalizer, t, spelling), t))
+            for r, a, t in zip(references, answers, tongues, strict=True)
+        )
+        return count_errors(pairs)[:, :REFERENCE].sum(1)
+
+    first, second = errors(before), errors(after)
+    if not first.sum():
+        return None
+    low, high = bootstrap(second - first, first)
+    return Score(float((second.sum() - first.sum()) / first.sum()), low=low, high=high, details={"items": len(first)})

@@ -1,0 +1,155 @@
+"""An export is loaded back and compared with the model that was trained before a run or a copy is called done."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from stentor import export_check
+from stentor.cli import main
+from stentor.export_check import COARSE, FULL, HALF, Different, Heard, Probe, same_tensors
+from stentor.inference.load import load
+from stentor.models.base import Example
+from stentor.models.speech_llm import SpeechLLM
+from stentor.tasks.transcribe import Transcribe
+
+torch.set_num_threads(1)
+
+
+def damage(file, change=lambda t: t + 0.1 * torch.randn_like(t)):
+    """Change the largest tensor of a file of weights."""
+    tensors = load_file(file)
+    name = max(tensors, key=lambda n: tensors[n].numel())
+    tensors[name] = change(tensors[name])
+    save_file(tensors, file, {"format": "pt"})
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tiny_text, tmp_path_factory):
+    """A run of tied weights that exports their moving average."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.yaml").write_text(tiny_text.format(folder=corpus, runs=folder / "runs", dropout=0.0))
+    assert main(["train", str(folder / "tiny.yaml"), "train.steps=3", "train.ema=0.5", "name=tiny"]) == 0
+    return folder
+
+
+def test_a_run_says_that_its_export_was_checked(trained):
+    run = trained / "runs" / "tiny"
+    facts = json.loads((run / "results.json").read_text())["export"]
+    assert facts["clips"] == 4 and facts["rounded"] == 0
+    wer = facts["wer"]
+    assert (
+        wer["model"] == wer["export"] == json.loads((run / "results.json").read_text())["eval"]["dev"]["wer"]["value"]
+    )
+    assert facts["checked"] == f"export checked on 4 clips: WER {wer['model']:.2%} = {wer['export']:.2%}"
+    assert "Export checked on 4 clips: WER" in (run / "log.txt").read_text()
+
+
+def test_an_export_that_differs_fails_the_run(trained, monkeypatch, capsys):
+    own = SpeechLLM.save
+
+    def wrong(self, bundle, state, folder):
+        own(self, bundle, state, folder)
+        if folder.parent.name == "damaged":  # not those of checkpoints
+            damage(folder / "model.safetensors")
+
+    monkeypatch.setattr(SpeechLLM, "save", wrong)
+    command = ["train", str(trained / "tiny.yaml"), "train.steps=3", "name=damaged"]
+    assert main(command) == 1
+    said = capsys.readouterr().err
+    run = trained / "runs" / "damaged"
+    assert "The export does not do what the trained model does: on 4 clips its loss `" in said
+    assert f"It is kept as {run / 'export-wrong'} and should not be used" in said and "Traceback" not in said
+    assert (run / "export-wrong" / "model.safetensors").exists()
+    assert not (run / "export").exists() and not (run / "results.json").exists()
+
+    monkeypatch.setattr(SpeechLLM, "save", own)  # and the same command finishes once it is mended
+    assert main(command) == 0
+    assert json.loads((run / "results.json").read_text())["export"]["clips"] == 4
+
+
+@pytest.mark.parametrize("merge", [[], ["--merge"]])
+def test_copies_are_checked(trained, tmp_path, monkeypatch, capsys, merge):
+    model = str(trained / "runs" / "tiny")
+    assert main(["export", model, "--to", str(tmp_path / "good"), *merge]) == 0
+    said = capsys.readouterr().out
+    assert "export checked on 4 clips: WER" in said
+    assert {"training_config.json", "train_results.json", "eval_results.json"} <= {
+        p.name for p in (tmp_path / "good").iterdir()
+    }
+
+    if merge:
+        own = SpeechLLM.save_merged
+        monkeypatch.setattr(SpeechLLM, "save_merged", lambda s, b, f: (own(s, b, f), damage(f / "model.safetensors")))
+        why = "on 4 clips its loss"
+    else:
+        own = shutil.copytree
+        monkeypatch.setattr(
+            shutil, "copytree", lambda s, to, **options: (own(s, to, **options), damage(to / "model.safetensors"))
+        )
+        why = "model.safetensors is not what was copied"
+    assert main(["export", model, "--to", str(tmp_path / "bad"), *merge]) == 1
+    said = capsys.readouterr().err
+    assert "The copy does not do what the model does" in said and why in said
+    assert {p.name for p in tmp_path.iterdir()} == {"good", "bad-wrong"}
+
+
+def test_large_models_are_compared_by_their_tensors(trained, tmp_path):
+    folder = trained / "runs" / "tiny" / "export"
+    bundle = load(folder, "cpu").bundle
+    weights = {n: t for n, t in bundle.model.state_dict().items() if n in bundle.family.exported(bundle)}
+    assert f"({len(weights)} are those in memory)" in same_tensors(bundle, weights, folder)
+    for change, message in {
+        lambda t: t + 1e-4: "1 of its .* tensors are not those in memory",
+        lambda t: t * float("nan"): "holds NaN",
+    }.items():
+        bad = shutil.copytree(folder, tmp_path / "bad", dirs_exist_ok=True)
+        damage(bad / "model.safetensors", change)
+        with pytest.raises(Different, match=message):
+            same_tensors(bundle, weights, bad)
+    (bad / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(Different, match="cannot be read"):
+        same_tensors(bundle, weights, bad)
+
+
+def probe(count=16):
+    clips = [Example(f"clip{i}", np.zeros(16000, np.float32), "one two") for i in range(count)]
+    return Probe(Transcribe(), clips)
+
+
+def heard(texts, log_prob=-0.5, loss=1.0):
+    return Heard([{"text": text, "log_prob": log_prob} for text in texts], {"text": loss})
+
+
+def test_rounding_is_told_from_a_wrong_export():
+    same = heard(["one two"] * 16)
+    assert str(probe().compare(same, same, FULL)) == "export checked on 16 clips: WER 0.00% = 0.00%"
+    some = heard(["one too"] * 2 + ["one two"] * 14, -0.505)
+    agreement = probe().compare(same, some, FULL)
+    assert agreement.rounded == 2 and "WER 0.00% against 6.25%; 2 of the texts differ by rounding" in str(agreement)
+    for other, allowed, message in (
+        (
+            heard(["one too"] * 3 + ["one two"] * 13),
+            FULL,
+            "3 of 16 clips give another text, for example clip0: 'one too'",
+        ),
+        (replace(some, outputs=heard([""] + ["one two"] * 15, 0.0).outputs), FULL, "1 of 16 clips give another text"),
+        (heard(["one two"] * 16, loss=1.001), FULL, r"its loss `text` is 1\.001 and not 1 "),
+        (heard(["one two"] * 16, loss=float("nan")), HALF, "its loss `text` is nan"),
+        (heard(["one too"] * 9 + ["one two"] * 7), COARSE, "9 of 16 clips"),
+    ):
+        with pytest.raises(Different, match=message):
+            probe().compare(same, other, allowed)
+    assert probe().compare(same, heard(["one two"] * 16, loss=1.001), HALF).rounded == 0
+
+
+def test_a_run_without_evaluation_data_is_checked_with_the_built_in_voice(trained, monkeypatch):
+    monkeypatch.setattr(export_check, "TEXTS", ("one", "two"))
+    monkeypatch.setattr(export_check, "spread", lambda *records: [])
+    assert main(["train", str(trained / "tiny.yaml"), "train.steps=1", "name=alone"]) == 0
+    facts = json.loads((trained / "runs" / "alone" / "results.json").read_text())["export"]
+    assert facts["clips"] == 2

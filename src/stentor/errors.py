@@ -1,7 +1,18 @@
 """What can go wrong, each with the exit code that the command line answers.
 
-Messages are written for the person at the keyboard: what is wrong, where, and what to do.
+Messages are written for the person at the keyboard: what is wrong, where, and what to do. No message holds an access
+token (`without_secrets`).
 """
+
+import os
+import re
+
+TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{6,}\b|\bBearer\s+[\w.~+/=-]{6,}")
+"""What looks like a token of the Hugging Face Hub, wherever it came from."""
+SECRET_NAMES = re.compile(r"(?:^|_)(?:TOKEN|API_KEY|ACCESS_KEY|SECRET|PASSWORD)$")
+"""Environment variables that hold secrets, of the Hub and of trackers."""
+LEAST_SECRET = 8
+"""A shorter value could be part of any word."""
 
 
 class StentorError(Exception):
@@ -34,3 +45,11 @@ class Stopped(StentorError):
     """A signal stopped the run after everything was saved; the same command goes on."""
 
     exit_code = 75
+
+
+def without_secrets(text: str) -> str:
+    """The text without anything that is, or looks like, an access token."""
+    for name, value in os.environ.items():
+        if len(value) >= LEAST_SECRET and SECRET_NAMES.search(name):
+            text = text.replace(value, "***")
+    return TOKEN.sub("***", text)

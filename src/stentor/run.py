@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError, StentorError, Stopped
 
+BEFORE = "before"
+"""Folder of a run with the scores from before training."""
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
     from stentor.config.schema import Config
     from stentor.data.feed import Feed
+    from stentor.data.lanes import Lanes
+    from stentor.data.overlap import Overlap
     from stentor.data.plan import Plan
     from stentor.engine.device import Control
     from stentor.engine.evaluate import EvalSet
@@ -37,16 +42,18 @@ class Prepared:
     losses: Mapping[str, Loss]
     feed: Feed
     bundle: Bundle
-    plan: Plan
+    plan: Plan | Lanes
     evals: list[EvalSet]
     tests: list[EvalSet]
     batches_per_epoch: int | None
+    overlap: Overlap
 
 
 def prepare(config: Config, tell: Any) -> Prepared:
     """Read the data's metadata, build the model and plan the batches; no audio is read, nothing is written."""
     import torch
 
+    from stentor.data import overlap
     from stentor.data.feed import Feed, eval_plan
     from stentor.engine.evaluate import EvalSet
 
@@ -58,16 +65,24 @@ def prepare(config: Config, tell: Any) -> Prepared:
     needs.texts = feed.texts
     torch.manual_seed(config.train.seed)
     bundle = config.model.build(needs)
-    cost = bundle.processor.tokens
-    plan = feed.plan(cost)
+    processor, family = bundle.processor, bundle.family
+    feed.leave_out(lambda cut: family.refusal(processor, cut, True))
+    plan = feed.plan(processor.tokens)
     per_epoch = None if feed.streams else len(list(plan.epoch(0)))
     if per_epoch == 0:
         raise ConfigError("No record fits into `data.batch_tokens`: raise it.")
 
     def sets(sources: Mapping[str, Any]) -> list[EvalSet]:
-        return [EvalSet(n, *eval_plan(s, n, config.data, task.refuse, bundle.processor)) for n, s in sources.items()]
+        def refusal(cut: Any) -> tuple[str, str] | None:
+            return family.refusal(processor, cut, False)
 
-    return Prepared(task, losses, feed, bundle, plan, sets(config.data.eval), sets(config.data.test), per_epoch)
+        return [EvalSet(n, *eval_plan(s, n, config.data, task.refuse, processor, refusal)) for n, s in sources.items()]
+
+    evals, tests = sets(config.data.eval), sets(config.data.test)
+    shared = overlap.of_run(feed, [*evals, *tests])
+    for line in overlap.told(shared):
+        tell(line)
+    return Prepared(task, losses, feed, bundle, plan, evals, tests, per_epoch, shared)
 
 
 def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command: list[str] | None = None) -> Path:
@@ -108,7 +123,7 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
                 (place / "results.json").unlink(missing_ok=True)
             if len(stages) > 1:
                 journal.event("stage", stage=number + 1, of=len(stages))
-            _stage(config, place, journal, device, control, command or sys.argv)
+            _stage(config, place, journal, device, control, command or sys.argv, first=number == 0)
             device.free_memory()  # of the optimizers that it keeps, and with them of this stage's model
         before = place / "export"
         journal.close()
@@ -116,8 +131,9 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
 
 
 def _stage(
-    config: Config, place: Path, journal: Any, device: Accelerator, control: Control, command: list[str]
+    config: Config, place: Path, journal: Any, device: Accelerator, control: Control, command: list[str], first: bool
 ) -> None:
+    from stentor.before import score_before, wanted
     from stentor.callbacks.console import Console
     from stentor.callbacks.memory import Memory
     from stentor.engine.signals import on_signal
@@ -129,11 +145,14 @@ def _stage(
     ready = prepare(config, journal.say)
     trainer = Trainer(
         config, ready.bundle, ready.task, ready.losses, ready.plan, ready.evals, callbacks, journal, device, control,
-        place / "checkpoints", ready.feed.dropped, ready.feed.records, ready.batches_per_epoch,
+        place / "checkpoints", ready.feed.dropped, ready.feed.all_records, ready.batches_per_epoch,
         ready.feed.fingerprint(ready.plan),
     )  # fmt: skip
     for line in summary(ready):
         journal.say(line)
+    if first and wanted(config):
+        sets = [*ready.evals, *ready.tests]
+        trainer.at_start = lambda: score_before(trainer, sets, journal.folder / BEFORE)
     trainer.fit()
 
     def stop() -> None:
@@ -154,46 +173,63 @@ def _stage(
 
 def summary(ready: Prepared) -> list[str]:
     """What is about to be trained, in lines for a person."""
-    from stentor.models.adapt import parameter_table
+    from stentor.models.adapt import adapters_in, parameter_table
 
     lines = []
     if not ready.feed.streams:
         lines.append(f"Training on {ready.feed.records} records, {ready.feed.hours:.2f} h.")
+    if not ready.evals:
+        lines.append("Nothing is scored while training: `data.eval: {dev: held_out}` sets 5 % of the speakers aside.")
     for reason, count in sorted(ready.feed.dropped.reasons.items()):
         names = ", ".join(ready.feed.dropped.named[reason][:3])
         lines.append(f"Dropped {count} ({reason}): {names}{' ...' if count > 3 else ''}")
+    adapters = adapters_in(ready.bundle.model, ready.bundle.parts())
     for part, total, trainable in parameter_table(ready.bundle.model, ready.bundle.parts()):
-        lines.append(f"Parameters of {part}: {total:,}, trained {trainable:,}.")
+        own = f" ({adapters[part]:,} in adapters)" if adapters[part] else ""
+        lines.append(f"Parameters of {part}: {total:,}, trained {trainable:,}{own}.")
     return lines
 
 
 def finish(config: Config, ready: Prepared, trainer: Any, place: Path, command: list[str]) -> None:
     """Score the chosen weights on every set, then write the export, the results, the card and the report."""
+    from stentor.before import scored_before
     from stentor.engine import state
     from stentor.engine.environment import environment
+    from stentor.engine.evaluate import breakdown
     from stentor.engine.journal import finite
+    from stentor.export_check import check_run
     from stentor.models.adapt import parameter_table
     from stentor.publish.card import write_card
     from stentor.publish.report import write_report
 
     weights = state.chosen(trainer)
-    results: dict[str, Any] = {"eval": {}, "data": {}}
-    for eval_set in [*ready.evals, *ready.tests]:
+    sets = [*ready.evals, *ready.tests]
+    before = scored_before(config, sets, trainer.folder / BEFORE) if trainer.main else {}
+    results: dict[str, Any] = {k: {} for k in ("eval", "by", "before", "before_by", "change", "data")}
+    for eval_set in sets:
         scores, _, predictions = trainer.score(eval_set)
         results["eval"][eval_set.name] = {k: s.as_dict() for k, s in scores.items()}
         if trainer.main:
+            if parts := breakdown(config.task, predictions, config.data.by):
+                results["by"][eval_set.name] = parts
+            if eval_set.name in before:
+                for key, found in before[eval_set.name].beside(config, predictions, trainer.say).items():
+                    results[key][eval_set.name] = found
             (place / "predictions").mkdir(parents=True, exist_ok=True)
             with (place / "predictions" / f"{eval_set.name}.jsonl").open("w", encoding="utf-8") as file:
                 for p in predictions:
                     file.write(json.dumps(vars(p), ensure_ascii=False) + "\n")
+    ready.feed.collect(trainer.control.gather)
     if not trainer.main:
         return
+    results = {k: v for k, v in results.items() if v or k in ("eval", "data")}
     dropped = ready.feed.dropped
+    replay = {} if ready.feed.replay is None else {"replay": ready.feed.replayed}
     results["data"] = {
-        "used": ready.feed.records, "hours": round(ready.feed.hours, 4), "dropped": dict(dropped.reasons),
-        "named": dict(dropped.named),
+        "used": ready.feed.records, "hours": round(ready.feed.hours, 4), **replay, "dropped": dict(dropped.reasons),
+        "named": dict(dropped.named), "overlap": ready.overlap,
         "eval": {s.name: {"dropped": dict(s.dropped.reasons), "named": dict(s.dropped.named)}
-                 for s in [*ready.evals, *ready.tests]},
+                 for s in sets},
     }  # fmt: skip
     table = parameter_table(ready.bundle.model, ready.bundle.parts())
     results["parameters"] = {
@@ -206,6 +242,7 @@ def finish(config: Config, ready: Prepared, trainer: Any, place: Path, command: 
     }  # fmt: skip
     (place / "export").mkdir(exist_ok=True)
     state.export(trainer, place / "export", weights)
+    results["export"] = check_run(trainer, place, weights, sets)
     (place / "export" / "train_results.json").write_text(
         json.dumps({k: results[k] for k in ("seconds", "steps", "data")}, indent=1, ensure_ascii=False)
     )

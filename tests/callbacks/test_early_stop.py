@@ -92,3 +92,22 @@ def test_needs_an_evaluation_set(trainer):
     trainer.config.data.eval = {}
     with pytest.raises(ConfigError, match=r"data\.eval"):
         EarlyStop().on_start(trainer)
+
+
+def test_a_run_that_only_gets_worse_ends_with_its_best_weights(tiny, cli, tmp_path):
+    """Stopped by the WER, and what is exported and reported is the best checkpoint, not the last."""
+    from safetensors.torch import load_file
+
+    run = tiny()
+    run.write_text(run.read_text() + "callbacks: [{type: early_stop, metric: dev/wer, patience: 2}]\n")
+    cli("train", run, "train.steps=40", "train.eval_every=2", "train.save_every=2", "optim.lr=3e-4", "train.keep=99",
+        "schedule.type=constant")  # fmt: skip
+    folder = tmp_path / "runs" / "run"
+    results = json.loads((folder / "results.json").read_text())
+    assert "dev/wer has not improved in 2 evaluations" in results["stopped"]
+    assert results["steps"] < 40
+    best = folder / "checkpoints" / (folder / "checkpoints" / "best").read_text().strip()
+    assert best.name == f"step-{results['best'][0]['step']:06d}"
+    assert results["eval"]["dev"]["wer"]["value"] == pytest.approx(results["best"][0]["value"])
+    exported, kept = (load_file(f / "export" / "model.safetensors") for f in (folder, best))
+    assert exported.keys() == kept.keys() and all(exported[k].equal(kept[k]) for k in kept)

@@ -136,6 +136,40 @@ def test_memory_is_logged_with_the_rows_of_metrics(trainer):
     assert 0.01 < rows[0]["memory/rss_gb"] <= rows[0]["memory_gb"]
 
 
+def test_the_gpu_is_watched_between_rows(trainer, monkeypatch):
+    looks = iter([50, 100, 0, None, 30])  # the first is whether it can be had at all
+    monkeypatch.setattr("stentor.callbacks.memory.utilization", lambda: next(looks))
+    monkeypatch.setattr("stentor.callbacks.memory.EVERY", 0.0)
+    trainer.config.train.log_every = 2
+    callback = Memory()
+    callback.on_start(trainer)
+    rows = []
+    for trainer.step in (1, 2, 3, 4):
+        callback.on_step(trainer)
+        if trainer.extra:
+            rows.append(trainer.extra["gpu_utilization"])
+            trainer.extra = {}
+    assert rows == [0.5, 0.3]
+
+
+def test_where_the_gpu_tells_nothing_nothing_is_logged(trainer, monkeypatch):
+    from stentor.callbacks.memory import utilization
+
+    def raising(device=None):
+        raise ModuleNotFoundError("pynvml does not seem to be installed")
+
+    assert utilization() is None or 0 <= utilization() <= 100
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.utilization", raising)
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: False)
+    assert utilization() is None
+    callback = Memory()
+    callback.on_start(trainer)
+    trainer.step = 10
+    callback.on_step(trainer)
+    assert "gpu_utilization" not in trainer.extra and "memory_gb" in trainer.extra
+
+
 def test_profile_records_the_steps_it_was_told_to(trainer):
     import torch
 
@@ -191,6 +225,48 @@ def test_a_run_with_a_broken_tracker_ends_well(tiny, cli, tmp_path):
     assert len(list((folder / "profile").glob("*.json"))) == 1
     assert (folder / "export" / "README.md").exists()
     assert (folder / "report.html").exists()
+
+
+def test_trackio_gets_project_and_space_and_nobody_the_token(tiny, cli, tmp_path):
+    """What reaches `trackio.init` and `log`; the token stays where it is, in the environment."""
+    token = "hf_SecretTokenThatNobodyMaySee123"
+    fakes = tmp_path / "fakes"
+    fakes.mkdir()
+    (fakes / "trackio.py").write_text(
+        textwrap.dedent("""
+        import json, os, pathlib
+        file = pathlib.Path(os.environ["TRACKIO_FAKE"])
+        def told(**what):
+            with file.open("a") as out:
+                out.write(json.dumps(what, default=str) + "\\n")
+        class Run:
+            def log(self, values, step=None):
+                told(values=values, step=step)
+            def finish(self):
+                told(finished=True)
+        def init(**options):
+            told(**options)
+            return Run()
+    """)
+    )
+    run = tiny(name="spaced.yaml")
+    run.write_text(
+        "name: spaced\n" + run.read_text() + "callbacks:\n"
+        "- {type: tracking, trackio: {project: dialects, space_id: anna/runs, private: true}}\n"
+    )
+    path = os.pathsep.join(filter(None, [str(fakes), os.environ.get("PYTHONPATH", "")]))
+    done = cli("train", run, PYTHONPATH=path, TRACKIO_FAKE=str(tmp_path / "told.jsonl"), HF_TOKEN=token)
+    first, *rest = map(json.loads, (tmp_path / "told.jsonl").read_text().splitlines())
+    assert (first["project"], first["space_id"], first["private"]) == ("dialects", "anna/runs", True)
+    assert first["name"].startswith("spaced-") and first["resume"] == "allow"
+    assert first["config"]["optim"]["lr"] == 1e-3
+    assert [r["step"] for r in rest if "train/loss" in r.get("values", {})] == [1, 2, 3, 4, 5, 6]
+    assert any("eval/dev/perplexity" in r.get("values", {}) for r in rest) and rest[-1] == {"finished": True}
+    assert token not in done.stdout + done.stderr
+    for file in (tmp_path / "runs").rglob("*"):
+        if file.is_file():
+            assert token.encode() not in file.read_bytes(), file
+    assert token not in (tmp_path / "told.jsonl").read_text()
 
 
 def test_listing_callbacks_imports_nothing_heavy():

@@ -9,14 +9,15 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "stentor"
 EXTENSIONS = ("sources", "models", "tasks", "losses", "callbacks")
-PROGRAMS = ("run", "planning", "prepare", "prepare_words", "quickstart", "scoring", "doctor")
+PROGRAMS = ("run", "before", "planning", "prepare", "prepare_words", "quickstart", "scoring", "exporting",
+            "export_check", "doctor")  # fmt: skip
 """What the command line calls. They may use everything but the command line."""
 MAY_IMPORT = {
     "errors": (),
     "audio": (),
     "config": (*(f"{name}.base" for name in EXTENSIONS), "data.section", "engine.section"),
     "sources": ("audio", "data"),
-    "data": ("audio", "sources.base", "sources.jsonl", "tasks.base"),
+    "data": ("audio", "sources.base", "sources.held_out", "sources.jsonl", "tasks.base"),
     "losses": (),
     "models": ("audio", "data", "tasks.base"),
     "tasks": ("data", "losses", "metrics", "models.base"),

@@ -78,7 +78,10 @@ def test_links_lead_somewhere(page):
 
 
 def test_run_file_of_the_readme(tmp_path, cli):
-    [text] = blocks(ROOT / "README.md", "yaml")
+    text, *more = blocks(ROOT / "README.md", "yaml")
+    for other in more:
+        (tmp_path / "other.yaml").write_text(other)
+        load(tmp_path / "other.yaml")
     assert 15 <= len(text.splitlines()) <= 25
     (tmp_path / "run.yaml").write_text(text)
     config = load(tmp_path / "run.yaml").config

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_qwen3_asr
+import tiny_voxtral
 
 from stentor.cli import main
 from stentor.config.load import load
@@ -21,6 +23,16 @@ SMALL = {
     "llm": "{from: null, config: {model_type: qwen2, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 1, "
     "num_attention_heads: 2, num_key_value_heads: 2, tie_word_embeddings: true, max_position_embeddings: 512}}",
 }
+WHISPER = (
+    "{d_model: 32, encoder_layers: 1, encoder_attention_heads: 2, encoder_ffn_dim: 64, decoder_layers: 1, "
+    "decoder_attention_heads: 2, decoder_ffn_dim: 64, num_mel_bins: 80}"
+)
+
+WAVE = (
+    "{model_type: wav2vec2, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 64, "
+    "conv_dim: [16, 16, 16], conv_kernel: [20, 8, 4], conv_stride: [10, 8, 4], num_conv_pos_embeddings: 16, "
+    "num_conv_pos_embedding_groups: 4}"
+)
 
 
 @pytest.fixture
@@ -43,15 +55,20 @@ def stand_in(path: Path, corpus: Path) -> None:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
-        # The names of the real digits, and one of LibriSpeech: recipes select and leave out speakers by them.
+        # The names of the real digits, and one of LibriSpeech: recipes select and leave out speakers by them. A take
+        # of the digits' training part.
         speakers = cycle(["george", "jackson", "lucas", "nicolas", "theo", "yweweler", "174"])
-        records = [r | {"audio_path": str(corpus / r["audio_path"]), "speaker": next(speakers)} for r in records]
+        records = [
+            r | {"audio_path": str(corpus / r["audio_path"]), "speaker": next(speakers), "take": 5} for r in records
+        ]
         path.write_text("\n".join(map(json.dumps, records)) + "\n")
 
 
 def sources(data) -> dict[str, Any]:
     """The sources of a `data` section by their keys."""
     found = {f"data.train.{i}": s for i, s in enumerate(data.train)}
+    if data.replay is not None:
+        found |= {f"data.replay.sources.{i}": s for i, s in enumerate(data.replay.sources)}
     return found | {f"data.{part}.{name}": s for part in ("eval", "test") for name, s in getattr(data, part).items()}
 
 
@@ -65,6 +82,8 @@ def less(place: str, source, corpus: Path) -> list[str]:
         inner = inner.source
     if inner.type == "jsonl":
         stand_in(inner.path, corpus)
+    if inner.type == "synth" and isinstance(inner.texts, Path) and not inner.texts.exists():
+        inner.texts.write_text("one two three\nfour five\n")
     count = [f"{place}.count={RECORDS}"] if "count" in type(source).model_fields else []
     return [f"{place}.limit={RECORDS if 'train' in place.split('.') else 2}", *count]
 
@@ -72,7 +91,12 @@ def less(place: str, source, corpus: Path) -> list[str]:
 def cut_down(loaded, corpus: Path) -> list[str]:
     """Overrides that leave a recipe as it is but for the amount of data and what is not at hand."""
     config = loaded.config
-    changes = ["data.workers=0", "train.device=cpu", "train.compile=false"]
+    changes = [
+        "data.workers=0",
+        "train.device=cpu",
+        "train.precision=fp32",
+        "train.compile=false",
+    ]
     changes.append("train.epochs=1" if config.train.steps is None else "train.steps=2")
     for place, source in sources(config.data).items():
         changes += less(place, source, corpus)
@@ -81,6 +105,8 @@ def cut_down(loaded, corpus: Path) -> list[str]:
         for place, source in sources(stage.data).items():
             if place.split(".")[1] in own:
                 changes += less(f"stages.{number}.{place}", source, corpus)
+    if config.model.type == "whisper" and not Path(config.model.source).is_dir():
+        changes += ["model.from=null", "model.merges=null", f"model.config={WHISPER}"]
     if config.model.type == "speech_llm":
         for part, small in SMALL.items():
             origin = getattr(config.model, part).source
@@ -88,6 +114,16 @@ def cut_down(loaded, corpus: Path) -> list[str]:
                 changes.append(f"model.{part}={small}")
                 if part == "llm":
                     changes.append("model.tokenizer=characters")
+    if config.model.type == "ctc":
+        changes += ["model.from=null", f"model.config={WAVE}"]
+    if config.model.type == "voxtral":
+        small = json.dumps(tiny_voxtral.CONFIG)
+        tokenizer = tiny_voxtral.write_tokenizer(Path("tekken"))
+        changes += ["model.from=null", f"model.config={small}", f"model.tokenizer={tokenizer}", "model.dtype=float32"]
+    if config.model.type == "qwen3_asr":
+        small = json.dumps(tiny_qwen3_asr.CONFIG)
+        tokenizer = tiny_qwen3_asr.write_processor(Path("qwen"))
+        changes += ["model.from=null", f"model.config={small}", f"model.tokenizer={tokenizer}", "model.dtype=float32"]
     return changes
 
 

@@ -1,8 +1,11 @@
-"""Where the memory goes, in the metrics."""
+"""Where the memory goes and how busy the GPU is, in the metrics."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Literal
+
+from pydantic import PrivateAttr
 
 from stentor.callbacks.base import Callback
 
@@ -10,16 +13,45 @@ if TYPE_CHECKING:
     from stentor.engine.trainer import Trainer
 
 GB = 1e9
+EVERY = 0.5
+"""Seconds from one look at the GPU to the next; the driver itself averages over up to a second."""
 
 
 class Memory(Callback):
-    """Log the memory of the main process, of its loader workers and of its GPU. Always on."""
+    """Log the memory of the main process, of its loader workers and of its GPU, and how busy that is. Always on."""
 
     type: Literal["memory"] = "memory"
 
+    _seen: list[int] = PrivateAttr(default_factory=list)
+    _looked: float = PrivateAttr(0.0)
+    _watched: bool = PrivateAttr(False)
+
+    def on_start(self, trainer: Trainer) -> None:
+        self._watched = trainer.main and utilization() is not None
+
     def on_step(self, trainer: Trainer) -> None:
+        if self._watched and time.monotonic() - self._looked >= EVERY:
+            self._looked = time.monotonic()
+            if (busy := utilization()) is not None:
+                self._seen.append(busy)
         if trainer.step % trainer.config.train.log_every == 0 or trainer.step == trainer.total_steps:
             trainer.extra.update(memory())
+            if self._seen:
+                trainer.extra["gpu_utilization"] = sum(self._seen) / len(self._seen) / 100
+                self._seen.clear()
+
+
+def utilization() -> int | None:
+    """Percent of the last moments in which a kernel ran on the current GPU, as the driver says (NVML); None where that
+    cannot be had: no NVIDIA GPU, no `nvidia-ml-py`, or a driver that does not tell."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    try:
+        return torch.cuda.utilization()
+    except Exception:  # NVML's own errors cannot be named without the package that may be missing
+        return None
 
 
 def memory() -> dict[str, float]:

@@ -8,7 +8,7 @@ import traceback
 
 import typer
 
-from stentor.errors import StentorError
+from stentor.errors import StentorError, without_secrets
 
 DEBUG = "--debug"
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -58,9 +58,9 @@ def main(argv: list[str] | None = None) -> int:
         error.show()
         return 2
     except StentorError as error:
-        print(f"stentor: {error}", file=sys.stderr)
+        print(f"stentor: {without_secrets(str(error))}", file=sys.stderr)
         if debug:
-            traceback.print_exc()
+            print(without_secrets(traceback.format_exc()), file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         return 1
@@ -68,12 +68,12 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except Exception as error:
         if debug:
-            traceback.print_exc()
+            print(without_secrets(traceback.format_exc()), file=sys.stderr)
         elif isinstance(error, OSError) and (error.filename or error.errno in FULL):
             print(f"stentor: {_reason(error)}", file=sys.stderr)
         else:
             print(
-                f"stentor: unexpected failure: {type(error).__name__}: {error}\n"
+                f"stentor: unexpected failure: {type(error).__name__}: {without_secrets(str(error))}\n"
                 f"Run the command again with {DEBUG} to see where, and please report it.",
                 file=sys.stderr,
             )

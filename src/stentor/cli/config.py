@@ -107,3 +107,21 @@ def register(app: typer.Typer) -> None:
         for note in notes:
             typer.echo(note, err=True)
         typer.echo(said, nl=False)
+
+    @convert.command()
+    def voxtral(
+        commands: list[str] = typer.Argument(
+            metavar="FILE_OR_COMMAND...",
+            help="Shell scripts that call train.py or train_lora.py, or such a command itself, in quotes.",
+        ),
+        to: Path = typer.Option(None, "--to", help="Write each to this folder as NAME.yaml instead of printing it."),
+    ) -> None:
+        """Voxtral fine-tuning scripts: --use-lora, --train-batch-size, --dataset-jsonl, ..."""
+        from stentor.config.convert import convert_files
+        from stentor.config.convert.voxtral import convert as convert_voxtral
+
+        given = [c if " " in c and not Path(c).exists() else Path(c) for c in commands]
+        said, notes = convert_files(convert_voxtral, given, to)
+        for note in notes:
+            typer.echo(note, err=True)
+        typer.echo(said, nl=False)

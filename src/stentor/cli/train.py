@@ -15,6 +15,7 @@ def register(app: typer.Typer) -> None:
         plugin: list[Path] = PLUGIN,
         plan_only: bool = typer.Option(False, "--plan-only", help="Show parameters, batches and memory, and stop."),
         processes: int = typer.Option(1, "--processes", min=1, help="Processes on this machine: one for each GPU."),
+        json: Path = typer.Option(None, "--json", help="With --plan-only: write the plan of each stage to this file."),
     ) -> None:
         """Train from a YAML file; the same command again goes on where it stopped."""
         from stentor.config.load import load, resolved, stage_configs
@@ -23,11 +24,12 @@ def register(app: typer.Typer) -> None:
         load_plugins(plugin or [])
         loaded = load(config, overrides or [])
         if plan_only:
-            from stentor.planning import show_plan
+            from stentor.planning import show
 
-            for stage in stage_configs(loaded):
-                typer.echo(show_plan(stage))
+            typer.echo(show(stage_configs(loaded), processes, json))
             return
+        if json is not None:
+            raise typer.BadParameter("it is for --plan-only: results are in RUN/results.json", param_hint="--json")
         from stentor.engine.launch import launch, launched
 
         if not launched(processes) and processes > 1:
@@ -71,15 +73,21 @@ def register(app: typer.Typer) -> None:
         to: Path = typer.Option(..., "--to", help="Folder to write."),
         merge: bool = typer.Option(False, "--merge", help="Fold adapters into the weights and write them whole."),
         format: str = typer.Option(
-            "hf", "--format", help="hf: safetensors and JSON in the Hub's layout. onnx: graphs. hf,onnx: both."
+            "hf",
+            "--format",
+            help="hf: safetensors and JSON in the Hub's layout. onnx: graphs. ct2: CTranslate2 (Whisper). Several with "
+            "commas.",
         ),
         onnx: bool = typer.Option(False, "--onnx", help="Short for --format onnx: graphs, checked with onnxruntime."),
+        quantization: str = typer.Option(
+            None, "--quantization", help="Of ct2: float16, bfloat16, int8, int8_float16, int16. Default: float32."
+        ),
         plugin: list[Path] = PLUGIN,
     ) -> None:
         """Write a self-contained copy of a model that others can load."""
         from stentor.config.plugins import load_plugins
 
         load_plugins(plugin or [])
-        from stentor.scoring import export as run
+        from stentor.exporting import export as run
 
-        typer.echo(run(model, to, merge, "onnx" if onnx else format))
+        typer.echo(run(model, to, merge, "onnx" if onnx else format, quantization))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ class Model:
     task: Task
     folder: Path
     """Its export folder."""
+    training: dict[str, Any] = field(default_factory=dict)
+    """The config that it was trained with; empty for a folder that plain transformers wrote."""
 
     def transcribe(
         self,
@@ -85,19 +87,18 @@ def load(path: str | Path, device: str = "auto") -> Model:
     place = pick_device(device)
     folder = find_export(path)
     config = _json(folder / CONFIG)
-    kind = config.get("model_type")
-    families = Family.choices()
-    if kind not in families:
+    families: dict[str, Any] = dict(Family.choices())
+    family = next((known for known in families.values() if known.reads(config)), None)
+    if family is None:
         raise ConfigError(
-            f"{folder / CONFIG} says model_type {kind!r}, which is no model family here; known: "
+            f"{folder / CONFIG} says model_type {config.get('model_type')!r}, which is no model family here; known: "
             f"{', '.join(sorted(families))}. A family of a plug-in needs --plugin."
         )
-    bundle = families[kind].load(folder)
+    bundle = family.load(folder)
     bundle.model.to(place).eval()
-    task: Task = Transcribe()
-    if (folder / TRAINING_CONFIG).is_file():
-        task = Task.model_validate(_json(folder / TRAINING_CONFIG)["task"])
-    return Model(str(path), bundle, task, folder)
+    training = _json(folder / TRAINING_CONFIG) if (folder / TRAINING_CONFIG).is_file() else {}
+    task: Task = Task.model_validate(training["task"]) if training else Transcribe()
+    return Model(str(path), bundle, task, folder, training)
 
 
 def find_export(path: str | Path) -> Path:

@@ -18,6 +18,12 @@ class Loss(Choice):
     weight: float = Field(1.0, ge=0)
     """Factor of this term in the total loss."""
     default_type: ClassVar[str | None] = None
+    per_token: ClassVar[bool] = False
+    """True when a target's loss is the negative log-probability of one token: exp of the mean is then a perplexity."""
+
+    def unregularised(self) -> Loss:
+        """This term without what is for training only, such as label smoothing: what evaluation measures."""
+        return self
 
     def sum(self, **prediction: Any) -> torch.Tensor:
         """The summed loss, a scalar tensor, from what the model's forward returned for this term.

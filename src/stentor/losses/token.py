@@ -19,8 +19,12 @@ class CrossEntropy(Loss):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of the target's probability that is spread evenly over the vocabulary."""
 
+    per_token: ClassVar[bool] = True
     chunk: ClassVar[int] = 1 << 25
     """Most logits in memory at a time (128 MiB in float32); beyond, they are computed again in the backward pass."""
+
+    def unregularised(self) -> CrossEntropy:
+        return self.model_copy(update={"label_smoothing": 0.0})
 
     def sum(
         self,

@@ -124,6 +124,11 @@ class Task(Choice):
         """Metrics over a whole evaluation set. The first one is the task's main metric."""
         raise NotImplementedError
 
+    def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
+        """Relative change of error rates (-0.25: a quarter fewer errors) between two systems' answers for the same
+        items in the same order, with a paired interval. Empty for tasks that have no such rate."""
+        return {}
+
     def main_metric(self) -> tuple[str, str]:
         """Name of the metric that picks the best checkpoint, and `min` or `max`."""
         raise NotImplementedError

@@ -3,7 +3,8 @@
 A family that serves this task gives, besides what every family gives:
 
 * processor: `decode(ids)`, `eos_id`, `max_new_tokens(seconds)`, `max_seconds` (longest clip, None for any length) and
-  `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head);
+  `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head); in training it may use
+  `Example.extra["times"]`, the record's word times `{"word", "start", "end"}` in seconds;
 * model: `generate(inputs, max_new_tokens=[...], eos_ids={...}, beams=, temperature=, generator=)`, a list of (token ids
   without the end token, their log-probabilities), and with a CTC head `ctc_classes(**inputs)`.
 """
@@ -66,9 +67,12 @@ class Transcribe(Task):
         return None if (text_of(cut) or "").strip() else "empty_text"
 
     def example(self, cut: Cut, audio: np.ndarray, rng: np.random.Generator | None) -> Example:
-        from stentor.data.cut import field_of, language_of, text_of
+        from stentor.data.cut import RATE, field_of, language_of, text_of, words_of
         from stentor.models.base import Example
 
+        # The audio may have been played faster or slower. All processors so far take RATE samples a second.
+        scale = len(audio) / RATE / cut.duration
+        times = [w | {k: w[k] * scale for k in ("start", "end")} for w in words_of(cut)] if rng is not None else []
         return Example(
             id=cut.id,
             audio=audio,
@@ -76,6 +80,7 @@ class Transcribe(Task):
             language=language_of(cut),
             context=field_of(cut, "context") or self.context,
             rng=rng,
+            extra={"times": times} if times else {},
         )
 
     def predict(self, bundle: Bundle, examples: Sequence[Example], checked: bool | None = None) -> list[dict[str, Any]]:
@@ -163,6 +168,19 @@ class Transcribe(Task):
         if predictions and all("ctc" in p.output for p in predictions):
             scores["ctc_wer"] = score(references, [p.output["ctc"] for p in predictions], **how)
         return scores
+
+    def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
+        """Of `wer` and `cer`, the main metric first."""
+        from stentor.metrics.change import relative_change
+
+        texts = ([p.reference["text"] for p in after], *([p.output["text"] for p in side] for side in (before, after)))
+        languages = [p.reference.get("language") for p in after]
+        how = {"normalizer": self.normalizer, "languages": languages, "spelling": self.spelling}
+        found = {
+            "wer": relative_change(*texts, unit="word", **how), "cer": relative_change(*texts, unit="character", **how)
+        }  # fmt: skip
+        names = sorted(found, key=lambda metric: metric != self.metric)
+        return {metric: change for metric in names if (change := found[metric]) is not None}
 
     def main_metric(self) -> tuple[str, str]:
         return self.metric, "min"

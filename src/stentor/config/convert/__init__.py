@@ -104,15 +104,16 @@ def read(path: Path, base_key: str) -> Given:
 
 
 def convert_files(
-    convert: Callable[[Path], Converted], files: Sequence[Path], to: Path | None
+    convert: Callable[[Any], Converted], files: Sequence[Path | str], to: Path | None
 ) -> tuple[str, list[str]]:
-    """Convert files: into the folder `to`, or as text. Answers what to print, and notes for stderr.
+    """Convert files (or text that stands for one): into the folder `to`, or as text. Answers what to print, and notes
+    for stderr.
 
     Raises `ConfigError` rather than overwrite a file.
     """
     if to is None and len(files) != 1:
         raise ConfigError("Give --to FOLDER to convert more than one file.")
-    done = [(file, convert(file)) for file in files]
+    done = [(file if isinstance(file, Path) else "the command line", convert(file)) for file in files]
     notes = [f"{file}: {note}" for file, result in done for note in result.notes]
     if to is None:
         return done[0][1].text, notes

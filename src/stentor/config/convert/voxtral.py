@@ -1,0 +1,318 @@
+"""Command lines of the Voxtral fine-tuning scripts (train.py, train_lora.py): a shell script, or the command itself."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from stentor.config.convert import Converted, Draft, Given
+from stentor.config.document import Mistake, Mistakes, Node, Place, read_text, scalar
+from stentor.config.explain import guess
+from stentor.errors import ConfigError
+
+_SCRIPTS = ("train.py", "train_lora.py")
+_FLAGS = ("use-lora", "freeze-audio-tower", "push-dataset", "push-to-hub", "bf16", "gradient-checkpointing")
+_SAME = {
+    "train-batch-size": "batch-size", "per-device-train-batch-size": "batch-size",
+    "per-device-eval-batch-size": "eval-batch-size", "gradient-accumulation-steps": "grad-accum",
+    "num-train-epochs": "epochs", "lr": "learning-rate", "lora-rank": "lora-r", "model": "model-checkpoint",
+    "model-id": "model-checkpoint", "freeze-audio": "freeze-audio-tower",
+}  # fmt: skip
+"""Other spellings, of forks of the scripts and of transformers' Trainer."""
+_PLAIN = {
+    "grad-accum": ("train.accumulate", 4),
+    "learning-rate": ("optim.lr", 5e-5),
+    "epochs": ("train.epochs", 3),
+    "logging-steps": ("train.log_every", 10),
+    "warmup-steps": ("schedule.warmup_steps", 0),
+    "warmup-ratio": ("schedule.warmup_ratio", None),
+    "weight-decay": ("optim.weight_decay", None),
+    "max-steps": ("train.steps", None),
+    "gradient-checkpointing": ("model.gradient_checkpointing", None),
+}
+"""Options with one counterpart, and the values that hold where they are not given."""
+_IMPLIED = {
+    "eval-batch-size": "sets are scored in batches of `data.max_items`, and `data.eval_batch_tokens` where it is given",
+    "bf16": "`train.precision: auto` is bf16 on a GPU that has it",
+    "push-dataset": "publishing is no part of a run file",
+    "dataset-repo": "publishing is no part of a run file",
+    "push-to-hub": "publishing is no part of a run file",
+    "hub-model-id": "publishing is no part of a run file",
+    "repo-name": "publishing is no part of a run file",
+}
+"""Options without a counterpart, and why."""
+_OTHERS = (
+    "use-lora", "lora-r", "lora-alpha", "lora-dropout", "freeze-audio-tower", "dataset-jsonl", "dataset-name",
+    "dataset-config", "train-count", "eval-count", "model-checkpoint", "output-dir", "batch-size", "save-steps",
+    "trackio-space",
+)  # fmt: skip
+_KNOWN = (*_PLAIN, *_IMPLIED, *_OTHERS)
+_ENDS = re.compile(r"[|&;]+|[0-9]*[<>].*")
+"""Where the shell's grammar ends a command."""
+_SECRET = re.compile(r"token|secret|password|key|hf_\w+", re.IGNORECASE)
+_POSITIONS = 2 * 375 + 256 + 16
+"""Of the language model, for an item of 60 s with as much text as the scripts keep."""
+
+_LEARNT_OTHERWISE = (
+    "What the scripts do otherwise:",
+    "  * Their prompt says that the language is English, whatever is spoken. Here it is each record's `language`; the",
+    "    model finds it out where there is none. For English recordings that name none: data.train.0.language: en",
+    "  * They cut transcripts after 256 tokens, without a word, and learn the cut. Here longer ones are learnt whole;",
+    "    those over `model.max_text_tokens` are left out, counted and named.",
+    "  * They end no transcript with the end token, so that their models do not learn to stop. Here they do.",
+    "  * They take recordings of any length. Here those over `data.max_seconds` are left out and counted: raise it,",
+    "    and `data.batch_tokens` with it (375 positions per item for every 30 s).",
+)
+_OF_LORA = (
+    "  * Their --freeze-audio-tower leaves the adapters in the tower trained. With `model.freeze` there are none.",
+)
+_OF_FULL = (
+    "  * They update weights in bfloat16, which loses small updates. Here trained weights are in float32: more memory,",
+    "    see `stentor train RUN.yaml --plan-only`.",
+)
+
+
+class Word(NamedTuple):
+    """A word of a command, after quotes and variables."""
+
+    text: str
+    place: Place
+
+
+def convert(given: Path | str) -> Converted:
+    """A run file from a shell script with one training command, or from the command itself.
+
+    Options that are not understood are listed in the run file and in `notes`. Raises `ConfigError` where there is no
+    such command, and `Mistakes` for values that cannot be used.
+    """
+    place = Place(0, 1, str(given) if isinstance(given, Path) else "the command line")
+    script, words = _command(_lines(read_text(given) if isinstance(given, Path) else given, place))
+    options, unknown = _options(words)
+    draft = Draft(place)
+    notes = ["transcripts are learnt with their end token, and languages and long texts are as the records have them; "
+             "the run file says what the scripts do otherwise."]  # fmt: skip
+    _output(options, draft)
+    draft.put("task", "transcribe")
+    lora = _model(options, draft, script)
+    _data(options, draft, notes)
+    draft.put("optim", {"type": "adamw", "lr": 5e-5, "weight_decay": 0.0, "betas": [0.9, 0.999]})
+    draft.put("schedule.type", "linear")
+    for theirs, (ours, default) in _PLAIN.items():
+        draft.put(ours, options.take(theirs) or default)
+    if "train.steps" in _keys(draft):  # what the Trainer does: its max_steps overrides the epochs
+        draft.root.value["train"].value.pop("epochs")
+    for ours in ("train.eval_every", "train.save_every"):
+        draft.put(ours, options.values.get("save-steps") or 50)
+    options.take("save-steps")
+    _tracking(options, draft, lora)
+    draft.comments += ["", *_LEARNT_OTHERWISE]
+    draft.comments += _OF_LORA if lora else _OF_FULL
+    implied = [(key, reason, node) for key, reason in _IMPLIED.items() if (node := options.take(key)) is not None]
+    for key, reason, node in implied:
+        draft.keep(f"Without a key here: {reason}.", [(f"--{key}", node)])
+    if unknown:
+        draft.comments += ["", "Not understood, so not in this file:", *(f"  {_shown(o)}" for o in unknown)]
+        notes += [f"not understood: {o.name.text}{guess(o.bare, _KNOWN, 0.7)}" for o in unknown]
+    text = draft.text(f"Converted from a command line of {script} by `stentor config convert voxtral`.")
+    return Converted(str(draft.root.value["name"].plain()), text, tuple(notes))
+
+
+class Unknown(NamedTuple):
+    """An option that is not understood, or a word that belongs to none (without values)."""
+
+    name: Word
+    bare: str
+    values: tuple[str, ...]
+
+
+def _shown(option: Unknown) -> str:
+    """The option as it was given, but no secret."""
+    values = shlex.join(option.values)
+    if not values or not _SECRET.search(f"{option.bare} {values}"):
+        return f"{option.name.text} {values}".rstrip()
+    return f"{option.name.text} (not shown)"
+
+
+def _lines(text: str, place: Place) -> Iterator[list[Word]]:
+    """The commands of a shell script as lists of words; lines that go on are one command."""
+    variables: dict[str, str] = {}
+    words: list[Word] = []
+    for number, line in enumerate(text.splitlines(), place.line):
+        here = Place(place.rank, number, place.source)
+        goes_on = re.search(r"(?:^|\s)[\\^`]\s*$", line)
+        try:
+            found = shlex.split(line[: goes_on.start()] if goes_on else line, comments=True)
+        except ValueError:
+            raise Mistakes([Mistake(here, "a quotation mark has no counterpart on its line")]) from None
+        words += [Word(_filled(word, variables), here) for word in found]
+        if goes_on:
+            continue
+        for word in words if all("=" in w.text for w in words) or words[0].text == "export" else ():
+            name, equals, value = word.text.partition("=")
+            if equals and name.isidentifier():
+                variables[name] = value
+        if words:
+            yield words
+        words = []
+    if words:
+        yield words
+
+
+def _filled(word: str, variables: dict[str, str]) -> str:
+    """A word with the variables that the script sets; `${NAME:-default}` is the default where it sets none."""
+
+    def value(match: re.Match[str]) -> str:
+        return variables.get(match[1] or match[3], match[2] if match[2] is not None else match[0])
+
+    return re.sub(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))", value, word)
+
+
+def _command(commands: Iterator[list[Word]]) -> tuple[str, list[Word]]:
+    """The script's name and the words after it, of the one command that trains."""
+    found = []
+    for words in commands:
+        for i, word in enumerate(words):
+            name = PurePosixPath(word.text.replace("\\", "/")).name
+            if name in _SCRIPTS:
+                found.append((word, name, words[i + 1 :]))
+                break
+    if not found:
+        raise ConfigError(
+            f"There is no command with {' or '.join(_SCRIPTS)} to convert: give a shell script that holds one, or the "
+            "command itself in quotes."
+        )
+    if len(found) > 1:
+        raise Mistakes([Mistake(w.place, "another training command; leave one in the file") for w, *_ in found[1:]])
+    return found[0][1:]
+
+
+def _options(words: list[Word]) -> tuple[Given, list[Unknown]]:
+    """Values by the names of the options, and what is not understood."""
+    values: dict[str, Node] = {}
+    unknown: list[Unknown] = []
+    mistakes: list[Mistake] = []
+    rest = list(words)
+    while rest and not _ENDS.fullmatch(rest[0].text):
+        word = rest.pop(0)
+        name, equals, value = word.text.partition("=")
+        if not re.match(r"--?[A-Za-z]", name):
+            unknown.append(Unknown(word, "", ()))
+            continue
+        bare = name.lstrip("-").replace("_", "-").lower()
+        option = _SAME.get(bare, bare)
+        follow: list[str] = [value] if equals else []
+        flag = option in _FLAGS
+        while not equals and rest and not re.match(r"--[A-Za-z]", rest[0].text) and not _ENDS.fullmatch(rest[0].text):
+            if (follow and option in _KNOWN) or (flag and rest[0].text.lower() not in ("true", "false")):
+                break  # one value, and none behind a switch
+            follow.append(rest.pop(0).text)
+        if option not in _KNOWN:
+            unknown.append(Unknown(Word(name, word.place), bare, tuple(follow)))
+        elif flag:
+            values[option] = Node(not follow or follow[0].lower() == "true", word.place)
+        elif not follow:
+            mistakes.append(Mistake(word.place, f"{name} has no value"))
+        elif "$" in follow[0]:
+            mistakes.append(Mistake(word.place, f"{name} takes its value from {follow[0]}, which is not set there"))
+        else:
+            values[option] = Node(scalar(follow[0]), word.place)
+    if mistakes:
+        raise Mistakes(mistakes)
+    return Given(Node(values, words[0].place if words else Place(0, 1, ""))), unknown
+
+
+def _output(options: Given, draft: Draft) -> None:
+    folder = options.take("output-dir") or Node("./voxtral-finetuned", draft.place)
+    path = PurePosixPath(str(folder.value).replace("\\", "/"))
+    draft.put("name", Node(path.name or "voxtral-finetuned", folder.place))
+    draft.put("output", Node(str(path.parent), folder.place))
+
+
+def _model(options: Given, draft: Draft, script: str) -> bool:
+    """The section `model`; answers whether there are adapters."""
+    lora = _flag(options, "use-lora") or script == "train_lora.py"
+    frozen = _flag(options, "freeze-audio-tower")
+    draft.put("model.type", "voxtral")
+    draft.put("model.from", options.take("model-checkpoint") or "mistralai/Voxtral-Mini-3B-2507")
+    theirs = {k: options.take(f"lora-{k}") for k in ("r", "alpha", "dropout")}
+    if lora:
+        draft.put("model.lora", {"rank": 8, "alpha": 32, "dropout": 0.0})
+        for key, node in theirs.items():
+            draft.put(f"model.lora.{'rank' if key == 'r' else key}", node)
+        targets = [f"language_model.*.{x}_proj" for x in "qkvo"]
+        # The tower calls its fourth layer out_proj, so theirs has adapters on three.
+        draft.put("model.lora.targets", targets + ([] if frozen else [f"audio_tower.*.{x}_proj" for x in "qkv"]))
+        draft.put("model.dtype", "bfloat16")
+    else:
+        draft.keep("LoRA is off (no --use-lora); its values:",
+                   [(f"--lora-{k}", v) for k, v in theirs.items() if v is not None])  # fmt: skip
+    if frozen:
+        draft.put("model.freeze", ["audio_tower.*"])
+    return lora
+
+
+def _data(options: Given, draft: Draft, notes: list[str]) -> None:
+    """Both sets from the front of the same records, one after the other."""
+    train = options.take("train-count") or Node(100, draft.place)
+    count = options.take("eval-count") or Node(50, draft.place)
+    file, name, config = (options.take(f"dataset-{k}") for k in ("jsonl", "name", "config"))
+    if file is not None:
+        source: dict[str, Any] = {"type": "jsonl", "path": file}
+        draft.keep("--dataset-jsonl comes before these:", [(f"--dataset-{k}", v) for k, v in
+                   (("name", name), ("config", config)) if v is not None])  # fmt: skip
+        notes.append(
+            f"relative `audio_path`s in {file.value} start from its folder, those of the scripts from where they were "
+            "started."
+        )
+    else:
+        source = {"type": "hub", "name": name or "hf-audio/esb-datasets-test-only-sorted"}
+        source |= {"config": config or "voxpopuli", "split": "test"}
+        notes.append("the scripts train and score on the test split of the data set: see `split` in the run file.")
+    for key, value in source.items():
+        draft.put(f"data.train.0.{key}", value)
+    draft.put("data.train.0.limit", train)
+    if count.value:
+        for key, value in source.items():
+            draft.put(f"data.eval.dev.{key}", value)
+        draft.put("data.eval.dev.skip", train)
+        draft.put("data.eval.dev.limit", count)
+    items = options.take("batch-size") or Node(2, draft.place)
+    draft.put("data.max_items", items)
+    # Room for a whole batch of the longest items, so that `max_items` alone decides, as the batch size does there.
+    draft.put("data.batch_tokens", round(_number(items, "--batch-size") * _POSITIONS))
+    draft.put("data.max_seconds", 60.0)
+    draft.put("data.workers", 1)
+
+
+def _tracking(options: Given, draft: Draft, lora: bool) -> None:
+    space = options.take("trackio-space")
+    if space is not None:
+        draft.put("callbacks.0.type", "tracking")
+        draft.put("callbacks.0.trackio.project", "voxtral-lora-finetuning" if lora else "voxtral-finetuning")
+        draft.put("callbacks.0.trackio.space_id", space)
+    else:
+        draft.comments += [
+            "",
+            "The scripts always log to Trackio, and make a Space for it when they find a token. Here:",
+            "  callbacks: [{type: tracking, trackio: {project: voxtral}}]",
+        ]
+
+
+def _keys(draft: Draft) -> set[str]:
+    """Dotted keys of two parts that the draft has."""
+    sections = ((k, n.value) for k, n in draft.root.value.items() if isinstance(n.value, dict))
+    return {f"{key}.{name}" for key, section in sections for name in section}
+
+
+def _flag(options: Given, key: str) -> bool:
+    node = options.take(key)
+    return node is not None and bool(node.value)
+
+
+def _number(node: Node, key: str) -> float:
+    if isinstance(node.value, bool) or not isinstance(node.value, (int, float)) or node.value <= 0:
+        raise Mistakes([Mistake(node.place, f"'{key}' must be a number above 0")])
+    return node.value

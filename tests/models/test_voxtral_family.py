@@ -301,6 +301,22 @@ def test_an_adapter_export_is_small_and_loads_in_peft_and_here(tokenizer, tmp_pa
     assert loss(full, examples((0.5, 31.0)))[0] == pytest.approx(want, 1e-4)
 
 
+def test_adapters_on_a_base_in_bfloat16_stay_apart(tokenizer, tmp_path):
+    """Folded in, most of what small adapters learnt would be rounded away."""
+    base = export(build(tokenizer), tmp_path / "base")
+    made = build(None, **{"from": str(base)}, lora=LORA, dtype="bfloat16")
+    items = examples((0.5, 31.0))
+    untrained, _ = loss(made, items)
+    shake(made, 0.02)
+    made.model.eval()
+    want, _ = loss(made, items)
+    assert want != pytest.approx(untrained, abs=1e-5)
+    again = Family.choices()["voxtral"].load(export(made, tmp_path / "adapter"))
+    assert loss(again, items)[0] == want
+    assert not any(p.requires_grad for p in again.model.parameters()) and not again.model.training
+    assert any(map(is_adapter, again.model.state_dict()))
+
+
 def test_adapters_on_weights_of_our_own_are_folded_into_the_export(tokenizer, tmp_path):
     from transformers import VoxtralForConditionalGeneration
 

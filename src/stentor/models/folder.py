@@ -81,7 +81,7 @@ def fold(bundle: Bundle, adapters: dict[str, Tensor], folder: Path) -> None:
         parameter = bundle.model.get_parameter(target)
         delta = scale * (adapters[name.replace(".lora_A.", ".lora_B.")].float() @ a.float())
         with torch.no_grad():
-            parameter.add_(delta.to(parameter))
+            parameter.copy_(parameter.float() + delta.to(parameter.device))  # rounded once
         bundle.family._from_base.discard(target)
 
 
@@ -99,7 +99,8 @@ def fold_state(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
         if isinstance(layer, LoraLayer):
             weight = folded[f"{name}.weight"]
             a, b = (state[f"{name}.lora_{part}.{ADAPTER}.weight"].float() for part in "AB")
-            folded[f"{name}.weight"] = weight + (layer.scaling[ADAPTER] * (b @ a)).to(weight)
+            delta = layer.scaling[ADAPTER] * (b @ a)
+            folded[f"{name}.weight"] = (weight.float() + delta.to(weight.device)).to(weight.dtype)
     return folded
 
 

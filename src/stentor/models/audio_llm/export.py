@@ -134,15 +134,17 @@ def load(kind: type[AudioLLM], folder: Path, trainable: bool = False) -> Bundle:
 
 
 def _put_adapters(bundle: Bundle, folder: Path, trainable: bool) -> None:
-    """The adapters of an export onto the base: apart from the other weights with `trainable`, else folded in."""
+    """The adapters of an export onto the base: folded in, but for training and where the base is kept in bfloat16,
+    which would round away much of what was learnt."""
     family = bundle.family
     _, adapters = read(folder)
-    if trainable:
+    if trainable or family.dtype == "bfloat16":
         settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         bundle.model.requires_grad_(False)
         inject(bundle.model, family.lora or Lora(), sorted(settings["target_modules"]))
         load_adapters(bundle.model, adapters)
-        quantize(bundle.model, family.quantize)
+        if trainable:
+            quantize(bundle.model, family.quantize)
     else:
         fold(bundle, adapters, folder)
 

@@ -60,11 +60,13 @@ def load_adapters(model: nn.Module, adapters: dict[str, Tensor]) -> None:
         n.replace(".lora_A.", f".lora_A.{ADAPTER}.").replace(".lora_B.", f".lora_B.{ADAPTER}."): t
         for n, t in adapters.items()
     }
-    own = {name for name, _ in model.named_parameters() if is_adapter(name)}
-    if own != set(named):
+    own = {name: parameter for name, parameter in model.named_parameters() if is_adapter(name)}
+    if set(own) != set(named):
         raise ConfigError(
             f"the adapters of the export ({len(named)} tensors) are not those that `model.lora` asks for ({len(own)})."
         )
+    for name, parameter in own.items():  # made like their base, which may be in bfloat16 and would round them
+        parameter.data = parameter.data.to(named[name].dtype)
     model.load_state_dict(named, strict=False)
 
 

@@ -16,6 +16,7 @@ def started(folder) -> bool:
     return (folder / "metrics.jsonl").exists() and "train/loss" in (folder / "metrics.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_the_same_run_under_every_launcher(tiny, cli, rows, tmp_path):
     """`--processes`, torchrun and `accelerate launch`, as docs/multi_gpu.md has them."""
     config = tiny()

@@ -158,7 +158,7 @@ def test_an_export_that_differs_is_not_kept(exported, tmp_path, monkeypatch, cap
     ("encoder", "llm", "kind"),
     [
         ("parakeet", "llama", "slots"),
-        (WINDOWED, "qwen3", "attention"),
+        pytest.param(WINDOWED, "qwen3", "attention", marks=pytest.mark.slow),
         pytest.param("wav2vec2-base", "phi", "attention", marks=pytest.mark.slow),
         pytest.param("wavlm", "gpt2", "slots", marks=pytest.mark.slow),
         pytest.param("hubert", "granite", "attention", marks=pytest.mark.slow),

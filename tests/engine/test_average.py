@@ -2,8 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from stentor.engine.average import Average, exported_weights, mean, put, trained
+from stentor.engine.average import Average, drawn, exported_weights, mean, put, trained
 from stentor.engine.checkpoint import save_tensors
+from stentor.models.base import Redrawn
 
 
 class Small(nn.Module):
@@ -36,6 +37,24 @@ def test_average_by_hand():
     torch.testing.assert_close(average.shadow["running"], torch.tensor([0.15 * 27 + 0.85 * 70]))
     assert average.shadow["seen"] == 2 and average.shadow["seen"].dtype == torch.int64
     assert set(average.shadow) == {"weight", "running", "seen"}
+
+
+class Draw(Small, Redrawn):
+    """A module whose buffers are a random draw, around one whose buffers are not."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Small()
+
+
+def test_random_draws_are_not_averaged():
+    model = nn.Sequential(Draw())
+    assert drawn(model) == {"0.running", "0.seen", "0.scratch"} and drawn(Small()) == set()
+    average = Average(model, 0.15)
+    model[0].running.fill_(10.0)
+    model[0].inner.running.fill_(10.0)
+    average.update(0)
+    assert average.shadow["0.running"] == 10.0 and average.shadow["0.inner.running"] == 9.0
 
 
 def test_a_long_run_forgets_at_the_decay_that_was_set():
@@ -92,6 +111,12 @@ def test_mean_of_checkpoints(checkpoint):
     got = mean(folders)
     torch.testing.assert_close(got["w"], torch.tensor([3.0, 0.1], dtype=torch.float64), atol=1e-8, rtol=0)
     assert got["seen"] == 0 and got["seen"].dtype == torch.int64, "counts come from the first"
+
+
+def test_the_mean_of_checkpoints_takes_draws_from_the_first(checkpoint):
+    folders = [checkpoint(f"d{v}", weights={"w": torch.tensor([v]), "draw": torch.tensor([v])}) for v in (1.0, 2.0)]
+    got = mean(folders, {"draw"})
+    assert got["w"].tolist() == [1.5] and got["draw"].tolist() == [1.0]
 
 
 def test_what_was_evaluated_is_what_is_averaged(checkpoint):

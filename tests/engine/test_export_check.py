@@ -149,7 +149,7 @@ def test_rounding_is_told_from_a_wrong_export():
 
 def test_a_run_without_evaluation_data_is_checked_with_the_built_in_voice(trained, monkeypatch):
     monkeypatch.setattr(export_check, "TEXTS", ("one", "two"))
-    monkeypatch.setattr(export_check, "spread", lambda *records: [])
+    monkeypatch.setattr(export_check, "spread", lambda *records: ([], []))
     assert main(["train", str(trained / "tiny.yaml"), "train.steps=1", "name=alone"]) == 0
     facts = json.loads((trained / "runs" / "alone" / "results.json").read_text())["export"]
     assert facts["clips"] == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from torch import nn
 from stentor.engine import zero
 from stentor.engine.checkpoint import load_tensors
 from stentor.engine.device import full, like
+from stentor.models.base import Redrawn
 
 if TYPE_CHECKING:
     from stentor.models.base import Bundle
@@ -24,6 +25,12 @@ def trained(model: nn.Module) -> dict[str, torch.Tensor]:
     # Of a divided parameter (DeepSpeed) the data is empty.
     tensors = {n: p if zero.is_divided(p) else p.data for n, p in model.named_parameters() if p.requires_grad}
     return tensors | {n: b for n, b in model.named_buffers() if n in persistent}
+
+
+def drawn(model: nn.Module) -> set[str]:
+    """Names of the buffers that are a random draw. A mean of two draws would be none: averaged weights go with one."""
+    modules = [(name, m) for name, m in model.named_modules() if isinstance(m, Redrawn)]
+    return {f"{name}.{b}".lstrip(".") for name, m in modules for b, _ in m.named_buffers(recurse=False)}  # type: ignore[attr-defined]
 
 
 def untrained(bundle: Bundle) -> dict[str, torch.Tensor]:
@@ -59,14 +66,14 @@ class Average:
     """Exponential moving average of the trained weights (Polyak averaging), with a warm-up of its decay."""
 
     def __init__(self, model: nn.Module, decay: float):
-        self.model, self.decay = model, decay
+        self.model, self.decay, self.drawn = model, decay, drawn(model)
         self.shadow = {n: t.clone() for n, t in trained(model).items()}
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         decay = min(self.decay, (1 + step) / (10 + step))
         for name, tensor in trained(self.model).items():
-            if tensor.is_floating_point():
+            if tensor.is_floating_point() and name not in self.drawn:
                 self.shadow[name].lerp_(tensor, 1 - decay)
             else:
                 self.shadow[name].copy_(tensor)
@@ -93,16 +100,20 @@ class Average:
                 tensor.copy_(kept[name])
 
 
-def mean(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
-    """The mean of the checkpoints' exported weights (of their EMA where there is one); counters from the first."""
+def mean(checkpoints: Sequence[Path], first: Set[str] = frozenset()) -> dict[str, torch.Tensor]:
+    """The mean of the checkpoints' exported weights (of their EMA where there is one); counters and the names in
+    `first` (random draws) from the first checkpoint."""
     total: dict[str, torch.Tensor] = {}
+    averaged: set[str] = set()
     for number, folder in enumerate(checkpoints):
         for name, tensor in load_tensors(exported_weights(folder)).items():
             if number == 0:
-                total[name] = tensor.double() if tensor.is_floating_point() else tensor
-            elif tensor.is_floating_point():
+                if tensor.is_floating_point() and name not in first:
+                    averaged.add(name)
+                total[name] = tensor.double() if name in averaged else tensor
+            elif name in averaged:
                 total[name] += tensor.double()
-    return {n: t / len(checkpoints) if t.is_floating_point() else t for n, t in total.items()}
+    return {n: t / len(checkpoints) if n in averaged else t for n, t in total.items()}
 
 
 def exported_weights(checkpoint: Path) -> Path:

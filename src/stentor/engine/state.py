@@ -187,7 +187,7 @@ def chosen(trainer: Trainer) -> dict[str, torch.Tensor]:
     found = _best(trainer)
     model = trainer.bundle.model
     if use == "average" and len(found) > 1:
-        average.put(model, average.mean(found))
+        average.put(model, average.mean(found, average.drawn(model)))
     elif use in ("best", "average") and found:
         average.put(model, checkpoint.load_tensors(average.exported_weights(found[0])))
     elif trainer.average:

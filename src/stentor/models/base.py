@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from lhotse.cut import Cut
 
-    from stentor.tasks.base import Batch
+    from stentor.tasks.base import Batch, Task
 
 
 @dataclass
@@ -34,6 +34,8 @@ class Needs:
     """Training transcripts, for tokenizers and alphabets that are made from the data. None when loading an export."""
     classes: int | None = None
     """Number of output classes, for tasks that label frames."""
+    scores: tuple[str, ...] = ()
+    """Outputs of a model that labels frames which the loss terms score: `logits`, `embeddings`, `hidden`."""
 
 
 @dataclass
@@ -65,6 +67,18 @@ class Processor(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write processor and tokenizer files that `Family.load` reads."""
+
+
+class Redrawn:
+    """A module whose own buffers are a random draw, such as the features of linear attention. The callback `redraw`
+    draws them anew; no average is taken over different draws."""
+
+    fixed: bool = False
+    """Whether the first draw stays."""
+
+    def redraw(self, generator: torch.Generator) -> None:
+        """Draw the buffers anew, in place, from a generator on the CPU."""
+        raise NotImplementedError
 
 
 @dataclass
@@ -103,6 +117,11 @@ class Family(Choice):
         """Whether `load` reads a model folder with this config.json. Families whose exports are plain transformers
         folders look at its `architectures`."""
         return bool(config.get("model_type") == cls.model_fields["type"].default)
+
+    def misfit(self, task: Task) -> tuple[str, str] | None:
+        """Why a model of these settings cannot serve a task that the family serves, as (key of the section, sentence).
+        None when it can."""
+        return None
 
     def refusal(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         """Why this model can do nothing with a record, as (reason, sentence), from its metadata alone: a language that

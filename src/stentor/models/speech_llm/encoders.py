@@ -121,8 +121,21 @@ def encode(encoder: nn.Module, shape: Geometry, features: Tensor, lengths: Tenso
         hidden = encoder(features, attention_mask=keep).last_hidden_state
     else:
         keep = mask(lengths, features.shape[1])
-        hidden = _wave(encoder, features * keep, keep, lengths)
+        hidden = _wave(encoder, features * keep, keep, lengths).last_hidden_state
     return hidden * mask(frames, hidden.shape[1])[..., None], frames
+
+
+def wave_layers(encoder: nn.Module, shape: Geometry, audio: Tensor, lengths: Tensor) -> tuple[list[Tensor], Tensor]:
+    """What every layer of a wave encoder says about a padded batch: audio [B, T] with lengths [B] in samples.
+
+    Returns hidden states [B, frames, width], zero at padding, of the layers' input and of each layer, and their lengths
+    [B]. Like `encode` independent of the batch.
+    """
+    frames = shape.frames(lengths)
+    keep = mask(lengths, audio.shape[1])
+    heard = _wave(encoder, audio * keep, keep, lengths, output_hidden_states=True)
+    hidden = [*heard.hidden_states[:-1], heard.last_hidden_state]  # of the last layer after its norm, if it has one
+    return [states * mask(frames, states.shape[1])[..., None] for states in hidden], frames
 
 
 def _whisper(encoder: nn.Module, features: Tensor, lengths: Tensor, frames: Tensor, windowed: bool) -> Tensor:
@@ -147,12 +160,12 @@ def _whisper(encoder: nn.Module, features: Tensor, lengths: Tensor, frames: Tens
     return encoder.layer_norm(hidden)
 
 
-def _wave(encoder: nn.Module, audio: Tensor, keep: Tensor, lengths: Tensor) -> Tensor:
+def _wave(encoder: nn.Module, audio: Tensor, keep: Tensor, lengths: Tensor, **options: Any) -> Any:
     first = encoder.feature_extractor.conv_layers[0]
     norm = getattr(first, "layer_norm", None)  # layers without a norm have no such attribute
     if isinstance(norm, ClipNorm):
         norm.frames = (lengths - first.conv.kernel_size[0]) // first.conv.stride[0] + 1
-    return encoder(audio, attention_mask=keep.long()).last_hidden_state
+    return encoder(audio, attention_mask=keep.long(), **options)
 
 
 class ClipNorm(nn.GroupNorm):

@@ -1,0 +1,74 @@
+"""New random features for linear attention in the course of training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, PrivateAttr
+
+from stentor.callbacks.base import Callback
+from stentor.errors import ConfigError
+from stentor.models.base import Redrawn
+
+if TYPE_CHECKING:
+    from stentor.engine.trainer import Trainer
+    from stentor.tasks.base import Batch
+
+
+class Redraw(Callback):
+    """Draw the random features of linear attention (FAVOR+) anew every so many optimizer steps, so that the model does
+    not grow attached to one draw.
+
+    They change right before the first batch of a step, so that evaluations and checkpoints hold those that the last
+    step trained with. What is drawn depends on `train.seed`, the step and the layer alone: the same on all processes
+    and after a resume. Weights are averaged (`train.ema`, `train.use: average`) over draws; the features never are.
+    """
+
+    type: Literal["redraw"] = "redraw"
+    every: int = Field(1000, ge=1)
+    """Optimizer steps between two draws."""
+
+    _drawn_at: int = PrivateAttr(0)
+
+    def on_start(self, trainer: Trainer) -> None:
+        found = [m for m in trainer.bundle.model.modules() if isinstance(m, Redrawn)]
+        if not found:
+            raise ConfigError(
+                "The callback `redraw` finds no random features in this model: take linear attention (`linear` or "
+                "`causal_linear`), or leave the callback out."
+            )
+        if all(m.fixed for m in found):
+            raise ConfigError(
+                "The callback `redraw` may not change any of the model's random features, for they are fixed "
+                "(`model.fixed_projection`): leave out one of the two."
+            )
+        self._drawn_at = 0
+        train = trainer.config.train
+        if train.ema is not None or (train.use == "average" and train.keep_best > 1):
+            trainer.say(
+                f"Random features are redrawn every {self.every} steps: averages are of the weights alone, with the "
+                "newest features (`train.ema`) or those of the best checkpoint (`train.use: average`)."
+            )
+
+    def on_batch(self, trainer: Trainer, batch: Batch) -> None:
+        if trainer.step % self.every == 0 and trainer.step != self._drawn_at:
+            self._drawn_at = trainer.step
+            self._redraw(trainer)
+            trainer.event("redrawn", step=trainer.step)
+
+    @staticmethod
+    def _redraw(trainer: Trainer) -> None:
+        import torch
+
+        found = (m for m in trainer.bundle.model.modules() if isinstance(m, Redrawn))
+        for layer, module in enumerate(found):
+            if not module.fixed:
+                seed = seed_of(trainer.config.train.seed, trainer.step, layer)
+                module.redraw(torch.Generator().manual_seed(seed))
+
+
+def seed_of(run: int, step: int, layer: int) -> int:
+    """The seed of one draw, 63 bits: unrelated for different runs, steps and layers."""
+    import numpy as np
+
+    return int(np.random.SeedSequence([run, step, layer]).generate_state(1, np.uint64)[0]) >> 1

@@ -1,0 +1,200 @@
+"""Family `transformer`: a transformer of one's own making, trained from scratch on acoustic features or on text.
+
+An encoder labels frames (who speaks when) or spells by CTC, an encoder-decoder writes what it hears (Vaswani et al.
+2017; with a CTC auxiliary, Watanabe et al. 2017), a decoder is a language model. Attention is softmax or linear in time
+(FAVOR+, Choromanski et al. 2021); layers may have the Conformer's convolution (Gulati et al. 2020).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from stentor.config.section import Misfit, Section
+from stentor.models.base import Bundle, Family, Needs
+from stentor.models.transformer.frontend import SSL, Features
+
+if TYPE_CHECKING:
+    import torch
+    from lhotse.cut import Cut
+
+    from stentor.tasks.base import Task
+
+SERVES = {"encoder": ("diarize", "transcribe"), "encoder_decoder": ("transcribe",), "decoder": ("language",)}
+"""Tasks of each kind."""
+NOT_OF = {"encoder": {"cross_attention"}, "decoder": {"conv_kernel"}}
+"""Shared settings that a part has no use for."""
+
+
+class Layers(Section):
+    """A stack of layers: that of the encoder, that of the decoder, or what both share."""
+
+    d_model: int = Field(256, ge=4)
+    """Width: values per position."""
+    layers: int = Field(4, ge=1)
+    """Number of layers."""
+    heads: int = Field(4, ge=1)
+    """Attention heads; `d_model` must be a multiple."""
+    attention: Literal["softmax", "linear", "causal_linear"] = "softmax"
+    """`softmax`: exact, time and memory grow with the square of the length. `linear`: FAVOR+, grows with the length.
+    `causal_linear`: FAVOR+ that looks back only, as decoders need it."""
+    cross_attention: Literal["softmax", "linear"] | None = None
+    """How the decoder attends to the encoder. Null: linear where `attention` is."""
+    attention_features: int | None = Field(None, ge=8)
+    """Random features of linear attention for each head. Null: d ln d for heads of d values."""
+    positions: Literal["rope", "sinusoidal", "learned", "none"] = "rope"
+    """How positions are told apart: rotated queries and keys, added sinusoids, added learnt vectors, or not at all (an
+    encoder with convolutions needs none)."""
+    max_positions: int = Field(4096, ge=1)
+    """Longest sequence of `learned` positions."""
+    norm: Literal["layernorm", "rmsnorm", "scalenorm", "rezero"] = "layernorm"
+    """Norm at the beginning of each branch. `rezero`: no norm; each branch is scaled by a number that starts at 0."""
+    activation: Literal["gelu", "relu", "silu", "geglu", "reglu", "swiglu"] = "gelu"
+    """Activation of the feed-forward layers. The gated ones (`...glu`) project twice, to two thirds of the width, so
+    that the number of parameters stays."""
+    d_ff: float = Field(4.0, gt=0)
+    """Width of the feed-forward layers as a multiple of `d_model`."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """Dropout at the end of each branch, in the feed-forward layers and on the input."""
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout of attention weights (softmax only)."""
+    conv_kernel: int | None = Field(None, ge=3)
+    """Frames that the Conformer's convolution module spans in each layer of the encoder; odd. Null: no convolution."""
+    macaron: bool = False
+    """Two half feed-forward branches around attention and convolution, as the Conformer has them, in place of one."""
+
+
+class Text(Section):
+    """The tokenizer of what is written, made from the training texts."""
+
+    type: Literal["characters", "bpe"] = "characters"
+    """`characters`: one token for each character. `bpe`: byte-level subwords."""
+    size: int = Field(500, ge=260)
+    """Vocabulary size of `bpe`, special tokens included."""
+
+
+class Transformer(Family):
+    """A transformer trained from scratch: encoder, decoder or both."""
+
+    type: Literal["transformer"] = "transformer"
+    kind: Literal["encoder", "decoder", "encoder_decoder"] = "encoder"
+    """`encoder`: labels frames (task `diarize`) or spells by CTC (`transcribe`). `encoder_decoder`: writes what it
+    hears (`transcribe`). `decoder`: a language model (`language`)."""
+    shared: Layers = Layers()
+    """Settings of both encoder and decoder; their own sections go before."""
+    encoder: Layers | None = None
+    """The layers of the encoder. Null: as in `shared`."""
+    decoder: Layers | None = None
+    """The layers of the decoder. Null: as in `shared`."""
+    features: Features = Features()
+    """The acoustic features that the encoder reads."""
+    ssl: SSL | None = None
+    """A pretrained self-supervised model that the encoder reads in place of `features`. Null: none."""
+    text: Text = Text()
+    """The tokenizer, where text is written."""
+    embedding: int | None = Field(None, ge=2)
+    """Size of a speaker embedding for each frame, beside its labels. Null: none."""
+    fixed_projection: bool = False
+    """Keep the random features of linear attention as first drawn, whatever the callback `redraw` says."""
+    freeze: list[str] = []
+    """Globs on parameter names that are not trained, such as `encoder.*`."""
+    gradient_checkpointing: bool = False
+    """Recompute the layers in the backward pass: less memory, about a third slower."""
+    tasks: ClassVar[tuple[str, ...]] = ("diarize", "transcribe", "language")
+    wrap_layers: ClassVar[tuple[str, ...]] = ("Layer",)
+    layouts: ClassVar[tuple[str, ...]] = ("padded",)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Transformer:
+        for part in ("encoder", "decoder"):
+            if part in self.kind.split("_"):
+                self.__dict__[part] = _joined(part, self.shared, getattr(self, part))
+            elif getattr(self, part) is not None:
+                raise Misfit(part, f"a model of the kind {self.kind} has no {part}: leave it out")
+        if self.kind == "decoder" and self.ssl is not None:
+            raise Misfit("ssl", "a decoder alone hears no audio: leave it out")
+        if self.kind != "encoder" and self.embedding is not None:
+            raise Misfit("embedding", "only a model of the kind encoder labels frames: leave it out")
+        return self
+
+    def misfit(self, task: Task) -> tuple[str, str] | None:
+        if task.is_a(SERVES[self.kind]):
+            return None
+        kinds = [kind for kind, served in SERVES.items() if task.is_a(served)]
+        return "kind", f"a model of the kind {self.kind} cannot {task.type}: take {' or '.join(kinds)}"
+
+    def refusal(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+        """Besides what the processor refuses, clips and texts that there are not enough learnt positions for."""
+        refused: tuple[str, str] | None = processor.refusal(cut, training)
+        if refused is not None:
+            return refused
+        sizes = {}
+        if self.encoder is not None and (training or processor.has_text):  # else it is heard in windows
+            sizes["encoder"] = ("too_long", processor.frames(round(cut.duration * processor.sample_rate)), "frames")
+        if self.decoder is not None and (training or self.encoder is None):
+            sizes["decoder"] = ("text_too_long", processor.text_tokens(cut), "tokens")
+        for part, (reason, size, unit) in sizes.items():
+            layers = getattr(self, part)
+            if layers.positions == "learned" and size > layers.max_positions:
+                return reason, (
+                    f"{cut.id}: its {size} {unit} are more than the {layers.max_positions} learnt positions of the "
+                    f"{part} (`model.{part}.max_positions`)."
+                )
+        return None
+
+    def build(self, needs: Needs) -> Bundle:
+        from stentor.models.transformer.build import build
+
+        return build(self, needs)
+
+    def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
+        from stentor.models.transformer.build import save
+
+        save(bundle, state, folder)
+
+    def save_merged(self, bundle: Bundle, folder: Path) -> None:
+        from stentor.models.transformer.build import save_merged
+
+        save_merged(bundle, folder)
+
+    @classmethod
+    def load(cls, folder: Path, trainable: bool = False) -> Bundle:
+        from stentor.models.transformer.build import load
+
+        return load(folder, trainable)
+
+
+def _joined(part: str, shared: Layers, own: Layers | None) -> Layers:
+    """The settings of a part: its own where they are given, else the shared ones that concern it."""
+    own = own or Layers()
+    given = shared.model_fields_set - own.model_fields_set - NOT_OF[part]
+    joined = own.model_copy(update={key: getattr(shared, key) for key in given})
+
+    def check(wrong: bool, keys: str, message: str) -> None:
+        """The mistake is told at the first of the keys that is written anywhere."""
+        if wrong:
+            places = [(where, key) for key in keys.split() for where in (part, "shared")]
+            written = {part: own.model_fields_set, "shared": given}
+            where, key = next((p for p in places if p[1] in written[p[0]]), places[0])
+            raise Misfit(f"{where}.{key}", message)
+
+    size, rest = divmod(joined.d_model, joined.heads)
+    check(rest != 0, "heads d_model", f"d_model ({joined.d_model}) must be a multiple of heads ({joined.heads})")
+    check(
+        joined.positions == "rope" and size % 2 == 1, "positions heads d_model",
+        f"rope needs heads of even size; d_model / heads is {size}",
+    )  # fmt: skip
+    check(
+        joined.attention_dropout > 0 and joined.attention != "softmax", "attention_dropout",
+        f"{joined.attention} attention has no weights to drop: leave it out",
+    )  # fmt: skip
+    kernel = joined.conv_kernel
+    if part == "decoder":
+        check(joined.attention == "linear", "attention", "a decoder may only look back: take `causal_linear`")
+        check(kernel is not None, "conv_kernel", "only encoders have convolutions: leave it out")
+    else:
+        check(kernel is not None and kernel % 2 == 0, "conv_kernel", "must be odd")
+        check(joined.cross_attention is not None, "cross_attention", "only decoders attend to another part")
+    return joined

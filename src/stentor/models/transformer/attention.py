@@ -1,0 +1,162 @@
+"""Multi-head attention: softmax (through torch's SDPA) or linear (FAVOR+), over a sequence itself or over another."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from stentor.models.transformer.cache import KVCache
+from stentor.models.transformer.favor import Favor, LinearState
+from stentor.models.transformer.positions import Rotary
+
+Kind = Literal["softmax", "linear", "causal_linear"]
+State = KVCache | LinearState
+
+
+class Attention(nn.Module):
+    """Multi-head attention with its four projections.
+
+    Args:
+        dim: size of queries and answers, D.
+        heads: number of heads; `dim` must be a multiple of it.
+        kind: `softmax`, `linear` (FAVOR+) or `causal_linear` (`linear` with `causal`).
+        causal: a position sees only itself and what came before. Cross-attention (a `context`) never is.
+        dropout: of attention weights in training. Softmax only: linear attention makes no weights to drop.
+        context_dim: size of what cross-attention attends to. None: `dim`.
+        rotary: rotary positions for queries and keys, shared by the layers. None: none. Not with a context.
+        bias: whether the projections have biases.
+        features, scaling, eps, fixed: of FAVOR+, see `Favor`; its buffer is `favor.projection` [features, dim / heads].
+
+    Decoding step by step (causal attention only): `state = attention.start()`, then `forward(x, state=state)` for the
+    next position or positions, which join the state. For cross-attention `state = attention.remember(context, mask)`
+    once, then `forward(x, state=state)`. `state.length` counts the positions so far; `state.select(rows)` is the state
+    of other items of the batch.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        kind: Kind = "softmax",
+        causal: bool = False,
+        dropout: float = 0.0,
+        features: int | None = None,
+        *,
+        context_dim: int | None = None,
+        rotary: Rotary | None = None,
+        bias: bool = True,
+        scaling: Literal["chi", "sqrt"] = "chi",
+        eps: float = 1e-8,
+        fixed: bool = False,
+    ):
+        super().__init__()
+        if dim % heads:
+            raise ValueError(f"{dim} numbers cannot be divided among {heads} heads")
+        self.heads, self.dropout = heads, dropout
+        self.causal = causal or kind == "causal_linear"
+        self.q_proj = nn.Linear(dim, dim, bias=bias)
+        self.k_proj = nn.Linear(context_dim or dim, dim, bias=bias)
+        self.v_proj = nn.Linear(context_dim or dim, dim, bias=bias)
+        self.out_proj = nn.Linear(dim, dim, bias=bias)
+        self.rotary = rotary
+        self.favor = None if kind == "softmax" else Favor(dim // heads, features, scaling, eps, fixed)
+
+    def forward(
+        self,
+        query: Tensor,
+        context: Tensor | None = None,
+        mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        state: State | None = None,
+    ) -> Tensor:
+        """Attend.
+
+        Args:
+            query: [B, T, D].
+            context: [B, S, context_dim] for cross-attention. None: the queries' own sequence (or a closed state).
+            mask: bool, True where a key is valid: [B, S] of the context, or [B, T] of the queries' own positions.
+                None: all are.
+            positions: of the queries, int64 [T] or [B, T], for rotary positions. None: from `state.length` (or 0) on.
+            state: what earlier steps left, or `remember` of a context.
+        Returns:
+            [B, T, D]. What attention finds for a query without any valid key is 0 (then projected: the output bias).
+        """
+        q = self._split(self.q_proj(query))
+        if context is not None or (state is not None and state.closed):
+            if state is None or not state.closed:
+                assert context is not None
+                state = self.remember(context, mask)
+            found = self._attend(q, state, causal=False)
+        else:
+            k, v = self._split(self.k_proj(query)), self._split(self.v_proj(query))
+            if self.rotary is not None:
+                if positions is None:
+                    start = 0 if state is None else state.length
+                    positions = torch.arange(start, start + query.shape[1], device=query.device)
+                q, k = self.rotary(q, positions), self.rotary(k, positions)
+            found = self._own(q, k, v, mask, state)
+        return self.out_proj(found.to(q.dtype).transpose(1, 2).flatten(2))
+
+    def start(self) -> State:
+        """The state before the first position, for causal self-attention."""
+        if not self.causal:
+            raise ValueError("only causal attention can go step by step")
+        return KVCache() if self.favor is None else LinearState()
+
+    def remember(self, context: Tensor, mask: Tensor | None = None) -> State:
+        """All that cross-attention needs of a context [B, S, context_dim] and its mask bool [B, S]."""
+        k, v = self._split(self.k_proj(context)), self._split(self.v_proj(context))
+        return KVCache.of(k, v, mask) if self.favor is None else self.favor.gather(k, v, mask)
+
+    def _own(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, state: State | None) -> Tensor:
+        """Self-attention; what is new joins the state."""
+        if self.favor is not None:
+            if not self.causal:
+                return self.favor(q, k, v, mask)
+            assert state is None or isinstance(state, LinearState)
+            return self.favor.causal(q, k, v, mask, state)
+        if state is None:
+            return self._attend(q, KVCache.of(k, v, mask), self.causal)
+        assert isinstance(state, KVCache)
+        state.add(k, v, mask)
+        return self._attend(q, state, causal=True)
+
+    def _attend(self, q: Tensor, state: State, causal: bool) -> Tensor:
+        if isinstance(state, LinearState):
+            assert self.favor is not None
+            return self.favor.attend(q, state)
+        return softmax(q, *state.read(), causal, self.dropout if self.training else 0.0)
+
+    def _split(self, x: Tensor) -> Tensor:
+        """[B, T, D] as [B, H, T, D / H]."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+def softmax(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
+    """Scaled dot-product attention by torch's fused kernels.
+
+    Args:
+        query: [B, H, T, d]; with `causal` its last position is that of the last key.
+        key, value: [B, H, S, d].
+        mask: bool [B, S], True where a key is valid. None: all are.
+        causal: a query sees the keys up to its own position.
+        dropout: share of weights that are dropped.
+    Returns:
+        [B, H, T, d]; 0 for a query that has no valid key, where a softmax would give NaN.
+    """
+    attention = nn.functional.scaled_dot_product_attention
+    queries, keys = query.shape[2], key.shape[2]
+    if mask is None:
+        if not causal or queries == 1:
+            return attention(query, key, value, dropout_p=dropout)
+        if queries == keys:
+            return attention(query, key, value, dropout_p=dropout, is_causal=True)
+    seen = query.new_ones(1, 1, 1, keys, dtype=torch.bool) if mask is None else mask[:, None, None]
+    if causal and queries > 1:
+        seen = seen & seen.new_ones(queries, keys).tril(keys - queries)
+    lonely = ~seen.any(-1, keepdim=True)
+    return attention(query, key, value, attn_mask=seen | lonely, dropout_p=dropout).masked_fill(lonely, 0.0)

@@ -1,0 +1,121 @@
+"""What the transformer hears: Kaldi's features of the audio, or the layers of a pretrained self-supervised encoder."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from stentor.audio.kaldi import KaldiFeatures
+from stentor.config.section import Section
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stentor.models.speech_llm.encoders import Geometry
+
+
+class Features(KaldiFeatures):
+    """Kaldi's features; frames can be joined and thinned out, and kept from epoch to epoch."""
+
+    normalize: Literal["none", "mean", "meanvar", "global"] = "global"
+    """Over the frames of each clip: each bin to zero mean (`mean`), also to unit variance (`meanvar`), or all bins
+    together to zero mean and unit variance (`global`: which bins are loud stays heard)."""
+    stack: int = Field(1, ge=1)
+    """Frames that are joined to one, around the middle of each output frame."""
+    subsample: int = Field(1, ge=1)
+    """Of so many frames one is put out: 10 makes 10 frames a second of 100."""
+    store: str | None = None
+    """Keep the features of training audio that `data.augment` leaves as it is, so that it is read (or generated) once:
+    `memory` for this run alone (in the system's temporary folder), or a folder, such as `stentor prepare features`
+    fills. Null: computed each time."""
+    store_bits: Literal[16, 32] = 16
+    """Bits per stored value. 16: steps of 1/65535 of each clip's range, below 0.001 for log features; 32: exact.
+    Spectrograms always take 32."""
+
+    @property
+    def frame_seconds(self) -> float:
+        """Seconds from one output frame to the next."""
+        return self.shift * self.subsample / self.sampling_rate
+
+    @property
+    def size(self) -> int:
+        """Values per output frame."""
+        return self.bins * self.stack
+
+    def frames(self, samples: int) -> int:
+        """Output frames of a clip of so many samples; one shorter than a frame counts as a frame."""
+        return math.ceil(self.count(max(samples, self.length)) / self.subsample)
+
+    def raw(self, audio: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Features float32 [count, bins] before anything is joined: what is stored. Silence is added to audio shorter
+        than a frame."""
+        import numpy as np
+
+        audio = np.asarray(audio, np.float32)
+        return self.extract(np.pad(audio, (0, max(0, self.length - len(audio)))), rng)
+
+    def normalized(self, raw: np.ndarray) -> np.ndarray:
+        """float32 [frames, bins] by `normalize`."""
+        if self.normalize == "none":
+            return raw
+        if self.normalize == "global":
+            return (raw - raw.mean()) / (raw.std() + 1e-5)
+        centred = raw - raw.mean(0)
+        return centred / (centred.std(0) + 1e-5) if self.normalize == "meanvar" else centred
+
+    def joined(self, frames: np.ndarray) -> np.ndarray:
+        """float32 [T, bins] to output frames [ceil(T / subsample), size], oldest first; the first and the last frame
+        stand in for those beyond the ends."""
+        import numpy as np
+
+        if self.stack == self.subsample == 1:
+            return frames
+        count = math.ceil(len(frames) / self.subsample)
+        if self.stack == self.subsample == len(frames) / count:
+            return frames.reshape(count, self.size)
+        first = np.arange(count) * self.subsample + (self.subsample - self.stack) // 2
+        places = (first[:, None] + np.arange(self.stack)).clip(0, len(frames) - 1)
+        return frames[places].reshape(count, self.size)
+
+
+class SSL(Section):
+    """A pretrained self-supervised encoder (WavLM, HuBERT, wav2vec 2.0) as front-end.
+
+    The model reads a learnt mix of all its layers: their sum weighted by a softmax (Yang et al. 2021, SUPERB).
+    """
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    source: str | None = Field(None, alias="from")
+    """Hub id or local folder, such as `microsoft/wavlm-base-plus`."""
+    config: dict[str, Any] | None = None
+    """Build it untrained from a transformers config, such as `{model_type: wavlm, hidden_size: 144}`."""
+    revision: str | None = None
+    """Branch, tag or commit of the Hub model. Null: the default branch."""
+    freeze: bool = True
+    """Train only the mix of its layers. When it is trained as well, give it a learning rate of its own, about a tenth,
+    by `optim.groups: [{params: ["frontend.encoder.*"], lr: 1e-5}]`."""
+    normalize: bool | None = None
+    """Bring each clip to zero mean and unit variance. Null: as it was pretrained."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> SSL:
+        if (self.source is None) == (self.config is None):
+            raise ValueError("give either `from` (a Hub id or folder) or `config` (a transformers config), not both")
+        if self.config is not None and not isinstance(self.config.get("model_type"), str):
+            raise ValueError("`config` needs `model_type`, such as `{model_type: wavlm, hidden_size: 144}`")
+        return self
+
+    def encoder_config(self) -> Any:
+        """The transformers config. Raises ConfigError when it cannot be had."""
+        from stentor.models.pretrained import part_config
+
+        return part_config(self, "model.ssl")
+
+    def geometry(self, config: Any) -> Geometry:
+        """Lengths and frame rate of an encoder with this transformers config. Raises ConfigError for other kinds."""
+        from stentor.models.transformer.ssl import geometry_of
+
+        return geometry_of(self, config)

@@ -1,0 +1,85 @@
+"""What the transformer writes: its decoder step by step for `stentor.models.search`, or its CTC head."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from stentor.errors import ConfigError
+from stentor.models.ctc.modeling import merge
+from stentor.models.search import Result, search
+
+if TYPE_CHECKING:
+    from stentor.models.transformer.modeling import TransformerModel
+
+
+class _Writer:
+    """The decoder with its states (keys and values, or the sums of linear attention); rows may be reordered, repeated
+    or dropped."""
+
+    def __init__(self, model: TransformerModel, inputs: dict[str, Tensor]):
+        from stentor.models.transformer.modeling import valid
+
+        self.model = model
+        self.context = self.mask = None
+        if model.encoder is not None:
+            self.context, frames = model.encode(inputs["features"], inputs["lengths"])
+            self.mask = valid(frames, self.context.shape[1])
+        rows = len(inputs["features" if model.encoder is not None else "tokens"])
+        start = torch.full((rows, 1), model.bos, device=next(model.parameters()).device)
+        self.states = model.decoder.start()
+        self._read(inputs.get("tokens", start))
+        self.context = self.mask = None  # the states hold what is needed of it
+
+    def _read(self, tokens: Tensor) -> None:
+        out = self.model.decoder.step(self.model.tokens(tokens), self.states, self.context, self.mask)
+        self.log_probs = self.model.text_head(out[:, -1]).float().log_softmax(-1)
+
+    def step(self, tokens: Tensor) -> None:
+        """Read tokens [B]; afterwards `log_probs` [B, V] are about the next one."""
+        self._read(tokens[:, None])
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order; a row may come several times."""
+        self.log_probs = self.log_probs[rows]
+        self.states = [state.select(rows) for state in self.states]
+
+
+@torch.no_grad()
+def generate(
+    model: TransformerModel,
+    inputs: dict[str, Tensor],
+    max_new_tokens: int | list[int],
+    eos_ids: set[int],
+    beams: int = 1,
+    temperature: float = 0.0,
+    generator: torch.Generator | None = None,
+    length_penalty: float = 1.0,
+) -> list[Result]:
+    """Token ids (end token left out) and their log-probabilities under the model, for each item of a batch.
+
+    `inputs` come from the processor's `collate(labels=False)`; for a language model `tokens` [B, U] are the beginning
+    to go on from, start token included, and for an encoder-decoder they may be given too. `max_new_tokens` is one limit
+    or one for each item. `beams` > 1 searches for the answer with the best sum of log-probabilities / length **
+    `length_penalty`; `temperature` > 0 samples instead. The model should be in evaluation mode.
+
+    A model without decoder gives the classes along the most likely path of its CTC head, repeats merged and blanks left
+    out, each with the log-probability at the frame that is surest of it; temperatures have no say in it. Raises
+    ConfigError for beams there.
+    """
+    if model.decoder is None:
+        if beams != 1:
+            raise ConfigError("A model of the kind encoder decodes greedily: set `task.beams: 1`.")
+        hidden, frames = model.encode(inputs["features"], inputs["lengths"])
+        best, path = model.ctc_log_probs(hidden).max(-1)
+        rows = zip(path.tolist(), best.tolist(), frames.tolist())
+        return [merge(classes[:n], values[:n], 0) for classes, values, n in rows]
+    writer = _Writer(model, inputs)
+    count = len(writer.log_probs)
+    limits = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
+    if (most := model.decoder.longest) is not None:
+        begun = inputs["tokens"].shape[1] if "tokens" in inputs else 1
+        limits = [min(limit, most - begun) for limit in limits]
+    return search(writer, limits, eos_ids, beams, temperature, generator, length_penalty)

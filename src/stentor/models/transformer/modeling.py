@@ -1,0 +1,367 @@
+"""The transformer itself: stacks of layers, and the model with its heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from stentor.models.speech_llm.modeling import ListensOnce
+from stentor.models.transformer import Layers
+from stentor.models.transformer.attention import Attention, State
+from stentor.models.transformer.layers import Convolution, Dropout, FeedForward, Positions, Residual, initialise, norm
+from stentor.models.transformer.positions import Rotary
+
+
+@dataclass
+class LayerState:
+    """What a layer of a decoder keeps while it writes."""
+
+    own: State
+    """Of its self-attention; grows, or is added to, in place."""
+    cross: State | None = None
+    """Of its attention to the encoder; made at the first step."""
+
+    def select(self, rows: Tensor) -> LayerState:
+        """The state of these items of the batch, in this order."""
+        return LayerState(self.own.select(rows), self.cross.select(rows) if self.cross is not None else None)
+
+
+class Layer(nn.Module):
+    """Self-attention, attention to another sequence (`cross`), convolution and feed-forward, each a residual branch."""
+
+    def __init__(self, settings: Layers, causal: bool, cross: int | None, rotary: Rotary | None, fixed: bool):
+        """`cross`: width of the other sequence, None without one; `fixed`: random features are never redrawn."""
+        super().__init__()
+        s = settings
+
+        def branch(inner: nn.Module, share: float = 1.0) -> Residual:
+            return Residual(inner, s.norm, s.d_model, s.dropout, share)
+
+        def feed_forward() -> FeedForward:
+            return FeedForward(s.d_model, s.d_ff, s.activation, s.dropout)
+
+        self.first = branch(feed_forward(), 0.5) if s.macaron else None
+        self.attention = branch(
+            Attention(
+                s.d_model, s.heads, s.attention, causal, s.attention_dropout, s.attention_features,
+                rotary=rotary, fixed=fixed,
+            )
+        )  # fmt: skip
+        self.cross = None
+        if cross is not None:
+            kind = s.cross_attention or ("softmax" if s.attention == "softmax" else "linear")
+            dropout = s.attention_dropout if kind == "softmax" else 0.0
+            self.cross = branch(
+                Attention(
+                    s.d_model, s.heads, kind, False, dropout, s.attention_features, context_dim=cross, fixed=fixed
+                )
+            )
+        self.convolution = branch(Convolution(s.d_model, s.conv_kernel, causal)) if s.conv_kernel else None
+        self.feed_forward = branch(feed_forward(), 0.5 if s.macaron else 1.0)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+        state: LayerState | None = None,
+    ) -> Tensor:
+        """[B, T, width] to the same. `mask` [B, T] is true at what is no padding, `context` [B, S, its width] with its
+        mask is what `cross` attends to. `state` is what earlier positions left, when it goes step by step; a
+        context is then needed at the first step only."""
+        if self.first is not None:
+            x = self.first(x)
+        x = self.attention(x, mask=mask, state=state.own if state is not None else None)
+        if self.cross is not None:
+            if state is not None and state.cross is None:
+                state.cross = self.cross.inner.remember(context, context_mask)
+            x = self.cross(x, context=context, mask=context_mask, state=state.cross if state is not None else None)
+        if self.convolution is not None:
+            x = self.convolution(x, mask)
+        return self.feed_forward(x)
+
+
+class Stack(nn.Module):
+    """Positions, layers and the norm behind the last of them."""
+
+    def __init__(
+        self,
+        settings: Layers,
+        causal: bool,
+        cross: int | None = None,
+        fixed: bool = False,
+        recompute: bool = False,
+    ):
+        """`cross`, `fixed`: see `Layer`; `recompute`: run the layers again in the backward pass, to keep less."""
+        super().__init__()
+        s = settings
+        added = s.positions in ("sinusoidal", "learned")
+        self.positions = Positions(s.positions, s.d_model, s.max_positions) if added else None
+        rotary = Rotary(s.d_model // s.heads) if s.positions == "rope" else None
+        self.dropout = Dropout(s.dropout)
+        self.layers = nn.ModuleList(Layer(s, causal, cross, rotary, fixed) for _ in range(s.layers))
+        self.norm = norm(s.norm, s.d_model)
+        self.recompute = recompute
+        outs = {branch.inner for layer in self.layers for branch in layer.children() if isinstance(branch, Residual)}
+        initialise(self, {_last(inner) for inner in outs})
+        for inner in outs:
+            if isinstance(inner, Attention) and inner.favor is not None:
+                # The error of random features grows exponentially with the squares of queries and keys, so these begin
+                # small: |q|^2 / sqrt(d), which is sqrt(d) otherwise, is 1.
+                for part in (inner.q_proj, inner.k_proj):
+                    part.weight.data.mul_(inner.favor.dim**-0.25)
+
+    @property
+    def longest(self) -> int | None:
+        """Most positions that there are vectors for. None: any number."""
+        return self.positions.most if self.positions is not None and self.positions.table is not None else None
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+    ) -> Tensor:
+        """[B, T, width] to the same; see `Layer.forward`."""
+        return self.norm(self.states(x, mask, context, context_mask))
+
+    def states(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+    ) -> Tensor:
+        """The same before the last norm: the sum of all branches."""
+        x = self.dropout(self._placed(x, 0))
+        recompute = self.recompute and self.training and torch.is_grad_enabled()
+        for layer in self.layers:
+            args = (x, mask, context, context_mask)
+            x = checkpoint(layer, *args, use_reentrant=False) if recompute else layer(*args)
+        return x
+
+    def start(self) -> list[LayerState]:
+        """The states before the first position, one for each layer."""
+        return [LayerState(layer.attention.inner.start()) for layer in self.layers]
+
+    def step(
+        self,
+        x: Tensor,
+        states: list[LayerState],
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+    ) -> Tensor:
+        """The next positions [B, T, width] to the same; the states are changed in place. The first step needs the
+        context, where there is one."""
+        x = self._placed(x, states[0].own.length)
+        for layer, state in zip(self.layers, states):
+            x = layer(x, None, context, context_mask, state)
+        return self.norm(x)
+
+    def _placed(self, x: Tensor, start: int) -> Tensor:
+        return x if self.positions is None else self.positions(x, start)
+
+
+def _last(inner: nn.Module) -> nn.Linear:
+    """The last layer of a branch."""
+    if isinstance(inner, Attention):
+        return inner.out_proj
+    assert isinstance(inner, FeedForward | Convolution)
+    return inner.down if isinstance(inner, FeedForward) else inner.out
+
+
+@dataclass
+class FrameOutput:
+    """What an encoder says about the frames of a batch."""
+
+    logits: Tensor
+    """float32 [B, T, classes]."""
+    embeddings: Tensor | None
+    """Speaker embeddings float32 [B, T, size], not normalised: they are averaged over frames, then normalised."""
+    lengths: Tensor
+    """Frames of each item, int64 [B]."""
+
+
+def valid(lengths: Tensor, longest: int) -> Tensor:
+    """Mask [B, longest], true within the lengths [B]."""
+    return torch.arange(longest, device=lengths.device) < lengths[:, None]
+
+
+class TransformerModel(ListensOnce):
+    """Encoder, decoder or both, with heads for what the task asks.
+
+    Parts: `frontend`, `input`, `encoder`, `tokens`, `decoder`, and the heads for frames, speaker embeddings, CTC and
+    text. A front-end without any trainable parameter stays in evaluation mode (no dropout).
+    """
+
+    def __init__(
+        self,
+        encoder: Layers | None = None,
+        decoder: Layers | None = None,
+        inputs: int | None = None,
+        frontend: nn.Module | None = None,
+        classes: int | None = None,
+        embedding: int | None = None,
+        vocabulary: int | None = None,
+        ctc_classes: int | None = None,
+        fixed: bool = False,
+        bos: int = 0,
+        recompute: bool = False,
+    ):
+        """`inputs`: values per frame that the encoder reads; `classes`: of frames; `embedding`: size of their speaker
+        embeddings; `vocabulary`: tokens of the decoder, `bos` the first one of every text; `fixed`, `recompute`: see
+        `Stack`."""
+        super().__init__()
+        self.bos = bos
+        self.frontend = frontend
+        self.encoder = self.input = self.decoder = self.tokens = self.text_head = None
+        width = None
+        if encoder is not None:
+            width = encoder.d_model
+            self.input = nn.Linear(inputs, width)
+            self.encoder = Stack(encoder, encoder.attention == "causal_linear", None, fixed, recompute)
+            initialise(self.input, set())
+        if decoder is not None:
+            self.tokens = nn.Embedding(vocabulary, decoder.d_model)
+            self.decoder = Stack(decoder, True, width, fixed, recompute)
+            self.text_head = _head(decoder.d_model, vocabulary)
+        self.frame_head = _head(width, classes) if classes else None
+        self.embedding_head = _head(width, embedding, small=False) if embedding else None
+        self.ctc_head = _head(width, ctc_classes) if ctc_classes else None
+
+    def train(self, mode: bool = True) -> TransformerModel:
+        super().train(mode)
+        if self.frontend is not None and not any(p.requires_grad for p in self.frontend.parameters()):
+            self.frontend.eval()
+        return self
+
+    def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden states [B, T, width] and frames [B], from features [B, T, F] and their lengths [B], or with an SSL
+        front-end from audio [B, samples] and its lengths in samples."""
+        if kept := self.heard(features, lengths):
+            return kept[0], kept[1]
+        states, frames = self._states(features, lengths)
+        hidden = self.encoder.norm(states)
+        self.keep(features, lengths, hidden, frames)
+        return hidden, frames
+
+    def _states(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """What `encode` gives, before the last norm."""
+        if self.frontend is not None:
+            features, lengths = self.frontend(features, lengths)
+        x = self.input(features)
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.float()  # what the layers add to; 16 bits would round each sum
+        return self.encoder.states(x, valid(lengths, features.shape[1])), lengths
+
+    def forward(self, **inputs: Tensor) -> dict[str, dict[str, Any]]:
+        """Labels of frames, for models that have them: `label`; else what is written: `write`."""
+        return self.write(**inputs) if self.frame_head is None else self.label(**inputs)
+
+    def label(
+        self,
+        features: Tensor,
+        lengths: Tensor,
+        targets: Tensor | None = None,
+        pools: Tensor | None = None,
+        pool_labels: Tensor | None = None,
+    ) -> dict[str, dict[str, Any]]:
+        """Arguments of the losses, by what they score.
+
+        `targets` are passed on. `pools` [B, K, T] are weights of frames, by which each item's frame embeddings are
+        averaged to K speaker embeddings with the labels `pool_labels` [B, K].
+
+        Returns `logits`: logits [B, T, classes] and targets; `hidden`: the encoder's states [B, T, width] before their
+        last norm, which would make all of them equally large, and lengths [B]; with `pools` `embeddings`: float32
+        [B * K, size] of length 1, and labels [B * K].
+        """
+        states, frames = self._states(features, lengths)
+        hidden = self.encoder.norm(states)
+        outputs: dict[str, dict[str, Any]] = {
+            "logits": {"logits": self.frame_head(hidden), "targets": targets},
+            "hidden": {"hidden": states, "lengths": frames},
+        }
+        if self.embedding_head is not None and pools is not None:
+            pooled = pools.to(hidden.dtype) @ self.embedding_head(hidden)
+            outputs["embeddings"] = {
+                "embeddings": F.normalize(pooled.float(), dim=-1).flatten(0, 1), "labels": pool_labels.flatten()
+            }  # fmt: skip
+        return outputs
+
+    @torch.no_grad()
+    def label_frames(self, features: Tensor, lengths: Tensor) -> FrameOutput:
+        """What the frames are, for inference; see `encode` for the inputs."""
+        hidden, frames = self.encode(features, lengths)
+        embeddings = self.embedding_head(hidden).float() if self.embedding_head is not None else None
+        return FrameOutput(self.frame_head(hidden).float(), embeddings, frames)
+
+    # Text
+
+    def write(
+        self,
+        features: Tensor | None = None,
+        lengths: Tensor | None = None,
+        tokens: Tensor | None = None,
+        targets: Tensor | None = None,
+        ctc_targets: Tensor | None = None,
+        ctc_lengths: Tensor | None = None,
+    ) -> dict[str, dict[str, Any]]:
+        """Arguments of the losses `text` and `ctc`, of the heads that there are.
+
+        `features` and `lengths` are what `encode` takes (none for a language model); `tokens` [B, U] begin with the
+        start token, `targets` [B, U] are the next ones, -100 at padding. `ctc_targets` are the classes of all items end
+        to end, `ctc_lengths` [B] their numbers.
+        """
+        losses: dict[str, dict[str, Any]] = {}
+        hidden = mask = None
+        if self.encoder is not None:
+            hidden, frames = self.encode(features, lengths)
+            mask = valid(frames, hidden.shape[1])
+        if self.decoder is not None:  # padding comes last, where nothing that counts looks
+            out = self.decoder(self.tokens(tokens), None, hidden, mask)
+            losses["text"] = {**self.text(out.flatten(0, 1)), "targets": targets.flatten()}
+        if self.ctc_head is not None:
+            losses["ctc"] = {
+                "log_probs": self.ctc_log_probs(hidden).transpose(0, 1),
+                "lengths": frames,
+                "targets": ctc_targets,
+                "target_lengths": ctc_lengths,
+            }
+        return losses
+
+    def text(self, hidden: Tensor) -> dict[str, Tensor]:
+        """What the output layer computes from [N, width], in the form that the loss takes."""
+        return {"hidden": hidden, "weight": self.text_head.weight, "bias": self.text_head.bias}
+
+    def ctc_log_probs(self, hidden: Tensor) -> Tensor:
+        """Log-probabilities of the CTC classes [B, T, C], float32, from the encoder's states."""
+        return self.ctc_head(hidden).float().log_softmax(-1)
+
+    @torch.no_grad()
+    def ctc_classes(self, features: Tensor, lengths: Tensor, **_: Tensor) -> list[list[int]]:
+        """The most likely CTC class of each frame, per clip."""
+        hidden, frames = self.encode(features, lengths)
+        best = self.ctc_log_probs(hidden).argmax(-1)
+        return [row[:n].tolist() for row, n in zip(best, frames.tolist())]
+
+    def generate(self, inputs: dict[str, Tensor], **options: Any) -> list[tuple[list[int], list[float]]]:
+        """Token ids and their log-probabilities for each item; see `stentor.models.transformer.generate`."""
+        from stentor.models.transformer.generate import generate
+
+        return generate(self, inputs, **options)
+
+
+def _head(inputs: int | None, outputs: int | None, small: bool = True) -> nn.Linear:
+    """An output layer. A `small` one begins with all classes nearly equally likely."""
+    head = nn.Linear(inputs or 0, outputs or 0)
+    initialise(head, set())
+    if small:
+        nn.init.normal_(head.weight, std=0.02)
+    return head

@@ -1,0 +1,301 @@
+"""From examples to what the transformer reads: features or raw audio, and the tokens of texts. Holds no model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stentor.data.augment import SpecAugment
+from stentor.data.kept import Kept, Storing
+from stentor.errors import DataError
+from stentor.models.base import Example
+from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
+from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
+from stentor.models.transformer.frontend import Features
+from stentor.models.transformer.stored import Store
+from stentor.tasks.base import Batch
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.data.augment import Augment
+
+SHORTEST = SAMPLE_RATE // 10
+"""Samples; silence is added to shorter clips that an SSL encoder reads."""
+FILE = "preprocessor_config.json"
+
+
+class TransformerProcessor(Storing):
+    """Features (or raw audio for an SSL encoder), tokens and targets of the family `transformer`.
+
+    Inputs of the audio: `features` float32 [B, T, size], zero at padding, with `lengths` int64 [B] in output frames;
+    with an SSL encoder `features` [B, samples] with `lengths` in samples. Output frame i is the time from i to i + 1
+    times `frame_seconds`. Clips shorter than a frame of the features count as one: silence is added.
+
+    Of texts: `tokens` int64 [B, U], which begin with the start token, and `targets` int64 [B, U], which end with the
+    end token and are -100 at padding. Without audio (a language model) these are all there is.
+    """
+
+    max_seconds: float | None = None
+
+    def __init__(
+        self,
+        features: Features | None = None,
+        wave: Geometry | None = None,
+        tokenizer: Any = None,
+        made: str | None = None,
+        ctc: str | None = None,
+        token_rate: float | None = None,
+    ):
+        """`features`: settings of the features; `wave`: of the raw audio for an SSL encoder, in their place; neither:
+        a language model. `tokenizer`: a fast transformers tokenizer, `made` as `characters` or `bpe`; None where no
+        text is written. `ctc`: the characters of a CTC head. `token_rate`: most tokens per second of audio."""
+        self.features, self.wave, self.tokenizer, self.made = features, wave, tokenizer, made
+        self.sample_rate = features.sampling_rate if features is not None else SAMPLE_RATE
+        self.ctc = CTCAlphabet(ctc) if ctc is not None else None
+        self.token_rate = token_rate or (25.0 if made == "characters" else 8.0)
+        self.store = Store.of(features) if features is not None and features.store is not None else None
+        self.eos_id = 0  # of a CTC head alone: its blank, for its texts have no end token
+        if tokenizer is not None:
+            self.eos_id, self.bos_id = int(tokenizer.eos_token_id), int(tokenizer.bos_token_id)
+            self.pad_id = padding_id(tokenizer)
+
+    # Lengths, from metadata alone
+
+    @property
+    def hears(self) -> bool:
+        """Whether there is audio: False for a language model."""
+        return self.features is not None or self.wave is not None
+
+    @property
+    def size(self) -> int:
+        """Values per frame of `features`; 0 where the model reads raw audio or none."""
+        return self.features.size if self.features is not None else 0
+
+    @property
+    def frame_seconds(self) -> float:
+        """Seconds from one output frame to the next."""
+        if self.wave is not None:
+            return 1 / self.wave.frame_rate
+        assert self.features is not None
+        return self.features.frame_seconds
+
+    def frames(self, samples: int) -> int:
+        """Output frames of a clip of so many samples: one at least."""
+        if self.wave is not None:
+            return int(self.wave.frames(max(samples, SHORTEST)))
+        assert self.features is not None
+        return self.features.frames(samples)
+
+    def tokens(self, cut: Cut, seconds: float) -> int:
+        """Output frames of an item; for a language model its tokens with the end token."""
+        if self.hears:
+            return self.frames(round(seconds * self.sample_rate))
+        return self.text_tokens(cut)
+
+    def text_tokens(self, cut: Cut) -> int:
+        """Tokens of an item's text, the end token included."""
+        from stentor.data.cut import text_of
+
+        return len(self._ids(text_of(cut) or "")) + 1
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the model writes or scores texts, and does not label frames."""
+        return self.tokenizer is not None or self.ctc is not None
+
+    def max_new_tokens(self, seconds: float) -> int:
+        """Most tokens that generation may write for so much audio."""
+        return int(seconds * self.token_rate) + 16
+
+    # Text
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, without special tokens; without a tokenizer of CTC classes that were merged already."""
+        if self.tokenizer is None:
+            assert self.ctc is not None
+            return "".join(self.ctc.characters[i - 1] for i in ids).strip()
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+
+    def refusal(self, cut: Cut, training: bool) -> tuple[str, str] | None:
+        """(reason, sentence) for a record that cannot be trained on: it has letters that the tokenizer lacks, or more
+        text than CTC can write, which is at most one sign per frame."""
+        from stentor.data.cut import text_of
+
+        if not training or not self.has_text:
+            return None
+        text = text_of(cut) or ""
+        if self.made == "characters" and (missing := set(text) - self.tokenizer.get_vocab().keys()):
+            return "not_in_alphabet", (
+                f"{cut.id}: the tokenizer cannot write {' '.join(sorted(missing)[:10])}. It was made of the texts of "
+                "an earlier stage, or of the beginning of a stream: leave these records out, or take "
+                "`model.text.type: bpe`, which can write everything."
+            )
+        return self._too_much_text(cut.id, text, round(cut.duration * self.sample_rate))
+
+    def _too_much_text(self, name: str, text: str, samples: int) -> tuple[str, str] | None:
+        if self.ctc is None:
+            return None
+        needed, frames = ctc_frames(self.ctc.encode(text)), self.frames(samples)
+        if needed <= frames:
+            return None
+        return "text_too_long", (
+            f"{name}: its text of {len(text)} signs needs {needed} frames, and {samples / self.sample_rate:.2f} s of "
+            f"audio give {frames}: do text and audio belong together? If so, lower `model.features.subsample`."
+        )
+
+    # Stored features
+
+    def stored(self, cut: Cut) -> Kept | None:
+        assert self.store is None or self.features is not None
+        return None if self.store is None else self.store.get(cut, self.features.raw)
+
+    def about_store(self, cuts: Sequence[Cut], augment: Augment) -> list[str]:
+        return [] if self.store is None else self.store.about(cuts, augment)
+
+    # Batches
+
+    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
+        """A batch (see the class), padded on the right. With `labels` and a tokenizer also `tokens` and `targets`, with
+        a CTC head `ctc_targets` (the classes of all items end to end) and `ctc_lengths` [B].
+
+        The audio of an example is in `audio`; where it was not read, `extra["features"]` holds its stored features and
+        `extra["samples"]` its length. Items with more text than CTC can write are left out of training and listed in
+        `Batch.dropped`. Raises DataError for `packed`, which this family has not.
+        """
+        if packed:
+            raise DataError("The family transformer knows no packed batches: leave out `data.layout: packed`.")
+        writes, spells = labels and self.tokenizer is not None, labels and self.ctc is not None
+        dropped = []
+        if spells:
+            for example in examples:
+                if why := self._too_much_text(example.id, example.text or "", samples_of(example)):
+                    dropped.append((example.id, *why))
+            left_out = {name for name, _, _ in dropped}
+            examples = [e for e in examples if e.id not in left_out]
+        if not examples:
+            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        inputs: dict[str, Tensor] = {}
+        counts: dict[str, int] = {}
+        sizes: list[int] = []
+        if self.hears:
+            inputs["features"], inputs["lengths"] = self.heard(examples)
+            sizes = [self.frames(samples_of(e)) for e in examples]
+        if writes:
+            texts = [self._ids(e.text or "") for e in examples]
+            inputs["tokens"] = _padded([[self.bos_id, *ids] for ids in texts], self.pad_id)
+            inputs["targets"] = _padded([[*ids, self.eos_id] for ids in texts], -100)
+            counts["text"] = sum(len(ids) + 1 for ids in texts)
+            sizes = sizes or [len(ids) + 1 for ids in texts]
+        if spells:
+            assert self.ctc is not None
+            spelled = [self.ctc.encode(e.text or "") for e in examples]
+            inputs["ctc_targets"] = torch.tensor([c for classes in spelled for c in classes], dtype=torch.long)
+            inputs["ctc_lengths"] = torch.tensor([len(classes) for classes in spelled], dtype=torch.long)
+            counts["ctc"] = int(inputs["ctc_lengths"].sum())
+        return Batch(
+            inputs=inputs,
+            counts=counts,
+            ids=[e.id for e in examples],
+            seconds=sum(map(samples_of, examples)) / self.sample_rate if self.hears else 0.0,
+            tokens=sum(sizes),
+            slots=max(sizes, default=0) * len(sizes),
+            dropped=dropped,
+        )
+
+    def heard(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
+        """`features` and `lengths` (see the class)."""
+        rows = [torch.from_numpy(self._wave(e) if self.wave is not None else self._frames(e)) for e in examples]
+        out = torch.zeros(len(rows), max(map(len, rows)), *rows[0].shape[1:])
+        for place, row in zip(out, rows):
+            place[: len(row)] = row
+        return out, torch.tensor([len(row) for row in rows])
+
+    def _frames(self, example: Example) -> np.ndarray:
+        """float32 [T, size]; SpecAugment falls on the frames before they are joined."""
+        assert self.features is not None
+        raw = example.extra.get("features")
+        if raw is None:
+            assert example.audio is not None
+            raw = self.features.raw(example.audio, example.rng)
+        frames = self.features.normalized(raw)
+        if (masks := _masks(example)) is not None:
+            frames = masks.apply(frames, example.rng)
+        return np.ascontiguousarray(self.features.joined(frames), np.float32)
+
+    def _wave(self, example: Example) -> np.ndarray:
+        """float32 [samples]; of SpecAugment the time stripes become silence."""
+        assert self.wave is not None and example.audio is not None
+        clip = np.asarray(example.audio, np.float32)
+        clip = np.pad(clip, (0, max(0, SHORTEST - len(clip))))
+        if self.wave.normalize:
+            clip = (clip - clip.mean()) / np.sqrt(clip.var() + 1e-7)
+        if (masks := _masks(example)) is not None:
+            clip = clip.copy()
+            for axis, first, last in masks.stripes(len(clip) // HOP, 2, example.rng):
+                if axis == 0:
+                    clip[first * HOP : last * HOP] = 0
+        return clip
+
+    # Files
+
+    def save(self, folder: Path) -> None:
+        """Write preprocessor_config.json and, where text is written, the tokenizer's files. Where features are stored
+        is not written: it concerns the run."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(folder)
+        facts = {
+            "processor_class": type(self).__name__,
+            "sampling_rate": self.sample_rate,
+            "features": self.features.model_dump(exclude={"store", "store_bits"}) if self.features else None,
+            "wave": asdict(self.wave) if self.wave else None,
+            "made": self.made,
+            "ctc_alphabet": self.ctc.characters if self.ctc else None,
+            "token_rate": self.token_rate,
+            "writes": self.tokenizer is not None,
+        }
+        (folder / FILE).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> TransformerProcessor:
+        """The processor of an export folder."""
+        from transformers import PreTrainedTokenizerFast
+
+        facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        wave = facts["wave"]
+        return cls(
+            Features(**facts["features"]) if facts["features"] else None,
+            Geometry(**{**wave, "convs": tuple(map(tuple, wave["convs"]))}) if wave else None,
+            PreTrainedTokenizerFast.from_pretrained(folder) if facts["writes"] else None,
+            facts["made"],
+            facts["ctc_alphabet"],
+            facts["token_rate"],
+        )
+
+
+def samples_of(example: Example) -> int:
+    """Samples of an example, whose audio may not have been read (see `Storing`)."""
+    return int(example.extra["samples"]) if example.audio is None else len(example.audio)
+
+
+def _padded(rows: list[list[int]], fill: int) -> Tensor:
+    out = torch.full((len(rows), max(map(len, rows))), fill)
+    for place, row in zip(out, rows):
+        place[: len(row)] = torch.tensor(row, dtype=torch.long)
+    return out
+
+
+def _masks(example: Example) -> SpecAugment | None:
+    settings = example.extra.get("spec_augment")
+    return SpecAugment.model_validate(settings) if settings and example.rng is not None else None

@@ -1,0 +1,94 @@
+"""A self-supervised encoder of transformers as front-end: a learnt mix of its layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stentor.errors import ConfigError
+from stentor.models.pretrained import reach
+from stentor.models.speech_llm.encoders import WAVE, Geometry, adjust, geometry, wave_layers
+from stentor.models.transformer.frontend import SSL
+
+
+def geometry_of(section: SSL, config: Any) -> Geometry:
+    """Lengths, frame rate and normalisation of an encoder with this transformers config.
+
+    Raises ConfigError for kinds that read no raw audio.
+    """
+    if config.model_type not in WAVE:
+        raise ConfigError(f"model.ssl: {config.model_type} encoders are not supported, only {', '.join(WAVE)}.")
+    normalize = section.normalize
+    if normalize is None and section.source is not None:
+        from transformers import AutoFeatureExtractor
+
+        try:
+            extractor = AutoFeatureExtractor.from_pretrained(section.source, revision=section.revision or "main")
+            normalize = getattr(extractor, "do_normalize", None)  # extractors of other kinds have no such attribute
+        except (OSError, ValueError):  # it has no preprocessor_config.json: the encoder's config decides
+            pass
+    return geometry(config, normalize=normalize)
+
+
+def front_end(section: SSL, shape: Geometry, known: dict[str, Any] | None = None) -> FrontEnd:
+    """The front-end of a section. `known` is the `config` of one that was saved, whose weights are about to be loaded:
+    then nothing is fetched. Raises ConfigError when the model cannot be had."""
+    from transformers import AutoConfig, AutoModel
+
+    if known is not None:
+        settings = dict(known)
+        config = AutoConfig.for_model(settings.pop("model_type"), **settings)
+    else:
+        config = section.encoder_config()
+    config.layerdrop = 0.0  # every layer is heard, in each step
+    if known is None and section.source is not None:
+        options = {"config": config, "dtype": torch.float32, "use_safetensors": True}
+        encoder = reach(
+            section, "model.ssl", lambda name, given: AutoModel.from_pretrained(name, **options, **given)
+        )  # fmt: skip
+    else:
+        encoder = AutoModel.from_config(config, dtype=torch.float32)
+    return FrontEnd(adjust(encoder, section.source is not None), shape, section.freeze)
+
+
+class FrontEnd(nn.Module):
+    """The layers of an encoder, mixed with the softmax of learnt weights (Yang et al. 2021, SUPERB).
+
+    Frozen, the encoder stays in evaluation mode and gets no gradients; only the mix learns.
+    """
+
+    def __init__(self, encoder: nn.Module, shape: Geometry, frozen: bool):
+        super().__init__()
+        self.encoder, self.shape, self.frozen = encoder, shape, frozen
+        self.mix = nn.Parameter(torch.zeros(int(encoder.config.num_hidden_layers) + 1))
+        """A weight for the layers' input and for each layer; equal at first."""
+        if frozen:
+            encoder.requires_grad_(False)
+
+    @property
+    def size(self) -> int:
+        """Values per frame."""
+        return int(self.encoder.config.hidden_size)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The encoder's transformers config, as `front_end` takes it."""
+        return dict(self.encoder.config.to_diff_dict()) | {"model_type": self.encoder.config.model_type}
+
+    def forward(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Frames [B, T, size], zero at padding, and their lengths [B], of audio [B, samples] and lengths in samples.
+
+        A clip's frames do not depend on the batch.
+        """
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            layers, frames = wave_layers(self.encoder, self.shape, audio, lengths)
+        weights = self.mix.softmax(0)
+        return torch.stack([layer * w for layer, w in zip(layers, weights, strict=True)]).sum(0), frames
+
+    def train(self, mode: bool = True) -> FrontEnd:
+        super().train(mode)
+        if self.frozen:
+            self.encoder.eval()
+        return self

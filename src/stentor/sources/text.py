@@ -1,0 +1,58 @@
+"""`text`: texts without audio, for language models."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from stentor.errors import DataError
+from stentor.sources.base import Source
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+
+class Text(Source):
+    """Texts of a file or of the config itself. Its records have no audio: only tasks that need none take them."""
+
+    type: Literal["text"] = "text"
+    path: Path | None = None
+    """A UTF-8 file with one text per line, plain or gzipped; empty lines are left out."""
+    texts: list[str] | None = Field(None, min_length=1)
+    """The texts themselves, in place of a file."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Text:
+        if (self.path is None) == (self.texts is None):
+            raise ValueError("give either `path` (a file with one text per line) or `texts` (a list), not both")
+        return self
+
+    def records(self) -> Iterator[Cut]:
+        """Cuts of no duration, without a recording. Raises DataError for a file that is missing or empty."""
+        from lhotse import MonoCut, SupervisionSegment
+
+        name = str(self.path) if self.path is not None else f"{zlib.crc32(repr(self.texts).encode()):08x}"
+        empty = True
+        for number, line in self._lines():
+            if not (text := line.strip()):
+                continue
+            empty = False
+            key = f"{name}:{number}"
+            said = SupervisionSegment(id=key, recording_id=key, start=0.0, duration=0.0, text=text)
+            yield MonoCut(id=key, start=0.0, duration=0.0, channel=0, supervisions=[said])
+        if empty:
+            raise DataError(f"{self.path or 'texts'} holds no text.")
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        from stentor.sources.jsonl import open_text
+
+        if self.texts is not None:
+            yield from enumerate(self.texts, 1)
+        else:
+            assert self.path is not None
+            with open_text(self.path.expanduser()) as lines:
+                yield from enumerate(lines, 1)

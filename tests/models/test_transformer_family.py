@@ -1,0 +1,593 @@
+"""The family `transformer`: its layers, its three kinds, its config, its exports."""
+
+import json
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional as F
+
+from stentor.config.load import load as load_config
+from stentor.engine.optim import _muon_names
+from stentor.errors import ConfigError, DataError
+from stentor.inference.load import load
+from stentor.losses.base import Loss
+from stentor.models.base import Example, Family, Needs
+from stentor.models.transformer import Layers, Transformer
+from stentor.models.transformer.layers import Convolution, Dropout, FeedForward, Residual, ScaleNorm
+from stentor.models.transformer.modeling import Stack, TransformerModel, valid
+from stentor.tasks.base import Task
+
+torch.set_num_threads(1)
+
+SMALL = {"d_model": 32, "layers": 2, "heads": 2, "dropout": 0.0}
+FEATURES = {"num_mel_bins": 20, "stack": 4, "subsample": 4}
+TEXTS = ("one two three", "nine eight", "zero zero seven", "six")
+SSL = {
+    "model_type": "wavlm", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 64, "conv_dim": [16, 16, 16], "conv_kernel": [20, 8, 4], "conv_stride": [10, 8, 4],
+    "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4,
+}  # fmt: skip
+NORMS = ("layernorm", "rmsnorm", "scalenorm", "rezero")
+LINEAR = {"attention": "causal_linear", "attention_features": 64}
+
+
+def build(task="diarize", terms=None, seed=0, needs=None, **keys):
+    """A bundle in evaluation mode; the texts are `TEXTS`."""
+    kinds = {"diarize": "encoder", "transcribe": "encoder_decoder", "language": "decoder"}
+    section = {"type": "transformer", "kind": kinds[task], "shared": SMALL, "features": FEATURES, **keys}
+    torch.manual_seed(seed)
+    wanted = needs or {"classes": 3} if task == "diarize" else {"texts": lambda: iter(TEXTS)}
+    bundle = Family.model_validate(section).build(Needs(task, tuple(terms or ("text",)), **wanted))
+    bundle.model.eval()
+    return bundle
+
+
+def clips(*seconds, texts=TEXTS):
+    generator = np.random.default_rng(0)
+    return [
+        Example(str(i), generator.normal(0, 0.1, round(16000 * s)).astype(np.float32), text)
+        for i, (s, text) in enumerate(zip(seconds, texts))
+    ]
+
+
+def awake(module):
+    """Scalars that begin at 0 are given another value, or ReZero's branches would do nothing."""
+    for name, parameter in module.named_parameters():
+        if name.endswith("alpha"):
+            nn.init.constant_(parameter, 0.3)
+    return module
+
+
+# Layers ---------------------------------------------------------------------------------------------------------------
+
+
+def test_norms_are_what_their_papers_say():
+    x = torch.randn(3, 16)
+    scale = ScaleNorm(16)
+    torch.testing.assert_close(scale(x), math.sqrt(16) * x / x.norm(dim=-1, keepdim=True))
+    with torch.no_grad():
+        scale.scale.fill_(2.0)
+    assert scale(x).norm(dim=-1).tolist() == pytest.approx([2.0] * 3)
+    inner = nn.Linear(16, 16)
+    torch.testing.assert_close(Residual(inner, "layernorm", 16, 0.0)(x), x + inner(F.layer_norm(x, (16,))))
+    torch.testing.assert_close(
+        Residual(inner, "rmsnorm", 16, 0.0, 0.5)(x), x + inner(F.rms_norm(x, (16,), eps=1e-6)) / 2
+    )
+    rezero = Residual(inner, "rezero", 16, 0.0)
+    assert torch.equal(rezero(x), x)
+    rezero(x).sum().backward()
+    assert rezero.alpha.grad.abs() > 0 and not inner.weight.grad.any()
+    torch.testing.assert_close(awake(rezero)(x), x + 0.3 * inner(x))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+def test_dropout(share):
+    """Each element by itself, scaled so that the mean stays; the same again with the same seed; none in evaluation."""
+    torch.manual_seed(0)
+    layer = Dropout(share)
+    x = torch.ones(1001, 301, requires_grad=True)
+    out = layer(x)
+    assert {round(v, 4) for v in out.unique().tolist()} == {0.0, round(1 / (1 - share), 4)}
+    gone = (out == 0).float()
+    assert float(gone.mean()) == pytest.approx(share, abs=0.005)
+    for axis, shift in ((0, 1), (1, 1), (1, 2), (1, 3), (1, 4)):  # neighbours know nothing of one another
+        pairs = (gone * gone.roll(shift, axis)).mean()
+        assert float(pairs) == pytest.approx(share**2, abs=0.01)
+    out.sum().backward()
+    assert torch.equal(x.grad, out)
+    torch.manual_seed(0)
+    assert torch.equal(layer(x), out)
+    assert torch.equal(layer.eval()(x), x) and not torch.equal(layer.train()(x), out)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu", "silu"])
+def test_feed_forward(activation):
+    layer = FeedForward(16, 3.0, activation, 0.0)
+    x = torch.randn(5, 16)
+    assert layer.up.out_features == 48
+    expected = getattr(F, activation)(x @ layer.up.weight.T + layer.up.bias) @ layer.down.weight.T + layer.down.bias
+    torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize(("gated", "activation"), [("geglu", "gelu"), ("reglu", "relu"), ("swiglu", "silu")])
+def test_gated_feed_forward_has_as_many_parameters(gated, activation):
+    layer, plain = FeedForward(96, 4.0, gated, 0.0), FeedForward(96, 4.0, "relu", 0.0)
+    x = torch.randn(5, 96)
+    value, gate = layer.up(x).chunk(2, -1)
+    torch.testing.assert_close(layer(x), layer.down(value * getattr(F, activation)(gate)))
+    sizes = [sum(p.numel() for p in m.parameters()) for m in (layer, plain)]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.03)
+
+
+def test_convolution_reads_padding_as_what_is_beyond_the_end():
+    torch.manual_seed(0)
+    layer = Convolution(8, 5)
+    x = torch.randn(2, 12, 8)
+    lengths = torch.tensor([12, 7])
+    whole = layer(x, valid(lengths, 12))
+    torch.testing.assert_close(whole[1, :7], layer(x[1:, :7])[0])
+    moved = x.clone()
+    moved[1, 6] += 1
+    heard = (layer(moved, valid(lengths, 12))[1] - whole[1]).abs().amax(-1) > 1e-6
+    assert heard.nonzero()[:, 0].tolist()[:3] == [4, 5, 6]  # two frames on either side
+    causal = Convolution(8, 5, causal=True)
+    moved = x.clone()
+    moved[:, 6] += 1
+    assert ((causal(moved) - causal(x)).abs().amax(-1) > 1e-6)[0].nonzero()[:, 0].tolist() == [6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize(("norm", "activation"), product(NORMS, ["gelu", "swiglu"]))
+def test_a_deep_stack_starts_out_well(norm, activation):
+    """The size of states and gradients stays over 24 layers."""
+    torch.manual_seed(0)
+    stack = Stack(Layers(d_model=64, layers=24, heads=4, norm=norm, activation=activation, dropout=0.0), False)
+    x = torch.randn(4, 30, 64, requires_grad=True)
+    seen = []
+    for layer in stack.layers:
+        layer.register_forward_hook(lambda module, args, out: seen.append(out))
+    stack(x)
+    seen[-1].square().sum().backward()
+    assert 0.9 < seen[-1].std() < 2.0
+    assert 0.5 < x.grad.norm() / (2 * seen[-1].detach()).norm() < 3.0
+
+
+# Encoder --------------------------------------------------------------------------------------------------------------
+
+STACKS = [
+    *({"norm": norm, "positions": where} for norm, where in zip(NORMS, ("rope", "sinusoidal", "learned", "none"))),
+    *({"attention": kind} for kind in ("linear", "causal_linear")),
+    {"conv_kernel": 5, "macaron": True, "activation": "swiglu", "positions": "none"},
+    {"attention": "linear", "conv_kernel": 7, "norm": "rmsnorm"},
+]
+
+
+@pytest.mark.parametrize("settings", STACKS, ids=lambda s: "-".join(map(str, s.values())))
+def test_neither_padding_nor_the_batch_changes_frames(settings):
+    torch.manual_seed(0)
+    model = awake(TransformerModel(Layers(**SMALL, **settings), inputs=6, classes=3, embedding=4)).eval()
+    features = torch.randn(3, 40, 6)  # noise also where there is nothing
+    lengths = torch.tensor([40, 1, 23])
+    whole = model.label_frames(features, lengths)
+    assert whole.logits.shape == (3, 40, 3) and whole.embeddings.shape == (3, 40, 4)
+    for i, n in enumerate(lengths.tolist()):
+        alone = model.label_frames(features[i : i + 1, :n], lengths[i : i + 1])
+        torch.testing.assert_close(whole.logits[i, :n], alone.logits[0], atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(whole.embeddings[i, :n], alone.embeddings[0], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("where", ["rope", "sinusoidal", "learned", "none"])
+def test_positions_tell_frames_apart(where):
+    torch.manual_seed(0)
+    model = TransformerModel(Layers(**SMALL, positions=where), inputs=6, classes=3).eval()
+    features = torch.randn(1, 20, 6)
+    order = torch.randperm(20)
+    lengths = torch.tensor([20])
+    same = model.label_frames(features, lengths).logits[:, order]
+    other = model.label_frames(features[:, order], lengths).logits
+    assert torch.allclose(same, other, atol=1e-5) == (where == "none")
+
+
+def test_learned_positions_end():
+    model = TransformerModel(Layers(**SMALL, positions="learned", max_positions=10), inputs=6, classes=3)
+    with pytest.raises(DataError, match=r"11 positions .* 10 of this model"):
+        model.label_frames(torch.randn(1, 11, 6), torch.tensor([11]))
+
+
+def test_forward_gives_what_losses_score():
+    bundle = build(embedding=4)
+    batch = bundle.processor.collate(clips(1.0, 0.4), labels=False)
+    frames = batch.inputs["lengths"].tolist()
+    assert frames == [25, 10]
+    targets = torch.zeros(2, 25, 3)
+    pools = torch.zeros(2, 2, 25)
+    pools[0, 0, 3:5] = 0.5
+    pools[1, 1, 2] = 1.0
+    labels = torch.tensor([[7, -100], [-100, 9]])
+    with torch.no_grad():
+        found = bundle.model(**batch.inputs, targets=targets, pools=pools, pool_labels=labels)
+    told = bundle.model.label_frames(**batch.inputs)
+    assert torch.equal(found["logits"]["logits"], told.logits) and found["logits"]["targets"] is targets
+    assert found["hidden"]["hidden"].shape == (2, 25, 32) and found["hidden"]["lengths"].tolist() == frames
+    averages = torch.stack([told.embeddings[0, 3:5].mean(0), told.embeddings[1, 2]])
+    own = found["embeddings"]["embeddings"]
+    torch.testing.assert_close(own[[0, 3]], F.normalize(averages, dim=-1))
+    assert own[1:3].abs().max() == 0 and found["embeddings"]["labels"].tolist() == [7, -100, -100, 9]
+    with torch.no_grad():
+        assert "embeddings" not in bundle.model(**batch.inputs, targets=targets)
+
+
+def test_checkpointing_changes_no_gradient():
+    found = []
+    for low in (False, True):
+        bundle = build("transcribe", ("text", "ctc"), gradient_checkpointing=low, shared={**SMALL, "dropout": 0.2})
+        bundle.model.train()
+        torch.manual_seed(1)
+        batch = bundle.processor.collate(clips(1.0, 0.9))
+        outputs = bundle.model(**batch.inputs)
+        sums = {"text": Loss.model_validate("cross_entropy"), "ctc": Loss.model_validate("ctc")}
+        sum(loss.sum(**outputs[term]) for term, loss in sums.items()).backward()
+        assert all(p.grad is not None for p in bundle.model.parameters())
+        found.append(torch.cat([p.grad.flatten() for p in bundle.model.parameters()]))
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
+
+
+def test_ssl_front_end(tmp_path):
+    """The encoder reads a mix of the layers of a frozen WavLM; an export brings everything along."""
+    bundle = build(ssl={"config": SSL}, features={}).family.build(Needs("diarize", ("speakers",), classes=3))
+    model, processor = bundle.model, bundle.processor
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert "frontend.mix" in trained and not any(name.startswith("frontend.encoder") for name in trained)
+    assert not model.frontend.encoder.training and model.encoder.training
+    model.eval()
+    batch = processor.collate(clips(1.0, 0.6), labels=False)
+    whole = model.label_frames(**batch.inputs)
+    assert whole.lengths.tolist() == [processor.frames(16000), processor.frames(9600)]
+    alone = model.label_frames(**processor.collate(clips(1.0, 0.6)[1:], labels=False).inputs)
+    torch.testing.assert_close(whole.logits[1, : alone.lengths[0]], alone.logits[0], atol=1e-5, rtol=1e-4)
+    bundle.family.save(bundle, model.state_dict(), tmp_path)
+    again = Transformer.load(tmp_path)
+    assert torch.equal(again.model.label_frames(**batch.inputs).logits, whole.logits)
+
+
+# Text -----------------------------------------------------------------------------------------------------------------
+
+DECODERS = [
+    {},
+    {**LINEAR, "positions": "sinusoidal", "norm": "scalenorm"},
+    {**LINEAR, "cross_attention": "softmax", "positions": "learned", "norm": "rezero", "activation": "reglu"},
+    {"cross_attention": "linear", "positions": "none", "macaron": True},
+]
+
+
+@pytest.mark.parametrize("settings", DECODERS)
+@pytest.mark.parametrize("task", ["transcribe", "language"])
+def test_decoding_step_by_step_is_the_whole_pass(task, settings):
+    """The log-probabilities of a text, written word by word, are those of teacher forcing, in a batch with a longer
+    clip and text."""
+    bundle = build(task, decoder=settings)
+    model, processor = awake(bundle.model), bundle.processor
+    batch = processor.collate(clips(1.2, 0.5))
+    with torch.no_grad():
+        text = model(**batch.inputs)["text"]
+        expected = F.linear(text["hidden"], text["weight"], text["bias"]).log_softmax(-1).view(2, -1, len(text["bias"]))
+        states, found = model.decoder.start(), []
+        context = mask = None
+        if task == "transcribe":
+            context, frames = model.encode(batch.inputs["features"], batch.inputs["lengths"])
+            mask = valid(frames, context.shape[1])
+        for step in range(expected.shape[1]):
+            if step == 3:  # a clip and its text change places
+                states = [state.select(torch.tensor([1, 0])) for state in states]
+                batch.inputs["tokens"] = batch.inputs["tokens"].flip(0)
+            token = model.tokens(batch.inputs["tokens"][:, step : step + 1])
+            out = model.decoder.step(token, states, *((context, mask) if step == 0 else ()))
+            found.append(model.text_head(out[:, 0]).log_softmax(-1))
+    found = torch.stack([row if i < 3 else row.flip(0) for i, row in enumerate(found)], 1)
+    valid_targets = batch.inputs["targets"] != -100
+    torch.testing.assert_close(found[valid_targets], expected[valid_targets], atol=1e-4, rtol=1e-4)
+
+
+def test_a_batch_writes_what_its_clips_write_alone():
+    bundle = build("transcribe", ("text", "ctc"))
+    examples = clips(1.2, 0.5, 0.8)
+    how = {"eos_ids": {bundle.processor.eos_id}}
+    batch = bundle.processor.collate(examples, labels=False)
+    for beams in (1, 3):
+        together = bundle.model.generate(batch.inputs, max_new_tokens=[9, 4, 6], beams=beams, **how)
+        for example, limit, (ids, log_probs) in zip(examples, (9, 4, 6), together):
+            inputs = bundle.processor.collate([example], labels=False).inputs
+            (alone,) = bundle.model.generate(inputs, max_new_tokens=[limit], beams=beams, **how)
+            assert alone[0] == ids and len(ids) <= limit
+            assert alone[1] == pytest.approx(log_probs, abs=1e-4)
+    heard = bundle.model.ctc_classes(**batch.inputs)
+    assert [len(row) for row in heard] == batch.inputs["lengths"].tolist()
+
+
+def test_the_log_probabilities_of_an_answer_are_the_models():
+    bundle = build("transcribe")
+    (example,) = clips(1.0)
+    how = {"eos_ids": {bundle.processor.eos_id}, "max_new_tokens": 12}
+    inputs = bundle.processor.collate([example], labels=False).inputs
+    for options in ({}, {"beams": 4}, {"temperature": 1.0, "generator": torch.Generator().manual_seed(0)}):
+        ((ids, log_probs),) = bundle.model.generate(inputs, **how, **options)
+        tokens = torch.tensor([[bundle.processor.bos_id, *ids]])
+        with torch.no_grad():
+            text = bundle.model(**inputs, tokens=tokens, targets=tokens)["text"]
+            table = F.linear(text["hidden"], text["weight"], text["bias"]).log_softmax(-1)
+        assert log_probs == pytest.approx([float(table[i, token]) for i, token in enumerate(ids)], abs=1e-4)
+        assert ids
+
+
+def test_a_language_model_goes_on_with_a_text():
+    bundle = build("language", decoder={"positions": "learned", "max_positions": 12})
+    start = torch.tensor([[bundle.processor.bos_id, 5, 6], [bundle.processor.bos_id, 7, 8]])
+    answers = bundle.model.generate({"tokens": start}, max_new_tokens=50, eos_ids={-1})
+    assert [len(ids) for ids, _ in answers] == [9, 9]  # as many as there are positions
+    alone = bundle.model.generate({"tokens": start[1:]}, max_new_tokens=50, eos_ids={-1})
+    assert alone[0][0] == answers[1][0]
+
+
+def test_an_encoder_spells_by_ctc():
+    bundle = build("transcribe", ("ctc",), kind="encoder")
+    processor, model = bundle.processor, bundle.model
+    batch = processor.collate(clips(1.2, 0.9))
+    assert batch.counts == {"ctc": len(TEXTS[0]) + len(TEXTS[1])} and "tokens" not in batch.inputs
+    outputs = model(**batch.inputs)
+    assert set(outputs) == {"ctc"} and Loss.model_validate("ctc").sum(**outputs["ctc"]) > 0
+    table = torch.full((1, 9, len(processor.ctc)), -5.0)
+    table[0, range(9), [0, 1, 1, 0, 1, 2, 2, 0, 3]] = -0.1
+    model.ctc_log_probs = lambda hidden: table
+    inputs = {"features": batch.inputs["features"][:1, :9], "lengths": torch.tensor([9])}
+    ((ids, log_probs),) = model.generate(
+        inputs, max_new_tokens=[9], eos_ids={0}, beams=1, temperature=0.0, generator=None
+    )
+    assert ids == [1, 1, 2, 3] and log_probs == pytest.approx([-0.1] * 4)
+    assert processor.ctc.characters[:3] == " eg" and processor.decode(ids) == "eg"
+    with pytest.raises(ConfigError, match="beams: 1"):
+        model.generate(inputs, max_new_tokens=[9], eos_ids={0}, beams=2)
+
+
+# Config and exports ---------------------------------------------------------------------------------------------------
+
+
+def test_shared_settings():
+    section = {"type": "transformer", "kind": "encoder_decoder", "shared": {**SMALL, "conv_kernel": 5}}
+    family = Family.model_validate({**section, "decoder": {"layers": 1, "d_model": 16}})
+    assert (family.encoder.layers, family.encoder.d_model, family.encoder.conv_kernel) == (2, 32, 5)
+    assert (family.decoder.layers, family.decoder.d_model, family.decoder.conv_kernel) == (1, 16, None)
+    assert family.decoder.dropout == 0.0
+    assert Family.model_validate(family.model_dump(mode="json", by_alias=True)) == family
+    assert Family.model_validate({"type": "transformer"}).decoder is None
+
+
+RUN = """\
+task: {task}
+model:
+  type: transformer
+  {model}
+data: {{train: [{{type: text, texts: [one]}}]}}
+"""
+DECODER = "kind: decoder\n  "
+WRONG = [
+    ("language", "kind: encoder", "4: 'model.kind': a model of the kind encoder cannot language: take decoder"),
+    ("transcribe", "kind: decoder", "4: 'model.kind': .* cannot transcribe: take encoder or encoder_decoder"),
+    ("transcribe", "shared: {d_model: 30}", r"4: 'model.shared.d_model': d_model \(30\) must be .* of heads \(4\)"),
+    ("transcribe", "encoder: {heads: 3}", r"4: 'model.encoder.heads': d_model \(256\) must be a multiple"),
+    ("transcribe", "encoder: {d_model: 20}", "4: 'model.encoder.d_model': rope needs heads of even size; .* is 5"),
+    ("transcribe", "encoder: {conv_kernel: 8}", "4: 'model.encoder.conv_kernel': must be odd"),
+    ("transcribe", "decoder: {layers: 2}", "4: 'model.decoder': a model of the kind encoder has no decoder"),
+    ("transcribe", "encoder: {cross_attention: linear}", "4: 'model.encoder.cross_attention': only decoders"),
+    (
+        "transcribe", "shared: {attention: linear, attention_dropout: 0.1}",
+        "4: 'model.shared.attention_dropout': linear attention has no weights to drop",
+    ),
+    ("language", DECODER + "shared: {attention: linear}", "5: 'model.shared.attention': a decoder may only look back"),
+    ("language", DECODER + "decoder: {conv_kernel: 5}", "5: 'model.decoder.conv_kernel': only encoders have"),
+    ("language", DECODER + "embedding: 8", "5: 'model.embedding': only a model of the kind encoder"),
+    ("language", DECODER + "ssl: {from: x}", "5: 'model.ssl': a decoder alone hears no audio"),
+    ("transcribe", "embeding: 8", r"4: unknown key 'model.embeding' \(did you mean 'embedding'\?\)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "model", "message"), WRONG)
+def test_settings_that_do_not_go_together(task, model, message, tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(RUN.format(task=task, model=model))
+    with pytest.raises(ConfigError, match=rf"run\.yaml:{message}"):
+        load_config(path)
+
+
+def test_terms_that_nothing_is_there_for():
+    for task, terms, keys, message in (
+        (
+            "transcribe",
+            ("ctc",),
+            {},
+            r"encoder_decoder is trained by the term `text` and, if wanted, `ctc`, not by ctc",
+        ),
+        (
+            "transcribe",
+            ("text",),
+            {"kind": "encoder"},
+            r"encoder is trained by the term `ctc`, not by text: .*{ctc: ctc}",
+        ),
+        ("language", ("text", "ctc"), {}, "decoder is trained by the term `text`, not by ctc, text"),
+        ("transcribe", ("text", "words"), {}, "not by text, words"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            build(task, terms, **keys)
+    scores = {"classes": 3, "scores": ("logits",)}
+    with pytest.raises(ConfigError, match=r"model.embedding: no loss term would train"):
+        build(embedding=8, needs=scores)
+    with pytest.raises(ConfigError, match=r"set `model.embedding: 128`"):
+        build(needs=scores | {"scores": ("logits", "embeddings")})
+    assert build(embedding=8, needs=scores | {"scores": ("logits", "embeddings")}).model.embedding_head is not None
+
+
+@pytest.mark.parametrize(
+    ("task", "keys"),
+    [
+        ("diarize", {"embedding": 4, "encoder": {"attention": "linear"}}),
+        ("transcribe", {"text": {"type": "bpe", "size": 270}}),
+        ("language", {}),
+    ],
+)
+def test_exports_give_back_the_model(task, keys, tmp_path):
+    bundle = build(task, **keys)
+    state = {name: tensor.clone() for name, tensor in bundle.model.state_dict().items()}
+    bundle.family.save(bundle, state, tmp_path / "export")
+    bundle.family.save_merged(bundle, tmp_path / "merged")
+    facts = json.loads((tmp_path / "export" / "config.json").read_text())
+    assert facts["model_type"] == "transformer"
+    for name in ("export", "merged"):
+        again = load(tmp_path / name).bundle
+        assert isinstance(again.family, Transformer) and not again.model.training
+        assert {n: t.tolist() for n, t in again.model.state_dict().items()} == {n: t.tolist() for n, t in state.items()}
+        assert not any(p.requires_grad for p in again.model.parameters())
+        examples = clips(0.5, 0.4)
+        if task == "diarize":
+            one, other = (
+                b.model.label_frames(**b.processor.collate(examples, labels=False).inputs) for b in (bundle, again)
+            )
+            assert torch.equal(one.logits, other.logits) and torch.equal(one.embeddings, other.embeddings)
+        else:
+            one, other = (b.model(**b.processor.collate(examples).inputs)["text"] for b in (bundle, again))
+            assert torch.equal(one["hidden"], other["hidden"]) and torch.equal(one["targets"], other["targets"])
+    trained = Transformer.load(tmp_path / "export", trainable=True).model
+    assert trained.training and all(p.requires_grad for p in trained.parameters())
+    other = {**facts["family"], "shared": {**facts["family"]["shared"], "layers": 1}, "encoder": None, "decoder": None}
+    (tmp_path / "export" / "config.json").write_text(json.dumps(facts | {"family": other}))
+    with pytest.raises(ConfigError, match=r"do not fit config\.json"):
+        Transformer.load(tmp_path / "export")
+
+
+def test_starting_from_an_export(tmp_path, caplog):
+    """Weights by name; a head for other classes and the parts that were not there start anew."""
+    before = build(seed=1)
+    before.family.save(before, before.model.state_dict(), tmp_path)
+    after = build(init=str(tmp_path), needs={"classes": 5})
+    assert after.model.frame_head.out_features == 5
+    for name, tensor in after.model.state_dict().items():
+        assert name.startswith("frame_head") or torch.equal(tensor, before.model.state_dict()[name])
+    recogniser = build("transcribe", init=str(tmp_path))
+    assert torch.equal(recogniser.model.input.weight, before.model.input.weight)
+    assert "start anew" in caplog.text and "frame_head" in caplog.text
+    with pytest.raises(ConfigError, match=r"model.init: input.weight is \[32, 80\] .* \[32, 40\] here"):
+        build(init=str(tmp_path), features={**FEATURES, "stack": 2})
+    with pytest.raises(ConfigError, match="not an export folder"):
+        build(init=str(tmp_path / "none"))
+
+
+def test_a_tokenizer_made_before_stays(tmp_path):
+    before = build("transcribe", ("text", "ctc"))
+    before.family.save(before, before.model.state_dict(), tmp_path)
+    needs = Needs("transcribe", ("text", "ctc"), lambda: iter(["xyz"]))
+    section = {"type": "transformer", "kind": "encoder_decoder", "shared": SMALL, "features": FEATURES}
+    after = Family.model_validate({**section, "init": str(tmp_path)}).build(needs)
+    assert after.processor.tokenizer.get_vocab() == before.processor.tokenizer.get_vocab()
+    assert after.processor.ctc.characters == before.processor.ctc.characters
+    assert torch.equal(after.model.tokens.weight, before.model.tokens.weight)
+
+
+def cut_of(text, seconds=1.0):
+    from lhotse import MonoCut, SupervisionSegment
+
+    said = SupervisionSegment(id="c", recording_id="c", start=0.0, duration=seconds, text=text)
+    return MonoCut(id="c", start=0.0, duration=seconds, channel=0, supervisions=[said])
+
+
+def test_records_that_the_model_has_no_room_for():
+    short = {"positions": "learned", "max_positions": 30}
+    bundle = build("transcribe", ("text", "ctc"), encoder=short, decoder={**short, "max_positions": 10})
+    refusal = bundle.family.refusal
+    processor = bundle.processor
+    assert refusal(processor, cut_of("one two"), True) is None
+    for text, seconds, training, reason in (
+        ("one", 1.3, True, "too_long"),
+        ("one", 1.3, False, "too_long"),
+        ("one two three", 1.0, True, "text_too_long"),  # 13 letters and the end
+        ("one one one one one one", 1.0, True, "text_too_long"),
+        ("one quay", 1.0, True, "not_in_alphabet"),
+    ):
+        found = refusal(processor, cut_of(text, seconds), training)
+        assert found is not None and found[0] == reason, (text, found)
+    assert "a q u y" in refusal(processor, cut_of("one quay"), True)[1]
+    assert refusal(processor, cut_of("one two three", 1.0), False) is None
+    assert processor.max_seconds == pytest.approx(1.2)  # longer audio is transcribed in windows
+    labels = build(encoder=short)
+    assert (
+        labels.processor.max_seconds is None and labels.family.refusal(labels.processor, cut_of("", 9.0), False) is None
+    )
+    assert labels.family.refusal(labels.processor, cut_of("", 9.0), True)[0] == "too_long"
+    language = build("language", decoder={**short, "max_positions": 10})
+    for training in (True, False):
+        assert language.family.refusal(language.processor, cut_of("one two three"), training)[0] == "text_too_long"
+
+
+def test_freezing():
+    bundle = build(freeze=["encoder.layers.0.*", "input.*"])
+    names = {name for name, p in bundle.model.named_parameters() if not p.requires_grad}
+    assert names and all(name.startswith(("encoder.layers.0.", "input.")) for name in names)
+    with pytest.raises(ConfigError, match=r"model\.freeze: 'nothing' matches nothing"):
+        build(freeze=["nothing"])
+
+
+def test_muon_takes_the_hidden_matrices():
+    bundle = build("transcribe", ("text", "ctc"), encoder={"conv_kernel": 5})
+    named = dict(bundle.model.named_parameters())
+    taken = _muon_names(bundle.model, named)
+    assert {
+        "encoder.layers.0.attention.inner.q_proj.weight",
+        "decoder.layers.1.feed_forward.inner.down.weight",
+    } <= taken
+    assert not any("head" in name or name.startswith("tokens") or "depthwise" in name for name in taken)
+
+
+def test_fixed_projection():
+    for fixed in (False, True):
+        model = build(encoder={"attention": "linear"}, fixed_projection=fixed).model
+        assert {layer.attention.inner.favor.fixed for layer in model.encoder.layers} == {fixed}
+
+
+def test_redrawn_features_travel_with_the_export(tmp_path):
+    bundle = build(encoder={"attention": "linear"})
+    for layer in bundle.model.encoder.layers:
+        layer.attention.inner.favor.redraw(torch.Generator().manual_seed(5))
+    bundle.family.save(bundle, bundle.model.state_dict(), tmp_path)
+    names = [name for name in load_file(tmp_path / "model.safetensors") if name.endswith("favor.projection")]
+    assert len(names) == 2
+    again = Transformer.load(tmp_path)
+    inputs = bundle.processor.collate(clips(0.5), labels=False).inputs
+    assert torch.equal(again.model.label_frames(**inputs).logits, bundle.model.label_frames(**inputs).logits)
+
+
+def test_half_precision_stays_close():
+    """Under autocast to bfloat16 the answers are those of float32, up to its rounding."""
+    bundle = build(encoder={"attention": "linear", "norm": "scalenorm", "conv_kernel": 5})
+    inputs = bundle.processor.collate(clips(0.8, 0.5), labels=False).inputs
+    with torch.autocast("cpu", torch.bfloat16):
+        low = bundle.model.label_frames(**inputs).logits
+    full = bundle.model.label_frames(**inputs).logits
+    assert low.dtype == torch.float32 and 0 < (low - full).abs().max() < 0.05
+
+
+def test_tasks_of_each_kind():
+    for kind, tasks in {"encoder": ["transcribe"], "decoder": ["language"], "encoder_decoder": ["transcribe"]}.items():
+        family = Family.model_validate({"type": "transformer", "kind": kind})
+        for task in ("transcribe", "language"):
+            assert (family.misfit(Task.model_validate(task)) is None) == (task in tasks)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("norm", NORMS)
+def test_layers_add_up_in_float32_under_autocast(norm):
+    model = build(shared={**SMALL, "norm": norm}).model
+    awake(model)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        states, _ = model._states(torch.randn(2, 9, 80), torch.tensor([9, 5]))
+    assert states.dtype == torch.float32

@@ -1,7 +1,4 @@
-"""From audio to features: Whisper's log-mel for any length, Kaldi's features through lhotse, and SpecAugment.
-
-`import torch` and `import lhotse` stay inside the functions: configs import this module for `LhotseFeatures`.
-"""
+"""From audio to features: Whisper's log-mel for any length. Kaldi's features are in `kaldi`."""
 
 from __future__ import annotations
 
@@ -10,14 +7,12 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field, model_validator
 
-from stentor.config.section import Section
-from stentor.errors import AudioError, DataError
+from stentor.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -175,101 +170,3 @@ def mel_filters(n_mels: int, n_fft: int = N_FFT, rate: int = RATE) -> np.ndarray
     low, middle, high = edges[:-2], edges[1:-1], edges[2:]
     triangles = np.maximum(0, np.minimum((bins - low) / (middle - low), (high - bins) / (high - middle)))
     return (triangles * 2 / (high - low)).astype(np.float32)
-
-
-class LhotseFeatures(Section):
-    """Kaldi's features, computed by lhotse."""
-
-    type: Literal["fbank", "mfcc", "spectrogram"] = "fbank"
-    """Log mel filter bank energies, mel-frequency cepstral coefficients, or the power spectrum."""
-    num_mel_bins: int = Field(80, ge=1)
-    """Mel filters (fbank and mfcc)."""
-    frame_length: float = Field(0.025, gt=0)
-    """Length of a frame in seconds."""
-    frame_shift: float = Field(0.01, gt=0)
-    """From one frame to the next, in seconds."""
-    sampling_rate: int = Field(16000, gt=0)
-    """Rate of the audio in Hz."""
-    preemph_coeff: float = Field(0.97, ge=0, le=1)
-    """Pre-emphasis; 0 turns it off."""
-    window_type: Literal["povey", "hanning", "hamming"] = "povey"
-    """Window of a frame. `povey` is Hann to the power of 0.85."""
-    dither: float = Field(0.0, ge=0)
-    """Standard deviation of noise added to the audio. Anything but 0 makes features differ from run to run."""
-    snip_edges: bool = False
-    """Drop the frames at the ends that reach beyond the audio."""
-    remove_dc_offset: bool = True
-    """Subtract each frame's mean."""
-    low_freq: float = Field(20.0, ge=0)
-    """Lower edge of the mel filters in Hz."""
-    high_freq: float = -400.0
-    """Upper edge of the mel filters in Hz; zero or less counts down from half the sampling rate."""
-    num_ceps: int = Field(13, ge=1)
-    """Coefficients (mfcc)."""
-    cepstral_lifter: int = Field(22, ge=0)
-    """Scaling of the higher coefficients (mfcc); 0 turns it off."""
-    use_energy: bool = False
-    """The log energy of the frame as first value: before the mel bins, or in place of the first coefficient or bin."""
-
-    @property
-    def bins(self) -> int:
-        """Values per frame."""
-        if self.type == "mfcc":
-            return self.num_ceps
-        if self.type == "fbank":
-            return self.num_mel_bins + self.use_energy
-        return 2 ** (round(self.frame_length * self.sampling_rate) - 1).bit_length() // 2 + 1
-
-    @model_validator(mode="after")
-    def _possible(self) -> LhotseFeatures:
-        nyquist = self.sampling_rate / 2
-        high = self.high_freq if self.high_freq > 0 else nyquist + self.high_freq
-        if self.type != "spectrogram" and not self.low_freq < high <= nyquist:
-            raise ValueError(
-                f"the mel filters go from low_freq {self.low_freq:g} to high_freq {high:g} Hz; "
-                f"that must rise and end at {nyquist:g} Hz at most"
-            )
-        if self.type == "mfcc" and self.num_ceps > self.num_mel_bins:
-            raise ValueError(f"num_ceps ({self.num_ceps}) must not exceed num_mel_bins ({self.num_mel_bins})")
-        return self
-
-    def extract(self, audio: np.ndarray) -> np.ndarray:
-        """Features float32 [frames, bins] of float32 [samples] at `sampling_rate`.
-
-        Raises `AudioError` (`too_short`) for audio shorter than one frame.
-        """
-        samples = np.ascontiguousarray(audio, np.float32)
-        if len(samples) < self.frame_length * self.sampling_rate:
-            raise AudioError(f"{len(samples)} samples are less than one frame of {self.frame_length:g} s.", "too_short")
-        features = self._extractor.extract(samples, self.sampling_rate)
-        if self._energy is not None:
-            features[:, 0] = self._energy.extract(samples, self.sampling_rate)[:, 0]
-        return features
-
-    def _settings(self, *names: str) -> dict[str, Any]:
-        signal = ("sampling_rate", "preemph_coeff", "remove_dc_offset", "dither")
-        frame = ("frame_length", "frame_shift", "window_type", "snip_edges")
-        return {name: getattr(self, name) for name in (*signal, *frame, *names)}
-
-    @cached_property
-    def _extractor(self) -> Any:
-        from lhotse import Fbank, FbankConfig, Mfcc, MfccConfig, Spectrogram, SpectrogramConfig
-
-        if self.type == "spectrogram":
-            return Spectrogram(SpectrogramConfig(**self._settings("use_energy")))
-        if self.type == "fbank":
-            return Fbank(
-                FbankConfig(num_filters=self.num_mel_bins, **self._settings("low_freq", "high_freq", "use_energy"))
-            )
-        settings = self._settings("low_freq", "high_freq", "num_ceps")
-        # lhotse fails on a lifter of 0; with 1 all its factors are 1 too.
-        return Mfcc(MfccConfig(num_filters=self.num_mel_bins, cepstral_lifter=max(1, self.cepstral_lifter), **settings))
-
-    @cached_property
-    def _energy(self) -> Any:
-        """lhotse 1.33 fails on mfcc with `use_energy`; its filter banks compute the same energy."""
-        from lhotse import Spectrogram, SpectrogramConfig
-
-        if self.type != "mfcc" or not self.use_energy:
-            return None
-        return Spectrogram(SpectrogramConfig(use_energy=True, **self._settings()))

@@ -1,0 +1,168 @@
+"""`stentor prepare features`: it stores what training reads, goes on after a kill, and refuses what it must."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from stentor.data.cut import cut_from_record
+from stentor.errors import ConfigError, DataError
+from stentor.models.transformer.frontend import Features
+from stentor.models.transformer.stored import Store
+from stentor.prepare_features import Request, prepare_features
+
+RUN = """\
+task: {{type: diarize, chunk: 1.0, labels: binary}}
+model:
+  type: transformer
+  features: {{num_mel_bins: 20, stack: 10, subsample: 10, store: {store}, store_bits: 32}}
+  shared: {{d_model: 16, layers: 1, heads: 2, dropout: 0.0}}
+data:
+  train: [{{type: jsonl, path: "{folder}/train.jsonl"}}]
+  batch_tokens: 100
+  workers: 2
+train: {{steps: 2, log_every: 1, save_every: 2, device: cpu, seed: 1}}
+output: "{runs}"
+"""
+
+
+def stored(folder: Path, **settings) -> Store:
+    return Store(folder, Features(**settings), settings.get("store_bits", 16))
+
+
+@pytest.fixture
+def recordings(tmp_path: Path, corpus: Path) -> Path:
+    """A manifest of two recordings with segments, of 2.5 s and 0.8 s."""
+    import numpy as np
+
+    from stentor.audio.io import read, write
+
+    folder = tmp_path / "recordings"
+    speech = np.concatenate([read(corpus / f"train{i}.wav", rate=16000) for i in range(8)])
+    lines = []
+    for name, seconds in (("long", 2.5), ("short", 0.8)):
+        write(folder / f"{name}.wav", speech[: round(seconds * 16000)], 16000)
+        segments = [{"speaker": "a", "start": 0.1, "end": seconds - 0.3}]
+        lines.append(json.dumps({"id": name, "audio_path": f"{name}.wav", "duration": seconds, "segments": segments}))
+    (folder / "train.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_store_a_manifest(cli, corpus, tmp_path, capsys):
+    to = tmp_path / "features"
+    data = corpus / "train.jsonl"
+    done = cli("prepare", "features", data, "--to", to, "--option", "num_mel_bins=20", "--jobs", 2)
+    assert f"{to}: features of 16 records" in done.stdout and f"model.features.store: {to}" in done.stdout
+    store = stored(to, num_mel_bins=20)
+    records = [json.loads(line) for line in data.read_text().splitlines()]
+    assert len(store) == 16 and all(store.has(cut_from_record(r, corpus, "x")) for r in records)
+    assert len(list(to.glob("*.bin"))) == 2
+    prepare_features(Request(str(data), to, options=("num_mel_bins=20",)))
+    assert "16 of 16 records were stored before" in capsys.readouterr().out and len(list(to.glob("*.bin"))) == 2
+    with pytest.raises(ConfigError, match="num_mel_bins was 20 and is 30"):
+        prepare_features(Request(str(data), to, options=("num_mel_bins=30",)))
+
+
+def test_wrong_usage(corpus, tiny, tmp_path):
+    def refused(data=None, config=None, options=()):
+        with pytest.raises(ConfigError) as error:
+            prepare_features(Request(data, tmp_path / "f", config, options))
+        assert not (tmp_path / "f").exists()
+        return str(error.value)
+
+    assert "Name the data whose features are wanted" in refused()
+    assert "did you mean 'num_mel_bins'" in refused(str(corpus / "dev.jsonl"), options=("num_mel_bin=20",))
+    assert "reads no features that could be stored" in refused(config=tiny())
+
+
+def test_records_that_cannot_be_used(corpus, tmp_path, capsys):
+    manifest = corpus / "with_bad.jsonl"
+    bad = json.dumps({"id": "gone", "audio_path": "gone.wav", "duration": 1.0, "text": "x"})
+    manifest.write_text((corpus / "dev.jsonl").read_text() + bad + "\n")
+    with pytest.raises(DataError, match=r"1 of 5 records cannot be used.*\n.*gone"):
+        prepare_features(Request(str(manifest), tmp_path / "f"))
+    assert "unusable: 1 missing" in capsys.readouterr().out and len(stored(tmp_path / "f")) == 4
+
+
+SLOWLY = """\
+import time
+from stentor.audio.kaldi import KaldiFeatures
+extract = KaldiFeatures.extract
+KaldiFeatures.extract = lambda *a: (time.sleep(0.2), extract(*a))[1]
+"""
+
+
+def wait_for(done, process=None, seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, "it did not happen"
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_going_on_after_a_kill(start, corpus, tmp_path, capsys):
+    """What was done stays, nothing is done twice, and no process outlives the command; a signal is told."""
+    record = json.loads((corpus / "dev.jsonl").read_text().splitlines()[0])
+    record["audio_path"] = str(corpus / record["audio_path"])
+    many, to, slowly = tmp_path / "many.jsonl", tmp_path / "features", tmp_path / "slowly.py"
+    many.write_text("".join(json.dumps({**record, "id": f"r{i}"}) + "\n" for i in range(64)))
+    slowly.write_text(SLOWLY)
+    command = ["prepare", "features", many, "--to", to, "--jobs", 2]
+
+    def done() -> list[str]:
+        lines = [line for file in to.glob("*.jsonl") for line in file.read_bytes().splitlines(keepends=True)]
+        return [json.loads(line)["id"] for line in lines if line.endswith(b"\n")]
+
+    process = start(*command, "--plugin", slowly, group=True)
+    wait_for(lambda: len(done()) > 3, process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: not lives(process.pid))
+    killed = len(done())
+    assert 3 < killed < 64
+    process = start(*command, "--plugin", slowly)
+    wait_for(lambda: len(done()) > killed + 3, process)
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 75 and "Stopped by SIGTERM; what is done is in" in said
+    before = len(done())
+    assert killed < before < 64
+    prepare_features(Request(str(many), to))
+    assert f"{before} of 64 records were stored before." in capsys.readouterr().out
+    assert sorted(done()) == sorted(f"r{i}" for i in range(64))
+
+
+def test_a_run_trains_on_what_was_stored(cli, rows, recordings, tmp_path, capsys):
+    """The pieces of the run's recordings are stored ahead; training then reads no audio, and learns the same."""
+    store = tmp_path / "store"
+
+    def config(name, place):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(RUN.format(folder=recordings, store=place, runs=tmp_path / name))
+        return path
+
+    plain, keeping = config("plain", "null"), config("keeping", store)
+    cli("train", plain)
+    prepare_features(Request(None, store, keeping))
+    assert "features of 4 records" in capsys.readouterr().out
+    audio = recordings / "long.wav"
+    stat, data = audio.stat(), audio.read_bytes()
+    audio.write_bytes(bytes(len(data)))  # all zeros: whoever reads it fails
+    os.utime(audio, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    trained = cli("train", keeping)
+    assert "Features of 4 of 4 training items are stored in" in trained.stdout
+    losses = [[row["train/loss"] for row in rows(next((tmp_path / n).iterdir()))] for n in ("plain", "keeping")]
+    assert len(losses[0]) == 2 and losses[0] == losses[1]
+    export = json.loads((next((tmp_path / "keeping").iterdir()) / "export" / "preprocessor_config.json").read_text())
+    assert "store" not in export["features"]

@@ -1,4 +1,9 @@
-"""How an answer is scored. A loss is a sum over targets, never a mean: the engine divides once, by global counts."""
+"""How an answer is scored. A loss is a sum over targets, never a mean: the engine divides once, by global counts.
+
+Losses of frame labels are called with `logits` float [B, T, C] (or [N, C]) and `targets`: either one class per frame,
+int64 [B, T], or one number per output, float [B, T, C]. -100 marks what is left out, padding included; what the model
+says there, NaN included, changes neither the sum nor a gradient.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,11 @@ class Loss(Choice):
     default_type: ClassVar[str | None] = None
     per_token: ClassVar[bool] = False
     """True when a target's loss is the negative log-probability of one token: exp of the mean is then a perplexity."""
+    scores: ClassVar[str] = "logits"
+    """Which output of a model that labels frames is scored: `logits`, `embeddings` or `hidden`."""
+    per_frame: ClassVar[bool] = False
+    """What a model that labels frames divides by: True when one target is one frame (frames that are not -100), False
+    when it is one entry of the targets (entries that are not -100)."""
 
     def unregularised(self) -> Loss:
         """This term without what is for training only, such as label smoothing: what evaluation measures."""

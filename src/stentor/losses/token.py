@@ -1,4 +1,4 @@
-"""Cross entropy of the next token."""
+"""Cross entropy of the next token, or of the class of each frame."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from stentor.losses.base import Loss
+from stentor.losses.classes import scored
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class CrossEntropy(Loss):
-    """Negative log-probability of the right token, summed over tokens."""
+    """Negative log-probability of the right token (or of a frame's class), summed."""
 
     type: Literal["cross_entropy"] = "cross_entropy"
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of the target's probability that is spread evenly over the vocabulary."""
+    """Share of the target's probability that is spread evenly over the vocabulary (the classes)."""
 
     per_token: ClassVar[bool] = True
+    per_frame: ClassVar[bool] = True
     chunk: ClassVar[int] = 1 << 25
     """Most logits in memory at a time (128 MiB in float32); beyond, they are computed again in the backward pass."""
 
@@ -34,8 +36,9 @@ class CrossEntropy(Loss):
         bias: Tensor | None = None,
         logits: Tensor | None = None,
     ) -> Tensor:
-        """A float32 scalar. `targets` [N] (-100 is left out) and either `logits` [N, V], or `hidden` [N, H] with the
-        output layer's `weight` [V, H] and `bias` [V], whose logits never exist all at once for large vocabularies.
+        """A float32 scalar. `targets` int64 [N] (-100 is left out) and either `logits` [N, V], or `hidden` [N, H] with
+        the output layer's `weight` [V, H] and `bias` [V], whose logits never exist all at once for large vocabularies.
+        For the labels of frames, `logits` [B, T, C] and `targets` int64 [B, T].
 
         torch's own chunked `linear_cross_entropy` is not used: with bfloat16 it sums in bfloat16 (measured 2 % off).
         """
@@ -49,7 +52,7 @@ class CrossEntropy(Loss):
             )
 
         if logits is not None:
-            return score(logits, targets)
+            return score(*(scored(self, logits, targets) if logits.dim() > 2 else (logits, targets)))
 
         def project(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
             return score(F.linear(hidden, weight, bias), targets)

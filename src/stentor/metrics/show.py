@@ -9,8 +9,14 @@ from typing import Any
 
 RATES = frozenset({
     "wer", "cer", "mer", "der", "jer", "ser", "eer", "ece", "accuracy", "precision", "recall", "f1", "within",
-    "matched",
+    "matched", "cpwer", "tcpwer",
 })  # fmt: skip
+
+
+LABELS = {
+    "der_collar": "DER, 0.25 s collar", "der_no_overlap": "DER without overlap", "speaker_count": "right speaker count",
+    "frame_f1": "frame F1", "cpwer": "cpWER", "tcpwer": "tcpWER", "aas_ms": "accumulated average shift",
+}  # fmt: skip
 
 
 MINOR = frozenset({
@@ -28,15 +34,16 @@ def label(metric: str) -> str:
         return f"boundaries within {found[1]} ms"
     if found := re.fullmatch(r"word_f1_(\d+)ms", metric):
         return f"word F1, {found[1]} ms collar"
-    if metric == "aas_ms":
-        return "accumulated average shift"
+    if metric in LABELS:
+        return LABELS[metric]
     words = metric.replace("_", " ")
     return words.upper() if is_rate(metric) and len(metric.rpartition("_")[2]) == 3 else words
 
 
 def is_rate(metric: str) -> bool:
     """Whether a metric is a share that people read in percent: one of its parts (`dev/ctc_wer`) is a known rate."""
-    return bool(RATES & set(metric.lower().replace("/", "_").split("_")))
+    name = metric.lower().replace("/", "_")
+    return bool(RATES & set(name.split("_"))) or name.endswith("speaker_count")
 
 
 def figure(metric: str, value: float | None) -> str:
@@ -67,6 +74,19 @@ def interval(metric: str, score: Mapping[str, Any]) -> str:
     if metric.endswith("_ms"):
         return f"{low:.1f}–{high:.1f} ms"
     return f"{low:.4g}–{high:.4g}"
+
+
+def der_parts(score: Mapping[str, Any]) -> str:
+    """What a diarization error rate is made of, and how it is scored; empty for other scores."""
+    details = score.get("details") or {}
+    if "miss_rate" not in details:
+        return ""
+    parts = [("missed", "miss"), ("false alarm", "false_alarm"), ("confusion", "confusion")]
+    collar = f"{details['collar']:g} s collar" if details["collar"] else "no collar"
+    return (
+        ", ".join(f"{name} {100 * details[f'{key}_rate']:.1f} %" for name, key in parts)
+        + f"; {collar}, overlap {'' if details['overlap'] else 'not '}scored"
+    )
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,176 @@
+"""Word error rates with speakers: meeteval called directly, cases by hand, and what a transcript may look like."""
+
+import random
+import sys
+
+import pytest
+
+from stentor.errors import ConfigError, DataError
+from stentor.metrics.cpwer import Attributed, cpwer, segments_of, tcpwer
+
+pytest.importorskip("meeteval", reason="the extra `meeting` is not installed")
+from meeteval.io import SegLST
+from meeteval.wer import cp_word_error_rate, time_constrained_minimum_permutation_word_error_rate
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
+
+
+def segment(speaker, start, end, text):
+    return {"speaker": speaker, "start": start, "end": end, "text": text}
+
+
+def transcript(*segments):
+    """Words at even steps through each segment."""
+    words = []
+    for s in segments:
+        said = s["text"].split()
+        step = (s["end"] - s["start"]) / max(len(said), 1)
+        words += [
+            {"word": w, "start": s["start"] + i * step, "end": s["start"] + (i + 1) * step, "speaker": s["speaker"]}
+            for i, w in enumerate(said)
+        ]
+    words.sort(key=lambda w: w["start"])
+    return {"text": " ".join(w["word"] for w in words), "words": words}
+
+
+def meeting(seed, speakers=3, errors=0.0):
+    """Turns one after the other, some words replaced and some given to another speaker."""
+    rng, talk = random.Random(seed), random.Random(seed // 1000)
+    at, turns = 0.0, []
+    for _ in range(12):
+        words = [talk.choice(WORDS) for _ in range(talk.randint(1, 6))]
+        speaker, length = talk.randrange(speakers), len(words) * 0.4
+        heard = [w if rng.random() >= errors else "wrong" for w in words if rng.random() >= errors / 3]
+        who = speaker if rng.random() >= errors else rng.randrange(speakers)
+        turns.append(segment(f"s{who}", at, at + length, " ".join(heard)))
+        at += length + talk.uniform(0, 2)
+    return [t for t in turns if t["text"]]
+
+
+def seglst(segments):
+    return SegLST([
+        {"session_id": "x", "speaker": s["speaker"], "words": s["text"], "start_time": s["start"], "end_time": s["end"]}
+        for s in segments
+    ])  # fmt: skip
+
+
+def meetings():
+    return [
+        Attributed(f"m{i}", meeting(i * 1000), {"segments": meeting(i * 1000 + 1, errors=0.05 * i)}) for i in range(8)
+    ]
+
+
+def test_both_are_those_of_meeteval():
+    files = meetings()
+    for ours, theirs in (
+        (cpwer, cp_word_error_rate),
+        (tcpwer, lambda r, h: time_constrained_minimum_permutation_word_error_rate(r, h, collar=5)),
+    ):
+        each = [theirs(seglst(f.reference), seglst(f.hypothesis["segments"])) for f in files]
+        for file, expected in zip(files, each):
+            found = ours([file])
+            assert (found.errors, found.total) == (expected.errors, expected.length)
+            assert found.value == pytest.approx(expected.error_rate)
+        whole, total = ours(files), sum(each[1:], each[0])
+        assert (whole.errors, whole.total) == (total.errors, total.length)
+        assert {k: whole.details[k] for k in ("substitutions", "deletions", "insertions")} == {
+            "substitutions": total.substitutions, "deletions": total.deletions, "insertions": total.insertions
+        }  # fmt: skip
+        assert whole.details["scored_speakers"] == total.scored_speaker
+        assert 0 < whole.low < whole.value < whole.high
+
+
+def test_the_segments_of_real_annotations_are_scored_as_by_meeteval(shared_data):
+    """The RTTM pair of the development data, with a word for every third of a second that somebody speaks."""
+    sides = []
+    for side in ("ref", "hyp"):
+        segments = []
+        for line in (shared_data / "metrics" / f"spyder_{side}.rttm").read_text().splitlines():
+            fields = line.split()
+            start, end = float(fields[3]), float(fields[3]) + float(fields[4])
+            words = [f"w{third}" for third in range(int(start * 3), int(end * 3))]
+            segments.append(segment(fields[7], start, end, " ".join(words)))
+        sides.append(segments)
+    file = Attributed("FILE1", sides[0], {"segments": sides[1]})
+    expected = cp_word_error_rate(seglst(sides[0]), seglst(sides[1]))
+    assert (cpwer([file]).errors, cpwer([file]).total) == (expected.errors, expected.length)
+    assert 0 < expected.errors < expected.length
+    timed = time_constrained_minimum_permutation_word_error_rate(seglst(sides[0]), seglst(sides[1]), collar=1)
+    assert tcpwer([file], collar=1).errors == timed.errors
+
+
+def test_a_word_of_the_wrong_speaker_is_two_errors():
+    reference = [segment("A", 0, 2, "hello there you"), segment("B", 2, 3, "fine thanks")]
+    heard = transcript(segment("x", 0, 1.5, "hello there"), segment("y", 1.5, 3, "you fine thanks"))
+    score = cpwer([Attributed("a", reference, heard)])
+    assert (score.errors, score.total) == (2, 5)
+    assert score.details == {
+        "items": 1, "substitutions": 0, "deletions": 1, "insertions": 1, "scored_speakers": 2, "missed_speakers": 0,
+        "false_alarm_speakers": 0, "normalizer": "whisper_basic",
+    }  # fmt: skip
+
+
+def test_words_far_from_their_time_are_not_paired():
+    reference = [segment("A", 0, 1, "hello there"), segment("A", 60, 61, "good bye")]
+    heard = transcript(segment("x", 0, 1, "hello there"), segment("x", 90, 91, "good bye"))
+    file = Attributed("a", reference, heard)
+    assert cpwer([file]).errors == 0
+    assert tcpwer([file]).errors == 4 and tcpwer([file], collar=40).errors == 0
+    assert tcpwer([file]).details["collar"] == 5
+
+
+def test_both_sides_are_normalised():
+    reference = [segment("A", 0, 2, "Hello, there!"), segment("A", 2, 3, "...")]
+    file = Attributed("a", reference, {"segments": [segment("x", 0, 2, "hello THERE")]})
+    assert cpwer([file]).errors == 0 and cpwer([file]).total == 2
+    assert cpwer([file], normalizer="none").errors == 3
+    chinese = Attributed("b", [segment("A", 0, 2, "你好吗")], {"segments": [segment("x", 0, 2, "你好")]}, "zh")
+    assert (cpwer([chinese]).errors, cpwer([chinese]).total) == (1, 3)
+
+
+def test_turns_of_a_transcript():
+    heard = transcript(segment("x", 0, 1, "a b"), segment("y", 1, 2, "c d"), segment("y", 3, 4, "e"))
+    assert segments_of(heard) == [
+        segment("x", 0, 1, "a b"),
+        segment("y", 1, 2, "c d"),
+        segment("y", 3, 4, "e"),  # a second later
+    ]
+    # Words without a speaker are one's of their own, and so is a transcript that no diarizer has seen.
+    for word in heard["words"]:
+        del word["speaker"]
+    assert {s["speaker"] for s in segments_of(heard)} == {""}
+    assert segments_of({"segments": [{"start": 0, "end": 1, "text": "a"}]}) == [segment("", 0, 1, "a")]
+    reference = [segment("A", 0, 1, "a b"), segment("B", 1, 2, "c d")]
+    assert cpwer([Attributed("a", reference, heard)]).details["missed_speakers"] == 1
+
+
+def test_recordings_without_words():
+    nothing = Attributed("a", [], {"words": []})
+    extra = Attributed("b", [], transcript(segment("x", 0, 1, "a b")))
+    missed = Attributed("c", [segment("A", 0, 1, "a b c d")], {"words": []})
+    for rate in (cpwer, tcpwer):
+        assert (rate([nothing]).value, rate([nothing]).errors) == (0, 0)
+        assert (rate([extra]).value, rate([extra]).errors, rate([extra]).total) == (2, 2, 0)
+        assert rate([missed]).value == 1
+        assert rate([nothing, extra, missed]).value == pytest.approx(6 / 4)
+        assert rate([extra]).details["false_alarm_speakers"] == 1
+        assert rate([missed]).details["missed_speakers"] == 1
+        assert rate([]).value == 0
+
+
+def test_references_that_cannot_be_scored_are_refused():
+    heard = {"words": []}
+    with pytest.raises(DataError, match=r"clip-7: the segment at 1.5 s has no text"):
+        cpwer([Attributed("clip-7", [{"speaker": "A", "start": 1.5, "end": 2}], heard)])
+    with pytest.raises(DataError, match=r"clip-7: the segment at 0 s has no speaker"):
+        cpwer([Attributed("clip-7", [{"text": "a", "start": 0, "end": 2}], heard)])
+    crowd = [segment(f"s{i}", i, i + 1, "a") for i in range(21)]
+    with pytest.raises(DataError, match=r"clip-7: the reference has 21 speakers.*up to 20"):
+        cpwer([Attributed("clip-7", crowd, heard)])
+
+
+def test_without_meeteval_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "meeteval", None)
+    for rate in (cpwer, tcpwer):
+        with pytest.raises(ConfigError, match=r"pip install 'stentor\[meeting\]'"):
+            rate(meetings())

@@ -1,0 +1,275 @@
+"""Who spoke when: pyannote.metrics called directly, the figures that other tools give, and cases computed by hand."""
+
+import random
+import warnings
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pyannote.core import Annotation, Segment, Timeline
+from pyannote.metrics.diarization import DiarizationErrorRate, JaccardErrorRate
+from pyannote.metrics.identification import IdentificationErrorRate
+
+from stentor.metrics.diarization import (
+    Spoken,
+    der,
+    errors,
+    frame_f1,
+    jer,
+    relative_change,
+    scores,
+    speaker_count,
+)
+from stentor.metrics.show import figure, label
+
+
+def said(*segments):
+    return [{"speaker": speaker, "start": start, "end": end} for speaker, start, end in segments]
+
+
+def rttm(path: Path) -> dict[str, list[dict]]:
+    """{recording: segments} as they stand in the file."""
+    found: dict[str, list[dict]] = {}
+    for line in path.read_text().splitlines():
+        _, name, _, start, length, _, _, speaker, *_ = line.split()
+        found.setdefault(name, []).extend(said((speaker, float(start), float(start) + float(length))))
+    return found
+
+
+def uem(path: Path) -> dict[str, list[list[float]]]:
+    found: dict[str, list[list[float]]] = {}
+    for line in path.read_text().splitlines():
+        name, _, start, end = line.split()
+        found.setdefault(name, []).append([float(start), float(end)])
+    return found
+
+
+def conversation(seed, seconds=60.0, speakers=4):
+    """Segments at random: overlaps, also of one speaker with himself, and silence."""
+    rng = random.Random(seed)
+    starts = [(f"s{rng.randrange(speakers)}", rng.uniform(0, seconds - 6)) for _ in range(25)]
+    return said(*((speaker, round(a, 3), round(a + rng.uniform(0.1, 5), 3)) for speaker, a in starts))
+
+
+def annotation(segments):
+    """As pyannote's users build one; what a speaker says twice at a time is merged, as `Annotation.support` does."""
+    made = Annotation()
+    for i, s in enumerate(segments):
+        made[Segment(s["start"], s["end"]), i] = s["speaker"]
+    return made.support()
+
+
+def direct(metric, file):
+    """pyannote's own value."""
+    spans = [[0.0, file.duration]] if file.uem is None else file.uem
+    return metric(annotation(file.reference), annotation(file.hypothesis), uem=Timeline([Segment(*s) for s in spans]))
+
+
+def pairs():
+    for seed in range(12):
+        cut = random.Random(seed)
+        spans = None if seed % 3 == 0 else [[cut.uniform(0, 9), cut.uniform(12, 25)], [cut.uniform(30, 40), 55.0]]
+        yield Spoken(f"f{seed}", conversation(seed), conversation(seed + 100, speakers=2 + seed % 4), spans, 60.0)
+
+
+@pytest.fixture
+def spyder(shared_data):
+    folder = shared_data / "metrics"
+    return {
+        name: Spoken(name, segments, rttm(folder / "spyder_hyp.rttm")[name], None, 41.1)
+        for name, segments in rttm(folder / "spyder_ref.rttm").items()
+    }["FILE1"]
+
+
+@pytest.mark.parametrize("collar", [0.0, 0.1, 0.25])
+@pytest.mark.parametrize("skip_overlap", [False, True])
+def test_der_is_that_of_pyannote(collar, skip_overlap):
+    files = list(pairs())
+    metric = DiarizationErrorRate(collar=2 * collar, skip_overlap=skip_overlap)
+    each = [direct(metric, f) for f in files]
+    for file, expected in zip(files, each):
+        assert der([file], collar, skip_overlap).value == pytest.approx(expected, abs=1e-9)
+    whole = der(files, collar, skip_overlap)
+    assert whole.value == pytest.approx(abs(metric), abs=1e-9)
+    for ours, theirs in (("miss", "missed detection"), ("false_alarm", "false alarm"), ("confusion", "confusion")):
+        assert whole.details[ours] == pytest.approx(metric[theirs], abs=1e-3)
+        assert whole.details[f"{ours}_rate"] == pytest.approx(metric[theirs] / metric["total"])
+    assert min(each) <= whole.low < whole.value < whole.high <= max(each)
+
+
+def test_jer_is_that_of_pyannote():
+    metric = JaccardErrorRate()
+    files = list(pairs())
+    for file in files:
+        assert jer([file]).value == pytest.approx(direct(metric, file))
+    assert jer(files).value == pytest.approx(abs(metric))
+
+
+def test_every_pair_of_the_development_data_is_as_pyannote_says(shared_data, spyder):
+    """Also AMI, whose reference is scored against itself moved by half a second and with two speakers swapped."""
+    spans = uem(shared_data / "metrics" / "spyder_ref.uem")["FILE1"]
+    files = [spyder, Spoken("uem", spyder.reference, spyder.hypothesis, spans, 41.1)]
+    for part in ("train", "dev"):
+        scored = uem(shared_data / "ami" / f"{part}.uem")
+        for name, segments in rttm(shared_data / "ami" / f"{part}.rttm").items():
+            moved = said(*((s["speaker"], s["start"] + 0.5, s["end"] + 0.5) for s in segments))
+            first = moved[0]["speaker"]
+            for s in moved[len(moved) // 2 :]:
+                s["speaker"] = first
+            files.append(Spoken(name, segments, moved, scored[name], max(s["end"] for s in moved)))
+    assert len(files) > 10
+    for file in files:
+        for collar in (0.0, 0.25):
+            for skip in (False, True):
+                expected = direct(DiarizationErrorRate(collar=2 * collar, skip_overlap=skip), file)
+                assert der([file], collar, skip).value == pytest.approx(expected, abs=1e-9)
+        assert jer([file]).value == pytest.approx(direct(JaccardErrorRate(), file), abs=1e-9)
+
+
+def regions(segments, at_once):
+    """Where one (`at_once` 1) or several (2) speakers are heard: the UEM of spyder's `single` and `overlap` regions."""
+    edges = sorted({t for s in segments for t in (s["start"], s["end"])})
+    for a, b in pairwise(edges):
+        speaking = len({s["speaker"] for s in segments if s["start"] <= a and b <= s["end"]})
+        if min(speaking, 2) == at_once:
+            yield [a, b]
+
+
+def test_figures_that_spyder_gives(shared_data, spyder):
+    close = {"rel": 1e-2}
+    assert der([spyder]).value == pytest.approx(0.2639, **close)
+    assert der([spyder], collar=0.2).value == pytest.approx(0.2426, **close)
+    for at_once, expected in ((1, 0.1907), (2, 0.3727)):
+        part = Spoken("part", spyder.reference, spyder.hypothesis, list(regions(spyder.reference, at_once)))
+        assert der([part]).value == pytest.approx(expected, **close)
+    scored = Spoken("uem", spyder.reference, spyder.hypothesis, uem(shared_data / "metrics/spyder_ref.uem")["FILE1"])
+    assert der([scored]).value == pytest.approx(0.0967, **close)
+    assert der([scored]).details["total"] == pytest.approx(13.79, **close)
+
+
+def test_der_by_hand():
+    """A talks 0-4, B 3-6; heard: X 0-3, Y 3-5, X 5-6, and X again in the silence at 8-9."""
+    file = Spoken(
+        "a", said(("A", 0, 4), ("B", 3, 6)), said(("X", 0, 3), ("Y", 3, 5), ("X", 5, 6), ("X", 8, 9)), None, 10
+    )
+    (parts,) = errors([file])
+    assert (parts.total, parts.miss, parts.false_alarm, parts.confusion, parts.correct) == (7, 1, 1, 1, 5)
+    assert der([file]).value == pytest.approx(3 / 7)
+    # Without the overlap at 3-4: 5 s of speech, of which the last second is given to the wrong speaker.
+    assert der([file], skip_overlap=True).value == pytest.approx(2 / 5)
+    # Without a quarter of a second around 0, 3, 4 and 6: 2.5 + 2 * 0.5 + 1.5 s are left.
+    assert der([file], collar=0.25).details["total"] == pytest.approx(5.0)
+    assert der([file], collar=0.25).value == pytest.approx((0.5 + 1 + 0.75) / 5)
+    # A: heard 3 of 4 s, and 2 s that are not his: 1 - 3 / 6; B: 2 of 3: 1 - 2 / 3.
+    assert jer([file]).value == pytest.approx((1 / 2 + 1 / 3) / 2)
+    f1 = frame_f1([file])
+    assert f1.value == pytest.approx(2 * 5 / (7 + 7))
+    assert f1.details["precision"] == pytest.approx(5 / 7) and f1.details["recall"] == pytest.approx(5 / 7)
+    # Nothing is said about 5-10 s.
+    file.uem = [[0, 5]]
+    assert der([file]).value == pytest.approx(1 / 6)
+
+
+def test_a_speaker_who_talks_over_himself_counts_once():
+    twice = said(("A", 0, 4), ("A", 2, 6), ("A", 6, 7), ("B", 8, 9))
+    once = said(("A", 0, 7), ("B", 8, 9))
+    for reference, hypothesis in ((twice, once), (once, twice)):
+        file = Spoken("a", reference, hypothesis, None, 10)
+        for name, score in scores([file]).items():
+            assert score.value == (0 if "er" in name.split("_") or name == "jer" or "der" in name else 1), name
+        assert der([file]).details["total"] == 8
+        assert der([file], skip_overlap=True).details["total"] == 8
+
+
+def test_recordings_in_which_nobody_speaks():
+    silent, wrong = Spoken("s", [], [], None, 10), Spoken("w", [], said(("X", 1, 3)), None, 10)
+    talk = Spoken("t", said(("A", 0, 4)), said(("X", 0, 4)), None, 10)
+    values = {name: score.value for name, score in scores([silent]).items()}
+    assert values == {
+        "der": 0, "der_collar": 0, "der_no_overlap": 0, "jer": 0, "speaker_count": 1, "frame_f1": 1
+    }  # fmt: skip
+    values = {name: score.value for name, score in scores([wrong]).items()}
+    assert values == {
+        "der": 1, "der_collar": 1, "der_no_overlap": 1, "jer": 1, "speaker_count": 0, "frame_f1": 0
+    }  # fmt: skip
+    # Beside others a silent recording adds its false alarms to the errors, nothing to the total.
+    assert der([talk, wrong, silent]).value == pytest.approx(2 / 4)
+    assert jer([talk, wrong]).value == 0
+    assert (der([talk, wrong]).low, der([talk, wrong]).high) == (0.0, 1.0)
+    nothing = Spoken("n", said(("A", 0, 4)), said(("X", 0, 2)), [], 10)  # a UEM that scores nothing
+    assert der([nothing]).value == 0 and frame_f1([nothing]).value == 1
+
+
+def test_sets_without_recordings():
+    assert der([]).value == 0 and der([]).details["items"] == 0
+    assert speaker_count([]).as_dict()["value"] is None
+
+
+def test_what_lies_beyond_the_known_length_is_scored():
+    file = Spoken("a", said(("A", 0, 4)), said(("X", 0, 5)))  # its duration is not known
+    assert der([file]).details["false_alarm"] == 1
+
+
+def test_number_of_speakers():
+    files = [
+        Spoken("a", said(("A", 0, 4), ("B", 4, 8)), said(("X", 0, 8)), None, 10),
+        Spoken("b", said(("A", 0, 4), ("B", 4, 8)), said(("X", 0, 4), ("Y", 4, 8)), None, 10),
+        Spoken("c", said(("A", 0, 4), ("B", 6, 8)), said(("X", 0, 4)), [[0, 5]], 10),  # B is not scored
+    ]
+    score = speaker_count(files)
+    assert (score.value, score.errors, score.total) == (pytest.approx(2 / 3), 1, 3)
+    assert score.details["mean_error"] == pytest.approx(1 / 3)
+    assert score.details["counts"] == [
+        {"reference": 1, "hypothesis": 1, "items": 1},
+        {"reference": 2, "hypothesis": 1, "items": 1},
+        {"reference": 2, "hypothesis": 2, "items": 1},
+    ]
+    groups = der(files).details["by_speakers"]
+    assert groups["1"] == {"value": 0, "items": 1}
+    assert groups["2"]["value"] == pytest.approx(4 / 16)
+    assert [w["id"] for w in der(files).details["worst"]] == ["a"]
+
+
+def test_labels_that_are_no_speakers_are_compared_by_name():
+    file = Spoken("a", said(("speech", 0, 4), ("overlap", 2, 3)), said(("speech", 1, 5), ("overlap", 2, 3)), None, 10)
+    found = scores([file], speaker_labels=False)
+    assert list(found) == ["der", "der_collar", "frame_f1"]
+    assert found["der"].value == pytest.approx(direct(IdentificationErrorRate(), file)) == pytest.approx(2 / 5)
+    swapped = Spoken("b", said(("speech", 0, 4)), said(("overlap", 0, 4)), None, 10)
+    assert der([swapped], speaker_labels=False).value == 1 and der([swapped]).value == 0
+
+
+def test_change_between_two_systems():
+    files = list(pairs())
+    better = [Spoken(f.id, f.reference, f.reference if i % 2 else f.hypothesis, f.uem, 60) for i, f in enumerate(files)]
+    change = relative_change(files, better)
+    assert change.value == pytest.approx(der(better).value / der(files).value - 1)
+    assert -1 < change.low < change.value < change.high < 0
+    assert relative_change([Spoken(f.id, f.reference, f.reference) for f in files], files) is None
+
+
+def test_nothing_is_guessed_or_warned_about():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(scores(list(pairs()))) == [
+            "der",
+            "der_collar",
+            "der_no_overlap",
+            "jer",
+            "speaker_count",
+            "frame_f1",
+        ]
+
+
+def test_how_they_are_written():
+    shown = {m: (label(m), figure(m, 0.125)) for m in scores(list(pairs())[:1])}
+    assert shown == {
+        "der": ("DER", "12.50 %"),
+        "der_collar": ("DER, 0.25 s collar", "12.50 %"),
+        "der_no_overlap": ("DER without overlap", "12.50 %"),
+        "jer": ("JER", "12.50 %"),
+        "speaker_count": ("right speaker count", "12.50 %"),
+        "frame_f1": ("frame F1", "12.50 %"),
+    }
+    assert (label("cpwer"), figure("cpwer", 0.125)) == ("cpWER", "12.50 %")
+    assert (label("tcpwer"), figure("tcpwer", 0.125)) == ("tcpWER", "12.50 %")

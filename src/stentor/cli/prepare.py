@@ -88,3 +88,54 @@ def register(app: typer.Typer) -> None:
 
         load_plugins(plugin or [])
         run(Request(data, to, engine, model, jobs, max_wer, device, tuple(plugin or []), lag))
+
+    @prepare.command("features")
+    def prepare_features(
+        to: Annotated[Path, typer.Option("--to", help="Folder to fill; train with `model.features.store: TO`.")],
+        data: Annotated[
+            str | None,
+            typer.Argument(help="A manifest path, or type=...,key=value. Default: what the run of --config trains on."),
+        ] = None,
+        config: Annotated[
+            Path | None, typer.Option(help="A run's YAML: its features and, for diarization, its chunks are taken.")
+        ] = None,
+        option: Annotated[
+            list[str] | None,
+            typer.Option(help="KEY=VALUE of `model.features`, such as num_mel_bins=40. May be given several times."),
+        ] = None,
+        jobs: Annotated[int, typer.Option(min=1, help="Processes, of one thread each when more than one.")] = 1,
+        plugin: Annotated[
+            list[Path] | None, typer.Option(help="A Python file whose classes extend Stentor. May be repeated.")
+        ] = None,
+    ) -> None:
+        """Compute the features of a data set and store them for training. The same command goes on after a kill."""
+        from stentor.config.plugins import load_plugins
+        from stentor.prepare_features import Request
+        from stentor.prepare_features import prepare_features as run
+
+        load_plugins(plugin or [])
+        run(Request(data, to, config, tuple(option or []), jobs))
+
+    @prepare.command("mixtures")
+    def prepare_mixtures(
+        data: Annotated[
+            str | None, typer.Argument(help="What to mix, as type=conversation,source.type=...,count=1000.")
+        ] = None,
+        to: Annotated[
+            Path, typer.Option("--to", help="Folder for manifest.jsonl, reference.rttm and the audio.")
+        ] = Path("mixtures"),
+        config: Annotated[
+            Path | None, typer.Option(help="A YAML file with the keys of the source, instead of the argument.")
+        ] = None,
+        jobs: Annotated[int, typer.Option(min=1, help="Processes that mix audio.")] = 1,
+        plugin: Annotated[
+            list[Path] | None, typer.Option(help="A Python file whose classes extend Stentor. May be repeated.")
+        ] = None,
+    ) -> None:
+        """Store simulated conversations with who speaks when. The same command goes on after a kill."""
+        from stentor.config.plugins import load_plugins
+        from stentor.prepare_mixtures import Request
+        from stentor.prepare_mixtures import prepare_mixtures as run
+
+        load_plugins(plugin or [])
+        run(Request(data, config, to, jobs))

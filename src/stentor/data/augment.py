@@ -54,9 +54,9 @@ class Noise(Section):
         files, snr = list_audio(tuple(self.paths)), rng.uniform(*self.snr)
         kind = int(rng.integers(len(files) + len(self.builtin)))
         if kind < len(files):
-            noise = _stretch(_read(files[kind], rate), len(audio), rng)
+            noise = stretch(decoded(files[kind], rate), len(audio), rng)
         else:
-            noise = _builtin(self.builtin[kind - len(files)], audio, rng, rate)
+            noise = builtin_noise(self.builtin[kind - len(files)], audio, rng, rate)
         signal, power = np.mean(np.square(audio, dtype=np.float64)), np.mean(np.square(noise, dtype=np.float64))
         if signal == 0 or power == 0:
             return audio
@@ -88,7 +88,7 @@ class Reverb(Section):
 
         files = list_audio(tuple(self.paths))
         if files and not (self.simulated and rng.random() < 0.5):
-            response = _read(files[int(rng.integers(len(files)))], rate)
+            response = decoded(files[int(rng.integers(len(files)))], rate)
         else:
             response = simulate_response(rng.uniform(*self.rt60), rng, rate)
         direct = int(np.argmax(np.abs(response)))
@@ -166,6 +166,10 @@ class Augment(Section):
     def speed_factor(self, rng: np.random.Generator) -> float:
         """The speed of one item; its duration becomes `duration / speed`. The batch plan draws this first."""
         return self.speed[int(rng.integers(len(self.speed)))] if self.speed else 1.0
+
+    def keeps(self, speed: float = 1.0) -> bool:
+        """Whether the audio of an item at this speed stays as it is (`spec_augment` changes features only)."""
+        return speed == 1.0 and not (self.voice or self.reverb or self.noise or self.gain or self.band)
 
     def apply(self, audio: np.ndarray, rng: np.random.Generator, speed: float = 1.0, rate: int = RATE) -> np.ndarray:
         """`audio`, float32 [samples] at `rate` Hz, after speed, voice, reverb, noise, band and gain; float32, -1..1.
@@ -279,7 +283,8 @@ def list_audio(paths: tuple[Path, ...]) -> list[Path]:
 
 
 @lru_cache(maxsize=IN_MEMORY)
-def _read(path: Path, rate: int) -> np.ndarray:
+def decoded(path: Path, rate: int) -> np.ndarray:
+    """A noise or impulse-response file, float32 [samples], kept in memory. Raises `DataError`."""
     from stentor.audio.io import read
 
     try:
@@ -288,7 +293,7 @@ def _read(path: Path, rate: int) -> np.ndarray:
         raise DataError(f"A file for augmentation cannot be used: {error}") from error
 
 
-def _stretch(noise: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
+def stretch(noise: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
     """A stretch of `length` samples from a drawn place; short noise is repeated."""
     import numpy as np
 
@@ -298,7 +303,8 @@ def _stretch(noise: np.ndarray, length: int, rng: np.random.Generator) -> np.nda
     return noise[at : at + length]
 
 
-def _builtin(kind: str, audio: np.ndarray, rng: np.random.Generator, rate: int) -> np.ndarray:
+def builtin_noise(kind: str, audio: np.ndarray, rng: np.random.Generator, rate: int) -> np.ndarray:
+    """Noise as long as `audio`, [samples]; babble is made of `audio` itself, the other kinds of nothing."""
     import numpy as np
 
     length = len(audio)

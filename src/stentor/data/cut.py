@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.fields import items_in, seconds_in, spans_in
 from stentor.errors import AudioError, DataError
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 FIELDS = ("id", "audio_path", "text", "start", "duration", "language", "language_id", "speaker", "words", "segments")
 RATE = 16000
+OF_PARTS = ("voice", "shar", "hub", "mixed_turn", "uem")
+"""Custom keys that say something about the parts of a mixed cut and not of the whole."""
+AUDIO_KEYS = ("audio_path", "start", "duration", "voice", "mixed_turn", "made_noise")
+"""Keys of a record that say how its audio is had again (see stentor.data.record)."""
 
 
 @dataclass
@@ -49,10 +54,10 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
         if not isinstance(record.get(key), str | None):
             raise DataError(f"{where}: `{key}` must be a string, got {record[key]!r}.")
     file = folder / path
-    start = _number(record, "start", where) or 0.0
-    duration = _number(record, "duration", where)
+    start = seconds_in(record, "start", where) or 0.0
+    duration = seconds_in(record, "duration", where)
     name = record.get("id") or (f"{path}@{start:g}" if start else path)
-    words, segments = _items(record, "words", where), _items(record, "segments", where)
+    words, segments = items_in(record, "words", where), items_in(record, "segments", where)
     if duration is None:
         from stentor.audio.io import probe
 
@@ -72,6 +77,12 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
     extra = {k: v for k, v in record.items() if k not in FIELDS}
     if segments and record.get("text") is not None:
         extra["text"] = record["text"]
+    if record.get("segments") == []:
+        extra["segments"] = []  # nobody speaks, which is more than not to know
+    if record.get("segments") == []:
+        extra["segments"] = []  # nobody speaks, which is more than that nothing is known
+    if extra.get("uem") is not None:
+        extra["uem"] = [[start + a, start + b] for a, b in spans_in(extra["uem"], where)]
     language = record.get("language") or record.get("language_id")
     cut = MonoCut(
         id=name, start=start, duration=duration, channel=0, recording=recording, custom=extra or None,
@@ -129,12 +140,15 @@ def record_from_cut(cut: Cut) -> dict[str, Any]:
     if words := words_of(cut):
         record["words"] = words
     supervisions = cut.supervisions
+    if (uem := uem_of(cut)) is not None:
+        record["uem"] = uem
     several = len(supervisions) > 1 or any(s.start > 0.001 or s.end < cut.duration - 0.001 for s in supervisions)
     if several and all(s.speaker for s in supervisions):
         record["segments"] = [
-            {"speaker": s.speaker, "start": round(s.start, 6), "end": round(s.end, 6)}
+            {"speaker": s.speaker, "start": round(max(s.start, 0.0), 6), "end": round(min(s.end, cut.duration), 6)}
             | ({"text": s.text} if s.text else {})
             for s in supervisions
+            if s.end > 0 and s.start < cut.duration
         ]
     if parts := _joined_parts(cut):
         record["parts"] = parts
@@ -149,11 +163,13 @@ def _joined_parts(cut: Cut) -> list[dict[str, Any]]:
         return []
     tracks = [t for t in cut.tracks if not isinstance(t.cut, PaddingCut)]
     parts = [
-        {"at": t.offset, **{k: r[k] for k in ("audio_path", "start", "duration", "voice") if r.get(k) is not None}}
+        {"at": t.offset, **{k: r[k] for k in AUDIO_KEYS if r.get(k) is not None}}
         for t in tracks
         for r in [record_from_cut(t.cut)]
     ]
-    simple = all(t.snr is None and not t.mute for t in tracks) and all("audio_path" in p or "voice" in p for p in parts)
+    simple = all(t.snr is None and not t.mute for t in tracks) and all(
+        p.keys() & {"audio_path", "voice", "made_noise"} for p in parts
+    )
     return parts if simple else []
 
 
@@ -227,16 +243,63 @@ def custom_of(cut: Cut) -> dict[str, Any]:
 
     if isinstance(cut, MixedCut):
         parts = [custom_of(t.cut) for t in cut.tracks if not isinstance(t.cut, PaddingCut)]
+        parts = [p for p in parts if "made_noise" not in p]
         shared = {k: v for k, v in parts[0].items() if all(k in p and p[k] == v for p in parts)} if parts else {}
-        return {
-            k: v for k, v in shared.items() if k not in ("voice", "shar", "hub")
-        }  # audio of the parts, not of the whole
+        return {k: v for k, v in shared.items() if k not in OF_PARTS}
     # Corpora prepared by lhotse keep their extras (gender, chapter ...) on the supervision.
     fields: dict[str, Any] = {}
     if len(cut.supervisions) == 1:
         (supervision,) = cut.supervisions
         fields = {**({"gender": supervision.gender} if supervision.gender else {}), **(supervision.custom or {})}
     return {**fields, **(cut.custom or {})}
+
+
+def segments_of(cut: Cut) -> list[dict[str, Any]]:
+    """Who speaks when: `{"speaker", "start", "end"}` in order of start, seconds from the start of the cut.
+
+    Any kind of cut, also a window of one: what reaches beyond the cut is clipped, overlapping or touching segments of
+    one speaker are merged. Supervisions that name no speaker are left out.
+    """
+    from stentor.data.rttm import clip_spans
+
+    spans: dict[str, list[list[float]]] = {}
+    for at, supervision in _supervised(cut):
+        if supervision.speaker:
+            spans.setdefault(supervision.speaker, []).append([at, at + supervision.duration])
+    merged = [
+        {"speaker": speaker, "start": start, "end": end}
+        for speaker, times in spans.items()
+        for start, end in clip_spans(times, cut.duration)
+    ]
+    return sorted(merged, key=lambda s: (s["start"], s["end"], s["speaker"]))
+
+
+def uem_of(cut: Cut) -> list[list[float]] | None:
+    """The parts of the cut that are scored (NIST's UEM): [start, end] in seconds from the start of the cut, in order,
+    merged, clipped to it. None when nothing is said about it: all of it. The custom key `uem` counts from the start of
+    the recording, so that it stays true for windows of a cut."""
+    from stentor.data.rttm import clip_spans
+
+    spans = _scored(cut)
+    return None if spans is None else clip_spans(spans, cut.duration)
+
+
+def _scored(cut: Cut, at: float = 0.0) -> list[list[float]] | None:
+    """The UEM of a cut, or of the parts of a mixed cut: those that have none count whole when somebody speaks there."""
+    from lhotse.cut import MixedCut, PaddingCut
+
+    if isinstance(cut, PaddingCut):
+        return None
+    if not isinstance(cut, MixedCut):
+        uem = (cut.custom or {}).get("uem")
+        return None if uem is None else [[at + a - cut.start, at + b - cut.start] for a, b in uem]
+    parts = [(t, _scored(t.cut, at + t.offset)) for t in cut.tracks if not t.mute]
+    if all(spans is None for _, spans in parts):
+        return None
+    whole = [
+        [at + t.offset, at + t.offset + t.cut.duration] for t, spans in parts if spans is None and t.cut.supervisions
+    ]
+    return whole + [span for _, spans in parts for span in spans or []]
 
 
 def field_of(cut: Cut, key: str) -> Any:
@@ -253,10 +316,11 @@ def load(cut: Cut, rate: int = RATE) -> np.ndarray:
 
     Spoken cuts (custom key `voice`, from the `synth` source) are generated; mixed cuts are summed track by track, with
     lhotse's meaning of `snr`; files, and the encoded audio of the `hub` source, are read with stentor.audio.io;
-    anything else is left to lhotse.
+    levels, rooms and noise of simulated conversations are made (stentor.data.mixture); anything else is left to lhotse.
     """
     from lhotse.cut import MixedCut, PaddingCut
 
+    from stentor.data import mixture
     from stentor.data.embedded import audio as embedded_audio
     from stentor.data.embedded import is_embedded
 
@@ -265,7 +329,13 @@ def load(cut: Cut, rate: int = RATE) -> np.ndarray:
 
         return np.zeros(round(cut.duration * rate), np.float32)
     if isinstance(cut, MixedCut) and not cut.transforms:
-        return _mix(cut, rate)
+        return mixture.mix(cut, rate)
+    if isinstance(cut, MixedCut):
+        return mixture.load_with_lhotse(cut, rate)
+    if cut.has_custom("mixed_turn"):
+        return mixture.part(cut, rate)
+    if mixture.is_noise(cut):
+        return mixture.noise(cut, rate)
     if is_spoken(cut):
         from stentor.data.spoken import audio
 
@@ -278,59 +348,7 @@ def load(cut: Cut, rate: int = RATE) -> np.ndarray:
         from stentor.audio.io import read
 
         return read(path, rate=rate, start=cut.start, duration=cut.duration)
-    return _load_with_lhotse(cut, rate)
-
-
-def _mix(cut: Cut, rate: int) -> np.ndarray:
-    """The sum of the tracks. A track with an `snr` is scaled against the mean power of the reference track."""
-    import numpy as np
-    from lhotse.cut import PaddingCut
-
-    parts = [(t, load(t.cut, rate)) for t in cut.tracks if not isinstance(t.cut, PaddingCut)]
-    reference = next((a for t, a in parts if t.is_snr_reference), next((a for t, a in parts if t.snr is None), None))
-    mix = np.zeros(round(cut.duration * rate), np.float32)
-    for track, audio in parts:
-        if track.mute:
-            continue
-        if track.snr is not None and reference is not None:
-            ours, theirs = float(np.mean(audio**2)), float(np.mean(reference**2))
-            if ours > 0 and theirs > 0:
-                audio = audio * np.float32(np.sqrt(theirs * 10 ** (-track.snr / 10) / ours))
-        at = round(track.offset * rate)
-        audio = audio[: len(mix) - at]
-        mix[at : at + len(audio)] += audio
-    return mix
-
-
-def _load_with_lhotse(cut: Cut, rate: int) -> np.ndarray:
-    import numpy as np
-    import soxr
-    from lhotse.cut import MixedCut
-
-    try:
-        if not cut.has_recording:
-            raise AudioError(f"{cut.id}: the cut has no audio.", "empty")
-        if not isinstance(cut, MixedCut) and cut.recording.sources[0].type == "shar":
-            cut = _from_tar(cut, **cut.custom["shar"])
-        audio = cut.load_audio()
-    except AudioError:
-        raise
-    except Exception as error:  # lhotse raises many kinds; each means that this one cut cannot be read
-        raise AudioError(f"{cut.id}: lhotse could not read the audio ({error}).") from error
-    mono = np.asarray(audio.mean(axis=0), np.float32)
-    return mono if cut.sampling_rate == rate else soxr.resample(mono, cut.sampling_rate, rate)
-
-
-def _from_tar(cut: Cut, path: str, offset: int, size: int) -> Cut:
-    """The cut with the encoded audio that lies at an offset in a Shar tar file (see the `manifest` source)."""
-    from dataclasses import replace
-
-    from lhotse import AudioSource
-
-    with open(path, "rb") as tar:
-        tar.seek(offset)
-        source = AudioSource("memory", cut.recording.sources[0].channels, tar.read(size))
-    return replace(cut, recording=replace(cut.recording, sources=[source]))
+    return mixture.load_with_lhotse(cut, rate)
 
 
 def _placed(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, SupervisionSegment]]:
@@ -346,25 +364,14 @@ def _placed(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, SupervisionSegme
             yield at - cut.start, supervision
 
 
-def _number(record: dict[str, Any], key: str, where: str) -> float | None:
-    value = record.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise DataError(f"{where}: `{key}` must be a number of seconds, got {value!r}.")
-    return float(value)
+def _supervised(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, SupervisionSegment]]:
+    """Each supervision that is heard, with its start in seconds from the start of the cut."""
+    from lhotse.cut import MixedCut, PaddingCut
 
-
-def _items(record: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    """The list `words` or `segments`, checked."""
-    items = record.get(key) or []
-    if not isinstance(items, list):
-        raise DataError(f"{where}: `{key}` must be a list, got {items!r}.")
-    label = {"words": "word", "segments": "speaker"}[key]
-    for item in items:
-        if not isinstance(item, dict) or not isinstance(item.get(label), str):
-            raise DataError(f'{where}: each of `{key}` needs "{label}", "start" and "end", got {item!r}.')
-        start, end = _number(item, "start", where), _number(item, "end", where)
-        if start is None or end is None or end < start:
-            raise DataError(f'{where}: each of `{key}` needs "start" <= "end" in seconds, got {item!r}.')
-    return items
+    if isinstance(cut, MixedCut):
+        for track in cut.tracks:
+            if not track.mute:
+                yield from _supervised(track.cut, at + track.offset)
+    elif not isinstance(cut, PaddingCut):
+        for supervision in cut.supervisions:
+            yield at + supervision.start, supervision

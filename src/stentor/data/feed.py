@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,19 @@ STREAM_TRUST = 1000
 class Feed:
     """The training data of one stage."""
 
-    def __init__(self, data: Data, seed: int, refuse: Callable[[Cut], str | None], tell: Callable[[str], None]):
-        self.data, self.seed, self.refuse = data, seed, refuse
+    def __init__(
+        self,
+        data: Data,
+        seed: int,
+        refuse: Callable[[Cut], str | None],
+        tell: Callable[[str], None],
+        pieces: Callable[[Cut], Iterable[Cut]] | None = None,
+    ):
+        """`refuse` and `pieces` are the task's. With `pieces`, records may be of any length and are trained on in
+        these; None: whole."""
+        if pieces is not None:
+            data = unlimited(data)
+        self.data, self.seed, self.refuse, self.pieces = data, seed, refuse, pieces
         self.dropped = Dropped()
         self.streams = any(s.streaming for s in data.train)
         self.pools: list[Pool] = []
@@ -73,6 +85,8 @@ class Feed:
             if held:
                 for pool, rest in zip(self.pools, hold_out([p.cuts for p in self.pools], held)):
                     pool.cuts = rest
+            for pool in self.pools:
+                pool.cuts = list(self._in_pieces(pool.cuts))
             self.mix = Mix(self.pools, data.language_temperature)
         self.replay = None if data.replay is None else self._listed_replay(data.replay, tell)
 
@@ -84,7 +98,10 @@ class Feed:
                     "and held in memory to draw from, a few times as many as an epoch replays."
                 )
         dropped = Dropped()
-        replay = ReplayMix(listed(section.sources, self.data, self.refuse, dropped, "data.replay"), section.share)
+        pools = listed(section.sources, self.data, self.refuse, dropped, "data.replay")
+        for pool in pools:
+            pool.cuts = list(self._in_pieces(pool.cuts))
+        replay = ReplayMix(pools, section.share)
         self.dropped.merge(dropped)
         each = "" if self.streams else f", {sum(replay.counts(len(self.mix))):,} in each epoch"
         tell(
@@ -92,6 +109,9 @@ class Feed:
             f"({hours(replay.pools):.2f} h)."
         )
         return replay
+
+    def _in_pieces(self, cuts: Iterable[Cut]) -> Iterable[Cut]:
+        return cuts if self.pieces is None else (piece for cut in cuts for piece in self.pieces(cut))
 
     def leave_out(self, refusal: Refusal) -> None:
         """Drop (and count) the records that the model can do nothing with; to be called before `plan`.
@@ -216,8 +236,8 @@ class Feed:
             self._read[number, lane] = max(self._read[number, lane], place)
             fresh = Dropped()
             found = usable([record], self.data, self.refuse, fresh)
-            found = usable(found, self.data, lambda cut: None, fresh, self._refusal)
-            yield from found if self._held is None else self._held.rest(found)
+            found = found if self._held is None else self._held.rest(found)
+            yield from usable(self._in_pieces(found), self.data, lambda cut: None, fresh, self._refusal)
             if new and fresh.reasons:
                 self.dropped.merge(fresh)
                 self._by_lane[lane].merge(fresh)
@@ -246,6 +266,11 @@ class Feed:
             held = {} if self._held is None else {n: s.model_dump(mode="json") for n, s in self._held.sets.items()}
             digest.update(json.dumps([self.lanes, held, *(s.model_dump(mode="json") for s in data.train)]).encode())
         return digest.hexdigest()
+
+
+def unlimited(data: Data) -> Data:
+    """The section without `max_seconds`, for tasks that take records of any length."""
+    return data.model_copy(update={"max_seconds": math.inf})
 
 
 def eval_plan(

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from stentor.data.cut import load
+from stentor.data.kept import Kept, Storing
 from stentor.errors import AudioError, StentorError
 from stentor.tasks.base import Batch
 
@@ -33,19 +34,30 @@ class Reader(Dataset):
         examples, dropped = [], []
         for item in items:
             try:
-                audio = load(item.cut, self.processor.sample_rate)
+                kept = self._kept(item)
+                unheard = kept is not None or not self.task.audio
+                audio = None if unheard else load(item.cut, self.processor.sample_rate)
             except AudioError as error:
                 dropped.append((item.cut.id, error.reason, f"{item.cut.id}: {error}"))
                 continue
             rng = None
             if self.augment is not None:
                 rng = item.rng(self.seed, "augment")
-                audio = self.augment.apply(audio, rng, item.speed, self.processor.sample_rate)
+                if audio is not None and not self.augment.keeps(item.speed):
+                    audio = self.augment.apply(audio, rng, item.speed, self.processor.sample_rate)
             example = self.task.example(item.cut, audio, rng)
+            if kept is not None:
+                example.extra |= kept._asdict()
             if self.augment is not None and self.augment.spec_augment is not None:
                 example.extra["spec_augment"] = self.augment.spec_augment.model_dump()
             examples.append(example)
         return examples, dropped
+
+    def _kept(self, item: Item) -> Kept | None:
+        """What the processor has stored of an item whose audio training leaves as it is."""
+        if self.augment is None or not isinstance(self.processor, Storing) or not self.augment.keeps(item.speed):
+            return None
+        return self.processor.stored(item.cut)
 
     def __getitem__(self, planned: Planned) -> tuple[Planned, Batch]:
         examples, dropped = self.examples(planned.items)

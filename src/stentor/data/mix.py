@@ -83,7 +83,7 @@ def usable(
             dropped.add(cut.reason, cut.message)
         elif cut.duration > data.max_seconds:
             dropped.add("too_long", f"{cut.id}: {cut.duration:.1f} s", cut.duration)
-        elif cut.duration < data.min_seconds:
+        elif 0 < cut.duration < data.min_seconds:  # texts alone have no duration
             dropped.add("too_short", f"{cut.id}: {cut.duration:.3f} s", cut.duration)
         elif reason := refuse(cut):
             dropped.add(reason, cut.id, cut.duration)

@@ -13,9 +13,15 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
     """The audio of a record as `record_from_cut` writes it: float32 [samples] at `rate` Hz, mono.
 
     Records with a `voice` are spoken again by the built-in voice; those with `hub` lie in the data set's cache; those
-    with `parts` are joined again. None when the record has none of these (audio that was in memory). Raises
-    `AudioError` when a file cannot be read.
+    with `parts` are joined again, turns of simulated conversations with their levels, rooms and noise. None when the
+    record has none of these (audio that was in memory). Raises `AudioError` when a file cannot be read.
     """
+    if (shaped := record.get("mixed_turn")) is not None:
+        return _part({k: v for k, v in record.items() if k != "mixed_turn"}, shaped, rate)
+    if (noise := record.get("made_noise")) is not None:
+        from stentor.data.mixture import make_noise
+
+        return _piece(make_noise(noise, rate), record, rate)
     if path := record.get("audio_path"):
         from stentor.audio.io import read
 
@@ -23,7 +29,7 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
     if voice := record.get("voice"):
         from stentor.audio.synth import say
 
-        return say(**voice).audio_at(rate)
+        return _piece(say(**voice).audio_at(rate), record, rate)
     if place := record.get("hub"):
         from stentor.data.embedded import at
 
@@ -38,3 +44,23 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
             joined[first : first + len(audio)] += audio
         return joined
     return None
+
+
+def _piece(audio: np.ndarray, record: Mapping[str, Any], rate: int) -> np.ndarray:
+    """What a record means of audio that was made as a whole."""
+    first = round(record.get("start", 0.0) * rate)
+    seconds = record.get("duration")
+    return audio[first:] if seconds is None else audio[first : first + round(seconds * rate)]
+
+
+def _part(record: Mapping[str, Any], shaped: Mapping[str, Any], rate: int) -> np.ndarray | None:
+    """A turn of a simulated conversation, with its echo where the turn is whole."""
+    from stentor.data.mixture import shape
+
+    whole = load_record({**record, "start": shaped["first"], "duration": shaped["seconds"]}, rate)
+    if whole is None:
+        return None
+    first = round((record.get("start", 0.0) - shaped["first"]) * rate)
+    last = first + round(record["duration"] * rate)
+    audio = shape(whole, dict(shaped), rate)
+    return audio[first:] if last >= len(whole) - 1 else audio[first:last]

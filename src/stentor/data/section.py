@@ -53,7 +53,7 @@ class Data(Section):
     min_seconds: float = Field(0.1, ge=0)
     """Shorter records are dropped (and counted)."""
     max_seconds: float = Field(30.0, gt=0)
-    """Longer records are dropped (and counted)."""
+    """Longer records are dropped (and counted). Not those of the task `diarize`, which cuts them into pieces itself."""
     max_bad: float = Field(0.01, ge=0, le=1)
     """Largest share of records that may be unusable (unreadable, missing, silent ...) before the run stops."""
     lanes: int = Field(8, ge=1)

@@ -28,6 +28,11 @@ LANGUAGES = {
     "Arabic": "ar", "Korean": "ko", "Hebrew": "he", "Bengali": "bn", "tibetan": "bo",
 }  # fmt: skip
 """Language names that lhotse's recipes write, as codes."""
+NO_RECIPE = {
+    "msdwild": "MSDWild", "avaavd": "AVA-AVD", "ego4d": "Ego4D", "ramc": "MagicData-RAMC", "displace": "DISPLACE",
+    "magicdataramc": "MagicData-RAMC", "simsamu": "SIMSAMU", "repere": "REPERE", "dihard2": "DIHARD II",
+}  # fmt: skip
+"""Corpora for diarization that come with RTTM files and for which lhotse has no recipe, by their plain names."""
 
 
 class Corpus(Source):
@@ -45,7 +50,8 @@ class Corpus(Source):
     split: str | None = None
     """Part of the corpus, such as `train-clean-100` or `en/train`. Null where there is only one."""
     utterances: bool = True
-    """One record for each transcribed utterance. False: whole recordings with segments, for diarization."""
+    """One record for each transcribed utterance. False: whole recordings with segments, for diarization; each has the
+    id of its recording."""
     download: bool = False
     """Download what is missing. Read the corpus's licence first."""
     options: dict[str, Any] = {}
@@ -80,7 +86,7 @@ class Corpus(Source):
         from stentor.data.cut import Unusable
         from stentor.sources.manifest import split_utterances
 
-        for cut in split_utterances(cuts) if self.utterances else cuts:
+        for cut in split_utterances(cuts) if self.utterances else _named_after_recordings(cuts):
             if not isinstance(cut, Unusable):
                 for supervision in cut.supervisions:
                     supervision.language = LANGUAGES.get(supervision.language, supervision.language)
@@ -205,6 +211,11 @@ def recipe(verb: str, name: str) -> Callable[..., Any]:
     known = names()
     if verb == "download" and name in known:
         raise ConfigError(f"lhotse cannot download {name}: get it from its makers and give its folder as `from`.")
+    if title := NO_RECIPE.get("".join(c for c in name.lower() if c.isalnum())):
+        raise ConfigError(
+            f"lhotse has no recipe for {title}; its RTTM files load as they are: "
+            "{type: rttm, path: RTTM, audio: FOLDER}."
+        )
     near = difflib.get_close_matches(name.lower().replace("-", "_"), known, 3, 0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known are: {', '.join(known)}."
     raise ConfigError(f"There is no lhotse recipe for the corpus '{name}'; {hint}")
@@ -235,4 +246,22 @@ def _as_cuts(part: dict[str, Any]) -> Iterator[Cut]:
     if "cuts" in part:
         yield from part["cuts"]
         return
-    yield from CutSet.from_manifests(recordings=part["recordings"], supervisions=part.get("supervisions"))
+    scored: dict[str, list[list[float]]] = {}
+    for line in part.get("uem") or ():  # DIHARD III
+        scored.setdefault(line.recording_id, []).append([line.start, line.end])
+    for cut in CutSet.from_manifests(recordings=part["recordings"], supervisions=part.get("supervisions")):
+        if spans := scored.get(cut.recording_id):
+            cut.custom = {**(cut.custom or {}), "uem": spans}
+        yield cut
+
+
+def _named_after_recordings(cuts: Iterator[Cut | Unusable]) -> Iterator[Cut | Unusable]:
+    """Cuts of whole recordings under the recordings' ids, which RTTM and UEM files know, where those are apart."""
+    from lhotse.cut.data import DataCut
+
+    seen: set[str] = set()
+    for cut in cuts:
+        if isinstance(cut, DataCut) and cut.recording is not None and cut.recording.id not in seen:
+            seen.add(cut.recording.id)
+            cut.id = cut.recording.id
+        yield cut

@@ -1,4 +1,4 @@
-"""Sentences for the built-in voice to speak: digit strings and short commands for a home assistant."""
+"""Texts for the built-in voice to speak: digit strings, short commands for a home assistant, sentences as in talk."""
 
 from __future__ import annotations
 
@@ -59,6 +59,50 @@ _COMMANDS = [
     "move my meeting {day} to {hour} {past}",
 ]
 
+_TALK = {
+    "who": [
+        "i", "we", "they", "you", "my brother", "the neighbours", "your sister", "everybody", "the old man", "he",
+        "the teacher", "some people", "the children", "nobody here", "our doctor", "the driver", "his cousin", "she",
+    ],
+    "did": [
+        "wanted to see", "talked about", "looked for", "never liked", "already knew", "forgot", "asked about", "found",
+        "often thought of", "left behind", "brought along", "could not open", "waited for", "sold", "painted",
+        "dreamed about", "paid for", "had to repair", "wrote down",
+    ],
+    "what": [
+        "the blue car", "a better answer", "the last train", "that long letter", "the garden gate", "another plan",
+        "a small dog", "the whole story", "two tickets", "the wrong address", "an empty bottle", "the river bank",
+        "your picture", "a new kitchen table", "the white horse", "some warm bread", "every question", "the music",
+    ],
+    "where": [
+        "at the station", "in the village", "behind the house", "near the lake", "on the way home", "at school",
+        "across the street", "under the bridge", "in front of the shop", "up on the hill", "in the other room",
+    ],
+    "when": [
+        "last summer", "every morning", "after dinner", "a week ago", "before the rain", "on friday evening",
+        "when it was dark", "as far as i know", "for the first time", "in the end", "only yesterday",
+    ],
+    "start": [
+        "well", "you know", "i think", "to be honest", "so", "oh yes", "no", "perhaps", "of course", "it seems that",
+        "in my opinion", "believe me", "the thing is", "honestly",
+    ],
+    "join": ["and", "but", "because", "so", "although", "and then", "while"],
+}  # fmt: skip
+
+_TALK_PATTERNS = [
+    "{who} {did} {what}",
+    "{who} {did} {what} {where}",
+    "{who} {did} {what} {when}",
+    "{start} {who} {did} {what}",
+    "{start} {who} {did} {what} {where} {when}",
+    "{when} {who} {did} {what} {where}",
+    "{who} {did} {what} {join} {who} {did} {what}",
+    "{start} {who} {did} {what} {join} {who} {did} {what}",
+    "{who} {did} {what} {where} {join} {who} {did} {what}",
+    "did you hear that {who} {did} {what} {when}",
+    "what if {who} {did} {what} {where}",
+]
+
 
 def digit_string(rng: random.Random, low: int, high: int) -> str:
     """`low` to `high` digits, spelled."""
@@ -69,6 +113,18 @@ def command(rng: random.Random) -> str:
     """One command: a pattern drawn evenly, then each of its slots."""
     pattern = rng.choice(_COMMANDS)
     return _fill(pattern, [rng.choice(_SLOTS[slot]) for slot in _slots(pattern)])
+
+
+def sentence(rng: random.Random, low: int, high: int) -> str:
+    """A sentence of `low` to `high` words as in talk, evenly by length as far as the grammar goes (4 to 20 words)."""
+    wanted = rng.randint(low, high)
+    best = ""
+    for _ in range(12):
+        pattern = rng.choice(_TALK_PATTERNS)
+        said = _fill(pattern, [rng.choice(_TALK[slot]) for slot in _slots(pattern)])
+        if not best or abs(len(said.split()) - wanted) < abs(len(best.split()) - wanted):
+            best = said
+    return " ".join(best.split()[:high])
 
 
 def commands() -> Iterator[str]:

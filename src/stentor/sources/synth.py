@@ -33,10 +33,11 @@ EFFECTS = frozenset(
 class Phrases(Section):
     """Texts made by a built-in generator."""
 
-    kind: Literal["digits", "commands"]
-    """`digits`: strings of spelled digits. `commands`: almost 3,000 short sentences for a home assistant."""
-    words: IntRange = (2, 6)
-    """Fewest and most digits in a string."""
+    kind: Literal["digits", "commands", "sentences"]
+    """`digits`: strings of spelled digits. `commands`: almost 3,000 short sentences for a home assistant.
+    `sentences`: millions of sentences as in talk."""
+    words: IntRange | None = None
+    """Fewest and most digits in a string, or words in a sentence. Null: 2 to 6 digits, 4 to 14 words."""
 
 
 class Voices(Section):
@@ -85,9 +86,9 @@ class Synth(Source):
     """Texts spoken by the built-in voices (eSpeak NG), with exact word times; `speaker` is the voice's name."""
 
     type: Literal["synth"] = "synth"
-    texts: Literal["digits", "commands"] | Phrases | list[str] | Path = "digits"
-    """`digits` or `commands`, a list of texts, a text file with one text a line, or a generator with its options:
-    `{kind: digits, words: [1, 4]}`."""
+    texts: Literal["digits", "commands", "sentences"] | Phrases | list[str] | Path = "digits"
+    """`digits`, `commands` or `sentences`, a list of texts, a text file with one text a line, or a generator with its
+    options: `{kind: digits, words: [1, 4]}`."""
     voices: Voices | list[str] = Voices()
     """A choice of voices, or their names: `[en-us, en+f3]`."""
     count: int | None = Field(None, ge=1)
@@ -148,11 +149,13 @@ class Synth(Source):
         ]
 
     def _generate(self, count: int, rng: random.Random) -> list[str]:
-        from stentor.sources.phrases import command, digit_string
+        from stentor.sources.phrases import command, digit_string, sentence
 
         phrases = self.texts if isinstance(self.texts, Phrases) else Phrases(kind=self.texts)
         if phrases.kind == "digits":
-            return [digit_string(rng, *phrases.words) for _ in range(count)]
+            return [digit_string(rng, *(phrases.words or (2, 6))) for _ in range(count)]
+        if phrases.kind == "sentences":
+            return [sentence(rng, *(phrases.words or (4, 14))) for _ in range(count)]
         return [command(rng) for _ in range(count)]
 
     def _listed(self) -> list[str]:
@@ -162,7 +165,7 @@ class Synth(Source):
             path = self.texts.expanduser()
             if not path.exists():
                 raise DataError(
-                    "`texts` of a synth source is `digits`, `commands`, a list of sentences or a file. "
+                    "`texts` of a synth source is `digits`, `commands`, `sentences`, a list of sentences or a file. "
                     f"{not_found(path)}"
                 )
             with open_text(path) as lines:

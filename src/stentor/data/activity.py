@@ -1,0 +1,66 @@
+"""When somebody speaks within one speaker's utterance: from its word times, else from its energy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stentor.data.rttm import clip_spans
+
+if TYPE_CHECKING:
+    import numpy as np
+    from lhotse.cut import Cut
+
+FRAME = 0.01
+"""Seconds of one step of the energy detector."""
+BELOW_SPEECH = 35.0
+"""Most dB below the loud frames (95th percentile) that still count as speech."""
+ABOVE_NOISE = 6.0
+"""Least dB above the quiet frames (5th percentile) that count as speech, where there is that much between them."""
+HANGOVER = 0.03
+"""Seconds around loud frames that belong to speech: weak beginnings and ends of words."""
+SHORTEST = 0.08
+"""Seconds of the shortest burst that is speech and not a click."""
+
+
+def speech_of(cut: Cut) -> list[tuple[float, float]]:
+    """(start, end) of the stretches of speech in a cut with one speaker, seconds from its start, in order.
+
+    With word times: each word. Without: what an energy detector hears (the audio is read). Empty when nothing is said.
+    """
+    from stentor.data.cut import load, words_of
+
+    if words := words_of(cut):
+        spans = [(word["start"], word["end"]) for word in words]
+    else:
+        spans = loud_spans(load(cut), 16000)
+    return [(start, end) for start, end in clip_spans(spans, cut.duration)]
+
+
+def loud_spans(audio: np.ndarray, rate: int) -> list[tuple[float, float]]:
+    """(start, end) in seconds of what is loud enough to be speech, in `audio` [samples] of one speaker in the clear."""
+    import numpy as np
+
+    step = round(FRAME * rate)
+    frames = audio[: len(audio) // step * step].reshape(-1, step)
+    if not len(frames):
+        return []
+    decibels = 10 * np.log10(np.square(frames, dtype=np.float64).mean(1) + 1e-12)
+    quiet, loud = np.percentile(decibels, [5, 95])
+    # Between two thirds of the way down and the noise floor: recordings differ in both.
+    threshold = max(loud - BELOW_SPEECH, quiet + min(ABOVE_NOISE, (loud - quiet) / 3))
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], decibels > threshold, [False]]).astype(np.int8)))
+    spans = edges.reshape(-1, 2) * FRAME
+    spans = spans[spans[:, 1] - spans[:, 0] >= SHORTEST]
+    around = [(a - HANGOVER, b + HANGOVER) for a, b in spans.tolist()]
+    return [(a, b) for a, b in clip_spans(around, len(audio) / rate)]
+
+
+def joined(spans: list[tuple[float, float]], pause: float) -> list[tuple[float, float]]:
+    """The spans (in order) with those joined that less than `pause` seconds lie between."""
+    runs: list[tuple[float, float]] = []
+    for start, end in spans:
+        if runs and start - runs[-1][1] < pause:
+            runs[-1] = (runs[-1][0], max(runs[-1][1], end))
+        else:
+            runs.append((start, end))
+    return runs

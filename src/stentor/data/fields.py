@@ -1,0 +1,43 @@
+"""Fields of manifest records, checked: each error names the line, the key and what it should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stentor.errors import DataError
+
+
+def seconds_in(record: dict[str, Any], key: str, where: str) -> float | None:
+    """Seconds of a record, at least 0; None when the key is absent."""
+    value = record.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise DataError(f"{where}: `{key}` must be a number of seconds, got {value!r}.")
+    return float(value)
+
+
+def spans_in(value: Any, where: str) -> list[tuple[float, float]]:
+    """The list `uem`, checked."""
+    spans = value if isinstance(value, list) else [value]
+    for span in spans:
+        ends = {"start": span[0], "end": span[1]} if isinstance(span, list) and len(span) == 2 else {}
+        start, end = seconds_in(ends, "start", where), seconds_in(ends, "end", where)
+        if start is None or end is None or end <= start:
+            raise DataError(f"{where}: `uem` is a list of [start, end] in seconds, got {span!r} in it.")
+    return spans
+
+
+def items_in(record: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """The list `words` or `segments`, checked."""
+    items = record.get(key) or []
+    if not isinstance(items, list):
+        raise DataError(f"{where}: `{key}` must be a list, got {items!r}.")
+    label = {"words": "word", "segments": "speaker"}[key]
+    for item in items:
+        if not isinstance(item, dict) or not isinstance(item.get(label), str):
+            raise DataError(f'{where}: each of `{key}` needs "{label}", "start" and "end", got {item!r}.')
+        start, end = seconds_in(item, "start", where), seconds_in(item, "end", where)
+        if start is None or end is None or end < start:
+            raise DataError(f'{where}: each of `{key}` needs "start" <= "end" in seconds, got {item!r}.')
+    return items

@@ -1,0 +1,235 @@
+"""RTTM and UEM, the files of NIST's Rich Transcription evaluations: who speaks when, and which parts are scored.
+
+RTTM: `SPEAKER <recording> <channel> <start> <duration> <NA> <NA> <speaker> <NA> <NA>`, seconds; lines of other types
+and comments (`;`, `#`) are passed over. UEM: `<recording> <channel> <start> <end>`. Channels are taken together, as
+audio is mixed to mono when it is read. Nothing here knows about audio.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stentor.errors import DataError
+
+MAX_PROBLEMS = 20
+OTHER_TYPES = frozenset(
+    {
+        "SPKR-INFO", "LEXEME", "NON-LEX", "NON-SPEECH", "SEGMENT", "NOSCORE", "NO_RT_METADATA", "A/P", "SU", "CB", "IP",
+        "EDIT", "FILLER",
+    }
+)  # fmt: skip
+"""Types of RTTM lines that say nothing about speakers' times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of an RTTM (with its speaker) or of a UEM (without)."""
+
+    recording: str
+    start: float
+    """Seconds."""
+    end: float
+    speaker: str
+    where: str
+    """`file:line`."""
+
+
+def read_rttm(path: str | Path) -> dict[str, list[dict[str, Any]]]:
+    """The segments of each recording, `{"speaker", "start", "end"}` in seconds, in order of start.
+
+    Overlapping segments of one speaker are merged. Raises `DataError` that names up to 20 bad lines with their mends.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in rttm_lines_of(path):
+        segment = {"speaker": line.speaker, "start": line.start, "end": line.end}
+        found.setdefault(line.recording, []).append(segment)
+    return {recording: merge_segments(segments)[0] for recording, segments in found.items()}
+
+
+def read_uem(path: str | Path) -> dict[str, list[list[float]]]:
+    """The scored parts of each recording, [start, end] in seconds, in order; overlapping ones are merged.
+
+    Raises `DataError` that names up to 20 bad lines with their mends.
+    """
+    found: dict[str, list[list[float]]] = {}
+    for line in uem_lines_of(path):
+        found.setdefault(line.recording, []).append([line.start, line.end])
+    return {recording: merge_spans(spans) for recording, spans in found.items()}
+
+
+def rttm_lines(recording: str, segments: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The RTTM lines of one recording, in order of start, times to 1 ms. White space in names becomes `_`.
+
+    Segments that are shorter than half a millisecond have no duration in an RTTM and are left out.
+    """
+    lines = []
+    for segment in sorted(segments, key=lambda s: (s["start"], s["end"])):
+        start, end = round(segment["start"], 3), round(segment["end"], 3)
+        if end > start:
+            speaker = _one_word(str(segment["speaker"]))
+            lines.append(
+                f"SPEAKER {_one_word(recording)} 1 {start:.3f} {end - start:.3f} <NA> <NA> {speaker} <NA> <NA>"
+            )
+    return lines
+
+
+def write_rttm(path: str | Path, recordings: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
+    """Write the segments of recordings, by id, as one RTTM file, through a temporary file that is renamed."""
+    lines = [line for recording, segments in recordings.items() for line in rttm_lines(recording, segments)]
+    _write(Path(path), lines)
+
+
+def write_uem(path: str | Path, recordings: Mapping[str, Iterable[tuple[float, float] | list[float]]]) -> None:
+    """Write the scored parts of recordings, by id, as one UEM file, through a temporary file that is renamed."""
+    _write(Path(path), [f"{_one_word(r)} 1 {a:.3f} {b:.3f}" for r, spans in recordings.items() for a, b in spans])
+
+
+def merge_segments(segments: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    """The segments in order of start with overlapping ones of one speaker merged, and how many were merged away.
+
+    Segments that only touch stay apart.
+    """
+    merged: list[dict[str, Any]] = []
+    last: dict[str, dict[str, Any]] = {}
+    before = 0
+    for segment in sorted(segments, key=lambda s: (s["start"], s["end"])):
+        before += 1
+        speaker, open_ = segment["speaker"], last.get(segment["speaker"])
+        # To the microsecond: a start plus a duration is off by less than that.
+        if open_ is not None and segment["start"] < open_["end"] - 1e-6:
+            open_["end"] = max(open_["end"], segment["end"])
+        else:
+            merged.append(dict(segment))
+            last[speaker] = merged[-1]
+    return merged, before - len(merged)
+
+
+def merge_spans(spans: Iterable[Iterable[float]]) -> list[list[float]]:
+    """[start, end] spans in order, overlapping and touching ones merged."""
+    merged: list[list[float]] = []
+    for start, end in sorted((a, b) for a, b in spans):
+        if merged and start <= merged[-1][1] + 1e-6:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([start, end])
+    return merged
+
+
+def clip_spans(spans: Iterable[Iterable[float]], duration: float) -> list[list[float]]:
+    """`merge_spans` of what lies between 0 and `duration`, to 1 us."""
+    inside = [(round(max(a, 0.0), 6), round(min(b, duration), 6)) for a, b in spans]
+    return merge_spans((a, b) for a, b in inside if b > a)
+
+
+def rttm_lines_of(path: str | Path) -> Iterator[Line]:
+    """The speaker lines of an RTTM file as they stand. Raises `DataError` at the end that names all bad lines."""
+    path = Path(path)
+    found = 0
+    for where, fields, problems in _fields(path, "RTTM"):
+        if fields[0] in OTHER_TYPES:
+            continue
+        line = _rttm_line(where, fields)
+        if isinstance(line, str):
+            problems.append(f"{where}: {line}")
+        else:
+            found += 1
+            yield line
+    if not found:
+        raise DataError(f"{path} holds no SPEAKER lines; is it an RTTM file?")
+
+
+def uem_lines_of(path: str | Path) -> Iterator[Line]:
+    """The lines of a UEM file as they stand. Raises `DataError` at the end that names all bad lines."""
+    path = Path(path)
+    found = 0
+    for where, fields, problems in _fields(path, "UEM"):
+        line = _uem_line(where, fields)
+        if isinstance(line, str):
+            problems.append(f"{where}: {line}")
+        else:
+            found += 1
+            yield line
+    if not found:
+        raise DataError(f"{path} holds no lines; a UEM has lines of `<recording> <channel> <start> <end>`.")
+
+
+def _fields(path: Path, kind: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """(`file:line`, the fields, where to put a problem) of each line; raises what was put there."""
+    from stentor.sources.jsonl import open_text
+
+    problems: list[str] = []
+    with open_text(path) as lines:
+        for number, text in enumerate(lines, 1):
+            fields = text.split()
+            if not fields or fields[0].startswith((";", "#")):
+                continue
+            yield f"{path}:{number}", fields, problems
+            if len(problems) == MAX_PROBLEMS:
+                break
+    if problems:
+        count = "1 line" if len(problems) == 1 else f"{len(problems)} lines"
+        more = " (perhaps more: reading stopped there)" if len(problems) == MAX_PROBLEMS else ""
+        raise DataError(f"The {kind} {path} has {count} that cannot be used{more}:\n  " + "\n  ".join(problems))
+
+
+def _rttm_line(where: str, fields: list[str]) -> Line | str:
+    """The line, or what is wrong with it and how to mend it."""
+    if fields[0] != "SPEAKER":
+        return f"'{fields[0][:20]}' is not a type of RTTM lines; a line begins with SPEAKER."
+    if len(fields) < 8:
+        return (
+            f"{len(fields)} fields where an RTTM line has ten: "
+            "SPEAKER <recording> <channel> <start> <duration> <NA> <NA> <speaker> <NA> <NA>."
+        )
+    start, duration = _seconds(fields[3]), _seconds(fields[4])
+    if start is None or duration is None:
+        wrong = fields[3] if start is None else fields[4]
+        return f"'{wrong}' is not a number of seconds (fields 4 and 5 are start and duration)."
+    if start < 0:
+        return f"the segment starts at {start:g} s; recordings begin at 0, so shift the times or remove the line."
+    if duration <= 0:
+        end = _seconds(fields[4][1:]) if duration < 0 else None
+        hint = f" (an end at {end:g} s?)" if end is not None and end > start else ""
+        return f"the duration is {duration:g} s{hint}; give the seconds from start to end, or remove the line."
+    if fields[7] in ("<NA>", "NA"):
+        return "the segment names no speaker (field 8)."
+    return Line(fields[1], start, round(start + duration, 6), fields[7], where)
+
+
+def _uem_line(where: str, fields: list[str]) -> Line | str:
+    if len(fields) != 4:
+        return f"{len(fields)} fields where a UEM line has four: <recording> <channel> <start> <end>."
+    start, end = _seconds(fields[2]), _seconds(fields[3])
+    if start is None or end is None:
+        wrong = fields[2] if start is None else fields[3]
+        return f"'{wrong}' is not a number of seconds (fields 3 and 4 are start and end)."
+    if start < 0 or end <= start:
+        return f"the part goes from {start:g} to {end:g} s; a UEM line has its end, not its duration, after its start."
+    return Line(fields[0], start, end, "", where)
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _one_word(name: str) -> str:
+    return "_".join(name.split()) or "_"
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,290 @@
+"""`conversation`: simulated conversations from the utterances of single speakers, for diarization.
+
+The method is that of Landini et al. (2022, arXiv 2204.00890, "simulated conversations", and arXiv 2211.06750 for more
+speakers and wide-band speech): turns of real utterances follow each other with pauses, gaps and overlaps drawn from
+statistics of real conversations. lhotse has it as `ConversationalMeetingSimulator`, which is not used here: it draws
+from global generators (we need a pure function of the seed and the number of the conversation, the same on every rank),
+gives each speaker a fixed share of utterances in random order instead of taking turns, places whole utterances with
+their silence (labels must be speech), makes meetings of any length, and copies a cut at each mix (0.1 s each).
+
+Other conversations in each epoch: more of them than an epoch holds, and a fraction of `repeat`, such as `count: 16000,
+repeat: 0.1`. A conversation is metadata and takes about a millisecond to make.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, SerializeAsAny, model_validator
+
+from stentor.config.fields import IntRange, Range
+from stentor.config.section import Misfit
+from stentor.data.augment import Noise, Reverb
+from stentor.errors import DataError
+from stentor.sources.base import Source
+from stentor.sources.turns import Turns
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.data.cut import Unusable
+    from stentor.sources.turns import Draws
+    from stentor.sources.utterances import Bank
+
+NOISE_SECONDS = 30.0
+"""Longest stretch of noise that is made at once, so that a window of a long conversation need not make all of it."""
+LEAST = 0.25
+"""Seconds at the end of a conversation that are too short for another turn."""
+APART = 0.05
+"""Seconds of silence between two turns of one speaker at least."""
+
+Count = Annotated[int, Field(ge=1)]
+Weight = Annotated[float, Field(gt=0)]
+
+
+class Conversation(Source):
+    """Conversations simulated from another source's utterances; the speakers keep their names.
+
+    Only metadata is made: the audio is mixed when it is loaded. The same config makes the same conversations everywhere
+    and in each epoch.
+    """
+
+    type: Literal["conversation"] = "conversation"
+    source: SerializeAsAny[Source]
+    """Where the utterances come from: any source whose records are single recordings with a `speaker`."""
+    count: int = Field(1000, ge=1)
+    """How many conversations."""
+    speakers: Count | list[Count] = [2, 3, 4]
+    """How many speakers a conversation has, or the numbers to draw from."""
+    speaker_weights: list[Weight] | None = None
+    """How often each number of `speakers` is drawn, relative to the others. Null: equally often."""
+    seconds: float | Range | None = 20.0
+    """Length of a conversation, or a range to draw it from; speech that goes on is cut off there. Null: as `turns`
+    say."""
+    turns: IntRange | None = None
+    """Fewest and most turns of a conversation, with `seconds: null`."""
+    turn: Range = (0.5, 10.0)
+    """Seconds of speech in one turn; longer utterances are cut at their pauses, shorter ones left out."""
+    statistics: Turns | Path = Turns()
+    """Turn-taking: averages, or an RTTM file of real conversations to estimate it from."""
+    level: Range = (-32.0, -22.0)
+    """Level of each speaker in dBFS (root mean square of the speech)."""
+    level_change: Range = (-3.0, 3.0)
+    """Change of a speaker's level from turn to turn in dB."""
+    reverb: Reverb | None = None
+    """Rooms: one impulse response for each speaker of a conversation. Null: dry."""
+    noise: Noise | None = Noise(builtin=["white", "pink"], snr=(10.0, 30.0), p=1.0)
+    """Background noise at a signal-to-noise ratio to the speakers' mean level. Null: none."""
+    split: float = Field(0.5, ge=0)
+    """Seconds of a pause within a turn that end a segment: shorter ones are labelled as speech."""
+    cache: Path | None = None
+    """File that keeps where utterances without word times hold speech, so that the next run need not listen to them
+    again. Null: each run listens."""
+    seed: int = 0
+    """Draws everything. Training and test sources differ by their utterances, not by the seed."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Conversation:
+        if (self.seconds is None) == (self.turns is None):
+            raise Misfit(
+                "turns", "a conversation ends after `seconds` or after `turns`: give one, and null for the other"
+            )
+        if self.speaker_weights is not None and len(self.speaker_weights) != len(self._numbers()):
+            raise Misfit("speaker_weights", f"needs one weight for each number of `speakers` {self._numbers()}")
+        if self.noise is not None and "babble" in self.noise.builtin:
+            raise Misfit("noise.builtin", "babble is made of one utterance; here give white, pink, brown or hum")
+        if (self.seconds if isinstance(self.seconds, float) else (self.seconds or (1.0,))[0]) < 2 * LEAST:
+            raise Misfit("seconds", f"a conversation lasts {2 * LEAST:g} s at least")
+        return self
+
+    def _numbers(self) -> list[int]:
+        return [self.speakers] if isinstance(self.speakers, int) else self.speakers
+
+    def records(self) -> Iterator[Cut | Unusable]:
+        from stentor.sources.utterances import Bank
+
+        bank = Bank(self.source, self.turn, self.split, self.cache)
+        yield from bank.unusable
+        if len(bank.speakers) < max(self._numbers()):
+            raise DataError(
+                f"Conversations of {max(self._numbers())} speakers need as many in the {self.source.type} source; it "
+                f"has {len(bank.speakers)} whose utterances can be used{bank.why()}."
+            )
+        draws = self._draws()
+        for index in range(self.count):
+            name = f"conversation-{self.seed}-{index:05d}"
+            yield Scene(self, bank, draws, name).cut()
+        yield from bank.refused
+        bank.save()
+
+    def _draws(self) -> Draws:
+        if isinstance(self.statistics, Turns):
+            return self.statistics.draws()
+        from stentor.data.rttm import read_rttm
+        from stentor.sources.turns import estimate
+
+        path = self.statistics.expanduser()
+        return estimate(read_rttm(path), path)
+
+
+class Scene:
+    """One conversation in the making."""
+
+    def __init__(self, config: Conversation, bank: Bank, draws: Draws, name: str):
+        self.config, self.bank, self.draws, self.name = config, bank, draws, name
+        rng = self.rng = random.Random(name)
+        numbers = config._numbers()
+        (count,) = rng.choices(numbers, config.speaker_weights or [1.0] * len(numbers))
+        self.speakers = rng.sample(bank.speakers, count)
+        length = config.seconds
+        self.seconds = rng.uniform(*length) if isinstance(length, tuple) else length
+        self.turns = rng.randint(*config.turns) if config.turns else None
+        # Levels, rooms and noise draw for themselves: with and without them the conversation is the same.
+        self.loudness = random.Random(f"{name}/level")
+        self.levels = {speaker: self.loudness.uniform(*config.level) for speaker in self.speakers}
+        self.rooms = self._rooms()
+        self.ends = dict.fromkeys(self.speakers, 0.0)
+        """When each speaker was last heard."""
+        self.decks = {speaker: bank.deck(speaker, rng) for speaker in self.speakers}
+        self.tracks: list[Any] = []
+
+    def cut(self) -> Cut:
+        """The conversation: one track for each turn, then noise and silence under the whole."""
+        from lhotse.cut import MixedCut
+
+        self._talk()
+        length = _on_grid(self.seconds if self.seconds is not None else max(self.ends.values()) + self.rng.random())
+        return MixedCut(id=self.name, tracks=[*self.tracks, *self._background(length)])
+
+    def _talk(self) -> None:
+        rng = self.rng
+        speaker, begin, last_begin = self.speakers[0], rng.random(), 0.0
+        unheard = set(self.speakers)
+        taken = 0
+        while self._goes_on(begin, taken):
+            end = self._turn(speaker, begin)
+            unheard.discard(speaker)
+            taken += 1
+            if end > begin and rng.random() < self.draws.backchannel:
+                self._backchannel(speaker, begin, end)
+            floor = max(self.ends.values())
+            same = len(self.speakers) == 1 or (
+                rng.random() < self.draws.same_speaker and not self._late(floor, unheard)
+            )
+            if not same:
+                speaker = self._next(speaker, unheard, floor)
+            begin, last_begin = self._begin(speaker, floor, last_begin, same), begin
+
+    def _goes_on(self, begin: float, taken: int) -> bool:
+        return taken < self.turns if self.turns is not None else begin < self.seconds - LEAST
+
+    def _late(self, floor: float, unheard: set[str]) -> bool:
+        """Whether those who have said nothing yet must speak now, for all to be heard."""
+        if not unheard or self.turns is not None:
+            return bool(unheard)
+        return self.seconds - floor < (len(unheard) + 1) * self.bank.mean_turn
+
+    def _next(self, speaker: str, unheard: set[str], floor: float) -> str:
+        if self._late(floor, unheard):
+            return self.rng.choice(sorted(unheard))
+        return self.rng.choice([other for other in self.speakers if other != speaker])
+
+    def _begin(self, speaker: str, floor: float, last_begin: float, same: bool) -> float:
+        """When the next turn begins: nobody talks over himself, and no more than two turns run at once."""
+        begin = floor + self.draws.shift(same, self.rng)
+        others = sorted(end for who, end in self.ends.items() if who != speaker)
+        earliest = [self.ends[speaker] + APART, last_begin + LEAST, *others[:-1]]
+        return max(begin, *earliest)
+
+    def _turn(self, speaker: str, begin: float) -> float:
+        """Place a turn of the speaker; its end, or `begin` when the speaker has nothing (left) to say."""
+        turn = self.bank.turn(self.decks[speaker], self.rng)
+        if turn is None:
+            self.ends[speaker] = max(self.ends[speaker], begin)
+            return begin
+        return self._place(speaker, turn, begin)
+
+    def _backchannel(self, speaker: str, begin: float, end: float) -> None:
+        """A word or two of somebody who is silent, within the turn."""
+        silent = [s for s in self.speakers if s != speaker and self.ends[s] < begin]
+        if not silent or end - begin < 2.0:
+            return
+        other = self.rng.choice(silent)
+        said = self.bank.backchannel(self.decks[other], self.rng, longest=1.0)
+        if said is not None:
+            self._place(other, said, self.rng.uniform(begin + 0.5, end - 1.1))
+
+    def _place(self, speaker: str, turn: Any, begin: float) -> float:
+        """Add a track whose speech begins at `begin` seconds; answers when it ends."""
+        from lhotse.cut.set import MixTrack
+
+        offset = _on_grid(max(begin - turn.lead, 0.0))
+        room = None if self.seconds is None else _on_grid(self.seconds - offset)
+        level = self.levels[speaker] + self.loudness.uniform(*self.config.level_change)
+        cut = turn.cut(f"{self.name}-{len(self.tracks)}", round(level, 2), self.rooms.get(speaker), room)
+        self.tracks.append(MixTrack(cut=cut, offset=offset))
+        end = offset + max(s.end for s in cut.supervisions)
+        self.ends[speaker] = max(self.ends[speaker], end)
+        return end
+
+    def _rooms(self) -> dict[str, dict[str, Any]]:
+        reverb, rng = self.config.reverb, random.Random(f"{self.name}/room")
+        if reverb is None or rng.random() >= reverb.p:
+            return {}
+        from stentor.data.augment import list_audio
+
+        files = list_audio(tuple(reverb.paths))
+        if files and not (reverb.simulated and rng.random() < 0.5):
+            chosen = rng.sample(files, len(self.speakers)) if len(files) >= len(self.speakers) else files * 99
+            return {speaker: {"path": str(file)} for speaker, file in zip(self.speakers, chosen)}
+        rt60 = rng.uniform(*reverb.rt60)
+        return {speaker: {"rt60": round(rt60, 3), "seed": rng.getrandbits(32)} for speaker in self.speakers}
+
+    def _background(self, length: float) -> list[Any]:
+        from lhotse import MonoCut, Recording
+        from lhotse.cut import PaddingCut
+        from lhotse.cut.set import MixTrack
+
+        from stentor.data.cut import RATE
+
+        samples = round(length * RATE)
+        silence = PaddingCut(
+            id=f"{self.name}-silence", duration=length, sampling_rate=RATE, feat_value=0.0, num_samples=samples
+        )
+        rng = random.Random(f"{self.name}/noise")
+        about = self._noise(rng)
+        tracks = []
+        while about is not None and (offset := len(tracks) * NOISE_SECONDS) < length:
+            seconds = min(NOISE_SECONDS, _on_grid(length - offset))
+            name = f"{self.name}-noise{len(tracks)}"
+            recording = Recording(
+                id=name, sources=[], sampling_rate=RATE, num_samples=round(seconds * RATE), duration=seconds
+            )
+            noise = {**about, "seed": rng.getrandbits(32), "seconds": seconds}
+            cut = MonoCut(
+                id=name, start=0.0, duration=seconds, channel=0, recording=recording, custom={"made_noise": noise}
+            )
+            tracks.append(MixTrack(cut=cut, offset=offset))
+        return [*tracks, MixTrack(cut=silence)]
+
+    def _noise(self, rng: random.Random) -> dict[str, Any] | None:
+        noise = self.config.noise
+        if noise is None or rng.random() >= noise.p:
+            return None
+        from stentor.data.augment import list_audio
+
+        files = list_audio(tuple(noise.paths))
+        kind = rng.randrange(len(files) + len(noise.builtin))
+        level = sum(self.levels.values()) / len(self.levels) - rng.uniform(*noise.snr)
+        made = {"path": str(files[kind])} if kind < len(files) else {"kind": noise.builtin[kind - len(files)]}
+        return {**made, "level": round(level, 2)}
+
+
+def _on_grid(seconds: float) -> float:
+    """The nearest time of a sample."""
+    from stentor.data.cut import RATE
+
+    return round(seconds * RATE) / RATE

@@ -1,0 +1,200 @@
+"""`rttm`: recordings with RTTM annotations (who speaks when) and, optionally, UEM (which parts are scored)."""
+
+from __future__ import annotations
+
+import glob
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from stentor.errors import AudioError, DataError
+from stentor.sources.base import Source
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.data.cut import Unusable
+    from stentor.data.rttm import Line
+
+SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".sph", ".aiff", ".m4a", ".aac", ".webm", ".mp4", ".mkv")
+"""What audio files are called."""
+TOLERANCE = 0.1
+"""Seconds that a segment may go beyond the end of the audio: times are rounded, and files lose their last frames."""
+
+
+class Rttm(Source):
+    """One record for each recording that RTTM files name, all its channels mixed; segments carry the speakers.
+
+    Overlapping segments of one speaker are merged; the record says how many in its key `merged_segments`.
+    """
+
+    type: Literal["rttm"] = "rttm"
+    path: Path
+    """The RTTM file, a folder of them (searched in depth), or a pattern such as `rttm/dev-*.rttm`."""
+    audio: Path | None = None
+    """Folder with the audio, searched in depth for files named after the recordings (`ID.wav`, `ID.anything.flac`), or
+    a pattern with `{id}` in it: `audio/{id}/*Mix-Headset.wav`. Null: the folder of the RTTM file."""
+    uem: Path | None = None
+    """UEM file, folder or pattern: which parts of the recordings are scored. Recordings it does not name are left
+    out. Null: all of each recording."""
+    empty: bool = False
+    """Also take the recordings of the UEM that no RTTM names: nobody speaks in them."""
+
+    def records(self) -> Iterator[Cut | Unusable]:
+        from stentor.data.cut import Unusable
+        from stentor.data.rttm import rttm_lines_of, uem_lines_of
+
+        lines = _collect(_files(self.path, "rttm"), rttm_lines_of)
+        uem = _collect(_files(self.uem, "uem"), uem_lines_of) if self.uem is not None else None
+        find = self._finder()
+        wanted = [*lines, *(sorted(set(uem or {}) - set(lines)) if self.empty else [])]
+        with ThreadPoolExecutor(8) as pool:
+            yield from pool.map(lambda name: self._record(name, lines, uem, find), wanted)
+        for name in sorted(set(uem or {}) - set(wanted)):
+            where = (uem or {})[name][0].where
+            message = f"{where}: no RTTM line names the recording '{name}'; if nobody speaks in it, set `empty: true`."
+            yield Unusable(name, "no_segments", message)
+        if find.claims_all:
+            for name, file in find.files_of_others(set(wanted)):
+                message = f"{file}: no RTTM line names this recording."
+                yield Unusable(name, "no_segments", message)
+
+    def _finder(self) -> Finder:
+        if self.audio is None:
+            home = self.path.expanduser()
+            return Finder(home if home.is_dir() else home.parent, claims_all=home.is_dir())
+        return Finder(self.audio.expanduser(), claims_all=True)
+
+    def _record(
+        self, name: str, lines: dict[str, list[Line]], uem: dict[str, list[Line]] | None, find: Finder
+    ) -> Cut | Unusable:
+        from stentor.audio.io import probe
+        from stentor.data.cut import Unusable, cut_from_record
+        from stentor.data.rttm import merge_segments, merge_spans
+
+        said = lines.get(name, [])
+        where = (said or (uem or {})[name])[0].where
+        if uem is not None and name not in uem:
+            message = f"{where}: the recording '{name}' has no line in the UEM {self.uem}; add `{name} 1 0 SECONDS`."
+            return Unusable(name, "not_in_uem", message)
+        try:
+            file = find(name, where)
+            seconds = probe(file).duration
+        except AudioError as error:
+            return Unusable(name, error.reason, str(error))
+        if not seconds:
+            return Unusable(name, "empty", f"{where}: {file}, the audio of '{name}', has no samples.")
+        for line in (*said, *(uem or {}).get(name, [])):
+            if line.start >= seconds or (line.speaker and line.end > seconds + TOLERANCE):
+                what = f"segment of {line.speaker}" if line.speaker else "scored part"
+                return Unusable(
+                    name, "truncated",
+                    f"{line.where}: a {what} goes from {line.start:g} to {line.end:g} s, but {file} ends at "
+                    f"{seconds:.2f} s; the file is cut short, or the times belong to another version of it.",
+                )  # fmt: skip
+        segments, merged = merge_segments(
+            {"speaker": line.speaker, "start": line.start, "end": min(line.end, seconds)} for line in said
+        )
+        record: dict[str, Any] = {"id": name, "audio_path": str(file), "duration": seconds, "segments": segments}
+        if merged:
+            record["merged_segments"] = merged
+        if uem is not None:
+            record["uem"] = merge_spans([line.start, min(line.end, seconds)] for line in uem[name])
+        return cut_from_record(record, Path(), where)
+
+
+class Finder:
+    """Finds the audio of a recording by its id, in a folder (listed once) or by a pattern."""
+
+    def __init__(self, place: Path, claims_all: bool):
+        self.place = place
+        self.pattern = "{id}" in str(place)
+        self.claims_all = claims_all and not self.pattern
+        """Whether every audio file of the folder should have an annotation."""
+        self.named: dict[str, list[Path]] = defaultdict(list)
+        """Files by each beginning of their name that ends before a dot."""
+        if self.pattern:
+            return
+        if not place.is_dir():
+            from stentor.sources.jsonl import not_found
+
+            if place.exists():
+                raise DataError(f"`audio` of an rttm source is a folder or a pattern with {{id}} in it, got {place}.")
+            raise not_found(place)
+        for file in sorted(place.rglob("*")):
+            if file.suffix.lower() in SUFFIXES:
+                stem = file.stem
+                self.named[stem].append(file)
+                while "." in stem:
+                    stem = stem.rpartition(".")[0]
+                    self.named[stem].append(file)
+
+    def __call__(self, name: str, where: str) -> Path:
+        """The file. Raises `AudioError` (`missing`) that says where it was looked for, `DataError` when several fit."""
+        if self.pattern:
+            found = [Path(path) for path in sorted(glob.glob(str(self.place).replace("{id}", glob.escape(name))))]
+        else:
+            fits = self.named.get(name, [])
+            found = [file for file in fits if file.stem == name] or fits
+        if not found:
+            raise AudioError(
+                f"{where}: there is no audio of the recording '{name}' in {self.place}"
+                + ("." if self.pattern else " (a file of that name and any audio ending); give the folder as `audio`."),
+                "missing",
+            )
+        if len(found) > 1:
+            raise DataError(
+                f"{where}: the audio of the recording '{name}' could be {' or '.join(map(str, found[:3]))}; say which "
+                f"with a pattern such as `audio: {'folder' if self.pattern else self.place}/{{id}}.wav`."
+            )
+        return found[0]
+
+    def files_of_others(self, names: set[str]) -> Iterator[tuple[str, Path]]:
+        """(stem, file) of audio that belongs to none of these recordings."""
+        ours = {file for name in names for file in self.named.get(name, [])}
+        for file in sorted({file for files in self.named.values() for file in files} - ours):
+            yield file.stem, file
+
+
+def _files(path: Path, kind: str) -> list[Path]:
+    """The files that a path, a folder or a pattern means. Raises `DataError` when there is none."""
+    from stentor.sources.jsonl import not_found
+
+    path = path.expanduser()
+    if path.is_dir():
+        found = sorted(path.rglob(f"*.{kind}"))
+        if not found:
+            raise DataError(f"{path} holds no *.{kind} files.")
+        return found
+    if path.exists():
+        return [path]
+    if glob.has_magic(str(path)):
+        if found := [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]:
+            return found
+        raise DataError(f"No file fits {path}.")
+    raise not_found(path)
+
+
+def _collect(files: list[Path], read: Any) -> dict[str, list[Line]]:
+    """The lines of several files by recording. Raises one `DataError` for all of them, and one for a recording that
+    two files annotate."""
+    lines: dict[str, list[Line]] = {}
+    home: dict[str, Path] = {}
+    problems: list[str] = []
+    for file in files:
+        try:
+            for line in read(file):
+                if home.setdefault(line.recording, file) != file:
+                    problems.append(
+                        f"{line.where}: the recording '{line.recording}' stands in {home[line.recording]} already; "
+                        "keep one of the two."
+                    )
+                    break
+                lines.setdefault(line.recording, []).append(line)
+        except DataError as error:
+            problems.append(str(error))
+    if problems:
+        raise DataError("\n".join(problems))
+    return lines

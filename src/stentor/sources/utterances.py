@@ -1,0 +1,239 @@
+"""The utterances that the `conversation` source takes turns from, by speaker."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import AudioError
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+    from lhotse.supervision import SupervisionSegment
+
+    from stentor.data.cut import Unusable
+    from stentor.sources.base import Source
+
+MARGIN = 0.05
+"""Seconds around the speech of a turn that are taken along."""
+CUT_PAUSE = 0.2
+"""Seconds of a pause where an utterance may be cut."""
+MOST_DRAWN = 50
+"""Utterances of a speaker that one conversation chooses from."""
+
+Span = tuple[float, float]
+
+
+@dataclass(slots=True)
+class Turn:
+    """A piece of an utterance, with what is said in it."""
+
+    utterance: Cut
+    spans: list[Span]
+    """Segments in seconds from the start of the utterance, pauses of `split` seconds between them."""
+    start: float
+    """Of the piece, with a margin before the first segment."""
+    end: float
+
+    @property
+    def lead(self) -> float:
+        """Seconds of the piece before its speech."""
+        return self.spans[0][0] - self.start
+
+    def cut(self, name: str, level: float, room: dict[str, Any] | None, longest: float | None) -> Cut:
+        """The piece at a level in dBFS, heard in a room, cut off after `longest` seconds."""
+        start, seconds = _on_grid(self.start), _on_grid(self.end - self.start)
+        kept = seconds if longest is None else min(seconds, longest)
+        part = {"first": round(self.utterance.start + start, 6), "seconds": seconds, "level": level, "room": room}
+        supervisions = [
+            self._said(f"{name}-{i}", a, min(b, start + kept), start)
+            for i, (a, b) in enumerate(self.spans)
+            if a < start + kept
+        ]
+        return replace(
+            self.utterance, id=name, start=part["first"], duration=kept, supervisions=supervisions,
+            custom={**(self.utterance.custom or {}), "mixed_turn": part},
+        )  # fmt: skip
+
+    def _said(self, name: str, a: float, b: float, start: float) -> SupervisionSegment:
+        """The supervision of a segment, with its words where their times are known; a word cut off is none."""
+        (whole,) = self.utterance.supervisions
+        at = self.utterance.start
+        items = [
+            item
+            for item in (whole.alignment or {}).get("word", [])
+            if a - 1e-3 <= item.start - at and item.end - at <= b + 1e-3 and item.symbol
+        ]
+        text = " ".join(item.symbol for item in items) or None
+        return replace(
+            whole, id=name, start=round(a - start, 6), duration=round(b - a, 6), text=text,
+            alignment={"word": items} if items else None,
+        )  # fmt: skip
+
+
+class Bank:
+    """A source's utterances by speaker. When somebody speaks in them is found out when they are first used.
+
+    `unusable` lists records that cannot be used at all; `refused` is filled, as they are drawn, with those that turn
+    out to be unreadable or without enough speech.
+    """
+
+    def __init__(self, source: Source, turn: Span, split: float, cache: Path | None):
+        from stentor.data.cut import Unusable
+
+        self.shortest, self.longest, self.split = *turn, split
+        self.cache = cache.expanduser() if cache is not None else None
+        self.known: dict[str, list[Span]] = {}
+        """Stretches of speech by utterance."""
+        self.stored = 0
+        if self.cache is not None and self.cache.exists():
+            self.known = {k: [(a, b) for a, b in v] for k, v in json.loads(self.cache.read_text("utf-8")).items()}
+            self.stored = len(self.known)
+        self.unusable: list[Unusable] = []
+        self.refused: list[Unusable] = []
+        utterances: dict[str, list[Cut]] = defaultdict(list)
+        seconds = 0.0
+        for cut in source.cuts():
+            single = cut if isinstance(cut, Unusable) else _single(cut)
+            if isinstance(single, Unusable):
+                self.unusable.append(single)
+            elif single.duration < self.shortest:
+                message = f"{cut.id}: {single.duration:.2f} s, less than a turn (`turn`) has at least."
+                self.unusable.append(Unusable(cut.id, "too_short", message))
+            else:
+                utterances[single.supervisions[0].speaker].append(single)
+                seconds += min(single.duration, self.longest)
+        self.utterances = dict(utterances)
+        self.speakers = sorted(utterances)
+        self.mean_turn = seconds / max(1, sum(map(len, utterances.values())))
+        """Seconds of a turn, about."""
+
+    def why(self) -> str:
+        """What happened to the others, for an error."""
+        reasons = Counter(u.reason for u in self.unusable)
+        told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        return f" ({told}; the first: {self.unusable[0].message})" if told else ""
+
+    def deck(self, speaker: str, rng: random.Random) -> list[Cut]:
+        """Utterances of a speaker in a drawn order, for `turn` to take from the end."""
+        own = self.utterances[speaker]
+        return rng.sample(own, min(len(own), MOST_DRAWN))
+
+    def turn(self, deck: list[Cut], rng: random.Random) -> Turn | None:
+        """The next turn from a deck, whose used utterance goes to the bottom; None when no utterance is usable."""
+        target = rng.uniform(self.shortest, self.longest)
+        for _ in range(len(deck)):
+            utterance = deck.pop()
+            if spans := self._speech(utterance):
+                deck.insert(0, utterance)
+                return self._turn(utterance, _stretch(spans, self.shortest, target, rng))
+        return None
+
+    def backchannel(self, deck: list[Cut], rng: random.Random, longest: float) -> Turn | None:
+        """A few words out of an utterance of a deck; None when there is nothing short."""
+        utterance = rng.choice(deck) if deck else None
+        spans = self._speech(utterance) if utterance is not None else []
+        first = [i for i, (a, b) in enumerate(spans) if 0.15 <= b - a <= longest]
+        if not first:
+            return None
+        i = rng.choice(first)
+        target, last = rng.uniform(0.3, longest), i
+        while last + 1 < len(spans) and spans[last + 1][1] - spans[i][0] <= target:
+            last += 1
+        return self._turn(utterance, spans[i : last + 1])
+
+    def save(self) -> None:
+        """Keep what was found out in the cache file."""
+        if self.cache is None or len(self.known) == self.stored:
+            return
+        self.cache.parent.mkdir(parents=True, exist_ok=True)
+        part = self.cache.with_name(f".{self.cache.name}.{os.getpid()}.part")
+        part.write_text(json.dumps(self.known), encoding="utf-8")
+        part.replace(self.cache)
+
+    def _turn(self, utterance: Cut, spans: list[Span]) -> Turn:
+        from stentor.data.activity import joined
+
+        start, end = max(spans[0][0] - MARGIN, 0.0), min(spans[-1][1] + MARGIN, utterance.duration)
+        return Turn(utterance, joined(spans, self.split), start, end)
+
+    def _speech(self, utterance: Cut) -> list[Span]:
+        """Stretches of speech of an utterance: its words, or what is loud; empty for one that cannot be used."""
+        from stentor.data.activity import speech_of
+        from stentor.data.cut import Unusable
+
+        (said,) = utterance.supervisions
+        if said.alignment and said.alignment.get("word"):
+            return speech_of(utterance)
+        key = f"{utterance.id}@{utterance.start:g}+{utterance.duration:g}"
+        if key not in self.known:
+            found: list[Span] = []
+            try:
+                found = [(round(a, 3), round(b, 3)) for a, b in speech_of(utterance)]
+                if sum(b - a for a, b in found) < self.shortest:
+                    found = []
+                    message = f"{utterance.id}: less than {self.shortest:g} s of speech (`turn`)."
+                    self.refused.append(Unusable(utterance.id, "too_short", message))
+            except AudioError as error:
+                self.refused.append(Unusable(utterance.id, error.reason, str(error)))
+            self.known[key] = found
+        return self.known[key]
+
+
+def _stretch(spans: list[Span], shortest: float, target: float, rng: random.Random) -> list[Span]:
+    """Consecutive spans of about `target` seconds from one pause to another; all of them when that is no more."""
+    from stentor.data.activity import joined
+
+    if spans[-1][1] - spans[0][0] <= target:
+        return spans
+    runs = joined(spans, CUT_PAUSE)
+    first = rng.randrange(len(runs))
+    last = first
+    while last + 1 < len(runs) and runs[last + 1][1] - runs[first][0] <= target:
+        last += 1
+    # A last short run takes those before it along.
+    while first and runs[last][1] - runs[first][0] < shortest:
+        first -= 1
+    while last + 1 < len(runs) and runs[last][1] - runs[first][0] < shortest:
+        last += 1
+    start, end = runs[first][0], runs[last][1]
+    return [(a, b) for a, b in spans if a >= start - 1e-9 and b <= end + 1e-9]
+
+
+def _single(cut: Cut) -> Cut | Unusable:
+    """The one recording with one speaker that a cut is, without silence around it; otherwise why it is none."""
+    from lhotse.cut import MixedCut, PaddingCut
+
+    from stentor.data.cut import Unusable
+
+    if isinstance(cut, MixedCut):
+        tracks = [t for t in cut.tracks if not isinstance(t.cut, PaddingCut) and not t.mute]
+        if len(tracks) != 1 or cut.transforms:
+            message = f"{cut.id}: a conversation is made of single recordings, this is a mix of {len(tracks)}."
+            return Unusable(cut.id, "not_single", message)
+        cut = replace(tracks[0].cut, id=cut.id)
+    speakers = {s.speaker for s in cut.supervisions}
+    if len(speakers) != 1 or None in speakers:
+        message = f"{cut.id}: an utterance of a conversation needs one `speaker`, this has {len(speakers - {None})}."
+        return Unusable(cut.id, "no_speaker", message)
+    if len(cut.supervisions) > 1:
+        words = list(chain.from_iterable((s.alignment or {}).get("word", []) for s in cut.supervisions))
+        merged = replace(
+            cut.supervisions[0], start=0.0, duration=cut.duration, text=None,
+            alignment={"word": sorted(words, key=lambda w: w.start)} if words else None,
+        )  # fmt: skip
+        return replace(cut, supervisions=[merged])
+    return cut
+
+
+def _on_grid(seconds: float) -> float:
+    """The nearest time of a sample."""
+    from stentor.data.cut import RATE
+
+    return round(seconds * RATE) / RATE

@@ -1,0 +1,335 @@
+"""Simulated conversations: what is labelled is what is heard, and everything is a function of (seed, number)."""
+
+import itertools
+import json
+import random
+
+import numpy as np
+import pytest
+
+from stentor.audio.io import write
+from stentor.audio.synth import say
+from stentor.config.load import Mistakes, parse_source
+from stentor.config.load import load as load_config
+from stentor.data import mixture
+from stentor.data.activity import joined, loud_spans, speech_of
+from stentor.data.cut import Unusable, load, record_from_cut, segments_of, text_of, words_of
+from stentor.data.mix import Mix, Pool
+from stentor.data.record import load_record
+from stentor.errors import DataError
+from stentor.sources.base import Source
+from stentor.sources.conversation import Conversation
+from stentor.sources.phrases import sentence
+from stentor.sources.turns import Turns, estimate
+
+SYNTH = {"type": "synth", "texts": "sentences", "count": 12, "voices": {"count": 4}}
+QUIET = {"noise": None, "level": [-20, -20], "level_change": [0, 0]}
+
+
+def source(**keys):
+    return Conversation.model_validate({"source": SYNTH, "count": 4, **keys})
+
+
+def listed(**keys):
+    return [c for c in source(**keys).cuts() if not isinstance(c, Unusable)]
+
+
+def activity(cut, step=0.01):
+    """bool [frames, speakers] by the labels."""
+    names = sorted({s["speaker"] for s in segments_of(cut)})
+    frames = np.zeros((round(cut.duration / step), len(names)), bool)
+    for s in segments_of(cut):
+        frames[round(s["start"] / step) : round(s["end"] / step), names.index(s["speaker"])] = True
+    return frames
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return listed(count=12, **QUIET)
+
+
+def test_what_is_labelled_is_what_is_heard(plain):
+    for cut in plain[:4]:
+        audio = load(cut)
+        assert audio.dtype == np.float32 and len(audio) == 320000
+        speech = np.repeat(activity(cut).any(1), 160)
+        # Margins around the words are all that sounds beside the labels, and words differ in loudness.
+        assert np.mean(audio[~speech] ** 2) < 0.01 * np.mean(audio[speech] ** 2)
+        # What is not labelled as silence is loud: a label where nobody speaks would be a hole here.
+        frames = np.sqrt(np.mean(audio[: len(audio) // 8000 * 8000].reshape(-1, 8000) ** 2, axis=1))
+        spoken = speech[: len(audio) // 8000 * 8000].reshape(-1, 8000).all(1)
+        assert (frames[spoken] > 0.01).all()
+
+
+def test_words_lie_within_their_speakers_segments(plain):
+    for cut in plain:
+        assert words_of(cut)
+        for word in words_of(cut):
+            assert any(s["start"] - 2e-3 <= word["start"] and word["end"] <= s["end"] + 2e-3 for s in segments_of(cut))
+        assert len(words_of(cut)) == len(text_of(cut).split())
+
+
+def test_turn_taking_keeps_its_rules(plain):
+    for cut in plain:
+        frames = activity(cut)
+        assert frames.shape[1] in (2, 3, 4)
+        # Nobody talks over himself: the turns of a speaker do not overlap before they are merged either.
+        by_speaker = {}
+        for track in cut.tracks:
+            for s in track.cut.supervisions:
+                by_speaker.setdefault(s.speaker, []).append((track.offset + s.start, track.offset + s.end))
+        for spans in by_speaker.values():
+            assert all(a[1] <= b[0] + 1e-3 for a, b in itertools.pairwise(sorted(spans)))
+    assert any((activity(c).sum(1) > 1).any() for c in plain)
+    assert {activity(c).shape[1] for c in plain} == {2, 3, 4}
+
+
+def test_the_same_conversation_everywhere(plain):
+    again = listed(count=5, **QUIET)
+    assert [c.to_dict() for c in again] == [c.to_dict() for c in plain[:5]]
+    assert np.array_equal(load(again[3]), load(plain[3]))
+    assert [c.id for c in plain[:2]] == ["conversation-0-00000", "conversation-0-00001"]
+    other = listed(count=2, seed=1, **QUIET)
+    assert [segments_of(c) for c in other] != [segments_of(c) for c in plain[:2]]
+
+
+@pytest.mark.parametrize("keys", [QUIET, {"reverb": {"p": 1.0}, "noise": {"builtin": ["hum", "brown"], "p": 1.0}}])
+def test_a_window_sounds_like_that_part_of_the_whole(keys):
+    cut = listed(count=1, seconds=70, **keys)[0]
+    audio = load(cut)
+    window = cut.truncate(offset=25.0, duration=12.0, preserve_id=True)
+    # After the echo of what was said before the window.
+    assert np.abs(load(window)[16000:] - audio[416000:592000]).max() < 1e-6
+    inner = [s for s in segments_of(cut) if s["start"] > 25 and s["end"] < 37]
+    assert inner and all(
+        any(abs(s["start"] - 25 - t["start"]) < 1e-5 and s["speaker"] == t["speaker"] for t in segments_of(window))
+        for s in inner
+    )
+
+
+def test_levels_noise_and_rooms():
+    still = {"speakers": 1, "seconds": None, "turns": [1, 1], "level": [-30, -30], "level_change": [0, 0], "count": 2}
+    for cut in listed(noise=None, **still):
+        assert len({s["speaker"] for s in segments_of(cut)}) == 1
+        (track,) = cut.tracks[:-1]
+        first, last = round(track.offset * 16000), round((track.offset + track.cut.duration) * 16000)
+        assert 10 * np.log10(np.mean(load(cut)[first:last] ** 2)) == pytest.approx(-30, abs=0.1)
+    noisy = listed(noise={"builtin": ["pink"], "snr": [10, 10], "p": 1.0}, **still)[0]
+    clean = listed(noise=None, **still)[0]
+    noise = load(noisy)[: round(clean.duration * 16000)] - load(clean)
+    assert 10 * np.log10(np.mean(noise**2)) == pytest.approx(-40, abs=0.2)
+    wet = listed(noise=None, reverb={"rt60": [0.5, 0.5], "p": 1.0}, **still)[0]
+    (track,) = wet.tracks[:-1]
+    last = round((track.offset + track.cut.duration) * 16000)
+    # It echoes after the same turn, and before it nothing is heard.
+    assert segments_of(wet) == segments_of(clean)
+    assert np.abs(load(wet)[last + 800 : last + 3200]).max() > 1e-4 > np.abs(load(clean)[last:]).max(initial=0)
+    assert np.abs(load(wet)[: round(track.offset * 16000)]).max(initial=0) == 0
+
+
+def test_rooms_and_noise_from_files(tmp_path):
+    response = np.zeros(4000, np.float32)
+    response[[100, 3000]] = 0.8, 0.4
+    for i in range(3):
+        write(tmp_path / "rooms" / f"{i}.wav", response, 16000)
+    write(tmp_path / "noise.wav", np.random.default_rng(0).normal(0, 0.1, 8000), 16000)
+    config = {
+        "count": 1, "speakers": 3, "reverb": {"paths": [str(tmp_path / "rooms")], "simulated": False, "p": 1.0},
+        "noise": {"paths": [str(tmp_path / "noise.wav")], "snr": [20, 20], "p": 1.0},
+    }  # fmt: skip
+    (cut,) = listed(**config)
+    rooms = {
+        t.cut.supervisions[0].speaker: t.cut.custom["mixed_turn"]["room"]["path"]
+        for t in cut.tracks
+        if t.cut.supervisions
+    }  # fmt: skip
+    assert len(set(rooms.values())) == len(rooms) == 3  # one impulse response for each speaker
+    echo = mixture.shape(
+        np.eye(1, 100, dtype=np.float32)[0], {"level": -20.0, "room": {"path": rooms.popitem()[1]}}, 16000
+    )
+    assert np.argmax(echo) == 0 and np.argmax(echo[1:]) == 2899  # the direct sound keeps its time
+    assert len(load(cut)) == 320000
+    # The record of it holds all that is needed to hear it again.
+    record = json.loads(json.dumps(record_from_cut(cut)))
+    assert np.abs(load_record(record) - load(cut)).max() < 1e-3
+    window = cut.truncate(offset=6.0, duration=5.0)
+    assert np.abs(load_record(json.loads(json.dumps(record_from_cut(window)))) - load(window)).max() < 1e-3
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory):
+    """Clips of two speakers with pauses, without word times: (manifest, when speech is heard in each)."""
+    folder = tmp_path_factory.mktemp("clips")
+    lines, truth = [], {}
+    for i in range(6):
+        speech = [
+            say("where did you put the other key", voice=["en-us", "en+f3"][i % 2], speed=150 + i).audio for _ in "ab"
+        ]
+        gap = np.zeros(round(16000 * (0.3 if i < 3 else 0.9)), np.float32)
+        audio = np.concatenate([np.zeros(8000, np.float32), speech[0], gap, speech[1], np.zeros(8000, np.float32)])
+        audio += np.random.default_rng(i).normal(0, 0.0003, len(audio)).astype(np.float32)
+        write(folder / f"{i}.wav", audio, 16000)
+        lines.append({"id": str(i), "audio_path": f"{i}.wav", "duration": len(audio) / 16000, "speaker": "ab"[i % 2]})
+        end = 0.5 + len(speech[0]) / 16000
+        truth[str(i)] = (0.5, end, end + len(gap) / 16000, len(audio) / 16000 - 0.5)
+    (folder / "clips.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return folder / "clips.jsonl", truth
+
+
+def test_speech_is_found_by_its_energy(clips):
+    manifest, truth = clips
+    for cut in parse_source(str(manifest)).cuts():
+        runs = joined(speech_of(cut), 0.2)
+        assert len(runs) == 2
+        assert np.allclose([t for run in runs for t in run], truth[cut.id], atol=0.1)
+    assert loud_spans(np.zeros(100, np.float32), 16000) == []
+
+
+def test_turns_without_word_times_are_labelled_by_energy_and_cut_at_pauses(clips, tmp_path, monkeypatch):
+    manifest, truth = clips
+    config = {
+        "source": {"type": "jsonl", "path": str(manifest)}, "speakers": 2, "count": 6, "turn": [0.5, 6.0],
+        "cache": str(tmp_path / "speech.json"), **QUIET,
+    }  # fmt: skip
+    cuts = listed(**config)
+    whole = {k: v[3] - v[0] for k, v in truth.items()}
+    seen = set()
+    for cut in cuts:
+        audio = load(cut)
+        assert np.mean(audio[~np.repeat(activity(cut).any(1), 160)] ** 2) < 0.02 * np.mean(audio**2)
+        for track in cut.tracks[:-1]:
+            inner = [b.start - a.end for a, b in itertools.pairwise(track.cut.supervisions)]
+            assert all(pause >= 0.5 for pause in inner)
+            seen.add((len(inner), track.cut.duration < 0.75 * min(whole.values())))
+    # Long pauses split the labels, and clips were cut in two at their pauses.
+    assert {(1, False), (0, True)} <= seen
+    # The second listing reads no audio: the file remembers.
+    monkeypatch.setattr("stentor.data.activity.loud_spans", lambda *a: pytest.fail("listened again"))
+    assert [c.to_dict() for c in listed(**config)] == [c.to_dict() for c in cuts]
+
+
+def test_utterances_that_cannot_be_used_are_counted(clips, tmp_path):
+    manifest, _ = clips
+    write(tmp_path / "short.wav", np.full(1600, 0.1), 16000)
+    write(tmp_path / "hush.wav", np.concatenate([np.full(800, 0.3), np.zeros(32000)]), 16000)
+    (tmp_path / "broken.wav").write_bytes(b"RIFFnonsense" * 40)
+    lines = [json.loads(line) for line in manifest.read_text().splitlines()]
+    for line in lines:
+        line["audio_path"] = str(manifest.parent / line["audio_path"])
+    lines += [
+        {"id": "short", "audio_path": "short.wav", "duration": 0.1, "speaker": "a"},
+        {"id": "nobody", "audio_path": "hush.wav", "duration": 2.05},
+        {"id": "hush", "audio_path": "hush.wav", "duration": 2.05, "speaker": "a"},
+        {"id": "broken", "audio_path": "broken.wav", "duration": 2.0, "speaker": "b"},
+    ]
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    config = {"source": {"type": "jsonl", "path": str(tmp_path / "m.jsonl")}, "speakers": 2, "count": 6}
+    left = {u.id: u.reason for u in source(**config).cuts() if isinstance(u, Unusable)}
+    assert left == {"short": "too_short", "nobody": "no_speaker", "hush": "too_short", "broken": "unreadable"}
+    with pytest.raises(
+        DataError, match=r"Conversations of 3 speakers need as many in the jsonl source; it has 2 .*1 no_s"
+    ):
+        list(source(**{**config, "speakers": [2, 3]}).cuts())
+
+
+def test_every_speaker_is_heard_and_the_numbers_follow_their_weights():
+    cuts = listed(count=60, speakers=[1, 4], noise=None, speaker_weights=[1, 3], seconds=30)
+    counts = [len({s["speaker"] for s in segments_of(c)}) for c in cuts]
+    assert counts.count(4) + counts.count(1) >= 58
+    assert 35 <= counts.count(4) <= 54
+    turns = listed(seconds=None, turns=[6, 6], speakers=3, statistics={"backchannel": 0.0}, noise=None)
+    assert all(len(c.tracks) == 7 for c in turns) and len({c.duration for c in turns}) == len(turns)
+    lengths = [c.duration for c in listed(seconds=[5, 9], count=8, noise=None)]
+    assert min(lengths) >= 5 and max(lengths) <= 9 and len(set(lengths)) == 8
+
+
+def test_averages_of_turn_taking_are_kept():
+    statistics = {"same_speaker": 0.0, "overlap_share": 0.0, "gap": 0.5, "backchannel": 0.0}
+    cuts = listed(count=10, seconds=60, statistics=statistics, noise=None)
+    ordered = [segments_of(c) for c in cuts]
+    gaps = [b["start"] - a["end"] for s in ordered for a, b in itertools.pairwise(s) if a["speaker"] != b["speaker"]]
+    assert min(gaps) > -1e-3 and 0.35 < np.mean(gaps) < 0.65
+    statistics = {"same_speaker": 0.0, "overlap_share": 1.0, "overlap": 0.4, "backchannel": 0.0}
+    cuts = listed(count=10, seconds=60, statistics=statistics, noise=None)
+    shared = [activity(c).sum(1) for c in cuts]
+    assert np.mean([(n > 1).sum() / (n > 0).sum() for n in shared]) > 0.06
+    assert max(n.max() for n in shared) == 2
+
+
+def test_turn_taking_is_estimated_from_an_rttm(tmp_path):
+    rng = random.Random(0)
+    segments, end, speaker = [], 0.0, "a"
+    for i in range(400):
+        shift = rng.expovariate(2) if rng.random() < 0.7 else -rng.uniform(0, 0.5)
+        segments.append({"speaker": speaker, "start": end + shift + 1, "end": end + shift + 3})
+        end += shift + 2
+        if i % 5 == 0:
+            segments.append({"speaker": "c", "start": end + 0.1, "end": end + 0.5})
+        speaker = "b" if speaker == "a" else "a"
+    segments.sort(key=lambda s: s["start"])
+    draws = estimate({"talk": segments}, tmp_path)
+    assert draws.overlap_share == pytest.approx(0.3, abs=0.06) and draws.same_speaker == 0
+    assert np.mean(draws.gap) == pytest.approx(0.5, abs=0.1) and max(draws.overlap) <= 0.5
+    assert draws.backchannel == pytest.approx(0.2, abs=0.05)
+    shifts = [draws.shift(False, rng) for _ in range(4000)]
+    assert np.mean([s < 0 for s in shifts]) == pytest.approx(draws.overlap_share, abs=0.03)
+    assert np.mean([s for s in shifts if s >= 0]) == pytest.approx(np.mean(draws.gap), abs=0.08)
+    (tmp_path / "x.rttm").write_text("SPEAKER a 1 1.0 2.0 <NA> <NA> ann <NA> <NA>\n")
+    with pytest.raises(DataError, match="has only 0 changes of speaker"):
+        listed(statistics=str(tmp_path / "x.rttm"))
+    assert Turns().draws().shift(True, rng) > 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"turns": [2, 3]}, "`seconds` or after `turns`: give one"),
+        ({"seconds": None}, "`seconds` or after `turns`: give one"),
+        ({"seconds": 0.2}, "lasts 0.5 s at least"),
+        ({"speaker_weights": [1.0]}, "one weight for each number"),
+        ({"speakers": 0}, "greater than or equal to 1"),
+        ({"noise": {"builtin": ["babble"]}}, "babble is made of one utterance"),
+    ],
+)
+def test_configs_that_do_not_fit(keys, told):
+    with pytest.raises(ValueError, match=told):
+        source(**keys)
+
+
+def test_sentences_are_varied_and_of_the_wanted_length():
+    rng = random.Random(0)
+    said = [sentence(rng, 4, 14) for _ in range(500)]
+    assert len(set(said)) > 480 and all(4 <= len(s.split()) <= 14 for s in said)
+    assert {len(s.split()) for s in said} >= set(range(5, 15))
+    assert all(5 <= len(sentence(rng, 5, 7).split()) <= 7 for _ in range(50))
+
+
+def test_a_run_mixes_rttm_and_conversations_by_weight(tmp_path, tiny):
+    for i in range(3):
+        write(tmp_path / f"{i}.wav", np.random.default_rng(i).normal(0, 0.1, 32000), 16000)
+    (tmp_path / "x.rttm").write_text("".join(f"SPEAKER {i} 1 0.5 1 <NA> <NA> s{i} <NA> <NA>\n" for i in range(3)))
+    text = tiny().read_text().splitlines()
+    train = [
+        f"  train: [{{type: rttm, path: {tmp_path}/x.rttm, weight: 3}},",
+        "          {type: conversation, weight: 1, count: 9, seconds: 3, speakers: 2,",
+        "           source: {type: synth, texts: sentences, count: 8, voices: [en-us, en+f3]}}]",
+    ]
+    at = next(i for i, line in enumerate(text) if line.startswith("  train:"))
+    (tmp_path / "run.yaml").write_text("\n".join([*text[:at], *train, *text[at + 1 :]]))
+    sources = load_config(tmp_path / "run.yaml").config.data.train
+    assert [s.type for s in sources] == ["rttm", "conversation"]
+    pools = [Pool(list(s.cuts()), s.repeat, s.weight) for s in sources]
+    mix = Mix(pools)
+    assert len(mix) == 12
+    many = [cut.id for epoch in range(40) for cut, _ in mix.epoch(0, epoch)]
+    assert np.mean([i.startswith("conversation") for i in many]) == pytest.approx(0.25, abs=0.02)
+
+
+def test_the_command_line_and_plugins_see_it():
+    assert Source.choices()["conversation"] is Conversation
+    made = parse_source(
+        "type=conversation,source={type: synth, texts: sentences},count=3,statistics.gap=1.5,noise=null"
+    )
+    assert made.statistics.gap == 1.5 and made.noise is None and made.source.texts == "sentences"
+    with pytest.raises(Mistakes, match="statistics"):
+        parse_source("type=conversation,source={type: synth},statistics.gab=1.5")

@@ -79,6 +79,39 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def meetings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.jsonl (8 recordings of 4 to 21 s and a silent one) and dev.jsonl (3): two of four "speakers"
+    in each, every one a tone of his own, who take turns and overlap; `segments` say who when."""
+    import numpy as np
+
+    from stentor.audio.io import write
+
+    folder, rng = tmp_path_factory.mktemp("meetings"), np.random.default_rng(0)
+    tones = {"low": 150, "middle": 340, "high": 700, "shrill": 1500}
+
+    def recording(name: str, seconds: float, speakers: list[str]) -> dict:
+        time, segments = np.arange(round(seconds * 16000)) / 16000, []
+        audio = 0.003 * rng.standard_normal(len(time))
+        for speaker in speakers:
+            start = rng.uniform(0, 1)
+            while start < seconds - 0.6:
+                end = min(start + rng.uniform(0.6, 2.0), seconds)
+                audio += 0.2 * np.sign(np.sin(2 * np.pi * tones[speaker] * time)) * ((time >= start) & (time < end))
+                segments.append({"speaker": speaker, "start": round(start, 3), "end": round(end, 3)})
+                start = end + rng.uniform(0.3, 1.5)
+        write(folder / f"{name}.wav", audio.astype(np.float32), 16000)
+        return {"id": name, "audio_path": f"{name}.wav", "duration": seconds, "segments": segments}
+
+    names = list(tones)
+    for part, lengths in (("train", [4, 5.5, 7, 8, 8, 21, 6, 12.5]), ("dev", [4, 7, 18])):
+        lines = [recording(f"{part}{i}", s, [names[i % 4], names[(i + 1) % 4]]) for i, s in enumerate(lengths)]
+        if part == "train":
+            lines.append(recording("quiet", 3.0, []))
+        (folder / f"{part}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+@pytest.fixture(scope="session")
 def tiny_text() -> str:
     """A tiny run's YAML with the places `folder`, `runs` and `dropout` to fill in."""
     return TINY

@@ -131,11 +131,12 @@ def _write(place: Path, name: str, kept: dict[str, Any], predictions: Sequence[P
 
 def _set_digest(config: Config, eval_set: EvalSet) -> str:
     """Changes when the set's records or the way they are scored do."""
-    from stentor.data.cut import text_of
-
-    facts: list[Any] = [config.task.model_dump(mode="json")]
+    task = config.task
+    facts: list[Any] = [task.model_dump(mode="json", serialize_as_any=True)]
     facts += sorted(
-        [i.cut.id, round(i.cut.duration, 6), text_of(i.cut)] for batch in eval_set.plan.epoch(0) for i in batch
+        [i.cut.id, round(i.cut.duration, 6), json.dumps(task.reference(i.cut), sort_keys=True, ensure_ascii=False)]
+        for batch in eval_set.plan.epoch(0)
+        for i in batch
     )
     return _digest(facts)
 

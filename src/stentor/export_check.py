@@ -1,15 +1,17 @@
 """Whether an export does what the model in memory does: it is loaded back and both are given the same clips.
 
-Recognisers are compared by what they write and by their losses on the clips, models over `LARGE` parameters by their
-tensors, which needs no second model in memory.
+Recognisers are compared by what they write and by their losses on the clips, models that label frames by their main
+metric and their losses, models over `LARGE` parameters by their tensors, which needs no second model in memory.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from stentor.losses.base import Loss
     from stentor.models.base import Bundle, Example
     from stentor.tasks.base import Task
-    from stentor.tasks.transcribe import Transcribe
 
 CLIPS = 16
 """Most clips of a probe."""
@@ -58,14 +59,16 @@ class Tolerance:
     each other, rounding decides."""
     least: int = 0
     """Clips of which that is allowed, however few there are."""
+    metric: float = 0.01
+    """Difference of the main metric, where answers are no texts."""
 
 
 FULL = Tolerance(1e-4, 0.02, 0.125)
 """Both with float32 weights on one device. Adapters that are folded in add up in another order."""
-HALF = Tolerance(2e-2, 0.2, 0.25, least=1)
+HALF = Tolerance(2e-2, 0.2, 0.25, least=1, metric=0.05)
 """Some of the arithmetic is in 16 or fewer bits, where folding rounds a weight anew."""
 
-COARSE = Tolerance(2e-2, 0.5, 0.5, least=1)
+COARSE = Tolerance(2e-2, 0.5, 0.5, least=1, metric=0.05)
 """Weights in 8 bits, which change what is said where the model is unsure."""
 
 
@@ -74,19 +77,33 @@ class Heard:
     """What a model makes of the clips of a probe."""
 
     outputs: list[dict[str, Any]]
-    """As `Transcribe.predict` gives them."""
+    """As `Task.predict` gives them."""
     loss: dict[str, float] = field(default_factory=dict)
     """Mean loss per target of each term; empty where it cannot be had."""
 
 
 @dataclass
 class Probe:
-    """Clips with their texts, and how they are decoded and scored."""
+    """Clips, and how they are answered and scored."""
 
-    task: Transcribe
+    task: Task
     examples: list[Example]
     losses: Mapping[str, Loss] = field(default_factory=dict)
-    """Terms that are compared as well. Empty: texts alone."""
+    """Terms that are compared as well. Empty: answers alone."""
+    references: list[dict[str, Any]] = field(default_factory=list)
+    """As `Task.reference` gives them; for tasks that are compared by their main metric."""
+
+    @property
+    def texts(self) -> bool:
+        """Whether the answers are texts."""
+        from stentor.tasks.transcribe import Transcribe
+
+        return isinstance(self.task, Transcribe)
+
+    @property
+    def metric(self) -> str:
+        """What the clips are scored by."""
+        return "wer" if self.texts else self.task.main_metric()[0]
 
     def hear(self, bundle: Bundle, autocast: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Heard:
         """Decode the clips, greedily or as the task says and without second attempts, and sum their losses.
@@ -94,8 +111,6 @@ class Probe:
         Raises nothing of its own; leaves the model in the mode that it was in.
         """
         import torch
-
-        from stentor.tasks.transcribe import Transcribe
 
         model, training = bundle.model, bundle.model.training
         device = next(model.parameters()).device
@@ -106,7 +121,7 @@ class Probe:
             for start in range(0, len(self.examples), BATCH):
                 some = self.examples[start : start + BATCH]
                 with torch.no_grad(), autocast():
-                    heard.outputs += Transcribe.predict(self.task, bundle, some, checked=False)
+                    heard.outputs += self._answers(bundle, some)
                     batch = self.task.collate(some, bundle.processor, False) if self.losses else None
                     if batch is not None and batch.ids:
                         batch = batch.to(device)
@@ -118,23 +133,45 @@ class Probe:
         heard.loss = {term: sums[term] / counts[term] for term in sums if counts[term]}
         return heard
 
-    def wer(self, heard: Heard) -> float:
-        """Word error rate against the clips' texts."""
-        from stentor.metrics.wer import score
+    def _answers(self, bundle: Bundle, examples: list[Example]) -> list[dict[str, Any]]:
+        from stentor.tasks.transcribe import Transcribe
 
-        return score(
-            [e.text or "" for e in self.examples], [o["text"] for o in heard.outputs],
-            normalizer=self.task.normalizer, languages=[e.language for e in self.examples], spelling=self.task.spelling,
-        ).value  # fmt: skip
+        if isinstance(self.task, Transcribe):
+            return Transcribe.predict(self.task, bundle, examples, checked=False)
+        return self.task.predict(bundle, examples)
+
+    def score(self, heard: Heard) -> float:
+        """The metric: word error rate against the clips' texts, or the task's own."""
+        from stentor.metrics.wer import score
+        from stentor.tasks.base import Prediction
+        from stentor.tasks.transcribe import Transcribe
+
+        task = self.task
+        if isinstance(task, Transcribe):
+            return score(
+                [e.text or "" for e in self.examples], [o["text"] for o in heard.outputs], normalizer=task.normalizer,
+                languages=[e.language for e in self.examples], spelling=task.spelling,
+            ).value  # fmt: skip
+        answers = zip(self.examples, self.references, heard.outputs, strict=True)
+        return task.score([Prediction(e.id, reference, output) for e, reference, output in answers])[self.metric].value
 
     def compare(self, model: Heard, export: Heard, allowed: Tolerance) -> Agreement:
         """What was compared. Raises `Different` where rounding cannot explain a difference."""
-        before, after = self.wer(model), self.wer(export)
-        wers = f"WER {100 * after:.2f} % from the export, {100 * before:.2f} % from the model in memory"
+        from stentor.metrics.show import figure, label
+
+        before, after = self.score(model), self.score(export)
+        name = label(self.metric)
+        figures = figure(self.metric, after), figure(self.metric, before)
+        both = f"{name} {figures[0]} from the export, {figures[1]} from the model in memory"
         for term in model.loss.keys() & export.loss.keys():
             a, b = model.loss[term], export.loss[term]
             if not abs(a - b) <= allowed.loss * (1 + abs(a)):
-                raise Different(f"on {len(self.examples)} clips its loss `{term}` is {b:.5g} and not {a:.5g} ({wers})")
+                raise Different(f"on {len(self.examples)} clips its loss `{term}` is {b:.5g} and not {a:.5g} ({both})")
+        if not self.texts:
+            if not abs(after - before) <= allowed.metric * max(1.0, abs(before)):
+                raise Different(f"on {len(self.examples)} clips it answers something else ({both})")
+            other = sum(a != b for a, b in zip(model.outputs, export.outputs, strict=True))
+            return Agreement(len(self.examples), before, after, other, metric=self.metric)
         apart = [
             (e, a, b)
             for e, a, b in zip(self.examples, model.outputs, export.outputs, strict=True)
@@ -145,7 +182,7 @@ class Probe:
             if many or not abs(a["log_prob"] - b["log_prob"]) <= allowed.log_prob:
                 raise Different(
                     f"{len(apart)} of {len(self.examples)} clips give another text, for example {example.id}: "
-                    f"{_short(b['text'])} and not {_short(a['text'])} ({wers})"
+                    f"{_short(b['text'])} and not {_short(a['text'])} ({both})"
                 )
         return Agreement(len(self.examples), before, after, len(apart))
 
@@ -156,26 +193,36 @@ class Agreement:
 
     clips: int
     before: float = 0.0
-    """Word error rate of the model in memory on the clips."""
+    """The metric of the model in memory on the clips."""
     after: float = 0.0
     """... and of the export."""
     rounded: int = 0
-    """Texts that came out differently because two tokens were as likely as each other."""
+    """Answers that came out differently because two tokens were as likely as each other, or a frame was in doubt."""
     instead: str = ""
     """What was done where no clips were run."""
+    metric: str = "wer"
 
     def __str__(self) -> str:
         if self.instead:
             return self.instead
-        note = f"; {self.rounded} of the texts differ by rounding" if self.rounded else ""
+        from stentor.metrics.show import figure, is_rate, label
+
+        answers = "texts" if self.metric == "wer" else "answers"
+        note = f"; {self.rounded} of the {answers} differ by rounding" if self.rounded else ""
         sign = "=" if round(self.before, 4) == round(self.after, 4) else "against"
-        return f"export checked on {self.clips} clips: WER {self.before:.2%} {sign} {self.after:.2%}{note}"
+        values = (self.before, self.after)
+        one, other = (f"{v:.2%}" if is_rate(self.metric) else figure(self.metric, v) for v in values)
+        return f"export checked on {self.clips} clips: {label(self.metric)} {one} {sign} {other}{note}"
 
     def as_dict(self) -> dict[str, Any]:
         """For results.json."""
         if self.instead:
             return {"checked": self.instead}
-        facts = {"clips": self.clips, "wer": {"model": self.before, "export": self.after}, "rounded": self.rounded}
+        facts = {
+            "clips": self.clips,
+            self.metric: {"model": self.before, "export": self.after},
+            "rounded": self.rounded,
+        }
         return {"checked": str(self), **facts}
 
 
@@ -215,13 +262,15 @@ def _check_run(
     if parameters(bundle) > LARGE:
         return Agreement(0, instead=same_tensors(bundle, weights, place / "export"))
     divided = trainer.train.shard or trainer.zero is not None
-    said = _first_answers(place / "predictions", sets, task) if divided else {}  # type: ignore[arg-type]
+    said = _first_answers(place / "predictions", sets, task) if divided else {}
     cuts = [item.cut for s in sets for items in s.plan.epoch(0) for item in items]
-    examples = spread(task, bundle, [c for c in cuts if c.id in said or not divided])
+    examples, references = spread(task, bundle, [c for c in cuts if c.id in said or not divided])
     if divided and not examples:
         return Agreement(0, instead="export not checked: the model is sharded and no answers of it are at hand")
     losses = {} if divided else {term: loss.unregularised() for term, loss in trainer.losses.items()}
-    probe = Probe(task, examples or built_in(bundle), losses if examples else {})  # type: ignore[arg-type]
+    probe = _probe(task, bundle, examples, losses, references)
+    if probe is None:
+        return Agreement(0, instead="export not checked: there is no evaluation set to take clips from")
     low = trainer.accelerator.mixed_precision != "no" and divided
     half = low or any(p.dtype != _float32() for p in bundle.model.parameters())
     autocast = trainer.accelerator.autocast if half else nullcontext
@@ -231,11 +280,26 @@ def _check_run(
     return probe.compare(heard, again, HALF if half or there != device else FULL)
 
 
-def _first_answers(folder: Path, sets: Sequence[EvalSet], task: Transcribe) -> dict[str, dict[str, Any]]:
-    """What was answered without sampling when the sets were scored, by id."""
+def _probe(
+    task: Task, bundle: Bundle, examples: list[Example], losses: Mapping[str, Loss], references: list[dict[str, Any]]
+) -> Probe | None:
+    """Without examples, the built-in voice where answers are texts; else None."""
+    if examples:
+        return Probe(task, examples, losses, references)
+    probe = Probe(task, [])
+    return Probe(task, built_in(bundle)) if probe.texts else None
+
+
+def _first_answers(folder: Path, sets: Sequence[EvalSet], task: Task) -> dict[str, dict[str, Any]]:
+    """What was answered without sampling when the sets were scored, by id; nothing where whole recordings were, of
+    which a probe takes pieces."""
     import json
 
-    found = {}
+    from stentor.tasks.transcribe import Transcribe
+
+    found: dict[str, dict[str, Any]] = {}
+    if not isinstance(task, Transcribe):
+        return found
     for eval_set in sets:
         for line in (folder / f"{eval_set.name}.jsonl").read_text(encoding="utf-8").splitlines():
             prediction = json.loads(line)
@@ -270,8 +334,8 @@ def _loaded(bundle: Bundle, folder: Path, device: torch.device) -> tuple[Bundle,
 # A copy ---------------------------------------------------------------------------------------------------------------
 
 
-def listen(model: Model) -> tuple[Probe, Heard]:
-    """A probe for the copies of a model, and what the model itself makes of it."""
+def listen(model: Model) -> tuple[Probe, Heard] | None:
+    """A probe for the copies of a model, and what the model itself makes of it; None where there are no clips."""
     from stentor.losses.base import Loss
 
     terms = model.training.get("losses") or {}
@@ -279,10 +343,11 @@ def listen(model: Model) -> tuple[Probe, Heard]:
         losses = model.task.losses()
     else:
         losses = {name: Loss.model_validate(section) for name, section in terms.items()}
-    found = records(model)
-    losses = {name: loss.unregularised() for name, loss in losses.items()} if found else {}
-    probe = Probe(model.for_transcription(), found or built_in(model.bundle), losses)
-    return probe, probe.hear(model.bundle)
+    model.task.needs(losses)
+    examples, references = records(model)
+    losses = {name: loss.unregularised() for name, loss in losses.items()}
+    probe = _probe(model.task, model.bundle, examples, losses, references)
+    return None if probe is None else (probe, probe.hear(model.bundle))
 
 
 def check_copy(probe: Probe, heard: Heard, folder: Path) -> Agreement:
@@ -303,7 +368,7 @@ def check_copy(probe: Probe, heard: Heard, folder: Path) -> Agreement:
 def clips(model: Model) -> list[Example]:
     """A handful of clips to compare graphs on: the built-in voice at several lengths, and records of the run's own
     evaluation data, where it is still there."""
-    return [*built_in(model.bundle), *records(model, 6)]
+    return [*built_in(model.bundle), *records(model, 6)[0]]
 
 
 def built_in(bundle: Bundle) -> list[Example]:
@@ -316,14 +381,12 @@ def built_in(bundle: Bundle) -> list[Example]:
     return [Example(f"the built-in voice's {t!r}", s.audio, t) for t, s in spoken if s.seconds <= longest]
 
 
-def records(model: Model, most: int = CLIPS) -> list[Example]:
-    """Records of the evaluation data that a model was trained with, where they are still there."""
-    from itertools import islice
-
+def records(model: Model, most: int = CLIPS) -> tuple[list[Example], list[dict[str, Any]]]:
+    """Records of the evaluation data that a model was trained with, where they are still there, with references."""
     from stentor.data.cut import Unusable
     from stentor.sources.base import Source
 
-    longest = model.bundle.processor.max_seconds or 30.0
+    longest = math.inf if model.task.any_length else model.bundle.processor.max_seconds or 30.0
     sections = [s for s in model.training.get("data", {}).get("eval", {}).values() if s["type"] != "hub"]
     cuts: list[Cut] = []
     for section in sections[:2]:  # nothing is downloaded for a check
@@ -335,17 +398,24 @@ def records(model: Model, most: int = CLIPS) -> list[Example]:
     return spread(model.task, bundle, cuts, most)
 
 
-def spread(task: Task, bundle: Bundle, cuts: Sequence[Cut], most: int = CLIPS) -> list[Example]:
-    """Examples of at most `most` records and `SECONDS` in all, taken evenly from the cuts; unreadable ones left out."""
+def spread(
+    task: Task, bundle: Bundle, cuts: Sequence[Cut], most: int = CLIPS
+) -> tuple[list[Example], list[dict[str, Any]]]:
+    """Examples, and their references, of at most `most` records and `SECONDS` in all, taken evenly from the cuts;
+    unreadable ones are left out. Of records of any length the first piece is taken."""
     from stentor.data.cut import load
 
     cuts = sorted(cuts, key=lambda c: c.id)
     cuts = cuts[:: max(1, len(cuts) // most)]
-    examples: list[Example] = []
+    if task.any_length:
+        cuts = [piece for cut in cuts for piece in islice(task.pieces(cut), 1)]
+    found: list[tuple[Example, dict[str, Any]]] = []
     for cut in _fitting(cuts, most):
         with contextlib.suppress(AudioError):
-            examples.append(task.example(cut, load(cut, bundle.processor.sample_rate), None))
-    return sorted(examples, key=lambda e: len(e.audio))
+            audio = load(cut, bundle.processor.sample_rate) if task.audio else None
+            found.append((task.example(cut, audio, None), task.reference(cut)))
+    found.sort(key=lambda item: len(item[0].text or "") if item[0].audio is None else len(item[0].audio))
+    return [example for example, _ in found], [reference for _, reference in found]
 
 
 def _fitting(cuts: Iterable[Cut], most: int) -> Iterator[Cut]:
@@ -414,10 +484,12 @@ def parameters(bundle: Bundle) -> int:
 def unheard(task: Task, bundle: Bundle) -> str | None:
     """Why a model's exports cannot be compared by what it writes; None when they can."""
     from stentor.models.base import Family
+    from stentor.tasks.diarize import Diarize
+    from stentor.tasks.language import Language
     from stentor.tasks.transcribe import Transcribe
 
-    if not isinstance(task, Transcribe):
-        return f"models for the task {task.type} write no text"
+    if not isinstance(task, Transcribe | Diarize | Language):
+        return f"nothing is known to compare models for the task {task.type} by"
     if type(bundle.family).load.__func__ is Family.load.__func__:  # type: ignore[attr-defined]
         return f"the family {bundle.family.type} has no `load`"
     return None

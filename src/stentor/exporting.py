@@ -116,9 +116,9 @@ def _copy(model: str, source: Path, to: Path) -> str:
                 return f"{same}; they were not run, because the model itself cannot be loaded here: {error}".rstrip(".")
             if unheard(loaded.task, loaded.bundle) or parameters(loaded.bundle) > LARGE:
                 return same
-            probe, heard = listen(loaded)
+            listened = listen(loaded)
             del loaded
-            return str(check_copy(probe, heard, place))
+            return str(check_copy(*listened, place)) if listened else same
         except Different as error:
             raise _refuse(place, to, error) from error
 
@@ -138,9 +138,9 @@ def _merge(model: str, source: Path, to: Path) -> str:
                 return f"not checked: {reason}"
             if parameters(bundle) > LARGE:
                 return same_tensors(bundle, bundle.model.state_dict(), place)
-            probe, heard = listen(loaded)
+            listened = listen(loaded)
             del loaded, bundle
-            return str(check_copy(probe, heard, place))
+            return str(check_copy(*listened, place)) if listened else "not checked: its evaluation data are gone"
         except Different as error:
             raise _refuse(place, to, error) from error
 
@@ -173,7 +173,9 @@ def _export_ct2(model: str, source: Path, to: Path, quantization: str | None) ->
     with _written(to) as place:
         loaded.bundle.family.save_ct2(loaded.bundle, place, quantization)
         _copy_facts(source, place)
-        probe, heard = listen(loaded)
+        listened = listen(loaded)
+        assert listened is not None  # a recogniser can always be given the built-in voice
+        probe, heard = listened
         allowed = COARSE if quantization and quantization.startswith("int") else HALF if quantization else FULL
         try:
             agreement = probe.compare(heard, Heard(answers(place, loaded.bundle, probe.examples)), allowed)

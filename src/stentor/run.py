@@ -47,6 +47,8 @@ class Prepared:
     tests: list[EvalSet]
     batches_per_epoch: int | None
     overlap: Overlap
+    remarks: list[str]
+    """What the task says of the training data."""
 
 
 def prepare(config: Config, tell: Any) -> Prepared:
@@ -54,35 +56,44 @@ def prepare(config: Config, tell: Any) -> Prepared:
     import torch
 
     from stentor.data import overlap
-    from stentor.data.feed import Feed, eval_plan
+    from stentor.data.feed import Feed, eval_plan, unlimited
+    from stentor.data.kept import Storing
     from stentor.engine.evaluate import EvalSet
 
     task = config.task
     losses = config.losses if config.losses is not None else task.losses()
     config.data.augment.check()
-    feed = Feed(config.data, config.train.seed, task.refuse, tell)
+    feed = Feed(config.data, config.train.seed, task.refuse, tell, task.pieces if task.any_length else None)
     needs = task.needs(losses)
     needs.texts = feed.texts
     torch.manual_seed(config.train.seed)
     bundle = config.model.build(needs)
     processor, family = bundle.processor, bundle.family
     feed.leave_out(lambda cut: family.refusal(processor, cut, True))
+    if isinstance(processor, Storing):
+        for line in processor.about_store([] if feed.streams else list(feed.cuts()), config.data.augment):
+            tell(line)
     plan = feed.plan(processor.tokens)
     per_epoch = None if feed.streams else len(list(plan.epoch(0)))
     if per_epoch == 0:
         raise ConfigError("No record fits into `data.batch_tokens`: raise it.")
 
+    data = unlimited(config.data) if task.any_length else config.data
+
     def sets(sources: Mapping[str, Any]) -> list[EvalSet]:
         def refusal(cut: Any) -> tuple[str, str] | None:
             return family.refusal(processor, cut, False)
 
-        return [EvalSet(n, *eval_plan(s, n, config.data, task.refuse, processor, refusal)) for n, s in sources.items()]
+        return [EvalSet(n, *eval_plan(s, n, data, task.refuse, processor, refusal)) for n, s in sources.items()]
 
     evals, tests = sets(config.data.eval), sets(config.data.test)
     shared = overlap.of_run(feed, [*evals, *tests])
     for line in overlap.told(shared):
         tell(line)
-    return Prepared(task, losses, feed, bundle, plan, evals, tests, per_epoch, shared)
+    remarks = [] if feed.streams else task.remarks(feed.cuts())
+    for line in remarks:
+        tell(line)
+    return Prepared(task, losses, feed, bundle, plan, evals, tests, per_epoch, shared, remarks)
 
 
 def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command: list[str] | None = None) -> Path:
@@ -230,6 +241,7 @@ def finish(config: Config, ready: Prepared, trainer: Any, place: Path, command: 
         "named": dict(dropped.named), "overlap": ready.overlap,
         "eval": {s.name: {"dropped": dict(s.dropped.reasons), "named": dict(s.dropped.named)}
                  for s in sets},
+        **({"remarks": ready.remarks} if ready.remarks else {}),
     }  # fmt: skip
     table = parameter_table(ready.bundle.model, ready.bundle.parts())
     results["parameters"] = {

@@ -49,6 +49,9 @@ def meter(monkeypatch):
         eos_id = 0
         ctc = None
 
+        def tokens(self, cut, seconds):
+            return 1
+
         def collate(self, examples, packed=False, labels=True):
             levels = [10 * np.log10(np.square(e.audio).max() + 1e-12) for e in examples]
             inputs = {"level": torch.tensor(levels), "length": torch.tensor([len(e.audio) for e in examples])}
@@ -129,3 +132,114 @@ def tiny_family():
         })  # fmt: skip
 
     return make
+
+
+PITCHES = (300.0, 500.0, 700.0, 900.0, 1100.0, 1300.0)
+"""The voices that the models of `tones` tell apart: one frequency each."""
+
+
+@pytest.fixture
+def tones(monkeypatch):
+    """The family `test_tones`, known while the test runs: a diarizer that hears which of `PITCHES` sound in a frame of
+    0.1 s. In each window it gives the two that sound most to its two outputs, in an order that no other window knows.
+
+    `tones.voices`: whether its models have embeddings. `tones.speech`: whether they have one output, speech or not.
+    `tones.windows`: the samples of each window they were given.
+    """
+    import torch
+
+    from stentor.models.base import Bundle, Family
+    from stentor.models.transformer.modeling import FrameOutput
+    from stentor.tasks.base import Batch
+
+    frame = RATE // 10
+
+    class Ears(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
+        def label_frames(self, features, lengths):
+            logits = torch.full((len(features), features.shape[1], 2), -3.0)
+            voices = torch.zeros(len(features), features.shape[1], len(PITCHES))
+            for row, (heard, length) in enumerate(zip(features, lengths.tolist(), strict=True)):
+                sounds = heard[:length] > 0.1
+                order = [int(k) for k in sounds.sum(0).argsort(descending=True)[:2] if sounds[:, k].any()]
+                turned = round(1e6 * float(heard[:length].sum())) % 2
+                for slot, k in enumerate(order):
+                    logits[row, :length, (slot + turned) % 2][sounds[:, k]] = 3.0
+                voices[row, :length] = sounds.float()
+            if TonesFamily.speech:
+                logits = logits.amax(2, keepdim=True)
+            return FrameOutput(logits, voices if TonesFamily.voices else None, lengths)
+
+    class TonesProcessor:
+        sample_rate = RATE
+        max_seconds = None
+        frame_seconds = 0.1
+
+        def frames(self, samples):
+            return max(1, -(-samples // frame))
+
+        def tokens(self, cut, seconds):
+            return self.frames(round(seconds * RATE))
+
+        def collate(self, examples, packed=False, labels=True):
+            TonesFamily.windows += [len(e.audio) for e in examples]
+            lengths = [self.frames(len(e.audio)) for e in examples]
+            features = torch.zeros(len(examples), max(lengths), len(PITCHES))
+            for row, (e, length) in enumerate(zip(examples, lengths, strict=True)):
+                audio = np.pad(e.audio, (0, length * frame - len(e.audio))).reshape(length, frame)
+                time = np.arange(frame) / RATE
+                for k, pitch in enumerate(PITCHES):
+                    features[row, :length, k] = torch.tensor(np.abs(audio @ np.exp(-2j * np.pi * pitch * time)) / frame)
+            return Batch({"features": features, "lengths": torch.tensor(lengths)}, {}, [e.id for e in examples])
+
+    known = dict(Family.choices())
+
+    class TonesFamily(Family):
+        type: Literal["test_tones"] = "test_tones"
+        tasks: ClassVar[tuple[str, ...]] = ("diarize",)
+        voices: ClassVar[bool] = True
+        speech: ClassVar[bool] = False
+        windows: ClassVar[list[int]] = []
+
+        @classmethod
+        def load(cls, folder: Path, trainable: bool = False) -> Bundle:
+            return Bundle(Ears(), TonesProcessor(), cls())
+
+    yield TonesFamily
+    Family._choices.clear()
+    Family._choices.update(known)
+
+
+@pytest.fixture
+def diarizer(tmp_path, tones):
+    """Write an export folder of `test_tones` with windows of 10 s; keywords are keys of `task:`. Returns its path."""
+
+    def write(folder: Path = tmp_path / "diarizer", **task: object) -> Path:
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({"model_type": "test_tones"}))
+        task = {"type": "diarize", "labels": {"type": "speaker", "speakers": 2}, "chunk": 10.0, **task}
+        (folder / "training_config.json").write_text(json.dumps({"task": task, "train": {}}))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def talk(tmp_path):
+    """Write a conversation of (voice of PITCHES, start, end) turns in seconds; returns its path."""
+
+    def write(name: str, seconds: float, turns, rate: int = RATE) -> Path:
+        time = np.arange(round(seconds * rate)) / rate
+        audio = np.zeros(len(time))
+        for voice, start, end in turns:
+            inside = (time >= start) & (time < end)
+            audio[inside] += 0.4 * np.sin(2 * np.pi * PITCHES[voice] * time[inside])
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(path, audio, rate)
+        return path
+
+    return write

@@ -84,7 +84,7 @@ def test_silence_is_an_empty_transcript(export, tone, capsys):
         (["--format", "srt", "--cues", "words"], "needs --words"),
         (["--words", "--cues", "words"], "--format srt or vtt"),
         (["--format", "srt", "--cues", "syllables"], "known: lines, words"),
-        (["--diarizer", "other"], "cannot tell speakers apart"),
+        (["--diarizer", "other"], "There is no model other"),
         (["--format", "docx"], "Unknown --format docx; known: json, txt, srt, vtt, ctm, textgrid"),
         (["--format", "json,srt"], "--out"),
         (["--format", "ctm"], "needs --words"),

@@ -22,6 +22,12 @@ MODELS = {
     "voxtral": {"type": "voxtral", "token_rate": 2.0},
     "qwen3_asr": {"type": "qwen3_asr", "token_rate": 2.0},
     "ctc": {"type": "ctc", "config": WAVE, "alphabet": "transcripts"},
+    "transformer": {
+        "type": "transformer",
+        "kind": "encoder_decoder",
+        "features": {"num_mel_bins": 20, "stack": 4, "subsample": 4},
+        "shared": {"d_model": 32, "layers": 2, "heads": 2, "dropout": 0.0},
+    },
 }
 ADAPTERS = {"rank": 2, "alpha": 4, "dropout": 0.0}
 LORA = {

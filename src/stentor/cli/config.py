@@ -109,6 +109,20 @@ def register(app: typer.Typer) -> None:
         typer.echo(said, nl=False)
 
     @convert.command()
+    def universal(
+        files: list[Path] = typer.Argument(help="Config files of the universal training pipeline (YAML)."),
+        to: Path = typer.Option(None, "--to", help="Write each to this folder as NAME.yaml instead of printing it."),
+    ) -> None:
+        """Universal training pipeline: model, global_config and datasets, training."""
+        from stentor.config.convert import convert_files
+        from stentor.config.convert.universal import convert as convert_universal
+
+        said, notes = convert_files(convert_universal, files, to)
+        for note in notes:
+            typer.echo(note, err=True)
+        typer.echo(said, nl=False)
+
+    @convert.command()
     def voxtral(
         commands: list[str] = typer.Argument(
             metavar="FILE_OR_COMMAND...",

@@ -57,12 +57,32 @@ def register(app: typer.Typer) -> None:
         task: str = typer.Option(None, "--task", help="Task type. Default: the one the model was trained for."),
         json: Path = typer.Option(None, "--json", help="Write the scores (and predictions beside it) to this file."),
         batch_tokens: int = typer.Option(2000, "--batch-tokens", min=1, help="Most sequence positions in a batch."),
+        tune: bool = typer.Option(
+            False, "--tune", help="Diarization: search the thresholds with the least errors on the data and store them."
+        ),
+        diarizer: str = typer.Option(
+            None, "--diarizer", help="A second model, that says who speaks: score text and speakers (cpWER)."
+        ),
         plugin: list[Path] = PLUGIN,
     ) -> None:
         """Score a model on data."""
         from stentor.config.plugins import load_plugins
 
         load_plugins(plugin or [])
+        if tune:
+            if task is not None or diarizer is not None:
+                raise typer.BadParameter("it goes with neither --task nor --diarizer", param_hint="--tune")
+            from stentor.scoring.tune import tune as search
+
+            typer.echo(search(model, data, json))
+            return
+        if diarizer is not None:
+            if task is not None:
+                raise typer.BadParameter("it is for transcripts: leave out --task", param_hint="--diarizer")
+            from stentor.scoring.attributed import attributed
+
+            typer.echo(attributed(model, diarizer, data, json))
+            return
         from stentor.scoring import evaluate as run
 
         typer.echo(run(model, data, task, json, batch_tokens))

@@ -141,7 +141,8 @@ class _Teller:
     def unknown(self, path: tuple[Key, ...]) -> str:
         key, name = dotted(path), str(path[-1])
         parent = path[:-1]
-        section = section_of(self.annotation(parent), entry_at(self.data, parent)) if parent else self.schema
+        annotation = self.annotation(parent) if parent else self.schema
+        section = section_of(annotation, entry_at(self.data, parent))
         assert section is not None
         siblings = list(fields(section)) + (["base"] if not parent else [])
         said = f"unknown key '{key}'"

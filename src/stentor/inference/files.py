@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,11 +38,8 @@ def transcribe_files(request: Request) -> None:
     Raises ConfigError for options that do not go together, and DataError at the end when files were left out.
     """
     formats = _formats(request)
-    if request.diarizer is not None:
-        raise ConfigError(
-            f"{request.diarizer} cannot tell speakers apart: no model family here does yet. Leave out --diarizer."
-        )
     from stentor.inference.load import load
+    from stentor.inference.progress import Progress
     from stentor.inference.recording import FileRecording
     from stentor.inference.segment import SileroDetector
     from stentor.inference.transcribe import transcribe
@@ -51,6 +47,11 @@ def transcribe_files(request: Request) -> None:
     detector = SileroDetector(request.vad) if request.vad else None
     model = load(request.model, request.device)
     task = model.for_transcription()
+    diarizer = None
+    if request.diarizer is not None:
+        from stentor.inference.diarize import listener
+
+        diarizer = listener(load(request.diarizer, request.device))
     folder = None
     if request.out is not None:
         folder = Path(request.out)
@@ -60,7 +61,7 @@ def transcribe_files(request: Request) -> None:
             raise ConfigError(f"The folder --out {folder} cannot be made: {error.strerror}.") from error
     names = iter(file_names(request.audio))
     failed: list[str] = []
-    progress = _Progress(len(request.audio))
+    progress = Progress(len(request.audio), "transcribing")
 
     def left_out(name: str, error: AudioError) -> None:
         failed.append(name)
@@ -74,6 +75,7 @@ def transcribe_files(request: Request) -> None:
         for transcript in transcribe(
             model.bundle, task, recordings, request.language, request.context, request.batch_seconds, detector,
             request.model, request.words, on_error=left_out, on_window=progress.window,
+            diarizer=diarizer,
         ):  # fmt: skip
             name = next(names)
             if folder is None:
@@ -115,51 +117,3 @@ def _printed(transcript: dict[str, Any], format: str, request: Request) -> str:
         return json.dumps(transcript, ensure_ascii=False)
     text = render(transcript, format, request.cues).rstrip("\n")
     return f"{transcript['audio']}\t{text}" if len(request.audio) > 1 and format == "txt" else text
-
-
-class _Progress:
-    """A bar on standard error when that is a terminal; otherwise nothing."""
-
-    def __init__(self, files: int):
-        self.bar: Any = None
-        self.seconds = 0.0
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-            self.bar = Progress(
-                TextColumn("transcribing"), BarColumn(), MofNCompleteColumn(), TextColumn("files"),
-                TextColumn("{task.fields[minutes]:.1f} min of audio"), TimeElapsedColumn(),
-                console=Console(stderr=True), transient=True,
-            )  # fmt: skip
-            self.task = self.bar.add_task("", total=files, minutes=0.0)
-
-    def __enter__(self) -> _Progress:
-        if self.bar:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar:
-            self.bar.stop()
-
-    def window(self, seconds: float) -> None:
-        self.seconds += seconds
-        if self.bar:
-            self.bar.update(self.task, minutes=self.seconds / 60)
-
-    def file(self) -> None:
-        if self.bar:
-            self.bar.advance(self.task)
-
-    def print(self, text: str, error: bool = False) -> None:
-        if self.bar and (error or sys.stdout.isatty()):
-            # Above the bar, not through it.
-            self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True) if error else self._above(text)
-        else:
-            print(text, file=sys.stderr if error else sys.stdout, flush=True)
-
-    def _above(self, text: str) -> None:
-        self.bar.stop()
-        print(text, flush=True)
-        self.bar.start()

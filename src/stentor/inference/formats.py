@@ -26,22 +26,33 @@ def to_txt(transcript: Transcript) -> str:
 
 
 def to_srt(transcript: Transcript, cue: str = "lines") -> str:
-    """SubRip subtitles; `cue`: `lines`, or `words` for a subtitle per word."""
-    return "".join(
-        f"{n}\n{_clock(c.start, ',')} --> {_clock(c.end, ',')}\n{c.text}\n\n"
-        for n, c in enumerate(cues(transcript, cue), 1)
-    )
+    """SubRip subtitles; `cue`: `lines`, or `words` for a subtitle per word. Where there are several speakers, the name
+    stands before the first of each one's lines."""
+    made, several, last = [], _several(transcript) and cue == "lines", None
+    for n, c in enumerate(cues(transcript, cue), 1):
+        name = f"{c.speaker}: " if several and c.speaker not in (None, last) else ""
+        last = c.speaker
+        made.append(f"{n}\n{_clock(c.start, ',')} --> {_clock(c.end, ',')}\n{name}{c.text}\n\n")
+    return "".join(made)
 
 
 def to_vtt(transcript: Transcript, cue: str = "lines") -> str:
-    """WebVTT subtitles; `cue`: `lines`, or `words` for a subtitle per word."""
+    """WebVTT subtitles; `cue`: `lines`, or `words` for a subtitle per word. Where there are several speakers, each
+    subtitle has its voice (`<v name>`)."""
 
     def escape(text: str) -> str:
         return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
+    several = _several(transcript)
     return "WEBVTT\n\n" + "".join(
-        f"{_clock(c.start, '.')} --> {_clock(c.end, '.')}\n{escape(c.text)}\n\n" for c in cues(transcript, cue)
+        f"{_clock(c.start, '.')} --> {_clock(c.end, '.')}\n"
+        f"{f'<v {escape(c.speaker)}>' if several and c.speaker else ''}{escape(c.text)}\n\n"
+        for c in cues(transcript, cue)
     )
+
+
+def _several(transcript: Transcript) -> bool:
+    return len({s["speaker"] for s in transcript["segments"] if s.get("speaker")}) > 1
 
 
 def to_ctm(transcript: Transcript, channel: str = "1") -> str:

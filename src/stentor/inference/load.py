@@ -1,4 +1,5 @@
-"""From a path or a Hub id to a model that transcribes: `stentor.load("runs/digits").transcribe("a.wav").text`."""
+"""From a path or a Hub id to a model that transcribes: `stentor.load("runs/digits").transcribe("a.wav").text`, or that
+says who speaks when: `stentor.load("runs/diarizer").diarize("a.wav").segments`."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ from stentor.errors import ConfigError
 if TYPE_CHECKING:
     import numpy as np
 
+    from stentor.inference.diarize import Diarization
+    from stentor.inference.recording import Recording
     from stentor.inference.transcribe import Transcript
     from stentor.models.base import Bundle
     from stentor.tasks.base import Task
@@ -42,28 +45,53 @@ class Model:
         language: str | None = None,
         context: str | None = None,
         words: bool | None = None,
+        diarizer: Model | None = None,
         **options: Any,
     ) -> Transcript:
         """The transcript of one file, or of an array [samples] or [channels, samples] at `rate` Hz, of any length.
 
-        `words`: with word times; default when the model has learned them. `options` go to
+        `words`: with word times; default when the model has learned them. `diarizer`: a second model, for the task
+        `diarize`, that puts a speaker on every word and segment. `options` go to
         `stentor.inference.transcribe.transcribe`. Returns the transcript dict of the JSON contract, with `.text` and
         `.words`. Raises AudioError, and ConfigError when the model was trained for another task.
         """
-        from stentor.inference.recording import ArrayRecording, FileRecording
         from stentor.inference.transcribe import transcribe
         from stentor.tasks.words import Words
 
-        wanted = self.bundle.processor.sample_rate
-        if isinstance(audio, (str, Path)):
-            recording: Any = FileRecording(audio, wanted)
-        elif rate is None:
-            raise ConfigError("transcribe(array) needs `rate`, the array's samples per second.")
-        else:
-            recording = ArrayRecording(audio, rate, wanted)
+        recording = self._recording(audio, rate, "transcribe")
         task = self.for_transcription()
         options = {"model": self.name, "words": isinstance(task, Words) if words is None else words, **options}
+        if diarizer is not None:
+            from stentor.inference.diarize import listener
+
+            options["diarizer"] = listener(diarizer)
         return next(transcribe(self.bundle, task, [recording], language, context, **options))
+
+    def diarize(
+        self,
+        audio: str | Path | np.ndarray,
+        rate: int | None = None,
+        speakers: int | None = None,
+        min_speakers: int | None = None,
+        max_speakers: int | None = None,
+    ) -> Diarization:
+        """Who speaks when in one file, or in an array [samples] or [channels, samples] at `rate` Hz, of any length.
+
+        The number of speakers may be given, or its bounds. Returns the dict of the JSON output, with `.segments`,
+        `.speakers` and `.rttm()`. Raises AudioError, and ConfigError when the model was trained for another task.
+        """
+        from stentor.inference.diarize import diarize, with_speakers
+
+        task = with_speakers(self.for_diarization(), speakers, min_speakers, max_speakers)
+        return next(diarize(self.bundle, task, [self._recording(audio, rate, "diarize")], self.name))
+
+    def for_diarization(self) -> Any:
+        """The task, when it is `diarize`; raises ConfigError when it is another."""
+        from stentor.tasks.diarize import Diarize
+
+        if not isinstance(self.task, Diarize):
+            raise ConfigError(f"{self.name} was trained for the task {self.task.type}, not to tell speakers apart.")
+        return self.task
 
     def for_transcription(self) -> Any:
         """The task, when it is `transcribe`; raises ConfigError when it is another."""
@@ -72,6 +100,16 @@ class Model:
         if not isinstance(self.task, Transcribe):
             raise ConfigError(f"{self.name} was trained for the task {self.task.type}, not to transcribe.")
         return self.task
+
+    def _recording(self, audio: str | Path | np.ndarray, rate: int | None, verb: str) -> Recording:
+        from stentor.inference.recording import ArrayRecording, FileRecording
+
+        wanted = self.bundle.processor.sample_rate
+        if isinstance(audio, (str, Path)):
+            return FileRecording(audio, wanted)
+        if rate is None:
+            raise ConfigError(f"{verb}(array) needs `rate`, the array's samples per second.")
+        return ArrayRecording(audio, rate, wanted)
 
 
 def load(path: str | Path, device: str = "auto") -> Model:

@@ -28,6 +28,9 @@ class Recording(Protocol):
     def read(self, start: int, end: int) -> np.ndarray:
         """Samples [start, end), float32. Raises AudioError."""
 
+    def at(self, rate: int) -> Recording:
+        """The same audio at another rate."""
+
 
 class FileRecording:
     """An audio file. Of a long one nothing is held: each window is read again when it is needed.
@@ -57,6 +60,9 @@ class FileRecording:
             for block in _decoded(self.path, self.rate):
                 self._held.append(block)
                 yield block
+
+    def at(self, rate: int) -> FileRecording:
+        return self if rate == self.rate else FileRecording(self.path, rate)
 
     def read(self, start: int, end: int) -> np.ndarray:
         if self._held is not None:
@@ -91,6 +97,9 @@ class ArrayRecording:
         step = round(BLOCK * self.rate)
         for at in range(0, len(self.audio), step):
             yield self.audio[at : at + step]
+
+    def at(self, rate: int) -> ArrayRecording:
+        return self if rate == self.rate else ArrayRecording(self.audio, self.rate, rate, self.name)
 
     def read(self, start: int, end: int) -> np.ndarray:
         return self.audio[start:end]

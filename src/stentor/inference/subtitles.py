@@ -307,6 +307,7 @@ def _apart(spoken: list[Cue]) -> list[Cue]:
             found.append(cue)
         elif max(columns(last.text), columns(cue.text)) + 2 <= LINE and "\n" not in last.text + cue.text:
             last.text = f"- {last.text}\n- {cue.text}"
+            last.speaker = None
             last.end = max(last.end, cue.end)
         else:
             end = max(last.end, cue.end)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import AudioError, ConfigError
+from stentor.inference.attribute import Turns, divided, said_by, with_speakers
 from stentor.inference.recording import Recording
 from stentor.inference.segment import Detector, EnergyDetector, Window, cut
 from stentor.metrics.text import SPACELESS, language_code
@@ -36,7 +37,8 @@ class Transcript(dict[str, Any]):
 
     @property
     def segments(self) -> list[dict[str, Any]]:
-        """`{"start", "end", "text", "log_prob"}` of each window that holds speech."""
+        """`{"start", "end", "text", "log_prob"}` of each window that holds speech; with a diarizer, of what each
+        speaker says in it, with `speaker`."""
         return self["segments"]
 
 
@@ -48,6 +50,7 @@ class _Job:
     samples: int = 0
     windows: list[Window] = field(default_factory=list)
     outputs: dict[int, dict[str, Any]] = field(default_factory=dict)
+    turns: Turns | None = None
     error: AudioError | None = None
 
     @property
@@ -67,6 +70,7 @@ def transcribe(
     words: bool = False,
     on_error: Callable[[str, AudioError], None] | None = None,
     on_window: Callable[[float], None] | None = None,
+    diarizer: Callable[[Recording], list[dict[str, Any]]] | None = None,
 ) -> Iterator[Transcript]:
     """A transcript (the JSON contract) for each recording, in their order.
 
@@ -74,6 +78,11 @@ def transcribe(
     recording raises its AudioError, or with `on_error` is handed there and left out. `on_window` is told the seconds of
     each window that is done. Segments carry `log_prob` and, where checks failed in every attempt, `failed`. `words`
     adds the word times and needs the task `words`: raises ConfigError for another.
+
+    `diarizer` says who speaks when in a recording, as `{"speaker", "start", "end"}` in seconds (see
+    `stentor.inference.diarize.listener`). Words then have a `speaker`, and a segment is what one speaker says. A model
+    that knows word times finds them for it, asked for or not; for another, windows are also cut where one speaker
+    follows another.
     """
     from stentor.tasks.words import Words
 
@@ -83,7 +92,8 @@ def transcribe(
             "with `task: {type: words}`, as in recipes/words_speech_llm.yaml, or ask for the text alone (leave out "
             "--words)."
         )
-    predict = partial(task.predict, words=words) if isinstance(task, Words) else task.predict
+    timed = isinstance(task, Words) and (words or diarizer is not None)
+    predict = partial(task.predict, words=timed) if isinstance(task, Words) else task.predict
     rate = bundle.processor.sample_rate
     limit = bundle.processor.max_seconds
     longest = LONGEST if limit is None else min(LONGEST, limit)
@@ -95,7 +105,7 @@ def transcribe(
         while waiting and waiting[0].done:
             job = waiting.pop(0)
             if job.error is None:
-                yield _transcript(job, rate, language, model, words)
+                yield _transcript(job, rate, language, model, words, timed)
             elif on_error is None:
                 raise job.error
             else:
@@ -106,11 +116,14 @@ def transcribe(
         waiting.append(job)
         try:
             activity = detector.activity(recording.blocks(), rate)
+            job.turns = Turns(diarizer(recording)) if diarizer is not None else None
         except AudioError as error:
             job.error = error
         else:
             job.samples = activity.samples
             job.windows = cut(activity, rate, longest)
+            if job.turns is not None and not timed:
+                job.windows = divided(job.windows, job.turns, rate)
             pooled += sum(w.end - w.start for w in job.windows) / rate
         if pooled >= POOL * batch_seconds:
             _decode(bundle, task, predict, waiting, language, context, batch_seconds, on_window)
@@ -176,37 +189,50 @@ def batches(items: list[Any], size: Callable[[Any], int], budget: int) -> Iterat
         yield batch
 
 
-def _transcript(job: _Job, rate: int, language: str | None, model: str, words: bool) -> Transcript:
-    segments = []
+def _transcript(job: _Job, rate: int, language: str | None, model: str, words: bool, timed: bool) -> Transcript:
+    from stentor.tasks.words import units
+
+    segments: list[dict[str, Any]] = []
+    spoken = list(_words(job, rate)) if timed else []
+    if job.turns is not None and job.turns.names:
+        speakers = job.turns.speakers([word for _, word in spoken])
+        spoken = [(i, {**word, "speaker": name}) for (i, word), name in zip(spoken, speakers, strict=True)]
     for i, window in enumerate(job.windows):
         output = job.outputs[i]
-        if output["text"]:
-            segments.append(
-                {
-                    "start": round(window.speech_start / rate, 3),
-                    "end": round(window.speech_end / rate, 3),
-                    "text": output["text"],
-                    "log_prob": output["log_prob"],
-                    **({"failed": output["failed"]} if output["failed"] else {}),
-                }
-            )
+        if not output["text"]:
+            continue
+        segment = {
+            "start": round(window.speech_start / rate, 3),
+            "end": round(window.speech_end / rate, 3),
+            "text": output["text"],
+            "log_prob": output["log_prob"],
+            **({"failed": output["failed"]} if output["failed"] else {}),
+        }
+        own = [word for k, word in spoken if k == i]
+        if job.turns is None or not job.turns.names:
+            segments.append(segment)
+        elif own:
+            segments += said_by(segment, own, [unit["span"] for unit in units(output["text"], language)])
+        else:
+            segments.append(with_speakers(segment, job.turns, segments[-1]["speaker"] if segments else None))
     space = "" if language_code(language) in SPACELESS else " "
     return Transcript(
         audio=job.recording.name,
         duration=round(job.samples / rate, 3),
         language=language,
         text=space.join(s["text"] for s in segments),
-        **({"words": list(_words(job, rate))} if words else {}),
+        **({"words": [word for _, word in spoken]} if words else {}),
         segments=segments,
         model=model,
     )
 
 
-def _words(job: _Job, rate: int) -> Iterator[dict[str, Any]]:
-    """The words of all windows with times from the start of the recording, in order and apart."""
+def _words(job: _Job, rate: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The words of all windows, each with its window's number and times from the start of the recording, in order and
+    apart."""
     at = 0.0
     for i, window in enumerate(job.windows):
         for word in job.outputs[i]["words"]:
             start = max(at, round(word["start"] + window.start / rate, 3))
             at = max(start, round(word["end"] + window.start / rate, 3))
-            yield {"word": word["word"], "start": start, "end": at, "confidence": word["confidence"]}
+            yield i, {"word": word["word"], "start": start, "end": at, "confidence": word["confidence"]}

@@ -89,7 +89,7 @@ def suggestion(config: Config, ready: Prepared, found: dict[str, Any]) -> dict[s
     from stentor.planning.suggest import method_of, notes, suggest
 
     hours = found["data"].get("hours")
-    if hours is None or config.task.type != "transcribe":
+    if hours is None or config.task.type not in ("transcribe", "diarize"):
         return None
     section = config.model.model_dump(mode="json", by_alias=True)
     head = True

@@ -37,6 +37,8 @@ RATES: dict[tuple[str, str], tuple[float, str]] = {
     ("ctc", "language adapter"): (1e-3, "transformers' example for the language adapters of MMS"),
     ("speech_llm", "full"): (1e-4, "SLAM-ASR (Ma et al. 2024), which trains the projector between pretrained parts"),
     ("speech_llm", "lora"): (1e-4, "SLAM-ASR (Ma et al. 2024) and VoxLM, projector and adapters together"),
+    ("transformer", "full"): (1e-5, "how EEND is adapted to real conversations (Horiguchi et al. 2020)"),
+    ("transformer", "ssl"): (1e-3, "DiariZen, for all but its WavLM, which `optim.groups` gives 2e-5"),
     ("", "full"): (1e-5, "common for full fine-tuning of pretrained speech models"),
     ("", "lora"): (1e-4, "ten times a common rate of full fine-tuning (LoRA Without Regret, 2025)"),
     ("", "scratch"): (1e-3, "what this project's own small models are trained with"),
@@ -87,7 +89,7 @@ def suggest(family: str, method: str, hours: float, parameters: float = 0.0) -> 
         lr, origin = RATES.get((family, method)) or RATES.get(("", method)) or RATES["", "full"]
     if hours < 1 and method != "scratch":
         lr, origin = lr / 2, origin + "; halved for less than an hour of data"
-    kind = method if method in EPOCHS else "new head" if method == "language adapter" else "full"
+    kind = method if method in EPOCHS else "new head" if method in ("language adapter", "ssl") else "full"
     epochs = next(count for most, count in EPOCHS[kind] if hours <= most)
     if method == "language adapter":
         return Suggestion(method, lr, origin, 4, "transformers' example for the language adapters of MMS")
@@ -99,6 +101,8 @@ def method_of(model: dict[str, Any], head: bool = True) -> str:
     comes with a head of its own."""
     if not (model.get("init") or _pretrained(model)):
         return "scratch"
+    if model.get("ssl") and not model.get("init"):
+        return "ssl"
     if model.get("lora"):
         return "lora"
     if model.get("adapter"):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stentor.metrics.show import MINOR, count, duration, figure, interval, is_rate, label
+from stentor.metrics.show import MINOR, count, der_parts, duration, figure, interval, is_rate, label
 from stentor.publish.changes import changes, groups
 
 PIPELINES = {
@@ -20,6 +20,7 @@ PIPELINES = {
     "words": ("automatic-speech-recognition", "Word times"),
     "diarize": ("voice-activity-detection", "Speaker diarization"),
     "speak": ("text-to-speech", "Speech synthesis"),
+    "language": ("text-generation", "Language model"),
 }
 """Per task type the Hub's pipeline tag, and its name for people."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -28,6 +29,11 @@ USES = {
     "words": (
         'for word in model.transcribe("speech.wav").words:\n    print(word["start"], word["end"], word["word"])',
         "stentor transcribe {name} speech.wav --words --format srt",
+    ),
+    "diarize": (
+        'for segment in model.diarize("meeting.wav").segments:\n'
+        '    print(segment["start"], segment["end"], segment["speaker"])',
+        "stentor diarize {name} meeting.wav",
     ),
 }
 """Per task type the line of Python after `stentor.load`, and the command."""
@@ -51,7 +57,7 @@ def write_card(folder: Path, config: Mapping[str, Any], results: Mapping[str, An
         tags=["stentor", "speech", task, config["model"]["type"]],
         base_model=base_models(config) or None,
         datasets=sorted({s["name"] for s in _sources(config) if _on_hub(s)}) or None,
-        metrics=sorted({m for scores in results["eval"].values() for m in scores if m in ("wer", "cer", "der")})
+        metrics=sorted({m for scores in results["eval"].values() for m in scores if m in ("wer", "cer", "der", "jer")})
         or None,
         model_name=config["name"],
         eval_results=model_index(config, results, pipeline or task) or None,
@@ -183,12 +189,14 @@ def _summary(config: Mapping[str, Any], results: Mapping[str, Any], title: str) 
 
 
 def _results_table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    rows = ["| set | metric | value | 95 % interval | errors / total |", "|---|---|---|---|---|"]
+    of_der = any("der" in metrics for metrics in scores.values())
+    made = "made of" if of_der else "errors / total"
+    rows = [f"| set | metric | value | 95 % interval | {made} |", "|---|---|---|---|---|"]
     for name, metrics in scores.items():
         for metric, score in metrics.items():
             if metric in MINOR:
                 continue
-            made_of = f"{score['errors']:,} / {score['total']:,}" if score.get("total") else ""
+            made_of = f"{score['errors']:,} / {score['total']:,}" if score.get("total") else der_parts(score)
             value = figure(metric, score["value"])
             rows.append(f"| {_plain(name)} | {label(metric)} | {value} | {interval(metric, score)} | {made_of} |")
     return "\n".join(rows)
@@ -307,7 +315,11 @@ def _limits(config: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
         lines.append("It was not scored on any held-out data.")
     else:
         lines.append("The figures hold for speech like that of the sets named above, and for no other.")
-    if longest := config["data"].get("max_seconds"):
+    if chunk := config["task"].get("chunk"):
+        lines.append(f"Trained on {chunk:g} seconds at a time; longer recordings are heard in overlapping windows.")
+        if speakers := (config["task"].get("labels") or {}).get("speakers"):
+            lines.append(f"Tells at most {speakers} speakers apart who talk within one window.")
+    elif (longest := config["data"].get("max_seconds")) and config["task"]["type"] != "language":
         lines.append(f"Trained on recordings of at most {longest:g} seconds at a time.")
     lines.append(
         "No licence is stated here: whoever publishes it must add one that the data and the base models allow."

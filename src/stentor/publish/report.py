@@ -12,18 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from stentor import __version__
-from stentor.metrics.show import MINOR, count, duration, figure, interval, is_rate, label
+from stentor.metrics.show import MINOR, count, der_parts, duration, figure, interval, is_rate, label
 from stentor.publish.changes import changes, groups
 from stentor.publish.curves import all_charts
 from stentor.publish.examples import BUDGET, UNSURE
 from stentor.publish.runfiles import Run, read_run
 from stentor.publish.sets import SETS, example_sets
+from stentor.publish.timeline import MOST, Timelines, timelines
 from stentor.publish.word_times import WordTimes, word_times
 
 REASONS = {
     "too_long": "longer than data.max_seconds",
     "too_short": "shorter than data.min_seconds",
     "too_many_tokens": "does not fit into data.batch_tokens",
+    "no_segments": "nothing says who talks when",
     "empty_text": "no words in the transcript",
     "no_text": "no transcript",
     "empty": "no audio in the file",
@@ -65,7 +67,8 @@ def render(run: Run) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     charts = all_charts(run.metrics)
     timed, budget = timed_sets(run, BUDGET)
-    sets = example_sets(run, budget, {t.name for t in timed})
+    spoken, budget = spoken_sets(run, budget)
+    sets = example_sets(run, budget, {t.name for t in timed}, {t.name for t in spoken})
     return environment.get_template("report.html").render(
         run=run,
         script=script,
@@ -85,6 +88,7 @@ def render(run: Run) -> str:
         data=data_view(run),
         sets=sets,
         timed=timed,
+        spoken=spoken,
         parameters=parameter_rows(run.results.get("parameters") or {}),
         timeline=timeline(run),
         environment=list(flat(without(run.results.get("environment") or {}, "command"))),
@@ -133,7 +137,7 @@ def boards(run: Run) -> list[Board]:
         rows.append(
             Board(
                 name=name, metric=label(metric), value=figure(metric, value), interval=interval(metric, score), bar=bar,
-                made_of=f"{score['errors']:,} errors in {score['total']:,}" if score.get("total") else "",
+                made_of=f"{score['errors']:,} errors in {score['total']:,}" if score.get("total") else der_parts(score),
                 others=[(label(m), figure(m, s["value"])) for m, s in others.items()],
                 normalizer=details.get("normalizer"),
             )
@@ -326,3 +330,19 @@ def timed_sets(run: Run, budget: int) -> tuple[list[WordTimes], int]:
             timed.append(view)
             budget -= share - left
     return timed, budget
+
+
+# Timelines ------------------------------------------------------------------------------------------------------------
+
+
+def spoken_sets(run: Run, budget: int) -> tuple[list[Timelines], int]:
+    """Who spoke when in each evaluation set of the task `diarize`, and what is left of `budget` (bytes of sound)."""
+    names = [n for n, scores in (run.results.get("eval") or {}).items() if "der" in scores and run.predictions.get(n)]
+    spoken: list[Timelines] = []
+    for name in names[:SETS]:
+        share = budget // min(SETS, len(names))
+        most = max(4, MOST // min(SETS, len(names)))
+        view, left = timelines(name, run.results["eval"][name], run.predictions[name], share, most)
+        spoken.append(view)
+        budget -= share - left
+    return spoken, budget

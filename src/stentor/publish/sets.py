@@ -31,13 +31,14 @@ class ExampleSet:
     """What is grouped by; label, rate, made of, bar in percent; and how many more groups there are."""
 
 
-def example_sets(run: Run, budget: int, timed: Collection[str] = ()) -> list[ExampleSet]:
+def example_sets(run: Run, budget: int, timed: Collection[str] = (), drawn: Collection[str] = ()) -> list[ExampleSet]:
     """What to show of each evaluation set: those with predictions first in the order of the results.
 
-    `budget`: bytes of sound. Of sets whose word times are shown (`timed`) only items with errors are.
+    `budget`: bytes of sound. Of sets whose word times are shown (`timed`) only items with errors are, and nothing of
+    those with timelines (`drawn`).
     """
     scores = run.results.get("eval") or {}
-    names = [*scores, *(n for n in run.predictions if n not in scores)]
+    names = [n for n in (*scores, *(n for n in run.predictions if n not in scores)) if n not in drawn]
     sets: list[ExampleSet] = []
     share = budget // max(1, min(SETS, len(run.predictions)))
     for name in names:

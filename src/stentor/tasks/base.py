@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from stentor.config.section import Choice
 
@@ -78,6 +78,13 @@ class Score:
 class Task(Choice):
     """The section `task:`."""
 
+    audio: ClassVar[bool] = True
+    """Whether the model hears anything. False: no audio is read, `example` gets None for it."""
+
+    any_length: ClassVar[bool] = False
+    """True when records may be of any length, whatever `data.max_seconds` says: training takes them in `pieces`, and
+    `predict` hears them in windows."""
+
     def is_a(self, kinds: Sequence[str]) -> bool:
         """Whether this task is one of these types or a subclass of one: who serves a task serves its special cases."""
         known = self.choices()
@@ -95,8 +102,18 @@ class Task(Choice):
         """A drop reason (`empty_text`, ...) when the cut's metadata cannot serve this task; None when it can."""
         return None
 
-    def example(self, cut: Cut, audio: np.ndarray, rng: np.random.Generator | None) -> Example:
-        """One item with its (augmented) audio, float32 [samples]. Runs in a loader worker."""
+    def pieces(self, cut: Cut) -> Iterable[Cut]:
+        """What one training record is trained on as, where the task has `any_length`: shorter cuts with ids of their
+        own, always the same. The records of evaluation sets stay whole."""
+        return (cut,)
+
+    def remarks(self, cuts: Iterable[Cut]) -> list[str]:
+        """Sentences for a person about what is trained on, from its metadata alone; none when all is well."""
+        return []
+
+    def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
+        """One item with its (augmented) audio, float32 [samples]; None where the processor has its features stored and
+        the audio, which is as it was recorded, was not read, and in tasks without audio. Runs in a loader worker."""
         raise NotImplementedError
 
     def collate(self, examples: Sequence[Example], processor: Processor, packed: bool) -> Batch:

@@ -66,12 +66,12 @@ class Transcribe(Task):
 
         return None if (text_of(cut) or "").strip() else "empty_text"
 
-    def example(self, cut: Cut, audio: np.ndarray, rng: np.random.Generator | None) -> Example:
+    def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
         from stentor.data.cut import RATE, field_of, language_of, text_of, words_of
         from stentor.models.base import Example
 
         # The audio may have been played faster or slower. All processors so far take RATE samples a second.
-        scale = len(audio) / RATE / cut.duration
+        scale = 1.0 if audio is None else len(audio) / RATE / cut.duration
         times = [w | {k: w[k] * scale for k in ("start", "end")} for w in words_of(cut)] if rng is not None else []
         return Example(
             id=cut.id,

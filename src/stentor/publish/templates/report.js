@@ -83,7 +83,7 @@ document.addEventListener("play", (event) => document.querySelectorAll("audio").
 
 // Drawn examples: a line follows the sound, and a word plays when it is clicked.
 document.querySelectorAll(".drawn").forEach((card) => {
-  const player = card.querySelector("audio"), score = card.querySelector(".score"), line = card.querySelector(".sonar .head");
+  const player = card.querySelector("audio"), score = card.querySelector(".score"), line = card.querySelector(".sonar .head, .lanes .head");
   if (!player) return;
   let until = Infinity;
   function follow() {
@@ -96,7 +96,7 @@ document.querySelectorAll(".drawn").forEach((card) => {
   player.addEventListener("pause", () => { until = Infinity; });
   player.addEventListener("seeked", follow);
   score.addEventListener("click", (event) => {
-    const word = event.target.closest("button");
+    const word = event.target.closest("[data-start]");
     if (!word) return;
     player.currentTime = word.dataset.start;
     until = Number(word.dataset.end);

@@ -11,6 +11,13 @@ from stentor.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stentor.data.mix import Dropped
+    from stentor.data.plan import Plan
+    from stentor.data.section import Data
+    from stentor.inference.load import Model
+    from stentor.sources.base import Source
+    from stentor.tasks.base import Task
+
 
 def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_tokens: int) -> str:
     """Score a model on one data source; returns the scores as text and writes them to `out` (JSON) when given.
@@ -21,8 +28,6 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
 
     from stentor.callbacks.console import scores_text
     from stentor.config.load import parse_source
-    from stentor.data.feed import eval_plan
-    from stentor.data.section import Data
     from stentor.engine.device import Control, accelerator
     from stentor.engine.evaluate import EvalSet, breakdown
     from stentor.engine.evaluate import evaluate as score
@@ -35,17 +40,14 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
     loaded = load(model)
     chosen = loaded.task
     if task is not None and task != chosen.type:
-        if task not in type(loaded.bundle.family).tasks:
+        wanted = Task.choices().get(task)
+        # A family serves several tasks; a model has the heads of its own, and of a special or the general case of it.
+        akin = wanted is not None and (issubclass(wanted, type(chosen)) or isinstance(chosen, wanted))
+        if wanted is None or not akin or task not in type(loaded.bundle.family).tasks:
             raise ConfigError(f"{model} is a model for {chosen.type}; it cannot be scored on task {task}.")
-        wanted = Task.choices()[task]
         shared = {k: v for k, v in chosen.model_dump(exclude={"type"}).items() if k in wanted.model_fields}
         chosen = wanted.model_validate(shared)  # such as the normaliser
-    section = Data(train=[source], batch_tokens=batch_tokens, max_seconds=1e9, min_seconds=0.0, workers=0)
-    bundle = loaded.bundle
-    plan, dropped = eval_plan(
-        source, data, section, chosen.refuse, bundle.processor,
-        lambda cut: bundle.family.refusal(bundle.processor, cut, False),
-    )  # fmt: skip
+    plan, dropped, section = records(loaded, chosen, source, data, batch_tokens)
     precision = loaded.training.get("train", {}).get("precision", "auto")  # a folder of transformers says nothing
     device = accelerator(Train(precision=precision if torch.cuda.is_available() else "auto"))
     loaded.bundle.model.to(device.device)
@@ -64,10 +66,31 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
         with out.with_suffix(".predictions.jsonl").open("w", encoding="utf-8") as file:
             for p in predictions:
                 file.write(json.dumps(vars(p), ensure_ascii=False) + "\n")
-    lost = "".join(f"\nNot scored, {count} {reason}: {', '.join(dropped.named[reason][:3])}"
-                   for reason, count in dropped.reasons.items())  # fmt: skip
     minor = "".join(f"\n{metric} {figure(metric, s.value)}" for metric, s in scores.items() if metric in MINOR)
-    return f"{len(predictions)} records  {scores_text(scores)}{minor}{_parts_text(parts)}{lost}"
+    return f"{len(predictions)} records  {scores_text(scores)}{minor}{_parts_text(parts)}{left_out(dropped)}"
+
+
+def records(
+    loaded: Model, task: Task, source: Source, data: str, batch_tokens: int = 2000
+) -> tuple[Plan, Dropped, Data]:
+    """The records of a data source, called `data`, that the model can be scored on, what is left out of them, and the
+    settings."""
+    from stentor.data.feed import eval_plan
+    from stentor.data.section import Data
+
+    bundle = loaded.bundle
+    section = Data(train=[source], batch_tokens=batch_tokens, max_seconds=1e9, min_seconds=0.0, workers=0)
+    plan, dropped = eval_plan(
+        source, data, section, task.refuse, bundle.processor,
+        lambda cut: bundle.family.refusal(bundle.processor, cut, False),
+    )  # fmt: skip
+    return plan, dropped, section
+
+
+def left_out(dropped: Dropped) -> str:
+    """Lines that say how many records were not scored, and why; empty when all were."""
+    return "".join(f"\nNot scored, {count} {reason}: {', '.join(dropped.named[reason][:3])}"
+                   for reason, count in dropped.reasons.items())  # fmt: skip
 
 
 def _parts_text(parts: Mapping[str, Any], most: int = 20) -> str:

@@ -1,0 +1,299 @@
+"""The data of the universal pipeline: `global_config` with its features, `datasets`, and what goes into a batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stentor.config.convert import Draft, Given
+from stentor.config.document import Mistake, Mistakes, Node
+from stentor.config.explain import guess
+
+_FEATURES = {
+    "feature_type": "type",
+    **{key: key for key in (
+        "num_mel_bins", "frame_length", "frame_shift", "sampling_rate", "preemph_coeff", "window_type", "dither",
+        "snip_edges", "remove_dc_offset", "low_freq", "high_freq", "num_ceps", "cepstral_lifter", "use_energy",
+    )},
+    "storage_path": "store",
+}  # fmt: skip
+"""Features: theirs and ours. They stand in `global_config` or in its section `features`."""
+_FIXED = {
+    "features are Kaldi's, as lhotse makes them by default": (
+        "round_to_power_of_two", "energy_floor", "raw_energy", "use_fft_mag", "num_filters",
+        "torchaudio_compatible_mel_scale", "norm_filters",
+    ),
+    "`prepare features --jobs N` makes features ahead; where they lie says `model.features.store`": (
+        "num_jobs", "torch_threads", "storage_type", "mix_eagerly", "progress_bar", "device",
+    ),
+}  # fmt: skip
+"""Features without a counterpart, by the reason."""
+_LOADING = {
+    "features are made on the fly, or read where `model.features.store` names a place": (
+        "strategy", *(f"input_strategy.{key}" for key in (
+            "num_workers", "executor_type", "use_batch_extract", "fault_tolerant", "return_audio")),
+    ),
+    "batches are planned from lengths alone: `data.max_items`, `data.batch_tokens`, `data.buckets`": tuple(
+        f"sampler.{key}" for key in ("type", "num_buckets", "shuffle", "drop_last")
+    ),
+    "workers are kept, and memory is pinned, where it helps": (
+        "dataloader.pin_memory", "dataloader.persistent_workers",
+    ),
+    "no speaker is enrolled: all are told apart at once": ("min_enroll_len", "max_enroll_len"),
+}  # fmt: skip
+_MAPS = ("training.training_dataset_map", "training.validation.validation_dataset_map")
+_SOURCES = ("corpus_dir", "output_dir", "force_download")
+_CORPORA = {"voxceleb1": "voxceleb", "voxceleb2": "voxceleb"}
+"""Corpora whose lhotse recipe has another name."""
+_ENTRY = ("name", "download_params.target_dir", "download_params.force_download", "process_params.corpus_dir",
+          "process_params.output_dir")  # fmt: skip
+_TEXT = 256
+"""Positions of a text, and frames a second times seconds of audio: what an item of a batch is counted as."""
+KNOWN = (
+    "datasets", *(f"global_config.{key}" for key in (*_SOURCES, "random_seed", "cut_window_seconds")),
+    *(f"global_config.{part}{key}" for part in ("", "features.")
+      for key in (*_FEATURES, *(k for keys in _FIXED.values() for k in keys))),
+    *(f"global_config.data_loading.{key}" for key in (
+        "frame_stack", "context_size", "subsampling", "chunk_size", "dataloader.num_workers",
+        "dataloader.prefetch_factor", *(k for keys in _LOADING.values() for k in keys))),
+    "training.batch_size", "training.eval_knobs.max_duration", "training.performance.num_workers",
+    "training.performance.prefetch_factor", "training.validation.batch_size", "training.validation.max_steps",
+    "training.validation.splits", *(f"{key}.{part}" for key in _MAPS for part in ("combine", "splits")),
+)  # fmt: skip
+
+
+@dataclass
+class Work:
+    """A conversion under way."""
+
+    given: Given
+    draft: Draft
+    task: str = "diarize"
+    kind: str = "encoder"
+    """Of the model."""
+    labels: str = ""
+    """Of the task `diarize`."""
+    linear: bool = False
+    """Whether any attention is linear."""
+    notes: list[str] = field(default_factory=list)
+    callbacks: int = 0
+
+    def callback(self, kind: str) -> str:
+        """Add a callback; answers its key."""
+        key = f"callbacks.{self.callbacks}"
+        self.callbacks += 1
+        self.draft.put(f"{key}.type", kind)
+        return key
+
+
+def data(work: Work) -> list[Mistake]:
+    """The sections `data` and `model.features`. Answers what is wrong in lists, which are no keys of a `Given`."""
+    mistakes: list[Mistake] = []
+    seconds, rate = _features(work)
+    _sources(work, mistakes)
+    _batches(work, seconds, rate)
+    return mistakes
+
+
+def _features(work: Work) -> tuple[float, float]:
+    """Answers the length of an item in seconds and the positions that a second takes."""
+    given, draft = work.given, work.draft
+    loading = "global_config.data_loading"
+    if work.task == "language":
+        keys = [k for k in given.values if k.startswith("global_config.") and k.split(".")[1] not in _SOURCES]
+        keys = [k for k in keys if k != "global_config.random_seed"]
+        draft.keep("A language model hears nothing:", [(k, given.values.pop(k)) for k in keys])
+        return 1.0, float(_TEXT)
+    for part in ("global_config.", "global_config.features."):
+        for theirs, ours in _FEATURES.items():
+            draft.put(f"model.features.{ours}", given.take(part + theirs))
+        for reason, fixed in _FIXED.items():
+            draft.keep(f"Without a key here: {reason}.", _all(given, part, fixed))
+    stack, context = given.take(f"{loading}.frame_stack"), given.take(f"{loading}.context_size")
+    if context is not None and stack is None:
+        stack = Node(2 * int(number(context, f"{loading}.context_size")) + 1, context.place)
+    elif context is not None:
+        draft.keep("Frames are joined by `frame_stack`, which is given:", [(f"{loading}.context_size", context)])
+    draft.put("model.features.stack", stack)
+    draft.put("model.features.subsample", given.take(f"{loading}.subsampling"))
+    for reason, unknown in _LOADING.items():
+        draft.keep(f"Without a key here: {reason}.", _all(given, f"{loading}.", unknown))
+    chunk, window = given.take(f"{loading}.chunk_size"), given.take("global_config.cut_window_seconds")
+    seconds = 30.0
+    if work.task == "diarize":
+        seconds = number(chunk or window, "chunk_size", 20.0)
+        draft.put("task.chunk", chunk or window or seconds)
+        window = window if chunk is not None else None
+    else:
+        draft.keep("Recordings are cut where their utterances end:", _given(chunk, f"{loading}.chunk_size"))
+    draft.keep("Recordings are cut for training alone:", _given(window, "global_config.cut_window_seconds"))
+    found = draft.root.value["model"].value.get("features")
+    plain = {} if found is None else found.plain()
+    shift, every = plain.get("frame_shift", 0.01), plain.get("subsample", 1)
+    fine = all(isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0 for v in (shift, every))
+    return seconds, 1 / (shift * every) if fine else 100.0  # what is wrong is told when the file is checked
+
+
+def _sources(work: Work, mistakes: list[Mistake]) -> None:
+    given, draft = work.given, work.draft
+    listed = given.take("datasets")
+    entries: dict[str, _Entry] = {}
+    for entry in _items(listed, "datasets"):
+        one = _Entry(entry, mistakes)
+        entries[one.name] = one
+    shared = {key: given.take(f"global_config.{key}") for key in _SOURCES}
+    train, held_out = (_mapped(given, key, entries, mistakes) for key in _MAPS)
+    splits = [str(node.plain()) for node in _items(given.take("training.validation.splits"), "splits")]
+    evaluated = any(k.startswith(("training.validation.", "training.early_stopping.")) for k in given.values) or splits
+    if not entries:
+        work.notes.append("no `datasets` are given: data.train names a manifest, train.jsonl, that you have to make.")
+        draft.put("data.train.0", {"type": "jsonl", "path": "train.jsonl"})
+        if evaluated:
+            draft.put("data.eval.dev", {"type": "jsonl", "path": "dev.jsonl"})
+        return
+    if not train:
+        work.notes.append(
+            "no splits are given: data.train and data.eval take `train` and `dev`; where a corpus calls its parts "
+            "otherwise, the run says how."
+        )
+    for i, (name, split, ratio) in enumerate(train or [(name, "train", None) for name in entries]):
+        entries[name].put(draft, f"data.train.{i}", split, shared, work.task)
+        draft.put(f"data.train.{i}.repeat", ratio)
+    if not held_out and (evaluated or train):
+        held_out = [(name, split, None) for name in entries for split in splits or ["dev"]]
+    steps, items = given.take("training.validation.max_steps"), given.values.get("training.validation.batch_size")
+    for name, split, _ in held_out:
+        key = f"data.eval.{split if len(entries) == 1 else f'{name}-{split}'}"
+        entries[name].put(draft, key, split, shared, work.task)
+        if steps is not None:
+            most = number(steps, "training.validation.max_steps") * number(items, "training.validation.batch_size", 1)
+            draft.put(f"{key}.limit", Node(int(most), steps.place))
+    for data_set in entries.values():
+        data_set.comment(draft)
+
+
+def _batches(work: Work, seconds: float, rate: float) -> None:
+    given, draft = work.given, work.draft
+    positions = math.ceil(seconds * rate)
+    items, longest = given.take("training.batch_size"), given.take("training.eval_knobs.max_duration")
+    count = int(number(items, "training.batch_size", 32))
+    if longest is None:
+        # Room for a whole batch of the longest items, so that `max_items` alone decides, as the batch size does there.
+        draft.put("data.max_items", items or count)
+        draft.put("data.batch_tokens", count * positions)
+    else:
+        room = number(longest, "training.eval_knobs.max_duration") * rate
+        draft.put("data.batch_tokens", Node(max(math.ceil(room), positions), longest.place))
+        draft.keep("Batches are bounded by their seconds (max_duration):", _given(items, "training.batch_size"))
+    held_out = given.take("training.validation.batch_size")
+    if held_out is not None:
+        room = number(held_out, "training.validation.batch_size") * positions
+        draft.put("data.eval_batch_tokens", Node(math.ceil(room), held_out.place))
+    loader = "global_config.data_loading.dataloader"
+    for key, ours in (("num_workers", "data.workers"), ("prefetch_factor", "data.prefetch")):
+        own, other = given.take(f"training.performance.{key}"), given.take(f"{loader}.{key}")
+        draft.put(ours, own or other)
+        if own is not None and other is not None and own.value != other.value:
+            draft.keep("`training.performance` counts:", [(f"{loader}.{key}", other)])
+
+
+class _Entry:
+    """One entry of `datasets`."""
+
+    def __init__(self, node: Node, mistakes: list[Mistake]):
+        if not isinstance(node.value, dict):
+            node = Node({"name": node}, node.place)
+        self.given = Given(node)
+        for key in [key for key, value in self.given.values.items() if value.value is None or value.value == {}]:
+            del self.given.values[key]
+        name = self.given.take("name")
+        if name is None:
+            mistakes.append(Mistake(node.place, "a data set needs a `name`, that of its lhotse recipe"))
+        self.node = name or Node("?", node.place)
+        self.name = str(self.node.plain())
+        params = ("download_params", "process_params")
+        self.own = {key: self.given.take(key) for key in _ENTRY[1:]}
+        self.options = [(key.partition(".")[2], value) for key, value in self.given.under("process_params")]
+        self.download = self.given.under("download_params")
+        mistakes += [
+            Mistake(v.place, f"unknown key 'datasets.{self.name}.{k}'{guess(k, (*_ENTRY, *params), 0.6)}: it has no "
+                             "counterpart", k)
+            for k, v in self.given.values.items()
+        ]  # fmt: skip
+
+    def put(self, draft: Draft, key: str, split: str, shared: dict[str, Node | None], task: str) -> None:
+        """Write a source of this corpus."""
+        draft.put(f"{key}.type", "corpus")
+        draft.put(f"{key}.name", Node(_CORPORA.get(self.name, self.name), self.node.place))
+        folder = self.own["process_params.corpus_dir"] or self.own["download_params.target_dir"]
+        root = shared["corpus_dir"]
+        draft.put(f"{key}.from", folder or f"{'./data' if root is None else root.plain()}/{self.name}")
+        draft.put(f"{key}.to", self.own["process_params.output_dir"] or shared["output_dir"])
+        draft.put(f"{key}.split", split)
+        download = self.own["download_params.force_download"] or shared["force_download"]
+        draft.put(f"{key}.download", download if download is not None and download.value is not False else None)
+        if task == "diarize":
+            draft.put(f"{key}.utterances", False)
+        for option, value in self.options:
+            draft.put(f"{key}.options.{option}", value)
+
+    def comment(self, draft: Draft) -> None:
+        """Keep what is about downloading alone."""
+        draft.keep(
+            f"Only of downloading {self.name}, which `stentor prepare corpus` or `download: true` does:",
+            [(f"datasets.{self.name}.{key}", value) for key, value in self.download],
+        )
+
+
+def _mapped(
+    given: Given, key: str, entries: dict[str, _Entry], mistakes: list[Mistake]
+) -> list[tuple[str, str, Node | None]]:
+    """(data set, split, share of it) of a dataset map."""
+    given.take(f"{key}.combine")  # what is listed together is mixed
+    found = []
+    for node in _items(given.take(f"{key}.splits"), f"{key}.splits"):
+        part = Given(node)
+        name, split, ratio = (part.take(k) for k in ("dataset_name", "split_name", "subset_ratio"))
+        if name is None or split is None:
+            mistakes.append(Mistake(node.place, f"'{key}.splits' needs a dataset_name and a split_name in each entry"))
+        elif name.value not in entries:
+            known = ", ".join(entries) or "none"
+            mistakes.append(Mistake(name.place, f"'{name.value}' is not one of the datasets: {known}"))
+        else:
+            whole = ratio is None or ratio.value == 1
+            found.append((str(name.value), str(split.plain()), None if whole else ratio))
+        known_keys = ("dataset_name", "split_name", "subset_ratio")
+        mistakes += [
+            Mistake(v.place, f"unknown key '{key}.splits.{k}'{guess(k, known_keys, 0.6)}: it has no counterpart", k)
+            for k, v in part.values.items()
+        ]
+    return found
+
+
+def _items(node: Node | None, key: str) -> list[Node]:
+    if node is None:
+        return []
+    if not isinstance(node.value, list):
+        raise Mistakes([Mistake(node.place, f"'{key}' must be a list")])
+    return node.value
+
+
+def _all(given: Given, prefix: str, keys: Sequence[str]) -> list[tuple[str, Node]]:
+    return [(prefix + key, node) for key in keys if (node := given.take(prefix + key)) is not None]
+
+
+def _given(node: Node | None, key: str) -> list[tuple[str, Node]]:
+    return [] if node is None else [(key, node)]
+
+
+def number(node: Node | None, key: str, default: float | None = None) -> float:
+    """The value of a key, a number above 0. Raises `Mistakes` for anything else."""
+    if node is None and default is not None:
+        return default
+    value: Any = None if node is None else node.value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        assert node is not None
+        raise Mistakes([Mistake(node.place, f"'{key}' must be a number above 0")])
+    return value

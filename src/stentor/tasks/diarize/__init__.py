@@ -1,0 +1,320 @@
+"""Who speaks when.
+
+A family that serves this task gives, besides what every family gives:
+
+* processor: `frame_seconds` (seconds from one output frame to the next), `frames(samples)` (output frames of a clip);
+* model: `needs.classes` outputs for each frame. Its forward takes, beside what `collate` of the processor gives,
+  `targets` (float32 [B, T, C] or int64 [B, T], -100 where nothing is to be said) and, where speaker embeddings are
+  scored, `pools` float32 [B, K, T] and `pool_labels` int64 [B, K] (-100: none). It returns the arguments of the losses
+  by what they score: `logits`, `hidden`, `embeddings` (see `Loss.scores`). For inference, `label_frames(**inputs)`
+  gives an object with `logits` [B, T, C], `embeddings` [B, T, E] or None, and `lengths` [B] in frames.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from stentor.config.section import Misfit
+from stentor.errors import ConfigError
+from stentor.labels.base import Labels
+from stentor.labels.speaker import Speaker
+from stentor.tasks.base import Batch, Prediction, Score, Task
+from stentor.tasks.diarize.windows import Windows
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from lhotse.cut import Cut
+
+    from stentor.losses.base import Loss
+    from stentor.metrics.diarization import Spoken
+    from stentor.models.base import Bundle, Example, Needs, Processor
+
+PIECE = "#"
+"""Between the id of a recording and the second at which a piece of it begins."""
+
+
+class Diarize(Task):
+    """Say who speaks when."""
+
+    type: Literal["diarize"] = "diarize"
+    labels: Labels = Speaker()
+    """What is said of each frame: who talks (`speaker`, `powerset`), whether anybody does (`binary`), whether several
+    do (`overlap`), or labels of a plug-in."""
+    chunk: float = Field(20.0, gt=0)
+    """Seconds of audio that the model is trained on at once. Longer recordings are cut into pieces of this length;
+    `data.max_seconds` is not applied."""
+    shift: float | None = Field(None, gt=0)
+    """Seconds from the beginning of one piece to that of the next: less than `chunk` and pieces overlap. It cannot
+    be more. Null: as long as `chunk`."""
+    speaker_names: Literal["global", "local"] = "global"
+    """Whether a speaker's name means the same person in all recordings (`global`), or in one recording only (`local`,
+    for names such as `speaker_1`): what a loss of speaker embeddings takes for the same voice."""
+    windows: Windows = Windows()
+    """How a recording is heard and its speakers are told apart, in evaluation and in use."""
+
+    any_length: ClassVar[bool] = True
+    _terms: dict[str, tuple[str, bool]] = PrivateAttr(default_factory=dict)  # what each scores, and whether per frame
+
+    @model_validator(mode="after")
+    def _leaves_nothing_out(self) -> Diarize:
+        if self.shift is not None and self.shift > self.chunk:
+            raise Misfit("shift", f"pieces would leave gaps between them: at most the chunk ({self.chunk:g})")
+        return self
+
+    # Training
+
+    def losses(self) -> dict[str, Loss]:
+        return self.labels.losses()
+
+    def needs(self, losses: Mapping[str, Loss]) -> Needs:
+        from stentor.models.base import Needs
+
+        for term, loss in losses.items():
+            if loss.scores == "logits" and not {"logits", "targets"} <= set(inspect.signature(loss.sum).parameters):
+                raise ConfigError(
+                    f"losses.{term}: `{loss.type}` does not score labels of frames, which is what the task "
+                    f"{self.type} trains: take {' or '.join(f'`{own.type}`' for own in self.losses().values())}."
+                )
+        self._terms = {term: (loss.scores, loss.per_frame) for term, loss in losses.items()}
+        scores = tuple(sorted({loss.scores for loss in losses.values()}))
+        return Needs(task=self.type, terms=tuple(losses), classes=self.labels.classes, scores=scores)
+
+    def refuse(self, cut: Cut) -> str | None:
+        """`no_segments` when nothing is known about who talks; an empty list of segments says that nobody does."""
+        from stentor.data.cut import field_of, segments_of
+
+        return None if field_of(cut, "segments") is not None or segments_of(cut) else "no_segments"
+
+    def pieces(self, cut: Cut) -> Iterator[Cut]:
+        """The cut in pieces of `chunk` seconds; those that lie beyond what is scored (UEM) are left out."""
+        from stentor.data.cut import uem_of
+        from stentor.tasks.diarize.frames import spans_of_pieces
+
+        spans = spans_of_pieces(cut.duration, self.chunk, self.shift)
+        if len(spans) == 1:
+            yield cut
+            return
+        uem = uem_of(cut)
+        index = cut.index_supervisions(index_mixed_tracks=True)
+        for start, end in spans:
+            if uem is None or any(a < end and b > start for a, b in uem):
+                piece = cut.truncate(offset=start, duration=min(end, cut.duration) - start, _supervisions_index=index)
+                yield piece.with_id(f"{cut.id}{PIECE}{start:.10g}")
+
+    def remarks(self, cuts: Iterable[Cut]) -> list[str]:
+        from stentor.data.cut import field_of, segments_of
+
+        slots = self.labels.slots
+        pieces, crowded, most, named = 0, 0, 0, []
+        merged: dict[str, int] = {}  # by recording: its pieces say the same
+        for cut in cuts:
+            pieces += 1
+            if twice := field_of(cut, "merged_segments"):
+                merged[cut.id.partition(PIECE)[0]] = twice
+            speakers = len({s["speaker"] for s in segments_of(cut)})
+            if slots is not None and speakers > slots:
+                crowded, most = crowded + 1, max(most, speakers)
+                named += [cut.id] if len(named) < 3 else []
+        lines = []
+        if merged:
+            lines.append(
+                f"Segments of one speaker that overlap were merged: {sum(merged.values())}, in "
+                f"{', '.join(list(merged)[:3])}{f' and {len(merged) - 3} more' if len(merged) > 3 else ''}."
+            )
+        if not crowded:
+            return lines
+        return [
+            *lines,
+            f"{crowded} of {pieces} training pieces have more than the {slots} speakers of `task.labels.speakers`, up "
+            f"to {most}: in each, the {slots} who talk most are learned and the others count as silent "
+            f"({', '.join(named)}{' ...' if crowded > len(named) else ''}).",
+        ]
+
+    def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
+        """`extra` holds `segments`, `uem` and `duration`, in seconds of the recording as it is: the audio may have been
+        played faster or slower (see `collate`)."""
+        from stentor.data.cut import segments_of, uem_of
+        from stentor.models.base import Example
+
+        extra = {"segments": segments_of(cut), "uem": uem_of(cut), "duration": cut.duration}
+        return Example(id=cut.id, audio=audio, rng=rng, extra=extra)
+
+    def collate(self, examples: Sequence[Example], processor: Processor, packed: bool) -> Batch:
+        """The processor's batch with `targets` and, where speaker embeddings are scored, `pools` and `pool_labels`.
+
+        In evaluation (no example has `rng`) examples that are longer than `chunk` are cut into pieces first.
+        """
+        import torch
+
+        if evaluated := all(e.rng is None for e in examples):
+            examples = [piece for e in examples for piece in self._cut(e, processor)]
+        batch = processor.collate(examples, packed=packed, labels=True)
+        kept = set(batch.ids)
+        labelled = [_Labelled(self, e, processor) for e in examples if e.id in kept]
+        frames = max((len(one.scored) for one in labelled), default=0)
+        if not labelled:
+            return batch
+        shape, kind = labelled[0].targets.shape[1:], torch.from_numpy(labelled[0].targets).dtype
+        targets = torch.full((len(labelled), frames, *shape), -100, dtype=kind)
+        for place, one in zip(targets, labelled, strict=True):
+            place[: len(one.scored)] = torch.from_numpy(one.targets)
+        batch.inputs["targets"] = targets
+        scored = {scores for scores, _ in self._terms.values()}
+        if "embeddings" in scored:
+            batch.inputs["pools"], batch.inputs["pool_labels"] = _pools(labelled, frames)
+        for term, (scores, per_frame) in self._terms.items():
+            if scores == "hidden":
+                batch.counts[term] = sum(len(one.scored) for one in labelled)
+            elif scores == "embeddings":
+                batch.counts[term] = sum(_anchors(part) for part in self._parts(batch.inputs, evaluated))
+            else:
+                valid = targets != -100
+                batch.counts[term] = int((valid.flatten(2).all(-1) if per_frame and valid.dim() > 2 else valid).sum())
+        return batch
+
+    def _cut(self, example: Example, processor: Processor) -> Iterator[Example]:
+        """A whole recording in pieces, as training has them."""
+        from stentor.data.rttm import clip_spans
+        from stentor.models.base import Example
+        from stentor.tasks.diarize.frames import spans_of_pieces
+
+        assert example.audio is not None
+        rate, extra = processor.sample_rate, example.extra
+        spans = spans_of_pieces(len(example.audio) / rate, self.chunk, None)
+        if len(spans) == 1:
+            yield example
+            return
+        for start, end in spans:
+            own = [
+                {"speaker": s["speaker"], "start": max(s["start"] - start, 0.0), "end": min(s["end"], end) - start}
+                for s in extra["segments"]
+                if s["start"] < end and s["end"] > start
+            ]
+            uem = extra["uem"]
+            scored = None if uem is None else clip_spans([(a - start, b - start) for a, b in uem], end - start)
+            yield Example(
+                id=f"{example.id}{PIECE}{start:.10g}",
+                audio=example.audio[round(start * rate) : round(end * rate)],
+                extra={"segments": own, "uem": scored, "duration": end - start},
+            )
+
+    def _parts(self, inputs: Mapping[str, torch.Tensor], evaluated: bool) -> list[Mapping[str, torch.Tensor]]:
+        """A batch of whole recordings may be many pieces: those go through the model in turns."""
+        rows, most = len(inputs["targets"]), self.windows.batch
+        if not evaluated or rows <= most:
+            return [inputs]
+        return [{k: v[i : i + most] for k, v in inputs.items()} for i in range(0, rows, most)]
+
+    def sums(self, model: torch.nn.Module, batch: Batch, losses: Mapping[str, Loss]) -> dict[str, torch.Tensor]:
+        import torch
+
+        sums: dict[str, torch.Tensor] = {}
+        for part in self._parts(batch.inputs, evaluated=not torch.is_grad_enabled()):
+            outputs = model(**part)
+            for term, loss in losses.items():
+                value = loss.sum(**outputs[loss.scores])
+                sums[term] = sums[term] + value if term in sums else value
+        return sums
+
+    # Answers
+
+    def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
+        """`segments` `{"speaker", "start", "end"}` in seconds, in order of time, and `frame_seconds`."""
+        from stentor.tasks.diarize.hear import hear
+        from stentor.tasks.diarize.stitch import diarization
+
+        labels = self.labels
+        return [
+            {
+                "segments": diarization(heard, self.windows, labels.permutes, labels.names),
+                "frame_seconds": heard.frame_seconds,
+            }
+            for heard in hear(bundle, self, ([e.audio] for e in examples))
+        ]
+
+    def reference(self, cut: Cut) -> dict[str, Any]:
+        """`segments` in the terms of the labels (speakers, or where it is so), what is scored (`uem`, None: all), the
+        recording's `duration` and its number of `speakers`."""
+        from stentor.data.cut import segments_of, uem_of
+
+        segments = segments_of(cut)
+        speakers = len({s["speaker"] for s in segments})
+        told = self.labels.told(segments)
+        return {"segments": told, "uem": uem_of(cut), "duration": cut.duration, "speakers": speakers}
+
+    def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
+        """See `stentor.metrics.diarization.scores`; `der` first."""
+        from stentor.metrics.diarization import scores
+
+        return scores(self._spoken(predictions), speaker_labels=self.labels.permutes)
+
+    def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
+        """Of `der`."""
+        from stentor.metrics.diarization import relative_change
+
+        change = relative_change(self._spoken(before), self._spoken(after))
+        return {} if change is None else {"der": change}
+
+    def main_metric(self) -> tuple[str, str]:
+        return "der", "min"
+
+    def _spoken(self, predictions: Sequence[Prediction]) -> list[Spoken]:
+        from stentor.metrics.diarization import Spoken
+
+        return [
+            Spoken(p.id, p.reference["segments"], p.output["segments"], p.reference["uem"], p.reference["duration"])
+            for p in predictions
+        ]
+
+
+class _Labelled:
+    """The targets of one example, at the processor's frames."""
+
+    def __init__(self, task: Diarize, example: Example, processor: Any):
+        import numpy as np
+
+        from stentor.tasks.diarize import frames
+
+        extra = example.extra
+        samples = extra["samples"] if example.audio is None else len(example.audio)
+        seconds = samples / processor.sample_rate
+        # The audio may have been played faster or slower.
+        scale = seconds / extra["duration"] if example.rng is not None else 1.0
+        segments = [s | {"start": s["start"] * scale, "end": s["end"] * scale} for s in extra["segments"]]
+        count, frame = processor.frames(samples), processor.frame_seconds
+        self.active, self.speakers = frames.activity(segments, count, frame, seconds)
+        self.scored = np.ones(count, bool)
+        if extra["uem"] is not None:
+            spans = [(a * scale, b * scale) for a, b in extra["uem"]]
+            self.scored = frames.covered(spans, count, frame, seconds) >= frames.HALF
+        self.targets = task.labels.targets(self.active, self.speakers)
+        self.targets[~self.scored] = -100
+        scope = "" if task.speaker_names == "global" else f"{example.id.partition(PIECE)[0]}\0"
+        speed = "" if abs(scale - 1) < 0.005 else f"\0{scale:.2f}"  # another speed is another voice
+        self.names = [f"{scope}{name}{speed}" for name in self.speakers]
+
+
+def _pools(labelled: Sequence[_Labelled], frames: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """`pools` float32 [B, K, T] and `pool_labels` int64 [B, K] of a batch."""
+    import torch
+
+    from stentor.tasks.diarize.frames import pools
+
+    found = [pools(one.active, one.names, one.scored) for one in labelled]
+    most = max(1, *(len(labels) for _, labels in found))
+    weights, labels = torch.zeros(len(found), most, frames), torch.full((len(found), most), -100)
+    for i, (own, numbers) in enumerate(found):
+        weights[i, : len(own), : own.shape[1]] = torch.from_numpy(own)
+        labels[i, : len(own)] = torch.from_numpy(numbers)
+    return weights, labels
+
+
+def _anchors(inputs: Mapping[str, torch.Tensor]) -> int:
+    from stentor.losses.contrastive import anchors
+
+    return anchors(inputs["pool_labels"].flatten())

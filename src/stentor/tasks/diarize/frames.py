@@ -1,0 +1,90 @@
+"""Between segments in seconds and what is said of each frame.
+
+Frame t is the time from t to t + 1 times `frame_seconds`; the last one ends with the audio. Something is so in a frame
+when it is so in at least half of it: a boundary moves by half a frame at most, to either side alike, so that what is
+missed and what is raised falsely by rounding cancel out in the length of speech.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+HALF = 0.5 - 1e-6
+"""The least share of a frame; times are rounded to microseconds."""
+
+
+def spans_of_pieces(duration: float, chunk: float, shift: float | None) -> list[tuple[float, float]]:
+    """(start, end) in seconds of the pieces that a recording is cut into.
+
+    A piece begins every `shift` seconds (None: one after the other) and is `chunk` seconds long. The last one reaches
+    the end: a rest of less than a quarter of a chunk is left with the piece before it, a longer one is a piece of its
+    own.
+    """
+    least, step = chunk / 4, shift or chunk
+    spans = [(0.0, chunk)]
+    while duration - spans[-1][1] >= least and duration - (spans[-1][0] + step) >= least:
+        start = round(len(spans) * step, 6)
+        spans.append((start, start + chunk))
+    start, end = spans[-1]
+    if end > duration or duration - end < least:
+        spans[-1] = (start, duration)
+    return spans
+
+
+def covered(spans: Iterable[Sequence[float]], frames: int, frame_seconds: float, duration: float) -> np.ndarray:
+    """How much of each frame the [start, end] spans (seconds, not overlapping) cover: shares, float64 [frames].
+
+    Of a frame that reaches beyond `duration`, the part before it counts.
+    """
+    edges = np.minimum(np.arange(frames + 1) * frame_seconds, max(duration, 0.0))
+    times = np.array([(a, b) for a, b in spans], np.float64).reshape(-1, 2)
+    # Seconds covered up to each edge; their differences are what is covered between.
+    before = np.clip(edges - times[:, :1], 0, times[:, 1:] - times[:, :1]).sum(0)
+    lengths = np.diff(edges)
+    return np.diff(before) / np.where(lengths > 1e-9, lengths, np.inf)
+
+
+def activity(
+    segments: Sequence[dict[str, Any]], frames: int, frame_seconds: float, duration: float
+) -> tuple[np.ndarray, list[str]]:
+    """(who talks in which frame, bool [frames, N]; the N speakers in order of arrival).
+
+    `segments` are `{"speaker", "start", "end"}`, those of one speaker not overlapping. Speakers without a frame are
+    left out.
+    """
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for s in segments:
+        spans.setdefault(s["speaker"], []).append((s["start"], s["end"]))
+    found = [(name, covered(own, frames, frame_seconds, duration) >= HALF) for name, own in spans.items()]
+    found = sorted((f for f in found if f[1].any()), key=lambda f: int(f[1].argmax()))
+    return np.array([active for _, active in found], bool).reshape(-1, frames).T, [name for name, _ in found]
+
+
+def pools(active: np.ndarray, names: Sequence[str], scored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights by which frames are averaged to speaker embeddings: (float32 [K, T], labels int64 [K]).
+
+    `active` is bool [T, N], `names` what the speakers are called in all of the data, `scored` bool [T]. Each speaker
+    with two frames or more in which nobody else talks has two pools, the first and the second half of these frames, so
+    that each embedding has another one of its speaker beside it.
+    """
+    alone = active & (active.sum(1, keepdims=True) == 1) & scored[:, None]
+    weights, labels = [], []
+    for own, name in zip(alone.T, names):
+        where = np.flatnonzero(own)
+        if len(where) < 2:
+            continue
+        for half in np.array_split(where, 2):
+            row = np.zeros(len(own), np.float32)
+            row[half] = 1 / len(half)
+            weights.append(row)
+            labels.append(number_of(name))
+    return np.array(weights, np.float32).reshape(-1, len(active)), np.array(labels, np.int64)
+
+
+def number_of(name: str) -> int:
+    """A number from 0 to 2^62 that stands for a speaker's name, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 2

@@ -1,0 +1,137 @@
+"""One voice embedding for each speaker of a window, from the frames in which nobody else talks."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from stentor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from stentor.tasks.diarize.windows import Embedder
+
+SHORTEST = 0.4
+"""Seconds of speech below which an x-vector model, whose first layers look at 150 ms, is not asked."""
+LONGEST = 10.0
+"""Seconds of a speaker's speech in a window that an x-vector model is given: more changes little and costs time."""
+
+BANDS = 64
+"""Of the spectra that stand in for voices where no model tells them apart."""
+
+
+def solo(active: np.ndarray) -> np.ndarray:
+    """The frames of each speaker in which no other talks: bool [T, S] from activity bool [T, S]."""
+    return active & (active.sum(1, keepdims=True) == 1)
+
+
+def pools(active: np.ndarray) -> np.ndarray:
+    """Averaging weights, float32 [S, T], over the frames that tell a speaker's voice; zero for silent speakers.
+
+    Those are the frames in which only this speaker talks; all frames in which the speaker talks where that leaves none.
+    """
+    alone = solo(active)
+    chosen = np.where(alone.any(0), alone, active).T.astype(np.float32)
+    return chosen / np.maximum(chosen.sum(1, keepdims=True), 1)
+
+
+def spectra(audio: np.ndarray, active: np.ndarray, frame_seconds: float, rate: int) -> np.ndarray:
+    """The long-term spectrum of each speaker of a window, float32 [S, 2 * BANDS]; 0 for speakers who are silent.
+
+    Mean and deviation over time of the log mel spectrum, with a resolution that shows the pitch, over the louder half
+    of the frames in which only this speaker talks. It tells voices apart within one recording, not across recordings.
+    """
+    size = 2 ** round(np.log2(0.064 * rate))
+    audio = np.pad(audio, (0, max(0, size - len(audio)))).astype(np.float32)
+    frames = np.lib.stride_tricks.sliding_window_view(audio, size)[:: size // 2]
+    power = np.abs(np.fft.rfft(frames * np.hanning(size).astype(np.float32), axis=1)) ** 2
+    mels = np.log(power.astype(np.float32) @ _bands(size, rate) + 1e-8)
+    middles = (np.arange(len(mels)) * (size // 2) + size / 2) / rate
+    at = np.minimum((middles / frame_seconds).astype(int), len(active) - 1)
+    level = mels.mean(1)
+    found = np.zeros((active.shape[1], 2 * BANDS), np.float32)
+    for s, weights in enumerate(pools(active)):
+        chosen = weights[at] > 0
+        if chosen.any():
+            own = mels[chosen & (level >= np.median(level[chosen]))]
+            found[s] = np.concatenate([own.mean(0), own.std(0)])
+    return found
+
+
+@lru_cache(maxsize=4)
+def _bands(size: int, rate: int) -> np.ndarray:
+    """Triangular mel filters float32 [size / 2 + 1, BANDS] from 60 to 7600 Hz, or as far as the rate goes."""
+    top = min(7600.0, 0.475 * rate)
+    edges = 700 * (np.exp(np.linspace(np.log1p(60 / 700), np.log1p(top / 700), BANDS + 2)) - 1)
+    frequencies = np.arange(size // 2 + 1)[:, None] * rate / size
+    rising = (frequencies - edges[:-2]) / (edges[1:-1] - edges[:-2])
+    falling = (edges[2:] - frequencies) / (edges[2:] - edges[1:-1])
+    return np.maximum(0, np.minimum(rising, falling)).astype(np.float32)
+
+
+class XVectors:
+    """An x-vector model of transformers (WavLMForXVector, Wav2Vec2ForXVector, ...), for the section `Embedder`.
+
+    Snyder et al. 2018, "X-vectors: robust DNN embeddings for speaker recognition". Raises ConfigError when there is no
+    such model, or it is of another kind.
+    """
+
+    def __init__(self, section: Embedder, device: str):
+        from transformers import AutoFeatureExtractor, AutoModelForAudioXVector
+
+        from stentor.models.pretrained import reach
+
+        where = "task.windows.embedding"
+        self.model = reach(section, where, lambda name, options: _pretrained(AutoModelForAudioXVector, name, options))
+        self.model.to(device).eval()
+        self.extractor = reach(
+            section, where, lambda name, options: AutoFeatureExtractor.from_pretrained(name, **options)
+        )
+        self.rate = int(self.extractor.sampling_rate)
+        self.size = int(self.model.config.xvector_output_dim)
+        self.device = device
+
+    @torch.no_grad()
+    def __call__(self, audio: np.ndarray, active: np.ndarray, frame_seconds: float, rate: int) -> np.ndarray:
+        """Unit vectors float32 [S, E] of the speakers of a window, whose activity is bool [T, S]; 0 for speakers with
+        too little speech."""
+        if rate != self.rate:
+            import soxr
+
+            audio = soxr.resample(audio, rate, self.rate)
+        found = np.zeros((active.shape[1], self.size), np.float32)
+        samples = round(frame_seconds * self.rate)
+        for s, weights in enumerate(pools(active)):
+            chosen = np.repeat(weights > 0, samples)
+            own = audio[: len(chosen)][chosen[: len(audio)]][: round(LONGEST * self.rate)]
+            if len(own) < SHORTEST * self.rate:
+                continue
+            # One at a time: some of these models normalise over time in their first layer, so that padding would count.
+            inputs = self.extractor(own, sampling_rate=self.rate, return_tensors="pt").to(self.device)
+            vector = self.model(**inputs).embeddings[0].float().cpu().numpy()
+            found[s] = vector / max(float(np.linalg.norm(vector)), 1e-9)
+        return found
+
+
+@lru_cache(maxsize=1)
+def _loaded(source: str, revision: str | None, device: str) -> XVectors:
+    from stentor.tasks.diarize.windows import Embedder
+
+    return XVectors(Embedder(source=source, revision=revision), device)
+
+
+def embedder(section: Embedder, device: str) -> XVectors:
+    """The x-vector model of the section, loaded once."""
+    return _loaded(section.source, section.revision, device)
+
+
+def _pretrained(kind: Any, name: str, options: dict[str, Any]) -> Any:
+    model, info = kind.from_pretrained(name, use_safetensors=True, output_loading_info=True, **options)
+    if any(key.startswith(("tdnn", "projector", "feature_extractor.")) for key in info["missing_keys"]):
+        raise ConfigError(
+            f"task.windows.embedding.from: {name} has no trained x-vector head: name a model made for speaker "
+            "verification, such as microsoft/wavlm-base-plus-sv."
+        )
+    return model

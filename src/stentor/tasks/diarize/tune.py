@@ -1,0 +1,160 @@
+"""The settings of `task.windows` that suit a development set best: a search over what the model said once.
+
+One setting after the other is tried over its candidates while the others stay, round after round until nothing gets
+better (coordinate descent). The errors of a diarization are counted on a grid of 10 ms, which is quick; what is told
+about the result is measured anew by the metric itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stentor.tasks.diarize.stitch import activity, smoothed
+from stentor.tasks.diarize.windows import Windows
+
+if TYPE_CHECKING:
+    from stentor.tasks.diarize.hear import Heard
+
+GRID = 0.01
+"""Seconds of a step in which errors are counted."""
+ROUNDS = 4
+THRESHOLDS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
+GAPS = (0.0, 0.1, 0.2, 0.3)
+"""Of the offset below the threshold."""
+DISTANCES = (None, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2)
+"""Of embeddings."""
+SPECTRAL = (None, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0)
+"""Of spectra."""
+FILTERS = (0.0, 0.3, 0.5, 0.7, 0.9, 1.1, 1.5, 2.1)
+"""Seconds of the median filter."""
+LENGTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5)
+"""Seconds of the least speech and the least pause."""
+
+
+@dataclass
+class Recording:
+    """One recording of a development set: what the model said, and who spoke when."""
+
+    heard: Heard
+    reference: np.ndarray
+    """Who speaks, bool [G, N] on the grid."""
+    scored: np.ndarray
+    """Which steps of the grid count, bool [G]."""
+
+    @classmethod
+    def of(
+        cls,
+        heard: Heard,
+        segments: Sequence[Mapping[str, Any]],
+        uem: Sequence[Sequence[float]] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Recording:
+        """`segments` `{"speaker", "start", "end"}` are the reference, `uem` the [start, end] of what is scored (None:
+        all), `names` those of the outputs where they are not speakers."""
+        size = round(heard.duration / GRID)
+        who = list(names or dict.fromkeys(s["speaker"] for s in segments))
+        talk = np.zeros((size, len(who)), bool)
+        for segment in segments:
+            if segment["speaker"] in who:
+                talk[_step(segment["start"]) : _step(segment["end"]), who.index(segment["speaker"])] = True
+        scored = np.full(size, uem is None)
+        for start, end in uem or []:
+            scored[_step(start) : _step(end)] = True
+        return cls(heard, talk, scored)
+
+    def wrong(self, tracks: np.ndarray, permutes: bool) -> float:
+        """Seconds of error, missed, false and confused, of activity bool [F, K]."""
+        from scipy.optimize import linear_sum_assignment
+
+        frame = (np.arange(len(self.scored)) + 0.5) * GRID / self.heard.frame_seconds
+        ours = tracks[np.minimum(frame.astype(int), len(tracks) - 1)][self.scored]
+        theirs = self.reference[self.scored]
+        both = theirs.astype(np.float32).T @ ours.astype(np.float32)
+        right = both[linear_sum_assignment(both, maximize=True)].sum() if permutes else np.trace(both)
+        return float(np.maximum(ours.sum(1), theirs.sum(1)).sum() - right) * GRID
+
+
+def tune(
+    recordings: Sequence[Recording], windows: Windows, permutes: bool, tell: Callable[[str], None] = lambda line: None
+) -> Windows:
+    """The settings with the fewest seconds of error over all recordings, beginning with `windows`.
+
+    Only what is decided after the model has spoken is searched: threshold, offset, clustering, filter, least lengths.
+    """
+    kept: dict[str, list[np.ndarray]] = {}  # the activity of all recordings, before smoothing, of one setting
+
+    def errors(trial: Windows) -> float:
+        key = trial.model_dump_json(exclude={"median", "min_on", "min_off"})
+        if key not in kept:
+            kept.clear()
+            kept[key] = [activity(r.heard, trial, permutes) for r in recordings]
+        return sum(
+            r.wrong(smoothed(tracks, trial, r.heard.frame_seconds), permutes)
+            for r, tracks in zip(recordings, kept[key], strict=True)
+        )
+
+    frame = recordings[0].heard.frame_seconds
+    tried: dict[str, float] = {}
+    best, least = windows, errors(windows)
+    for number in range(1, ROUNDS + 1):
+        before = least
+        for candidates in _searches(recordings, frame):
+            for trial in candidates(best):
+                key = trial.model_dump_json()
+                if key not in tried:
+                    tried[key] = errors(trial)
+                if tried[key] < least - 1e-9:
+                    best, least = trial, tried[key]
+        tell(f"round {number}: {least:.1f} s of error, {len(tried)} settings tried")
+        if least >= before - 1e-9:
+            break
+    return best
+
+
+def _searches(recordings: Sequence[Recording], frame: float) -> list[Callable[[Windows], list[Windows]]]:
+    """For each setting, the candidates that differ from the best so far in it."""
+    thresholds: tuple[float | None, ...] = THRESHOLDS
+    if any(r.heard.hard is not None for r in recordings):
+        thresholds = (None, *thresholds)
+    filters = sorted({2 * (round(seconds / frame) // 2) + 1 for seconds in FILTERS})
+
+    def threshold(best: Windows) -> list[Windows]:
+        gap = (best.threshold or 0.5) - (best.offset or best.threshold or 0.5)
+        return [_with(best, threshold=t, offset=_below(t, gap)) for t in thresholds]
+
+    def offset(best: Windows) -> list[Windows]:
+        return [_with(best, offset=_below(best.threshold or 0.5, gap)) for gap in GAPS] if _decides(best) else []
+
+    def _decides(best: Windows) -> bool:
+        return best.threshold is not None or recordings[0].heard.hard is None
+
+    searches = [
+        threshold,
+        offset,
+        lambda best: [_with(best, median=frames) for frames in filters],
+        lambda best: [_with(best, min_off=seconds) for seconds in LENGTHS],
+        lambda best: [_with(best, min_on=seconds) for seconds in LENGTHS],
+    ]
+    if any(len(r.heard.starts) > 1 for r in recordings):
+        distances = DISTANCES if recordings[0].heard.embeddings is not None else SPECTRAL
+        searches.insert(0, lambda best: [_with(best, cluster_threshold=distance) for distance in distances])
+    return searches
+
+
+def _below(threshold: float | None, gap: float) -> float | None:
+    if threshold is None or gap <= 0:
+        return None
+    offset = round(threshold - gap, 3)
+    return offset if offset > 0 else None
+
+
+def _with(windows: Windows, **changed: Any) -> Windows:
+    return Windows.model_validate({**windows.model_dump(by_alias=True), **changed})
+
+
+def _step(seconds: float) -> int:
+    return max(round(seconds / GRID), 0)

@@ -1,0 +1,227 @@
+"""Recordings that stream through a diarizer in windows, and what comes out of them."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from stentor.errors import AudioError, ConfigError
+from stentor.inference.load import load
+from stentor.inference.recording import FileRecording
+from stentor.tasks.diarize.hear import hear
+from stentor.tasks.diarize.windows import Windows
+
+RATE = 16000
+TURNS = [
+    (0, 0.0, 4.0),
+    (1, 4.5, 8.0),
+    (0, 7.0, 11.0),
+    (2, 40.0, 47.0),
+    (3, 46.0, 53.0),
+    (1, 80.0, 90.0),
+    (0, 88.0, 95.3),
+]
+"""Four voices, at most two in a window of 10 s; 0 and 1 come back after more than half a minute."""
+
+
+def names(segments):
+    """Segments with the voices in order of arrival by letter."""
+    return [(s["speaker"][-1], s["start"], s["end"]) for s in segments]
+
+
+def expected(turns):
+    order = list(dict.fromkeys(t[0] for t in sorted(turns, key=lambda t: t[1])))
+    return [(str(order.index(k) + 1), a, b) for k, a, b in sorted(turns, key=lambda t: t[1])]
+
+
+def test_a_long_file_is_put_together_by_voices(diarizer, talk):
+    model = load(diarizer())
+    found = model.diarize(talk("long.wav", 95.3, TURNS))
+    assert names(found.segments) == expected(TURNS)
+    assert found.speakers == ["speaker_1", "speaker_2", "speaker_3", "speaker_4"]
+    assert (found["duration"], found["model"]) == (95.3, model.name)
+    assert found.rttm().splitlines()[0] == "SPEAKER long 1 0.000 4.000 <NA> <NA> speaker_1 <NA> <NA>"
+
+
+def test_without_voices_the_windows_follow_each_other(diarizer, talk, tones):
+    tones.voices = False
+    turns = [(i % 2, 3.0 * i, 3.0 * i + 3.4) for i in range(20)]
+    found = load(diarizer()).diarize(talk("two.wav", 61, turns))
+    assert names(found.segments) == expected(turns)
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.5, 9.99, 10.0, 10.01, 12.5, 12.51, 30.0, 31.7])
+@pytest.mark.parametrize("block", [0.3, 7.0, 100.0])
+def test_windows_cover_every_frame_whatever_the_blocks(diarizer, tones, seconds, block):
+    model = load(diarizer())
+    audio = np.arange(round(seconds * RATE), dtype=np.float32)
+    size = round(block * RATE)
+    blocks = [audio[at : at + size] for at in range(0, len(audio), size)]
+    (heard,) = hear(model.bundle, model.task, [iter(blocks)])
+    assert heard.samples == len(audio) and heard.frames == model.bundle.processor.frames(len(audio))
+    assert heard.starts[0] == 0 and (np.diff(heard.starts) > 0).all()
+    assert (np.diff(heard.starts) <= 25).all()  # no window is further than a step from the one before
+    assert (heard.lengths[:-1] == 100).all()
+    assert max(tones.windows) <= 10 * RATE
+    covered = np.zeros(heard.frames)
+    for start, length in zip(heard.starts, heard.lengths):
+        covered[start : start + length] += 1
+    assert covered.all()
+
+
+def test_windows_hold_the_audio_of_their_frames(diarizer):
+    model = load(diarizer())
+    kept = []
+    collate = model.bundle.processor.collate
+    model.bundle.processor.collate = lambda examples, **options: (
+        kept.extend(e.audio for e in examples),
+        collate(examples, **options),
+    )[1]
+    audio = np.arange(round(33.33 * RATE), dtype=np.float32)
+    (heard,) = hear(model.bundle, model.task, [[audio[:100_000], audio[100_000:]]])
+    for start, own in zip(heard.starts, kept, strict=True):
+        assert (own == audio[start * 1600 : start * 1600 + len(own)]).all()
+    assert kept[-1][-1] == audio[-1]
+
+
+def test_windows_of_several_recordings_share_batches(diarizer, talk, tones):
+    model = load(diarizer(windows={"batch": 7}))
+    paths = [talk(f"{i}.wav", 5 + 9 * i, [(i, 0.5, 3.0), (i + 1, 3.0, 4.5)]) for i in range(4)]
+    batches = []
+    label = model.bundle.model.label_frames
+    model.bundle.model.label_frames = lambda features, lengths: (
+        batches.append(len(features)),
+        label(features, lengths),
+    )[1]
+    recordings = [FileRecording(path, RATE) for path in paths]
+    together = list(hear(model.bundle, model.task, (r.blocks() for r in recordings)))
+    assert batches[:-1] == [7] * (len(batches) - 1)
+    for heard, recording in zip(together, recordings, strict=True):
+        (alone,) = hear(model.bundle, model.task, [recording.blocks()])
+        assert (heard.scores == alone.scores).all() and (heard.starts == alone.starts).all()
+
+
+def test_memory_does_not_grow_with_the_audio(diarizer):
+    """Of an hour that streams by, no more than a few blocks and batches of windows are held at once."""
+    import tracemalloc
+
+    model = load(diarizer(windows={"batch": 4}))
+
+    def peak(minutes):
+        tracemalloc.start()
+        try:
+            blocks = (np.zeros(60 * RATE, np.float32) for _ in range(minutes))
+            (heard,) = hear(model.bundle, model.task, [blocks])
+            return tracemalloc.get_traced_memory()[1], heard
+        finally:
+            tracemalloc.stop()
+
+    short, _ = peak(3)
+    long, heard = peak(12)
+    assert heard.duration == 720
+    assert long < 1.3 * short < 4 * 12 * 60 * RATE  # less than the audio itself
+
+
+def test_labels_that_are_no_speakers(diarizer, talk, tones):
+    from stentor.inference.diarize import listener, with_speakers
+
+    tones.speech = True
+    model = load(diarizer(labels="binary"))
+    found = model.diarize(talk("a.wav", 30, [(0, 1.0, 3.0), (1, 2.0, 5.0), (0, 20.0, 21.0)]))
+    assert [tuple(s.values()) for s in found.segments] == [("speech", 1.0, 5.0), ("speech", 20.0, 21.0)]
+    assert found.speakers == ["speech"]
+    with pytest.raises(ConfigError, match="labels speech, not speakers"):
+        with_speakers(model.task, speakers=2)
+    with pytest.raises(ConfigError, match="labels speech, not speakers"):
+        listener(model)
+
+
+def test_numbers_of_speakers(diarizer, talk):
+    model = load(diarizer())
+    path = talk("long.wav", 95.3, TURNS)
+    assert len(model.diarize(path, speakers=2).speakers) == 2
+    assert len(model.diarize(path, max_speakers=3).speakers) == 3
+    assert len(model.diarize(path, min_speakers=2, max_speakers=9).speakers) == 4
+    with pytest.raises(ConfigError, match="not both"):
+        model.diarize(path, speakers=2, max_speakers=3)
+    with pytest.raises(ConfigError, match="at least 4 and at most 3"):
+        model.diarize(path, min_speakers=4, max_speakers=3)
+
+
+def test_arrays_and_empty_audio(diarizer, talk, tmp_path):
+    import soundfile
+
+    model = load(diarizer())
+    audio, rate = soundfile.read(talk("a.wav", 6, [(2, 1.0, 2.0)], rate=8000), dtype="float32")
+    (segment,) = model.diarize(audio, rate=rate).segments
+    assert segment["start"] == pytest.approx(1.0, abs=0.11) and segment["end"] == pytest.approx(2.0, abs=0.11)
+    with pytest.raises(ConfigError, match="needs `rate`"):
+        model.diarize(audio)
+    soundfile.write(tmp_path / "empty.wav", np.zeros(0), RATE)
+    with pytest.raises(AudioError, match=r"empty\.wav"):
+        model.diarize(tmp_path / "empty.wav")
+    with pytest.raises(AudioError, match="without a single sample"):
+        list(hear(model.bundle, model.task, [[]]))
+
+
+def test_embeddings_of_an_x_vector_model(diarizer, talk, tones, tmp_path):
+    """Instead of the model's own: random weights that cannot tell voices apart, but the whole way through."""
+    from transformers import AutoFeatureExtractor, Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2ForXVector
+
+    config = Wav2Vec2Config(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, conv_dim=(8, 8),
+        conv_kernel=(10, 8), conv_stride=(5, 64), num_feat_extract_layers=2, tdnn_dim=(8, 8, 8), tdnn_kernel=(3, 2, 1),
+        tdnn_dilation=(1, 1, 1), xvector_output_dim=12, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2,
+    )  # fmt: skip
+    Wav2Vec2ForXVector(config).save_pretrained(tmp_path / "xvector")
+    Wav2Vec2FeatureExtractor().save_pretrained(tmp_path / "xvector")
+    assert AutoFeatureExtractor.from_pretrained(tmp_path / "xvector").sampling_rate == RATE
+    model = load(diarizer(windows={"embedding": {"from": str(tmp_path / "xvector")}}))
+    (heard,) = hear(model.bundle, model.task, [FileRecording(talk("a.wav", 25, TURNS[:3]), RATE).blocks()])
+    assert heard.embeddings.shape == (len(heard.starts), 2, 12)
+    norms = np.linalg.norm(heard.embeddings, axis=2)
+    assert np.allclose(norms[heard.alone * 0.1 > 0.5], 1, atol=1e-5)
+    assert (norms[heard.alone == 0] == 0).any() and len(np.unique(heard.embeddings.round(5), axis=0)) > 1
+    assert len(model.diarize(tmp_path / "a.wav", speakers=2).speakers) == 2
+    config.architectures = ["Wav2Vec2Model"]
+    from transformers import Wav2Vec2Model
+
+    Wav2Vec2Model(config).save_pretrained(tmp_path / "plain")
+    Wav2Vec2FeatureExtractor().save_pretrained(tmp_path / "plain")
+    model = load(diarizer(tmp_path / "second", windows={"embedding": {"from": str(tmp_path / "plain")}}))
+    with pytest.raises(ConfigError, match="no trained x-vector head"):
+        model.diarize(tmp_path / "a.wav")
+
+
+def test_windows_section():
+    from pydantic import ValidationError
+
+    for wrong in ({"median": 4}, {"offset": 0.7}, {"speakers": 2, "max_speakers": 3}, {"step": 0}, {"threshold": 1.5}):
+        with pytest.raises(ValidationError):
+            Windows.model_validate(wrong)
+    kept = Windows.model_validate({"embedding": {"from": "a/b"}, "threshold": 0.6, "offset": 0.5})
+    assert Windows.model_validate(json.loads(json.dumps(kept.model_dump(by_alias=True)))) == kept
+
+
+def test_each_word_of_a_plain_task_is_told_what_is_missing(diarizer):
+    model = load(diarizer())
+    model.task = SimpleNamespace(type="transcribe")
+    with pytest.raises(ConfigError, match="trained for the task transcribe, not to tell speakers apart"):
+        model.diarize(np.zeros(RATE), rate=RATE)
+
+
+def test_without_embeddings_the_spectra_tell_who_came_back(diarizer, talk, tones):
+    """Voice 0 talks with 1 for 40 s, after a pause with 2, and so on: nobody is followed over the pauses."""
+    tones.voices = False
+    turns = [
+        (((0, 1), (0, 2))[block % 2][i % 2], 52.0 * block + 2 * i, 52.0 * block + 2 * i + 1.8)
+        for block in range(4)
+        for i in range(20)
+    ]
+    model = load(diarizer())
+    path = talk("back.wav", 200, turns)
+    (heard,) = hear(model.bundle, model.task, [FileRecording(path, RATE).blocks()])
+    assert heard.embeddings is None and heard.spectra.shape[:2] == (len(heard.starts), 2)
+    assert names(model.diarize(path).segments) == expected(turns)
+    assert len(model.diarize(path, max_speakers=2).speakers) == 2

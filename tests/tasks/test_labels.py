@@ -1,0 +1,172 @@
+"""What is said of frames, and what a model's outputs mean."""
+
+from itertools import product
+from math import comb
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from stentor.config.load import load
+from stentor.config.plugins import load_plugins
+from stentor.errors import ConfigError
+from stentor.labels.base import Labels
+from stentor.labels.binary import Binary
+from stentor.labels.overlap import Overlap
+from stentor.labels.powerset import Powerset
+from stentor.labels.speaker import Speaker
+from stentor.losses.diarization import powerset_table
+
+#                 0  1  2  3  4  5
+WHO = np.array([[0, 1, 1, 0, 1, 1],
+                [0, 0, 1, 1, 1, 1],
+                [0, 0, 0, 0, 1, 0]], bool).T  # fmt: skip
+NAMES = ["ann", "ben", "cid"]
+
+
+def test_speech_and_overlap():
+    assert Binary().targets(WHO, NAMES)[:, 0].tolist() == [0, 1, 1, 1, 1, 1]
+    assert Overlap().targets(WHO, NAMES)[:, 0].tolist() == [0, 0, 1, 0, 1, 1]
+    for labels in (Binary(), Overlap()):
+        assert not labels.targets(np.zeros((4, 0), bool), []).any()
+        assert labels.targets(WHO, NAMES).dtype == np.float32
+        assert (labels.classes, len(labels.names), labels.permutes, labels.slots) == (1, 1, False, None)
+
+
+def test_speakers_keep_their_order_and_empty_slots_are_silent():
+    found = Speaker(speakers=4).targets(WHO, NAMES)
+    assert found.shape == (6, 4) and found.dtype == np.float32
+    assert (found[:, :3] == WHO).all() and not found[:, 3].any()
+    assert not Speaker(speakers=2).targets(np.zeros((5, 0), bool), []).any()
+
+
+def test_of_too_many_speakers_those_who_talk_most_stay():
+    crowd = WHO[:, [2, 0, 1]]  # the one who says least comes first
+    assert (Speaker(speakers=2).targets(crowd, ["cid", "ann", "ben"]) == WHO[:, :2]).all()
+    assert (Powerset(speakers=2, at_once=2).targets(crowd, ["cid", "ann", "ben"]) == WHO[:, :2]).all()
+
+
+def test_of_too_many_at_once_those_who_talk_most_are_meant():
+    found = Powerset(speakers=3, at_once=2).targets(WHO, NAMES)
+    expected = WHO.copy()
+    expected[4, 2] = False
+    assert (found == expected).all()
+    assert Powerset(speakers=3, at_once=1).targets(WHO, NAMES).sum(1).max() == 1
+
+
+@pytest.mark.parametrize(("speakers", "at_once", "classes"), [(3, 2, 7), (4, 2, 11), (2, 2, 4), (3, 1, 4), (4, 4, 16)])
+def test_the_table_holds_each_set_once_in_order(speakers, at_once, classes):
+    table = powerset_table(speakers, at_once)
+    assert table.shape == (classes, speakers) and Powerset(speakers=speakers, at_once=at_once).classes == classes
+    assert classes == sum(comb(speakers, n) for n in range(at_once + 1))
+    wanted = [row for row in product([True, False], repeat=speakers) if sum(row) <= at_once]
+    wanted.sort(key=lambda row: (sum(row), [i for i, on in enumerate(row) if on]))
+    assert table.tolist() == [list(row) for row in wanted]
+    assert not table[0].any()
+
+
+def test_probabilities_of_sets_add_up_to_those_of_speakers():
+    labels = Powerset(speakers=3, at_once=2)
+    logits = np.random.default_rng(0).normal(size=(9, 7)) * 3 + 500  # large ones do not overflow
+    share = np.exp(logits - logits.max(1, keepdims=True))
+    share /= share.sum(1, keepdims=True)
+    expected = np.stack([sum(share[:, c] for c in range(7) if labels.table[c, s]) for s in range(3)], 1)
+    np.testing.assert_allclose(labels.activity(logits), expected, atol=1e-5)
+
+
+def test_probabilities_of_outputs_that_are_on_or_off():
+    logits = np.array([[-1000.0, 0.0, 1000.0, 2.0]])
+    np.testing.assert_allclose(Speaker().activity(logits), [[0, 0.5, 1, 1 / (1 + np.exp(-2))]], atol=1e-6)
+    assert Binary().activity(logits[:, :1]).shape == (1, 1)
+
+
+def test_a_reference_in_the_terms_of_the_labels():
+    segments = [
+        {"speaker": "ann", "start": 1.0, "end": 4.0}, {"speaker": "ann", "start": 3.0, "end": 5.0},
+        {"speaker": "ben", "start": 3.5, "end": 6.0}, {"speaker": "cid", "start": 6.0, "end": 7.0},
+        {"speaker": "ben", "start": 9.0, "end": 9.5},
+    ]  # fmt: skip
+    assert Speaker().told(segments) == segments
+    assert [(s["start"], s["end"]) for s in Binary().told(segments)] == [(1.0, 7.0), (9.0, 9.5)]
+    assert {s["speaker"] for s in Binary().told(segments)} == {"speech"}
+    # Somebody who overlaps himself, or follows another without a pause, is no overlap.
+    assert Overlap().told(segments) == [{"speaker": "overlap", "start": 3.5, "end": 5.0}]
+    assert Overlap().told([]) == Binary().told([]) == []
+
+
+def test_each_kind_is_trained_by_its_own_loss():
+    found = {kind: [loss.type for loss in cls().losses().values()] for kind, cls in Labels.choices().items()}
+    assert found == {
+        "speaker": ["pit_bce"], "powerset": ["powerset"], "binary": ["bce_with_logits"], "overlap": ["bce_with_logits"]
+    }  # fmt: skip
+
+
+def test_no_more_at_once_than_there_are_speakers():
+    with pytest.raises(ValidationError, match="no more than the 2 speakers can talk at once, got 3"):
+        Powerset(speakers=2, at_once=3)
+
+
+RUN = """\
+task: {{type: diarize, labels: {labels}}}
+model: {{type: transformer}}
+data: {{train: [{{type: jsonl, path: x.jsonl}}]}}
+"""
+
+
+def test_labels_are_found_by_name(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text(RUN.format(labels="powerset"))
+    config = load(file).config
+    assert config.task.labels == Powerset()
+    assert type(config).model_validate(config.plain()).task.labels == Powerset()
+    file.write_text(RUN.format(labels="{type: powerset, at_once: 9}"))
+    with pytest.raises(ConfigError, match=r"run.yaml:1: .*labels.at_once.*no more than the 3 speakers"):
+        load(file)
+    file.write_text(RUN.format(labels="speakers"))
+    with pytest.raises(ConfigError, match="known: binary, overlap, powerset, speaker"):
+        load(file)
+
+
+PLUGIN = '''
+from typing import Literal
+from stentor.labels.base import Labels, sigmoid
+
+class Edges(Labels):
+    """Whether somebody begins to talk."""
+
+    type: Literal["edges"] = "edges"
+
+    @property
+    def classes(self):
+        return 1
+
+    @property
+    def names(self):
+        return ["beginning"]
+
+    def losses(self):
+        from stentor.losses.elementwise import BCEWithLogits
+
+        return {"edges": BCEWithLogits()}
+
+    def targets(self, activity, ids):
+        started = activity.copy()
+        started[1:] &= ~activity[:-1]
+        return started.any(1, keepdims=True).astype("float32")
+
+    def activity(self, logits):
+        return sigmoid(logits)
+'''
+
+
+def test_labels_of_a_plug_in(tmp_path):
+    file = tmp_path / "edges_labels.py"
+    file.write_text(PLUGIN)
+    known = dict(Labels.choices())
+    try:
+        load_plugins([file])
+        labels = Labels.model_validate("edges")
+        assert labels.targets(WHO, NAMES)[:, 0].tolist() == [0, 1, 1, 0, 1, 0]
+    finally:
+        Labels._choices.clear()
+        Labels._choices.update(known)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "stentor"
-EXTENSIONS = ("sources", "models", "tasks", "losses", "callbacks")
+EXTENSIONS = ("sources", "models", "tasks", "labels", "losses", "callbacks")
 PROGRAMS = ("run", "before", "planning", "prepare", "prepare_words", "quickstart", "scoring", "exporting",
-            "export_check", "doctor")  # fmt: skip
+            "export_check", "doctor", "prepare_features", "prepare_mixtures")  # fmt: skip
 """What the command line calls. They may use everything but the command line."""
 MAY_IMPORT = {
     "errors": (),
@@ -18,13 +18,14 @@ MAY_IMPORT = {
     "config": (*(f"{name}.base" for name in EXTENSIONS), "data.section", "engine.section"),
     "sources": ("audio", "data"),
     "data": ("audio", "sources.base", "sources.held_out", "sources.jsonl", "tasks.base"),
+    "labels": ("losses",),
     "losses": (),
     "models": ("audio", "data", "tasks.base"),
-    "tasks": ("data", "losses", "metrics", "models.base"),
-    "callbacks": ("data", "metrics"),
+    "tasks": ("data", "labels", "losses", "metrics", "models.base", "models.pretrained"),
+    "callbacks": ("data", "metrics", "models.base"),
     "metrics": ("tasks.base",),
-    "engine": ("data", "tasks.base"),
-    "inference": ("audio", "metrics", "models.base", "tasks"),
+    "engine": ("data", "models.base", "tasks.base"),
+    "inference": ("audio", "data", "metrics", "models.base", "tasks"),
     "publish": ("data", "metrics"),
     "__init__": ("inference",),
     "__main__": ("cli",),

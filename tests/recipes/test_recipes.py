@@ -72,20 +72,44 @@ def sources(data) -> dict[str, Any]:
     return found | {f"data.{part}.{name}": s for part in ("eval", "test") for name, s in getattr(data, part).items()}
 
 
+def meetings(corpus: Path) -> str:
+    """An RTTM of the tiny corpus, in which two speakers talk in each clip, as a source without its end."""
+    path = Path("data/stand-in.rttm")
+    turns = [("A", 0.0, 0.25), ("B", 0.2, 0.2)]
+    lines = [f"SPEAKER train{i} 1 {at} {s} <NA> <NA> {who} <NA> <NA>" for i in range(6) for who, at, s in turns]
+    path.write_text("\n".join(lines) + "\n")
+    return f"type: rttm, path: {path}, audio: {corpus}, uem: null"
+
+
 def less(place: str, source, corpus: Path) -> list[str]:
     """Overrides that leave a few records of a source, or put the tiny corpus in its place."""
+    limit = RECORDS if "train" in place.split(".") else 2
+    weight = "" if source.weight is None else f", weight: {source.weight}"
+    if source.type == "rttm" or (source.type == "corpus" and not source.utterances):
+        return [f"{place}={{{meetings(corpus)}, limit: {limit}{weight}}}"]
     if source.type in ("corpus", "hub"):  # downloads
         stand_in(Path(f"data/{source.type}.jsonl"), corpus)
-        return [f"{place}={{type: jsonl, path: data/{source.type}.jsonl, limit: {RECORDS}}}"]
+        return [f"{place}={{type: jsonl, path: data/{source.type}.jsonl, limit: {RECORDS}{weight}}}"]
+    changes = []
+    if source.type == "conversation":
+        changes.append(f"{place}.turn=[0.1, 10]")  # the clips are short
+        if source.source.type == "corpus":
+            stand_in(Path("data/corpus.jsonl"), corpus)
+            changes.append(f"{place}.source={{type: jsonl, path: data/corpus.jsonl}}")
+        elif "count" in type(source.source).model_fields:
+            changes.append(f"{place}.source.count=40")
     inner = source
     while "source" in type(inner).model_fields:
         inner = inner.source
     if inner.type == "jsonl":
         stand_in(inner.path, corpus)
+    if inner.type == "text" and inner.path is not None:
+        inner.path.parent.mkdir(parents=True, exist_ok=True)
+        inner.path.write_text("one two three\nfour five\none two\nsix\n")
     if inner.type == "synth" and isinstance(inner.texts, Path) and not inner.texts.exists():
         inner.texts.write_text("one two three\nfour five\n")
     count = [f"{place}.count={RECORDS}"] if "count" in type(source).model_fields else []
-    return [f"{place}.limit={RECORDS if 'train' in place.split('.') else 2}", *count]
+    return [*changes, f"{place}.limit={limit}", *count]
 
 
 def cut_down(loaded, corpus: Path) -> list[str]:
@@ -105,6 +129,8 @@ def cut_down(loaded, corpus: Path) -> list[str]:
         for place, source in sources(stage.data).items():
             if place.split(".")[1] in own:
                 changes += less(f"stages.{number}.{place}", source, corpus)
+    if config.model.init is not None and not Path(config.model.init).is_dir():  # of another recipe
+        changes.append("model.init=null")
     if config.model.type == "whisper" and not Path(config.model.source).is_dir():
         changes += ["model.from=null", "model.merges=null", f"model.config={WHISPER}"]
     if config.model.type == "speech_llm":
@@ -114,6 +140,8 @@ def cut_down(loaded, corpus: Path) -> list[str]:
                 changes.append(f"model.{part}={small}")
                 if part == "llm":
                     changes.append("model.tokenizer=characters")
+    if config.model.type == "transformer" and config.model.ssl is not None:
+        changes += ["model.ssl.from=null", f"model.ssl.config={WAVE}", "task.windows.embedding=null"]
     if config.model.type == "ctc":
         changes += ["model.from=null", f"model.config={WAVE}"]
     if config.model.type == "voxtral":

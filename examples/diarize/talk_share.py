@@ -1,0 +1,26 @@
+"""A callback of one's own in one file: how much of the audio the model hears talk in, beside how much there is."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from stentor.callbacks.base import Callback
+
+
+class TalkShare(Callback):
+    """Logs `talk_share/SET` and `talk_share/SET/reference` after each evaluation."""
+
+    type: Literal["talk_share"] = "talk_share"
+    name: str = "talk"
+    """Which segments are counted."""
+
+    def on_evaluate(self, trainer, name, scores, predictions):
+        seconds = sum(p.seconds for p in predictions)
+        heard, there = (
+            sum(s["end"] - s["start"] for p in predictions for s in segments(p) if s["speaker"] == self.name)
+            for segments in (
+                lambda p: p.output["segments"],
+                lambda p: trainer.task.labels.told(p.reference["segments"]),
+            )
+        )
+        trainer.log({f"talk_share/{name}": heard / seconds, f"talk_share/{name}/reference": there / seconds})

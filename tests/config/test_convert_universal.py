@@ -1,0 +1,538 @@
+"""The YAML of the universal training pipeline becomes run files that keep every value."""
+
+import re
+
+import pytest
+
+from stentor.cli import main
+from stentor.config.convert.universal import convert
+from stentor.config.document import Mistakes
+from stentor.config.load import load
+
+MODEL = """\
+model:
+  model_type: encoder_decoder
+  name: performer_translator
+
+  global_config:
+    dropout: 0.1
+    batch_size: 32
+    d_ff: 4
+
+  encoder:
+    d_model: 512
+    num_layers: 6
+    num_heads: 8
+    attention_type: linear
+
+  decoder:
+    d_model: 512
+    num_layers: 6
+    num_heads: 8
+    attention_type: causal_linear
+"""
+DATASET = """\
+global_config:
+  corpus_dir: ./data
+  output_dir: ./manifests
+
+  # Feature extraction configuration (unified for all datasets)
+  feature_type: fbank  # Options: fbank, mfcc, spectrogram
+
+  # Basic parameters
+  num_mel_bins: 80
+  frame_length: 0.025  # 25ms
+  frame_shift: 0.01  # 10ms
+  sampling_rate: 16000
+
+  # Window and preprocessing (optional)
+  preemph_coeff: 0.97  # Pre-emphasis
+  window_type: povey  # povey, hanning, hamming
+  dither: 0.0
+  snip_edges: false
+  remove_dc_offset: true
+
+  # Mel filterbank (optional)
+  low_freq: 20.0
+  high_freq: -400.0  # -400 = nyquist - 400
+
+  # MFCC-specific (when feature_type: mfcc)
+  num_ceps: 13
+  cepstral_lifter: 22
+  use_energy: false
+
+  # Feature computation
+  storage_path: null  # null = in-memory
+  num_jobs: 1  # Parallel jobs
+  progress_bar: true
+
+datasets:
+  - name: ami
+"""
+TRAINING = """\
+training:
+  # Basic settings
+  epochs: 50
+  batch_size: 32
+  random_seed: 42
+
+  # Optimizer
+  optimizer:
+    type: adamw
+    lr: 2e-4
+    weight_decay: 0.01
+    betas: [0.9, 0.999]
+
+  # Scheduler
+  scheduler:
+    type: cosine
+    min_lr: 1e-6
+    warmup_steps: 1000
+
+  # Training behavior
+  gradient_clipping: 1.0
+  gradient_accumulation_steps: 4
+  mixed_precision: true
+
+  # Performer-specific
+  feature_redraw_interval: 100
+  fixed_projection: false
+
+  # Loss configuration
+  loss:
+    main: cross_entropy
+    label_smoothing: 0.1
+    auxiliary:
+      norm_reg: 0.1
+
+  # Validation
+  validation:
+    interval: 500
+    batch_size: 64
+
+  # Early stopping
+  early_stopping:
+    patience: 5
+    metric: val_loss
+    min_delta: 0.001
+    mode: min
+
+  # Checkpointing
+  checkpoint:
+    save_dir: ./checkpoints
+    interval: 1000
+    save_total_limit: 5
+    resume: null
+
+  # Logging (via Accelerate)
+  logging:
+    interval: 50
+    tensorboard: true
+    wandb: true
+    wandb_project: my-project
+    log_metrics: [loss, accuracy]
+
+  # Performance
+  performance:
+    num_workers: 4
+    pin_memory: true
+
+  # Diarization settings
+  eval_knobs:
+    label_type: binary  # binary, speaker_id, or custom
+    max_duration: null  # for dynamic bucketing
+"""
+MINIMAL = """\
+training:
+  epochs: 10
+  batch_size: 32
+
+  optimizer:
+    type: adamw
+    lr: 1e-4
+
+  scheduler:
+    type: cosine
+    min_lr: 1e-6
+
+  checkpoint:
+    save_dir: ./checkpoints
+    interval: 1000
+"""
+WHOLE = f"{MODEL}\n{DATASET}\n{TRAINING}"
+"""The document's three snippets in one file, as its system has them."""
+
+
+def converted(tmp_path, text):
+    path = tmp_path / "given.yaml"
+    path.write_text(text)
+    result = convert(path)
+    (tmp_path / "ours.yaml").write_text(result.text)
+    return result, load(tmp_path / "ours.yaml").config
+
+
+def mistakes(tmp_path, text):
+    path = tmp_path / "given.yaml"
+    path.write_text(text)
+    with pytest.raises(Mistakes) as caught:
+        convert(path)
+    return [str(m).replace(f"{tmp_path}/", "") for m in caught.value.mistakes]
+
+
+def comments(result):
+    return [line.lstrip("# ") for line in result.text.splitlines() if line.startswith("#")]
+
+
+def test_the_document_s_config(tmp_path):
+    result, config = converted(tmp_path, WHOLE)
+    assert (config.name, config.output) == (result.name, "./checkpoints") == ("performer_translator", "./checkpoints")
+    assert (config.task.type, config.task.labels.type) == ("diarize", "binary")
+
+    model = config.model
+    assert (model.type, model.kind, model.fixed_projection) == ("transformer", "encoder", False)
+    encoder = model.encoder
+    assert (encoder.d_model, encoder.layers, encoder.heads, encoder.attention) == (512, 6, 8, "linear")
+    assert (encoder.dropout, encoder.d_ff, encoder.norm) == (0.1, 4, "layernorm")
+    features = model.features
+    assert (features.type, features.num_mel_bins, features.frame_length, features.frame_shift) == (
+        "fbank", 80, 0.025, 0.01
+    )  # fmt: skip
+    assert (features.window_type, features.low_freq, features.high_freq, features.store) == ("povey", 20, -400, None)
+
+    [train], dev = config.data.train, config.data.eval["dev"]
+    assert (train.type, train.name, train.split, dev.split) == ("corpus", "ami", "train", "dev")
+    assert (str(train.from_), str(train.to), train.utterances) == ("data/ami", "manifests", False)
+    assert (config.data.max_items, config.data.workers) == (32, 4)
+    # Room for 32 chunks (and 64 in evaluation) at 100 frames a second.
+    frames = config.task.chunk * 100
+    assert (config.data.batch_tokens, config.data.eval_batch_tokens) == (32 * frames, 64 * frames)
+
+    optim, schedule, train = config.optim, config.schedule, config.train
+    assert (optim.type, optim.lr, optim.weight_decay, optim.betas) == ("adamw", 2e-4, 0.01, (0.9, 0.999))
+    assert (schedule.type, schedule.warmup_steps, schedule.min_ratio) == ("cosine", 1000, 0.005)
+    assert (train.epochs, train.seed, train.clip, train.accumulate, train.precision) == (50, 42, 1, 4, "auto")
+    assert (train.eval_every, train.save_every, train.keep, train.log_every) == (500, 1000, 5, 50)
+
+    speech, norm = config.losses["speech"], config.losses["norm_reg"]
+    assert (speech.type, speech.label_smoothing, norm.type, norm.weight) == ("bce_with_logits", 0.1, "norm_reg", 0.1)
+    redraw, stop, tracking = config.callbacks
+    assert (redraw.type, redraw.every) == ("redraw", 100)
+    assert (stop.type, stop.patience, stop.min_delta, stop.metric) == ("early_stop", 5, 0.001, None)
+    assert (tracking.tensorboard, tracking.wandb.project, tracking.wandb.entity) == (True, "my-project", None)
+
+
+def test_what_has_no_counterpart_is_named(tmp_path):
+    result, _ = converted(tmp_path, WHOLE)
+    said = comments(result)
+    for line in (
+        "model.decoder.attention_type: causal_linear", "training.early_stopping.metric: val_loss",
+        "training.logging.log_metrics: [loss, accuracy]", "training.performance.pin_memory: true",
+        "model.global_config.batch_size: 32", "global_config.num_jobs: 1", "training.loss.main: cross_entropy",
+    ):  # fmt: skip
+        assert line in said, line
+    assert "Frames are labelled by an encoder alone; the decoder:" in said
+    assert any("label_type" in note and "decoder is left out" in note for note in result.notes)
+    assert any("`train` and `dev`" in note for note in result.notes)
+
+
+OTHER = {
+    "encoder_decoder": "encoder", "performer_translator": "other", "linear": "softmax", "causal_linear": "softmax",
+    "./data": "/data", "./manifests": "/manifests", "fbank": "mfcc", "povey": "hamming", "ami": "icsi", "adamw": "adam",
+    "cosine": "linear", "cross_entropy": "focal", "val_loss": "val_der", "min": "max", "./checkpoints": "/checkpoints",
+    "my-project": "mine", "binary": "speaker_id", "[0.9, 0.999]": "[0.8, 0.9]", "[loss, accuracy]": "[loss]",
+    "true": "false", "false": "true",
+}  # fmt: skip
+VALUES = [
+    (number, match[1])
+    for number, line in enumerate(WHOLE.splitlines())
+    if (match := re.match(r"\s*(?:- )?\w+: ([^#]+?)\s*(?:#.*)?$", line)) and match[1] != "null"
+]
+
+
+@pytest.mark.parametrize(
+    ("number", "value"), VALUES, ids=[WHOLE.splitlines()[n].split(":")[0].strip() for n, _ in VALUES]
+)
+def test_no_value_is_lost(tmp_path, number, value):
+    """Another value in any line makes another run file."""
+    lines = WHOLE.splitlines()
+    lines[number] = lines[number].replace(value, OTHER.get(value) or str(float(value) / 2 or 0.5))
+    if value.isdigit():
+        lines[number] = WHOLE.splitlines()[number].replace(value, str(2 * int(value)))
+    (tmp_path / "given.yaml").write_text("\n".join(lines))
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "given.yaml").write_text(WHOLE)
+    assert convert(tmp_path / "given.yaml").text != convert(tmp_path / "whole" / "given.yaml").text
+
+
+def test_each_snippet_alone(tmp_path):
+    _, config = converted(tmp_path, MODEL)
+    assert (config.task.type, config.model.kind) == ("transcribe", "encoder_decoder")
+    assert (config.model.encoder.attention, config.model.decoder.attention) == ("linear", "causal_linear")
+    assert (config.model.decoder.d_ff, config.model.decoder.dropout, config.losses) == (4, 0.1, None)
+    assert (config.data.train[0].type, str(config.data.train[0].path)) == ("jsonl", "train.jsonl")
+
+    _, config = converted(tmp_path, DATASET)
+    assert (config.task.type, config.model.kind, config.data.train[0].name) == ("diarize", "encoder", "ami")
+
+    result, config = converted(tmp_path, MINIMAL)
+    assert (config.name, config.train.epochs, config.train.clip) == ("given", 10, None)
+    assert (config.optim.weight_decay, config.optim.betas) == (0, (0.9, 0.999)), "theirs where they are not given"
+    assert (config.schedule.type, config.schedule.warmup_steps, config.schedule.min_ratio) == ("cosine", 0, 0.01)
+    assert config.data.eval == {} and any("train.jsonl" in note for note in result.notes)
+
+
+def test_a_recogniser(tmp_path):
+    text = WHOLE.replace("    label_type: binary  # binary, speaker_id, or custom\n", "")
+    result, config = converted(tmp_path, text)
+    assert (config.task.type, config.model.kind) == ("transcribe", "encoder_decoder")
+    assert {name: loss.type for name, loss in config.losses.items()} == {"text": "cross_entropy"}
+    assert config.losses["text"].label_smoothing == 0.1 and config.data.train[0].utterances
+    assert "training.loss.auxiliary.norm_reg: 0.1" in comments(result)
+
+
+def test_a_language_model(tmp_path):
+    model = MODEL.replace("encoder_decoder", "decoder").replace("  encoder:", "  encoder:\n    nb_features: 64")
+    result, config = converted(tmp_path, f"{model}\n{DATASET}\n{TRAINING}")
+    assert (config.task.type, config.model.kind, config.model.decoder.d_model) == ("language", "decoder", 512)
+    said = comments(result)
+    assert "global_config.num_mel_bins: 80" in said and "model.encoder.nb_features: 64" in said
+    assert any("hears nothing" in note for note in result.notes) and config.data.train[0].name == "ami"
+
+
+@pytest.mark.parametrize(
+    ("labels", "main", "term", "kind"),
+    [
+        ("binary", "cross_entropy", "speech", "bce_with_logits"),
+        ("binary", "label_smoothing", "speech", "bce_with_logits"),
+        ("binary", "bce", "speech", "bce"),
+        ("binary", "huber", "speech", "huber"),
+        ("binary", "focal", "speech", "focal"),
+        ("speaker_id", "cross_entropy", "speakers", "pit_bce"),
+        ("speaker_id", "bce_with_logits", "speakers", "pit_bce"),
+        ("speaker_id", "mse", "speakers", "mse"),
+        ("custom", "nll", "speakers", "pit_bce"),
+    ],
+)
+def test_losses_of_labels(tmp_path, labels, main, term, kind):
+    text = WHOLE.replace("label_type: binary", f"label_type: {labels}").replace("main: cross_entropy", f"main: {main}")
+    text = text.replace("    label_smoothing: 0.1\n", "    focal_gamma: 1.5\n    focal_alpha: 0.3\n")
+    result, config = converted(tmp_path, text)
+    assert config.task.labels.type == ("binary" if labels == "binary" else "speaker")
+    assert config.losses[term].type == kind
+    if kind == "focal":
+        assert (config.losses[term].gamma, config.losses[term].alpha) == (1.5, 0.3)
+    else:
+        assert "training.loss.focal_gamma: 1.5" in comments(result)
+    if main == "label_smoothing":
+        assert config.losses[term].label_smoothing == 0.1
+    assert any("plug-in" in note for note in result.notes) == (labels == "custom")
+
+
+def test_contrastive_needs_embeddings(tmp_path):
+    _, config = converted(tmp_path, WHOLE.replace("      norm_reg: 0.1", "      contrastive: 0.2"))
+    assert (config.losses["contrastive"].type, config.losses["contrastive"].weight) == ("contrastive", 0.2)
+    assert config.model.embedding is not None
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw", "sgd", "adagrad", "rmsprop", "adamax"])
+@pytest.mark.parametrize("shape", ["cosine", "cosine_restarts", "linear", "exponential", "step", "plateau", "constant"])
+def test_optimizers_and_schedules(tmp_path, kind, shape):
+    text = f"""\
+training:
+  epochs: 5
+  batch_size: 4
+  optimizer: {{type: {kind}, lr: 0.01, momentum: null, epsilon: 1e-6, amsgrad: true, nesterov: false}}
+  scheduler: {{type: {shape}, min_lr: 0.001, num_cycles: 3, gamma: 0.5, patience: 2, mode: min, decay_steps: 900}}
+"""
+    result, config = converted(tmp_path, text)
+    assert (config.optim.type, config.optim.eps, config.optim.amsgrad) == (kind, 1e-6, True)
+    assert kind not in ("sgd", "rmsprop") or config.optim.momentum == 0, "torch's, where they give none"
+    schedule = config.schedule
+    assert (schedule.type, schedule.min_ratio, schedule.cycles) == (shape, 0.1, 3)
+    assert (schedule.gamma, schedule.patience, schedule.warmup_steps) == (0.5, 2, 0)
+    assert shape != "exponential" or schedule.step_size == 1, "gamma is the factor of each step"
+    assert {"training.scheduler.decay_steps: 900", "training.scheduler.mode: min"} <= set(comments(result))
+
+
+EVERYTHING = """\
+model:
+  model_type: encoder
+  name: every
+  global_config: {dropout: 0.2, d_ff: 2, device: cpu}
+  encoder:
+    {d_model: 64, num_layers: 2, num_heads: 4, attention_type: linear, nb_features: 32, activation: SWIGLU,
+     positional: learnable, use_scalenorm: true, use_rezero: false, feature_redraw_interval: 1000,
+     auto_check_redraw: true, num_classes: 5}
+global_config:
+  corpus_dir: /corpora
+  force_download: true
+  random_seed: 7
+  features: {feature_type: mfcc, num_mel_bins: 23, sampling_rate: 8000, num_ceps: 20, use_fft_mag: true}
+  storage_path: ./features
+  data_loading:
+    strategy: precomputed_features
+    frame_stack: 15
+    subsampling: 10
+    chunk_size: 5
+    context_size: 7
+    sampler: {type: dynamic_bucketing, num_buckets: 10}
+    dataloader: {num_workers: 3, prefetch_factor: 8, pin_memory: true}
+datasets:
+  - name: ami
+    download_params: {mic: ihm, force_download: false}
+    process_params: {mic: sdm, partition: full-corpus, annotations: null}
+  - name: voxceleb1
+    process_params: {corpus_dir: /elsewhere, output_dir: ./vox}
+  - icsi
+training:
+  epochs: 5
+  max_steps: 300
+  batch_size: 16
+  optimizer: {type: sgd, lr: 0.1, momentum: 0.8, nesterov: true}
+  mixed_precision: fp16
+  amp_loss_scale: 1024
+  fixed_projection: true
+  feature_redraw_interval: 50
+  training_dataset_map:
+    combine: true
+    splits:
+      - {dataset_name: ami, split_name: train, subset_ratio: 0.5}
+      - {dataset_name: icsi, split_name: train}
+  validation:
+    interval: 10
+    batch_size: 4
+    max_steps: 5
+    validate_on_epoch: true
+    validation_dataset_map: {splits: [{dataset_name: ami, split_name: dev}]}
+  early_stopping: {patience: 3, metric: val_loss, restore_best_weights: false}
+  checkpoint: {save_dir: ./c, interval: 2, interval_in_epochs: true, save_total_limit: 4, save_best_only: true,
+               monitor_metric: val_loss, snapshot_features: true}
+  distributed: {backend: nccl, world_size: 8, sync_gradient_barrier: true, find_unused_parameters: true}
+  logging: {interval: 5, tensorboard: false, wandb: false, wandb_project: none, log_model: true}
+  performance: {num_workers: 1, drop_last: true, compile_model: true}
+  profiling: true
+  callbacks: [lr_monitor, gradient_clipping]
+  eval_knobs: {label_type: speaker_id, max_duration: 60, beam_width: 5}
+  tuning: {library: optuna, search_space: {lr: [1e-5, 1e-4]}}
+  safeguards: {max_loss: 1000000}
+"""
+
+
+def test_every_kind_of_key(tmp_path):
+    result, config = converted(tmp_path, EVERYTHING)
+    encoder = config.model.encoder
+    assert (encoder.attention_features, encoder.activation, encoder.positions, encoder.norm) == (
+        32, "swiglu", "learned", "scalenorm"
+    )  # fmt: skip
+    assert (encoder.d_ff, encoder.dropout, config.model.fixed_projection) == (2, 0.2, True)
+    features = config.model.features
+    assert (features.type, features.num_mel_bins, features.sampling_rate, features.num_ceps) == ("mfcc", 23, 8000, 20)
+    assert (features.stack, features.subsample, features.store, config.task.chunk) == (15, 10, "./features", 5)
+    ami, icsi = config.data.train
+    assert (ami.name, ami.split, ami.repeat, ami.options) == (
+        "ami", "train", 0.5, {"mic": "sdm", "partition": "full-corpus"}
+    )  # fmt: skip
+    assert (str(ami.from_), ami.download, icsi.name, icsi.repeat, icsi.download) == (
+        "/corpora/ami", False, "icsi", 1, True
+    )  # fmt: skip
+    assert list(config.data.eval) == ["ami-dev"] and config.data.eval["ami-dev"].limit == 20
+    assert config.data.max_items is None and config.data.batch_tokens == 600, "60 s at 10 frames a second"
+    assert (config.data.workers, config.data.prefetch) == (1, 8)
+    train = config.train
+    assert (train.steps, train.epochs, train.seed, train.precision) == (300, None, 7, "fp16")
+    assert (train.eval_every, train.save_every, train.keep) == (None, None, 1)
+    assert (train.compile, train.find_unused) == (True, True)
+    assert (config.optim.momentum, config.optim.nesterov, config.schedule.type) == (0.8, True, "constant")
+    stop, profile = config.callbacks
+    assert (stop.type, stop.restore_best, profile.type) == ("early_stop", False, "profile")
+    said = comments(result)
+    for line in (
+        "training.feature_redraw_interval: 50", "model.encoder.feature_redraw_interval: 1000",
+        "model.encoder.num_classes: 5", "global_config.features.use_fft_mag: true", "training.epochs: 5",
+        "datasets.ami.download_params.mic: ihm", "global_config.data_loading.context_size: 7",
+        "training.batch_size: 16",
+        "global_config.data_loading.dataloader.num_workers: 3", "training.validation.interval: 10",
+        "training.checkpoint.interval: 2", "training.checkpoint.save_total_limit: 4", "training.amp_loss_scale: 1024",
+        "training.distributed.world_size: 8", "training.logging.wandb_project: none", "training.tuning.library: optuna",
+        "training.callbacks: [lr_monitor, gradient_clipping]", "training.safeguards.max_loss: 1000000",
+        "training.eval_knobs.beam_width: 5", "training.performance.drop_last: true",
+    ):  # fmt: skip
+        assert line in said, line
+
+
+def test_corpora_with_another_name(tmp_path):
+    text = EVERYTHING.replace("{dataset_name: icsi,", "{dataset_name: voxceleb1,")
+    _, config = converted(tmp_path, text)
+    _, vox = config.data.train
+    assert (vox.name, str(vox.from_), str(vox.to)) == ("voxceleb", "/elsewhere", "vox")
+
+
+def test_redrawn_once_for_all_layers(tmp_path):
+    text = EVERYTHING.replace("fixed_projection: true", "fixed_projection: false")
+    result, config = converted(tmp_path, text)
+    assert [c.every for c in config.callbacks if c.type == "redraw"] == [50]
+    assert "model.encoder.feature_redraw_interval: 1000" in comments(result)
+    softmax = text.replace("attention_type: linear", "attention_type: softmax")
+    result, config = converted(tmp_path, softmax)
+    assert not [c for c in config.callbacks if c.type == "redraw"]
+    assert "model.encoder.nb_features: 32" in comments(result)
+
+
+def test_unknown_keys_are_named_with_their_lines(tmp_path):
+    text = WHOLE.replace("dither: 0.0", "diter: 0.0").replace("num_heads: 8", "num_head: 8", 1)
+    text = text.replace("  - name: ami", "  - name: ami\n    process_parms: {mic: ihm}")
+    lines = text.splitlines()
+    at = {key: 1 + next(i for i, line in enumerate(lines) if key in line) for key in ("diter", "num_head:", "parms")}
+    assert mistakes(tmp_path, text) == [
+        f"given.yaml:{at['num_head:']}: unknown key 'model.encoder.num_head' (did you mean "
+        "'model.encoder.num_heads'?): it has no counterpart",
+        f"given.yaml:{at['diter']}: unknown key 'global_config.diter' (did you mean 'global_config.dither'?): it has "
+        "no counterpart",
+        f"given.yaml:{at['parms']}: unknown key 'datasets.ami.process_parms.mic' (did you mean 'process_params'?): it "
+        "has no counterpart",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("type: adamw", "type: adadelta", "'optim.type'|optim.type"),
+        ("model_type: encoder_decoder", "model_type: perceiver", "must be encoder or encoder_decoder or decoder"),
+        ("label_type: binary", "label_type: emotion", "must be binary or speaker_id"),
+        ("lr: 2e-4", "lr: fast", "must be a number"),
+        ("tensorboard: true", "tensorboard: often", "must be true or false"),
+        ("num_heads: 8", "num_heads: 7", "multiple of heads"),
+        ("  - name: ami", "  - label: ami", "needs a `name`"),
+        ("    interval: 500", "    interval: often", "eval_every"),
+    ],
+)
+def test_values_that_cannot_be_are_told_at_their_line(tmp_path, before, after, message):
+    text = WHOLE.replace(before, after, 1)
+    line = 1 + next(i for i, line in enumerate(text.splitlines()) if after.strip() in line)
+    found = mistakes(tmp_path, text)
+    assert any(m.startswith(f"given.yaml:{line}: ") and re.search(message, m) for m in found), found
+
+
+def test_splits_must_be_of_the_datasets(tmp_path):
+    text = EVERYTHING.replace("{dataset_name: icsi, split_name: train}", "{dataset_name: dihard, split_name: train}")
+    [found] = mistakes(tmp_path, text)
+    assert "'dihard' is not one of the datasets: ami, voxceleb1, icsi" in found
+
+
+def test_the_command(tmp_path, capsys):
+    (tmp_path / "a.yml").write_text(WHOLE)
+    assert main(["config", "convert", "universal", str(tmp_path / "a.yml")]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("# Converted from a.yml of the universal pipeline") and "type: diarize" in out
+    assert "label_type" in err
+    (tmp_path / "b.yml").write_text(MINIMAL)
+    to = tmp_path / "runs.d"
+    assert (
+        main(["config", "convert", "universal", *(str(tmp_path / f) for f in ("a.yml", "b.yml")), "--to", str(to)]) == 0
+    )
+    assert sorted(p.name for p in to.iterdir()) == ["b.yaml", "performer_translator.yaml"]
+    for file in to.iterdir():
+        assert main(["config", "check", str(file)]) == 0
+    (tmp_path / "c.yml").write_text(WHOLE.replace("epochs", "epoch"))
+    assert main(["config", "convert", "universal", str(tmp_path / "c.yml")]) == 2
+    assert re.search(r"c\.yml:\d+: unknown key 'training\.epoch'", capsys.readouterr().err)

@@ -14,6 +14,7 @@ repeat: 0.1`. A conversation is metadata and takes about a millisecond to make.
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -113,12 +114,17 @@ class Conversation(Source):
                 f"Conversations of {max(self._numbers())} speakers need as many in the {self.source.type} source; it "
                 f"has {len(bank.speakers)} whose utterances can be used{bank.why()}."
             )
-        draws = self._draws()
+        draws, mark = self._draws(), self._mark()
         for index in range(self.count):
             name = f"conversation-{self.seed}-{index:05d}"
-            yield Scene(self, bank, draws, name).cut()
+            yield Scene(self, bank, draws, name).cut().with_id(f"{name}-{mark}")
         yield from bank.refused
         bank.save()
+
+    def _mark(self) -> str:
+        """Six hexadecimal digits, others for other conversations: training and test data may have the same seed."""
+        plain = self.model_dump_json(exclude={"count", "cache", *Source.model_fields})
+        return f"{zlib.crc32(plain.encode()) & 0xFFFFFF:06x}"
 
     def _draws(self) -> Draws:
         if isinstance(self.statistics, Turns):

@@ -67,8 +67,8 @@ class Favor(nn.Module, Redrawn):
         dim: size of a head, d.
         features: number of features m. None: int(d ln d), at least d.
         scaling: lengths of the projection's rows, see `orthogonal`.
-        eps: added to every feature, so that no denominator vanishes. The largest feature is 1, most are far below
-            1e-4 (the value of the paper's code, with which attention is nearly uniform and diarization learns worse).
+        eps: added to every feature, so that no denominator vanishes. The paper's code has 1e-4; most features are far
+            below that, and a diarizer learned a little faster with less of it.
         fixed: never redrawn; the `redraw` callback leaves it alone.
 
     `projection` [m, d] is a buffer: checkpoints and exports hold it, for the layer's function depends on it.

@@ -458,6 +458,7 @@ def check_learnt(run, corpus, rows):
     assert json.loads((run / "results.json").read_text())["export"]["clips"] == 6
 
 
+@pytest.mark.slow
 def test_full_then_lora_through_the_command_line(tmp_path, corpus, cli, rows):
     from stentor.inference.align import clip_of, open_aligner
     from stentor.inference.recording import FileRecording

@@ -123,7 +123,9 @@ def test_what_cannot_be_mixed_is_counted_and_named(spec, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("stentor.data.cut.load", broken)
-        with pytest.raises(DataError, match=r"(?s)6 of 6 records cannot be used.*conversation-0-00000-[0-9a-f]{6} is broken"):
+        with pytest.raises(
+            DataError, match=r"(?s)6 of 6 records cannot be used.*conversation-0-00000-[0-9a-f]{6} is broken"
+        ):
             prepare(spec(), tmp_path / "out")
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["dropped"]["unreadable"]["count"] == 6 and real is prepare_mixtures._make

@@ -92,7 +92,7 @@ def less(place: str, source, corpus: Path) -> list[str]:
         return [f"{place}={{type: jsonl, path: data/{source.type}.jsonl, limit: {RECORDS}{weight}}}"]
     changes = []
     if source.type == "conversation":
-        changes.append(f"{place}.turn=[0.1, 10]")  # the clips are short
+        changes += [f"{place}.turn=[0.1, 10]", f"{place}.seconds=12"]  # the clips are short
         if source.source.type == "corpus":
             stand_in(Path("data/corpus.jsonl"), corpus)
             changes.append(f"{place}.source={{type: jsonl, path: data/corpus.jsonl}}")

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow  # it makes a model for each case
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu_finetune.py"
 
 

@@ -144,6 +144,7 @@ def test_texts_for_tokenizers_hold_those_of_replay(cut, source, data):
     assert list(made.texts()) == ["own", "general"]
 
 
+@pytest.mark.slow
 def test_resuming_and_ranks_see_the_same(tiny, cli, corpus, tmp_path):
     """Straight on one process; on two processes, cut off within the second epoch, then on one: the same losses."""
     import json

@@ -488,7 +488,8 @@ def test_full_then_lora_through_the_command_line(tmp_path, corpus, cli, rows):
     assert json.loads(cli("transcribe", small, corpus / record["audio_path"], "--format", "json").stdout)["text"]
 
 
-@pytest.mark.parametrize("lora", [pytest.param(None, marks=pytest.mark.slow), {"rank": 2}])
+@pytest.mark.slow
+@pytest.mark.parametrize("lora", [None, {"rank": 2}])
 def test_a_run_resumes_exactly(lora, tmp_path, corpus, cli):
     from safetensors.torch import load_file
 

@@ -102,6 +102,7 @@ def test_a_run_that_went_on_is_the_straight_run(run):
     assert one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
+@pytest.mark.slow
 def test_accumulated_steps_are_the_same(run):
     """One batch of 16 clips, and four of 4."""
     small = ["model.shared={d_model: 32, layers: 1, heads: 2, dropout: 0.0}", "train.steps=3", "optim.eps=1e-4"]
@@ -112,6 +113,7 @@ def test_accumulated_steps_are_the_same(run):
         torch.testing.assert_close(b[name], tensor, atol=2e-6, rtol=1e-5, msg=name)
 
 
+@pytest.mark.slow
 def test_encoder_with_ctc_alone(run, corpus, capsys):
     run.write_text(run.read_text().replace("{text: cross_entropy, ctc: {type: ctc, weight: 0.3}}", "{ctc: ctc}"))
     folder = train(run, "ctc", "model.kind=encoder", "model.encoder={conv_kernel: 5}", "train.steps=60")

@@ -111,6 +111,7 @@ def lives(group: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_going_on_after_a_kill(start, corpus, tmp_path, capsys):
     """What was done stays, nothing is done twice, and no process outlives the command; a signal is told."""
     record = json.loads((corpus / "dev.jsonl").read_text().splitlines()[0])

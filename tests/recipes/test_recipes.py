@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 DATA = ROOT.parent / "shared" / "data"
 RECORDS = 4
+SLOW = ("whisper_librispeech", "words_speech_llm")
+"""Recipes like others that are always run."""
 SMALL = {
     "encoder": "{from: null, config: {model_type: whisper, num_mel_bins: 80, d_model: 32, encoder_layers: 1, "
     "encoder_attention_heads: 2, encoder_ffn_dim: 64, max_source_positions: 1500}}",
@@ -169,7 +171,9 @@ def test_recipe_is_right_and_short(path, capsys):
     assert main(["config", "check", str(path)]) == 0, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, marks=[pytest.mark.slow] * (p.stem in SLOW)) for p in RECIPES], ids=lambda p: p.stem
+)
 def test_recipe_runs(path, workplace, corpus, capsys):
     loaded = load(path)
     changes = cut_down(loaded, corpus)

@@ -3,7 +3,7 @@
     python benchmarks/diarize_long.py [MODEL] [--minutes 10,60] [--threads 2] [--speakers 4]
 
 The files are conversations of the built-in voice. MODEL is a run folder or an export; without one, an untrained model
-of the size that recipes/diarize.yaml trains is measured: 80 mel bins, 10 frames joined, 10 frames a second, 4 layers of
+of the size of a small CPU recipe is measured: 80 mel bins, 10 frames joined, 10 frames a second, 4 layers of
 width 160, with speaker embeddings. Each file is diarized in a process of its own, from Python, twice; the faster one
 counts. Peak memory is the process's (torch and the weights included). With a MODEL, its error rate is told too.
 """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from stentor.errors import AudioError, ConfigError, DataError
+from stentor.errors import AudioError, ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -146,48 +146,27 @@ def diarize_files(request: Request) -> None:
     Raises ConfigError for options that do not go together, and DataError at the end when files were left out.
     """
     formats = _formats(request)
-    from stentor.inference.formats import file_names
     from stentor.inference.load import load
-    from stentor.inference.progress import Progress
+    from stentor.inference.progress import Files
     from stentor.inference.recording import FileRecording
 
     model = load(request.model, request.device)
     task = with_speakers(model.for_diarization(), request.speakers, request.min_speakers, request.max_speakers)
-    folder = None
-    if request.out is not None:
-        folder = Path(request.out)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"The folder --out {folder} cannot be made: {error.strerror}.") from error
-    names = iter(file_names(request.audio))
-    failed: list[str] = []
-    progress = Progress(len(request.audio), "diarizing")
-
-    def left_out(name: str, error: AudioError) -> None:
-        failed.append(name)
-        next(names)
-        progress.print(f"stentor: {error}", error=True)
-        progress.file()
-
+    files = Files(request.audio, request.out, "diarizing")
     recordings = [FileRecording(path, model.bundle.processor.sample_rate) for path in request.audio]
-    with progress:
-        for found in diarize(model.bundle, task, recordings, request.model, left_out, progress.window):
-            name = next(names)
-            if folder is None:
+    with files:
+        for found in diarize(model.bundle, task, recordings, request.model, files.left_out, files.window):
+            name = next(files.names)
+            if files.folder is None:
                 text = found.rttm(name) if formats[0] == "rttm" else json.dumps(found, ensure_ascii=False) + "\n"
                 if text:
-                    progress.print(text.rstrip("\n"))
+                    files.print(text.rstrip("\n"))
             else:
                 for format in formats:
                     text = found.rttm(name) if format == "rttm" else json.dumps(found, ensure_ascii=False, indent=2)
-                    (folder / f"{name}.{format}").write_text(text, encoding="utf-8")
-            progress.file()
-    if failed:
-        raise DataError(
-            f"{len(failed)} of {len(request.audio)} files could not be diarized: {', '.join(failed)}. "
-            f"The reasons are above{'; the others are done' if len(failed) < len(request.audio) else ''}."
-        )
+                    (files.folder / f"{name}.{format}").write_text(text, encoding="utf-8")
+            files.file()
+    files.check("diarized")
 
 
 def _formats(request: Request) -> list[str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.errors import AudioError, ConfigError, DataError
-from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, file_names, render
+from stentor.errors import ConfigError
+from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
 
 if TYPE_CHECKING:
     from stentor.inference.recording import Recording
@@ -39,7 +38,7 @@ def transcribe_files(request: Request) -> None:
     """
     formats = _formats(request)
     from stentor.inference.load import load
-    from stentor.inference.progress import Progress
+    from stentor.inference.progress import Files
     from stentor.inference.recording import FileRecording
     from stentor.inference.segment import SileroDetector
     from stentor.inference.transcribe import transcribe
@@ -52,44 +51,24 @@ def transcribe_files(request: Request) -> None:
         from stentor.inference.diarize import listener
 
         diarizer = listener(load(request.diarizer, request.device))
-    folder = None
-    if request.out is not None:
-        folder = Path(request.out)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"The folder --out {folder} cannot be made: {error.strerror}.") from error
-    names = iter(file_names(request.audio))
-    failed: list[str] = []
-    progress = Progress(len(request.audio), "transcribing")
-
-    def left_out(name: str, error: AudioError) -> None:
-        failed.append(name)
-        next(names)
-        progress.print(f"stentor: {error}", error=True)
-        progress.file()
-
+    files = Files(request.audio, request.out, "transcribing")
     rate = model.bundle.processor.sample_rate
     recordings: list[Recording] = [FileRecording(path, rate) for path in request.audio]
-    with progress:
+    with files:
         for transcript in transcribe(
             model.bundle, task, recordings, request.language, request.context, request.batch_seconds, detector,
-            request.model, request.words, on_error=left_out, on_window=progress.window,
+            request.model, request.words, on_error=files.left_out, on_window=files.window,
             diarizer=diarizer,
         ):  # fmt: skip
-            name = next(names)
-            if folder is None:
-                progress.print(_printed(transcript, formats[0], request))
+            name = next(files.names)
+            if files.folder is None:
+                files.print(_printed(transcript, formats[0], request))
             else:
                 for format in formats:
                     text = render(transcript, format, request.cues)
-                    (folder / f"{name}.{SUFFIXES[format]}").write_text(text, encoding="utf-8")
-            progress.file()
-    if failed:
-        raise DataError(
-            f"{len(failed)} of {len(request.audio)} files could not be transcribed: {', '.join(failed)}. "
-            f"The reasons are above{'; the others are done' if len(failed) < len(request.audio) else ''}."
-        )
+                    (files.folder / f"{name}.{SUFFIXES[format]}").write_text(text, encoding="utf-8")
+            files.file()
+    files.check("transcribed")
 
 
 def _formats(request: Request) -> list[str]:

@@ -1,9 +1,14 @@
-"""A progress bar for commands that go through files."""
+"""Commands that go through audio files: a progress bar, where answers go, and what was left out."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from stentor.errors import AudioError, ConfigError, DataError
+from stentor.inference.formats import file_names
 
 
 class Progress:
@@ -56,3 +61,37 @@ class Progress:
         self.bar.stop()
         print(text, flush=True)
         self.bar.start()
+
+
+class Files(Progress):
+    """What a command that goes through audio files has to keep: where answers go, under which names, and what was left
+    out. `names` gives the name of each file's answer in turn.
+
+    Raises ConfigError when the folder `out` cannot be made.
+    """
+
+    def __init__(self, audio: Sequence[str], out: str | None, doing: str):
+        super().__init__(len(audio), doing)
+        self.audio, self.failed = audio, list[str]()
+        self.names = iter(file_names(audio))
+        self.folder = None if out is None else Path(out)
+        if self.folder is not None:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"The folder --out {self.folder} cannot be made: {error.strerror}.") from error
+
+    def left_out(self, name: str, error: AudioError) -> None:
+        """The next file cannot be read: it is named, and the others are gone on with."""
+        self.failed.append(name)
+        next(self.names)
+        self.print(f"stentor: {error}", error=True)
+        self.file()
+
+    def check(self, done: str) -> None:
+        """Raises DataError when files were left out; `done` says what could not be done with them."""
+        if self.failed:
+            raise DataError(
+                f"{len(self.failed)} of {len(self.audio)} files could not be {done}: {', '.join(self.failed)}. "
+                f"The reasons are above{'; the others are done' if len(self.failed) < len(self.audio) else ''}."
+            )

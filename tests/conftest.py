@@ -135,21 +135,63 @@ def environment(**extra: str) -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", **extra}
 
 
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory):
+    """Runs `stentor ...` in processes forked from one that has imported everything (see warm.py)."""
+    folder = tmp_path_factory.mktemp("warm")
+    server: list[subprocess.Popen] = []
+
+    def run(commands: list[list[str]], processes: int) -> subprocess.CompletedProcess:
+        if not server:
+            server.append(
+                subprocess.Popen(
+                    [sys.executable, str(ROOT / "tests" / "warm.py")],
+                    env=environment(),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        stdout, stderr = folder / "stdout", folder / "stderr"
+        for file in (stdout, stderr):
+            file.write_text("")
+        request = {
+            "commands": commands, "processes": processes, "cwd": os.getcwd(), "environment": environment(),
+            "stdout": str(stdout), "stderr": str(stderr), "seconds": 300 + 60 * len(commands),
+        }  # fmt: skip
+        assert server[0].stdin and server[0].stdout
+        server[0].stdin.write(json.dumps(request) + "\n")
+        server[0].stdin.flush()
+        code = int(server[0].stdout.readline())
+        return subprocess.CompletedProcess(commands, code, stdout.read_text(), stderr.read_text())
+
+    yield run
+    for process in server:
+        process.communicate(timeout=60)
+
+
 @pytest.fixture
-def cli():
-    """Runs `stentor ...`, optionally as several processes under torchrun; answers the completed process."""
+def cli(warm):
+    """Runs `stentor ...`, optionally as several processes of one group; answers the completed process.
+
+    With variables of its own environment, or where several may fail (torchrun then ends the others), a Python of its
+    own is started.
+    """
 
     def run(*arguments: object, processes: int = 1, check: bool = True, **extra: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m"]
-        if processes > 1:
-            command += ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
-        done = subprocess.run(
-            [*command, "stentor", *map(str, arguments)],
-            env=environment(**extra),
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        if extra or (processes > 1 and not check):
+            command = [sys.executable, "-m"]
+            if processes > 1:
+                command += ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
+            done = subprocess.run(
+                [*command, "stentor", *map(str, arguments)],
+                env=environment(**extra),
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+        else:
+            done = warm([[*map(str, arguments)]], processes)
         if check and done.returncode:
             raise AssertionError(f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-5000:]}")
         return done
@@ -158,10 +200,16 @@ def cli():
 
 
 @pytest.fixture(scope="session")
-def together(tmp_path_factory: pytest.TempPathFactory):
-    """Runs several `stentor ...` commands one after the other in one group of processes (see group.py)."""
+def together(warm, tmp_path_factory: pytest.TempPathFactory):
+    """Runs several `stentor ...` commands one after the other in one group of processes (see group.py); under torchrun
+    itself with variables of its own environment, or where they may fail."""
 
     def run(commands: list[list[object]], processes: int, check: bool = True, **extra: str) -> str:
+        if check and not extra:
+            done = warm([list(map(str, command)) for command in commands], processes)
+            if done.returncode:
+                raise AssertionError(f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
+            return done.stdout + done.stderr
         file = tmp_path_factory.mktemp("commands") / "commands.json"
         file.write_text(json.dumps([list(map(str, command)) for command in commands]))
         start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]

@@ -1,4 +1,4 @@
-"""Run by torchrun: several `stentor ...` commands in one group of processes, whose start takes longer than they do.
+"""Several `stentor ...` commands in one group of processes, whose start takes longer than they do. For warm.py and:
 
 `python -m torch.distributed.run ... group.py COMMANDS.json`: a list of argument lists. A command `zeroed RUN.yaml
 [key=value ...]` puts the run's newest checkpoint into a model of zeros and compares.
@@ -51,11 +51,12 @@ def zeroed(config: Path, overrides: list[str]) -> int:
     ) else 9  # fmt: skip
 
 
-def main() -> int:
+def one_after_the_other(commands: list[list[str]]) -> int:
+    """0, or the exit code of the first command that failed."""
     from stentor.cli import main as stentor
 
     torch.set_num_threads(1)
-    for number, command in enumerate(json.loads(Path(sys.argv[1]).read_text())):
+    for number, command in enumerate(commands):
         code = zeroed(Path(command[1]), command[2:]) if command[0] == "zeroed" else stentor(command)
         if code:
             print(f"command {number} ({' '.join(command)}): exit {code}", file=sys.stderr)
@@ -64,4 +65,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(one_after_the_other(json.loads(Path(sys.argv[1]).read_text())))

@@ -141,7 +141,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("warm")
     server: list[subprocess.Popen] = []
 
-    def run(commands: list[list[str]], processes: int) -> subprocess.CompletedProcess:
+    def run(commands: list[list[str]], processes: int, **extra: str) -> subprocess.CompletedProcess:
         if not server:
             server.append(
                 subprocess.Popen(
@@ -156,7 +156,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory):
         for file in (stdout, stderr):
             file.write_text("")
         request = {
-            "commands": commands, "processes": processes, "cwd": os.getcwd(), "environment": environment(),
+            "commands": commands, "processes": processes, "cwd": os.getcwd(), "environment": environment(**extra),
             "stdout": str(stdout), "stderr": str(stderr), "seconds": 300 + 60 * len(commands),
         }  # fmt: skip
         assert server[0].stdin and server[0].stdout
@@ -174,12 +174,12 @@ def warm(tmp_path_factory: pytest.TempPathFactory):
 def cli(warm):
     """Runs `stentor ...`, optionally as several processes of one group; answers the completed process.
 
-    With variables of its own environment, or where several may fail (torchrun then ends the others), a Python of its
-    own is started.
+    A Python of its own is started for another PYTHONPATH, and torchrun where one of several may fail, whose business
+    it is to end the others.
     """
 
     def run(*arguments: object, processes: int = 1, check: bool = True, **extra: str) -> subprocess.CompletedProcess:
-        if extra or (processes > 1 and not check):
+        if "PYTHONPATH" in extra or (processes > 1 and not check):
             command = [sys.executable, "-m"]
             if processes > 1:
                 command += ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
@@ -191,7 +191,7 @@ def cli(warm):
                 timeout=300,
             )
         else:
-            done = warm([[*map(str, arguments)]], processes)
+            done = warm([[*map(str, arguments)]], processes, **extra)
         if check and done.returncode:
             raise AssertionError(f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-5000:]}")
         return done

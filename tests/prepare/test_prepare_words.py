@@ -73,6 +73,7 @@ def test_every_record_gets_the_words_of_its_text(corpus, ctc_model, tmp_path, ca
     assert [Words().refuse(cut) for cut in parse_source(str(to)).cuts()] == [None] * 16
 
 
+@pytest.mark.slow
 def test_the_same_from_several_processes(many, ctc_model, tmp_path, cli):
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     prepare_words(Request(str(many), one, model=str(ctc_model), device="cpu"))
@@ -82,7 +83,7 @@ def test_the_same_from_several_processes(many, ctc_model, tmp_path, cli):
     assert "aligning: 96 of 96 records" in done.stderr
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_killed_command_goes_on(many, ctc_model, tmp_path, start, cli, jobs):
     """SIGKILL in the middle: what was written is not done again, and the manifest is the one of a straight run."""
     plugin, work, to = tmp_path / "slow.py", tmp_path / "work.txt", tmp_path / "killed.jsonl"
@@ -131,7 +132,7 @@ def test_a_signal_stops_it_with_a_word(many, ctc_model, tmp_path, start):
     plugin, to = tmp_path / "slow.py", tmp_path / "stopped.jsonl"
     plugin.write_text(SLOW)
     process = start(
-        "prepare", "words", many, "--to", to, "--model", ctc_model, "--jobs", 2, "--device", "cpu", "--plugin", plugin,
+        "prepare", "words", many, "--to", to, "--model", ctc_model, "--jobs", 1, "--device", "cpu", "--plugin", plugin,
         SLOWLY="0.4", WORK=str(tmp_path / "work.txt"),
     )  # fmt: skip
     part = tmp_path / "stopped.jsonl.part"

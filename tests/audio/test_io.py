@@ -206,7 +206,7 @@ def test_write_scales_peaks_and_refuses_what_is_no_audio(tmp_path):
         with pytest.raises(AudioError) as error:
             write(path, audio, RATE)
         assert error.value.reason == kind
-    with pytest.raises(AudioError, match=r"\.wav or \.flac"):
+    with pytest.raises(AudioError, match=r"\.wav, \.flac or \.ogg"):
         write(tmp_path / "a.mp3", tone(), RATE)
     assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
 

@@ -101,8 +101,13 @@ def read(
     return soxr.resample(mono, found, rate, quality="HQ")
 
 
+WRITTEN = {"wav": "PCM_16", "flac": "PCM_16", "ogg": "VORBIS"}
+"""Endings of the audio files that are written, and their encodings."""
+
+
 def write(path: str | Path, audio: np.ndarray, rate: int) -> None:
-    """Write float [samples] as 16-bit wav or flac (by the name's ending), through a temporary file that is renamed.
+    """Write float [samples] as 16-bit wav or flac or as ogg (by the name's ending), through a temporary file that is
+    renamed.
 
     Audio beyond -1..1 is scaled down as a whole instead of clipped. Raises `AudioError` for another ending, for no
     samples and for NaN or infinite ones.
@@ -111,23 +116,42 @@ def write(path: str | Path, audio: np.ndarray, rate: int) -> None:
 
     path = Path(path)
     kind = path.suffix.lower().lstrip(".")
-    if kind not in ("wav", "flac"):
-        raise AudioError(f"{path}: audio is written as .wav or .flac.", "unreadable")
-    samples = np.asarray(audio, np.float32)
-    if samples.ndim != 1 or not len(samples):
-        raise AudioError(f"{path}: audio to write must be [samples] with at least one, got {samples.shape}.", "empty")
-    if not np.isfinite(samples).all():
-        raise AudioError(f"{path}: the audio to write contains NaN or infinite samples.", "not_finite")
-    samples = samples / max(1.0, float(np.abs(samples).max()))
-    # By 32768 and not 32767: 16-bit audio that was read and written again stays the same, bit for bit.
-    quantised = np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
+    if kind not in WRITTEN:
+        raise AudioError(f"{path}: audio is written as .wav, .flac or .ogg.", "unreadable")
+    quantised = _quantised(audio, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        soundfile.write(str(part), quantised, rate, subtype="PCM_16", format=kind.upper())
+        soundfile.write(str(part), quantised, rate, subtype=WRITTEN[kind], format=kind.upper())
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def encode(audio: np.ndarray, rate: int, name: str = "audio") -> bytes:
+    """Float [samples] as the contents of a 16-bit FLAC file, with the samples that `write` would write.
+
+    Raises `AudioError`, which names `name`, for no samples and for NaN or infinite ones.
+    """
+    import io
+
+    import soundfile
+
+    file = io.BytesIO()
+    soundfile.write(file, _quantised(audio, name), rate, subtype="PCM_16", format="FLAC")
+    return file.getvalue()
+
+
+def _quantised(audio: np.ndarray, name: str) -> np.ndarray:
+    """int16 [samples]; audio beyond -1..1 is scaled down as a whole."""
+    samples = np.asarray(audio, np.float32)
+    if samples.ndim != 1 or not len(samples):
+        raise AudioError(f"{name}: audio to write must be [samples] with at least one, got {samples.shape}.", "empty")
+    if not np.isfinite(samples).all():
+        raise AudioError(f"{name}: the audio to write contains NaN or infinite samples.", "not_finite")
+    samples = samples / max(1.0, float(np.abs(samples).max()))
+    # By 32768 and not 32767: 16-bit audio that was read and written again stays the same, bit for bit.
+    return np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
 
 
 def _existing(path: str | Path) -> Path:

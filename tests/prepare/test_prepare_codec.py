@@ -1,0 +1,87 @@
+"""`stentor prepare codec`: a fitted codec with its report, and what it refuses."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from stentor.audio.codecs.base import open_codec
+from stentor.audio.io import read
+from stentor.errors import ConfigError, DataError
+from stentor.prepare_codec import Request, prepare_codec
+
+FAST = ("entries=16", "rounds=2", "iterations=2")
+
+
+def test_a_codec_of_a_corpus(attempt, corpus, tmp_path):
+    to = tmp_path / "codec"
+    options = [part for option in FAST for part in ("--option", option)]
+    code, said = attempt("prepare", "codec", corpus / "train.jsonl", "--to", to, *options, "--seed", 3)
+    assert code == 0, said
+    assert "mel_rvq fitted on 15 records" in said and "1 clips" in said and "mel distance" in said
+    assert "16000 Hz, 50 frames per second, 4 codebooks of 16" in said and f"--codec {to}" in said
+    report = json.loads((to / "resynthesis.json").read_text())
+    assert report["clips"] == 1 and 0 < report["mel_distance"] < 20 and len(report["usage"]) == 4
+    assert report["bit_rate"] == 50 * 4 * 4
+    codec = open_codec(str(to))
+    original, decoded = (read(to / "samples" / f"1-{kind}.wav") for kind in ("original", "decoded"))
+    assert np.allclose(codec.decode(codec.encode([original]))[0][: len(original)], decoded, atol=0.02)
+    code, said = attempt("prepare", "codec", corpus / "train.jsonl", "--to", to)
+    assert code == 2 and "holds something already" in said
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_the_same_data_gives_the_same_codec(corpus, tmp_path):
+    for name in ("a", "b"):
+        prepare_codec(Request(str(corpus / "train.jsonl"), tmp_path / name, options=FAST))
+    prepare_codec(Request(str(corpus / "train.jsonl"), tmp_path / "c", options=FAST, seed=1))
+    a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
+    assert a == b != c
+
+
+def test_an_existing_codec_is_measured(corpus, tmp_path, capsys):
+    data = str(corpus / "dev.jsonl")
+    prepare_codec(Request(data, tmp_path / "a", options=FAST))
+    prepare_codec(Request(data, tmp_path / "b", options=(f"from={tmp_path / 'a'}", "iterations=8")))
+    figures = [json.loads((tmp_path / name / "resynthesis.json").read_text()) for name in "ab"]
+    assert figures[0]["usage"] == figures[1]["usage"]
+    assert figures[1]["mel_distance"] < figures[0]["mel_distance"]  # more of Griffin-Lim
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in "ab"]
+    assert weights[0] == weights[1]
+
+
+def test_few_hours_are_read(corpus, tmp_path, capsys):
+    prepare_codec(Request(str(corpus / "train.jsonl"), tmp_path / "a", options=FAST, hours=1 / 3600))
+    [count] = re.findall(r"fitted on (\d+) records", capsys.readouterr().out)
+    assert 1 <= int(count) < 15
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"codec": "mimy"}, r"--codec mimy: no such type \(did you mean mimi\?\)"),
+        ({"codec": "mimi", "options": ("from=/nowhere/mimi",)}, "the folder /nowhere/mimi does not exist"),
+        ({"device": "cuda:99"}, "99"),
+        ({"options": ("entires=12",)}, "unknown key 'entires'"),
+    ],
+)
+def test_wrong_options(corpus, tmp_path, request_, message):
+    with pytest.raises(ConfigError, match=message):
+        prepare_codec(Request(str(corpus / "dev.jsonl"), tmp_path / "codec", **request_))
+    assert not (tmp_path / "codec").exists()
+
+
+def test_unusable_records_are_named(corpus, tmp_path, capsys):
+    records = [json.loads(line) for line in (corpus / "dev.jsonl").read_text().splitlines()]
+    for record in records:
+        record["audio_path"] = str(corpus / record["audio_path"])
+    broken = tmp_path / "broken.wav"
+    broken.write_bytes((corpus / "dev1.wav").read_bytes()[:3000])
+    records.append({"id": "broken", "audio_path": str(broken), "text": "one", "duration": 0.5})
+    manifest = tmp_path / "data.jsonl"
+    manifest.write_text("".join(json.dumps(record) + "\n" for record in records))
+    with pytest.raises(DataError, match="1 of 5 records cannot be used"):
+        prepare_codec(Request(str(manifest), tmp_path / "codec", options=FAST))
+    assert "1 truncated" in capsys.readouterr().out
+    assert open_codec(str(tmp_path / "codec")).vocabulary == 16  # made all the same

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -163,18 +161,11 @@ def _start(store: Store, features: Features) -> None:
     global _worker
     import torch
 
-    from stentor.data.spoken import plain_signals
+    from stentor.data.helper import end_with_parent, plain_signals
 
     plain_signals()
     torch.set_num_threads(1)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+    end_with_parent()
     _worker = store, features
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -158,20 +157,11 @@ _work: tuple[Sequence[Any], Sequence[str], Path]
 
 def _start() -> None:
     """In a helper process: end when the parent ends, however it does."""
-    import multiprocessing
-    import threading
 
-    from stentor.data.spoken import plain_signals
+    from stentor.data.helper import end_with_parent, plain_signals
 
     plain_signals()
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+    end_with_parent()
 
 
 def _make(index: int) -> dict[str, Any]:

@@ -170,8 +170,13 @@ def test_a_stream_with_too_many_bad_records_stops(clips, source, data):
 def test_streams_refuse_what_needs_their_length(clips, source, data):
     with pytest.raises(ConfigError, match="language_temperature"):
         feed(data(source(clips(3), stream=True), language_temperature=0.5))
-    with pytest.raises(ConfigError, match="repeat"):
-        feed(data(source(clips(3), stream=True, repeat=2.0)))
+
+
+def test_a_stream_is_read_as_often_as_its_repeat_says(clips, source, data):
+    made = feed(data(source(clips(4), stream=True, repeat=1.5), window=10, batch_tokens=100)).plan(price)
+    epochs = [[(i.cut.id, i.copy) for items in made.epoch(e) for i in items] for e in range(2)]
+    assert all(len(set(e)) == len(e) for e in epochs)
+    assert Counter(name for e in epochs for name, _ in e) == {f"c{i}": 3 for i in range(4)}
 
 
 def test_an_empty_stream_has_no_batch(source, data):

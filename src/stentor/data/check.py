@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.data.cut import Unusable, language_of, speaker_of, text_of, words_of
+from stentor.data.helper import plain_signals
 from stentor.data.listen import Sound, measure
 from stentor.data.overlap import plain_text
-from stentor.data.spoken import plain_signals
 from stentor.data.suspect import KINDS, Row, plural, suspect
 from stentor.errors import ConfigError, DataError
 
@@ -112,7 +112,7 @@ def check(
             for name, values in (
                 ("length", lengths),
                 ("rate", rates),
-                ("level", [r.sound.level for r in good]),
+                ("level", [r.sound.level for r in good if r.sound.rate]),
             )
             if values
         },

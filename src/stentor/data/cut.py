@@ -18,13 +18,13 @@ from stentor.errors import AudioError, DataError
 
 if TYPE_CHECKING:
     import numpy as np
-    from lhotse import Recording
+    from lhotse import MonoCut, Recording
     from lhotse.cut import Cut
     from lhotse.supervision import SupervisionSegment
 
 FIELDS = ("id", "audio_path", "text", "start", "duration", "language", "language_id", "speaker", "words", "segments")
 RATE = 16000
-OF_PARTS = ("voice", "shar", "hub", "mixed_turn", "uem")
+OF_PARTS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "uem")
 """Custom keys that say something about the parts of a mixed cut and not of the whole."""
 AUDIO_KEYS = ("audio_path", "start", "duration", "voice", "mixed_turn", "made_noise")
 """Keys of a record that say how its audio is had again (see stentor.data.record)."""
@@ -45,19 +45,16 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
     `folder` is what relative paths start from; `where` ("file.jsonl:12") is named in errors. The audio file's header
     is read only when the record has no duration. Raises `DataError` when the record breaks the contract.
     """
-    from lhotse import AudioSource, MonoCut, Recording
+    from lhotse import AudioSource, Recording
 
     path = record.get("audio_path")
     if not isinstance(path, str) or not path:
         raise DataError(f"{where}: the record has no `audio_path`; each line needs one (see docs/data.md).")
-    for key in ("id", "text", "language", "language_id", "speaker"):
-        if not isinstance(record.get(key), str | None):
-            raise DataError(f"{where}: `{key}` must be a string, got {record[key]!r}.")
+    strings_in(record, where)
     file = folder / path
     start = seconds_in(record, "start", where) or 0.0
     duration = seconds_in(record, "duration", where)
     name = record.get("id") or (f"{path}@{start:g}" if start else path)
-    words, segments = items_in(record, "words", where), items_in(record, "segments", where)
     if duration is None:
         from stentor.audio.io import probe
 
@@ -74,21 +71,35 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
         id=str(file), sources=[AudioSource("file", [0], str(file))], sampling_rate=RATE,
         num_samples=round(total * RATE), duration=total,
     )  # fmt: skip
+    return cut_of(record, name, recording, start, duration, where)
+
+
+def strings_in(record: dict[str, Any], where: str) -> None:
+    """Raises `DataError` for keys that must hold text and hold something else."""
+    for key in ("id", "text", "language", "language_id", "speaker"):
+        if (value := record.get(key)) is not None and not isinstance(value, str):
+            raise DataError(f"{where}: `{key}` must be a string, got {value!r}.")
+
+
+def cut_of(
+    record: dict[str, Any], name: str, recording: Recording, start: float, duration: float, where: str
+) -> MonoCut:
+    """The cut of a manifest record, given its recording and the part of it that is meant. Raises `DataError`."""
+    from lhotse import MonoCut
+
+    words, segments = items_in(record, "words", where), items_in(record, "segments", where)
     extra = {k: v for k, v in record.items() if k not in FIELDS}
     if segments and record.get("text") is not None:
         extra["text"] = record["text"]
     if record.get("segments") == []:
         extra["segments"] = []  # nobody speaks, which is more than not to know
-    if record.get("segments") == []:
-        extra["segments"] = []  # nobody speaks, which is more than that nothing is known
     if extra.get("uem") is not None:
         extra["uem"] = [[start + a, start + b] for a, b in spans_in(extra["uem"], where)]
     language = record.get("language") or record.get("language_id")
-    cut = MonoCut(
+    return MonoCut(
         id=name, start=start, duration=duration, channel=0, recording=recording, custom=extra or None,
         supervisions=_supervisions(name, record, recording, language, start, duration, words, segments),
     )  # fmt: skip
-    return cut
 
 
 def _supervisions(
@@ -315,12 +326,14 @@ def load(cut: Cut, rate: int = RATE) -> np.ndarray:
     """The audio of a cut: float32 [samples] at `rate` Hz, mono. Raises `AudioError`.
 
     Spoken cuts (custom key `voice`, from the `synth` source) are generated; mixed cuts are summed track by track, with
-    lhotse's meaning of `snr`; files, and the encoded audio of the `hub` source, are read with stentor.audio.io;
-    levels, rooms and noise of simulated conversations are made (stentor.data.mixture); anything else is left to lhotse.
+    lhotse's meaning of `snr`; files, and the encoded audio of the `hub` and `shards` sources, are read with
+    stentor.audio.io; levels, rooms and noise of simulated conversations are made (stentor.data.mixture); anything else
+    is left to lhotse.
     """
     from lhotse.cut import MixedCut, PaddingCut
 
     from stentor.data import mixture
+    from stentor.data.codes import has_codes
     from stentor.data.embedded import audio as embedded_audio
     from stentor.data.embedded import is_embedded
 
@@ -343,6 +356,12 @@ def load(cut: Cut, rate: int = RATE) -> np.ndarray:
         return audio(cut.custom["voice"], rate)[first : first + round(cut.duration * rate)]
     if is_embedded(cut):
         return embedded_audio(cut, rate)
+    if has_codes(cut):
+        raise AudioError(
+            f"{cut.recording.id} holds codec tokens and no audio; this model needs audio. Shards with audio files in "
+            "them, or any other source, would do.",
+            "no_audio",
+        )
     path = audio_path(cut)
     if path is not None:
         from stentor.audio.io import read

@@ -1,4 +1,5 @@
-"""Recordings inside of other files: encoded audio in memory, or in a row of an Arrow file of the `datasets` package.
+"""Recordings inside of other files: encoded audio in memory, in a row of an Arrow file of the `datasets` package, or in
+a tar file.
 
 They are decoded by `stentor.audio.io` like any file, with all its checks.
 """
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 
 
 def is_embedded(cut: Cut) -> bool:
-    """Whether the cut's audio is read here: it came from the `hub` source and is not a file of its own."""
+    """Whether the cut's audio is read here: it came from the `hub` or `shards` source and is not a file of its own."""
     from lhotse.cut.data import DataCut
 
-    if not isinstance(cut, DataCut) or cut.recording is None or cut.recording.transforms or not cut.has_custom("hub"):
+    if not isinstance(cut, DataCut) or cut.recording is None or cut.recording.transforms:
+        return False
+    if not (cut.has_custom("hub") or cut.has_custom("tar")):
         return False
     return not cut.recording.sources or cut.recording.sources[0].type == "memory"
 
@@ -34,18 +37,33 @@ def audio(cut: Cut, rate: int) -> np.ndarray:
     from stentor.audio.io import read
 
     if not cut.recording.sources:
-        return at(cut.custom["hub"], cut.recording.id, rate, cut.start, cut.duration)
+        place = cut.custom["tar"] if "tar" in cut.custom else cut.custom["hub"]
+        return at(place, cut.recording.id, rate, cut.start, cut.duration)
     with as_file(cut.recording.sources[0].source, cut.recording.id) as file:
         return read(file, rate=rate, start=cut.start, duration=cut.duration)
 
 
 def at(place: Mapping[str, Any], name: str, rate: int, start: float = 0.0, duration: float | None = None) -> np.ndarray:
-    """The audio in a row of an Arrow file, `{"arrow": path, "column": name, "row": number}`: float32 [samples] at
-    `rate` Hz, mono. `name` is said in errors. Raises `AudioError`."""
+    """The audio in a row of an Arrow file, `{"arrow": path, "column": name, "row": number}`, or at a place in a tar
+    file, `{"path": tar, "offset", "size"}` in bytes: float32 [samples] at `rate` Hz, mono. `name` is said in errors.
+    Raises `AudioError`."""
     from stentor.audio.io import read
 
-    with as_file(encoded(place["arrow"], place["column"], place["row"]), name) as file:
+    data = encoded(place["arrow"], place["column"], place["row"]) if "arrow" in place else _in_tar(place, name)
+    with as_file(data, name) as file:
         return read(file, rate=rate, start=start, duration=duration)
+
+
+def _in_tar(place: Mapping[str, Any], name: str) -> bytes:
+    from stentor.data.tar import read_at
+
+    try:
+        data = read_at(place)
+    except OSError as error:
+        raise AudioError(f"{name} cannot be read: {error.strerror}.", "missing") from None
+    if len(data) < place["size"]:
+        raise AudioError(f"{name} is cut off: its tar file has become shorter.", "truncated")
+    return data
 
 
 def seconds(data: Any, name: str) -> float:

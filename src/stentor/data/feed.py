@@ -60,10 +60,10 @@ class Feed:
         held = {name: source for name, source in sets.items() if isinstance(source, HeldOut)}
         self._held = StreamHoldOut(held) if held and self.streams else None
         if self.streams:
-            if data.language_temperature is not None or any(s.repeat != 1 for s in data.train):
+            if data.language_temperature is not None:
                 raise ConfigError(
-                    "`data.language_temperature` and a source's `repeat` need sources of known length; one of "
-                    "`data.train` is a stream. Use `weight`."
+                    "`data.language_temperature` needs sources of known length; one of `data.train` is a stream. Use "
+                    "`weight` or `repeat`."
                 )
             tell(
                 "The training data is a stream of unknown length: items are shuffled and batched in windows of "
@@ -186,7 +186,7 @@ class Feed:
 
         def one(lane: int) -> Plan:
             return Plan(
-                lambda epoch: self._epoch(epoch, lane), cost, layout=data.layout, budget=data.batch_tokens,
+                lambda epoch: self._epoch(epoch, lane), cost, layout=data.layout or "padded", budget=data.batch_tokens,
                 max_items=data.max_items, buckets=data.buckets, window=data.window,
                 seed=self.seed * self.lanes + lane,  # or all lanes would come past short items at the same time
                 speed=data.augment.speed_factor if data.augment.speed else None,
@@ -197,22 +197,35 @@ class Feed:
         return one(0) if self.lanes == 1 else Lanes([one(lane) for lane in range(self.lanes)])
 
     def _stream(self, epoch: int, lane: int = 0) -> Iterator[tuple[Cut, int]]:
-        """Records of all sources, interleaved by weight until every one has ended."""
+        """(cut, copy) of all sources, interleaved until every one has ended."""
         self._by_lane.setdefault(lane, Dropped())
-        open_ = [(self._usable(n, s, lane), s.weight or 1.0) for n, s in enumerate(self.data.train)]
+        shares = self._shares()
+        open_ = [(self._usable(n, s, lane, epoch), shares[n]) for n, s in enumerate(self.data.train)]
         generator = rng(self.seed, "stream", epoch * self.lanes + lane)
         while open_:
-            weights = [w for _, w in open_]
-            pick = int(generator.choice(len(open_), p=[w / sum(weights) for w in weights]))
-            cut = next(open_[pick][0], None)
-            if cut is None:
+            pick = 0
+            if len(open_) > 1:
+                weights = [w for _, w in open_]
+                pick = int(generator.choice(len(open_), p=[w / sum(weights) for w in weights]))
+            found = next(open_[pick][0], None)
+            if found is None:
                 open_.pop(pick)
             else:
-                yield cut, 0
+                yield found
         self._ended.add(lane)
         if len(self._ended) == len(self._by_lane):
             least = 0 if len(self._ended) == self.lanes else STREAM_TRUST  # the other lanes are other processes'
             self.dropped.check(max(self._read.total(), least), self.data.max_bad, "data.train")
+
+    def _shares(self) -> list[float]:
+        """How often each source comes by: as `weight` says, else by size, so that all end about together; all alike
+        where a stream's size is unknown."""
+        if all(s.weight is None for s in self.data.train):
+            known = {n: s.expected() for n, s in enumerate(self.data.train) if s.streaming}
+            if None not in known.values():
+                sizes = [known[n] if n in known else len(self._listed(s)) for n, s in enumerate(self.data.train)]
+                return [s.repeat * max(size or 0, 1) for s, size in zip(self.data.train, sizes)]
+        return [s.weight or 1.0 for s in self.data.train]
 
     def _listed(self, source: Source) -> list[Cut | Unusable]:
         """The records of a source that is no stream but is read beside one."""
@@ -228,9 +241,24 @@ class Feed:
                     self._by_lane[lane] = dropped
                     self.dropped.merge(dropped)
 
-    def _usable(self, number: int, source: Source, lane: int) -> Iterator[Cut]:
-        """The usable cuts of a stream. What is dropped counts where the stream is read for the first time: the dry
-        run and later epochs come past the same records again."""
+    def _usable(self, number: int, source: Source, lane: int, epoch: int) -> Iterator[tuple[Cut, int]]:
+        """The usable cuts of a source of a stream's epoch, read as often as its `repeat` says, with the number of the
+        copy; a fraction takes another part of the records in each epoch."""
+        passes = math.ceil(source.repeat)
+        for copy in range(passes):
+            ordered = source.in_epoch(self.seed, epoch * passes + copy) if source.streaming else source
+            for cut in self._passed(number, ordered, lane):
+                if source.repeat == passes or copy < self._copies(number, source.repeat, cut, epoch):
+                    yield cut, copy
+
+    def _copies(self, number: int, repeat: float, cut: Cut, epoch: int) -> int:
+        """As in `Mix`: exact over the epochs, for every record."""
+        phase = rng(self.seed, "mix", number, cut.id).random()
+        return math.floor(repeat * (epoch + 1) + phase) - math.floor(repeat * epoch + phase)
+
+    def _passed(self, number: int, source: Source, lane: int) -> Iterator[Cut]:
+        """The usable cuts of a lane. What is dropped counts where the stream is read for the first time: the dry run
+        and later epochs come past the same records again."""
         for place, record in enumerate(deal_records(source, lane, self.lanes, self._listed), 1):
             new = place > self._read[number, lane]
             self._read[number, lane] = max(self._read[number, lane], place)
@@ -265,6 +293,7 @@ class Feed:
         if self.streams:
             held = {} if self._held is None else {n: s.model_dump(mode="json") for n, s in self._held.sets.items()}
             digest.update(json.dumps([self.lanes, held, *(s.model_dump(mode="json") for s in data.train)]).encode())
+            digest.update("".join(s.contents() for s in data.train if s.streaming).encode())
         return digest.hexdigest()
 
 
@@ -285,7 +314,7 @@ def eval_plan(
     cost = processor.tokens
     most = max(cost(c, c.duration) for c in pools[0].cuts)
     plan = Plan(
-        lambda epoch: ((c, 0) for c in pools[0].cuts), cost, layout=data.layout,
+        lambda epoch: ((c, 0) for c in pools[0].cuts), cost, layout=data.layout or "padded",
         budget=max(data.eval_batch_tokens or data.batch_tokens, most), max_items=data.max_items, buckets=data.buckets,
         window=data.window, seed=0,
     )  # fmt: skip

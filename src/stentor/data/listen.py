@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stentor.data.codes import has_codes, load_codes
 from stentor.data.cut import audio_path, load
 from stentor.errors import StentorError
 
@@ -31,7 +32,7 @@ class Sound:
     message: str = ""
     seconds: float = 0.0
     rate: int = 0
-    """Sampling rate of the file in Hz."""
+    """Sampling rate of the file in Hz. 0 for codec tokens, of which nothing is measured."""
     level: float = 0.0
     """Level of the loud frames (95th percentile), dBFS."""
     clipped: float = 0.0
@@ -49,8 +50,12 @@ class Sound:
 
 
 def measure(cut: Cut) -> Sound:
-    """Decode a recording in full, at the file's own rate, and measure it. Never raises for the recording's faults."""
+    """Decode a recording in full, at the file's own rate, and measure it; codec tokens are only read. Never raises for
+    the recording's faults."""
     try:
+        if has_codes(cut):
+            digest = hashlib.blake2b(load_codes(cut).tobytes(), digest_size=16).hexdigest()
+            return Sound(seconds=cut.duration, digest=digest)
         rate = 16000
         if path := audio_path(cut):
             from stentor.audio.io import probe

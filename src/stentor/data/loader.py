@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from stentor.data.codes import ReadsCodes, has_codes, load_codes
 from stentor.data.cut import load
 from stentor.data.kept import Kept, Storing
 from stentor.errors import AudioError, StentorError
 from stentor.tasks.base import Batch
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from stentor.data.augment import Augment
     from stentor.data.plan import Item, Planned
     from stentor.models.base import Example, Processor
@@ -34,8 +37,9 @@ class Reader(Dataset):
         examples, dropped = [], []
         for item in items:
             try:
-                kept = self._kept(item)
-                unheard = kept is not None or not self.task.audio
+                codes = self._codes(item)
+                kept = None if codes is not None else self._kept(item)
+                unheard = codes is not None or kept is not None or not self.task.audio
                 audio = None if unheard else load(item.cut, self.processor.sample_rate)
             except AudioError as error:
                 dropped.append((item.cut.id, error.reason, f"{item.cut.id}: {error}"))
@@ -46,12 +50,20 @@ class Reader(Dataset):
                 if audio is not None and not self.augment.keeps(item.speed):
                     audio = self.augment.apply(audio, rng, item.speed, self.processor.sample_rate)
             example = self.task.example(item.cut, audio, rng)
+            if codes is not None:
+                example.extra["codes"] = codes
             if kept is not None:
                 example.extra |= kept._asdict()
             if self.augment is not None and self.augment.spec_augment is not None:
                 example.extra["spec_augment"] = self.augment.spec_augment.model_dump()
             examples.append(example)
         return examples, dropped
+
+    def _codes(self, item: Item) -> np.ndarray | None:
+        """The codec tokens of an item, where it has such and the model takes them."""
+        if not (isinstance(self.processor, ReadsCodes) and has_codes(item.cut)):
+            return None
+        return load_codes(item.cut, self.processor.codebooks, self.processor.vocabulary)
 
     def _kept(self, item: Item) -> Kept | None:
         """What the processor has stored of an item whose audio training leaves as it is."""

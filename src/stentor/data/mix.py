@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from stentor.data.section import Data
     from stentor.sources.base import Source
 
-BAD = ("missing", "unreadable", "empty", "not_finite", "silent", "truncated", "unknown_language", "not_in_alphabet")
+BAD = ("missing", "unreadable", "empty", "not_finite", "silent", "truncated", "unknown_language", "not_in_alphabet",
+       "no_codec", "other_codec", "no_member", "no_audio", "wrong_type", "wrong_shape", "wrong_range")  # fmt: skip
 """Drop reasons that mean a broken record, or one for another model, as against one that is merely not wanted (too long,
 no text)."""
 Refusal = Callable[["Cut"], tuple[str, str] | None]

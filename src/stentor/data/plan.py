@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stentor.data.codes import has_codes
 from stentor.data.mix import rng
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Plan:
     def _items(self, epoch: int) -> Iterator[Item]:
         for cut, copy in self.epoch_items(epoch):
             item = Item(cut, epoch, copy)
-            if self.speed is not None:
+            if self.speed is not None and not has_codes(cut):
                 item.speed = self.speed(item.rng(self.seed, "speed"))
             yield item
 

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | None:
     """The audio of a record as `record_from_cut` writes it: float32 [samples] at `rate` Hz, mono.
 
-    Records with a `voice` are spoken again by the built-in voice; those with `hub` lie in the data set's cache; those
-    with `parts` are joined again, turns of simulated conversations with their levels, rooms and noise. None when the
-    record has none of these (audio that was in memory). Raises `AudioError` when a file cannot be read.
+    Records with a `voice` are spoken again by the built-in voice; those with `hub` lie in the data set's cache, those
+    with `tar` in a tar file; those with `parts` are joined again, turns of simulated conversations with their levels,
+    rooms and noise. None when the record has none of these (audio that was in memory, codec tokens). Raises
+    `AudioError` when a file cannot be read.
     """
     if (shaped := record.get("mixed_turn")) is not None:
         return _part({k: v for k, v in record.items() if k != "mixed_turn"}, shaped, rate)
@@ -30,7 +31,7 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
         from stentor.audio.synth import say
 
         return _piece(say(**voice).audio_at(rate), record, rate)
-    if place := record.get("hub"):
+    if place := record.get("tar") or record.get("hub"):
         from stentor.data.embedded import at
 
         return at(place, record.get("id", ""), rate, record.get("start", 0.0), record.get("duration"))

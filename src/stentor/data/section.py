@@ -39,8 +39,9 @@ class Data(Section):
     by: list[str] = ["language", "source", "dataset"]
     """Fields of the records by which the final scores of each set are broken down, such as `speaker`, `accent` or a
     column of a Hub data set; where all records of a set have the same value, that field is left out."""
-    layout: Literal["padded", "packed"] = "padded"
-    """How items share a batch: padded to the longest of items of similar length, or packed end to end."""
+    layout: Literal["padded", "packed"] | None = None
+    """How items share a batch: padded to the longest of items of similar length, or packed end to end. Null: as the
+    model's attention asks for, which is padded for all but `omnivoice` with `attention: flex`."""
     batch_tokens: int = Field(2000, ge=1)
     """Hard limit of sequence positions in a batch, padding included, as the model family counts them."""
     max_items: int | None = Field(None, ge=1)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.helper import plain_signals
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,12 +58,6 @@ def speak_all(requests: Sequence[Request]) -> Iterator[tuple[int, list[dict[str,
     with multiprocessing.get_context("fork").Pool(min(jobs, 8), initializer=plain_signals) as pool:
         for request, spoken in zip(requests, pool.imap(_speak, requests, AT_ONCE)):
             yield _kept(request, spoken)
-
-
-def plain_signals() -> None:
-    """In a helper process: end at SIGTERM whatever the parent does then, and leave Ctrl-C to the parent."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _kept(request: Request, spoken: Any) -> tuple[int, list[dict[str, Any]]] | str:

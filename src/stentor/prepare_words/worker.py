@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -109,24 +108,15 @@ _worker: Worker | None = None
 def _start(engine: str, request: Request) -> None:
     """In a fresh process: one thread, and an end when the parent ends, however it does."""
     global _worker
-    import multiprocessing
-    import threading
 
     import torch
 
     from stentor.config.plugins import load_plugins
-    from stentor.data.spoken import plain_signals
+    from stentor.data.helper import end_with_parent, plain_signals
 
     plain_signals()
     torch.set_num_threads(1)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+    end_with_parent()
     load_plugins(list(request.plugins))
     _worker = Worker(engine, request)
 

@@ -51,6 +51,20 @@ class Source(Choice):
         """`cuts()` of one of several lanes of a stream, which together give every record once."""
         raise NotImplementedError
 
+    def in_epoch(self, seed: int, epoch: int) -> "Source":
+        """Of a stream: the same records in the order of an epoch, a function of (seed, epoch); each lane keeps its own.
+        The default is a stream that has one order."""
+        return self
+
+    def expected(self) -> int | None:
+        """Of a stream: about how many records it has. None: unknown."""
+        return None
+
+    def contents(self) -> str:
+        """Of a stream: what its order depends on besides its settings, so that a run does not go on with another one,
+        such as the names of its files."""
+        return ""
+
     def cuts(self) -> Iterator["Cut"]:
         """`records()` after `where`, `exclude`, `skip`, `limit` and the default `language`."""
         from stentor.data.cut import Unusable, field_of, set_language

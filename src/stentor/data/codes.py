@@ -1,0 +1,122 @@
+"""Codec tokens of records that come from token shards (see the `shards` source), in place of their audio."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from stentor.data.tar import read_at
+from stentor.errors import AudioError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from lhotse.cut import Cut
+
+MAGIC = b"\x93NUMPY"
+
+
+class ReadsCodes:
+    """Base of processors whose models take codec tokens: records with codes come as `Example.extra["codes"]`, int16
+    [codebooks, frames], and `Example.audio` is None. All other processors are told that such records have no audio."""
+
+    codebooks: int
+    """Rows that the model takes."""
+    vocabulary: int
+    """Entries of each codebook; codes are 0 ... vocabulary - 1."""
+
+
+def has_codes(cut: Cut) -> bool:
+    """Whether the cut's audio is given as codec tokens: it came from token shards."""
+    from lhotse.cut.data import DataCut
+
+    return (
+        isinstance(cut, DataCut)
+        and cut.custom is not None
+        and "codes" in cut.custom
+        and cut.recording is not None
+        and not cut.recording.sources
+    )
+
+
+def load_codes(cut: Cut, codebooks: int | None = None, vocabulary: int | None = None) -> np.ndarray:
+    """The codec tokens of a cut with `has_codes`: int16 [codebooks, frames].
+
+    Raises `AudioError` with the reason `missing`, `truncated`, `unreadable`, `wrong_type`, `wrong_shape` (rows: those
+    of the other records of the source and `codebooks`, where it is given; frames: the label's `num_tokens`), `empty`
+    or `wrong_range` (0 to `vocabulary` - 1).
+    """
+    codes = codes_at(cut.custom["codes"], cut.recording.id, vocabulary)
+    rows, frames = codes.shape
+    if codebooks is not None and rows != codebooks:
+        raise AudioError(f"{cut.recording.id} has {rows} codebooks; this model takes {codebooks}.", "wrong_shape")
+    said = cut.custom.get("num_tokens")
+    if said is not None and frames != said:
+        raise AudioError(
+            f"{cut.recording.id} has {frames} frames where its label says `num_tokens` {said}.", "wrong_shape"
+        )
+    return codes
+
+
+def codes_at(place: Mapping[str, Any], name: str, vocabulary: int | None = None) -> np.ndarray:
+    """The codec tokens in an .npy file inside of another file, `{"path", "offset", "size"}` in bytes, and `codebooks`
+    where it is known: int16 [codebooks, frames]. `name` is said in errors. Raises `AudioError` as `load_codes`."""
+    import numpy as np
+
+    try:
+        data = read_at(place)
+    except OSError as error:
+        raise AudioError(f"{name} cannot be read: {error.strerror}.", "missing") from None
+    if len(data) < place["size"]:
+        raise AudioError(f"{name} is cut off: its tar file has become shorter.", "truncated")
+    if data[:6] != MAGIC or len(data) < 12:
+        raise AudioError(f"{name} is not an .npy file.", "unreadable")
+    first = 10 + int.from_bytes(data[8:10], "little") if data[6] == 1 else 12 + int.from_bytes(data[8:12], "little")
+    try:
+        kind, fortran, shape = _header(bytes(data[:first]))
+    except (SyntaxError, ValueError, KeyError, TypeError):
+        raise AudioError(f"{name} is a damaged .npy file: its header cannot be read.", "unreadable") from None
+    if kind.kind not in "iu":
+        raise AudioError(f"{name} holds {kind.name}, codec tokens are int16.", "wrong_type")
+    if len(shape) != 2:
+        raise AudioError(f"{name} has the shape {list(shape)}; codec tokens are [codebooks, frames].", "wrong_shape")
+    rows, frames = shape
+    if rows != place.get("codebooks", rows):
+        raise AudioError(
+            f"{name} has the shape {list(shape)}; the other records of the source have {place['codebooks']} codebooks.",
+            "wrong_shape",
+        )
+    if not rows * frames:
+        raise AudioError(f"{name} has no frames.", "empty")
+    if len(data) - first < rows * frames * kind.itemsize:
+        raise AudioError(f"{name} is cut off: it holds fewer codes than its header says.", "truncated")
+    codes = np.frombuffer(data, kind, rows * frames, first).reshape(shape, order="F" if fortran else "C")
+    least, most = int(codes.min()), int(codes.max())
+    top = (1 << 15 if vocabulary is None else vocabulary) - 1
+    if least < 0 or most > top:
+        raise AudioError(
+            f"{name} has the code {least if least < 0 else most}; they must lie between 0 and {top}.", "wrong_range"
+        )
+    return codes.astype(np.int16, order="C")
+
+
+def shape_at(place: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape that the .npy file at a place says it has; empty when it says none."""
+    data = read_at({**place, "size": min(256, place["size"])})
+    try:
+        return _header(data[: 10 + int.from_bytes(data[8:10], "little")])[2] if data[:6] == MAGIC else ()
+    except (SyntaxError, ValueError, KeyError, TypeError):
+        return ()
+
+
+@lru_cache(maxsize=4096)
+def _header(head: bytes) -> tuple[np.dtype, bool, tuple[int, ...]]:
+    """(type, whether in Fortran's order, shape) of an .npy file; codes of equal length have equal headers."""
+    import numpy as np
+
+    said = ast.literal_eval(head[head.index(b"{") :].decode("latin1").strip())
+    shape = said["shape"]
+    if not (isinstance(shape, tuple) and all(isinstance(n, int) and n >= 0 for n in shape)):
+        raise ValueError("shape")
+    return np.dtype(said["descr"]), bool(said["fortran_order"]), shape

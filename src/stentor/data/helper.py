@@ -1,0 +1,26 @@
+"""What a helper process does first: how it takes signals, and that it ends with its parent."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+
+
+def plain_signals() -> None:
+    """End at SIGTERM whatever the parent does then, and leave Ctrl-C to the parent."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def end_with_parent() -> None:
+    """From now on, end when the parent ends, however it does: killed, it stops nobody itself."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()

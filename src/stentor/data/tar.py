@@ -1,0 +1,136 @@
+"""Where the members of a tar file lie, read from its headers alone; what is cut off or damaged is said, not raised.
+
+Understands what tar writers write for plain files: POSIX ustar with its prefix, GNU long names, pax paths and sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+BLOCK = 512
+FILES = (b"0", b"\0", b"7")
+"""Types of members that are files."""
+
+
+class Place(NamedTuple):
+    """Where a member's data lies in the tar file, in bytes."""
+
+    offset: int
+    size: int
+
+
+@dataclass
+class Index:
+    """The members of a tar file that are wholly there, by name, in their order."""
+
+    members: dict[str, Place] = field(default_factory=dict)
+    damage: str | None = None
+    """Why nothing could be read beyond the last member ("is cut off inside of 'a.npy' ..."). None for a whole file."""
+    truncated: bool = False
+    """Whether the file ends too early."""
+
+
+class _Damaged(Exception):
+    """The rest of the file cannot be read."""
+
+
+def index(path: Path | str) -> Index:
+    """The members of an uncompressed tar file. Raises OSError when it cannot be opened or read."""
+    found = Index()
+    with open(path, "rb") as file:
+        end = file.seek(0, 2)
+        at = 0
+        said: dict[str, str] = {}  # what an extended header says of the member after it
+        try:
+            while True:
+                file.seek(at)
+                header = file.read(BLOCK)
+                if len(header) < BLOCK:
+                    # Without the end mark, a cut between two members looks like a whole file: `truncated` tells.
+                    found.truncated = True
+                    if header or not at:
+                        found.damage = f"is cut off after {end:,} bytes, inside of a header"
+                    else:
+                        found.damage = f"is cut off after {end:,} bytes: it has no end mark"
+                    return found
+                if not header.strip(b"\0"):
+                    return found
+                name, kind, size = _header(header, at)
+                data = at + BLOCK
+                if kind in (b"L", b"x"):
+                    said |= _extended(file.read(size), kind)
+                elif kind not in (b"K", b"g"):
+                    name, size = said.get("path", name), int(said.get("size", size))
+                    if data + size > end:
+                        found.truncated = True
+                        found.damage = f"is cut off after {end:,} bytes, inside of '{name}'"
+                        return found
+                    if kind in FILES:
+                        found.members.setdefault(name.removeprefix("./"), Place(data, size))
+                    said = {}
+                at = data + -(-size // BLOCK) * BLOCK
+        except _Damaged as error:
+            found.damage = str(error)
+            return found
+
+
+def _header(header: bytes, at: int) -> tuple[str, bytes, int]:
+    """Name, type and size of a member."""
+    try:
+        told = _number(header[148:156])
+        size = _number(header[124:136])
+    except ValueError:
+        told, size = -1, 0
+    if told != sum(header) - sum(header[148:156]) + 8 * 0x20:
+        kind = "is compressed" if not at and header[:2] == b"\x1f\x8b" else f"is damaged at byte {at:,}: no tar header"
+        raise _Damaged(kind)
+    name = header[:100].partition(b"\0")[0]
+    if header[257:263] == b"ustar\0" and (prefix := header[345:500].partition(b"\0")[0]):
+        name = prefix + b"/" + name
+    return name.decode("utf-8", "surrogateescape"), header[156:157], size
+
+
+def _number(digits: bytes) -> int:
+    if digits[0] & 0x80:  # base 256, for what octal digits cannot hold
+        return int.from_bytes(digits[1:], "big")
+    return int(digits.strip(b" \0") or b"0", 8)
+
+
+def _extended(data: bytes, kind: bytes) -> dict[str, str]:
+    """Path and size as a GNU long name or a pax header says them."""
+    if kind == b"L":
+        return {"path": data.partition(b"\0")[0].decode("utf-8", "surrogateescape")}
+    said: dict[str, str] = {}
+    while data:
+        length, _, rest = data.partition(b" ")
+        if not length.isdigit() or int(length) <= len(length) + 1:
+            break
+        key, _, value = rest[: int(length) - len(length) - 2].partition(b"=")
+        if key in (b"path", b"size"):
+            said[key.decode()] = value.decode("utf-8", "surrogateescape")
+        data = data[int(length) :]
+    return said
+
+
+def read_at(place: Mapping[str, int | str]) -> bytes:
+    """The bytes at `{"path", "offset", "size"}`; fewer where the file ends early. Raises OSError without the file."""
+    import os
+
+    return os.pread(_open(str(place["path"])).fileno(), int(place["size"]), int(place["offset"]))
+
+
+_files: dict[str, BinaryIO] = {}
+MOST_OPEN = 32
+
+
+def _open(path: str) -> BinaryIO:
+    """The file, opened once: on network drives opening costs more than reading. Reads go by offset and move nothing,
+    so that a worker process may use the files that its parent had open."""
+    file = _files.pop(path, None) or open(path, "rb", buffering=0)  # noqa: SIM115  # it stays open
+    while len(_files) >= MOST_OPEN:
+        _files.pop(next(iter(_files))).close()
+    _files[path] = file  # the latest last
+    return file

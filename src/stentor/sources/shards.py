@@ -1,0 +1,349 @@
+"""`shards`: recordings, or their codec tokens, packed into tar files with labels beside them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from stentor.errors import AudioError, DataError
+from stentor.sources.base import Source
+
+if TYPE_CHECKING:
+    import numpy as np
+    from lhotse.cut import Cut
+
+    from stentor.data.cut import Unusable
+    from stentor.data.tar import Index, Place
+
+STREAM_FROM = 200_000
+"""Samples from which `stream: null` means a stream."""
+LINE = re.compile(r"(?P<tar>.+\.tar)\s+(?P<labels>.+\.jsonl(?:\.gz)?)(?:\s+(?P<count>\d+)(?:\s+[\d.eE+]+)?)?")
+AUDIO = (".flac", ".wav", ".mp3", ".ogg", ".opus")
+"""Suffixes of members that are encoded audio."""
+PROBED = 9
+"""Records whose shapes decide how many codebooks the source has."""
+LABELS = (".jsonl", ".jsonl.gz")
+ELSEWHERE = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "made_noise", "parts")
+"""Keys of a label that say how the audio was had which its member was made of."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One tar file with its labels."""
+
+    tar: Path
+    labels: Path
+    count: int | None = None
+    """Samples, as the list says."""
+
+
+class Shards(Source):
+    """Token shards as `stentor prepare tokens` and OmniVoice write them, or the same with audio files in them: tar
+    files of `ID.npy` (int16 `[codebooks, frames]`) or `ID.flac`, each with a JSONL file of labels. Codes are trained on
+    as they are: `data.augment` changes audio alone."""
+
+    type: Literal["shards"] = "shards"
+    path: Path | list[Path]
+    """A list of shards (`data.lst`: lines of tar file, labels, samples, seconds), a folder with one or with tar files,
+    a single tar file, or several of these."""
+    stream: bool | None = None
+    """Read from front to back without listing first. Null: when there are more than 200,000 samples. The shards of a
+    stream come in another order in each epoch."""
+    mix: int = Field(4, ge=1)
+    """Shards of a stream that are read side by side, their samples in random order."""
+    frame_rate: float = Field(25.0, gt=0)
+    """Frames per second of the codes, for labels without `audio_duration`."""
+
+    _found: list[Shard] | None = None
+    _rows: int | None = None
+    _lane: tuple[int, int] = (0, 1)
+    _order: tuple[int, int] | None = None
+
+    @property
+    def streaming(self) -> bool:  # type: ignore[override]
+        if self.stream is not None:
+            return self.stream
+        samples = sum(s.count or 0 for s in self.shards())
+        return (samples if self.limit is None else min(samples, self.limit)) > STREAM_FROM
+
+    def lanes(self, most: int) -> int:
+        from stentor.data.lanes import lanes_of
+
+        if not self.streaming or self.limit is not None or self.skip:  # they count from the front of the whole stream
+            return 1
+        return lanes_of(len(self.shards()), most)
+
+    def lane(self, number: int, lanes: int) -> Iterator[Cut]:
+        one = self.model_copy()
+        one._lane = (number, lanes)
+        return one.cuts()
+
+    def in_epoch(self, seed: int, epoch: int) -> Shards:
+        if self.limit is not None or self.skip:
+            return self  # they mean the same records in every epoch
+        self._codebooks()  # once, for all copies
+        one = self.model_copy()
+        one._order = (seed, epoch)
+        return one
+
+    def expected(self) -> int | None:
+        counts = [s.count for s in self.shards()]
+        return None if None in counts else sum(n for n in counts if n)
+
+    def contents(self) -> str:
+        return "".join(f"{s.tar.name} {s.count}\n" for s in self.shards())
+
+    def shards(self) -> list[Shard]:
+        """All shards, in the order of the lists. Raises `DataError` when there are none to be had."""
+        if self._found is None:
+            paths = self.path if isinstance(self.path, list) else [self.path]
+            found = [shard for path in paths for shard in _listed(path.expanduser())]
+            if not any(s.tar.exists() for s in found[:1000]):
+                raise DataError(
+                    f"{paths[0]}: none of its {len(found)} shards is there, such as {found[0].tar}. Paths in a list "
+                    "are absolute, or start from the list's folder."
+                )
+            self._found = found
+        return self._found
+
+    def records(self) -> Iterator[Cut | Unusable]:
+        number, lanes = self._lane
+        shards = self.shards()[number::lanes]
+        names: dict[str, int] | None = None if self.streaming else {}
+        for record in self._in_order(shards) if self._order is None else self._shuffled(shards):
+            if names is not None:  # a set of all ids would grow with a stream
+                times = names[record.id] = names.get(record.id, 0) + 1
+                record.id = record.id if times == 1 else f"{record.id}#{times}"
+            yield record
+
+    def _in_order(self, shards: list[Shard]) -> Iterator[Cut | Unusable]:
+        for shard in shards:
+            yield from self._read(shard)
+
+    def _shuffled(self, shards: list[Shard]) -> Iterator[Cut | Unusable]:
+        """The records in the order of an epoch, a function of (seed, epoch, lane): shards in random order, `mix` of
+        them open at a time, their records in random order."""
+        from stentor.data.mix import rng
+
+        seed, epoch = self._order or (0, 0)
+        order = rng(seed, "shards", epoch, *self._lane)
+        waiting = [shards[i] for i in order.permutation(len(shards))]
+        open_: list[Iterator[Cut | Unusable]] = []
+        while open_ or waiting:
+            while waiting and len(open_) < self.mix:
+                open_.append(self._read(waiting.pop(0), order))
+            pick = int(order.integers(len(open_)))
+            record = next(open_[pick], None)
+            if record is None:
+                open_.pop(pick)
+            else:
+                yield record
+
+    def _read(self, shard: Shard, order: np.random.Generator | None = None) -> Iterator[Cut | Unusable]:
+        """The records of one shard, in the order of its labels or in a random one. Its labels and the places of its
+        members are held in memory."""
+        from stentor.data.cut import Unusable
+        from stentor.data.tar import index
+
+        stem = shard.tar.stem
+        try:
+            lines = _lines(shard.labels)
+        except DataError as error:
+            reason = "unreadable" if shard.labels.exists() else "missing"
+            for i in range(shard.count or 1):
+                yield Unusable(f"{stem}-{i}", reason, f"{shard.tar} has no labels: {error}")
+            return
+        try:
+            found = index(shard.tar)
+        except OSError as error:
+            found = None
+            why = f"The shard {shard.tar} " + (
+                "does not exist." if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}."
+            )
+        members = {} if found is None else _by_id(found)
+        known: set[str] = set()
+        for i in range(len(lines)) if order is None else order.permutation(len(lines)):
+            number, line = lines[i]
+            where = f"{shard.labels}:{number}"
+            try:
+                label = json.loads(line)
+                name = label["id"]
+                if not isinstance(name, str):
+                    raise TypeError
+            except (ValueError, KeyError, TypeError):
+                yield Unusable(f"{stem}:{number}", "unreadable", f"{where} is not a JSON object with an `id`.")
+                continue
+            known.add(name)
+            if found is None:
+                yield Unusable(name, "missing", f"{name}: {why}")
+            elif name in members:
+                yield self._record(label, shard, *members[name], where)
+            elif found.damage:
+                reason = "truncated" if found.truncated else "unreadable"
+                yield Unusable(name, reason, f"{name} is not in {shard.tar}, which {found.damage}.")
+            else:
+                yield Unusable(name, "no_member", f"{where}: {shard.tar} has no member for the label '{name}'.")
+        for name in [n for n in members if n not in known]:
+            yield Unusable(name, "no_label", f"{shard.labels} has no label for '{name}' in {shard.tar}.")
+
+    def _record(self, label: dict[str, Any], shard: Shard, member: str, place: Place, where: str) -> Cut | Unusable:
+        from lhotse import Recording
+
+        from stentor.data.cut import RATE, Unusable, cut_of, strings_in
+        from stentor.data.fields import seconds_in
+
+        at: dict[str, Any] = {"path": str(shard.tar), "offset": place.offset, "size": place.size}
+        name = f"{shard.tar}:{member}"
+        codes = member.endswith(".npy")
+        try:
+            strings_in(label, where)
+            if codes:
+                at["codebooks"] = self._codebooks()
+                label["num_tokens"] = self._frames(label, at, name)
+            seconds = seconds_in(label, "audio_duration", where) or seconds_in(label, "duration", where)
+            if not seconds:
+                seconds = label["num_tokens"] / self.frame_rate if codes else _seconds(at, name)
+            # The member is the whole record, wherever its audio began.
+            recording = Recording(
+                id=name, sources=[], sampling_rate=RATE, num_samples=round(seconds * RATE), duration=seconds
+            )
+            cut = cut_of(label, label["id"], recording, 0.0, seconds, where)
+        except AudioError as error:
+            return Unusable(label["id"], error.reason, f"{where}: {error}")
+        except DataError as error:
+            return Unusable(label["id"], "unreadable", str(error))
+        cut.custom = {k: v for k, v in (cut.custom or {}).items() if k not in ELSEWHERE}
+        cut.custom["codes" if codes else "tar"] = at
+        return cut
+
+    def _frames(self, label: dict[str, Any], at: dict[str, Any], name: str) -> int:
+        from stentor.data.codes import shape_at
+
+        frames = label.get("num_tokens")
+        if frames is None:
+            shape = shape_at(at)
+            if len(shape) != 2:
+                raise AudioError(f"{name} is no .npy file of [codebooks, frames].", "wrong_shape")
+            return shape[1]
+        if isinstance(frames, bool) or not isinstance(frames, int) or frames < 1:
+            raise AudioError(f"`num_tokens` must be a number of frames, got {frames!r}.", "empty")
+        return frames
+
+    def _codebooks(self) -> int | None:
+        """Codebooks of most of the first records; None for audio."""
+        if self._rows is None:
+            from collections import Counter
+
+            from stentor.data.codes import shape_at
+            from stentor.data.tar import index
+
+            shapes: list[tuple[int, ...]] = []
+            for shard in self.shards():
+                members: dict[str, Place] = {}
+                with suppress(OSError):
+                    members = index(shard.tar).members
+                    for member in islice((m for m in members if m.endswith(".npy")), PROBED):
+                        offset, size = members[member]
+                        shapes.append(shape_at({"path": str(shard.tar), "offset": offset, "size": size}))
+                if any(len(s) == 2 for s in shapes) or (members and not shapes):
+                    break
+            rows = Counter(s[0] for s in shapes if len(s) == 2).most_common(1)
+            self._rows = rows[0][0] if rows else 0
+        return self._rows or None
+
+
+def _listed(path: Path) -> list[Shard]:
+    """The shards that a list, a folder or a tar file stands for."""
+    from stentor.sources.jsonl import not_found
+
+    if not path.exists():
+        raise not_found(path)
+    if path.is_dir():
+        lists = [path / "data.lst"] if (path / "data.lst").exists() else sorted(path.glob("*.lst"))
+        if len(lists) > 1:
+            raise DataError(f"{path} holds several lists: name one of {', '.join(p.name for p in lists)}.")
+        if lists:
+            return _listed(lists[0])
+        tars = sorted(path.glob("*.tar"))
+        if not tars:
+            raise DataError(f"{path} holds neither a list of shards (data.lst) nor tar files.")
+        return [_alone(tar) for tar in tars]
+    return [_alone(path)] if path.suffix == ".tar" else _lines_of_list(path)
+
+
+def _alone(tar: Path) -> Shard:
+    """A tar file with its labels: beside it, or in OmniVoice's neighbouring folder `txts`."""
+    for folder in (tar.parent, tar.parent.parent / "txts"):
+        for suffix in LABELS:
+            if (labels := folder / (tar.stem + suffix)).exists():
+                return Shard(tar, labels)
+    raise DataError(f"{tar} has no labels: {tar.stem}.jsonl is expected beside it.")
+
+
+def _lines_of_list(path: Path) -> list[Shard]:
+    from stentor.sources.jsonl import Files, open_text
+
+    found, wrong = [], []
+    files = Files()
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            if (match := LINE.fullmatch(line.strip())) is None:
+                wrong.append(f"{path}:{number}: {line.strip()[:80]}")
+                continue
+            tar, labels = (_place(match[key], path.parent, files) for key in ("tar", "labels"))
+            found.append(Shard(tar, labels, int(match["count"]) if match["count"] else None))
+    if wrong:
+        raise DataError(
+            f"{path} is no list of shards: each line must be `TAR LABELS.jsonl SAMPLES SECONDS`. Wrong are:\n  "
+            + "\n  ".join(wrong[:5])
+        )
+    if not found:
+        raise DataError(f"{path} lists no shards.")
+    return found
+
+
+def _place(written: str, folder: Path, files: Any) -> Path:
+    """Where a file of a list lies: as it is written, from the list's folder, from the working directory, or, when the
+    whole has been moved, as deep below the list's folder as its last names say."""
+    path = Path(written)
+    parts = path.parts
+    for place in (folder / path, path, *(folder.joinpath(*parts[-n:]) for n in (3, 2, 1) if len(parts) > n)):
+        if files.exist(str(place)):
+            return place
+    return folder / path
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    """The lines of a file of labels with their numbers."""
+    from stentor.sources.jsonl import open_text
+
+    with open_text(path) as lines:
+        return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _by_id(found: Index) -> dict[str, tuple[str, Place]]:
+    """Record id -> (member, its place); codes where there are codes and audio."""
+    members: dict[str, tuple[str, Place]] = {}
+    for member, place in found.members.items():
+        name, dot, suffix = member.rpartition(".")
+        if dot and (suffix == "npy" or (f".{suffix.lower()}" in AUDIO and name not in members)):
+            members[name] = (member, place)
+    return members
+
+
+def _seconds(place: dict[str, Any], name: str) -> float:
+    """Length of encoded audio in a tar file, from its header."""
+    from stentor.data.embedded import seconds
+    from stentor.data.tar import read_at
+
+    return seconds(read_at(place), name)

@@ -1,0 +1,431 @@
+"""`stentor prepare tokens`: shards in the contract's format, the same bytes after a kill and from several machines."""
+
+import io
+import json
+import os
+import re
+import signal
+import tarfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stentor.audio.codecs.base import at_peak, open_codec
+from stentor.audio.io import read, write
+from stentor.cli import main
+from stentor.config.load import parse_source
+from stentor.data.codes import has_codes, load_codes
+from stentor.data.cut import Unusable, load
+from stentor.errors import ConfigError, DataError, Stopped
+from stentor.prepare_tokens import NoisyPrompts, Request, plan, prepare_tokens, worker
+from stentor.prepare_tokens.make import devices
+
+
+@pytest.fixture(scope="module")
+def codec(corpus, tmp_path_factory) -> Path:
+    """The folder of a small codec for the tiny corpus."""
+    from stentor.audio.codecs.mel_rvq import MelRVQ
+
+    folder = tmp_path_factory.mktemp("codec")
+    clips = [read(corpus / f"train{i}.wav", rate=16000) for i in range(6)]
+    MelRVQ(codebooks=2, entries=16, mels=20, rounds=2).fit(clips).save(folder)
+    return folder
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Groups of two records, so that there is something to go on with."""
+    monkeypatch.setattr(plan, "GROUP_ITEMS", 2)
+
+
+@pytest.fixture
+def prepare(corpus, codec, tmp_path):
+    """Prepares the corpus (or other `data`) into a folder of a name."""
+
+    def run(name="out", data=corpus / "train.jsonl", **options) -> Path:
+        settings = {"codec": str(codec), "min_shards": 3, "device": "cpu", **options}
+        prepare_tokens(Request(str(data), tmp_path / name, **settings))
+        return tmp_path / name
+
+    return run
+
+
+@pytest.fixture
+def manifest(corpus, tmp_path):
+    """Writes a manifest of the corpus' clips with other keys."""
+
+    def make(*records: dict) -> Path:
+        lines = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
+        made = [{**lines[i], "audio_path": str(corpus / lines[i]["audio_path"]), **r} for i, r in enumerate(records)]
+        path = tmp_path / "manifest.jsonl"
+        path.write_text("".join(json.dumps(record) + "\n" for record in made))
+        return path
+
+    return make
+
+
+def labels(folder: Path) -> list[dict]:
+    return [json.loads(line) for file in sorted(folder.glob("shard-*.jsonl")) for line in file.open()]
+
+
+def members(folder: Path) -> dict[str, bytes]:
+    found = {}
+    for file in sorted(folder.glob("shard-*.tar")):
+        with tarfile.open(file) as tar:
+            found |= {member.name: tar.extractfile(member).read() for member in tar}
+    return found
+
+
+def errors(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "errors.jsonl").read_text().splitlines()]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files but those that say who made them."""
+    own = ("machine-", "settings")
+    return {
+        str(f.relative_to(folder)): f.read_bytes().replace(str(folder).encode(), b"DIR")
+        for f in folder.rglob("*")
+        if f.is_file() and not f.name.startswith(own)
+    }
+
+
+def test_format(manifest, codec, tmp_path, capsys):
+    data = manifest({"language": "en", "speaker": "anna", "instruct": "female", "text_pinyin": "p"}, {}, {}, {}, {})
+    to = tmp_path / "out"
+    assert main(["prepare", "tokens", str(data), "--codec", str(codec), "--to", str(to), "--samples-per-shard", "4",
+                 "--min-shards", "2", "--device", "cpu"]) == 0  # fmt: skip
+    assert "kept         5  0.00 hours in 2 shards" in capsys.readouterr().out
+    assert sorted(p.name for p in to.iterdir()) == [
+        "data.lst", "errors.jsonl", "settings.json", "shard-000000.jsonl", "shard-000000.tar", "shard-000001.jsonl",
+        "shard-000001.tar", "summary.json",
+    ]  # fmt: skip
+    found, opened = labels(to), open_codec(str(codec))
+    assert [f"{label['id']}.npy" for label in found] == list(members(to))  # in the order of the tar
+    assert sorted(label["id"] for label in found) == [f"train{i}" for i in range(5)] != [x["id"] for x in found]
+    for label in found:
+        codes = np.load(io.BytesIO(members(to)[label["id"] + ".npy"]))
+        audio = read(label["audio_path"], rate=16000)
+        assert codes.dtype == np.int16 and codes.shape == (2, label["num_tokens"])
+        assert label["audio_duration"] == pytest.approx(len(audio) / 16000)
+        assert np.array_equal(codes, opened.encode([audio / np.abs(audio).max() * np.float32(0.9)])[0])
+    first = next(label for label in found if label["id"] == "train0")
+    assert first["language_id"] == first["language"] == "en" and first["speaker"] == "anna"
+    assert first["instruct"] == "female" and first["text_pinyin"] == "p" and first["words"] and first["text"]
+    tar, jsonl, count, seconds = (to / "data.lst").read_text().splitlines()[0].split(" ")
+    assert (tar, jsonl, count) == (f"{to}/shard-000000.tar", f"{to}/shard-000000.jsonl", "2")
+    assert float(seconds) == pytest.approx(sum(label["audio_duration"] for label in found[:2]), abs=1e-3)
+    summary = json.loads((to / "summary.json").read_text())
+    assert summary["tokens"] == sum(label["num_tokens"] for label in found) and summary["samples"] == 5
+    assert errors(to) == []
+
+
+def test_what_is_written_is_read(prepare, corpus, codec):
+    """By the source `shards`: listed, and as a stream in more lanes than shards."""
+    to = prepare()
+    opened = open_codec(str(codec))
+    originals = {cut.id: cut for cut in parse_source(str(corpus / "train.jsonl")).cuts()}
+    cuts = list(parse_source(f"type=shards,path={to}").cuts())
+    assert sorted(cut.id for cut in cuts) == sorted(originals) and len(list(to.glob("*.tar"))) == 3
+    for cut in cuts:
+        assert has_codes(cut) and cut.duration == pytest.approx(originals[cut.id].duration, abs=1e-3)
+        audio = load(originals[cut.id], 16000)
+        assert np.array_equal(load_codes(cut), opened.encode([at_peak(audio)])[0])
+        assert cut.supervisions[0].text == originals[cut.id].supervisions[0].text
+    stream = parse_source(f"type=shards,path={to}/data.lst,stream=true")
+    lanes = stream.lanes(8)
+    dealt = [cut.id for number in range(lanes) for cut in stream.lane(number, lanes)]
+    assert sorted(dealt) == sorted(originals)
+
+
+def test_shards_follow_the_seed_and_the_sizes(prepare):
+    orders = [[label["id"] for label in labels(prepare(f"seed{seed}", seed=seed))] for seed in (0, 1)]
+    assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1])
+    assert [int(line.split()[2]) for line in (prepare("fives", samples_per_shard=5) / "data.lst").open()] == [4] * 4
+    assert len(list(prepare("many", min_shards=100).glob("*.tar"))) == 16
+
+
+def test_going_on_after_a_signal(prepare, tmp_path, monkeypatch, capsys, few):
+    """What was being made is finished; what a kill leaves behind is cut off; the result is that of a straight run."""
+    straight = contents(prepare("straight"))
+    made = []
+    real = worker.Worker.make
+
+    def stopping(self, group):
+        made.append(group.id)
+        if len(made) == 5:
+            signal.raise_signal(signal.SIGTERM)
+        return real(self, group)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.Worker, "make", stopping)
+        with pytest.raises(Stopped, match=r"Stopped by SIGTERM; what is done is in .*/out\. Run the same command"):
+            prepare()
+    out = tmp_path / "out"
+    assert made == ["0/0+2", "0/2+2", "0/4+1", "1/0+2", "1/2+2"] and len(list(out.glob("shard-*.tar"))) == 1
+    part, journal = out / ".shard-000001.tar.part", out / "tokens.part"
+    with part.open("ab") as tar, journal.open("ab") as lines:
+        tar.write(b"half a member")
+        lines.write(b'{"id": "1/4+1", "en')
+    monkeypatch.setattr(worker.Worker, "make", lambda self, group: made.append(group.id) or real(self, group))
+    prepare()
+    assert made[5:] == ["1/4+1", "2/0+2", "2/2+2", "2/4+2"] and contents(out) == straight
+    assert "Going on: 9 of 16 records were done before." in capsys.readouterr().out
+    prepare()
+    assert "out is complete; delete it" in capsys.readouterr().out and len(made) == 9
+
+
+@pytest.mark.parametrize("size", [None, 2048, 0])
+def test_going_on_before_a_shard_had_its_name(prepare, tmp_path, monkeypatch, few, size):
+    """Killed when a shard was made and not yet named; the journal is not believed beyond what is left of the tar."""
+    straight = contents(prepare("straight"))
+    made = []
+    real = worker.Worker.make
+    with monkeypatch.context() as patch:
+        patch.setattr("stentor.prepare_tokens.make._finish", None)
+        with pytest.raises(TypeError):
+            prepare()
+    (part,) = (tmp_path / "out").glob(".shard-*.part")
+    if size is not None:
+        os.truncate(part, size)
+    monkeypatch.setattr(worker.Worker, "make", lambda self, group: made.append(group.id) or real(self, group))
+    out = prepare()
+    again = {None: [], 2048: ["0/2+2", "0/4+1"], 0: ["0/0+2", "0/2+2", "0/4+1"]}[size]
+    assert made == [*again, "1/0+2", "1/2+2", "1/4+1", "2/0+2", "2/2+2", "2/4+2"] and contents(out) == straight
+
+
+def test_machines_take_turns(prepare, tmp_path, capsys, manifest):
+    records = [{"id": f"r{i}"} for i in range(10)] + [{"text": ""}]
+    data = manifest(*records)
+    with pytest.raises(DataError, match="1 of 11 records cannot be used"):
+        prepare("alone", data)
+    for machine in (2, 0):
+        if machine:
+            prepare(data=data, machines=3, machine=machine)
+        else:
+            with pytest.raises(DataError, match="1 of 4 records cannot be used"):
+                prepare(data=data, machines=3, machine=machine)
+        assert "data.lst follows when the other machines are done: machine-" in capsys.readouterr().out
+        assert not (tmp_path / "out" / "data.lst").exists()
+    out = prepare(data=data, machines=3, machine=1)
+    assert contents(out) == contents(tmp_path / "alone")
+    (out / "data.lst").unlink()
+    prepare(data=data, machines=3, machine=2)  # as after the folders of machines were put together
+    assert contents(out) == contents(tmp_path / "alone")
+
+
+def test_what_cannot_be_used_is_named(manifest, prepare, tmp_path, capsys):
+    quiet = tmp_path / "quiet.wav"
+    write(quiet, np.zeros(16000, np.float32), 16000)
+    short = tmp_path / "short.wav"
+    write(short, np.full(100, 0.1, np.float32), 16000)
+    data = manifest(
+        {}, {"id": "gone", "audio_path": "gone.wav", "duration": 1.0}, {"id": "mute", "text": " "},
+        {"id": "long", "duration": 90.0}, {"id": "quiet", "audio_path": str(quiet)},
+        {"id": "short", "audio_path": str(short)},
+    )  # fmt: skip
+    with pytest.raises(DataError, match=r"(?s)4 of 6 records cannot be used\. The first are:.*mute has no text"):
+        prepare(data=data, max_seconds=60)
+    found = {error["id"]: error["reason"] for error in errors(tmp_path / "out")}
+    assert found == {
+        "gone": "missing", "mute": "empty_text", "long": "too_long", "quiet": "silent", "short": "too_short"
+    }  # fmt: skip
+    assert [label["id"] for label in labels(tmp_path / "out")] == ["train0"]
+    assert re.search(r"dropped: too_long +1\n", capsys.readouterr().out)
+    # What was asked for is no fault of the data; a shard without samples is not listed.
+    to = prepare("asked", min_seconds=0.6, max_seconds=1.2)
+    left = len(errors(to))
+    assert 0 < left < 16 and {e["reason"] for e in errors(to)} <= {"too_short", "too_long"}
+    with pytest.raises(DataError, match=r"No record could be used; .*errors\.jsonl says why"):
+        prepare("none", min_seconds=100)
+    assert (tmp_path / "none" / "data.lst").read_text() == ""
+
+
+def test_ids_become_names(manifest, prepare, monkeypatch):
+    to = prepare(data=manifest({"id": "a/b.c"}, {"id": "a_b_c"}, {"id": "d e"}, {"id": "x" * 200}, {"id": "größe+1"}))
+    names = {label.get("source_id", label["id"]): label["id"] for label in labels(to)}
+    assert names["a_b_c"] == "a_b_c" and names["d e"] == "d_e" and names["größe+1"] == "größe+1"
+    assert names["a/b.c"].startswith("a_b_c-") and names["x" * 200] == "x" * 120
+    assert {f"{name}.npy" for name in names.values()} == set(members(to))
+    assert {cut.id for cut in parse_source(f"type=shards,path={to}").cuts()} == set(names.values())
+    twice = [Unusable(name, "missing", "x") for name in "abca"]
+    monkeypatch.setattr("stentor.sources.jsonl.Jsonl.records", lambda self: iter(twice))
+    with pytest.raises(DataError, match=r"(?s)1 id\(s\) occur more than once.*'a': records 1, 4"):
+        prepare("other")
+
+
+def test_other_settings_are_refused(prepare, tmp_path, codec, corpus):
+    prepare()
+    for options, said in (
+        ({"seed": 3}, "seed was 0 and is 3"),
+        ({"min_shards": 4}, "min_shards was 3 and is 4"),
+        ({"data": corpus / "dev.jsonl"}, "records was '16:"),
+        ({"noisy": NoisyPrompts()}, "noisy_prompts was None"),
+    ):
+        with pytest.raises(ConfigError, match=f"out holds shards of other settings .*{said}.*give another folder"):
+            prepare(**options)
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "shard-000000.tar").touch()
+    with pytest.raises(ConfigError, match="holds shards that this command did not make"):
+        prepare("foreign")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"codec": "none", "noisy": NoisyPrompts()}, "Noisy prompts are counted in frames of a codec"),
+        ({"rate": 16000}, "--rate is for raw audio"),
+        ({"machines": 2, "machine": 2}, "with --num-machines 2 they are 0 to 1"),
+        ({"min_seconds": 3.0, "max_seconds": 2.0}, "nothing would be left"),
+        ({"name": "a folder"}, "the folder's path must have none"),
+        ({"codec": "./nowhere"}, "nowhere"),
+        ({"device": "gpu"}, "Unknown device gpu"),
+        ({"data": "type=shards,path=x,stream=true"}, "shards are planned over all records: `stream=false`"),
+    ],
+)
+def test_wrong_usage(prepare, options, said):
+    with pytest.raises(ConfigError, match=said):
+        prepare(**options)
+    with pytest.raises(DataError, match="nowhere"):
+        prepare(noisy=NoisyPrompts((Path("/nowhere"),)))
+
+
+def test_devices(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    assert devices("auto", "mimi") == ["cuda:0", "cuda:1", "cuda:2"] and devices("cpu", "mimi") == ["cpu"]
+    assert devices("cuda:0,2", "mimi") == ["cuda:0", "cuda:2"] and devices("auto", None) == ["cpu"]
+    with pytest.raises(ConfigError, match="There is no device cuda:3"):
+        devices("cuda:0,3", "mimi")
+
+
+def test_noisy_prompts(prepare):
+    to, clean = prepare(noisy=NoisyPrompts()), prepare("clean")
+    before = {label["id"]: label for label in labels(clean)}
+    noisy, plain = members(to), members(clean)
+    for label in labels(to):
+        assert label["num_tokens"] == before[label["id"]]["num_tokens"]
+        share = label["clean_start_token_idx"] / label["num_tokens"]
+        assert 0.05 < share <= 0.3
+    assert sum(noisy[name] != plain[name] for name in plain) > 8  # the tiny codec hears not all of it
+
+
+def test_a_noisy_beginning(tmp_path, corpus):
+    """At the SNR that is asked for, and nowhere else; in a room where one is drawn; the same again."""
+    speech, noise = read(corpus / "train2.wav", rate=16000), tmp_path / "noise.wav"
+    write(noise, np.random.default_rng(0).uniform(-1, 1, 16000).astype(np.float32), 16000)
+    hop, frames = 320, -(-len(speech) // 320)
+    shares, levels, wet = [], [], 0
+    for seed in range(40):
+        made, start = NoisyPrompts((noise,)).apply(speech, frames, hop, 16000, np.random.default_rng(seed))
+        again, _ = NoisyPrompts((noise,)).apply(speech, frames, hop, 16000, np.random.default_rng(seed))
+        assert np.array_equal(made, again) and np.array_equal(made[start * hop :], speech[start * hop :])
+        shares.append(start / frames)
+        added, there = made[: start * hop] - speech[: start * hop], speech[: start * hop]
+        snr = 10 * np.log10(np.mean(there**2) / np.mean(added**2))
+        if 4.9 < snr < 15.1:
+            levels.append(snr)
+        else:
+            wet += 1
+    assert 0.08 < min(shares) < 0.14 and 0.26 < max(shares) <= 0.3
+    assert len(levels) > 20 and min(levels) < 7 and max(levels) > 13 and wet > 3
+
+
+def test_raw_audio(prepare, corpus):
+    """FLAC members at their level, that the source reads as audio, and that are encoded to the same tokens later."""
+    to = prepare("raw", codec="none", rate=16000)
+    assert all(name.endswith(".flac") and data[:4] == b"fLaC" for name, data in members(to).items())
+    originals = {cut.id: cut for cut in parse_source(str(corpus / "train.jsonl")).cuts()}
+    cuts = list(parse_source(f"type=shards,path={to}").cuts())
+    assert len(cuts) == 16 and "num_tokens" not in labels(to)[0]
+    for cut in cuts:
+        assert np.array_equal(load(cut, 16000), load(originals[cut.id], 16000))
+    again = prepare("again", f"type=shards,path={to}")
+    assert members(again).items() == members(prepare("straight")).items()
+
+
+def test_a_codec_is_fitted_first(prepare, tmp_path, monkeypatch, few, capsys):
+    from stentor.audio.codecs.mel_rvq import MelRVQ
+
+    fitted = []
+    fit = MelRVQ.fit
+    monkeypatch.setattr(MelRVQ, "fit", lambda self, *a: fitted.append(self) or fit(MelRVQ(entries=8, rounds=2), *a))
+    real = worker.Worker.make
+
+    def stopping(self, group):
+        if group.id == "1/0+2":
+            signal.raise_signal(signal.SIGINT)
+        return real(self, group)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.Worker, "make", stopping)
+        with pytest.raises(Stopped, match="Stopped by SIGINT"):
+            prepare(codec="mel_rvq")
+    out = prepare(codec="mel_rvq")
+    assert len(fitted) == 1 and open_codec(str(out / "codec")).vocabulary == 8
+    assert "mel_rvq is fitted on the data, into" in capsys.readouterr().out
+    assert contents(out) == contents(prepare("straight", codec="mel_rvq"))
+    facts = json.loads((out / "settings.json").read_text())["codec_found"]
+    assert facts["type"] == "mel_rvq" and facts["codebooks"] == 4 and len(facts["sha256"]) == 64
+
+
+SLOWLY = """\
+import time
+from stentor.audio.codecs.mel_rvq.codec import MelRVQCodec
+from stentor.prepare_tokens import plan
+plan.GROUP_ITEMS = 2
+encode = MelRVQCodec._encode
+MelRVQCodec._encode = lambda *a: (time.sleep(0.2), encode(*a))[1]
+"""
+
+
+@pytest.mark.slow
+def test_going_on_after_a_kill(start, prepare, manifest, codec, tmp_path):
+    """Everything is killed in the middle, then a signal reaches the whole group: the same bytes in the end, and no
+    process outlives the command."""
+    data, slowly, out = manifest(*[{"id": f"r{i}"} for i in range(16)]), tmp_path / "slowly.py", tmp_path / "out"
+    data.write_text("".join(line.replace('"r', f'"{k}') for k in "abcd" for line in data.open()))
+    slowly.write_text(SLOWLY)
+    command = ["prepare", "tokens", data, "--codec", codec, "--to", out, "--jobs", 2, "--min-shards", 4,
+               "--device", "cpu", "--plugin", slowly]  # fmt: skip
+
+    def done() -> int:
+        return (out / "tokens.part").read_bytes().count(b"\n") if (out / "tokens.part").exists() else 0
+
+    process = start(*command, group=True)
+    wait_for(lambda: done() > 10, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    killed = done()
+    assert 10 < killed < 32 and len(list(out.glob("shard-*.tar"))) < 4
+    process = start(*command, group=True)
+    wait_for(lambda: done() > killed + 3, process)
+    os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: the processes finish what they are at
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 75 and "Stopped by SIGTERM; what is done is in" in said
+    assert killed < done() < 32
+    process = start(*command, group=True)
+    wait_for(lambda: done() > 0, process)
+    os.kill(process.pid, signal.SIGKILL)  # the command alone
+    process.wait()
+    wait_for(lambda: not lives(process.pid))
+    prepare(data=data, min_shards=4)
+    assert contents(out) == contents(prepare("straight", data, min_shards=4))
+
+
+def wait_for(happened, process=None, seconds: float = 180.0) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,492 @@
+"""Token shards, as `stentor prepare tokens` and OmniVoice write them: what is read, what is counted, in which order."""
+
+import gzip
+import io
+import json
+import tarfile
+from collections import Counter
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+
+from stentor.config.load import parse_source
+from stentor.data.check import check
+from stentor.data.codes import ReadsCodes, has_codes, load_codes
+from stentor.data.cut import Unusable, custom_of, language_of, record_from_cut, text_of
+from stentor.data.feed import Feed
+from stentor.data.loader import Reader, batches
+from stentor.data.section import Data
+from stentor.errors import DataError
+from stentor.models.base import Example
+from stentor.sources.shards import STREAM_FROM, Shards
+from stentor.tasks.base import Batch, Task
+
+
+def npy(array):
+    data = io.BytesIO()
+    np.save(data, array)
+    return data.getvalue()
+
+
+def codes_of(name, frames, codebooks=8):
+    return np.random.default_rng(abs(hash_of(name))).integers(0, 1024, (codebooks, frames)).astype(np.int16)
+
+
+def hash_of(name):
+    return int.from_bytes(name.encode(), "little") % 2**63
+
+
+def frames_of(i):
+    return 20 + 7 * (i % 9)
+
+
+def write_tar(path, members):
+    with tarfile.open(path, "w") as file:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            file.addfile(info, io.BytesIO(data))
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """Writes shards with `counts` samples into a folder like OmniVoice's and answers the list of them."""
+
+    def make(counts=(5, 5, 5), folder="tokens", absolute=True, **label):
+        root = tmp_path / folder
+        for part in ("audios", "txts"):
+            (root / part).mkdir(parents=True, exist_ok=True)
+        lines = []
+        for s, count in enumerate(counts):
+            tar, labels = root / "audios" / f"shard-{s:06d}.tar", root / "txts" / f"shard-{s:06d}.jsonl"
+            names = [f"{folder}{s}-{i}" for i in range(count)]
+            write_tar(tar, {f"{n}.npy": npy(codes_of(n, frames_of(i))) for i, n in enumerate(names)})
+            about = [
+                {"id": n, "audio_path": f"/raw/{n}.flac", "text": f"text {n}", "language_id": "sv",
+                 "num_tokens": frames_of(i), "audio_duration": frames_of(i) / 25, **label}
+                for i, n in enumerate(names)
+            ]  # fmt: skip
+            labels.write_text("".join(json.dumps(a, ensure_ascii=False) + "\n" for a in about))
+            a, b = (tar, labels) if absolute else (tar.relative_to(root), labels.relative_to(root))
+            lines.append(f"{a} {b} {count} {sum(x['num_tokens'] for x in about) / 25:.3f}\n")
+        (root / "data.lst").write_text("".join(lines))
+        return root / "data.lst"
+
+    return make
+
+
+def read(path, **fields):
+    return Shards(type="shards", path=path, **fields)
+
+
+def ids(cuts):
+    return [c.id for c in cuts]
+
+
+EVERYONE = [f"tokens{s}-{i}" for s in range(3) for i in range(5)]
+
+
+def test_shards_of_omnivoice_load_as_they_are(shards):
+    extras = {"instruct": "female, low pitch", "text_pinyin": "ni3 hao3", "clean_start_token_idx": 4}
+    cuts = list(read(shards(**extras)).cuts())
+    assert ids(cuts) == EVERYONE
+    for i, cut in enumerate(cuts):
+        assert has_codes(cut)
+        assert (load_codes(cut, 8, 1024) == codes_of(cut.id, frames_of(i % 5))).all()
+        assert cut.duration == pytest.approx(frames_of(i % 5) / 25)
+        assert (text_of(cut), language_of(cut)) == (f"text {cut.id}", "sv")
+        kept = custom_of(cut)
+        assert {k: kept[k] for k in extras} == extras
+        assert (kept["num_tokens"], kept["audio_duration"]) == (frames_of(i % 5), frames_of(i % 5) / 25)
+    record = record_from_cut(cuts[0])
+    assert record["audio_path"] is None and record["codes"]["codebooks"] == 8
+    assert json.loads(json.dumps(record)) == record
+
+
+@pytest.mark.parametrize("way", ["list", "folder", "relative", "moved", "tar", "tars", "two lists"])
+def test_a_path_is_a_list_a_folder_a_tar_file_or_several(shards, tmp_path, way):
+    path = shards(absolute=way != "relative")
+    expected = EVERYONE
+    if way == "folder":
+        path = path.parent
+    elif way == "moved":
+        path = path.parent.rename(tmp_path / "elsewhere") / "data.lst"
+    elif way == "tar":
+        path, expected = path.parent / "audios" / "shard-000001.tar", EVERYONE[5:10]
+    elif way == "tars":
+        path = path.parent / "audios"
+    elif way == "two lists":
+        path, expected = [path, shards((2,), "more")], [*EVERYONE, "more0-0", "more0-1"]
+    assert ids(read(path).cuts()) == expected
+
+
+def test_labels_may_lie_beside_and_be_gzipped(tmp_path):
+    write_tar(tmp_path / "a b.tar", {"x.1.npy": npy(codes_of("x", 30))})
+    with gzip.open(tmp_path / "a b.jsonl.gz", "wt") as file:
+        file.write(json.dumps({"id": "x.1", "text": "hello", "audio_duration": 1.2}) + "\n")
+    (tmp_path / "data.lst").write_text("a b.tar a b.jsonl.gz 1 1.2\n")
+    for path in (tmp_path, tmp_path / "a b.tar"):
+        (cut,) = read(path).cuts()
+        assert cut.id == "x.1" and custom_of(cut)["num_tokens"] == 30
+
+
+def test_without_a_duration_the_frames_tell_it(shards):
+    path = shards((2,), audio_duration=None)
+    assert [c.duration for c in read(path, frame_rate=50).cuts()] == pytest.approx([20 / 50, 27 / 50])
+
+
+def test_the_same_id_twice_is_numbered_in_a_list(shards):
+    path = shards((2,))
+    twice = read([path, path])
+    assert ids(twice.cuts()) == ["tokens0-0", "tokens0-1", "tokens0-0#2", "tokens0-1#2"]
+
+
+def test_where_limit_and_language_work_as_everywhere(shards):
+    assert ids(read(shards(), where={"text": ["text tokens1-2"]}).cuts()) == ["tokens1-2"]
+    assert ids(read(shards(), skip=4, limit=2).cuts()) == ["tokens0-4", "tokens1-0"]
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        (
+            "shard.tar",
+            r"no list of shards: each line must be `TAR LABELS.jsonl SAMPLES SECONDS`. Wrong are:\n  .*:1: sh",
+        ),
+        ("", "lists no shards"),
+        ("gone/a.tar gone/a.jsonl 5 1.0", "none of its 1 shards is there, such as .*gone/a.tar"),
+    ],
+)
+def test_a_list_of_nothing_is_refused(tmp_path, line, said):
+    (tmp_path / "data.lst").write_text(line + "\n")
+    with pytest.raises(DataError, match=said):
+        list(read(tmp_path).cuts())
+
+
+def test_no_list_and_no_labels(tmp_path):
+    with pytest.raises(DataError, match="neither a list of shards"):
+        list(read(tmp_path).cuts())
+    with pytest.raises(DataError, match="does not exist"):
+        list(read(tmp_path / "data.lst").cuts())
+    write_tar(tmp_path / "a.tar", {})
+    with pytest.raises(DataError, match=r"a\.tar has no labels: a\.jsonl is expected beside it"):
+        list(read(tmp_path).cuts())
+
+
+def reasons(records):
+    return Counter(r.reason for r in records if isinstance(r, Unusable))
+
+
+def test_a_shard_that_is_cut_off_gives_what_is_there(shards):
+    path = shards()
+    tar = path.parent / "audios" / "shard-000001.tar"
+    tar.write_bytes(tar.read_bytes()[: 3 * 1024])
+    records = list(read(path).cuts())
+    lost = [r for r in records if isinstance(r, Unusable)]
+    assert len(records) == 15 and 2 <= len(lost) <= 4
+    assert reasons(records) == {"truncated": len(lost)}
+    assert all("shard-000001.tar, which is cut off after 3,072 bytes, inside of 'tokens1-" in r.message for r in lost)
+    assert lost[0].message.startswith(lost[0].id)
+
+
+def test_a_shard_that_is_damaged_or_compressed(shards):
+    path = shards()
+    tar = path.parent / "audios" / "shard-000001.tar"
+    tar.write_bytes(gzip.compress(tar.read_bytes()))
+    records = list(read(path).cuts())
+    assert reasons(records) == {"unreadable": 5}
+    assert "which is compressed" in records[5].message
+
+
+def test_a_missing_shard_counts_all_its_samples(shards):
+    path = shards()
+    (path.parent / "audios" / "shard-000001.tar").unlink()
+    (path.parent / "txts" / "shard-000002.jsonl").unlink()
+    records = list(read(path).cuts())
+    assert reasons(records) == {"missing": 10}
+    assert records[5].message.endswith("shard-000001.tar does not exist.") and records[5].id == "tokens1-0"
+    assert "shard-000002.tar has no labels" in records[10].message
+
+
+def test_labels_and_members_that_do_not_match(shards):
+    path = shards()
+    labels = path.parent / "txts" / "shard-000000.jsonl"
+    lines = labels.read_text().splitlines()
+    lines[1] = lines[1].replace("tokens0-1", "nobody")
+    lines[2] = "{not json"
+    lines[3] = '{"text": "no id"}'
+    lines[4] = lines[4].replace('"num_tokens": 48', '"num_tokens": "many"')
+    labels.write_text("\n".join(lines))
+    records = list(read(path).cuts())
+    assert reasons(records) == {"no_member": 1, "unreadable": 2, "empty": 1, "no_label": 3}
+    said = {r.reason: r.message for r in records if isinstance(r, Unusable)}
+    assert said["no_member"].endswith("shard-000000.tar has no member for the label 'nobody'.")
+    assert "no label for 'tokens0-" in said["no_label"]
+    assert "`num_tokens` must be a number of frames, got 'many'" in said["empty"]
+
+
+def test_members_that_are_not_wanted_are_left_out(tmp_path):
+    write_tar(tmp_path / "a.tar", {"x.npy": npy(codes_of("x", 30)), "x.txt": b"x", "x.wav": b"not read", "notes": b"n"})
+    (tmp_path / "a.jsonl").write_text('{"id": "x", "text": "x", "num_tokens": 30, "audio_duration": 1}\n')
+    (cut,) = read(tmp_path).cuts()
+    assert has_codes(cut)
+
+
+def test_most_of_the_first_records_say_how_many_codebooks(shards):
+    """So that a first record of another shape is the odd one, not all others."""
+    path = shards()
+    names = [f"tokens0-{i}" for i in range(5)]
+    odd = {f"{n}.npy": npy(codes_of(n, frames_of(i), 4 if i == 0 else 8)) for i, n in enumerate(names)}
+    write_tar(path.parent / "audios" / "shard-000000.tar", odd)
+    assert {c.custom["codes"]["codebooks"] for c in read(path).cuts()} == {8}
+
+
+def test_the_label_does_not_say_where_the_audio_is(shards):
+    """Labels made from other sources may: the member is what counts."""
+    path = shards((2,), voice={"text": "x"}, hub={"arrow": "gone"}, tar={}, codes=[1], made_noise={}, instruct="low")
+    for cut in read(path).cuts():
+        assert load_codes(cut).shape == (8, cut.custom["num_tokens"])
+        assert set(custom_of(cut)) == {"num_tokens", "audio_duration", "instruct", "codes"}
+
+
+def test_labels_that_are_no_text(shards):
+    path = shards((3, 3))
+    (path.parent / "txts" / "shard-000001.jsonl").write_bytes(b"\xff\xfe")
+    records = list(read(path).cuts())
+    assert reasons(records) == {"unreadable": 3} and "not UTF-8" in records[3].message
+
+
+def test_shards_of_audio_are_not_searched_for_codes(tmp_path, monkeypatch):
+    from stentor.data import tar
+
+    for i in range(3):
+        write_tar(tmp_path / f"{i}.tar", {f"{i}.wav": b"RIFF"})
+        (tmp_path / f"{i}.jsonl").write_text(json.dumps({"id": str(i), "text": "x", "audio_duration": 1.0}) + "\n")
+    opened = []
+    index = tar.index
+    monkeypatch.setattr(tar, "index", lambda path: opened.append(path.name) or index(path))
+    read(tmp_path, stream=True).in_epoch(0, 0)
+    assert opened == ["0.tar"]
+
+
+def test_it_is_a_stream_when_it_is_large(shards):
+    path = shards()
+    assert not read(path).streaming and read(path, stream=True).streaming
+    text = path.read_text()
+    path.write_text(text.replace(" 5 ", f" {STREAM_FROM // 2} "))
+    assert read(path).streaming and not read(path, stream=False).streaming
+    assert not read(path, limit=1000).streaming
+
+
+class Reads(ReadsCodes):
+    """What a family's processor says of itself."""
+
+    sample_rate = 24000
+    codebooks, vocabulary = 8, 1024
+
+
+class Given(Task):
+    """Answers a batch with the sum of each item's codes. Not among the known kinds."""
+
+    def example(self, cut, audio, rng):
+        return Example(cut.id, audio, rng=rng)
+
+    def collate(self, examples, processor, packed):
+        import torch
+
+        sums = torch.tensor([int(e.extra["codes"].sum()) for e in examples])
+        return Batch({"sums": sums}, {"codes": len(examples)}, [e.id for e in examples])
+
+
+def feed(*sources, seed=0, **fields):
+    data = Data(train=list(sources), **{"batch_tokens": 200, "window": 20, "layout": "packed", **fields})
+    return Feed(data, seed, lambda cut: None, lambda line: None)
+
+
+def price(cut, seconds):
+    return cut.custom["num_tokens"]
+
+
+def facts(planned):
+    return [(p.index, [(i.cut.id, i.epoch, i.copy) for i in p.items]) for p in planned]
+
+
+def test_each_epoch_has_its_own_order(shards):
+    path = shards((5,) * 8)
+    source = read(path, stream=True)
+    orders = [ids(source.in_epoch(seed, epoch).cuts()) for seed, epoch in ((0, 0), (0, 1), (1, 0), (0, 0))]
+    assert orders[0] == orders[3]
+    assert len({tuple(o) for o in orders}) == 3
+    assert all(sorted(o) == sorted(ids(source.cuts())) for o in orders)
+    firsts = [list(dict.fromkeys(name.split("-")[0] for name in o)) for o in orders]
+    assert firsts[0] != firsts[1], "the shards themselves come in another order"
+    assert ids(source.cuts()) == ids(read(path).cuts()), "without an epoch, in that of the lists"
+
+
+def test_several_shards_are_read_side_by_side(shards):
+    path = shards((20,) * 6)
+
+    def neighbours(mix):
+        order = ids(read(path, stream=True, mix=mix).in_epoch(0, 0).cuts())
+        return sum(a.split("-")[0] == b.split("-")[0] for a, b in pairwise(order))
+
+    assert neighbours(1) == 6 * 19
+    assert neighbours(4) < 60
+
+
+def test_the_first_so_many_are_the_same_in_each_epoch(shards):
+    source = read(shards(), stream=True, limit=7)
+    assert source.lanes(8) == 1
+    assert ids(source.in_epoch(0, 3).cuts()) == EVERYONE[:7]
+
+
+def test_lanes_hold_whole_shards_and_keep_them(shards):
+    source = read(shards((3,) * 8), stream=True)
+    assert source.lanes(8) == 8 and source.lanes(6) == 2
+    lanes = [[set(ids(source.in_epoch(0, e).lane(n, 4))) for n in range(4)] for e in range(3)]
+    assert lanes[0] == lanes[1] == lanes[2]
+    assert sorted(name for lane in lanes[0] for name in lane) == sorted(ids(source.cuts()))
+
+
+@pytest.mark.parametrize("counts", [(7, 5, 6), (6,) * 8])
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_an_epoch_is_split_exactly_over_ranks(shards, counts, world):
+    """Also over more of them than there are shards."""
+    whole = facts(islice(feed(read(shards(counts), stream=True)).plan(price).batches(), 24))
+    assert sorted({n for _, items in whole for n, e, _ in items if e == 0}) == sorted(
+        n for _, items in whole for n, e, _ in items if e == 0
+    ), "none comes twice in an epoch"
+    dealt = [
+        facts(islice(feed(read(shards(counts), stream=True)).plan(price).deal(rank, world), 24 // world))
+        for rank in range(world)
+    ]
+    assert [batch for step in zip(*dealt) for batch in step] == whole
+    everyone = {f"tokens{s}-{i}" for s, n in enumerate(counts) for i in range(n)}
+    assert {n for _, items in whole for n, e, _ in items if e == 0} == everyone
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("before, after", [(2, 1), (1, 4)])
+def test_a_run_goes_on_exactly_with_another_number_of_processes(shards, stream, before, after):
+    """In the middle of the second epoch, from 2 processes to 1 and from 1 to 4."""
+
+    def plan():
+        return feed(read(shards((6,) * 4), stream=stream)).plan(price)
+
+    whole = list(islice(plan().batches(), 40))
+    at = next(p.index for p in whole if p.epoch == 1) + 3
+    at += -at % before
+    last = whole[at - 1]
+    place = {"epoch": last.epoch, "within": last.within, "index": last.index}
+    made = [plan() for _ in range(before)]
+    for rank in range(before):
+        list(islice(made[rank].deal(rank, before), at // before))
+    later = []
+    for rank in range(after):
+        one = plan()
+        if stream:
+            one.go_on([entry for p in made for entry in p.starts(at)])
+        later.append(facts(islice(one.deal(rank, after, 1, **place), 8 // after)))
+    assert [batch for step in zip(*later) for batch in step] == facts(whole[at : at + 8])
+
+
+def test_more_workers_than_shards(shards):
+    """Four workers on two shards give what one gives, every record once."""
+    found = {}
+    for workers in (0, 4):
+        planned = islice(feed(read(shards((9, 9)), stream=True)).plan(price).batches(), 6)
+        reader = Reader(Given(type="given"), Reads(), None, seed=0)
+        found[workers] = [(b.ids, b.inputs["sums"].tolist()) for _, b in batches(reader, planned, workers, 2, False)]
+    assert found[0] == found[4]
+    frames = {f"tokens{s}-{i}": frames_of(i) for s in range(2) for i in range(9)}
+    for names, sums in found[0]:
+        assert sums == [int(codes_of(n, frames[n]).sum()) for n in names]
+
+
+@pytest.mark.parametrize("repeat, passes", [(3, [3, 3]), (0.5, [0.5, 0.5]), (1.5, [1.5, 1.5])])
+def test_a_stream_is_repeated(shards, repeat, passes):
+    """As OmniVoice's `repeat`: so many copies in an epoch, told apart; a fraction takes others in the next epoch."""
+    made = feed(read(shards(), stream=True, repeat=repeat))
+    epochs = [[(i.cut.id, i.copy) for items in made.plan(price).epoch(e) for i in items] for e in range(2)]
+    assert all(len(set(e)) == len(e) for e in epochs), "copies have their own random changes"
+    both = Counter(name for epoch in epochs for name, _ in epoch)
+    assert both == dict.fromkeys(EVERYONE, round(2 * repeat)), "exact over the epochs"
+    if repeat == 3:
+        assert [n for n, _ in epochs[0][:5]] != [n for n, _ in epochs[1][:5]]
+
+
+def test_streams_come_by_their_sizes(shards):
+    """A small set is spread over the whole epoch instead of being over early."""
+    large, small = shards((40, 40)), shards((8,), "few")
+    made = feed(read(large, stream=True), read(small, stream=True), window=1, batch_tokens=90, max_items=1)
+    order = [i.cut.id.startswith("few") for items in made.plan(price).epoch(0) for i in items]
+    assert sum(order) == 8 and sum(order[:44]) <= 7
+
+
+def test_another_list_is_another_order(shards):
+    path = shards()
+    before = feed(read(path, stream=True)).fingerprint()
+    assert before == feed(read(path, stream=True)).fingerprint()
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    assert before != feed(read(path, stream=True)).fingerprint()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_broken_is_counted_and_too_much_of_it_stops(shards, stream):
+    path = shards((40, 40))
+    tar = path.parent / "audios" / "shard-000001.tar"
+    tar.write_bytes(tar.read_bytes()[:-9000])
+
+    def made(max_bad):
+        found = feed(read(path, stream=stream), max_bad=max_bad)
+        list(found.plan(price).epoch(0))
+        return found.dropped.reasons
+
+    counted = made(0.5)
+    assert set(counted) == {"truncated"} and 1 < counted["truncated"] < 20
+    with pytest.raises(DataError, match=r"of 80 records cannot be used.*\n.*which is cut off after"):
+        made(0.01)
+
+
+def test_a_check_reads_codes(shards):
+    """As `stentor prepare check tokens/data.lst` does."""
+    path = shards((5, 5))
+    wrong = {f"tokens1-{i}.npy": npy(codes_of("same", frames_of(i)) * (-1 if i == 2 else 1)) for i in range(4)}
+    wrong["tokens1-4.npy"] = npy(codes_of("tokens0-4", frames_of(4)))
+    write_tar(path.parent / "audios" / "shard-000001.tar", wrong)
+    report = check({"tokens": parse_source(f"{path},language=sv")})
+    assert report.totals["reasons"] == {"wrong_range": 1}
+    assert [(f.kind, [r["id"] for r in f.records]) for f in report.findings if f.kind == "same_audio"] == [
+        ("same_audio", ["tokens1-4"])
+    ]
+    assert {f.kind for f in report.findings}.isdisjoint({"quiet", "silence", "narrow", "clipped", "duration"})
+    assert set(report.histograms) == {"length", "rate"}
+
+
+def test_audio_in_shards_is_read_as_any_audio(tmp_path):
+    import soundfile
+
+    from stentor.data.cut import load
+    from stentor.data.record import load_record
+
+    rng = np.random.default_rng(0)
+    members, labels, sounds = {}, [], {}
+    for name, suffix in (("a", "flac"), ("b", "wav"), ("c", "ogg"), ("d", "flac")):
+        sounds[name] = (0.1 * rng.standard_normal(8000)).astype(np.float32)
+        data = io.BytesIO()
+        soundfile.write(data, sounds[name], 16000, format=suffix.upper())
+        members[f"{name}.{suffix}"] = data.getvalue()
+        labels.append({"id": name, "text": name, **({} if name == "a" else {"audio_duration": 0.5})})
+    members["d.flac"] = members["d.flac"][:500]
+    write_tar(tmp_path / "a.tar", members)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(x) + "\n" for x in labels))
+    cuts = {c.id: c for c in read(tmp_path).cuts()}
+    assert [c.duration for c in cuts.values()] == [0.5] * 4 and not any(has_codes(c) for c in cuts.values())
+    for name in "ab":
+        assert load(cuts[name]) == pytest.approx(sounds[name], abs=1e-4)
+        assert load(cuts[name].truncate(offset=0.1, duration=0.2)) == pytest.approx(sounds[name][1600:4800], abs=1e-4)
+        assert load_record(record_from_cut(cuts[name])) == pytest.approx(sounds[name], abs=1e-4)
+    assert len(load(cuts["c"], 8000)) == 4000
+    with pytest.raises(DataError, match=r"a.tar:d.flac"):
+        load(cuts["d"])

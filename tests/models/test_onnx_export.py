@@ -157,7 +157,7 @@ def test_an_export_that_differs_is_not_kept(exported, tmp_path, monkeypatch, cap
 @pytest.mark.parametrize(
     ("encoder", "llm", "kind"),
     [
-        ("parakeet", "llama", "slots"),
+        pytest.param("parakeet", "llama", "slots", marks=pytest.mark.slow),
         pytest.param(WINDOWED, "qwen3", "attention", marks=pytest.mark.slow),
         pytest.param("wav2vec2-base", "phi", "attention", marks=pytest.mark.slow),
         pytest.param("wavlm", "gpt2", "slots", marks=pytest.mark.slow),

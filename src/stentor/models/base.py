@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from stentor.config.section import Choice
 
@@ -32,10 +32,17 @@ class Needs:
     """Loss terms that are configured: the model must return each from `forward`."""
     texts: Callable[[], Iterable[str]] | None = None
     """Training transcripts, for tokenizers and alphabets that are made from the data. None when loading an export."""
+    cuts: Callable[[], Iterable[Cut]] | None = None
+    """Training records, of a stream the first ones, for what is made from more than their texts, such as a codec that
+    is fitted on their audio (`stentor.data.cut.load`). Their audio is only read when it is asked for."""
     classes: int | None = None
     """Number of output classes, for tasks that label frames."""
     scores: tuple[str, ...] = ()
     """Outputs of a model that labels frames which the loss terms score: `logits`, `embeddings`, `hidden`."""
+    codebook_weights: list[float] | None = None
+    """Weights of a codec's codebooks in the loss, for models whose config names them. None: the usual ones."""
+    instruct_from: str | None = None
+    """Field of the records that describes the voice where they have no `instruct`. None: no field."""
 
 
 @dataclass
@@ -91,6 +98,8 @@ class Bundle:
     listening_once: Callable[[], AbstractContextManager[None]] = nullcontext
     """Inside, what is asked of the model about one batch may share its work, such as encoding the audio once. For
     inference only."""
+    codebooks: int | None = None
+    """Codebooks of the codec whose tokens the model predicts: losses have one term for each. None for other models."""
 
     def parts(self) -> dict[str, torch.nn.Module]:
         """Named top-level parts of the model, for the table of trainable parameters."""
@@ -111,6 +120,10 @@ class Family(Choice):
     """Whether `lora` freezes everything but the adapters; otherwise the parts that have them."""
     layouts: ClassVar[tuple[str, ...]] = ("padded",)
     """Batch layouts that the model's forward understands: padded, packed."""
+
+    def layout(self) -> Literal["padded", "packed"]:
+        """The layout that `data.layout: null` stands for."""
+        return "padded"
 
     @classmethod
     def reads(cls, config: dict[str, Any]) -> bool:

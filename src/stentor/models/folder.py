@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,17 +28,26 @@ def write_weights(weights: dict[str, Tensor], folder: Path) -> None:
 
 
 def write_adapters(
-    model: nn.Module, state: dict[str, Tensor], folder: Path, rename: Callable[[str], str] = str
+    model: nn.Module,
+    state: dict[str, Tensor],
+    folder: Path,
+    rename: Callable[[str], str] = str,
+    whole: Sequence[str] = (),
 ) -> None:
     """Write the adapters among the tensors of a model, and its adapter_config.json, as PEFT reads them; `rename` gives
-    the names that its modules have in the class that PEFT will load."""
+    the names that its modules have in the class that PEFT will load. Modules in `whole` are trained themselves and
+    written beside the adapters (PEFT's `modules_to_save`)."""
     from safetensors.torch import save_file
 
     adapters = {
-        PEFT_PREFIX + rename(n.replace(f".{ADAPTER}.", ".")): t.contiguous() for n, t in state.items() if is_adapter(n)
+        PEFT_PREFIX + rename(n.replace(f".{ADAPTER}.", ".")): t.contiguous()
+        for n, t in state.items()
+        if is_adapter(n) or n.rpartition(".")[0] in whole
     }
     save_file(adapters, folder / ADAPTER_FILE, metadata={"format": "pt"})
-    model.peft_config[ADAPTER].save_pretrained(folder)  # type: ignore[index,union-attr]
+    config = model.peft_config[ADAPTER]  # type: ignore[index,union-attr]
+    config.modules_to_save = list(whole) or None
+    config.save_pretrained(folder)
 
 
 def read_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from stentor.config.section import Misfit, Section
 from stentor.models.adapt import Lora as Adapters
 from stentor.models.base import Bundle, Family, Needs
+from stentor.models.origin import Origin
 from stentor.models.quantize import Bits, check
 
 if TYPE_CHECKING:
@@ -22,28 +23,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
 
-class _Part(Section):
-    """A part that comes from pretrained weights (`from`) or is built from a transformers config (`config`)."""
-
-    model_config = {"populate_by_name": True, "serialize_by_alias": True}
-
-    source: str | None = Field(None, alias="from")
-    """Hub id or local folder of a pretrained model."""
-    config: dict[str, Any] | None = None
-    """Build it untrained from a transformers config, such as `{model_type: whisper, d_model: 144}`."""
-    revision: str | None = None
-    """Branch, tag or commit of the Hub model. Null: the default branch."""
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> _Part:
-        if (self.source is None) == (self.config is None):
-            raise ValueError("give either `from` (a Hub id or folder) or `config` (a transformers config), not both")
-        if self.config is not None and not isinstance(self.config.get("model_type"), str):
-            raise ValueError("`config` needs `model_type`, such as `{model_type: whisper, d_model: 144}`")
-        return self
-
-
-class Encoder(_Part):
+class Encoder(Origin):
     """The audio encoder: Whisper, wav2vec2, HuBERT, WavLM, UniSpeech, Data2Vec audio or Parakeet (FastConformer)."""
 
     window: Literal["natural", "30s"] = "natural"
@@ -68,7 +48,7 @@ class Projector(Section):
     """Dropout between the two linear layers."""
 
 
-class LLM(_Part):
+class LLM(Origin):
     """The causal language model, anything that transformers' AutoModelForCausalLM loads."""
 
     attention: Literal["sdpa", "flex", "eager"] | None = None

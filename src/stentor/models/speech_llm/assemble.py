@@ -86,9 +86,9 @@ def assemble(
     logging.disable_progress_bar()
     attention = family.llm.attention
     if attention == "flex":
-        from stentor.models.speech_llm import flex
+        from stentor.models.packing import flex
 
-        flex.check(llm_config)
+        flex.check(llm_config, "model.llm.attention")
         attention, processor.flex = flex.NAME, True
 
     def new_llm() -> nn.Module:

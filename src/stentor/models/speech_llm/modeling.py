@@ -163,11 +163,11 @@ class SpeechLLMModel(ListensOnce):
 
         Right padding needs no mask under causal attention. `position_ids` [1, L] restarting at 0 mark the items of a
         packed batch; transformers derives the block-diagonal mask from them. `flex` are the block tables of such a
-        batch for flex_attention (`stentor.models.speech_llm.flex`).
+        batch for flex_attention (`stentor.models.packing.flex`).
         """
         mask = None
         if flex:
-            from stentor.models.speech_llm.flex import block_mask
+            from stentor.models.packing.flex import block_mask
 
             mask = block_mask(**flex)
         hidden, frames = self.frames(features, feature_lengths)

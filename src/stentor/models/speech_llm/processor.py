@@ -202,7 +202,7 @@ class SpeechLLMProcessor:
         total = sum(len(s) for s in sequences)
         rows, width = (1, total) if packed else (len(sequences), longest)
         if packed and self.flex:
-            from stentor.models.speech_llm.flex import BLOCK
+            from stentor.models.packing.flex import BLOCK
 
             width += -total % BLOCK
         if packed:
@@ -237,7 +237,7 @@ class SpeechLLMProcessor:
         if packed or not labels:
             inputs["position_ids"] = torch.from_numpy(positions).view(rows, width)
         if packed and self.flex:
-            from stentor.models.speech_llm.flex import tables
+            from stentor.models.packing.flex import tables
 
             inputs |= tables([len(s) for s in sequences] + [width - total] * (width > total))
         counts = {}

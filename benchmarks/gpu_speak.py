@@ -1,0 +1,276 @@
+"""OmniVoice at real size on a GPU: tokens/s, MFU and memory of training, real-time factor of speaking.
+
+    python benchmarks/gpu_speak.py [--batch-tokens 8192] [--steps 40] [--cases flex sdpa ...] [--seconds 10]
+    python benchmarks/gpu_speak.py --tiny --device cpu             # the same code in seconds, to see that it runs
+
+The weights are random (nothing is downloaded); the sizes are those of the published model: a Qwen3-0.6B backbone with
+151,676 text tokens, 8 codebooks of 1025 entries at 25 frames per second. The data are token shards of random codes with
+lengths as in read and spontaneous speech. Each case is a run of our engine as `stentor train` starts it, in a process
+of its own: AdamW on float32 weights, bf16 autocast, loader workers, the dry run that counts FLOPs. The first half of
+the steps (compiling) does not count. Cases:
+
+    flex          packed by best fit, flex_attention with block tables from the loader, logits of masked cells alone
+    sdpa          padded to quantile buckets, SDPA with a mask
+    arrival       as flex, packed in order of arrival (a sample that does not fit any more begins the next batch) and
+                  padded to --batch-tokens
+    fp32-flex     as flex, query, key and value left in float32 under autocast
+    logits        as flex, float32 logits of all positions and codebooks in memory
+
+Tokens are positions that hold text or audio, not padding; MFU is the dry run's FLOPs at the measured speed over the
+GPU's dense bf16 peak. Speaking: --seconds of audio after a reference of 3 s, guided (two rows for each utterance), one
+utterance and eight, 16 and 32 steps, as it is and with torch.compile; the factor is seconds of computing for each
+second of audio, codec not included.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from gpu_finetune import Measured, Timed
+from results import write
+from shards import make
+
+CASES = ("flex", "sdpa", "arrival", "fp32-flex", "logits")
+RATE = 25
+"""Frames per second."""
+REAL = {
+    "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+    "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+}  # fmt: skip
+TINY = {
+    "model_type": "qwen3", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 4096,
+}  # fmt: skip
+TEXT_TOKENS = 151_676
+"""Of the published model, special tokens included."""
+WIDTHS = (13, 12, 9, 10, 11, 9)
+
+
+def section(attention: str, tiny: bool) -> dict[str, Any]:
+    """The section `model:`."""
+    backbone = {"config": TINY if tiny else REAL}
+    return {"type": "omnivoice", "llm": backbone, "text": {"type": "bpe"}, "attention": attention}
+
+
+def real_vocabulary() -> None:
+    """Give the tokenizer that is made from the texts as many tokens as the published one has."""
+    from stentor.models.omnivoice import build
+
+    ours = build.made_tokenizer
+
+    def made(*arguments: Any) -> Any:
+        tokenizer = ours(*arguments)
+        free = TEXT_TOKENS - len(tokenizer) - 7
+        tokenizer.add_tokens([f"<unused{i}>" for i in range(free)])
+        return tokenizer
+
+    build.made_tokenizer = made
+
+
+# The naive variants
+
+
+def in_order_of_arrival(width: int) -> None:
+    """Packs as they come, padded to `width`: a sample that does not fit any more begins the next."""
+    from stentor.data import plan
+    from stentor.models.omnivoice import processor
+
+    def pack(costs: Any, budget: int, max_items: int | None, window: int, generator: Any) -> list[list[int]]:
+        packs: list[list[int]] = [[]]
+        room = budget
+        for index in generator.permutation(len(costs)).tolist():
+            if costs[index] > room:
+                packs.append([])
+                room = budget
+            packs[-1].append(index)
+            room -= costs[index]
+        return packs
+
+    plan.pack = pack
+    processor.rounded = lambda total: width
+
+
+def without_cast(width: int) -> None:
+    """flex_attention in the type of what it is given."""
+    from torch.nn.attention.flex_attention import BlockMask
+    from transformers import AttentionInterface
+    from transformers.integrations.flex_attention import flex_attention_forward
+
+    from stentor.models.packing import flex
+
+    def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, **kwargs: Any) -> Any:
+        forward = flex_attention_forward if isinstance(mask, BlockMask) else flex.attention
+        return forward(module, query, key, value, mask, **kwargs)
+
+    AttentionInterface.register(flex.NAME, attention)
+
+
+def all_logits(width: int) -> None:
+    """A forward pass that computes the logits of every position and codebook."""
+    from stentor.models.omnivoice.modeling import OmniVoiceModel
+
+    def forward(self: Any, input_ids: Any, audio_mask: Any, rows: Any, **more: Any) -> dict[str, dict[str, Any]]:
+        targets = [more.pop(f"targets_{c}") for c in range(self.codebooks)]
+        logits = self.logits(input_ids, audio_mask, **more).float().transpose(0, 1).flatten(1, 2)
+        places = rows.split([len(t) for t in targets])
+        labels = torch.full(logits.shape[:2], -100, device=rows.device)
+        for c, (place, target) in enumerate(zip(places, targets, strict=True)):
+            labels[c, place] = target
+        return {f"codes_{c}": {"logits": logits[c], "targets": labels[c]} for c in range(self.codebooks)}
+
+    OmniVoiceModel.forward = forward
+
+
+NAIVE = {"arrival": in_order_of_arrival, "fp32-flex": without_cast, "logits": all_logits}
+
+
+def measure(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Train one case, in this process."""
+    from stentor.config.schema import Config
+    from stentor.run import train
+
+    if not args.tiny:
+        real_vocabulary()
+    if name in NAIVE:
+        NAIVE[name](-(-args.batch_tokens // 128) * 128)  # whole blocks
+    config = Config.model_validate({
+        "task": {"type": "speak"},
+        "model": section("sdpa" if name == "sdpa" else "flex", args.tiny),
+        "data": {
+            "train": [{"type": "shards", "path": str(folder)}], "batch_tokens": args.batch_tokens,
+            "workers": args.workers, "prefetch": 4,
+        },
+        "optim": {"type": "adamw", "lr": 1e-5}, "schedule": {"type": "constant", "warmup_steps": 0},
+        "train": {
+            "steps": args.steps, "log_every": args.steps // 2, "device": args.device,
+            "precision": "bf16" if args.device == "cuda" else "fp32",
+        },
+    })  # fmt: skip
+    timed = Timed(type="timed")
+    config.callbacks = [timed]
+    with tempfile.TemporaryDirectory() as run:
+        try:
+            train([config], Path(run) / "run", {})
+        except Measured:
+            row = timed._row
+        except torch.cuda.OutOfMemoryError:
+            return {"failed": "out of memory"}
+    keys = ("tokens_per_second", "padding", "data_wait", "memory_gb", "mfu")
+    return {**timed._parameters, **{key: row.get(key) for key in keys}}
+
+
+def speak(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Seconds of computing for each second of audio, best of three."""
+    from stentor.models.base import Family, Needs
+
+    if not args.tiny:
+        real_vocabulary()
+    family = Family.model_validate(section("sdpa", args.tiny))
+    bundle = family.build(Needs("speak", ("codes",), lambda: iter(["what is said by a voice"])))
+    model: Any = bundle.model.to(args.device).eval()
+    reference = torch.randint(1024, (8, 3 * RATE))
+    text = "what is said by a voice " * (1 if args.tiny else 6)
+    prompt = bundle.processor.utterance(text, reference=(reference, text[:40]), frames=args.seconds * RATE)
+    rows = []
+    for compiled in (False, True) if args.device == "cuda" else (False,):
+        for count in (1, 8):
+            for steps in (16, 32):
+                took = []
+                for attempt in range(2 if args.tiny else 4):
+                    began = time.perf_counter()
+                    model.speak([prompt] * count, seeds=list(range(count)), steps=steps, compile=compiled)
+                    if attempt:  # the first one compiles
+                        took.append(time.perf_counter() - began)
+                factor = min(took) / (count * args.seconds)
+                rows.append({"utterances": count, "steps": steps, "compiled": compiled, "real_time_factor": factor})
+    return rows
+
+
+def case(name: str, folder: Path, args: argparse.Namespace) -> Any:
+    """One case; in a process of its own, so that it finds the GPU's memory empty and nothing else changed."""
+    command = [
+        sys.executable, __file__, "--case", name, str(folder), "--batch-tokens", str(args.batch_tokens), "--steps",
+        str(args.steps), "--workers", str(args.workers), "--device", args.device, "--seconds", str(args.seconds),
+        *(["--tiny"] if args.tiny else []),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        return {"failed": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}"}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def told(row: dict[str, Any]) -> str:
+    """A line of the table."""
+    if "failed" in row:
+        return f"  failed: {row['failed']}"
+    cells = (
+        f"{row['parameters'] / 1e6:,.3f} M", f"{row['tokens_per_second']:,.0f}", f"{row['padding']:.1%}",
+        f"{row['data_wait']:.1%}", f"{row['memory_gb']:.1f} GB" if row["memory_gb"] else "-",
+        f"{row['mfu']:.1%}" if row["mfu"] else "-",
+    )  # fmt: skip
+    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--batch-tokens", type=int, default=8192, help="Positions in a batch.")
+    parser.add_argument("--steps", type=int, default=40, help="Optimizer steps; the first half is not measured.")
+    parser.add_argument("--samples", type=int, default=4000, help="Samples in the shards.")
+    parser.add_argument("--seconds", type=int, default=10, help="Audio of an utterance that is spoken.")
+    parser.add_argument("--workers", type=int, default=4, help="Loader workers.")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="Tiny models, to see that the script runs.")
+    parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("There is no CUDA GPU here: run this on a machine with one, or with --tiny --device cpu.")
+    if args.device == "cpu" and not args.tiny:
+        raise SystemExit("Models of real size are for a GPU: give --tiny as well to run on the CPU.")
+    if args.steps < 2 or args.steps % 2:
+        raise SystemExit("--steps must be even: the second half is measured.")
+    if args.case:
+        with contextlib.redirect_stdout(io.StringIO()):
+            name, folder = args.case
+            found = speak(args) if name == "speak" else measure(name, Path(folder), args)
+        print(json.dumps(found))
+        return
+    gpu = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
+    print(f"{gpu}, torch {torch.__version__}, {args.batch_tokens} positions in a batch, {args.steps} steps\n")
+    heads = ("parameters", "tokens/s", "padding", "waiting", "memory", "MFU")
+    print(" " * 12 + "".join(f"{head:>{width}}" for head, width in zip(heads, WIDTHS, strict=True)))
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        make(Path(scratch), 4, args.samples // 4)
+        for name in args.cases:
+            row = case(name, Path(scratch), args)
+            rows.append({"case": name, **row})
+            print(f"{name:12}{told(row)}", flush=True)
+        spoken = case("speak", Path(scratch), args)
+    if isinstance(spoken, dict):
+        print(f"\nspeaking  failed: {spoken['failed']}")
+        spoken = []
+    for row in spoken:
+        how = "compiled" if row["compiled"] else "as it is"
+        print(
+            f"speaking {args.seconds} s, {row['utterances']} at a time, {row['steps']} steps, {how}: real-time factor "
+            f"{row['real_time_factor']:.4f}"
+        )
+    if not args.tiny:
+        write("gpu_speak", rows, speaking=spoken, gpu=gpu, batch_tokens=args.batch_tokens, steps=args.steps,
+              workers=args.workers)  # fmt: skip
+    if all("failed" in row for row in rows):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Family `omnivoice`: speech from text by masked codec tokens and a bidirectional language model.
+
+The model of k2-fsa/OmniVoice (arXiv 2604.00688): the codec's codebooks of a frame are embedded and summed, stand behind
+the style and the text, and those that are masked are predicted where they stand, by a decoder of transformers without
+its causal mask. Published checkpoints load, and exports have their layout.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+
+from stentor.audio.codecs.base import Codec
+from stentor.config.section import Misfit, Section
+from stentor.models.adapt import Lora as Adapters
+from stentor.models.base import Bundle, Family, Needs
+from stentor.models.origin import Origin
+
+if TYPE_CHECKING:
+    import torch
+    from lhotse.cut import Cut
+
+
+class LLM(Origin):
+    """The backbone: any decoder of transformers whose attention can see in both directions, such as Qwen/Qwen3-0.6B."""
+
+
+class Text(Section):
+    """A tokenizer made from the training texts."""
+
+    type: Literal["characters", "bpe"] = "characters"
+    """`characters`: one token for each character. `bpe`: byte-level subwords."""
+    size: int = Field(500, ge=270)
+    """Vocabulary size of `bpe`, special tokens included."""
+
+
+class Lora(Adapters):
+    """Low-rank adapters (PEFT). The backbone is frozen but for them; audio embeddings and heads are trained whole."""
+
+    targets: list[str] = Field(
+        [f"llm.*.{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")], min_length=1
+    )
+    """Globs on module paths; `*` matches anything. Each must match at least one linear layer."""
+
+
+class OmniVoice(Family):
+    """Masked codec tokens predicted by a bidirectional language model (OmniVoice)."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    type: Literal["omnivoice"] = "omnivoice"
+    source: str | None = Field(None, alias="from")
+    """Hub id or folder of an OmniVoice model to go on from, such as k2-fsa/OmniVoice, or an export."""
+    revision: str | None = None
+    """Branch, tag or commit of the Hub model. Null: the default branch."""
+    llm: LLM | None = None
+    """The backbone of a new model. Null with `from`."""
+    text: Text | None = None
+    """Null: the language model's own tokenizer. Required when the language model is built from a config."""
+    codec: Codec | None = None
+    """The audio codec. Null: that of `from`; without `from` none, which is enough to train on token shards but not to
+    speak."""
+    codebooks: int | None = Field(None, ge=1)
+    """Codes of each frame of a new model. Null: the codec's, without a codec 8."""
+    entries: int | None = Field(None, ge=2)
+    """Entries of each codebook of a new model; MASK is one more. Null: the codec's, without a codec 1024."""
+    attention: Literal["flex", "sdpa"] = "sdpa"
+    """Attention kernel, and with it the layout of batches unless `data.layout` says otherwise. `flex`: packed, by
+    flex_attention on CUDA GPUs (elsewhere by SDPA item by item). `sdpa`: padded."""
+    lora: Lora | None = None
+    """Low-rank adapters. Null: none."""
+    freeze: list[str] = []
+    """Globs on parameter names that are not trained, such as `llm.embed_tokens.*`; adapters are never added there."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third slower."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Storage of a pretrained backbone that is frozen (but for adapters). Trained weights are always in float32."""
+    tasks: ClassVar[tuple[str, ...]] = ("speak",)
+    layouts: ClassVar[tuple[str, ...]] = ("padded", "packed")
+
+    _from_base: set[str] = PrivateAttr(default_factory=set)
+    """Names of tensors that still are as the bases have them."""
+    _codec: Any = PrivateAttr(default=None)
+    """The codec that was fitted for this run."""
+    _commit: str | None = PrivateAttr(default=None)
+    """Commit of the base on the Hub."""
+    _wrap_layers: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def wrap_layers(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Layer classes of the backbone; known once the model is built."""
+        return self._wrap_layers
+
+    @model_validator(mode="after")
+    def _whole(self) -> OmniVoice:
+        if (self.source is None) == (self.llm is None):
+            raise ValueError("give either `from` (an OmniVoice model) or `llm` (the backbone of a new one), not both")
+        if self.source is not None:
+            for key in ("text", "codebooks", "entries"):
+                if getattr(self, key) is not None:
+                    raise Misfit(key, "the model of `from` has its own: leave it out")
+        elif self.llm is not None and self.llm.config is not None and self.text is None:
+            raise Misfit(
+                "llm", "a language model built from `config` has no tokenizer: set `model.text: {type: characters}`"
+            )
+        elif self.llm is not None and self.llm.source is not None and self.text is not None:
+            raise Misfit("text", "a pretrained language model comes with its own tokenizer: leave it out")
+        return self
+
+    def layout(self) -> Literal["padded", "packed"]:
+        return "packed" if self.attention == "flex" else "padded"
+
+    def refusal(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+        """Records whose text has no character that the tokenizer knows, and audio without a codec for it."""
+        return processor.refusal(cut)  # type: ignore[no-any-return]
+
+    def build(self, needs: Needs) -> Bundle:
+        from stentor.models.omnivoice.build import build
+
+        return build(self, needs)
+
+    def exported(self, bundle: Bundle) -> set[str]:
+        from stentor.models.omnivoice.export import exported
+
+        return exported(bundle)
+
+    def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
+        from stentor.models.omnivoice.export import save
+
+        save(bundle, state, folder)
+
+    def save_merged(self, bundle: Bundle, folder: Path) -> None:
+        from stentor.models.omnivoice.export import save_merged
+
+        save_merged(bundle, folder)
+
+    @classmethod
+    def load(cls, folder: Path, trainable: bool = False) -> Bundle:
+        """The bundle of an export or of a published OmniVoice model."""
+        from stentor.models.omnivoice.export import load
+
+        return load(folder, trainable)

@@ -1,0 +1,349 @@
+"""Building an OmniVoice model: backbone, tokenizer, codec, adapters, freezing."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from stentor.data.pace import measure
+from stentor.errors import AudioError, ConfigError
+from stentor.models.adapt import adapt, is_adapter
+from stentor.models.base import Bundle, Needs
+from stentor.models.omnivoice import OmniVoice
+from stentor.models.omnivoice.modeling import OmniVoiceModel
+from stentor.models.omnivoice.processor import CODEC, OmniVoiceProcessor, check_codec
+from stentor.models.omnivoice.text import ABSENT, add_special
+from stentor.models.packing import flex, items
+from stentor.models.pretrained import part_config, reach
+from stentor.models.speech_llm.tokenizers import bpe, characters
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stentor.audio.codecs.base import AudioCodec, Codec
+
+FIT_SECONDS = 3600.0
+"""Audio that a codec is fitted on at most."""
+CODEBOOKS, ENTRIES = 8, 1024
+"""Of OmniVoice's codec."""
+
+
+def build(family: OmniVoice, needs: Needs) -> Bundle:
+    """A model ready to train: bases loaded, tokenizer and codec made, `init` applied, adapters added, parameters
+    frozen."""
+    from stentor.models.folder import load_adapters
+    from stentor.models.omnivoice.export import initialise, read
+
+    wrong = [term for term in needs.terms if term != "codes"]
+    if wrong:
+        raise ConfigError(
+            f"A model of type omnivoice is trained with one loss term named `codes`, not {wrong[0]}: write `losses: "
+            "{codes: codebook}`, or leave `losses` out."
+        )
+    before = Path(family.init) if family.init else None
+    if before is not None and not (before / "config.json").exists():
+        inside = before / "export"
+        hint = f"; did you mean {inside}?" if (inside / "config.json").exists() else "."
+        raise ConfigError(f"model.init: {before} is not an export folder (it has no config.json){hint}")
+    if family.source is not None:
+        bundle = read(family, download(family), "model.from")
+    else:
+        bundle = new(family, needs, before)
+    processor: Any = bundle.processor
+    processor.instruct_from = needs.instruct_from
+    if family.source is not None:
+        processor.codec = codec_beside(family, processor.codec)
+    check_codec(processor.codec, processor.codebooks, processor.vocabulary, "model.codec")
+    bundle.model.weights = needs.codebook_weights or bundle.model.weights  # type: ignore[assignment]
+    heard(processor, needs)
+    if family.source is None and needs.cuts is not None:
+        processor.pace = measure(needs.cuts())
+    adapters = initialise(bundle, before) if before else {}
+    adapt(bundle.model, family.lora, family.freeze)
+    if adapters:
+        load_adapters(bundle.model, adapters)
+    finish(bundle)
+    return bundle
+
+
+def heard(processor: OmniVoiceProcessor, needs: Needs) -> None:
+    """Raises ConfigError when the training data is audio that nothing can encode."""
+    from stentor.data.codes import has_codes
+
+    first = next(iter(needs.cuts()), None) if needs.cuts is not None else None
+    if first is not None and processor.codec is None and not has_codes(first):
+        raise ConfigError(
+            "model.codec: the training data is audio, and there is no codec to make tokens of it: set `model.codec`, "
+            "such as `{type: mel_rvq}`, or train on token shards (`stentor prepare tokens`)."
+        )
+
+
+# Parts
+
+
+def download(family: OmniVoice) -> Path:
+    """The folder of `from`; of a Hub id what is needed of it."""
+    from huggingface_hub import snapshot_download
+
+    def load(name: str, options: dict[str, Any]) -> Path:
+        if Path(name).is_dir():
+            return Path(name)
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"], **options))
+
+    return reach(family, "model", load)  # type: ignore[no-any-return]
+
+
+def new(family: OmniVoice, needs: Needs, before: Path | None) -> Bundle:
+    """A model with the backbone of `llm` and untrained audio embeddings and heads."""
+    from transformers import AutoModel, AutoTokenizer
+
+    assert family.llm is not None
+    part = family.llm
+    config = backbone_config(part_config(part, "model.llm"), family, "model.llm")
+    if family.text is None:
+        tokenizer = reach(part, "model.llm", lambda name, options: AutoTokenizer.from_pretrained(name, **options))
+    elif before is not None:  # the weights have a row for each of its tokens
+        tokenizer = tokenizer_of(before, config)
+    else:
+        tokenizer = made_tokenizer(family, needs)
+    add_special(tokenizer)
+    if family.text is not None:
+        config.vocab_size = len(tokenizer)
+        config.pad_token_id = tokenizer.pad_token_id
+        config.bos_token_id, config.eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
+    codec = codec_of(family, needs, before)
+    codebooks = family.codebooks or (codec.codebooks if codec else CODEBOOKS)
+    entries = family.entries or (codec.vocabulary if codec else ENTRIES)
+    if part.source is None:
+        llm = backbone(config, "model.llm")
+    else:
+        llm = reach(
+            part,
+            "model.llm",
+            lambda name, options: AutoModel.from_pretrained(
+                name, config=config, dtype=torch.float32, attn_implementation=flex.NAME, use_safetensors=True,
+                **options,
+            ),
+        )  # fmt: skip
+    see_both_ways(llm, "model.llm")
+    model = OmniVoiceModel(llm, codebooks, entries + 1, entries)
+    bundle = bundle_of(family, model, tokenizer, codec)
+    if part.source is not None:
+        family._from_base = {n for n in model.state_dict() if n.startswith("llm.")}
+        family._commit = getattr(config, "_commit_hash", None)
+        resize(bundle)
+    return bundle
+
+
+def tokenizer_of(folder: Path, config: Any) -> Any:
+    """The tokenizer of a model's folder; `config` is that of its backbone, as transformers knows no type omnivoice."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, config=config)
+
+
+def bundle_of(family: OmniVoice, model: OmniVoiceModel, tokenizer: Any, codec: AudioCodec | None) -> Bundle:
+    """The model with its processor."""
+    processor = OmniVoiceProcessor(tokenizer, model.codebooks, model.vocabulary - 1, model.mask_id, codec)
+    processor.flex = family.attention == "flex"
+    return Bundle(model, processor, family, codebooks=model.codebooks)
+
+
+def resize(bundle: Bundle) -> None:
+    """Give the text embeddings a row for each token, as OmniVoice does: rows that no token has are dropped, new ones
+    start at random."""
+    model: Any = bundle.model
+    table = model.llm.get_input_embeddings()
+    rows, wanted = len(table.weight), len(bundle.processor.tokenizer)  # type: ignore[attr-defined]
+    if rows == wanted:
+        return
+    model.llm.resize_token_embeddings(wanted, mean_resizing=False)
+    if wanted > rows:
+        table = model.llm.get_input_embeddings()
+        nn.init.normal_(table.weight.data[rows:], std=getattr(model.llm.config, "initializer_range", 0.02))
+        bundle.family._from_base.discard("llm.embed_tokens.weight")  # type: ignore[attr-defined]
+
+
+def backbone_config(config: Any, family: OmniVoice, where: str) -> Any:
+    """A backbone's config without its causal mask. Raises ConfigError for backbones that cannot do without."""
+    config = config.get_text_config()
+    if kind := flex.partial(config):
+        raise ConfigError(
+            f"{where}: {config.model_type} has layers of the kind `{kind}`, which do not see all of an utterance: take "
+            "a backbone whose layers all have full attention, such as qwen3, llama or gemma."
+        )
+    if family.attention == "flex":
+        flex.check(config, "model.attention")
+    return config
+
+
+def backbone(config: Any, where: str) -> nn.Module:
+    """An untrained backbone."""
+    from transformers import AutoModel
+
+    try:
+        return AutoModel.from_config(config, attn_implementation=flex.NAME, dtype=torch.float32)
+    except ValueError as error:  # sizes that do not go together, no such attention
+        raise ConfigError(f"{where}: {' '.join(str(error).split()).partition('. ')[0]}.") from error
+
+
+@torch.no_grad()
+def see_both_ways(llm: nn.Module, where: str) -> None:
+    """Take the causal mask from a decoder, and try on two short items that each position then sees all of its item and
+    nothing of the other. Raises ConfigError for a decoder that cannot."""
+    config: Any = llm.config
+    config.is_causal = False
+    for module in llm.modules():
+        if hasattr(module, "is_causal"):
+            module.is_causal = False
+    training = llm.training
+    llm.eval()
+    rows = llm.get_input_embeddings().weight  # type: ignore[operator]
+    first = torch.randn(1, 6, rows.shape[1], generator=torch.Generator().manual_seed(0)).to(rows)
+    two = items.table(torch.tensor([0, 0, 0, 1, 1, 1]))
+    how = {"attention_mask": two, "position_ids": torch.tensor([[0, 1, 2, 0, 1, 2]])}
+    other = first.clone()
+    other[0, 2] = -first[0, 2]
+
+    def out(embeds: torch.Tensor, **how: Any) -> torch.Tensor:
+        try:
+            return llm(inputs_embeds=embeds, use_cache=False, **how).last_hidden_state[0].float()
+        except (TypeError, ValueError, RuntimeError, AttributeError, KeyError):
+            return first.new_zeros(6, 1).float()  # takes no such mask: changes nothing below
+
+    packed = out(first, **how) - out(other, **how)
+    alone = out(first[:, :3]) - out(other[:, :3])
+    llm.train(training)
+    change, apart = packed.abs().amax(-1), alone.abs().amax(-1)
+    least = 1e-4 * change.max()  # experts, for one, round a little differently with other items beside them
+    if not (change[0] > least and change[3:].max() < least and apart[0] > least):
+        raise ConfigError(
+            f"{where}: the attention of {config.model_type} cannot be made bidirectional (its layers only look back, "
+            "or take no mask): take a decoder with plain attention, such as qwen3, llama or gemma."
+        )
+
+
+# Made from the data
+
+
+def made_tokenizer(family: OmniVoice, needs: Needs) -> Any:
+    """A tokenizer with what the training texts, and their languages and instructs, are written with."""
+    assert family.text is not None
+
+    def lines() -> Iterator[str]:
+        yield ABSENT
+        yield from needs.texts() if needs.texts is not None else ()
+        yield from styles(needs)
+
+    return characters(lines()) if family.text.type == "characters" else bpe(lines(), family.text.size)
+
+
+def styles(needs: Needs) -> Iterator[str]:
+    """Languages, instructs and texts with pinyin of the training records."""
+    from stentor.data.cut import field_of
+
+    keys = ["language", "instruct", "text_pinyin", *([needs.instruct_from] if needs.instruct_from else [])]
+    for cut in needs.cuts() if needs.cuts is not None else ():
+        yield from (str(value) for key in keys if (value := field_of(cut, key)) not in (None, ""))
+
+
+def codec_of(family: OmniVoice, needs: Needs, before: Path | None) -> AudioCodec | None:
+    """The codec of the section `codec`: opened, that of an earlier stage, or fitted on the training audio. None where
+    there is no such section."""
+    from stentor.audio.codecs.base import open_codec
+
+    section = family.codec
+    if section is None:
+        return open_codec(str(before / CODEC)) if before is not None and (before / CODEC).is_dir() else None
+    if section.source is None and section.fits:
+        if before is not None and (before / CODEC).is_dir():
+            return open_codec(str(before / CODEC))
+        if before is not None:
+            raise ConfigError(
+                f"model.codec: {before} has no {CODEC} folder, and a new {section.type} would give codes that it was "
+                "not trained on: give the folder of its codec as `from`."
+            )
+        if family._codec is None:
+            with one_thread():  # sums in one order: the same codec on each process, and when the run is resumed
+                family._codec = section.fit(training_audio(section, needs))
+        return family._codec
+    return section.open()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, torch computes on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def codec_beside(family: OmniVoice, own: AudioCodec | None) -> AudioCodec | None:
+    """The codec of a model of `from`: that of the section `codec`, or its own. Raises ConfigError for one that would be
+    fitted: its codes would mean something else."""
+    section = family.codec
+    if section is None or (section.source is None and section.fits and own is not None and own.type == section.type):
+        return own
+    if section.source is None and section.fits:
+        raise ConfigError(
+            f"model.codec: a new {section.type} would give codes that the model of `from` was not trained on: leave it "
+            "out, or give the folder of the model's codec as `from`."
+        )
+    return section.open()
+
+
+def training_audio(section: Codec, needs: Needs) -> Iterator[np.ndarray]:
+    """Audio of at most `FIT_SECONDS` of the training records, in an order that is theirs alone. Raises ConfigError
+    where there is none."""
+    from stentor.audio.codecs.base import at_peak
+    from stentor.data.codes import has_codes
+    from stentor.data.cut import load
+
+    cuts = list(needs.cuts() if needs.cuts is not None else ())
+    tokens = sum(map(has_codes, cuts))
+    if 0 < tokens < len(cuts):
+        raise ConfigError(
+            f"model.codec: {tokens:,} training records are codec tokens already, which a {section.type} that is fitted "
+            "on the others would not know: give the folder of their codec as `from`."
+        )
+    cuts = cuts if not tokens else []
+    seconds = 0.0
+    for cut in sorted(cuts, key=lambda cut: hashlib.blake2b(cut.id.encode(), digest_size=8).digest()):
+        try:
+            audio = load(cut, section.sample_rate)
+        except AudioError:  # counted where it is read for training
+            continue
+        if len(audio) >= section.sample_rate // 10:
+            seconds += cut.duration
+            yield at_peak(audio)
+        if seconds >= FIT_SECONDS:
+            return
+    if not seconds:
+        raise ConfigError(
+            f"model.codec: {section.type} is fitted on training audio, and there is none: give `from`, the folder of a "
+            "codec made by `stentor prepare codec DATA --to FOLDER`."
+        )
+
+
+def finish(bundle: Bundle) -> None:
+    """Storage and memory options, after adapters and freezing."""
+    family: Any = bundle.family
+    model: Any = bundle.model
+    own = {n: p for n, p in model.llm.named_parameters() if not is_adapter(n)}
+    if family.dtype == "bfloat16" and not any(p.requires_grad for p in own.values()) and family._from_base:
+        for parameter in own.values():
+            parameter.data = parameter.data.to(torch.bfloat16)
+    if family.gradient_checkpointing:
+        model.llm.gradient_checkpointing_enable({"use_reentrant": False})
+    layers = set(model.llm._no_split_modules or ())
+    family._wrap_layers = tuple(sorted(layers & {type(module).__name__ for module in model.modules()}))
+    model.train()

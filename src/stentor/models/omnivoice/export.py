@@ -1,0 +1,325 @@
+"""Model folders of OmniVoice: published checkpoints and exports, which have the same layout.
+
+config.json                  as published: model_type omnivoice, audio_vocab_size, audio_mask_id, num_audio_codebook,
+                             audio_codebook_weights, llm_config
+model.safetensors            all weights (sharded above 5 GB); with adapters those that no base has
+adapter_model.safetensors    LoRA adapters and, whole, audio embeddings and heads (`modules_to_save`), named as by PEFT
+tokenizer.json ...           the text tokenizer with the special tokens
+audio_tokenizer/             the codec
+stentor.json                 the family section and the commit of the base
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from stentor.data.pace import Pace
+from stentor.errors import ConfigError
+from stentor.models.adapt import ADAPTER, base_name, freeze_parameters, inject, is_adapter
+from stentor.models.base import Bundle
+from stentor.models.folder import (
+    ADAPTER_FILE,
+    fold,
+    load_adapters,
+    merged_state,
+    read_weights,
+    tied_copies,
+    write_adapters,
+    write_weights,
+)
+from stentor.models.omnivoice import LLM, Lora, OmniVoice
+from stentor.models.omnivoice.build import (
+    backbone,
+    backbone_config,
+    bundle_of,
+    download,
+    finish,
+    resize,
+    see_both_ways,
+    tokenizer_of,
+)
+from stentor.models.omnivoice.modeling import OmniVoiceModel
+from stentor.models.omnivoice.processor import CODEC, check_codec
+from stentor.models.omnivoice.text import SPECIAL
+
+log = logging.getLogger("stentor")
+
+FACTS = "stentor.json"
+WEIGHTS = [8, 8, 6, 6, 4, 4, 2, 2]
+"""Of OmniVoice's codebooks."""
+WHOLE = ("audio_embeddings", "audio_heads")
+"""Modules that are trained whole beside adapters."""
+
+
+def exported(bundle: Bundle) -> set[str]:
+    """Names of the tensors that an export holds; see `Family.exported`."""
+    skip = tied_copies(bundle.model) | left_to_base(bundle)
+    return {name for name in bundle.model.state_dict() if is_adapter(name) or base_name(name) not in skip}
+
+
+def left_to_base(bundle: Bundle) -> set[str]:
+    """Names of frozen weights of the backbone that the base has, of models with adapters. Others are written whole."""
+    family: Any = bundle.family
+    if family.lora is None:
+        return set()
+    return {name for name in family._from_base if name.partition(".")[0] not in WHOLE}
+
+
+def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
+    """Write an export. `state` has the model's full names; see `Family.save`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    skip = tied_copies(bundle.model) | left_to_base(bundle)
+    plain = {base_name(n): t for n, t in state.items() if not is_adapter(n) and base_name(n) not in skip}
+    if any(map(is_adapter, state)):
+        base: Any = bundle.family if bundle.family.source else bundle.family.llm  # type: ignore[attr-defined]
+        bundle.model.peft_config[ADAPTER].base_model_name_or_path = base.source  # type: ignore[index,union-attr]
+        write_adapters(bundle.model, state, folder, whole=WHOLE)
+        plain = {n: t for n, t in plain.items() if n.partition(".")[0] not in WHOLE}
+    if any(name.startswith("llm.") for name in plain):
+        write_weights(plain, folder)
+    bundle.processor.save(folder)
+    _write_configs(bundle, folder)
+
+
+def save_merged(bundle: Bundle, folder: Path) -> None:
+    """Write an export that needs nothing else: adapters folded in, weights of the base included."""
+    family = bundle.family.model_copy(update={"lora": None, "freeze": [], "init": None})
+    save(Bundle(bundle.model, bundle.processor, family), merged_state(bundle), folder)
+
+
+def _write_configs(bundle: Bundle, folder: Path) -> None:
+    import stentor
+
+    family: Any = bundle.family
+    model: Any = bundle.model
+    llm = json.loads(model.llm.config.to_json_string(use_diff=False))
+    llm = {k: v for k, v in llm.items() if k not in ("is_causal", "_attn_implementation", "dtype")}
+    config = {
+        "architectures": ["OmniVoice"],
+        "model_type": "omnivoice",
+        "audio_vocab_size": model.vocabulary,
+        "audio_mask_id": model.mask_id,
+        "num_audio_codebook": model.codebooks,
+        "audio_codebook_weights": model.weights or usual_weights(model.codebooks),
+        "dtype": "float32",
+        "llm_config": llm,
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    facts = {
+        "stentor_version": stentor.__version__,
+        "family": family.model_dump(mode="json", by_alias=True),
+        "commit": family._commit,
+        "pace": bundle.processor.pace,  # type: ignore[attr-defined]
+    }
+    (folder / FACTS).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def usual_weights(codebooks: int) -> list[float]:
+    """Weights of the codebooks in the loss where nobody chose any."""
+    return [WEIGHTS[c * len(WEIGHTS) // codebooks] for c in range(codebooks)]
+
+
+def read(family: OmniVoice, folder: Path, where: str) -> Bundle:
+    """The model of a folder in float32, its adapters folded in. Raises ConfigError for a folder that holds none, or one
+    that is damaged."""
+    bundle, adapters = _read(family, folder, where)
+    if adapters:
+        fold(bundle, adapters, folder)
+    return bundle
+
+
+def _read(family: OmniVoice, folder: Path, where: str) -> tuple[Bundle, dict[str, Tensor]]:
+    """The plain model of a folder, and its adapters."""
+    from safetensors import SafetensorError
+    from transformers import AutoConfig
+    from transformers.initialization import no_init_weights
+
+    from stentor.audio.codecs.base import open_codec
+
+    facts = _facts(folder, where)
+    config = AutoConfig.for_model(**facts["llm_config"])
+    config = backbone_config(config, family, where)
+    with no_init_weights():  # of real sizes it takes many seconds, and all of them are read below
+        llm = backbone(config, where)
+    model = OmniVoiceModel(llm, facts["num_audio_codebook"], facts["audio_vocab_size"], facts["audio_mask_id"])
+    model.weights = facts.get("audio_codebook_weights")
+    try:
+        tokenizer = tokenizer_of(folder, config)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{where}: the tokenizer of {folder} cannot be read ({error}).") from None
+    check_tokenizer(tokenizer, llm, folder, where)
+    codec = open_codec(str(folder / CODEC)) if (folder / CODEC).is_dir() else None
+    check_codec(codec, model.codebooks, model.vocabulary - 1, where)
+    bundle = bundle_of(family, model, tokenizer, codec)
+    if (folder / FACTS).is_file() and (pace := json.loads((folder / FACTS).read_text(encoding="utf-8")).get("pace")):
+        bundle.processor.pace = Pace(*pace)  # type: ignore[attr-defined]
+    try:
+        weights, adapters = read_weights(folder)
+    except SafetensorError:
+        raise ConfigError(
+            f"{where}: the weights of {folder} (*.safetensors) cannot be read: a file is damaged or cut short. Get it "
+            "again."
+        ) from None
+    weights |= {n: t for n, t in adapters.items() if ".lora_" not in n}
+    adapters = {n: t for n, t in adapters.items() if ".lora_" in n}
+    own = set(model.state_dict()) - tied_copies(model)
+    missing = own - set(weights) - {"codebook_layer_offsets"}
+    if missing and adapters:
+        base = _base_of(folder)
+        weights = {n: t for n, t in base.items() if n in missing} | weights
+        missing = own - set(weights) - {"codebook_layer_offsets"}
+    wrong = sorted(missing | (set(weights) - set(model.state_dict())))
+    wrong = wrong or sorted(n for n, t in weights.items() if t.shape != model.state_dict()[n].shape)
+    if wrong:
+        raise ConfigError(
+            f"{where}: {len(wrong)} weights of {folder} do not fit its config.json, for example {wrong[0]}; the model "
+            "is damaged or was edited."
+        )
+    model.load_state_dict(weights, strict=False)
+    see_both_ways(model.llm, where)
+    family._from_base = set(model.state_dict())
+    return bundle, adapters
+
+
+def check_tokenizer(tokenizer: Any, llm: Any, folder: Path, where: str) -> None:
+    """Raises ConfigError for a tokenizer that is not OmniVoice's, or has more tokens than there are embeddings."""
+    vocabulary = tokenizer.get_vocab()
+    if missing := [token for token in SPECIAL if token not in vocabulary]:
+        raise ConfigError(
+            f"{where}: the tokenizer of {folder} has no {missing[0]}: it is not that of an OmniVoice model."
+        )
+    rows = len(llm.get_input_embeddings().weight)
+    if rows <= max(vocabulary.values()):
+        raise ConfigError(
+            f"{where}: the tokenizer of {folder} has {max(vocabulary.values()) + 1} tokens and the model {rows} text "
+            "embeddings: they do not belong together."
+        )
+
+
+def _facts(folder: Path, where: str) -> dict[str, Any]:
+    """The config.json of an OmniVoice model."""
+    path = folder / "config.json"
+    if not path.is_file():
+        inside = folder / "export"
+        hint = f"; did you mean {inside}?" if (inside / "config.json").is_file() else "."
+        raise ConfigError(f"{where}: {folder} holds no model: it has no config.json{hint}")
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        kind = facts.get("model_type")
+    except (ValueError, AttributeError):
+        raise ConfigError(f"{where}: {path} is damaged.") from None
+    if kind != "omnivoice":
+        raise ConfigError(
+            f"{where}: {folder} holds a model of the type {kind}, not omnivoice. A language model to start from goes "
+            "into `model.llm: {from: ...}`."
+        )
+    wanted = ("num_audio_codebook", "audio_vocab_size", "audio_mask_id", "llm_config")
+    if lacking := [key for key in wanted if key not in facts]:
+        raise ConfigError(f"{where}: {path} has no {lacking[0]}: it is not that of an OmniVoice model.")
+    return facts  # type: ignore[no-any-return]
+
+
+def _base_of(folder: Path) -> dict[str, Tensor]:
+    """Weights of the model that the adapters of an export were added to."""
+    if not (folder / FACTS).is_file():
+        raise ConfigError(f"{folder}: the export holds adapters alone and does not say of what (it has no {FACTS}).")
+    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    family = OmniVoice.model_validate(facts["family"])
+    origin: Any = family if family.source is not None else family.llm
+    if facts["commit"] and not Path(origin.source or "").is_dir():
+        origin.revision = facts["commit"]
+    if family.source is not None:
+        base = read(family.model_copy(update={"lora": None}), download(family), "model.from")
+        return base.model.state_dict()
+    return _plain_backbone(family, folder)
+
+
+def _plain_backbone(family: OmniVoice, folder: Path) -> dict[str, Tensor]:
+    """Weights of a pretrained language model, resized for the tokenizer of an export, under our names."""
+    import torch
+    from transformers import AutoModel
+
+    from stentor.models.pretrained import reach
+
+    section = family.llm
+    assert isinstance(section, LLM)
+    llm = reach(
+        section,
+        "model.llm",
+        lambda name, options: AutoModel.from_pretrained(name, dtype=torch.float32, use_safetensors=True, **options),
+    )
+    model = OmniVoiceModel(llm, 1, 2, 1)
+    resize(bundle_of(family, model, tokenizer_of(folder, llm.config), None))
+    return {n: t for n, t in model.state_dict().items() if n.startswith("llm.")}
+
+
+def load(folder: Path, trainable: bool = False) -> Bundle:
+    """The bundle of an export folder or a published model; see `Family.load`. Without `trainable` adapters are folded
+    in."""
+    folder = Path(folder)
+    family = OmniVoice.model_validate({"type": "omnivoice", "from": str(folder)})
+    commit = None
+    if (folder / FACTS).is_file():
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        family, commit = OmniVoice.model_validate(facts["family"]), facts["commit"]
+    bundle, adapters = _read(family, folder, str(folder))
+    if not (folder / ADAPTER_FILE).is_file():
+        family._from_base = set()
+    family._commit = commit
+    model = bundle.model
+    if trainable:
+        freeze_parameters(model, family.freeze)
+    if adapters and trainable:
+        settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        inject(model, family.lora or Lora(), sorted(settings["target_modules"]))
+        load_adapters(model, adapters)
+    elif adapters:
+        fold(bundle, adapters, folder)
+    if not trainable:
+        model.requires_grad_(False)
+    finish(bundle)
+    model.train(trainable)
+    return bundle
+
+
+def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
+    """Start from the weights of an export; before adapters are added.
+
+    Returns the export's adapters when the same `model.lora` goes on with them; otherwise they are folded in. Raises
+    ConfigError when the export is of another model.
+    """
+    family: Any = bundle.family
+    before = OmniVoice.model_validate({"type": "omnivoice", "from": str(folder), "attention": family.attention})
+    found, adapters = _read(before, folder, "model.init")
+    weights, own = found.model.state_dict(), bundle.model.state_dict()
+    wrong = sorted(set(own) ^ set(weights)) or sorted(n for n, t in weights.items() if t.shape != own[n].shape)
+    if wrong:
+        raise ConfigError(
+            f"model.init: {len(wrong)} weights of {folder} do not fit this model, for example {wrong[0]}: `model` must "
+            "describe the model that the export was trained with."
+        )
+    bundle.model.load_state_dict(weights)
+    bundle.model.weights = found.model.weights
+    if not adapters:
+        family._from_base = set()
+        return {}
+    if not _holds_all(folder):
+        family._from_base -= {f"{name}.weight" for name in WHOLE}
+    else:
+        family._from_base = set()
+    settings = json.loads((folder / FACTS).read_text(encoding="utf-8"))["family"]["lora"]
+    if family.lora is not None and family.lora.model_dump() == settings:
+        return adapters
+    log.info("model.init: the adapters of %s are folded into the weights.", folder)
+    fold(bundle, adapters, folder)
+    return {}
+
+
+def _holds_all(folder: Path) -> bool:
+    """Whether an export with adapters holds the backbone's weights as well."""
+    return any(folder.glob("model*.safetensors"))

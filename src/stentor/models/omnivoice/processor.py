@@ -1,0 +1,357 @@
+"""Examples to batches for OmniVoice. Holds no part of the model, so that it can be sent to loader workers."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from stentor.audio.codecs.base import at_peak
+from stentor.data.codes import ReadsCodes, has_codes
+from stentor.data.kept import Kept, Storing
+from stentor.errors import AudioError, ConfigError
+from stentor.models.base import Example
+from stentor.models.omnivoice.sample import IGNORED, Sample, build
+from stentor.models.omnivoice.text import ABSENT, ids_of, spoken, style
+from stentor.models.packing.flex import BLOCK, tables
+from stentor.models.speech_llm.tokenizers import padding_id
+from stentor.tasks.base import Batch
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.audio.codecs.base import AudioCodec
+    from stentor.data.augment import Augment
+    from stentor.data.pace import Pace
+    from stentor.models.omnivoice.prompt import Prompt
+
+CODEC = "audio_tokenizer"
+"""Folder of the codec in a model's folder."""
+RATE, FRAMES = 24000, 25.0
+"""Sample rate and frames per second of OmniVoice's codec, where there is none to ask."""
+STYLES = 10_000
+"""Languages and instructs whose lengths are remembered."""
+OTHER = 0.1
+"""Share by which the number of frames of a record may differ from what the codec would make of so much audio."""
+PATIENCE = 60.0
+"""Most seconds of encoding before training begins."""
+MEMORY = 1 << 28
+"""Most bytes of codes that one process keeps of audio that it encoded."""
+
+
+class OmniVoiceProcessor(ReadsCodes, Storing):
+    """Texts and codes (or audio, which `codec` encodes) to ids, masks and labels."""
+
+    max_seconds: float | None = None
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        codebooks: int,
+        vocabulary: int,
+        mask_id: int,
+        codec: AudioCodec | None = None,
+        instruct_from: str | None = None,
+    ):
+        """`tokenizer`: a fast transformers tokenizer with OmniVoice's special tokens; `vocabulary`: entries of a
+        codebook without MASK; `instruct_from`: the field that describes the voice of records without an `instruct`."""
+        self.tokenizer = tokenizer
+        self.codebooks, self.vocabulary, self.mask_id = codebooks, vocabulary, mask_id
+        self.codec = codec
+        self.instruct_from = instruct_from
+        self.pace: Pace | None = None  # of the training records, for the length of what is spoken
+        self.pad_id = padding_id(tokenizer)
+        self.flex = False  # packed batches carry the block tables of flex_attention
+        self._costs: dict[str, int] = {}
+        self._kept: dict[str, np.ndarray] = {}
+        self._bytes = 0
+
+    @property
+    def sample_rate(self) -> int:  # type: ignore[override]
+        """Hz of the audio that the codec takes."""
+        return self.codec.sample_rate if self.codec is not None else RATE
+
+    @property
+    def frame_rate(self) -> float:
+        """Frames of codes per second."""
+        return self.codec.frame_rate if self.codec is not None else FRAMES
+
+    # Text
+
+    def ids(self, text: str) -> list[int]:
+        """Token ids of a string, characters that the tokenizer does not know left out."""
+        return ids_of(self.tokenizer, text)
+
+    def text_ids(
+        self, text: str, language: str | None = None, instruct: str | None = None, denoise: bool = False
+    ) -> list[int]:
+        """Style and text as the model reads them, in training and in use."""
+        return self.ids(style(language, instruct, denoise)) + self.ids(spoken(text))
+
+    def knows(self, text: str) -> bool:
+        """Whether the tokenizer has a token for any character of a text that is no white space."""
+        if self.tokenizer.unk_token_id is None:  # of bytes: it knows all
+            return bool(text.strip())
+        return bool(self.ids("".join(text.split())))
+
+    def refusal(self, cut: Cut) -> tuple[str, str] | None:
+        """See `Family.refusal`."""
+        from stentor.data.cut import text_of
+
+        text = text_of(cut) or ""
+        if not self.knows(text):
+            return "not_in_alphabet", (
+                f"{cut.id}: the tokenizer knows no character of {text[:40]!r}; take a language model whose tokenizer "
+                "does, or train on texts that have them."
+            )
+        if self.codec is None and not has_codes(cut):
+            return "no_codec", (
+                f"{cut.id}: the record has audio but no codec tokens, and there is no codec to make them: set "
+                "`model.codec`, or train on token shards (`stentor prepare tokens`)."
+            )
+        if self.codec is not None and has_codes(cut) and cut.duration > 1:
+            given, made = self.frames(cut, cut.duration), self.codec.frames(round(cut.duration * self.sample_rate))
+            if abs(given - made) > 2 + OTHER * made:
+                return "other_codec", (
+                    f"{cut.id}: the shards have {given / cut.duration:.1f} frames a second, the model's codec "
+                    f"({self.codec.type}) {self.codec.frame_rate:g}: set `model.codec` to the codec that made them."
+                )
+        return None
+
+    # Lengths, from metadata alone
+
+    def frames(self, cut: Cut, seconds: float) -> int:
+        """Frames of codes of a record: those of its label, or of so much audio."""
+        from stentor.data.cut import field_of
+
+        if has_codes(cut) and (count := field_of(cut, "num_tokens")) is not None:
+            return int(count)
+        if self.codec is not None:
+            return self.codec.frames(round(seconds * self.codec.sample_rate))
+        return round(seconds * FRAMES)
+
+    def tokens(self, cut: Cut, seconds: float) -> int:
+        """Most positions that one item takes, whatever of its style is told: style, text and frames."""
+        from stentor.data.cut import field_of, language_of, text_of
+
+        instruct = field_of(cut, "instruct") or (field_of(cut, self.instruct_from) if self.instruct_from else None)
+        denoise = field_of(cut, "clean_start_token_idx") is not None
+        styled = self._style_cost(language_of(cut)) + self._style_cost(instruct) + denoise
+        text = len(self.ids(text_of(cut) or ""))
+        if pinyin := field_of(cut, "text_pinyin"):
+            text = max(text, len(self.ids(pinyin)))
+        return styled + 2 + text + self.frames(cut, seconds)
+
+    def _style_cost(self, value: Any) -> int:
+        """Most positions of one part of the style, told or not; remembered, as many records share them."""
+        key = ABSENT if value in (None, "") else str(value)
+        if key not in self._costs:
+            if len(self._costs) >= STYLES:
+                self._costs.clear()
+            self._costs[key] = 2 + max(len(self.ids(key)), len(self.ids(ABSENT)))
+        return self._costs[key]
+
+    # Codes
+
+    def codes(self, example: Example) -> np.ndarray:
+        """Codec tokens of an example, integers [codebooks, frames], from `extra["codes"]` (of token shards),
+        `extra["features"]` (kept) or made of its audio. Raises AudioError."""
+        if (given := example.extra.get("codes", example.extra.get("features"))) is not None:
+            return given  # type: ignore[no-any-return]
+        assert self.codec is not None and example.audio is not None
+        return self.codec.encode([at_peak(example.audio)])[0]
+
+    def _all_codes(self, examples: Sequence[Example]) -> list[np.ndarray | AudioError]:
+        """Codes of each example, or what is wrong with it; what has audio is encoded together."""
+        heard = [e for e in examples if not {"codes", "features"} & e.extra.keys()]
+        made: dict[int, np.ndarray] = {}
+        if len(heard) > 1 and self.codec is not None:
+            with contextlib.suppress(AudioError):  # of one of them: below is found out which
+                clips = self.codec.encode([at_peak(e.audio) for e in heard])
+                made = {id(e): codes for e, codes in zip(heard, clips, strict=True)}
+        found: list[np.ndarray | AudioError] = []
+        for example in examples:
+            try:
+                codes = made[id(example)] if id(example) in made else self.codes(example)
+                self._check(codes)
+                found.append(codes)
+            except AudioError as error:
+                found.append(error)
+        return found
+
+    def _check(self, codes: np.ndarray) -> None:
+        """Raises AudioError for codes that are not the model's."""
+        if codes.ndim != 2 or len(codes) != self.codebooks or not codes.shape[1]:
+            raise AudioError(
+                f"The codes have the shape {list(codes.shape)}; this model takes [{self.codebooks}, frames].",
+                "wrong_shape",
+            )
+        if codes.min() < 0 or codes.max() >= self.vocabulary:
+            raise AudioError(
+                f"The codes go from {codes.min()} to {codes.max()}; this model's are 0 to {self.vocabulary - 1}.",
+                "wrong_range",
+            )
+
+    def stored(self, cut: Cut) -> Kept | None:
+        from stentor.data.cut import load
+        from stentor.models.transformer.stored import key_of
+
+        assert self.codec is not None
+        key = key_of(cut)
+        codes = self._kept.get(key)
+        if codes is None:
+            codes = self.codec.encode([at_peak(load(cut, self.codec.sample_rate))])[0]
+            if self._bytes < MEMORY:
+                self._kept[key] = codes
+                self._bytes += codes.nbytes
+        return Kept(codes, round(cut.duration * self.codec.sample_rate))
+
+    def about_store(self, cuts: Sequence[Cut], augment: Augment) -> list[str]:
+        """Encodes what training will hear, before the loader workers are forked, as far as a minute gets."""
+        import time
+
+        if self.codec is None or not augment.keeps():
+            return []
+        wanted = [cut for cut in cuts if not has_codes(cut)]
+        began, seconds, tried, done = time.monotonic(), 0.0, 0, 0
+        for cut in wanted:
+            if time.monotonic() - began > PATIENCE or self._bytes >= MEMORY:
+                break
+            tried += 1
+            try:
+                self.stored(cut)
+            except AudioError:  # counted where it is read for training
+                continue
+            done += 1
+            seconds += cut.duration
+        if not done:
+            return []
+        took, kind, left = time.monotonic() - began, self.codec.type, len(wanted) - tried
+        told = f"Encoded {done:,} records ({seconds / 3600:.2f} h) with the codec {kind} in {took:.0f} s."
+        if left:
+            told += f" The other {left:,} are encoded whenever they are read: `stentor prepare tokens` does it once."
+        return [told]
+
+    # Batches
+
+    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
+        """A batch with the conditions of `extra["conditions"]`, its cells masked by `Example.rng`. Items whose codes
+        are not the model's, or cannot be made, are listed in `Batch.dropped`."""
+        dropped, kept, samples = [], [], []
+        for example, codes in zip(examples, self._all_codes(examples), strict=True):
+            if isinstance(codes, AudioError):
+                dropped.append((example.id, codes.reason, f"{example.id}: {codes}"))
+                continue
+            kept.append((example, codes.shape[1]))
+            samples.append(self.sample(example, codes))
+        if not samples:
+            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        inputs = self.packed(samples) if packed else self.padded(samples)
+        counts = {f"codes_{c}": len(inputs[f"targets_{c}"]) for c in range(self.codebooks)} if labels else {}
+        return Batch(
+            inputs=inputs,
+            counts=counts,
+            ids=[e.id for e, _ in kept],
+            seconds=sum(e.extra.get("seconds", frames / self.frame_rate) for e, frames in kept),
+            tokens=sum(s.length for s in samples),
+            slots=inputs["audio_mask"].numel(),
+            dropped=dropped,
+        )
+
+    def sample(self, example: Example, codes: np.ndarray) -> Sample:
+        """The sample of one example with its codes [C, T]."""
+        conditions = example.extra["conditions"]
+        text = [] if conditions.unconditional else self.text_ids(
+            conditions.text, conditions.language, conditions.instruct, conditions.denoise
+        )  # fmt: skip
+        # A copy: the same example gives the same sample each time.
+        return build(conditions, codes, text, self.mask_id, copy.deepcopy(example.rng))
+
+    def padded(self, samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
+        """Inputs of the model's forward, samples padded at the right to the longest."""
+        width = max(s.length for s in samples)
+        starts = [i * width for i in range(len(samples))]
+        inputs = self._inputs(samples, starts, len(samples), width)
+        if any(s.length < width for s in samples):
+            inputs["lengths"] = torch.tensor([s.length for s in samples])
+        return inputs
+
+    def packed(self, samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
+        """Inputs of the model's forward, samples end to end in one row."""
+        lengths = [s.length for s in samples]
+        total = sum(lengths)
+        width = rounded(total) if self.flex else total
+        if width > total:
+            lengths.append(width - total)
+        inputs = self._inputs(samples, np.cumsum([0, *lengths])[: len(samples)].tolist(), 1, width)
+        inputs["position_ids"] = torch.from_numpy(np.concatenate([np.arange(n) for n in lengths]))[None]
+        if self.flex:
+            return inputs | tables(lengths, causal=False)
+        documents = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+        return inputs | {"documents": torch.from_numpy(documents)}
+
+    def _inputs(
+        self, samples: Sequence[Sample], starts: Sequence[int], rows: int, width: int
+    ) -> dict[str, torch.Tensor]:
+        """What both layouts have; `starts` are the samples' places in the flattened [rows * width]."""
+        ids = np.full((self.codebooks, rows * width), self.pad_id)
+        labels = np.full((self.codebooks, rows * width), IGNORED)
+        audio = np.zeros(rows * width, bool)
+        for sample, start in zip(samples, starts, strict=True):
+            end = start + sample.length
+            ids[:, start:end], labels[:, start:end] = sample.ids, sample.labels
+            audio[start + sample.text : end] = True
+        learned = [np.flatnonzero(row != IGNORED) for row in labels]
+        inputs = {
+            "input_ids": torch.from_numpy(ids.reshape(-1, rows, width).swapaxes(0, 1).copy()),
+            "audio_mask": torch.from_numpy(audio).view(rows, width),
+            "rows": torch.from_numpy(np.concatenate(learned)),
+        }
+        return inputs | {f"targets_{c}": torch.from_numpy(labels[c, places]) for c, places in enumerate(learned)}
+
+    # Use
+
+    def utterance(
+        self,
+        text: str,
+        language: str | None = None,
+        instruct: str | None = None,
+        reference: tuple[Any, str] | None = None,
+        frames: int | None = None,
+        denoise: bool = False,
+    ) -> Prompt:
+        """What the model is asked to say; see `stentor.models.omnivoice.prompt.utterance`."""
+        from stentor.models.omnivoice.prompt import utterance
+
+        return utterance(self, text, language, instruct, reference, frames, denoise)
+
+    # Files
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer's files, and the codec into `audio_tokenizer`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.tokenizer.save_pretrained(folder)
+        if self.codec is not None:
+            (folder / CODEC).mkdir(exist_ok=True)
+            self.codec.save(folder / CODEC)
+
+
+def rounded(total: int) -> int:
+    """A length of whole blocks for so many positions, one of about sixteen between two powers of two: kernels that are
+    compiled for a length then see few of them."""
+    step = max(BLOCK, 1 << max(total.bit_length() - 5, 0))
+    return -(-total // step) * step
+
+
+def check_codec(codec: AudioCodec | None, codebooks: int, entries: int, where: str) -> None:
+    """Raises ConfigError for a codec that does not make the codes of a model."""
+    if codec is not None and (codec.codebooks, codec.vocabulary) != (codebooks, entries):
+        raise ConfigError(
+            f"{where}: the codec {codec.type} has {codec.codebooks} codebooks of {codec.vocabulary} entries, the model "
+            f"{codebooks} of {entries}: they do not fit. Give the codec that the model was trained with."
+        )

@@ -1,0 +1,48 @@
+"""Packed batches through SDPA, item by item: what flex_attention does with a block mask, where there is none.
+
+A mask of all pairs of positions would cost the square of the pack's length in every layer. Instead each item's queries,
+keys and values are taken out of the pack for the attention alone, side by side and padded to the longest item; the
+other layers stay packed. In place of a mask the attention gets a table of the items' positions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+
+def table(documents: Tensor) -> Tensor:
+    """Positions of each item in the pack, int64 [1, 1, items, longest], -1 beyond an item's end; from the number of
+    each position's item, int32 [L], 0 first. Four axes, so that transformers hands it on as a mask that is ready."""
+    numbers = documents.long()
+    lengths = numbers.bincount()
+    starts = lengths.cumsum(0) - lengths
+    place = torch.arange(len(numbers), device=numbers.device)
+    found = place.new_full((len(lengths), int(lengths.max())), -1)
+    found[numbers, place - starts[numbers]] = place
+    return found[None, None]
+
+
+def is_table(mask: Any) -> bool:
+    """Whether this is a table and not a mask."""
+    return isinstance(mask, Tensor) and mask.dtype == torch.int64
+
+
+def attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **kwargs: Any) -> Any:
+    """Bidirectional attention within each item of a `table`, as transformers' attention functions: [1, heads, L, size]
+    to [1, L, heads, size]."""
+    items, longest = mask.shape[2:]
+    places = mask.flatten()
+    held = places >= 0
+    taken = places.clamp(min=0)
+    query, key, value = (
+        x[0].index_select(1, taken).unflatten(1, (items, longest)).transpose(0, 1) for x in (query, key, value)
+    )
+    seen = held.view(items, 1, 1, longest).expand(-1, 1, longest, longest)
+    out, _ = sdpa_attention_forward(module, query, key, value, seen, **kwargs)
+    back = torch.empty_like(places[: int(held.sum())])
+    back[places[held]] = held.nonzero()[:, 0]
+    return out.flatten(0, 1).index_select(0, back)[None], None

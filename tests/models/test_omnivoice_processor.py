@@ -1,0 +1,335 @@
+"""From records to batches: what is hidden, what an item costs, which codes are refused."""
+
+import copy
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_omnivoice import BOOKS, ENTRIES, TEXTS, build, codes_of, examples
+
+from stentor.audio.codecs.base import Codec
+from stentor.data.augment import Augment
+from stentor.data.cut import cut_from_record
+from stentor.errors import AudioError, ConfigError
+from stentor.models.base import Example, Needs
+from stentor.models.omnivoice import OmniVoice
+from stentor.models.omnivoice.processor import OmniVoiceProcessor, rounded
+from stentor.tasks.speak import Conditions, Speak, draw
+
+HERE = Path()
+
+
+@pytest.fixture(scope="module")
+def processor() -> OmniVoiceProcessor:
+    return build().processor
+
+
+@pytest.fixture(scope="module")
+def hearing(corpus) -> OmniVoiceProcessor:
+    """A processor with a codec that was fitted on the training audio."""
+    bundle = OmniVoice.model_validate({
+        "type": "omnivoice", "llm": build().family.llm.model_dump(), "text": {"type": "characters"},
+        "codec": {"type": "mel_rvq", "codebooks": 2, "entries": 16, "rounds": 3},
+    }).build(Needs("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(cuts(corpus))))  # fmt: skip
+    assert bundle.codebooks == 2
+    return bundle.processor
+
+
+def cuts(folder, part="train", **record):
+    import json
+
+    lines = (folder / f"{part}.jsonl").read_text().splitlines()
+    return [cut_from_record({**json.loads(line), **record}, folder, "here") for line in lines]
+
+
+def conditions(**keys) -> Conditions:
+    usual = {
+        "unconditional": False, "prompt_frames_ratio": 0.0, "language": None, "instruct": None, "text": "one",
+        "denoise": False, "clean_from": None, "mask_ratio": 0.5,
+    }  # fmt: skip
+    return Conditions(**usual | keys)
+
+
+def sample(processor, frames=40, seed=0, **keys):
+    extra = {"conditions": conditions(**keys)}
+    example = Example("x", text="one", rng=np.random.default_rng(seed), extra=extra)
+    return processor.sample(example, codes_of(1, frames))
+
+
+# Samples
+
+
+def test_a_sample_is_style_text_prompt_and_masked_frames(processor):
+    made = sample(processor, prompt_frames_ratio=0.25, language="en")
+    text = processor.text_ids("one", "en")
+    assert made.text == len(text) and made.ids.shape == made.labels.shape == (BOOKS, len(text) + 40)
+    assert (made.ids[:, : len(text)] == text).all()
+    codes, prompt = codes_of(1, 40), slice(len(text), len(text) + 10)
+    assert np.array_equal(made.ids[:, prompt], codes[:, :10])
+    assert (made.labels[:, : prompt.stop] == -100).all()
+    rest, labels = made.ids[:, prompt.stop :], made.labels[:, prompt.stop :]
+    hidden = labels != -100
+    assert np.array_equal(np.where(hidden, labels, rest), codes[:, 10:])
+    assert (rest[hidden] == ENTRIES).all() and (rest[~hidden] < ENTRIES).all()
+    assert 0.3 < hidden.mean() < 0.7
+    assert hidden.any(0).sum() > hidden.all(0).sum() + 5, "cells are masked one by one, not frame by frame"
+
+
+def test_an_unconditional_sample_is_audio_alone(processor):
+    made = sample(processor, unconditional=True, text="")
+    assert made.text == 0 and made.length == 40
+
+
+def test_the_prompt_of_a_noisy_record_is_its_noisy_beginning(processor):
+    made = sample(processor, denoise=True, clean_from=7, prompt_frames_ratio=0.3, mask_ratio=1.0)
+    first = processor.tokenizer.convert_ids_to_tokens(int(made.ids[0, 0]))
+    assert first == "<|denoise|>"
+    assert (made.labels[0, made.text :] == -100).sum() == 7
+
+
+@pytest.mark.parametrize("ratio, share", [(0.0, 0.0), (0.2, 0.2), (1.0, 1.0)])
+def test_the_share_of_hidden_cells_is_the_mask_ratio(processor, ratio, share):
+    hidden = sample(processor, frames=2000, mask_ratio=ratio).labels[:, -2000:] != -100
+    assert hidden.mean() == pytest.approx(share, abs=0.02)
+
+
+def test_the_same_item_gives_the_same_sample_and_others_do_not(processor):
+    one, again, other = sample(processor), sample(processor), sample(processor, seed=1)
+    assert np.array_equal(one.ids, again.ids) and not np.array_equal(one.ids, other.ids)
+    items = examples()
+    first, second = (processor.collate(items).inputs for _ in range(2))  # collating draws nothing from the items
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_masks_differ_by_epoch_copy_and_item(processor):
+    """Of whatever rank or worker reads an item, only seed, epoch, id and copy decide."""
+    from stentor.data.plan import Item
+
+    cut = cut_from_record({"audio_path": "a.wav", "duration": 1.0, "text": "one", "id": "a"}, HERE, "here")
+    same = copy.deepcopy(cut)
+    same.id = "b"
+    task = Speak(type="speak")
+    masks = {}
+    for name, item in {
+        "first": Item(cut, 0), "again": Item(cut, 0), "next epoch": Item(cut, 1), "repeated": Item(cut, 0, copy=1),
+        "other item": Item(same, 0),
+    }.items():  # fmt: skip
+        example = task.example(cut, None, item.rng(7, "augment"))
+        masks[name] = processor.sample(example, codes_of(0, 60)).labels[:, -60:].tobytes()
+    assert masks["first"] == masks["again"]
+    assert len(set(masks.values())) == 4
+    # and in evaluation only the id
+    made = [task.example(c, None, None) for c in (cut, cut, same)]
+    labels = [processor.sample(e, codes_of(0, 60)).labels[:, -60:].tobytes() for e in made]
+    assert labels[0] == labels[1] != labels[2]
+
+
+# Batches
+
+
+def test_layouts_hold_the_same_samples(processor):
+    items = examples()
+    padded, packed = processor.collate(items), processor.collate(items, packed=True)
+    assert padded.counts == packed.counts and padded.tokens == packed.tokens == packed.slots
+    assert padded.slots == 4 * int(padded.inputs["lengths"].max())
+    assert padded.ids == packed.ids == [f"item{i}" for i in range(4)]
+    ids, places = packed.inputs["input_ids"][0], packed.inputs["documents"]
+    starts = packed.inputs["position_ids"][0]
+    for i, length in enumerate(padded.inputs["lengths"].tolist()):
+        assert torch.equal(padded.inputs["input_ids"][i, :, :length], ids[:, places == i])
+        assert torch.equal(padded.inputs["audio_mask"][i, :length], packed.inputs["audio_mask"][0, places == i])
+        assert torch.equal(starts[places == i], torch.arange(length))
+    assert padded.seconds == pytest.approx(sum((17, 5, 30, 11)) / processor.frame_rate)
+
+
+def test_a_batch_of_equal_lengths_needs_no_mask(processor):
+    assert "lengths" not in processor.collate(examples(frames=(9,))).inputs
+
+
+def test_targets_stand_where_rows_point(processor):
+    for packed in (False, True):
+        inputs = processor.collate(examples(), packed=packed).inputs
+        cells = inputs["input_ids"].where(inputs["audio_mask"][:, None], -1).transpose(0, 1).flatten(1)  # [C, B L]
+        rows = inputs["rows"].split([len(inputs[f"targets_{c}"]) for c in range(BOOKS)])
+        for c in range(BOOKS):
+            assert (cells[c, rows[c]] == ENTRIES).all()
+            assert (cells[c] == ENTRIES).sum() == len(rows[c])
+            assert ((inputs[f"targets_{c}"] >= 0) & (inputs[f"targets_{c}"] < ENTRIES)).all()
+
+
+@pytest.mark.parametrize(
+    "total, length", [(1, 128), (128, 128), (1000, 1024), (4097, 4352), (8100, 8192), (8192, 8192)]
+)
+def test_packed_lengths_for_flex_are_few(total, length):
+    assert rounded(total) == length and length % 128 == 0
+
+
+def test_it_can_be_sent_to_loader_workers(hearing):
+    again = pickle.loads(pickle.dumps(hearing))
+    audio = np.random.default_rng(0).standard_normal(8000).astype(np.float32)
+    one, other = (p.codes(Example("x", audio=audio)) for p in (hearing, again))
+    assert np.array_equal(one, other)
+
+
+# Codes
+
+
+@pytest.mark.parametrize(
+    "codes, reason, message",
+    [
+        (np.zeros((2, 9), np.int16), "wrong_shape", r"the shape \[2, 9\]; this model takes \[4, frames\]"),
+        (np.zeros((BOOKS, 0), np.int16), "wrong_shape", r"the shape \[4, 0\]"),
+        (np.zeros(9, np.int16), "wrong_shape", r"the shape \[9\]"),
+        (np.full((BOOKS, 9), ENTRIES, np.int16), "wrong_range", "go from 12 to 12; this model's are 0 to 11"),
+        (np.full((BOOKS, 9), -1, np.int16), "wrong_range", "go from -1 to -1"),
+    ],
+)
+def test_codes_of_another_model_are_left_out_and_counted(processor, codes, reason, message):
+    import re
+
+    items = examples()
+    items[1].extra["codes"] = codes
+    for packed in (False, True):
+        batch = processor.collate(items, packed=packed)
+        assert batch.ids == ["item0", "item2", "item3"]
+        [(name, told, sentence)] = batch.dropped
+        assert (name, told) == ("item1", reason) and re.search(message, sentence)
+    assert processor.collate(items[1:2]).ids == []
+
+
+def test_audio_is_encoded_and_too_little_of_it_is_left_out(hearing):
+    rng = np.random.default_rng(0)
+    items = examples()
+    for item, samples in zip(items, (16000, 20, 5000, 8000)):
+        del item.extra["codes"]
+        item.audio = rng.standard_normal(samples).astype(np.float32)
+    batch = hearing.collate(items)
+    assert batch.ids == ["item0", "item2", "item3"]
+    assert [d[:2] for d in batch.dropped] == [("item1", "too_short")]
+    one = hearing.collate(items[:1])
+    length = one.inputs["audio_mask"].shape[1]
+    assert torch.equal(one.inputs["input_ids"][0], batch.inputs["input_ids"][0, :, :length])
+
+
+def test_what_was_encoded_is_kept(hearing, corpus, monkeypatch):
+    records = cuts(corpus)[:3]
+    [line] = hearing.about_store(records, Augment())
+    assert "Encoded 3 records (0.00 h) with the codec mel_rvq" in line
+    monkeypatch.setattr(type(hearing.codec), "encode", lambda *_: pytest.fail("it was encoded again"))
+    kept = [hearing.stored(cut) for cut in records]
+    assert [k.features.shape for k in kept] == [(2, hearing.frames(c, c.duration)) for c in records]
+    assert hearing.about_store(records, Augment(gain=(-6.0, 6.0))) == []
+
+
+def test_encoding_before_training_stops_in_time(hearing, corpus, monkeypatch):
+    from stentor.models.omnivoice import processor as module
+
+    other = copy.copy(hearing)
+    other._kept, other._bytes = {}, 0
+    monkeypatch.setattr(module, "MEMORY", 100)
+    [line] = other.about_store(cuts(corpus), Augment())
+    assert "are encoded whenever they are read: `stentor prepare tokens`" in line
+    assert len(other._kept) < 16
+    other.stored(cuts(corpus)[15])  # beyond the limit it is made and not kept
+    assert other._bytes < 100 + 2 * 2 * 100
+
+
+# Costs and refusals
+
+
+def test_an_item_never_costs_more_than_was_planned(hearing, corpus):
+    record = {"language": "en", "instruct": "a low voice", "text_pinyin": "one hundred and one"}
+    task = Speak(type="speak", use_pinyin_ratio=0.5)
+    costs, lengths = [], []
+    for cut in cuts(corpus, **record):
+        cost = hearing.tokens(cut, cut.duration)
+        frames = hearing.frames(cut, cut.duration)
+        for seed in range(20):
+            conditions = draw(task.spoken(cut), task, np.random.default_rng(seed))
+            example = Example("x", rng=np.random.default_rng(0), extra={"conditions": conditions})
+            length = hearing.sample(example, np.zeros((2, frames), np.int16)).length
+            assert length <= cost
+            lengths.append(length)
+            costs.append(cost)
+    assert max(np.array(lengths) / costs) == 1.0, "and some cost all of it"
+
+
+def test_the_field_that_describes_the_voice_counts(hearing, corpus):
+    cut = cuts(corpus, speaker="five six seven eight")[0]
+    other = copy.copy(hearing)
+    other.instruct_from = "speaker"
+    assert other.tokens(cut, 1.0) == hearing.tokens(cut, 1.0) + len("five six seven eight") - len("None")
+
+
+def test_characters_that_nobody_knows_are_left_out_and_texts_of_them_refused(processor):
+    assert processor.ids("onë") == processor.ids("on")
+    assert processor.knows("ö one") and not processor.knows("öäü") and not processor.knows("  ")
+
+    def refusal(text):
+        cut = cut_from_record({"audio_path": "a.wav", "duration": 1.0, "text": text, "id": "a"}, HERE, "here")
+        cut.custom = {"codes": {}}
+        cut.recording.sources = []
+        return OmniVoice.refusal(None, processor, cut, True)
+
+    assert refusal("one") is None
+    reason, message = refusal("öäü")
+    assert reason == "not_in_alphabet" and message.startswith("a: the tokenizer knows no character of 'öäü'")
+
+
+def test_audio_without_a_codec_is_refused(processor, corpus):
+    reason, message = OmniVoice.refusal(None, processor, cuts(corpus)[0], True)
+    assert reason == "no_codec" and "set `model.codec`" in message
+    with pytest.raises(ConfigError, match="the training data is audio, and there is no codec"):
+        OmniVoice.model_validate({
+            "type": "omnivoice", "llm": build().family.llm.model_dump(), "text": "characters",
+        }).build(Needs("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(cuts(corpus))))  # fmt: skip
+
+
+def test_tokens_of_another_codec_are_refused(hearing):
+    cut = cut_from_record({"audio_path": "a.wav", "duration": 4.0, "text": "one", "id": "a"}, HERE, "here")
+    cut.recording.sources = []
+    made = hearing.codec.frames(4 * hearing.sample_rate)
+    for frames, refused in ((made, False), (made + 2, False), (2 * made, True), (made // 2, True)):
+        cut.custom = {"codes": {}, "num_tokens": frames}
+        found = OmniVoice.refusal(None, hearing, cut, True)
+        assert (found is not None) == refused
+        assert not refused or (found[0] == "other_codec" and f"{frames / 4:.1f} frames a second" in found[1])
+
+
+def test_a_codec_needs_audio_to_be_fitted_on():
+    with pytest.raises(ConfigError, match=r"model.codec: mel_rvq is fitted on training audio, and there is none"):
+        build(codec={"type": "mel_rvq"})
+
+
+def test_a_codec_is_not_fitted_beside_tokens_of_another(corpus):
+    records = cuts(corpus)
+    records[3].custom = {"codes": {}}
+    records[3].recording.sources = []
+    with pytest.raises(ConfigError, match="1 training records are codec tokens already"):
+        OmniVoice.model_validate({
+            "type": "omnivoice", "llm": build().family.llm.model_dump(), "text": "characters", "codec": "mel_rvq",
+        }).build(Needs("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(records)))  # fmt: skip
+
+
+def test_the_tokenizer_has_what_styles_are_written_with(corpus):
+    records = cuts(corpus, language="x-klingon", instruct="QUIET")
+    bundle = OmniVoice.model_validate({
+        "type": "omnivoice", "llm": build().family.llm.model_dump(), "text": {"type": "characters"}, "codebooks": 2,
+        "entries": 4,
+    })  # fmt: skip
+    bundle.codec = Codec.model_validate({"type": "mel_rvq", "codebooks": 2, "entries": 4, "rounds": 1})
+    processor = bundle.build(
+        Needs("speak", ("codes",), lambda: iter(["one"]), lambda: iter(records), instruct_from="id")
+    ).processor
+    for text in ("x-klingon", "QUIET", "None", "one"):
+        assert len(processor.ids(text)) == len(text)
+    assert processor.instruct_from == "id" and not processor.knows("#")
+
+
+def test_unreadable_audio_is_the_loaders_affair(hearing):
+    cut = cut_from_record({"audio_path": "none.wav", "duration": 1.0, "text": "one"}, HERE, "here")
+    with pytest.raises(AudioError):
+        hearing.stored(cut)
+    assert hearing.about_store([cut], Augment()) == []

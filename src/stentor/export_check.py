@@ -1,7 +1,8 @@
 """Whether an export does what the model in memory does: it is loaded back and both are given the same clips.
 
 Recognisers are compared by what they write and by their losses on the clips, models that label frames by their main
-metric and their losses, models over `LARGE` parameters by their tensors, which needs no second model in memory.
+metric and their losses, models that speak by their losses, the codec tokens of a few utterances and how their codec
+sounds, models over `LARGE` parameters by their tensors, which needs no second model in memory.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.errors import AudioError, StentorError
+from stentor.errors import StentorError
 from stentor.inference.onnx_check import Different
+from stentor.inference.speech_check import alike, at_random, said
 
 if TYPE_CHECKING:
     import torch
@@ -42,6 +44,8 @@ TEXTS = (
 """What the built-in voice says where there are no records."""
 BATCH = 8
 """Clips that are run together."""
+UTTERANCES = 4
+"""Clips that a model which speaks says, the shortest ones."""
 LARGE = 2_000_000_000
 """Parameters above which an export is compared by its tensors: a second copy would not fit beside the first."""
 
@@ -101,6 +105,13 @@ class Probe:
         return isinstance(self.task, Transcribe)
 
     @property
+    def spoken(self) -> bool:
+        """Whether the answers are speech."""
+        from stentor.tasks.speak import Speak
+
+        return isinstance(self.task, Speak)
+
+    @property
     def metric(self) -> str:
         """What the clips are scored by."""
         return "wer" if self.texts else self.task.main_metric()[0]
@@ -118,10 +129,13 @@ class Probe:
         sums, counts = dict.fromkeys(self.losses, 0.0), dict.fromkeys(self.losses, 0)
         model.eval()
         try:
+            if self.spoken:
+                with torch.no_grad(), autocast():
+                    heard.outputs = said(bundle, self.examples[:UTTERANCES])
             for start in range(0, len(self.examples), BATCH):
                 some = self.examples[start : start + BATCH]
                 with torch.no_grad(), autocast():
-                    heard.outputs += self._answers(bundle, some)
+                    heard.outputs += [] if self.spoken else self._answers(bundle, some)
                     batch = self.task.collate(some, bundle.processor, False) if self.losses else None
                     if batch is not None and batch.ids:
                         batch = batch.to(device)
@@ -141,7 +155,8 @@ class Probe:
         return self.task.predict(bundle, examples)
 
     def score(self, heard: Heard) -> float:
-        """The metric: word error rate against the clips' texts, or the task's own."""
+        """The metric: word error rate against the clips' texts, the weighted loss of models that speak, or the task's
+        own."""
         from stentor.metrics.wer import score
         from stentor.tasks.base import Prediction
         from stentor.tasks.transcribe import Transcribe
@@ -152,6 +167,8 @@ class Probe:
                 [e.text or "" for e in self.examples], [o["text"] for o in heard.outputs], normalizer=task.normalizer,
                 languages=[e.language for e in self.examples], spelling=task.spelling,
             ).value  # fmt: skip
+        if self.spoken:
+            return sum(self.losses[term].weight * value for term, value in heard.loss.items())
         answers = zip(self.examples, self.references, heard.outputs, strict=True)
         return task.score([Prediction(e.id, reference, output) for e, reference, output in answers])[self.metric].value
 
@@ -170,8 +187,15 @@ class Probe:
         if not self.texts:
             if not abs(after - before) <= allowed.metric * max(1.0, abs(before)):
                 raise Different(f"on {len(self.examples)} clips it answers something else ({both})")
-            other = sum(a != b for a, b in zip(model.outputs, export.outputs, strict=True))
-            return Agreement(len(self.examples), before, after, other, metric=self.metric)
+            pairs = zip(model.outputs, export.outputs, strict=True)
+            other = sum(not alike(a, b) if self.spoken else a != b for a, b in pairs)
+            if self.spoken and other > max(allowed.least, allowed.share * len(model.outputs)):
+                raise Different(
+                    f"{other} of {len(model.outputs)} utterances come out with other codec tokens or another sound "
+                    f"({both})"
+                )
+            same = len(model.outputs) - other if self.spoken else 0
+            return Agreement(len(self.examples), before, after, other, metric=self.metric, utterances=same)
         apart = [
             (e, a, b)
             for e, a, b in zip(self.examples, model.outputs, export.outputs, strict=True)
@@ -201,6 +225,8 @@ class Agreement:
     instead: str = ""
     """What was done where no clips were run."""
     metric: str = "wer"
+    utterances: int = 0
+    """Of a model that speaks, those that the export says just so."""
 
     def __str__(self) -> str:
         if self.instead:
@@ -209,6 +235,7 @@ class Agreement:
 
         answers = "texts" if self.metric == "wer" else "answers"
         note = f"; {self.rounded} of the {answers} differ by rounding" if self.rounded else ""
+        note += f"; the same codec tokens for {self.utterances} utterances" if self.utterances else ""
         sign = "=" if round(self.before, 4) == round(self.after, 4) else "against"
         values = (self.before, self.after)
         one, other = (f"{v:.2%}" if is_rate(self.metric) else figure(self.metric, v) for v in values)
@@ -259,9 +286,10 @@ def _check_run(
     bundle, task, device = trainer.bundle, trainer.task, trainer.accelerator.device
     if reason := unheard(task, bundle):
         return Agreement(0, instead=f"export not checked: {reason}")
-    if parameters(bundle) > LARGE:
-        return Agreement(0, instead=same_tensors(bundle, weights, place / "export"))
     divided = trainer.train.shard or trainer.zero is not None
+    if parameters(bundle) > LARGE or (divided and task.audible):
+        why = "the model is sharded" if divided else ""
+        return Agreement(0, instead=same_tensors(bundle, weights, place / "export", why))
     said = _first_answers(place / "predictions", sets, task) if divided else {}
     cuts = [item.cut for s in sets for items in s.plan.epoch(0) for item in items]
     examples, references = spread(task, bundle, [c for c in cuts if c.id in said or not divided])
@@ -283,10 +311,13 @@ def _check_run(
 def _probe(
     task: Task, bundle: Bundle, examples: list[Example], losses: Mapping[str, Loss], references: list[dict[str, Any]]
 ) -> Probe | None:
-    """Without examples, the built-in voice where answers are texts; else None."""
+    """Without examples, the built-in voice where answers are texts, and codec tokens at random where they are speech;
+    else None."""
     if examples:
         return Probe(task, examples, losses, references)
     probe = Probe(task, [])
+    if probe.spoken:
+        return Probe(task, at_random(task, bundle, TEXTS), losses)
     return Probe(task, built_in(bundle)) if probe.texts else None
 
 
@@ -336,18 +367,24 @@ def _loaded(bundle: Bundle, folder: Path, device: torch.device) -> tuple[Bundle,
 
 def listen(model: Model) -> tuple[Probe, Heard] | None:
     """A probe for the copies of a model, and what the model itself makes of it; None where there are no clips."""
-    from stentor.losses.base import Loss
-
-    terms = model.training.get("losses") or {}
-    if not terms and model.training:
-        losses = model.task.losses()
-    else:
-        losses = {name: Loss.model_validate(section) for name, section in terms.items()}
-    model.task.needs(losses)
+    losses = losses_of(model)
     examples, references = records(model)
     losses = {name: loss.unregularised() for name, loss in losses.items()}
     probe = _probe(model.task, model.bundle, examples, losses, references)
     return None if probe is None else (probe, probe.hear(model.bundle))
+
+
+def losses_of(model: Model) -> dict[str, Loss]:
+    """The loss terms that a model was trained with; none where an export does not say."""
+    from stentor.losses.base import Loss, expanded
+
+    terms = model.training.get("losses") or {}
+    if not terms and (model.training or model.task.scores_loss):
+        losses = model.task.losses()
+    else:
+        losses = {name: Loss.model_validate(section) for name, section in terms.items()}
+    model.task.needs(losses)
+    return expanded(losses, model.bundle.codebooks)
 
 
 def check_copy(probe: Probe, heard: Heard, folder: Path) -> Agreement:
@@ -403,19 +440,17 @@ def spread(
 ) -> tuple[list[Example], list[dict[str, Any]]]:
     """Examples, and their references, of at most `most` records and `SECONDS` in all, taken evenly from the cuts;
     unreadable ones are left out. Of records of any length the first piece is taken."""
-    from stentor.data.cut import load
+    from stentor.data.loader import Reader
+    from stentor.data.plan import Item
 
     cuts = sorted(cuts, key=lambda c: c.id)
     cuts = cuts[:: max(1, len(cuts) // most)]
     if task.any_length:
         cuts = [piece for cut in cuts for piece in islice(task.pieces(cut), 1)]
-    found: list[tuple[Example, dict[str, Any]]] = []
-    for cut in _fitting(cuts, most):
-        with contextlib.suppress(AudioError):
-            audio = load(cut, bundle.processor.sample_rate) if task.audio else None
-            found.append((task.example(cut, audio, None), task.reference(cut)))
-    found.sort(key=lambda item: len(item[0].text or "") if item[0].audio is None else len(item[0].audio))
-    return [example for example, _ in found], [reference for _, reference in found]
+    chosen = {cut.id: cut for cut in _fitting(cuts, most)}
+    examples, _ = Reader(task, bundle.processor, None, seed=0).examples([Item(cut, 0) for cut in chosen.values()])
+    examples.sort(key=lambda e: len(e.text or "") if e.audio is None else len(e.audio))
+    return examples, [task.reference(chosen[e.id]) for e in examples]
 
 
 def _fitting(cuts: Iterable[Cut], most: int) -> Iterator[Cut]:
@@ -429,7 +464,7 @@ def _fitting(cuts: Iterable[Cut], most: int) -> Iterator[Cut]:
 # Tensors --------------------------------------------------------------------------------------------------------------
 
 
-def same_tensors(bundle: Bundle, weights: Mapping[str, torch.Tensor], folder: Path) -> str:
+def same_tensors(bundle: Bundle, weights: Mapping[str, torch.Tensor], folder: Path, why: str = "") -> str:
     """Whether the tensors in the files of an export are those in memory, whatever their names; says so in words.
 
     Layers into which adapters were folded and those kept in 8 or 4 bits are computed anew for an export: there the
@@ -470,7 +505,7 @@ def same_tensors(bundle: Bundle, weights: Mapping[str, torch.Tensor], folder: Pa
     return (
         f"export checked by its tensors ({len(written) - len(other)} are those in memory"
         + (f", {len(other)} were made anew" if other else "")
-        + f"): a model of {parameters(bundle) / 1e9:.1f} billion parameters is not loaded twice"
+        + f"): {why or f'a model of {parameters(bundle) / 1e9:.1f} billion parameters is not loaded twice'}"
     )
 
 
@@ -486,9 +521,10 @@ def unheard(task: Task, bundle: Bundle) -> str | None:
     from stentor.models.base import Family
     from stentor.tasks.diarize import Diarize
     from stentor.tasks.language import Language
+    from stentor.tasks.speak import Speak
     from stentor.tasks.transcribe import Transcribe
 
-    if not isinstance(task, Transcribe | Diarize | Language):
+    if not isinstance(task, Transcribe | Diarize | Language | Speak):
         return f"nothing is known to compare models for the task {task.type} by"
     if type(bundle.family).load.__func__ is Family.load.__func__:  # type: ignore[attr-defined]
         return f"the family {bundle.family.type} has no `load`"

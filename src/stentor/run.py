@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from accelerate import Accelerator
+    from lhotse.cut import Cut
 
     from stentor.config.schema import Config
     from stentor.data.feed import Feed
@@ -59,17 +60,25 @@ def prepare(config: Config, tell: Any) -> Prepared:
     from stentor.data.feed import Feed, eval_plan, unlimited
     from stentor.data.kept import Storing
     from stentor.engine.evaluate import EvalSet
+    from stentor.losses.base import expanded
 
     task = config.task
-    losses = config.losses if config.losses is not None else task.losses()
+    sections = config.losses if config.losses is not None else task.losses()
     config.data.augment.check()
+    task.check()
     feed = Feed(config.data, config.train.seed, task.refuse, tell, task.pieces if task.any_length else None)
-    needs = task.needs(losses)
-    needs.texts = feed.texts
+    needs = task.needs(sections)
+    needs.texts, needs.cuts = feed.texts, feed.cuts
     torch.manual_seed(config.train.seed)
     bundle = config.model.build(needs)
+    losses = expanded(sections, bundle.codebooks)
     processor, family = bundle.processor, bundle.family
-    feed.leave_out(lambda cut: family.refusal(processor, cut, True))
+
+    def refusal(cut: Cut, training: bool) -> tuple[str, str] | None:
+        refused = family.refusal(processor, cut, training)
+        return refused or task.misfit(cut, lambda: processor.tokens(cut, cut.duration))
+
+    feed.leave_out(lambda cut: refusal(cut, True))
     if isinstance(processor, Storing):
         for line in processor.about_store([] if feed.streams else list(feed.cuts()), config.data.augment):
             tell(line)
@@ -81,10 +90,10 @@ def prepare(config: Config, tell: Any) -> Prepared:
     data = unlimited(config.data) if task.any_length else config.data
 
     def sets(sources: Mapping[str, Any]) -> list[EvalSet]:
-        def refusal(cut: Any) -> tuple[str, str] | None:
-            return family.refusal(processor, cut, False)
+        def refused(cut: Cut) -> tuple[str, str] | None:
+            return refusal(cut, False)
 
-        return [EvalSet(n, *eval_plan(s, n, data, task.refuse, processor, refusal)) for n, s in sources.items()]
+        return [EvalSet(n, *eval_plan(s, n, data, task.refuse, processor, refused)) for n, s in sources.items()]
 
     evals, tests = sets(config.data.eval), sets(config.data.test)
     shared = overlap.of_run(feed, [*evals, *tests])
@@ -147,12 +156,14 @@ def _stage(
     from stentor.before import score_before, wanted
     from stentor.callbacks.console import Console
     from stentor.callbacks.memory import Memory
+    from stentor.callbacks.samples import Samples
     from stentor.engine.signals import on_signal
     from stentor.engine.trainer import Trainer
 
     # Always there; the config may say how.
     own = {type(c) for c in config.callbacks}
-    callbacks = [*config.callbacks, *(kind() for kind in (Console, Memory) if kind not in own)]
+    always = (Console, Memory, Samples) if config.task.audible else (Console, Memory)
+    callbacks = [*config.callbacks, *(kind() for kind in always if kind not in own)]
     ready = prepare(config, journal.say)
     trainer = Trainer(
         config, ready.bundle, ready.task, ready.losses, ready.plan, ready.evals, callbacks, journal, device, control,

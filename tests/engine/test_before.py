@@ -57,21 +57,6 @@ def fine_tune(whisper, corpus, tmp_path):
     return make
 
 
-@pytest.fixture
-def here(capsys):
-    """Runs `stentor ...` in this process, which spares it the start; answers what it wrote to standard output."""
-    from stentor.cli import main
-
-    def run(*arguments):
-        capsys.readouterr()
-        code = main([str(a) for a in arguments])
-        written = capsys.readouterr()
-        assert code == 0, written.out + written.err
-        return written.out
-
-    return run
-
-
 def results(tmp_path, name):
     return json.loads((tmp_path / "runs" / name / "results.json").read_text())
 

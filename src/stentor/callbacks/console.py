@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 REFRESH = 0.2
 """Seconds between two drawings of the bar."""
+MOST_TERMS = 4
+"""Loss terms that a line has room for; more are told in metrics.jsonl and the report."""
 
 
 class Console(Callback):
@@ -90,7 +92,7 @@ class Console(Callback):
         total = f"/{trainer.total_steps}" if trainer.total_steps else ""
         parts = [f"step {metrics['step']}{total}", f"loss {metrics['train/loss']:.4g}"]
         terms = [k for k, v in metrics.items() if k.startswith("train/") and k != "train/loss" and v is not None]
-        if len(terms) > 1:
+        if 1 < len(terms) <= MOST_TERMS:
             parts += [f"{k.removeprefix('train/')} {metrics[k]:.4g}" for k in terms]
         if (lr := metrics.get("lr")) is not None:
             parts.append(f"lr {lr:.2e}")

@@ -1,9 +1,13 @@
-"""The same few items decoded at each evaluation, to be read and heard: metrics say how much, samples say what."""
+"""The same few items answered at each evaluation, to be read and heard: metrics say how much, samples say what."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr
@@ -19,11 +23,28 @@ if TYPE_CHECKING:
     from stentor.tasks.base import Prediction, Score
 
 FILE = "samples.jsonl"
+FOLDER = "samples"
 RATE = 16000
 
 
+@dataclass
+class Sound:
+    """Something to be heard in a tracker."""
+
+    kind: str
+    """`samples`: a recording; `spoken`: an answer."""
+    id: str
+    samples: np.ndarray
+    """float32 [samples]"""
+    rate: int
+
+
 class Samples(Callback):
-    """Write a fixed probe set's predictions to `samples.jsonl` at each evaluation, and to the trackers with audio."""
+    """Write a fixed probe set's predictions to `samples.jsonl` at each evaluation, and to the trackers with audio.
+
+    Answers that are speech are written to `samples/step-000400/SET/ID.wav`, and sent to the trackers each time. Tasks
+    with such answers have this callback without its being asked for.
+    """
 
     type: Literal["samples"] = "samples"
     count: int = Field(8, ge=1)
@@ -39,6 +60,13 @@ class Samples(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         trainer.journal.forget_after(trainer.step, FILE)
+        if trainer.main:
+            for folder in self._folder(trainer).glob("step-*"):
+                if (
+                    folder.name.removeprefix("step-").isdigit()
+                    and int(folder.name.removeprefix("step-")) > trainer.step
+                ):
+                    shutil.rmtree(folder)
 
     def on_evaluate(self, trainer: Trainer, name: str, scores: dict[str, Score], predictions: list[Prediction]) -> None:
         if not trainer.main:
@@ -52,17 +80,17 @@ class Samples(Callback):
                     "set": name,
                     "id": p.id,
                     "reference": p.reference,
-                    "output": p.output,
+                    "output": self._with_files(trainer, name, p),
                 }
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         trackers = list(trainer.accelerator.trackers)
         if not trackers:
             return
         rows = [(p.id, _said(p.reference), _said(p.output)) for p in probe]
-        sounds: dict[str, np.ndarray] = {}
+        sounds = self._spoken(probe)
         if self.audio and name not in self._heard:
             self._heard.add(name)
-            sounds = self._sounds(probe)
+            sounds += self._sounds(probe)
         for tracker in trackers:
             guarded(trainer, tracker, lambda tracker=tracker: _send(tracker, name, rows, sounds, trainer.step))
 
@@ -74,11 +102,44 @@ class Samples(Callback):
 
         return sorted(predictions, key=rank)[: self.count]
 
-    def _sounds(self, probe: list[Prediction]) -> dict[str, np.ndarray]:
+    def _folder(self, trainer: Trainer) -> Path:
+        """Of this stage's files."""
+        stage = trainer.journal.where().get("stage")
+        return trainer.folder / FOLDER / f"stage-{stage}" if stage else trainer.folder / FOLDER
+
+    def _with_files(self, trainer: Trainer, name: str, prediction: Prediction) -> dict[str, Any]:
+        """The answer with its sounds written to files, which are named in their place as `{"file", "rate"}`.
+
+        `audio` is the answer itself; other sounds in it, such as the codec's rendition of the recording, are the same
+        at each evaluation and written once, to `samples/NAME/SET/ID.wav`.
+        """
+        import soundfile
+
+        from stentor.data.sound import is_sound, unpacked_sound
+
+        output = dict(prediction.output)
+        for key, value in output.items():
+            if not is_sound(value):
+                continue
+            kind = f"step-{trainer.step:06d}" if key == "audio" else key
+            path = self._folder(trainer) / kind / file_name(name) / f"{file_name(prediction.id)}.wav"
+            if key == "audio" or not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                soundfile.write(path, unpacked_sound(value), value["rate"], subtype="PCM_16")
+            output[key] = {"file": path.relative_to(trainer.folder).as_posix(), "rate": value["rate"]}
+        return output
+
+    def _spoken(self, probe: list[Prediction]) -> list[Sound]:
+        from stentor.data.sound import is_sound, unpacked_sound
+
+        answers = [(p.id, p.output["audio"]) for p in probe if is_sound(p.output.get("audio"))]
+        return [Sound("spoken", name, unpacked_sound(sound), sound["rate"]) for name, sound in answers]
+
+    def _sounds(self, probe: list[Prediction]) -> list[Sound]:
         from stentor.data.record import load_record
         from stentor.errors import AudioError
 
-        sounds = {}
+        sounds = []
         for p in probe:
             if p.seconds <= self.max_seconds:
                 try:
@@ -86,37 +147,48 @@ class Samples(Callback):
                 except AudioError:  # moved or deleted since it was decoded; its text is still worth showing
                     continue
                 if sound is not None:
-                    sounds[p.id] = sound
+                    sounds.append(Sound("samples", p.id, sound, RATE))
         return sounds
 
 
+def file_name(name: str) -> str:
+    """A name that any file system takes, another one for each id."""
+    plain = re.sub(r"[^\w.-]", "_", name)[:80].lstrip(".")
+    return plain if plain and plain == name else f"{plain}-{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}"
+
+
 def _said(answer: dict[str, Any]) -> str:
+    from stentor.data.sound import is_sound
+
     text = answer.get("text")
+    answer = {k: v for k, v in answer.items() if not is_sound(v)}
     return text if isinstance(text, str) else json.dumps(answer, ensure_ascii=False)
 
 
-def _send(
-    tracker: GeneralTracker, name: str, rows: list[tuple[str, str, str]], sounds: dict[str, np.ndarray], step: int
-) -> None:
-    """Show texts as a table and sounds as players, in each tracker's own way. Sounds: float32 [samples] at 16 kHz."""
+def _send(tracker: GeneralTracker, name: str, rows: list[tuple[str, str, str]], sounds: list[Sound], step: int) -> None:
+    """Show texts as a table and sounds as players, in each tracker's own way."""
     columns = ["id", "reference", "output"]
     if tracker.name == "tensorboard":
         cells = [[cell.replace("|", "\\|").replace("<", "&lt;") for cell in row] for row in rows]
         table = "\n".join("| " + " | ".join(row) + " |" for row in [columns, ["---"] * 3, *cells])
         tracker.writer.add_text(f"samples/{name}", table, step)
-        for identity, sound in sounds.items():
-            tracker.writer.add_audio(f"samples/{name}/{identity}", sound[None], step, sample_rate=RATE)
+        for sound in sounds:
+            tag = f"{sound.kind}/{name}/{sound.id}"
+            tracker.writer.add_audio(tag, sound.samples[None], step, sample_rate=sound.rate)
     elif tracker.name == "wandb":
         import wandb
 
         values: dict[str, Any] = {f"samples/{name}": wandb.Table(columns=columns, data=[list(row) for row in rows])}
-        if sounds:
-            values[f"audio/{name}"] = [wandb.Audio(s, sample_rate=RATE, caption=i) for i, s in sounds.items()]
+        for kind, key in (("samples", "audio"), ("spoken", "spoken")):
+            players = [wandb.Audio(s.samples, sample_rate=s.rate, caption=s.id) for s in sounds if s.kind == kind]
+            if players:
+                values[f"{key}/{name}"] = players
         tracker.log(values, step=step)
     elif tracker.name == "trackio":
         import trackio
 
         values = {f"samples/{name}": trackio.Table(columns=columns, data=[list(row) for row in rows])}
-        for identity, sound in sounds.items():
-            values[f"audio/{name}/{identity}"] = trackio.Audio(sound, caption=identity, sample_rate=RATE)
+        for sound in sounds:
+            key = {"samples": "audio"}.get(sound.kind, sound.kind)
+            values[f"{key}/{name}/{sound.id}"] = trackio.Audio(sound.samples, caption=sound.id, sample_rate=sound.rate)
         tracker.log(values, step=step)

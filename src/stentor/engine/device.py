@@ -147,7 +147,7 @@ def _shard(model: nn.Module, accelerator: Accelerator, layers: Sequence[str]) ->
             fully_shard(module, mesh=mesh, mp_policy=policy)
             units += 1
     fully_shard(model, mesh=mesh, mp_policy=policy)
-    for method in ("generate", "align", "ctc_classes", "label_frames"):  # what tasks call besides forward
+    for method in ("generate", "align", "ctc_classes", "label_frames", "speak"):  # what tasks call besides forward
         if hasattr(model, method):
             register_fsdp_forward_method(model, method)
     return model, f"{accelerator.num_processes} processes (FSDP2, {units} layers sharded) on {accelerator.device.type}"

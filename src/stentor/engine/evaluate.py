@@ -40,17 +40,24 @@ class EvalSet:
 class EvalReader(Reader):
     """Keeps the examples beside the batch: decoding needs them without their labels."""
 
-    def __getitem__(self, planned: Planned) -> tuple[list[tuple], list[Example], Batch]:  # type: ignore[override]
+    asked: set[str] | None = None
+    """Ids of the records that are answered. None: all."""
+
+    def __getitem__(self, planned: Planned) -> tuple[list[tuple], list[Example], Batch, int]:  # type: ignore[override]
+        """(facts of what is answered, its examples, the batch for the loss, records in it)."""
         examples, dropped = self.examples(planned.items)
         batch = self.task.collate(examples, self.processor, self.packed) if examples else Batch({}, {}, [])
         batch.dropped = dropped  # what the processor leaves out of the loss is scored all the same
+        read = len(examples)
+        if self.asked is not None:
+            examples = [e for e in examples if e.id in self.asked]
         kept = {e.id for e in examples}
         facts = [
             (i.cut.id, self.task.reference(i.cut), i.cut.duration, record_from_cut(i.cut))
             for i in planned.items
             if i.cut.id in kept
         ]
-        return facts, examples, batch
+        return facts, examples, batch, read
 
 
 @torch.no_grad()
@@ -70,8 +77,10 @@ def evaluate(
 ) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
     """(scores, mean loss per term, predictions of all ranks) of one set.
 
-    Losses are measured without what only regularises training (label smoothing). After the task's scores comes the
-    `perplexity` of each term that is a negative log-probability of tokens: exp of its mean over all targets.
+    Losses are measured without what only regularises training (label smoothing), over all records; the task may have
+    but some of them answered (`Task.answered`). For tasks that ask for it (`scores_loss`) the weighted mean `loss` is
+    the first score. After the task's scores comes the `perplexity` of each term that is a negative log-probability of
+    tokens: exp of its mean over all targets.
 
     Ranks take different batches, so the model is called bare, not through DDP, whose forward talks to the other ranks.
     A sharded model is run by all ranks together: then every rank takes every batch. Raises DataError when more than the
@@ -84,24 +93,25 @@ def evaluate(
         Planned(items, i, 0, i) for i, items in enumerate(eval_set.plan.epoch(0)) if i % world == rank
     )
     reader = EvalReader(task, bundle.processor, None, seed=0, packed=packed)
+    reader.asked = task.answered([i.cut.id for items in eval_set.plan.epoch(0) for i in items])
     training = model.training
     model.eval()
     predictions: list[Prediction] = []
     sums = dict.fromkeys(losses, 0.0)
     counts = dict.fromkeys(losses, 0)
     dropped: list[tuple[str, str, str]] = []
+    scored = 0
     try:
         with contextlib.closing(batches(reader, planned, workers, prefetch, pin=False)) as feed:
-            for facts, examples, batch in feed:
+            for facts, examples, batch, read in feed:
                 dropped += batch.dropped
-                if not examples:
-                    continue
+                scored += read
                 batch = batch.to(accelerator.device)
                 with accelerator.autocast():
                     for term, value in (task.sums(model, batch, losses) if batch.ids and losses else {}).items():
                         sums[term] += float(value)
                         counts[term] += batch.counts[term]
-                    outputs = task.predict(bundle, examples)
+                    outputs = task.predict(bundle, examples) if examples else []
                 predictions += [
                     Prediction(name, reference, output, seconds, record)
                     for (name, reference, seconds, record), output in zip(facts, outputs, strict=True)
@@ -109,9 +119,10 @@ def evaluate(
     finally:
         model.train(training)
     if not sharded:
-        gathered = control.gather((predictions, dropped))
-        predictions = [p for part, _ in gathered for p in part]
-        dropped = [d for _, part in gathered for d in part]
+        gathered = control.gather((predictions, dropped, scored))
+        predictions = [p for part, _, _ in gathered for p in part]
+        dropped = [d for _, part, _ in gathered for d in part]
+        scored = sum(part for _, _, part in gathered)
         totals = control.sum([*sums.values(), *counts.values()])
         sums = dict(zip(sums, totals[: len(sums)]))
         counts = dict(zip(counts, map(round, totals[len(sums) :])))
@@ -119,12 +130,16 @@ def evaluate(
         if name not in eval_set.bad_ids:
             eval_set.bad_ids.add(name)
             eval_set.dropped.add(reason, message)
-    eval_set.dropped.check(len(predictions) + len(eval_set.bad_ids), max_bad, eval_set.name)
-    if not predictions:
+    eval_set.dropped.check(scored + len(eval_set.bad_ids), max_bad, eval_set.name)
+    if not scored:
         raise DataError(f"{eval_set.name}: no record could be scored.")
     predictions.sort(key=lambda p: p.id)
     means = {term: sums[term] / max(counts[term], 1) for term in losses}
-    return task.score(predictions) | _perplexities(losses, means, counts), means, predictions
+    scores = task.score(predictions) | _perplexities(losses, means, counts)
+    if task.scores_loss and losses:
+        total = sum(losses[term].weight * mean for term, mean in means.items())
+        scores = {"loss": Score(total, details={"items": scored, "targets": counts})} | scores
+    return scores, means, predictions
 
 
 def _perplexities(
@@ -156,11 +171,13 @@ def breakdown(
             value = p.reference[field_name] if field_name in p.reference else p.record.get(field_name)
             groups.setdefault("(none)" if value in (None, "") else str(value), []).append(p)
         if 1 < len(groups) <= MOST_GROUPS:
-            found[field_name] = {
+            parts = {
                 value: {
                     metric: {k: v for k, v in score.as_dict().items() if k != "details"} | {"items": len(members)}
                     for metric, score in task.score(members).items()
                 }
                 for value, members in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
             }
+            if any(parts.values()):  # some tasks score nothing but the loss
+                found[field_name] = parts
     return found

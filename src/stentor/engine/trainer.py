@@ -374,7 +374,8 @@ class Trainer:
             self.bad[name] = (reason, message)
             self.dropped.add(reason, message)
             self.event("bad_audio", id=name, reason=reason, message=message)
-        seen = self.records or max(1000, self.seen)
+        before = self.dropped.reasons.total() - len(self.bad)  # when the sources were listed
+        seen = self.records + before if self.records else max(1000, self.seen)
         self.dropped.check(seen, self.config.data.max_bad, "data.train")
 
     def _stand_in(self) -> Batch:

@@ -7,6 +7,7 @@ says there, NaN included, changes neither the sum nor a gradient.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -31,6 +32,11 @@ class Loss(Choice):
     """What a model that labels frames divides by: True when one target is one frame (frames that are not -100), False
     when it is one entry of the targets (entries that are not -100)."""
 
+    def terms(self, name: str, codebooks: int | None) -> dict[str, Loss]:
+        """What the engine counts and divides apart of the term `name`: by default the term itself. `codebooks`: of the
+        codec whose tokens the model predicts, None for other models. Raises ConfigError when they do not fit."""
+        return {name: self}
+
     def unregularised(self) -> Loss:
         """This term without what is for training only, such as label smoothing: what evaluation measures."""
         return self
@@ -41,3 +47,8 @@ class Loss(Choice):
         Targets equal to -100 and padding are left out.
         """
         raise NotImplementedError
+
+
+def expanded(losses: Mapping[str, Loss], codebooks: int | None) -> dict[str, Loss]:
+    """All terms that a model's forward answers and the engine divides, from those of the section `losses:`."""
+    return {term: part for name, loss in losses.items() for term, part in loss.terms(name, codebooks).items()}

@@ -89,6 +89,13 @@ def der_parts(score: Mapping[str, Any]) -> str:
     )
 
 
+def loss_parts(score: Mapping[str, Any]) -> str:
+    """What a loss over an evaluation set is the mean of; empty for other scores."""
+    details = score.get("details") or {}
+    targets = details.get("targets")
+    return f"{details['items']:,} records, {sum(targets.values()):,} targets" if targets else ""
+
+
 def duration(seconds: float) -> str:
     """A length of time: `48 s`, `3 min 20 s`, `2 h 05 min`."""
     whole = round(seconds)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stentor.metrics.show import MINOR, count, der_parts, duration, figure, interval, is_rate, label
+from stentor.metrics.show import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
 from stentor.publish.changes import changes, groups
 
 PIPELINES = {
@@ -35,8 +35,20 @@ USES = {
         '    print(segment["start"], segment["end"], segment["speaker"])',
         "stentor diarize {name} meeting.wav",
     ),
+    "speak": (
+        'speech = model.speak("Good morning.", reference="voice.wav", reference_text="what is said in it")\n'
+        'soundfile.write("out.wav", speech.audio, speech.rate)  # import soundfile',
+        'stentor speak {name} "Good morning." --reference voice.wav --reference-text "what is said in it" \\\n'
+        "  --out out.wav",
+    ),
 }
 """Per task type the line of Python after `stentor.load`, and the command."""
+NAMED_VOICES = (
+    'speech = model.speak("Good morning.", instruct="a {field} of the training data")\n'
+    'soundfile.write("out.wav", speech.audio, speech.rate)  # import soundfile',
+    'stentor speak {name} "Good morning." --instruct "a {field} of the training data" --out out.wav',
+)
+"""The same for a model whose records named their voices (`task.instruct_from`): it may never have seen a reference."""
 
 
 def write_card(folder: Path, config: Mapping[str, Any], results: Mapping[str, Any]) -> Path:
@@ -89,7 +101,8 @@ def body(config: Mapping[str, Any], results: Mapping[str, Any], title: str) -> s
             parts.append(note)
         parts += _changes(results) + _groups(results)
     if task in USES:
-        python, shell = USES[task]
+        field = config["task"].get("instruct_from") or ""
+        python, shell = (text.replace("{field}", field) for text in (NAMED_VOICES if field else USES[task]))
         name = config["name"] if re.fullmatch(r"[\w.-]+", config["name"]) else "FOLDER"
         parts += [
             "## How to use",
@@ -189,14 +202,15 @@ def _summary(config: Mapping[str, Any], results: Mapping[str, Any], title: str) 
 
 
 def _results_table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    of_der = any("der" in metrics for metrics in scores.values())
-    made = "made of" if of_der else "errors / total"
+    of_parts = any({"der", "loss"} & metrics.keys() for metrics in scores.values())
+    made = "made of" if of_parts else "errors / total"
     rows = [f"| set | metric | value | 95 % interval | {made} |", "|---|---|---|---|---|"]
     for name, metrics in scores.items():
         for metric, score in metrics.items():
             if metric in MINOR:
                 continue
-            made_of = f"{score['errors']:,} / {score['total']:,}" if score.get("total") else der_parts(score)
+            parts = der_parts(score) or loss_parts(score)
+            made_of = f"{score['errors']:,} / {score['total']:,}" if score.get("total") else parts
             value = figure(metric, score["value"])
             rows.append(f"| {_plain(name)} | {label(metric)} | {value} | {interval(metric, score)} | {made_of} |")
     return "\n".join(rows)
@@ -319,11 +333,25 @@ def _limits(config: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
         lines.append(f"Trained on {chunk:g} seconds at a time; longer recordings are heard in overlapping windows.")
         if speakers := (config["task"].get("labels") or {}).get("speakers"):
             lines.append(f"Tells at most {speakers} speakers apart who talk within one window.")
+    elif config["task"]["type"] == "speak":
+        lines += _of_speech(config)
     elif (longest := config["data"].get("max_seconds")) and config["task"]["type"] != "language":
         lines.append(f"Trained on recordings of at most {longest:g} seconds at a time.")
     lines.append(
         "No licence is stated here: whoever publishes it must add one that the data and the base models allow."
     )
+    return lines
+
+
+def _of_speech(config: Mapping[str, Any]) -> list[str]:
+    """What the card of a model that speaks must say."""
+    lines = [
+        "The loss says how well masked codec tokens are guessed, not how the speech sounds or whether it can be "
+        "understood: that takes listening, or `stentor evaluate` with a recogniser."
+    ]
+    if ((config["model"].get("codec") or {}).get("type")) == "mel_rvq":
+        lines.append("Its codec turns spectra into sound by Griffin-Lim, which sounds rough at best.")
+    lines.append("It can speak in the voice of a recording: only with the consent of the person whose voice that is.")
     return lines
 
 

@@ -41,6 +41,9 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
     terms = [m for m in metrics if m.startswith("loss_")]
     if len(terms) == 1:  # the same as the loss
         del metrics[terms[0]]
+    families = {metric for numbered in _numbered(terms).values() for metric in numbered}
+    codebooks = {k: keys for k, keys in metrics.items() if k in families}
+    metrics = {k: keys for k, keys in metrics.items() if k not in families}
     for number, (metric, keys) in enumerate(metrics.items()):
         better = "max" if HIGHER_IS_BETTER & set(metric.lower().split("_")) else "min"
         top = max(max(series[k][1]) for k in keys)
@@ -54,6 +57,9 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
             _training_loss(series, add)
     if not metrics:
         _training_loss(series, add)
+    for name in dict.fromkeys(key.split("/", 2)[1] for keys in codebooks.values() for key in keys):
+        own = [f"eval/{name}/{metric}" for metric in codebooks]
+        add(f"Loss by codebook, {name}", own, _numbers(own), note="evaluation", marks=True, ordered=True)
     rates = [k for k in series if k == "lr" or k.startswith("lr/")]
     add("Learning rate", rates, log=False, zero=True)
     add("Gradient norm", ["grad_norm"], note="before clipping", smooth=True)
@@ -71,8 +77,25 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
 
 def _training_loss(series: Mapping[str, Any], add: Callable[..., None]) -> None:
     terms = [k for k in series if k.startswith("train/") and k != "train/loss"]
-    losses = ["train/loss", *(terms if len(terms) > 1 else [])]
+    codebooks = [k for numbered in _numbered(terms).values() for k in numbered]
+    terms = [k for k in terms if k not in codebooks]
+    losses = ["train/loss", *(terms if len(terms) > 1 or codebooks else [])]
     add("Training loss", losses, ["total", *(k.removeprefix("train/") for k in losses[1:])], smooth=True)
+    add("Training loss by codebook", codebooks, _numbers(codebooks), smooth=True, ordered=True)
+
+
+def _numbered(names: Sequence[str]) -> dict[str, list[str]]:
+    """Terms that are one loss by codebook, `codes_0`, `codes_1`, ..., by what they share."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        stem, _, number = name.rpartition("_")
+        if stem and number.isdigit():
+            found.setdefault(stem, []).append((int(number), name))
+    return {stem: [name for _, name in sorted(own)] for stem, own in found.items() if len(own) > 1}
+
+
+def _numbers(names: Sequence[str]) -> list[str]:
+    return [name.rpartition("_")[2] for name in names]
 
 
 def _title(metric: str) -> str:

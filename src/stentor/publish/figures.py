@@ -67,18 +67,20 @@ class Chart:
     bounds: tuple[float, float, float, float]
     """x from, x to, y from, y to; y in logarithms (base 10) when `log`."""
     log: bool
+    ordered: bool = False
+    """Whether the lines are steps of one scale, and so are their colours."""
 
 
 def chart(
     title: str, curves: Sequence[Curve], *, note: str = "", percent: bool = False, zero: bool = False,
     marks: bool = False, best: str | None = None, smooth: bool = False, log: bool | None = None,
-    borders: Sequence[tuple[float, str]] = (),
+    borders: Sequence[tuple[float, str]] = (), ordered: bool = False,
 ) -> Chart:  # fmt: skip
     """A chart of at least one curve with at least one point.
 
     `percent`: values are shares, shown times 100. `zero`: the axis starts at 0. `marks`: dots at each value. `best`:
     `min` or `max`, to mark that value. `smooth`: allow a moving average. `log`: None decides by the spread. `borders`:
-    steps at which a stage begins, with its name.
+    steps at which a stage begins, with its name. `ordered`: the curves are steps of one scale.
     """
     ys = [y for c in curves for y in c.ys]
     if log is None:
@@ -129,6 +131,7 @@ def chart(
         percent=percent,
         bounds=(x0, x1, low, high),
         log=log,
+        ordered=ordered,
     )
 
 
@@ -182,7 +185,8 @@ def _scale(
         low, high = (0.0, high + pad) if zero and low >= 0 else (low - pad, high + pad)
     step = _nice((high - low) / 4)
     low = math.floor(low / step + 1e-9) * step
-    high = math.ceil(high / step * 1.02 - 1e-9) * step  # a line along the very top would hide in the frame
+    room = 0.02 * (high - low)  # a line along the very top would hide in the frame
+    high = math.ceil((high + room) / step - 1e-9) * step
     return low, high, [(t, _tick_text(t, percent)) for t in _range(low, high, step)]
 
 

@@ -12,19 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from stentor import __version__
-from stentor.metrics.show import MINOR, count, der_parts, duration, figure, interval, is_rate, label
+from stentor.metrics.show import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
 from stentor.publish.changes import changes, groups
 from stentor.publish.curves import all_charts
 from stentor.publish.examples import BUDGET, UNSURE
 from stentor.publish.runfiles import Run, read_run
 from stentor.publish.sets import SETS, example_sets
 from stentor.publish.timeline import MOST, Timelines, timelines
+from stentor.publish.voices import voiced_sets
 from stentor.publish.word_times import WordTimes, word_times
 
 REASONS = {
     "too_long": "longer than data.max_seconds",
     "too_short": "shorter than data.min_seconds",
-    "too_many_tokens": "does not fit into data.batch_tokens",
+    "too_many_tokens": "does not fit into data.batch_tokens, or longer than task.max_tokens",
+    "too_few_tokens": "shorter than task.min_tokens",
     "no_segments": "nothing says who talks when",
     "empty_text": "no words in the transcript",
     "no_text": "no transcript",
@@ -68,7 +70,8 @@ def render(run: Run) -> str:
     charts = all_charts(run.metrics)
     timed, budget = timed_sets(run, BUDGET)
     spoken, budget = spoken_sets(run, budget)
-    sets = example_sets(run, budget, {t.name for t in timed}, {t.name for t in spoken})
+    voiced, budget = voiced_sets(run, budget)
+    sets = example_sets(run, budget, {t.name for t in timed}, {t.name for t in [*spoken, *voiced]})
     return environment.get_template("report.html").render(
         run=run,
         script=script,
@@ -81,7 +84,7 @@ def render(run: Run) -> str:
         status=status(run),
         charts=charts,
         hover=[
-            {"percent": c.percent, "bounds": c.bounds, "log": c.log,
+            {"percent": c.percent, "bounds": c.bounds, "log": c.log, "ordered": c.ordered,
              "lines": [{"name": x.name, "xs": x.xs, "ys": x.ys} for x in c.lines]}
             for c in charts
         ],
@@ -89,6 +92,7 @@ def render(run: Run) -> str:
         sets=sets,
         timed=timed,
         spoken=spoken,
+        voiced=voiced,
         parameters=parameter_rows(run.results.get("parameters") or {}),
         timeline=timeline(run),
         environment=list(flat(without(run.results.get("environment") or {}, "command"))),
@@ -137,7 +141,9 @@ def boards(run: Run) -> list[Board]:
         rows.append(
             Board(
                 name=name, metric=label(metric), value=figure(metric, value), interval=interval(metric, score), bar=bar,
-                made_of=f"{score['errors']:,} errors in {score['total']:,}" if score.get("total") else der_parts(score),
+                made_of=f"{score['errors']:,} errors in {score['total']:,}" if score.get("total") else (
+                    der_parts(score) or loss_parts(score)
+                ),
                 others=[(label(m), figure(m, s["value"])) for m, s in others.items()],
                 normalizer=details.get("normalizer"),
             )

@@ -27,6 +27,10 @@ class Run:
     events: list[dict[str, Any]] = field(default_factory=list)
     predictions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Rows of `predictions/SET.jsonl`."""
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of `samples.jsonl`."""
+    before: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Rows of `before/SET.jsonl`: predictions from before training."""
 
     @property
     def name(self) -> str:
@@ -67,6 +71,8 @@ def read_run(folder: Path) -> Run:
         metrics=_rows(folder / "metrics.jsonl"),
         events=_rows(folder / "events.jsonl"),
         predictions={p.stem: _rows(p) for p in sorted((folder / "predictions").glob("*.jsonl"))},
+        samples=_rows(folder / "samples.jsonl"),
+        before={p.stem: _rows(p) for p in sorted((folder / "before").glob("*.jsonl"))},
     )
 
 

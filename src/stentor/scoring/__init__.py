@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from stentor.data.plan import Plan
     from stentor.data.section import Data
     from stentor.inference.load import Model
+    from stentor.scoring.speech import Listening
     from stentor.sources.base import Source
     from stentor.tasks.base import Task
 
 
-def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_tokens: int) -> str:
+def evaluate(
+    model: str, data: str, task: str | None, out: Path | None, batch_tokens: int, listening: Listening | None = None
+) -> str:
     """Score a model on one data source; returns the scores as text and writes them to `out` (JSON) when given.
 
-    Beside `out`, `NAME.predictions.jsonl` gets every answer.
+    Beside `out`, `NAME.predictions.jsonl` gets every answer. `listening` is for models that speak.
     """
     import torch
 
@@ -34,7 +37,9 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
     from stentor.engine.section import Train
     from stentor.inference.load import load
     from stentor.metrics.show import MINOR, figure
+    from stentor.scoring import speech
     from stentor.tasks.base import Task
+    from stentor.tasks.speak import Speak
 
     source = parse_source(data)
     loaded = load(model)
@@ -47,18 +52,27 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
             raise ConfigError(f"{model} is a model for {chosen.type}; it cannot be scored on task {task}.")
         shared = {k: v for k, v in chosen.model_dump(exclude={"type"}).items() if k in wanted.model_fields}
         chosen = wanted.model_validate(shared)  # such as the normaliser
+    speaks = isinstance(chosen, Speak)
+    if listening is not None and listening.asked() and not speaks:
+        raise ConfigError(f"{listening.asked()[0]} is for models that speak; {model} is one for {chosen.type}.")
     plan, dropped, section = records(loaded, chosen, source, data, batch_tokens)
     precision = loaded.training.get("train", {}).get("precision", "auto")  # a folder of transformers says nothing
     device = accelerator(Train(precision=precision if torch.cuda.is_available() else "auto"))
     loaded.bundle.model.to(device.device)
-    scores, _, predictions = score(
-        loaded.bundle, chosen, {}, EvalSet("data", plan, dropped), device,
-        Control(device.num_processes), workers=0, prefetch=1, max_bad=section.max_bad,
-    )  # fmt: skip
+    how: dict[str, Any] = {}
+    if speaks:
+        scores, predictions, how = speech.evaluate(
+            loaded, data, plan, dropped, device, listening or speech.Listening(), section.max_bad
+        )
+    else:
+        scores, _, predictions = score(
+            loaded.bundle, chosen, {}, EvalSet("data", plan, dropped), device,
+            Control(device.num_processes), workers=0, prefetch=1, max_bad=section.max_bad,
+        )  # fmt: skip
     parts = breakdown(chosen, predictions, section.by)
     if out is not None and device.is_main_process:
         out.parent.mkdir(parents=True, exist_ok=True)
-        figures = {"model": model, "data": data, "task": chosen.type,
+        figures = {"model": model, "data": data, "task": chosen.type, **how,
                    "eval": {k: s.as_dict() for k, s in scores.items()}, **({"by": parts} if parts else {}),
                    "records": len(predictions),
                    "dropped": dict(dropped.reasons), "named": dict(dropped.named)}  # fmt: skip
@@ -66,6 +80,8 @@ def evaluate(model: str, data: str, task: str | None, out: Path | None, batch_to
         with out.with_suffix(".predictions.jsonl").open("w", encoding="utf-8") as file:
             for p in predictions:
                 file.write(json.dumps(vars(p), ensure_ascii=False) + "\n")
+    if speaks:
+        return f"{speech.text(scores, how, len(predictions))}{_parts_text(parts)}{left_out(dropped)}"
     minor = "".join(f"\n{metric} {figure(metric, s.value)}" for metric, s in scores.items() if metric in MINOR)
     return f"{len(predictions)} records  {scores_text(scores)}{minor}{_parts_text(parts)}{left_out(dropped)}"
 

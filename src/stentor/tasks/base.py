@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -85,10 +85,20 @@ class Task(Choice):
     """True when records may be of any length, whatever `data.max_seconds` says: training takes them in `pieces`, and
     `predict` hears them in windows."""
 
+    audible: ClassVar[bool] = False
+    """True when answers are sound (`output["audio"]`): they are then kept for the ear at each evaluation, without the
+    callback `samples` being asked for."""
+
+    scores_loss: ClassVar[bool] = False
+    """True when the weighted mean loss over a whole evaluation set is one of its scores, `loss`, the first one."""
+
     def is_a(self, kinds: Sequence[str]) -> bool:
         """Whether this task is one of these types or a subclass of one: who serves a task serves its special cases."""
         known = self.choices()
         return any(isinstance(self, known[kind]) for kind in kinds if kind in known)
+
+    def check(self) -> None:
+        """Raises ConfigError for what the section names and cannot be had, before anything is trained."""
 
     def losses(self) -> dict[str, Loss]:
         """The loss terms used when the config has no `losses:` section."""
@@ -100,6 +110,11 @@ class Task(Choice):
 
     def refuse(self, cut: Cut) -> str | None:
         """A drop reason (`empty_text`, ...) when the cut's metadata cannot serve this task; None when it can."""
+        return None
+
+    def misfit(self, cut: Cut, tokens: Callable[[], int]) -> tuple[str, str] | None:
+        """A drop reason and a sentence when a record is not wanted for the sequence positions that it takes, which
+        `tokens()` counts; None when it is."""
         return None
 
     def pieces(self, cut: Cut) -> Iterable[Cut]:
@@ -128,6 +143,11 @@ class Task(Choice):
         """Summed losses per term (never means: only the engine divides)."""
         outputs = model(**batch.inputs)
         return {term: loss.sum(**outputs[term]) for term, loss in losses.items()}
+
+    def answered(self, ids: Sequence[str]) -> set[str] | None:
+        """Which records of an evaluation set the model answers, given the ids of all: for answers that take long. The
+        others count in the loss alone. None: all."""
+        return None
 
     def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
         """The model's answer for each example, as plain data (`Prediction.output`)."""

@@ -24,7 +24,8 @@ document.querySelectorAll(".area").forEach((area, number) => {
   const cross = area.querySelector(".cross"), tip = area.querySelector(".tip");
   const knobs = chart.lines.map((_, i) => {
     const knob = document.createElement("div");
-    knob.className = "knob s" + (i % 6 + 1);
+    knob.className = "knob " + (chart.ordered ? "ramp" : "s" + (i % 6 + 1));
+    if (chart.ordered) knob.style.setProperty("--at", 100 * i / Math.max(1, chart.lines.length - 1) + "%");
     knob.hidden = true;
     area.append(knob);
     return knob;

@@ -78,13 +78,15 @@ class XVectors:
     such model, or it is of another kind.
     """
 
-    def __init__(self, section: Embedder, device: str):
+    def __init__(self, section: Embedder, device: str, where: str = "task.windows.embedding"):
+        """`where` is the key or option that names the model, for messages."""
         from transformers import AutoFeatureExtractor, AutoModelForAudioXVector
 
         from stentor.models.pretrained import reach
 
-        where = "task.windows.embedding"
-        self.model = reach(section, where, lambda name, options: _pretrained(AutoModelForAudioXVector, name, options))
+        self.model = reach(
+            section, where, lambda name, options: _pretrained(AutoModelForAudioXVector, name, options, where)
+        )
         self.model.to(device).eval()
         self.extractor = reach(
             section, where, lambda name, options: AutoFeatureExtractor.from_pretrained(name, **options)
@@ -127,11 +129,11 @@ def embedder(section: Embedder, device: str) -> XVectors:
     return _loaded(section.source, section.revision, device)
 
 
-def _pretrained(kind: Any, name: str, options: dict[str, Any]) -> Any:
+def _pretrained(kind: Any, name: str, options: dict[str, Any], where: str) -> Any:
     model, info = kind.from_pretrained(name, use_safetensors=True, output_loading_info=True, **options)
     if any(key.startswith(("tdnn", "projector", "feature_extractor.")) for key in info["missing_keys"]):
         raise ConfigError(
-            f"task.windows.embedding.from: {name} has no trained x-vector head: name a model made for speaker "
+            f"{where}.from: {name} has no trained x-vector head: name a model made for speaker "
             "verification, such as microsoft/wavlm-base-plus-sv."
         )
     return model

@@ -1,0 +1,289 @@
+"""Text to speech, by codec tokens that are masked and predicted.
+
+A family that serves this task gives, besides what every family gives:
+
+* bundle: `codebooks`, those of its codec;
+* processor: `codec`, an `AudioCodec`; `codes(example)`, the example's codec tokens int16 [codebooks, frames], from
+  `Example.extra["codes"]` or made of its audio; `collate` takes `Example.extra["conditions"]` (see `Conditions`) and
+  draws the mask of the cells from `Example.rng`; `utterance(text, language=, instruct=, reference=, frames=,
+  denoise=)`, what the model is asked to say, where `reference` is (codec tokens, their text);
+* model: its forward returns, for each codebook c, as `codes_c` what `CrossEntropy.sum` takes: the masked cells of that
+  codebook; `speak(utterances, seeds=[...], **generation)`, a list of codec tokens int16 [codebooks, frames], each a
+  function of its utterance and seed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from stentor.config.section import Misfit
+from stentor.judges.base import Judge
+from stentor.tasks.base import Prediction, Score, Task
+from stentor.tasks.speak.conditions import Conditions, Spoken, draw
+from stentor.tasks.speak.generation import Generation
+
+if TYPE_CHECKING:
+    import numpy as np
+    from lhotse.cut import Cut
+
+    from stentor.losses.base import Loss
+    from stentor.models.base import Bundle, Example, Needs
+
+RATE = 16000
+"""Hz of the silence that judges are tried on."""
+__all__ = ["Conditions", "Speak", "Spoken", "draw"]
+
+
+class Speak(Task):
+    """Say a text."""
+
+    type: Literal["speak"] = "speak"
+    drop_cond_ratio: float = Field(0.1, ge=0, le=1)
+    """Share of training samples that are audio alone, without text, style and prompt: what guidance guides away from.
+    Records with a noisy beginning (`clean_start_token_idx`) are never among them."""
+    prompt_ratio_range: tuple[float, float] = (0.0, 0.3)
+    """Least and most share of a sample's frames that are given as the voice to go on in and are not learned."""
+    mask_ratio_range: tuple[float, float] = (0.0, 1.0)
+    """Least and most probability with which a codec token is masked; each sample draws its own."""
+    language_ratio: float = Field(0.8, ge=0, le=1)
+    """Share of the samples with a known language that are told it."""
+    use_pinyin_ratio: float = Field(0.3, ge=0, le=1)
+    """Share of the samples with `text_pinyin` that are given that in place of `text`."""
+    instruct_ratio: float = Field(1.0, ge=0, le=1)
+    """Share of the samples with an `instruct` (the voice in words) that are told it."""
+    only_instruct_ratio: float = Field(0.5, ge=0, le=1)
+    """Share of the samples that are told an instruct which get no prompt beside it."""
+    instruct_from: str | None = None
+    """Field of the record, such as `speaker`, that is the instruct of records without one. Null: none."""
+    min_tokens: int | None = Field(None, ge=1)
+    """Records whose sample has fewer sequence positions (style, text and frames together) are left out and counted as
+    `too_few_tokens`; OmniVoice's min_sample_tokens. Null: none is too short."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Records whose sample has more are left out and counted as `too_many_tokens`; OmniVoice's max_sample_tokens.
+    Null: only `data.batch_tokens` limits."""
+    generation: Generation = Generation()
+    """How the tokens of an utterance are unmasked, in evaluation and in use."""
+    samples: int = Field(4, ge=0)
+    """Records of each evaluation set that are spoken at each evaluation, always the same; all count in its loss."""
+    sample_prompt: float | None = Field(None, ge=0, lt=1)
+    """Share of a record's own frames that such a sample goes on from. Null: 0.25 for records without an instruct, which
+    have no voice otherwise, and none for the others."""
+    judges: list[Judge] = []
+    """Second models that listen to these samples, such as `{type: recognizer, from: runs/asr}`: their word error rate
+    (or quality) is scored at each evaluation, beside that of the recordings. Those of voices listen in `stentor
+    evaluate` alone."""
+
+    audible: ClassVar[bool] = True
+    scores_loss: ClassVar[bool] = True
+
+    @field_validator("prompt_ratio_range", "mask_ratio_range")
+    @classmethod
+    def _shares(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not 0 <= value[0] <= value[1] <= 1:
+            raise ValueError("must be two shares between 0 and 1, the lower one first")
+        return value
+
+    @model_validator(mode="after")
+    def _something_is_learned(self) -> Speak:
+        if self.mask_ratio_range[1] == 0:
+            raise Misfit("mask_ratio_range", "masks nothing, so there is nothing to learn")
+        if self.prompt_ratio_range[1] == 1:
+            raise Misfit("prompt_ratio_range", "a prompt of all frames leaves nothing to learn: at most 0.99")
+        if None not in (self.min_tokens, self.max_tokens) and self.min_tokens > self.max_tokens:  # type: ignore[operator]
+            raise Misfit("min_tokens", f"is more than `max_tokens` ({self.max_tokens}): no record is left")
+        return self
+
+    def check(self) -> None:
+        """The judges are opened, on the CPU and on a second of silence."""
+        import numpy as np
+
+        from stentor.judges.panel import hear
+
+        hear(self._listening(), {"synthetic": [np.zeros(RATE, np.float32)]}, RATE, [None])
+
+    # Training
+
+    def losses(self) -> dict[str, Loss]:
+        from stentor.losses.codebook import Codebook
+
+        return {"codes": Codebook()}
+
+    def needs(self, losses: Mapping[str, Loss]) -> Needs:
+        from stentor.losses.codebook import Codebook
+        from stentor.models.base import Needs
+
+        weights = next((loss.weights for loss in losses.values() if isinstance(loss, Codebook)), None)
+        return Needs(task=self.type, terms=tuple(losses), codebook_weights=weights, instruct_from=self.instruct_from)
+
+    def refuse(self, cut: Cut) -> str | None:
+        from stentor.data.cut import text_of
+
+        return None if (text_of(cut) or "").strip() else "empty_text"
+
+    def misfit(self, cut: Cut, tokens: Callable[[], int]) -> tuple[str, str] | None:
+        """`too_few_tokens` and `too_many_tokens`."""
+        if self.min_tokens is None and self.max_tokens is None:
+            return None
+        count = tokens()
+        if self.min_tokens is not None and count < self.min_tokens:
+            return "too_few_tokens", f"{cut.id}: {count} positions, fewer than `task.min_tokens` ({self.min_tokens})"
+        if self.max_tokens is not None and count > self.max_tokens:
+            return "too_many_tokens", f"{cut.id}: {count} positions, more than `task.max_tokens` ({self.max_tokens})"
+        return None
+
+    def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
+        """`extra` holds the `conditions` that were drawn and the record's `instruct`. Without `rng` (evaluation) they
+        are drawn by the record's id alone, and so is what `Example.rng` will give: an evaluation repeats exactly."""
+        from stentor.data.mix import rng as random_of
+        from stentor.models.base import Example
+
+        record = self.spoken(cut)
+        rng = random_of("speak", cut.id) if rng is None else rng
+        return Example(
+            id=cut.id,
+            audio=audio,
+            text=record.text,
+            language=record.language,
+            rng=rng,
+            extra={"conditions": draw(record, self, rng), "instruct": record.instruct, "seconds": cut.duration},
+        )
+
+    def spoken(self, cut: Cut) -> Spoken:
+        """What a record says of itself, as far as it is asked."""
+        from stentor.data.cut import field_of, language_of, text_of
+
+        instruct = field_of(cut, "instruct")
+        if not instruct and self.instruct_from is not None:
+            instruct = field_of(cut, self.instruct_from)
+        return Spoken(
+            text=text_of(cut) or "",
+            language=language_of(cut),
+            instruct=None if instruct in (None, "") else str(instruct),
+            pinyin=field_of(cut, "text_pinyin") or None,
+            clean_from=field_of(cut, "clean_start_token_idx"),
+        )
+
+    def told(self, language: str | None, instruct: str | None) -> dict[str, str | None]:
+        """What the model is told in speaking: nothing of a kind that it was never told in training, whose tokens it has
+        not learned."""
+        return {
+            "language": language if self.language_ratio > 0 else None,
+            "instruct": instruct if self.instruct_ratio > 0 else None,
+        }
+
+    # Answers
+
+    def answered(self, ids: Sequence[str]) -> set[str]:
+        """`samples` of them: those with the smallest hash, whatever their order and the run."""
+        import hashlib
+
+        def rank(name: str) -> bytes:
+            return hashlib.blake2b(f"speak/{name}".encode(), digest_size=8).digest()
+
+        return set(sorted(ids, key=rank)[: self.samples])
+
+    def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
+        """Say each text, as long as its recording.
+
+        Each output: `audio` `{"flac": base64, "rate"}`; `seconds`; `frames`; `seed`; `prompt_seconds`, at the
+        beginning, which are the recording's own and not the model's; and `codec`, the recording as its codec tokens
+        sound, in the form of `audio`: the best that could be said; `heard`, what the `judges` say about both and about
+        the recording. Of models without a codec: `silent`, why.
+        """
+        import numpy as np
+
+        from stentor.data.sound import packed_sound
+
+        processor = bundle.processor
+        if processor.codec is None:
+            return [{"silent": "the model has no codec"} for _ in examples]
+        codes = [processor.codes(e) for e in examples]
+        prompts = [self._prompt_frames(e, c.shape[1]) for e, c in zip(examples, codes, strict=True)]
+        utterances = [
+            processor.utterance(
+                e.text,
+                **self.told(e.language, e.extra["instruct"]),
+                reference=(c[:, :p], "") if p else None,
+                frames=c.shape[1] - p,
+            )
+            for e, c, p in zip(examples, codes, prompts, strict=True)
+        ]
+        seeds = [seed_of(self.generation.seed, e.id) for e in examples]
+        spoken = bundle.model.speak(utterances, seeds=seeds, **self.generation.arguments())
+        whole = [np.concatenate([c[:, :p], s], axis=1) for c, p, s in zip(codes, prompts, spoken, strict=True)]
+        sounds = processor.codec.decode([*whole, *codes])
+        rate = processor.codec.sample_rate
+        heard = self._heard(bundle, examples, sounds[: len(whole)], sounds[len(whole) :])
+        return [
+            {
+                "audio": packed_sound(sound, rate),
+                "seconds": round(len(sound) / rate, 3),
+                "frames": w.shape[1],
+                "seed": seed,
+                "prompt_seconds": round(p / processor.codec.frame_rate, 3),
+                "codec": packed_sound(best, rate),
+                **({"heard": said} if said else {}),
+            }
+            for sound, best, w, p, seed, said in zip(
+                sounds[: len(whole)], sounds[len(whole) :], whole, prompts, seeds, heard, strict=True
+            )
+        ]
+
+    def _heard(
+        self, bundle: Bundle, examples: Sequence[Example], spoken: Sequence[np.ndarray], codec: Sequence[np.ndarray]
+    ) -> list[dict[str, Any]]:
+        """What the judges say about each example; nothing without any."""
+        from stentor.judges.panel import hear
+
+        judges = self._listening()
+        if not judges:
+            return [{} for _ in examples]
+        sounds = {"synthetic": spoken, "codec": codec, "real": [e.audio for e in examples]}
+        device = str(next(bundle.model.parameters()).device)
+        return hear(judges, sounds, bundle.processor.codec.sample_rate, [e.language for e in examples], device)
+
+    def _listening(self) -> list[Judge]:
+        """Those of voices need the whole set."""
+        return [judge for judge in self.judges if judge.gives != "voice"]
+
+    def _prompt_frames(self, example: Example, frames: int) -> int:
+        share = self.sample_prompt
+        if share is None:
+            share = 0.0 if example.extra["instruct"] else 0.25
+        return min(int(frames * share), frames - 1)
+
+    def reference(self, cut: Cut) -> dict[str, Any]:
+        from stentor.data.cut import speaker_of
+
+        record = self.spoken(cut)
+        return {
+            "text": record.text,
+            "language": record.language,
+            "speaker": speaker_of(cut),
+            "instruct": record.instruct,
+        }
+
+    def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
+        """What the `judges` say of the samples; the loss over all records, which comes first, is added by the engine.
+        `stentor evaluate` has every record spoken and judged."""
+        from stentor.judges.panel import scores
+
+        spoken = [p for p in predictions if "heard" in p.output]
+        said = [p.reference for p in spoken]
+        return scores(
+            [p.output["heard"] for p in spoken],
+            [r["text"] for r in said], [r["language"] for r in said], [r["speaker"] for r in said],
+        )  # fmt: skip
+
+    def main_metric(self) -> tuple[str, str]:
+        return "loss", "min"
+
+
+def seed_of(seed: int, name: str) -> int:
+    """The seed of one record's utterance: a function of the section's seed and the record's id."""
+    import hashlib
+
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=4).digest(), "little")

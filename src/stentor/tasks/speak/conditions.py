@@ -1,0 +1,85 @@
+"""What one training sample shows of itself, and what it hides: the draws of OmniVoice's sample construction.
+
+A sample is a style (language, instruct), a text and the codec tokens of the audio, of which the first frames are a
+prompt (the voice to go on in) and the cells of the rest are masked at random. Which of these a sample has is drawn
+here, from the item's own randomness; the family builds the tensors (k2-fsa/OmniVoice, arXiv 2604.00688).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stentor.tasks.speak import Speak
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What a record says of itself."""
+
+    text: str
+    language: str | None = None
+    instruct: str | None = None
+    pinyin: str | None = None
+    """The text with pinyin for some of its characters."""
+    clean_from: int | None = None
+    """First frame of the clean audio, where the frames before were made noisy."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What one sample is given beside its masked codec tokens."""
+
+    unconditional: bool
+    """The audio alone, without style, text or prompt: what classifier-free guidance guides away from."""
+    prompt_frames_ratio: float
+    """The first int(frames * ratio) frames stay as they are and are not learned; see `prompt_frames`."""
+    language: str | None
+    """None: not told."""
+    instruct: str | None
+    """The voice in words. None: not told."""
+    text: str
+    denoise: bool
+    """Whether the prompt is noisy and clean speech is wanted after it."""
+    clean_from: int | None
+    """The prompt is exactly this many frames, whatever the ratio says."""
+    mask_ratio: float
+    """Probability with which each cell (codebook, frame) after the prompt is masked."""
+
+    def prompt_frames(self, frames: int) -> int:
+        """Frames of the prompt in a sample of `frames` frames; at least one is left to be learned."""
+        wanted = int(frames * self.prompt_frames_ratio) if self.clean_from is None else self.clean_from
+        return max(0, min(wanted, frames - 1))
+
+
+def draw(record: Spoken, task: Speak, rng: np.random.Generator) -> Conditions:
+    """The conditions of one sample. Takes the same seven numbers from `rng` whatever the record and the ratios, so that
+    a changed ratio changes nothing else.
+
+    With the probability `drop_cond_ratio` the sample is unconditional. Otherwise the prompt's share is uniform in
+    `prompt_ratio_range`, language and instruct are told with their probabilities where the record has them, and where
+    an instruct is told the prompt is left out with the probability `only_instruct_ratio`: the voice is then designed by
+    words alone. A record whose beginning was made noisy is never unconditional and its prompt is that beginning.
+    """
+    dropped, prompt, with_language, with_instruct, alone, with_pinyin, mask = rng.random(7).tolist()
+    noisy = record.clean_from is not None
+    low, high = task.mask_ratio_range
+    mask_ratio = low + (high - low) * mask
+    if dropped < task.drop_cond_ratio and not noisy:
+        return Conditions(True, 0.0, None, None, "", False, None, mask_ratio)
+    low, high = task.prompt_ratio_range
+    instruct = record.instruct if with_instruct < task.instruct_ratio else None
+    only_instruct = instruct is not None and alone < task.only_instruct_ratio
+    return Conditions(
+        unconditional=False,
+        prompt_frames_ratio=0.0 if only_instruct else low + (high - low) * prompt,
+        language=record.language if with_language < task.language_ratio else None,
+        instruct=instruct,
+        text=record.pinyin if record.pinyin is not None and with_pinyin < task.use_pinyin_ratio else record.text,
+        denoise=noisy,
+        clean_from=record.clean_from,
+        mask_ratio=mask_ratio,
+    )

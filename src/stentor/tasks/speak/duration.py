@@ -1,0 +1,45 @@
+"""How long a text takes to say: a rule without a model, after OmniVoice's (arXiv 2604.00688).
+
+Each character has a weight by its script; a reference says how many seconds its speaker takes for a unit of weight.
+"""
+
+from __future__ import annotations
+
+from stentor.data.pace import Pace, weight
+
+PACE_TEXT = "Nice to meet you."
+"""What is said in one second where nothing else tells the pace."""
+SHORT = 2.0
+"""Seconds below which an estimate is stretched: short phrases are said slower than the rule has it."""
+
+
+def estimate(
+    text: str,
+    reference_text: str | None = None,
+    reference_seconds: float | None = None,
+    speed: float = 1.0,
+    pace: Pace | None = None,
+) -> float:
+    """Seconds that a text takes, at the pace of a reference where there is one, `speed` times as fast.
+
+    `pace` is that of the records that a model was trained on. Without it texts take as long as their weight says, and
+    estimates d below 2 s become 2 (d / 2) ** (1/3) s. A reference text without any weight tells nothing.
+    """
+    usual = pace or Pace(0.0, 1.0 / weight(PACE_TEXT))
+    seconds = usual.seconds(text) / speed
+    if reference_text and reference_seconds and weight(reference_text):
+        seconds *= reference_seconds / usual.seconds(reference_text)
+    return SHORT * (seconds / SHORT) ** (1 / 3) if pace is None and seconds < SHORT else seconds
+
+
+def frames(
+    text: str,
+    frame_rate: float,
+    reference_text: str | None = None,
+    reference_frames: int | None = None,
+    speed: float = 1.0,
+    pace: Pace | None = None,
+) -> int:
+    """`estimate` in frames of a codec with `frame_rate` frames a second; at least 1."""
+    seconds = None if reference_frames is None else reference_frames / frame_rate
+    return max(1, round(estimate(text, reference_text, seconds, speed, pace) * frame_rate))

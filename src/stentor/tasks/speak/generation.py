@@ -1,0 +1,33 @@
+"""The section `generation`: how codes are revealed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from stentor.config.section import Section
+
+
+class Generation(Section):
+    """How a model of speech codes speaks: they are revealed in a few steps, the surest first."""
+
+    steps: int = Field(default=32, ge=1)
+    """Passes through the model for each utterance. 16 is twice as fast and nearly as good."""
+    guidance: float = Field(default=2.0, ge=0)
+    """How much further what is asked for is followed than a model would that had not been asked for anything
+    (classifier-free guidance). 0: no guidance, half of the work."""
+    t_shift: float = Field(default=0.1, gt=0)
+    """Shape of the schedule. 1: as many codes in each step. Below 1: few in the first steps, many in the last."""
+    layer_penalty: float = Field(default=5.0, ge=0)
+    """How much later each codebook is revealed than the one before it."""
+    position_temperature: float = Field(default=5.0, ge=0)
+    """How much chance decides where codes are revealed next. 0: not at all."""
+    class_temperature: float = Field(default=0.0, ge=0)
+    """How much chance decides which of the likeliest codes is taken. 0: always the likeliest."""
+    seed: int = Field(default=0, ge=0)
+    """Same seed, same speech. An item of a set draws from this and its id."""
+
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of a model's `speak`, beside the seeds."""
+        return self.model_dump(exclude={"seed"})

@@ -1,0 +1,53 @@
+"""The words that published OmniVoice models know in an instruct; models trained on others know those."""
+
+from __future__ import annotations
+
+import re
+
+ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "gender": ("male", "female", "男", "女"),
+    "age": (
+        "child", "teenager", "young adult", "middle-aged", "elderly",
+        "儿童", "少年", "青年", "中年", "老年",
+    ),
+    "pitch": (
+        "very low pitch", "low pitch", "moderate pitch", "high pitch", "very high pitch",
+        "极低音调", "低音调", "中音调", "高音调", "极高音调",
+    ),
+    "style": ("whisper", "耳语"),
+    "accent": tuple(
+        f"{name} accent"
+        for name in (
+            "american", "australian", "british", "canadian", "chinese",
+            "indian", "japanese", "korean", "portuguese", "russian",
+        )
+    ),
+    "dialect": (
+        "河南话", "陕西话", "四川话", "贵州话", "云南话", "桂林话",
+        "济南话", "石家庄话", "甘肃话", "宁夏话", "青岛话", "东北话",
+    ),
+}  # fmt: skip
+"""By category; of each category an instruct has one at most."""
+SEPARATOR = re.compile(r"\s*[,，、;；]\s*")
+
+
+def attributes(instruct: str) -> list[str]:
+    """The parts of an instruct, in lower case."""
+    return [part for part in SEPARATOR.split(instruct.strip().lower()) if part]
+
+
+def remarks(instruct: str) -> list[str]:
+    """What a published model will not understand in an instruct, in sentences for a person; none when all is well."""
+    found = attributes(instruct)
+    category = {word: name for name, words in ATTRIBUTES.items() for word in words}
+    said = []
+    if unknown := [part for part in found if part not in category]:
+        known = "; ".join(f"{name}: {', '.join(words)}" for name, words in ATTRIBUTES.items())
+        said.append(
+            f"The model was trained on a closed set of words for voices, and {', '.join(map(repr, unknown))} "
+            f"{'is' if len(unknown) == 1 else 'are'} not among them ({known})."
+        )
+    for name in ATTRIBUTES:
+        if len(several := [part for part in found if category.get(part) == name]) > 1:
+            said.append(f"The instruct names more than one {name}: {', '.join(several)}.")
+    return said

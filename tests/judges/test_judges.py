@@ -1,0 +1,259 @@
+"""Second models that listen: recognisers of Stentor's and of transformers, embedders, and a plug-in's quality."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from stentor.errors import ConfigError
+from stentor.judges.base import Judge, judge, listen
+from stentor.judges.panel import hear, scores, table
+
+WHISPER = {
+    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "num_mel_bins": 80, "init_std": 0.2,
+}  # fmt: skip
+WAVE = {
+    "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": [32] * 7,
+    "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2,
+}  # fmt: skip
+
+
+def noise(seconds: float, rate: int = 16000, seed: int = 0) -> np.ndarray:
+    return (0.1 * np.random.default_rng(seed).standard_normal(round(seconds * rate))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory) -> Path:
+    """A multilingual Whisper as plain transformers writes it."""
+    from stentor.models.base import Family, Needs
+
+    torch.manual_seed(0)
+    bundle = Family.model_validate({"type": "whisper", "config": WHISPER}).build(Needs("transcribe", ("text",)))
+    folder = tmp_path_factory.mktemp("whisper")
+    whole = bundle.model.state_dict()
+    bundle.family.save(bundle, {n: whole[n] for n in bundle.family.exported(bundle)}, folder)
+    (folder / "stentor.json").unlink()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ctc(tmp_path_factory) -> Path:
+    """A wav2vec 2.0 with a CTC head, as plain transformers writes it."""
+    from transformers import Wav2Vec2Config, Wav2Vec2CTCTokenizer, Wav2Vec2FeatureExtractor, Wav2Vec2ForCTC
+    from transformers import Wav2Vec2Processor as Both
+
+    folder = tmp_path_factory.mktemp("ctc")
+    letters = {c: i for i, c in enumerate(["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH"])}
+    (folder / "vocab.json").write_text(json.dumps(letters))
+    torch.manual_seed(0)
+    model = Wav2Vec2ForCTC(Wav2Vec2Config(vocab_size=len(letters), pad_token_id=0, **WAVE))
+    torch.nn.init.normal_(model.lm_head.weight, std=2.0)
+    with torch.no_grad():
+        model.lm_head.bias[1:4] = -1e4  # no special tokens
+    model.save_pretrained(folder)
+    Both(Wav2Vec2FeatureExtractor(), Wav2Vec2CTCTokenizer(str(folder / "vocab.json"))).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def moonshine(tmp_path_factory) -> Path:
+    """A recogniser of transformers that is no family here."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import (
+        MoonshineConfig,
+        MoonshineForConditionalGeneration,
+        PreTrainedTokenizerFast,
+        Wav2Vec2FeatureExtractor,
+        Wav2Vec2Processor,
+    )  # fmt: skip
+
+    folder = tmp_path_factory.mktemp("moonshine")
+    words = {w: i for i, w in enumerate(["<unk>", "<s>", "</s>", *(f"word{i}" for i in range(29))])}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel(words, "<unk>")), bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+    torch.manual_seed(0)
+    config = MoonshineConfig(
+        vocab_size=32, hidden_size=32, intermediate_size=64, encoder_num_hidden_layers=1, decoder_num_hidden_layers=1,
+        encoder_num_attention_heads=2, decoder_num_attention_heads=2, bos_token_id=1, eos_token_id=2,
+        decoder_start_token_id=1, initializer_range=0.5,
+    )  # fmt: skip
+    MoonshineForConditionalGeneration(config).save_pretrained(folder)
+    Wav2Vec2Processor(Wav2Vec2FeatureExtractor(do_normalize=False), tokenizer).save_pretrained(folder)
+    return folder
+
+
+def test_a_whisper_of_transformers_hears_what_transformers_hears(whisper):
+    from stentor.inference.load import load
+    from stentor.models.base import Example
+
+    clips = [noise(1.0), noise(2.5, seed=1)]
+    heard = listen(judge(str(whisper), "text"), clips, 16000, ["en", "de"])
+    model = load(whisper, "cpu")
+    alone = [
+        model.task.predict(model.bundle, [Example("x", clip, language=language)])[0]["text"]
+        for clip, language in zip(clips, ["en", "de"])
+    ]
+    assert heard == alone and all(heard)
+
+
+def test_a_language_that_the_recogniser_does_not_know_is_heard_by_itself(whisper):
+    [heard] = listen(judge(str(whisper), "text"), [noise(1.0)], 16000, ["tlh"])
+    assert heard == listen(judge(str(whisper), "text"), [noise(1.0)], 16000)[0]
+
+
+@pytest.mark.slow
+def test_clips_longer_than_the_recogniser_takes(whisper):
+    loud = np.concatenate([noise(20.0), np.zeros(16000, np.float32), noise(20.0, seed=2)])
+    [heard] = listen(judge(str(whisper), "text"), [loud], 16000, ["en"])
+    assert heard
+
+
+def test_a_ctc_model_of_transformers(ctc):
+    from transformers import AutoModelForCTC, AutoProcessor
+
+    clips = [noise(1.0), noise(0.7, seed=3)]
+    heard = listen(judge(str(ctc), "text"), clips, 16000)
+    model, processor = AutoModelForCTC.from_pretrained(ctc).eval(), AutoProcessor.from_pretrained(ctc)
+    for clip, text in zip(clips, heard):
+        with torch.no_grad():
+            logits = model(**processor(clip, sampling_rate=16000, return_tensors="pt")).logits
+        [said] = processor.batch_decode(logits.argmax(-1))
+        assert text.upper().split() == said.split() and text
+
+
+def test_any_other_recogniser_of_transformers(moonshine):
+    from transformers import MoonshineForConditionalGeneration
+
+    clips = [noise(1.0), noise(2.0, seed=1)]
+    heard = listen(judge(str(moonshine), "text"), clips, 16000)
+    model = MoonshineForConditionalGeneration.from_pretrained(moonshine).eval()
+    ids = model.generate(torch.from_numpy(clips[0])[None], max_new_tokens=16 + 25, do_sample=False)[0].tolist()
+    assert heard[0].split() == [f"word{i - 3}" for i in ids if i > 2]
+    assert len(heard) == 2
+
+
+def test_audio_is_resampled_and_the_shortest_are_padded(ctc):
+    [low] = listen(judge(str(ctc), "text"), [noise(1.0, rate=24000)], 24000)
+    assert isinstance(low, str)
+    assert listen(judge(str(ctc), "text"), [np.zeros(0, np.float32)], 24000) == listen(
+        judge(str(ctc), "text"), [np.zeros(4000, np.float32)], 16000
+    )
+    assert listen(judge(str(ctc), "text"), [], 24000) == []
+
+
+def test_no_recogniser(tmp_path, whisper):
+    with pytest.raises(ConfigError, match="There is no model nowhere"):
+        listen(judge("nowhere", "text"), [noise(1)], 16000)
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    with pytest.raises(ConfigError, match="is no recogniser, neither"):
+        listen(judge(str(tmp_path), "text"), [noise(1)], 16000)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ConfigError, match="is no JSON"):
+        listen(judge(str(tmp_path), "text"), [noise(1)], 16000)
+
+
+def test_an_x_vector_model(tmp_path):
+    from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2ForXVector
+
+    torch.manual_seed(0)
+    config = Wav2Vec2Config(**WAVE, tdnn_dim=[32, 32, 32, 32, 96], xvector_output_dim=24)
+    model = Wav2Vec2ForXVector(config).eval()
+    model.save_pretrained(tmp_path)
+    extractor = Wav2Vec2FeatureExtractor()
+    extractor.save_pretrained(tmp_path)
+    clip = noise(1.5)
+    [vector] = listen(judge(str(tmp_path), "voice"), [clip], 16000)
+    with torch.no_grad():
+        own = model(**extractor(clip, sampling_rate=16000, return_tensors="pt")).embeddings[0].numpy()
+    assert vector.shape == (24,) and vector @ own / np.linalg.norm(own) == pytest.approx(1, abs=1e-5)
+
+
+def test_no_x_vector_model(tmp_path):
+    with pytest.raises(ConfigError, match=r"xvector\.from: the folder .* does not exist"):
+        listen(judge(str(tmp_path / "none"), "voice"), [noise(1)], 16000)
+
+
+@pytest.fixture(scope="module")
+def spoken() -> tuple[list[np.ndarray], list[str]]:
+    """Digit strings in four built-in voices."""
+    from stentor.audio.synth import say
+
+    rng = np.random.default_rng(0)
+    digits = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    voices = ["en-us", "en-us+f3", "en-us+m3", "en-us+f2"]
+    clips = [
+        (say(" ".join(rng.choice(digits, rng.integers(2, 6))), voice, 165, 50).audio, voice)
+        for voice in voices
+        for _ in range(10)
+    ]
+    return [clip for clip, _ in clips], [voice for _, voice in clips]
+
+
+def test_the_built_in_embedding_tells_the_built_in_voices_apart(spoken):
+    clips, voices = spoken
+    others = clips[10:] + clips[:10]
+    rows = hear([judge("cepstra", "voice")], {"real": clips, "synthetic": others}, 16000, [None] * 40)
+    found = scores(rows, [""] * 40, [None] * 40, voices, [None] * 40, relative=True)
+    assert found["voice_accuracy_real"].value >= 0.9
+    assert found["voice_accuracy"].value <= 0.1, "each in another voice"
+    assert rows[0]["voice"]["real"].shape == (78,)
+
+
+def test_the_built_in_embedding_does_not_hear_the_level(spoken):
+    loud, soft = listen(judge("cepstra", "voice"), [spoken[0][0], 0.5 * spoken[0][0]], 16000)
+    assert np.abs(loud - soft).max() < 1e-3 < np.abs(loud).max()
+
+
+@pytest.fixture(scope="module")
+def loudness(tmp_path_factory) -> Path:
+    """A network in ONNX: the largest sample of a clip."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    entry = helper.make_tensor_value_info("audio", TensorProto.FLOAT, [1, None])
+    result = helper.make_tensor_value_info("score", TensorProto.FLOAT, [1, 1])
+    node = helper.make_node("ReduceMax", ["audio"], ["score"], keepdims=1)
+    graph = helper.make_graph([node], "loudness", [entry], [result])
+    path = tmp_path_factory.mktemp("network") / "loudness.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9), path)
+    return path
+
+
+def test_a_quality_of_a_plug_in(loudness, tmp_path):
+    from stentor.config.plugins import load_plugins
+
+    load_plugins([Path(__file__).parents[2] / "examples" / "judge" / "predicted_mos.py"])
+    sounds = {"synthetic": [np.full(8000, 0.5, np.float32), np.full(8000, 0.1, np.float32)],
+              "real": [np.full(8000, 1.0, np.float32), None]}  # fmt: skip
+    mos = Judge.model_validate({"type": "predicted_mos", "path": str(loudness), "rate": 8000})
+    found = scores(hear([mos], sounds, 8000, [None, None]), ["", ""], [None, None], [None, None])
+    assert found["predicted_mos"].value == pytest.approx(0.3) and found["predicted_mos_real"].value == 1.0
+    assert "predicted_mos_codec" not in found
+    gone = Judge.model_validate({"type": "predicted_mos", "path": str(tmp_path / "gone.onnx")})
+    with pytest.raises(ConfigError, match="there is no file"):
+        hear([gone], sounds, 8000, [None, None])
+
+
+def test_scores_and_their_table(ctc):
+    rows = [
+        {"text": {"synthetic": "one two", "real": "one two"}, "quality": {"mos": {"synthetic": 3.0}}},
+        {"text": {"synthetic": "one", "real": "one three"}, "quality": {"mos": {"synthetic": 4.0}}},
+    ]
+    found = scores(rows, ["one two", "one three"], [None] * 2, ["a", "b"], normalizer="none")
+    assert list(found) == ["wer", "wer_real", "cer", "cer_real", "mos"]
+    head, wer, _, mos = table(found)
+    assert head.split() == ["synthetic", "codec", "real"]
+    assert wer.split()[:3] == ["wer", "25.00", "%"] and wer.split()[-3:] == ["–", "0.00", "%"]
+    assert mos.split()[:2] == ["mos", "3.5"]
+
+
+def test_sections_say_what_is_wrong():
+    with pytest.raises(Exception, match="from"):
+        Judge.model_validate({"type": "recognizer"})
+    with pytest.raises(Exception, match="unknown type"):
+        Judge.model_validate({"type": "utmost"})

@@ -1,0 +1,212 @@
+"""`stentor evaluate` of a model that speaks: its loss, and what others hear in its speech beside the real one."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from speaking import RATE, make_model, voiced
+
+from stentor.cli import main
+
+SPEAKERS = {"low": 110, "high": 230}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("models") / "speaker")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Eight recordings of two speakers, and one of a third, with texts."""
+    from stentor.audio.io import write
+
+    folder = tmp_path_factory.mktemp("data")
+    lines = []
+    for i in range(9):
+        speaker = ["low", "high"][i % 2] if i < 8 else "alone"
+        write(folder / f"{i}.wav", voiced(1.2 + 0.1 * i, SPEAKERS.get(speaker, 150), seed=i), RATE)
+        record = {"id": f"r{i}", "audio_path": f"{i}.wav", "text": "one two three", "speaker": speaker}
+        lines.append(json.dumps(record | ({"instruct": "female"} if i == 2 else {})))
+    (folder / "test.jsonl").write_text("\n".join(lines) + "\n")
+    return folder / "test.jsonl"
+
+
+@pytest.fixture(scope="module")
+def recognizer(tmp_path_factory):
+    """A CTC model of transformers, untrained."""
+    from transformers import (
+        Wav2Vec2Config,
+        Wav2Vec2CTCTokenizer,
+        Wav2Vec2FeatureExtractor,
+        Wav2Vec2ForCTC,
+        Wav2Vec2Processor,
+    )
+
+    folder = tmp_path_factory.mktemp("ctc")
+    letters = {c: i for i, c in enumerate(["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH"])}
+    (folder / "vocab.json").write_text(json.dumps(letters))
+    torch.manual_seed(0)
+    config = Wav2Vec2Config(
+        vocab_size=len(letters), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
+        conv_dim=[32] * 7, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, pad_token_id=0,
+    )  # fmt: skip
+    network = Wav2Vec2ForCTC(config)
+    torch.nn.init.normal_(network.lm_head.weight, std=2.0)
+    network.save_pretrained(folder)
+    Wav2Vec2Processor(Wav2Vec2FeatureExtractor(), Wav2Vec2CTCTokenizer(str(folder / "vocab.json"))).save_pretrained(
+        folder
+    )
+    return folder
+
+
+@pytest.fixture
+def evaluate(model, data, tmp_path, capsys):
+    """(what is printed, the JSON, the predictions) of an evaluation with some options."""
+
+    def run(*options, source=data):
+        out = tmp_path / "scores.json"
+        code = main(["evaluate", str(model), "--data", str(source), "--json", str(out), *map(str, options)])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        rows = [json.loads(line) for line in out.with_suffix(".predictions.jsonl").read_text().splitlines()]
+        return said.out, json.loads(out.read_text()), rows
+
+    return run
+
+
+def test_three_columns(evaluate, recognizer, tmp_path):
+    from stentor.audio.io import probe
+
+    said, scores, rows = evaluate("--recognizer", recognizer, "--embedder", "cepstra", "--audio", tmp_path / "wavs")
+    found = scores["eval"]
+    assert list(found) == [
+        "loss", "wer", "wer_codec", "wer_real", "cer", "cer_codec", "cer_real", "similarity", "similarity_codec",
+        "similarity_real", "voice_accuracy", "voice_accuracy_codec", "voice_accuracy_real", "real_time_factor",
+    ]  # fmt: skip
+    assert scores["records"] == 9 and found["wer"]["total"] == 27 and found["wer"]["low"] <= found["wer"]["high"]
+    assert found["loss"]["details"]["items"] == 9 and found["loss"]["value"] > 1
+    assert scores["voices"] == {"reference": 7, "instruct": 1, "none": 1} and scores["length"] == "recorded"
+    assert found["voice_accuracy_real"]["value"] == 1.0, "two tones are easily told apart"
+    assert found["voice_accuracy_real"]["total"] == 8, "of the third speaker there is one recording"
+    assert found["similarity"]["details"]["items"] == 9 and found["similarity_real"]["details"]["items"] == 8
+    assert found["real_time_factor"]["value"] > 0
+    # What was said is there to be read and heard, as long as the recording, and in whose voice.
+    by_id = {row["id"]: row for row in rows}
+    assert by_id["r0"]["output"]["like"] == "r2" and by_id["r6"]["output"]["like"] == "r0"
+    assert by_id["r2"]["output"]["voice"] == "instruct" and by_id["r8"]["output"]["voice"] == "none"
+    assert set(by_id["r0"]["output"]["heard"]["text"]) == {"synthetic", "codec", "real"}
+    for row in rows:
+        assert probe(row["output"]["audio"]).duration == pytest.approx(row["output"]["seconds"], abs=1e-3)
+        assert row["output"]["seconds"] == pytest.approx(row["seconds"], abs=0.05)
+    assert "9 records spoken (7 like another recording of the speaker, 1 by their instruct, 1 freely" in said
+    assert "synthetic" in said and "voice_accuracy" in said
+
+
+def test_the_real_column_is_what_the_recogniser_hears(evaluate, recognizer, data):
+    """The figure beside the synthetic one is that of `stentor evaluate RECOGNISER` itself."""
+    _, scores, _ = evaluate("--recognizer", recognizer)
+    from stentor.scoring import evaluate as score
+
+    out = data.parent / "alone.json"
+    score(str(recognizer), str(data), None, out, 2000)
+    alone = json.loads(out.read_text())["eval"]["wer"]
+    assert scores["eval"]["wer_real"]["errors"] == alone["errors"]
+    assert scores["eval"]["wer_real"]["total"] == alone["total"]
+
+
+def test_an_evaluation_repeats_exactly_and_follows_its_settings(evaluate, tmp_path):
+    def sounds(folder, *options):
+        _, scores, rows = evaluate("--audio", tmp_path / folder, *options)
+        return scores, [open(row["output"]["audio"], "rb").read() for row in rows]
+
+    first, one = sounds("a")
+    second, two = sounds("b")
+    assert one == two and first["eval"]["loss"] == second["eval"]["loss"]
+    assert list(first["eval"]) == ["loss", "real_time_factor"]  # nobody listens
+    other, three = sounds("c", "--generation", "steps=2,guidance=0")
+    assert other["generation"]["steps"] == 2 and other["generation"]["guidance"] == 0
+    assert other["generation"]["t_shift"] == first["generation"]["t_shift"] and three != one
+
+
+def test_languages_are_scored_apart(evaluate, data, recognizer, tmp_path):
+    lines = [json.loads(line) for line in data.read_text().splitlines()[:4]]
+    for i, record in enumerate(lines):
+        record |= {"language": ["en", "de"][i % 2], "audio_path": str(data.parent / record["audio_path"])}
+    source = tmp_path / "two.jsonl"
+    source.write_text("".join(json.dumps(record) + "\n" for record in lines))
+    said, scores, _ = evaluate("--recognizer", recognizer, source=source)
+    parts = scores["by"]["language"]
+    assert set(parts) == {"en", "de"} and parts["en"]["wer"]["items"] == 2
+    errors = sum(part["wer_real"]["errors"] for part in parts.values())
+    assert errors == scores["eval"]["wer_real"]["errors"] and "language de: wer" in said
+
+
+def test_voice_and_length(evaluate):
+    _, scores, rows = evaluate("--voice", "none", "--length", "rule")
+    assert scores["voices"] == {"none": 9}
+    assert len({row["output"]["seconds"] for row in rows}) == 1, "the same text, and nothing else that says how long"
+    _, scores, _ = evaluate("--voice", "reference")
+    assert scores["voices"] == {"reference": 8, "none": 1}
+
+
+def test_token_shards_have_no_real_audio(evaluate, model, data, recognizer, tmp_path):
+    import io
+    import tarfile
+
+    from stentor.audio.codecs.base import open_codec
+    from stentor.audio.io import read
+
+    codec = open_codec(str(model))
+    with tarfile.open(tmp_path / "shard-000000.tar", "w") as tar:
+        lines = []
+        for line in data.read_text().splitlines()[:4]:
+            record = json.loads(line)
+            codes = codec.encode([read(data.parent / record["audio_path"], codec.sample_rate)])[0]
+            file = io.BytesIO()
+            np.save(file, codes)
+            member = tarfile.TarInfo(f"{record['id']}.npy")
+            member.size = len(file.getvalue())
+            tar.addfile(member, io.BytesIO(file.getvalue()))
+            seconds = codes.shape[1] / codec.frame_rate
+            lines.append(json.dumps(record | {"num_tokens": codes.shape[1], "audio_duration": seconds}))
+    (tmp_path / "shard-000000.jsonl").write_text("\n".join(lines) + "\n")
+    source = f"type=shards,path={tmp_path / 'shard-000000.tar'}"
+    _, scores, rows = evaluate("--recognizer", recognizer, "--embedder", "cepstra", source=source)
+    assert "wer_codec" in scores["eval"] and "wer_real" not in scores["eval"]
+    assert "voice_accuracy_codec" in scores["eval"] and "voice_accuracy_real" not in scores["eval"]
+    assert len(rows) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--voice", "hers"], "Unknown --voice hers; known: auto, reference, instruct, none"),
+        (["--length", "long"], "Unknown --length long"),
+        (["--normalizer", "english"], "Unknown --normalizer english"),
+        (["--generation", "step=3"], "did you mean 'steps'?"),
+        (["--generation", "steps=0"], "steps"),
+        (["--judge", "utmos"], "unknown type 'utmos'"),
+        (["--judge", "recognizer"], "from"),
+        (["--recognizer", "nowhere"], "There is no model nowhere"),
+        (["--embedder", "cepstra", "--judge", "cepstra"], "More than one embedder is given"),
+    ],
+)
+def test_wrong_options(model, data, capsys, options, said):
+    assert main(["evaluate", str(model), "--data", str(data), *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_options_of_models_that_speak(recognizer, data, capsys):
+    assert main(["evaluate", str(recognizer), "--data", str(data), "--embedder", "cepstra"]) == 2
+    assert "--embedder is for models that speak" in capsys.readouterr().err
+
+
+def test_a_model_without_a_codec(model, data, tmp_path, capsys):
+    import shutil
+
+    shutil.copytree(model, tmp_path / "silent")
+    shutil.rmtree(tmp_path / "silent" / "audio_tokenizer")
+    assert main(["evaluate", str(tmp_path / "silent"), "--data", str(data)]) in (2, 3)
+    assert "codec" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """A model for the tests of this folder: it "hears" how loud a window is and says so, one token per character."""
 
 import json
+import sys
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -8,7 +9,16 @@ import numpy as np
 import pytest
 import soundfile
 
+sys.path.insert(0, str(Path(__file__).parent))
+from speaking import make_model
+
 RATE = 16000
+
+
+@pytest.fixture(scope="session")
+def talker(tmp_path_factory) -> Path:
+    """The export folder of a small untrained model for the task `speak`."""
+    return make_model(tmp_path_factory.mktemp("talker") / "model")
 
 
 @pytest.fixture

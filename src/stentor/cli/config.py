@@ -123,6 +123,24 @@ def register(app: typer.Typer) -> None:
         typer.echo(said, nl=False)
 
     @convert.command()
+    def omnivoice(
+        train: Path = typer.Argument(help="OmniVoice's training config (JSON)."),
+        data: Path = typer.Argument(
+            None, help="Its data config (JSON). Default: the one that the training config names."
+        ),
+        output_dir: str = typer.Option(None, "--output-dir", help="OmniVoice's --output_dir: the run folder."),
+        to: Path = typer.Option(None, "--to", help="Write it to this folder as NAME.yaml instead of printing it."),
+    ) -> None:
+        """OmniVoice: its training config with its data config."""
+        from stentor.config.convert import convert_files
+        from stentor.config.convert.omnivoice import convert as convert_omnivoice
+
+        said, notes = convert_files(lambda file: convert_omnivoice(file, data, output_dir), [train], to)
+        for note in notes:
+            typer.echo(note, err=True)
+        typer.echo(said, nl=False)
+
+    @convert.command()
     def voxtral(
         commands: list[str] = typer.Argument(
             metavar="FILE_OR_COMMAND...",

@@ -116,6 +116,93 @@ def register(app: typer.Typer) -> None:
         load_plugins(plugin or [])
         run(Request(data, to, config, tuple(option or []), jobs))
 
+    @prepare.command("codec")
+    def prepare_codec(
+        data: Annotated[str, typer.Argument(help="A manifest path, or type=...,key=value: speech.")],
+        to: Annotated[Path, typer.Option("--to", help="Folder for the codec: a new one.")],
+        codec: Annotated[
+            str,
+            typer.Option(help="mel_rvq (fitted on the data), higgs_audio_v2, mimi, dac, encodec, xcodec2 or another."),
+        ] = "mel_rvq",
+        option: Annotated[
+            list[str] | None,
+            typer.Option(help="KEY=VALUE of `model.codec`, such as codebooks=8. May be given several times."),
+        ] = None,
+        hours: Annotated[float, typer.Option(min=0.0, help="Most hours of audio that are read for fitting.")] = 2.0,
+        seed: Annotated[int, typer.Option(help="Of the fit, and of the records that are kept out of it.")] = 0,
+        device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+        plugin: Annotated[
+            list[Path] | None, typer.Option(help="A Python file whose classes extend Stentor. May be repeated.")
+        ] = None,
+    ) -> None:
+        """Fit an audio codec on a data set (or take a published one), and report what speech loses in it."""
+        from stentor.config.plugins import load_plugins
+        from stentor.prepare_codec import Request
+        from stentor.prepare_codec import prepare_codec as run
+
+        load_plugins(plugin or [])
+        run(Request(data, to, codec, tuple(option or []), hours, seed, device))
+
+    @prepare.command("tokens")
+    def prepare_tokens(
+        data: Annotated[str, typer.Argument(help="A manifest path, or type=...,key=value: records with texts.")],
+        codec: Annotated[
+            str,
+            typer.Option(
+                help="A codec's folder, type or Hub id; mel_rvq is fitted on DATA first; none packs the audio (FLAC)."
+            ),
+        ],
+        to: Annotated[Path, typer.Option("--to", help="Folder for the shards, data.lst and errors.jsonl.")],
+        jobs: Annotated[
+            int | None,
+            typer.Option(
+                min=1,
+                help="Processes, dealt over the devices; of one thread each when more than one. "
+                "Default: one for each device.",
+            ),
+        ] = None,
+        samples_per_shard: Annotated[int, typer.Option(min=1, help="Most samples in a shard.")] = 1000,
+        min_shards: Annotated[
+            int, typer.Option(min=1, help="Least shards: as many as GPUs times data workers in training.")
+        ] = 32,
+        num_machines: Annotated[int, typer.Option(min=1, help="Machines that share the work (and the folder).")] = 1,
+        machine_index: Annotated[int, typer.Option(min=0, help="Which of them this is, from 0.")] = 0,
+        min_seconds: Annotated[float | None, typer.Option(min=0.0, help="Leave out shorter records.")] = None,
+        max_seconds: Annotated[float | None, typer.Option(min=0.0, help="Leave out longer records.")] = None,
+        device: Annotated[
+            str, typer.Option(help="auto (all GPUs), cpu, cuda:N, several as cuda:0,1, or mps.")
+        ] = "auto",
+        seed: Annotated[int, typer.Option(help="Order of the samples, and what is drawn for noisy prompts.")] = 0,
+        noisy_prompts: Annotated[
+            bool, typer.Option("--noisy-prompts", help="Make the beginning of each utterance noisy, with made noise.")
+        ] = False,
+        noise: Annotated[
+            list[Path] | None,
+            typer.Option(help="Noisy prompts with these noises: a folder, manifest or file. May be repeated."),
+        ] = None,
+        reverb: Annotated[
+            list[Path] | None,
+            typer.Option(help="Noisy prompts in these rooms (impulse responses): as --noise. May be repeated."),
+        ] = None,
+        rate: Annotated[int | None, typer.Option(min=1000, help="Hz, with --codec none. Default: 24000.")] = None,
+        plugin: Annotated[
+            list[Path] | None, typer.Option(help="A Python file whose classes extend Stentor. May be repeated.")
+        ] = None,
+    ) -> None:
+        """Encode a data set for speech synthesis, into tar shards. The same command goes on after a kill."""
+        from stentor.config.plugins import load_plugins
+        from stentor.prepare_tokens import NoisyPrompts, Request
+        from stentor.prepare_tokens import prepare_tokens as run
+
+        load_plugins(plugin or [])
+        noisy = NoisyPrompts(tuple(noise or []), tuple(reverb or [])) if noisy_prompts or noise or reverb else None
+        run(
+            Request(
+                data, to, codec, jobs, samples_per_shard, min_shards, num_machines, machine_index, min_seconds,
+                max_seconds, device, seed, noisy, rate, tuple(plugin or []),
+            )
+        )  # fmt: skip
+
     @prepare.command("mixtures")
     def prepare_mixtures(
         data: Annotated[

@@ -63,6 +63,33 @@ def register(app: typer.Typer) -> None:
         diarizer: str = typer.Option(
             None, "--diarizer", help="A second model, that says who speaks: score text and speakers (cpWER)."
         ),
+        recognizer: str = typer.Option(
+            None,
+            "--recognizer",
+            help="Of models that speak: one that writes down their speech (WER), also of transformers.",
+        ),
+        embedder: str = typer.Option(
+            None, "--embedder", help="Of models that speak: one that embeds voices (similarity), or cepstra (built in)."
+        ),
+        judge: list[str] = typer.Option(
+            None, "--judge", help="Of models that speak: another judge as type=...,key=value, such as a plug-in's."
+        ),
+        voice: str = typer.Option(
+            "auto", "--voice", help="Of models that speak: take it from a reference, an instruct, none, or auto."
+        ),
+        length: str = typer.Option(
+            "recorded", "--length", help="Of models that speak: as long as recorded, or by the duration rule."
+        ),
+        generation: str = typer.Option(
+            None, "--generation", help="Of models that speak: settings such as steps=16,guidance=0."
+        ),
+        denoise: bool = typer.Option(
+            None, "--denoise/--no-denoise", help="Of models that speak: ask for clean speech after noisy references."
+        ),
+        normalizer: str = typer.Option(
+            "whisper_basic", "--normalizer", help="Of models that speak: whisper_basic, whisper_english or none."
+        ),
+        audio: Path = typer.Option(None, "--audio", help="Of models that speak: write their speech to this folder."),
         plugin: list[Path] = PLUGIN,
     ) -> None:
         """Score a model on data."""
@@ -84,8 +111,10 @@ def register(app: typer.Typer) -> None:
             typer.echo(attributed(model, diarizer, data, json))
             return
         from stentor.scoring import evaluate as run
+        from stentor.scoring.speech import Listening
 
-        typer.echo(run(model, data, task, json, batch_tokens))
+        asked = Listening(recognizer, embedder, judge or [], voice, length, generation, denoise, normalizer, audio)
+        typer.echo(run(model, data, task, json, batch_tokens, asked.check()))
 
     @app.command()
     def export(

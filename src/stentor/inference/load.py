@@ -1,5 +1,6 @@
-"""From a path or a Hub id to a model that transcribes: `stentor.load("runs/digits").transcribe("a.wav").text`, or that
-says who speaks when: `stentor.load("runs/diarizer").diarize("a.wav").segments`."""
+"""From a path or a Hub id to a model that transcribes: `stentor.load("runs/digits").transcribe("a.wav").text`, that
+says who speaks when: `stentor.load("runs/diarizer").diarize("a.wav").segments`, or that speaks:
+`stentor.load("runs/voice").speak("Good morning.").audio`."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
     from stentor.inference.diarize import Diarization
     from stentor.inference.recording import Recording
+    from stentor.inference.speak import Speech
     from stentor.inference.transcribe import Transcript
+    from stentor.inference.voice import Voice
     from stentor.models.base import Bundle
     from stentor.tasks.base import Task
 
@@ -85,6 +88,55 @@ class Model:
         task = with_speakers(self.for_diarization(), speakers, min_speakers, max_speakers)
         return next(diarize(self.bundle, task, [self._recording(audio, rate, "diarize")], self.name))
 
+    def speak(
+        self,
+        text: str,
+        voice: Voice | str | Path | None = None,
+        reference: str | Path | np.ndarray | None = None,
+        reference_text: str | None = None,
+        reference_rate: int | None = None,
+        instruct: str | None = None,
+        language: str | None = None,
+        duration: float | None = None,
+        speed: float = 1.0,
+        seed: int | None = None,
+        recognizer: str | None = None,
+        normalize: bool = False,
+        denoise: bool | None = None,
+        finish: bool = True,
+        **generation: Any,
+    ) -> Speech:
+        """A text of any length, spoken: `.audio` float32 [samples] at `.rate` Hz, and its `.codes`.
+
+        In a saved `voice` (see `stentor.inference.voice`), in that of a `reference` (a file, or an array at
+        `reference_rate` Hz; `recognizer` writes down what is said in it where `reference_text` does not say), as
+        `instruct` describes it, or in the model's own. `duration` in seconds, or `speed`, overrules the duration rule.
+        `normalize` writes numbers in words. `denoise` asks for clean speech after a noisy reference (default: of models
+        that have learned it). Without `finish` nothing is trimmed, faded or made louder. `generation` are keys of the
+        task's section of that name, such as `steps=16`. Remarks are logged. Raises ConfigError, DataError and
+        AudioError.
+        """
+        from stentor.inference.speaker import Speaker
+
+        speaker = Speaker(self, generation, recognizer, normalize, denoise)
+        asked = speaker.utterance(
+            text, voice, reference, reference_text, reference_rate, instruct, language, duration, speed, seed
+        )
+        return next(speaker.speak([asked], finish))
+
+    def for_speech(self) -> Any:
+        """The task, when it is `speak`; raises ConfigError when it is another, or the model has no codec."""
+        from stentor.tasks.speak import Speak
+
+        if not isinstance(self.task, Speak):
+            raise ConfigError(f"{self.name} was trained for the task {self.task.type}, not to speak.")
+        if self.bundle.processor.codec is None:  # type: ignore[attr-defined]
+            raise ConfigError(
+                f"{self.name} has no audio codec, so its codes cannot be made to sound: put the folder of the codec "
+                f"whose tokens it was trained on into {self.folder / 'audio_tokenizer'}."
+            )
+        return self.task
+
     def for_diarization(self) -> Any:
         """The task, when it is `diarize`; raises ConfigError when it is another."""
         from stentor.tasks.diarize import Diarize
@@ -120,7 +172,6 @@ def load(path: str | Path, device: str = "auto") -> Model:
     """
     from stentor.models.base import Family
     from stentor.tasks.base import Task
-    from stentor.tasks.transcribe import Transcribe
 
     place = pick_device(device)
     folder = find_export(path)
@@ -135,7 +186,9 @@ def load(path: str | Path, device: str = "auto") -> Model:
     bundle = family.load(folder)
     bundle.model.to(place).eval()
     training = _json(folder / TRAINING_CONFIG) if (folder / TRAINING_CONFIG).is_file() else {}
-    task: Task = Task.model_validate(training["task"]) if training else Transcribe()
+    # A folder that Stentor did not write: the task that its family is for.
+    others = family.tasks if family.tasks and "transcribe" not in family.tasks else ("transcribe",)
+    task: Task = Task.model_validate(training["task"] if training else {"type": others[0]})
     return Model(str(path), bundle, task, folder, training)
 
 

@@ -1,0 +1,345 @@
+"""`stentor speak` and `stentor.load(...).speak(...)` as a user runs them, on a model that was never trained."""
+
+import json
+import re
+import time
+
+import numpy as np
+import pytest
+import soundfile
+from speaking import RATE, TEXTS, make_model, voiced
+
+import stentor
+from stentor.audio.io import read, write
+from stentor.cli import main
+from stentor.inference.speak import Utterance, speak
+from stentor.tasks.speak.duration import frames
+
+
+@pytest.fixture(scope="module")
+def model(talker):
+    return stentor.load(talker)
+
+
+@pytest.fixture
+def run(capsys):
+    def command(*arguments):
+        code = main([str(a) for a in ("speak", *arguments)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return command
+
+
+@pytest.fixture
+def reference(tmp_path):
+    write(tmp_path / "anna.wav", np.concatenate([np.zeros(8000, np.float32), 0.2 * voiced(2.0)]), RATE)
+    return tmp_path / "anna.wav"
+
+
+@pytest.mark.parametrize("suffix", ["wav", "flac", "ogg"])
+def test_a_text_into_a_file(talker, run, tmp_path, suffix):
+    out = tmp_path / "new" / f"a.{suffix}"
+    code, printed, err = run(talker, "one two three", "--out", out)
+    assert (code, err) == (0, "")
+    assert re.fullmatch(
+        rf"{re.escape(str(out))}: \d\.\d\d s of speech in [\d.]+ s \(real-time factor [\d.e-]+\)\n", printed
+    )
+    info = soundfile.info(str(out))
+    assert (info.samplerate, info.channels, info.format) == (RATE, 1, suffix.upper())
+    assert info.duration == pytest.approx(float(printed.split(": ")[1].split(" s ")[0]), abs=0.01)
+
+
+def test_the_same_command_writes_the_same_file_and_another_seed_another(talker, run, tmp_path):
+    for name, options in (("a", []), ("b", []), ("c", ["--seed", 5])):
+        assert run(talker, "one two three", "--out", tmp_path / f"{name}.wav", *options)[0] == 0
+    a, b, c = ((tmp_path / f"{name}.wav").read_bytes() for name in "abc")
+    assert a == b != c
+
+
+def test_python_and_the_command_line_say_the_same(talker, model, run, reference, tmp_path):
+    run(talker, "seven", "--out", tmp_path / "a.wav", "--reference", reference, "--reference-text", "one two",
+        "--language", "en", "--instruct", "quick", "--seed", 3, "--steps", 4, "--guidance", 0.5)  # fmt: skip
+    said = model.speak("seven", reference=reference, reference_text="one two", language="en", instruct="quick",
+                       seed=3, steps=4, guidance=0.5)  # fmt: skip
+    assert said.rate == RATE and said.audio.dtype == np.float32 and said.codes.dtype == np.int16
+    assert np.abs(read(tmp_path / "a.wav") - said.audio).max() <= 1 / 32768
+    array = model.speak("seven", reference=soundfile.read(reference)[0], reference_rate=RATE, reference_text="one two",
+                        language="en", instruct="quick", seed=3, steps=4, guidance=0.5)  # fmt: skip
+    assert (array.codes == said.codes).mean() > 0.9
+
+
+def test_everything_that_is_asked_for_reaches_the_model(model, reference, monkeypatch):
+    prompts, asked = [], []
+    real = type(model.bundle.processor).utterance
+
+    def utterance(self, text, **options):
+        prompts.append((text, options))
+        return real(self, text, **options)
+
+    def codes(prompts, **options):
+        asked.append(options)
+        return [np.zeros((3, p.frames), np.int16) for p in prompts]
+
+    monkeypatch.setattr(type(model.bundle.processor), "utterance", utterance)
+    monkeypatch.setattr(model.bundle.model, "speak", codes)
+    voice = {"reference": reference, "reference_text": "one two three four five"}
+    model.speak("eight nine", **voice, language="en", instruct="low", seed=9, steps=2, t_shift=0.5, batch_tokens=100)
+    ((text, options),) = prompts
+    assert text == "eight nine" and (options["language"], options["instruct"]) == ("en", "low")
+    codes, said = options["reference"]
+    assert said == "one two three four five" and codes.shape[0] == 3 and abs(codes.shape[1] - 100) <= 15
+    assert options["frames"] == frames("eight nine", 50.0, said, codes.shape[1]) and options["denoise"] is False
+    assert asked == [{"steps": 2, "guidance": 2.0, "t_shift": 0.5, "layer_penalty": 5.0, "position_temperature": 5.0,
+                      "class_temperature": 0.0, "batch_tokens": 100, "seeds": [9]}]  # fmt: skip
+    model.speak("eight nine", **voice, denoise=True, speed=2.0)
+    assert prompts[1][1]["denoise"] is True
+    assert prompts[1][1]["frames"] == frames("eight nine", 50.0, said, codes.shape[1], speed=2.0)
+    model.speak("eight nine", duration=3.5)
+    assert prompts[2][1]["frames"] == 175 and prompts[2][1]["reference"] is None
+
+
+def test_a_duration_is_kept_to_the_sample(model):
+    assert model.speak("one two", duration=2.5).seconds == pytest.approx(2.5, abs=1e-9)
+    long = model.speak(" ".join(TEXTS), duration=40.0, finish=False, steps=1)
+    assert len(long.texts) > 1 and long.seconds == pytest.approx(40.0, abs=0.05)
+
+
+def test_finished_speech_has_its_level_and_soft_ends(model):
+    raw, said = (model.speak("one two three", finish=finish) for finish in (False, True))
+    assert np.array_equal(raw.codes, said.codes) and len(raw.audio) == raw.codes.shape[1] * 320
+    assert abs(said.audio[0]) < 1e-3 and abs(said.audio[-1]) < 1e-3
+    frames_ = said.audio[: len(said.audio) // 480 * 480].reshape(-1, 480)
+    power = np.square(frames_).mean(1)
+    loud = np.sqrt(power[power > 1e-4 * power.max()].mean())
+    assert loud == pytest.approx(0.1, rel=0.05) or np.abs(said.audio).max() == pytest.approx(0.95, rel=1e-3)
+
+
+def test_a_long_text_goes_on_in_the_voice_of_its_first_part(model, monkeypatch):
+    heard = []
+    real = type(model.bundle.processor).utterance
+
+    def utterance(self, text, **options):
+        heard.append((text, options["reference"]))
+        return real(self, text, **options)
+
+    monkeypatch.setattr(type(model.bundle.processor), "utterance", utterance)
+    text = ". ".join(TEXTS * 6)
+    said = model.speak(text, steps=1)
+    assert len(said.texts) >= 3 and " ".join(said.texts) == text == " ".join(t for t, _ in heard)
+    assert heard[0][1] is None
+    first = frames(said.texts[0], 50.0)
+    for _, (codes, words) in heard[1:]:
+        assert words == said.texts[0] and np.array_equal(codes, said.codes[:, :first])
+
+
+def test_an_utterance_does_not_depend_on_the_others(model):
+    texts = ["one", "two three four five", ". ".join(TEXTS * 5), "zero"]
+    generation = model.task.generation.model_copy(update={"steps": 2})
+    utterances = [Utterance(text, seed=i) for i, text in enumerate(texts)]
+    together = list(speak(model.bundle, utterances, generation))
+    for utterance, said in zip(utterances, together):
+        (alone,) = speak(model.bundle, [utterance], generation)
+        assert np.array_equal(alone.codes, said.codes) and alone.seed == said.seed
+        assert np.allclose(alone.audio, said.audio, atol=1e-5)
+
+
+def test_letters_in_the_other_case_are_spoken_and_unknown_ones_left_out(model, caplog):
+    plain, cased = model.speak("one two"), model.speak("One\t TWO")
+    assert np.array_equal(plain.codes, cased.codes) and not caplog.records
+    voice = {"reference": 0.2 * voiced(2.0), "reference_rate": RATE}
+    cased = model.speak("one", reference_text="Seven\nEight", **voice)
+    assert np.array_equal(model.speak("one", reference_text="seven eight", **voice).codes, cased.codes)
+    assert not caplog.records
+    model.speak("one", reference_text="7 eight", instruct="Ünique", **voice)
+    assert "does not know 7 in the text of the reference '7 eight', and leaves it out" in caplog.text
+    assert "does not know Ü in the instruct 'Ünique', and leaves it out" in caplog.text
+    odd = model.speak("one § two")
+    assert "does not know § in the text, and leaves it out" in caplog.text and odd.texts == ["one two"]
+
+
+def test_a_saved_voice_speaks_as_its_reference(talker, run, reference, tmp_path):
+    voice = ["--reference", reference, "--reference-text", "one two three four"]
+    code, printed, err = run(talker, *voice, "--save-voice", tmp_path / "anna")
+    assert (code, err) == (0, "") and re.search(r"anna.json: a voice of 2\.\d s, for --voice ", printed)
+    assert {p.name for p in tmp_path.iterdir()} == {"anna.wav", "anna.json", "anna.safetensors"}
+    run(talker, "seven", "--out", tmp_path / "a.wav", *voice, "--save-voice", tmp_path / "b")
+    run(talker, "seven", "--out", tmp_path / "b.wav", "--voice", tmp_path / "anna")
+    run(talker, "seven", "--out", tmp_path / "c.wav")
+    a, b, c = ((tmp_path / f"{name}.wav").read_bytes() for name in "abc")
+    assert a == b != c
+
+
+def test_a_recogniser_writes_the_reference_down(talker, run, reference, meter, tmp_path):
+    """The family `test_meter` hears how loud it is; the reference is raised to a level of about 0.1 first."""
+    folder = tmp_path / "meter"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "test_meter"}')
+    code, _, err = run(talker, "seven", "--out", tmp_path / "a.wav", "--reference", reference,
+                             "--recognizer", folder)  # fmt: skip
+    assert code == 0, err
+    assert re.search(r"stentor: warning: .*anna\.wav is heard as: level \d+\n", err)
+    heard = err.split("heard as: ")[1].splitlines()[0]
+    run(talker, "seven", "--out", tmp_path / "b.wav", "--reference", reference, "--reference-text", heard)
+    assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
+
+
+def test_numbers_in_words(talker, run, tmp_path):
+    pytest.importorskip("num2words")
+    run(talker, "seven", "--out", tmp_path / "a.wav")
+    code, _, err = run(talker, "7", "--out", tmp_path / "b.wav", "--normalize", "--language", "en")
+    assert (code, err) == (0, "")
+    run(talker, "seven", "--out", tmp_path / "c.wav", "--language", "en")
+    a, b, c = ((tmp_path / f"{name}.wav").read_bytes() for name in "abc")
+    assert b == c != a
+
+
+def test_published_models_are_told_of_words_that_they_do_not_know(tmp_path, run, monkeypatch):
+    """A folder without Stentor's own files: the task is its family's, `denoise` and the closed vocabulary are on."""
+    folder = make_model(tmp_path / "published", published=True)
+    out = tmp_path / "a.wav"
+    code, _, err = run(folder, "one", "--out", out, "--steps", 1, "--instruct", "Female，posh, low pitch, high pitch")
+    assert code == 0 and out.is_file()
+    assert "'posh' is not among them (gender: male, female," in err
+    assert "names more than one pitch: low pitch, high pitch." in err
+    code, _, err = run(
+        folder, "one", "--out", out, "--steps", 1, "--instruct", "Female, young adult", "--language", "en"
+    )
+    assert (code, err) == (0, "")
+    assert "no code such as en" in run(folder, "one", "--out", out, "--steps", 1, "--language", "Klingonese")[2]
+
+
+def lines(path, *records):
+    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records), encoding="utf-8")
+    return path
+
+
+def test_many_texts(talker, model, run, reference, tmp_path):
+    texts = lines(
+        tmp_path / "texts.jsonl",
+        {"id": "a", "text": "one two", "speaker": "anna", "seed": 4},
+        "",
+        {"id": "b", "text": "three", "reference": "anna.wav", "reference_text": "five six", "language": "en"},
+        {"text": "four", "duration": 2.0, "instruct": None},
+    )
+    out = tmp_path / "out"
+    code, printed, err = run(talker, "--from", texts, "--out", out, "--format", "flac")
+    assert (code, err) == (0, "") and re.match(rf"{re.escape(str(out))}: 3 spoken: \d", printed)
+    assert sorted(p.name for p in out.iterdir()) == ["a.flac", "b.flac", "line00004.flac", "speech.jsonl"]
+    records = [json.loads(line) for line in (out / "speech.jsonl").read_text().splitlines()]
+    assert [(r["id"], r["audio_path"], r["text"]) for r in records] == [
+        ("a", "a.flac", "one two"), ("b", "b.flac", "three"), ("line00004", "line00004.flac", "four"),
+    ]  # fmt: skip
+    assert records[0]["speaker"] == "anna" and records[1]["language"] == "en" and "reference" not in records[1]
+    assert records[2]["duration"] == 2.0
+    assert np.abs(read(out / "a.flac") - model.speak("one two", seed=4).audio).max() <= 1 / 32768
+    with_reference = model.speak("three", reference=reference, reference_text="five six", language="en", seed=1)
+    assert len(with_reference.codes[0]) == pytest.approx(records[1]["duration"] * 50, abs=60)
+
+
+def test_a_manifest_of_speech_is_a_data_set(talker, run, tmp_path):
+    run(talker, "--from", lines(tmp_path / "t.jsonl", {"id": "a", "text": "one two"}), "--out", tmp_path / "out")
+    from stentor.sources.base import Source
+
+    (cut,) = Source.model_validate({"type": "jsonl", "path": str(tmp_path / "out" / "speech.jsonl")}).records()
+    assert cut.id == "a" and cut.supervisions[0].text == "one two"
+
+
+def test_a_second_run_keeps_what_is_there(talker, run, tmp_path):
+    texts = lines(
+        tmp_path / "t.jsonl", {"id": "a", "text": "one"}, {"id": "b", "text": "two"}, {"id": "c", "text": "six"}
+    )
+    out = tmp_path / "out"
+    run(talker, "--from", texts, "--out", out)
+    whole = {p.name: p.read_bytes() for p in out.iterdir()}
+    (out / "b.wav").unlink()
+    (out / "c.wav").write_bytes(b"RIFF")  # a damaged one is spoken again
+    (out / "speech.jsonl").unlink()
+    before = (out / "a.wav").stat().st_mtime_ns
+    time.sleep(0.01)
+    code, printed, _ = run(talker, "--from", texts, "--out", out)
+    assert code == 0 and "2 spoken" in printed and "1 kept as they are; --force speaks them again" in printed
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == whole
+    assert (out / "a.wav").stat().st_mtime_ns == before
+    code, printed, _ = run(talker, "--from", texts, "--out", out, "--force")
+    assert "3 spoken" in printed and "kept" not in printed
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == whole
+
+
+def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
+    texts = lines(
+        tmp_path / "t.jsonl",
+        {"id": "good", "text": "one"}, "{no json", "[1]", {"id": "x"}, {"id": "y", "text": 3},
+        {"id": "../z", "text": "a"}, {"id": "GOOD", "text": "b"}, {"id": "e", "text": " "}, {"id": "u", "text": "§§ 3"},
+        {"id": "v", "text": "a", "voice": "nobody"},
+        {"id": "r", "text": "a", "reference": "no.wav", "reference_text": "b"}, {"id": "s", "text": "a", "speed": 9},
+        {"id": "t", "text": "a", "reference_text": "b"}, {"id": "last", "text": "two"},
+    )  # fmt: skip
+    code, printed, err = run(talker, "--from", texts, "--out", tmp_path / "out")
+    assert code == 3 and "2 spoken" in printed
+    told = [line.removeprefix(f"stentor: {texts}:") for line in err.splitlines()]
+    starts = [
+        "2: the line is no JSON (", "3: the line is no JSON object, such as", "4: the line has no `text`.",
+        "5: the line has 3 as `text`, which must be text.",
+        "6: the line has the id '../z', which is no name for a file.", "7: the line has the id 'GOOD' of line 1.",
+        "8: The text is empty", "9: This model cannot speak the text: it knows", "10: There is no voice", "11: ",
+        "12: The speed 9 is not between 0.25 and 4.", "13: There is a text of a reference",
+    ]  # fmt: skip
+    assert [a.startswith(b) for a, b in zip(told, starts)] == [True] * 12, told
+    assert told[-1] == (
+        "stentor: 12 of 14 lines could not be spoken: " + ", ".join(f"line {n}" for n in range(2, 14))
+        + ". The reasons are above; the others are done."
+    )  # fmt: skip
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["good.wav", "last.wav", "speech.jsonl"]
+
+
+def test_what_the_command_says_is_for_lines_that_do_not(talker, model, run, reference, tmp_path):
+    texts = lines(tmp_path / "t.jsonl", {"id": "a", "text": "one"}, {"id": "b", "text": "one", "duration": 1.5})
+    run(talker, "--from", texts, "--out", tmp_path / "out", "--duration", 2, "--reference", reference,
+        "--reference-text", "two")  # fmt: skip
+    lengths = [soundfile.info(str(tmp_path / "out" / f"{name}.wav")).duration for name in "ab"]
+    assert lengths == [2.0, 1.5]
+
+
+def test_a_text_from_standard_input(talker, run, tmp_path, monkeypatch):
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("one two\n"))
+    assert run(talker, "-", "--out", tmp_path / "a.wav")[0] == 0
+    run(talker, "one two", "--out", tmp_path / "b.wav")
+    assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_the_work(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    code, _, err = run("no-model", "one", "--out", tmp_path / "a.wav")
+    assert (
+        code == 2 and err == f"stentor: The folder {tmp_path} of --out cannot be written to: check its permissions.\n"
+    )
+
+
+def test_a_model_that_was_trained_packed_says_the_same(talker, model, tmp_path):
+    import shutil
+
+    shutil.copytree(talker, tmp_path / "flex")
+    facts = json.loads((talker / "stentor.json").read_text())
+    facts["family"]["attention"] = "flex"
+    (tmp_path / "flex" / "stentor.json").write_text(json.dumps(facts))
+    packed = stentor.load(tmp_path / "flex")
+    assert packed.bundle.family.attention == "flex" and model.bundle.family.attention == "sdpa"
+    assert np.array_equal(packed.speak("one two").codes, model.speak("one two").codes)
+
+
+def test_the_pace_of_the_training_data_says_how_long(talker, model, tmp_path):
+    import shutil
+
+    from stentor.data.pace import Pace
+
+    assert model.bundle.processor.pace is None  # made from texts alone
+    shutil.copytree(talker, tmp_path / "paced")
+    facts = json.loads((talker / "stentor.json").read_text())
+    (tmp_path / "paced" / "stentor.json").write_text(json.dumps({**facts, "pace": [0.2, 0.1]}))
+    paced = stentor.load(tmp_path / "paced")
+    assert paced.bundle.processor.pace == Pace(0.2, 0.1)
+    assert paced.speak("one two").codes.shape[1] == round((0.2 + 6.2 * 0.1) * 50)
+    assert model.speak("one two").codes.shape[1] == frames("one two", 50.0)

@@ -1,0 +1,168 @@
+"""References: what is taken of a recording, what is refused, and voices that are kept in files."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from speaking import RATE, make_codec, voiced
+
+from stentor.audio.io import write
+from stentor.errors import AudioError, ConfigError, DataError
+from stentor.inference.reference import levelled, make_voice, trimmed
+from stentor.inference.voice import Voice, load_voice, save_voice
+
+
+@pytest.fixture(scope="module")
+def codec():
+    return make_codec()
+
+
+def silence(seconds):
+    return np.zeros(round(seconds * RATE), np.float32)
+
+
+def pieces(*parts):
+    return np.concatenate(parts)
+
+
+def test_silence_goes_and_speech_stays():
+    audio = pieces(silence(1), voiced(1.5), silence(2), voiced(1.0, 200), silence(0.3), voiced(0.5), silence(1))
+    out = trimmed(audio, RATE)
+    # 3 s of speech, a pause of 0.3 s as it is, one of 2 s as 0.2 s, and 0.1 s at each end; 0.03 s beside speech stay
+    assert len(out) / RATE == pytest.approx(3.7, abs=0.15)
+    assert np.abs(out[: RATE // 20]).max() == 0 and np.abs(out[RATE // 5 : RATE]).min() < np.abs(out).max()
+    with pytest.raises(AudioError, match="holds no speech"):
+        trimmed(pieces(silence(2), 0.5 * np.ones(300, np.float32), silence(2)), RATE)
+
+
+def test_quiet_references_are_raised_and_loud_ones_left():
+    quiet, loud = 0.01 * voiced(1), voiced(1)
+    assert np.sqrt(np.square(levelled(quiet)).mean()) == pytest.approx(0.1, rel=1e-3)
+    loud *= 0.2 / np.sqrt(np.square(loud).mean())
+    assert np.array_equal(levelled(loud), loud)
+    click = 0.01 * voiced(1)
+    click[100] = 0.5
+    assert np.abs(levelled(click)).max() == pytest.approx(0.99)
+
+
+def test_a_file_of_any_rate_and_shape_is_the_array(codec, tmp_path):
+    import soundfile
+
+    audio = pieces(silence(0.5), voiced(2), silence(0.5))
+    soundfile.write(tmp_path / "a.wav", np.stack([audio, audio], 1), RATE)
+    file = make_voice(tmp_path / "a.wav", codec, "what is said")
+    array = make_voice(np.stack([audio, audio]), codec, "what is said ", rate=RATE)
+    assert file.codes.shape == array.codes.shape and (file.codes == array.codes).mean() > 0.99
+    assert file.text == array.text == "what is said" and file.frames == file.codes.shape[1]
+    assert file.source == str(tmp_path / "a.wav") and array.source is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text", "reason", "told"),
+    [
+        (0.1, "x", "too_short", r"a.wav lasts 0.10 s; a reference needs at least 0.5 s, and 3 to 10 s of one voice"),
+        (0.1, None, "too_short", "lasts 0.10 s"),
+        (180, "x", "too_long", r"a.wav lasts 180 s; a reference is at most 60 s long, .* Cut it."),
+        (35, "x", "too_long", r"holds 35.\d s of speech, and its text goes on as long; .*or leave out the text"),
+    ],
+)
+def test_too_short_and_too_long(codec, tmp_path, seconds, text, reason, told):
+    write(tmp_path / "a.wav", voiced(seconds), RATE)
+    with pytest.raises(AudioError, match=told) as error:
+        make_voice(tmp_path / "a.wav", codec, text, transcribe=lambda *_: "heard")
+    assert error.value.reason == reason
+
+
+def test_little_speech_in_much_silence_is_too_short(codec):
+    with pytest.raises(AudioError, match=r"The reference holds 0.4\d s of speech; a reference needs at least 0.5 s"):
+        make_voice(pieces(silence(1), voiced(0.2), silence(1)), codec, "x", rate=RATE)
+
+
+@pytest.mark.parametrize("kind", ["file", "array"])
+def test_silence_and_missing_files(codec, tmp_path, kind):
+    write(tmp_path / "a.wav", silence(3), RATE)
+    with pytest.raises(AudioError, match="silent") as error:
+        make_voice(tmp_path / "a.wav" if kind == "file" else silence(3), codec, "x", rate=RATE)
+    assert error.value.reason == "silent"
+    with pytest.raises(AudioError, match=r"no\.wav"):
+        make_voice(tmp_path / "no.wav", codec, "x")
+
+
+def test_what_is_said_must_be_known(codec):
+    with pytest.raises(ConfigError, match="give --reference-text, or --recognizer"):
+        make_voice(voiced(2), codec, rate=RATE)
+    with pytest.raises(ConfigError, match="text of the reference is empty"):
+        make_voice(voiced(2), codec, " ", rate=RATE)
+    with pytest.raises(AudioError, match="hears no word in The reference: give its text"):
+        make_voice(voiced(2), codec, rate=RATE, transcribe=lambda *_: " ")
+
+
+def test_a_long_one_is_cut_at_a_pause_and_then_written_down(codec):
+    heard, told = [], []
+
+    def transcribe(audio, rate, language):
+        heard.append((len(audio) / rate, rate, language))
+        return " so much "
+
+    long = pieces(voiced(9), silence(0.3), voiced(8), silence(0.3), voiced(9))
+    voice = make_voice(long, codec, None, "en", RATE, transcribe, told.append)
+    assert voice.text == "so much" and voice.language == "en"
+    ((seconds, rate, language),) = heard
+    assert seconds == pytest.approx(17.5, abs=0.2) and (rate, language) == (RATE, "en")
+    assert voice.frames == pytest.approx(seconds * codec.frame_rate, abs=1)
+    assert "the first 17." in told[0] and told[1] == "The reference is heard as: so much"
+
+
+def test_a_long_one_with_its_text_is_used_with_a_remark(codec):
+    told = []
+    voice = make_voice(voiced(25), codec, "x", rate=RATE, remark=told.append)
+    assert voice.frames > 24 * codec.frame_rate and len(told) == 1 and "3 to 10 s of one voice are best" in told[0]
+
+
+def test_a_voice_file_is_read_as_it_was_written(codec, tmp_path):
+    voice = make_voice(voiced(2), codec, "què?", "ca", RATE)
+    path = save_voice(voice, tmp_path / "new" / "anna.v2", codec)
+    assert path == tmp_path / "new" / "anna.v2.json"
+    about = json.loads(path.read_text(encoding="utf-8"))
+    assert (about["format"], about["version"], about["text"], about["language"]) == ("stentor-voice", 1, "què?", "ca")
+    assert about["frames"] == voice.frames and about["codec"]["type"] == "mel_rvq"
+    for name in ("anna.v2", "anna.v2.json", "anna.v2.safetensors"):
+        again = load_voice(tmp_path / "new" / name, codec)
+        assert np.array_equal(again.codes, voice.codes) and again.codes.dtype == voice.codes.dtype
+        assert (again.text, again.language, again.source) == (voice.text, voice.language, voice.source)
+
+
+def test_a_voice_of_another_codec_is_refused(codec, tmp_path):
+    save_voice(Voice(codec.encode([voiced(2)])[0], "x", source="anna.wav"), tmp_path / "anna", codec)
+    told = (
+        r"made with the codec mel_rvq \(3 x 16 codes at 50 Hz\), this model has the codec mel_rvq \(3 x 16 codes at 50 "
+        r"Hz\), fitted on other audio: save it again for this model, from its reference \(anna.wav\)"
+    )
+    with pytest.raises(ConfigError, match=told):
+        load_voice(tmp_path / "anna", make_codec(seed=7))
+    with pytest.raises(ConfigError, match=r"this model has the codec mel_rvq \(2 x 16 codes at 50 Hz\): save it again"):
+        load_voice(tmp_path / "anna", make_codec(codebooks=2))
+
+
+def test_damaged_voice_files(codec, tmp_path):
+    base = tmp_path / "anna"
+    with pytest.raises(ConfigError, match=r"no voice .*anna\.safetensors and .*anna\.json are missing"):
+        load_voice(base, codec)
+    save_voice(Voice(codec.encode([voiced(2)])[0], "x"), base, codec)
+    whole = base.with_suffix(".json").read_text()
+    for text in ("{", "[]", "{}", whole.replace("stentor-voice", "other"), whole.replace('"text"', '"texts"')):
+        base.with_suffix(".json").write_text(text)
+        with pytest.raises(DataError, match="damaged, or no voice at all"):
+            load_voice(base, codec)
+    base.with_suffix(".json").write_text(whole.replace('"version": 1', '"version": 2'))
+    with pytest.raises(ConfigError, match="format version 2, of a newer Stentor; this one reads 1"):
+        load_voice(base, codec)
+    base.with_suffix(".json").write_text(whole)
+    for codes in (np.full((3, 5), 16, np.int16), np.zeros((2, 5), np.int16), np.zeros((3, 0), np.int16)):
+        save_file({"codes": codes}, base.with_suffix(".safetensors"))
+        with pytest.raises(DataError, match="damaged"):
+            load_voice(base, codec)
+    base.with_suffix(".safetensors").write_bytes(b"nothing")
+    with pytest.raises(DataError, match="damaged, or no voice at all"):
+        load_voice(base, codec)

@@ -135,6 +135,40 @@ def environment(**extra: str) -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", **extra}
 
 
+def in_process(capsys: pytest.CaptureFixture, arguments: tuple[object, ...]) -> tuple[int, str, str]:
+    """Runs `stentor ...` in this process, which spares it the start; its exit code and what it wrote to standard output
+    and error."""
+    from stentor.cli import main
+
+    capsys.readouterr()
+    code = main([str(a) for a in arguments])
+    written = capsys.readouterr()
+    return code, written.out, written.err
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture):
+    """Runs `stentor ...` in this process, which must end well; answers what it wrote to standard output."""
+
+    def run(*arguments: object) -> str:
+        code, out, err = in_process(capsys, arguments)
+        assert code == 0, out + err
+        return out
+
+    return run
+
+
+@pytest.fixture
+def attempt(capsys: pytest.CaptureFixture):
+    """Runs `stentor ...` in this process; answers its exit code and all that it wrote."""
+
+    def run(*arguments: object) -> tuple[int, str]:
+        code, out, err = in_process(capsys, arguments)
+        return code, out + err
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory):
     """Runs `stentor ...` in processes forked from one that has imported everything (see warm.py)."""

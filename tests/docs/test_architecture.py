@@ -8,24 +8,26 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "stentor"
-EXTENSIONS = ("sources", "models", "tasks", "labels", "losses", "callbacks")
+EXTENSIONS = ("sources", "models", "tasks", "labels", "losses", "callbacks", "judges")
 PROGRAMS = ("run", "before", "planning", "prepare", "prepare_words", "quickstart", "scoring", "exporting",
-            "export_check", "doctor", "prepare_features", "prepare_mixtures")  # fmt: skip
+            "export_check", "doctor", "prepare_codec", "prepare_features", "prepare_mixtures",
+            "prepare_tokens")  # fmt: skip
 """What the command line calls. They may use everything but the command line."""
 MAY_IMPORT = {
     "errors": (),
-    "audio": (),
+    "audio": ("models.pretrained",),
     "config": (*(f"{name}.base" for name in EXTENSIONS), "data.section", "engine.section"),
     "sources": ("audio", "data"),
     "data": ("audio", "sources.base", "sources.held_out", "sources.jsonl", "tasks.base"),
     "labels": ("losses",),
     "losses": (),
     "models": ("audio", "data", "tasks.base"),
-    "tasks": ("data", "labels", "losses", "metrics", "models.base", "models.pretrained"),
+    "tasks": ("data", "judges.base", "judges.panel", "labels", "losses", "metrics", "models.base", "models.pretrained"),
     "callbacks": ("data", "metrics", "models.base"),
+    "judges": ("audio", "data", "inference", "metrics", "models.base", "tasks"),
     "metrics": ("tasks.base",),
     "engine": ("data", "models.base", "tasks.base"),
-    "inference": ("audio", "data", "metrics", "models.base", "tasks"),
+    "inference": ("audio", "data", "judges.base", "metrics", "models.base", "tasks"),
     "publish": ("data", "metrics"),
     "__init__": ("inference",),
     "__main__": ("cli",),

@@ -1,11 +1,14 @@
 """Every recipe is run: its own config with a handful of records, and small stand-ins for what is not at hand."""
 
+import io
 import json
 import shutil
+import tarfile
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny_qwen3_asr
 import tiny_voxtral
@@ -17,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 DATA = ROOT.parent / "shared" / "data"
 RECORDS = 4
-SLOW = ("whisper_librispeech", "words_speech_llm")
+SLOW = ("whisper_librispeech", "words_speech_llm", "omnivoice_multilingual", "omnivoice_finetune")
 """Recipes like others that are always run."""
 SMALL = {
     "encoder": "{from: null, config: {model_type: whisper, num_mel_bins: 80, d_model: 32, encoder_layers: 1, "
@@ -30,6 +33,10 @@ WHISPER = (
     "decoder_attention_heads: 2, decoder_ffn_dim: 64, num_mel_bins: 80}"
 )
 
+BACKBONE = {
+    "model_type": "qwen3", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 16,
+}  # fmt: skip
 WAVE = (
     "{model_type: wav2vec2, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 64, "
     "conv_dim: [16, 16, 16], conv_kernel: [20, 8, 4], conv_stride: [10, 8, 4], num_conv_pos_embeddings: 16, "
@@ -66,6 +73,43 @@ def stand_in(path: Path, corpus: Path) -> None:
         path.write_text("\n".join(map(json.dumps, records)) + "\n")
 
 
+def token_shards(path: Path) -> None:
+    """A list `path` with a shard of random codec tokens, eight codebooks of 1024, of a few texts."""
+    rng = np.random.default_rng(0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tar, labels = path.with_name("shard-000000.tar"), path.with_name("shard-000000.jsonl")
+    lines, seconds = [], 0.0
+    with tarfile.open(tar, "w") as file:
+        for i, text in enumerate(
+            ["one two three four five six", "seven eight nine zero", "two three", "four four"] * 2
+        ):
+            frames = int(rng.integers(40, 80))
+            codes = io.BytesIO()
+            np.save(codes, rng.integers(0, 1024, (8, frames)).astype(np.int16))
+            member = tarfile.TarInfo(f"{path.parent.name}{i}.npy")
+            member.size = len(codes.getvalue())
+            file.addfile(member, io.BytesIO(codes.getvalue()))
+            label = {"id": f"{path.parent.name}{i}", "text": text, "language_id": "en", "num_tokens": frames}
+            lines.append(json.dumps(label | {"audio_duration": frames / 25}))
+            seconds += frames / 25
+    labels.write_text("\n".join(lines) + "\n")
+    path.write_text(f"{tar} {labels} {len(lines)} {seconds}\n")
+
+
+def published(folder: Path) -> Path:
+    """A small model in the published layout, without a codec."""
+    from stentor.models.base import Family, Needs
+
+    small = {"type": "omnivoice", "llm": {"config": BACKBONE}, "text": {"type": "characters"}}
+    bundle = Family.model_validate(small).build(
+        Needs("speak", ("codes",), texts=lambda: ["one two three four five six"])
+    )
+    whole = bundle.model.state_dict()
+    bundle.family.save(bundle, {name: whole[name] for name in bundle.family.exported(bundle)}, folder)
+    (folder / "stentor.json").unlink()
+    return folder
+
+
 def sources(data) -> dict[str, Any]:
     """The sources of a `data` section by their keys."""
     found = {f"data.train.{i}": s for i, s in enumerate(data.train)}
@@ -89,6 +133,10 @@ def less(place: str, source, corpus: Path) -> list[str]:
     weight = "" if source.weight is None else f", weight: {source.weight}"
     if source.type == "rttm" or (source.type == "corpus" and not source.utterances):
         return [f"{place}={{{meetings(corpus)}, limit: {limit}{weight}}}"]
+    if source.type == "shards":
+        for path in source.path if isinstance(source.path, list) else [source.path]:
+            token_shards(path)
+        return [f"{place}.limit={limit}"]
     if source.type in ("corpus", "hub"):  # downloads
         stand_in(Path(f"data/{source.type}.jsonl"), corpus)
         return [f"{place}={{type: jsonl, path: data/{source.type}.jsonl, limit: {RECORDS}{weight}}}"]
@@ -146,6 +194,13 @@ def cut_down(loaded, corpus: Path) -> list[str]:
         changes += ["model.ssl.from=null", f"model.ssl.config={WAVE}", "task.windows.embedding=null"]
     if config.model.type == "ctc":
         changes += ["model.from=null", f"model.config={WAVE}"]
+    if config.model.type == "omnivoice":
+        if config.model.source is not None:
+            changes.append(f"model.from={published(Path('OmniVoice'))}")
+        elif config.model.llm.source is not None:
+            changes += [f"model.llm={{from: null, config: {json.dumps(BACKBONE)}}}", "model.text=characters"]
+        if config.model.codec is not None and not config.model.codec.fits:
+            changes.append("model.codec=null")
     if config.model.type == "voxtral":
         small = json.dumps(tiny_voxtral.CONFIG)
         tokenizer = tiny_voxtral.write_tokenizer(Path("tekken"))

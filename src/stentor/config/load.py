@@ -91,7 +91,8 @@ def parse_source(spec: str) -> Source:
     if "=" in first and not Path(first).exists():
         rest = [first, *rest]
     else:
-        kind = "jsonl" if first.endswith((".jsonl", ".json")) else "rttm" if first.endswith(".rttm") else "manifest"
+        kinds = {".jsonl": "jsonl", ".json": "jsonl", ".rttm": "rttm", ".lst": "shards", ".tar": "shards"}
+        kind = kinds.get(Path(first).suffix, "manifest")
         root = Node({"type": Node(kind, place), "path": Node(first, place)}, place)
     mistakes: list[Mistake] = []
     root = override(root, rest, Source, mistakes)
@@ -102,6 +103,23 @@ def parse_source(spec: str) -> Source:
         raise Mistakes(mistakes)
     assert isinstance(source, Source)
     return source
+
+
+def parse_section(spec: str, schema: type[Section], option: str, base: Section | None = None) -> Any:
+    """A section from an option of the command line, as `key=value,...` on top of `base`. Of a choice, the first part
+    may be the bare type: `xvector,from=...`. Raises `Mistakes`."""
+    place = Place(0, 0, f"{option} `{spec}`")
+    parts = _split_list(spec)
+    if "type" in schema.model_fields and "=" not in parts[0]:
+        parts[0] = f"type={parts[0]}"
+    start = {} if base is None else base.model_dump(mode="json", by_alias=True)
+    mistakes: list[Mistake] = []
+    root = override(Node({k: Node(v, place) for k, v in start.items()}, place), parts, schema, mistakes)
+    mistakes = [Mistake(place, m.text, m.key) for m in mistakes]
+    section = _validate(root, schema, mistakes)
+    if mistakes:
+        raise Mistakes(mistakes)
+    return section
 
 
 def dump(value: Any, indent: int = 0) -> str:

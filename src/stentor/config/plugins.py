@@ -1,7 +1,7 @@
 """Plug-ins: installed packages (entry point group `stentor.plugins`) and single files (`--plugin my_file.py`).
 
-Importing a plug-in registers its `Source`, `Family`, `Task`, `Labels`, `Loss` and `Callback` subclasses under their
-`type`.
+Importing a plug-in registers its `Source`, `Family`, `Task`, `Labels`, `Loss`, `Codec` and `Callback` subclasses under
+their `type`.
 """
 
 from __future__ import annotations

@@ -46,6 +46,8 @@ class Config(Section):
             raise Misfit("model.type", f"{family.type} serves {', '.join(family.tasks)}, not {self.task.type}")
         if found := family.misfit(self.task):
             raise Misfit(f"model.{found[0]}", found[1])
+        if self.data.layout is None:
+            self.data.layout = family.layout()
         if self.data.layout not in family.layouts:
             known = " or ".join(family.layouts)
             raise Misfit("data.layout", f"a model of type {family.type} needs the layout {known}")

@@ -1,0 +1,88 @@
+"""Golden messages of `stentor speak`: each command of wrong_speak.txt is answered with the exit code and the text below
+it, and writes nothing.
+
+After a change of a message, write the texts again and read the difference:
+
+    .venv/bin/python tests/errors/test_wrong_speak.py
+"""
+
+import contextlib
+import io
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "inference"))
+from speaking import RATE, make_codec, make_model, voiced
+
+GOLDEN = Path(__file__).with_name("wrong_speak.txt")
+CASES = dict(case.split("\n", 1) for case in GOLDEN.read_text(encoding="utf-8").split("$ ")[1:])
+"""Command -> answer."""
+
+
+def build(folder: Path) -> None:
+    """What the commands name."""
+    from stentor.audio.io import write
+    from stentor.inference.voice import Voice, save_voice
+
+    make_model(folder / "model")
+    write(folder / "anna.wav", voiced(2), RATE)
+    write(folder / "short.wav", voiced(0.1), RATE)
+    write(folder / "long.wav", voiced(180), RATE)
+    write(folder / "silent.wav", np.zeros(RATE, np.float32), RATE)
+    other = make_codec(seed=7)
+    save_voice(Voice(other.encode([voiced(2)])[0], "one"), folder / "other", other)
+    shutil.copytree(folder / "model", folder / "hears")
+    (folder / "hears" / "training_config.json").write_text(json.dumps({"task": {"type": "transcribe"}}))
+    shutil.copytree(folder / "model", folder / "mute", ignore=shutil.ignore_patterns("audio_tokenizer"))
+    (folder / "afile").write_text("")
+    (folder / "empty.jsonl").write_text("\n")
+    (folder / "folder").mkdir()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    pytest.importorskip("num2words")
+    folder = tmp_path_factory.mktemp("world")
+    build(folder)
+    return folder
+
+
+def answer(command: str) -> str:
+    """Exit code, and what stands on stderr, of a command in the current folder."""
+    from stentor.cli import main
+
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        code = main(shlex.split(command)[1:])
+    return f"exit {code}\n{said.getvalue().strip()}\n"
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_a_wrong_command_is_answered_with_the_golden_text(command, world, monkeypatch):
+    monkeypatch.chdir(world)
+    before = sorted(world.rglob("*"))
+    assert answer(command) == CASES[command].rstrip("\n") + "\n"
+    assert sorted(world.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_golden_texts_speak_plainly(command):
+    code, first, *_ = CASES[command].splitlines()
+    assert code in ("exit 2", "exit 3") and first.startswith("stentor: ")
+    assert not any(word in CASES[command] for word in ("Traceback", "Error:", "NoneType", "unexpected failure", "/tmp"))
+
+
+if __name__ == "__main__":
+    os.environ |= {"HF_HUB_OFFLINE": "1"}
+    with tempfile.TemporaryDirectory() as made:
+        build(Path(made))
+        os.chdir(made)
+        GOLDEN.write_text("".join(f"$ {c}\n{answer(c)}\n" for c in CASES), encoding="utf-8")

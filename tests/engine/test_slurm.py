@@ -77,6 +77,7 @@ def test_it_is_well_formed():
     assert all(line.startswith("#") or not line for line in head.splitlines()), "Slurm reads no option after a command"
 
 
+@pytest.mark.slow
 def test_it_is_stopped_requeued_and_ends(slurm, tiny, tmp_path, rows):
     folder = tmp_path / "runs" / "queued"
     config = [tiny(), "name=queued", "train.shard=true", "schedule.type=constant"]

@@ -80,7 +80,7 @@ def test_average_of_the_best_with_ema_and_plateau(scripted, rows):
     ]
 
 
-@pytest.mark.parametrize("ema", [None, 0.5])
+@pytest.mark.parametrize("ema", [pytest.param(None, marks=pytest.mark.slow), 0.5])
 def test_early_stop_goes_back_to_the_best_and_stays_stopped(scripted, ema):
     """Also in bf16 and with accumulation; after a kill between the stop and the results the run is still stopped."""
     settings = ["train.steps=40", "train.use=last", "train.precision=bf16", "train.accumulate=2", "train.save_every=40",

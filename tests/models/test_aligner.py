@@ -243,7 +243,7 @@ def test_words_go_where_their_sound_goes():
     assert aligner.moved(lengths, times)[0] is None
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS[1:])])
 def test_tones_are_found(kind):
     """It learns: each word is a tone of its own, with silence around it."""
     torch.manual_seed(0)

@@ -144,6 +144,7 @@ def test_adapters_learn_a_tiny_set(learnt, four, tmp_path, capsys):
     check_learnt(folder, data, tmp_path, capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, {**LORA, "dropout": 0.1}])
 def test_a_run_goes_on_as_if_it_had_not_stopped(tokenizer, learnt, four, tmp_path, rows, lora):
     from safetensors.torch import load_file

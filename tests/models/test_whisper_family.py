@@ -509,6 +509,7 @@ def test_short_and_whole_windows_learn_together(four, tmp_path):
     check_learnt(run(tmp_path, "mix", FULL, 200, four, 5e-3, **options), four, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_as_if_it_had_not_stopped(four, tmp_path):
     noisy = {"data.augment.speed": "[0.9, 1.0, 1.1]", "data.augment.spec_augment": "{time_masks: 1, freq_masks: 1}"}
     options = {**noisy, "data.max_items": 2, "train.save_every": 3, "model.full_window": 0.5}

@@ -20,7 +20,10 @@ ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 DATA = ROOT.parent / "shared" / "data"
 RECORDS = 4
-SLOW = ("whisper_librispeech", "words_speech_llm", "omnivoice_multilingual", "omnivoice_finetune")
+SLOW = (
+    "whisper_digits", "whisper_librispeech", "words_speech_llm", "omnivoice_multilingual", "omnivoice_finetune",
+    "digits_whisper_left_out", "diarize_typical",
+)  # fmt: skip
 """Recipes like others that are always run."""
 SMALL = {
     "encoder": "{from: null, config: {model_type: whisper, num_mel_bins: 80, d_model: 32, encoder_layers: 1, "

@@ -87,6 +87,14 @@ def test_what_cannot_be_used_is_refused(place, data, reason, said):
     assert reason in BAD
 
 
+def test_codes_of_large_vocabularies_are_not_cut_to_int16(place):
+    """X-codec 2 has one codebook of 65,536 entries."""
+    large = np.array([[0, 32767, 32768, 65535]])
+    for vocabulary in (65536, None):
+        found = codes_at(place(npy(large.astype(np.int32))), "clip", vocabulary)
+        assert found.dtype == np.int32 and np.array_equal(found, large)
+
+
 def test_a_tar_file_that_is_gone_or_shorter_than_it_was(place, tmp_path):
     at = place(npy(CODES), "short.tar")
     (tmp_path / "short.tar").write_bytes(b"#" * 120)

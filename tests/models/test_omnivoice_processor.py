@@ -213,6 +213,17 @@ def test_audio_is_encoded_and_too_little_of_it_is_left_out(hearing):
     assert torch.equal(one.inputs["input_ids"][0], batch.inputs["input_ids"][0, :, :length])
 
 
+def test_audio_is_encoded_once_for_the_loss_and_for_speaking(hearing, monkeypatch):
+    [item] = examples((9,))
+    del item.extra["codes"]
+    item.audio = np.random.default_rng(0).standard_normal(hearing.sample_rate).astype(np.float32)
+    first = hearing.collate([item])
+    monkeypatch.setattr(type(hearing.codec), "encode", lambda *_: pytest.fail("it was encoded again"))
+    assert hearing.codes(item).shape[1] == hearing.codec.frames(hearing.sample_rate)
+    again = hearing.collate([item])
+    assert all(torch.equal(first.inputs[key], again.inputs[key]) for key in first.inputs)
+
+
 def test_what_was_encoded_is_kept(hearing, corpus, monkeypatch):
     records = cuts(corpus)[:3]
     [line] = hearing.about_store(records, Augment())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.tar import read_at
+from stentor.data.tar import member, read_at
 from stentor.errors import AudioError
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ MAGIC = b"\x93NUMPY"
 
 
 class ReadsCodes:
-    """Base of processors whose models take codec tokens: records with codes come as `Example.extra["codes"]`, int16
-    [codebooks, frames], and `Example.audio` is None. All other processors are told that such records have no audio."""
+    """Base of processors whose models take codec tokens: records with codes come as `Example.extra["codes"]`,
+    integers [codebooks, frames], and `Example.audio` is None. All other processors are told that such records have no
+    audio."""
 
     codebooks: int
     """Rows that the model takes."""
@@ -41,7 +42,7 @@ def has_codes(cut: Cut) -> bool:
 
 
 def load_codes(cut: Cut, codebooks: int | None = None, vocabulary: int | None = None) -> np.ndarray:
-    """The codec tokens of a cut with `has_codes`: int16 [codebooks, frames].
+    """The codec tokens of a cut with `has_codes`: [codebooks, frames], int16 or int32.
 
     Raises `AudioError` with the reason `missing`, `truncated`, `unreadable`, `wrong_type`, `wrong_shape` (rows: those
     of the other records of the source and `codebooks`, where it is given; frames: the label's `num_tokens`), `empty`
@@ -61,15 +62,11 @@ def load_codes(cut: Cut, codebooks: int | None = None, vocabulary: int | None = 
 
 def codes_at(place: Mapping[str, Any], name: str, vocabulary: int | None = None) -> np.ndarray:
     """The codec tokens in an .npy file inside of another file, `{"path", "offset", "size"}` in bytes, and `codebooks`
-    where it is known: int16 [codebooks, frames]. `name` is said in errors. Raises `AudioError` as `load_codes`."""
+    where it is known: [codebooks, frames], int16 or, of vocabularies beyond it, int32. `name` is said in errors. Raises
+    `AudioError` as `load_codes`."""
     import numpy as np
 
-    try:
-        data = read_at(place)
-    except OSError as error:
-        raise AudioError(f"{name} cannot be read: {error.strerror}.", "missing") from None
-    if len(data) < place["size"]:
-        raise AudioError(f"{name} is cut off: its tar file has become shorter.", "truncated")
+    data = member(place, name)
     if data[:6] != MAGIC or len(data) < 12:
         raise AudioError(f"{name} is not an .npy file.", "unreadable")
     first = 10 + int.from_bytes(data[8:10], "little") if data[6] == 1 else 12 + int.from_bytes(data[8:12], "little")
@@ -93,12 +90,12 @@ def codes_at(place: Mapping[str, Any], name: str, vocabulary: int | None = None)
         raise AudioError(f"{name} is cut off: it holds fewer codes than its header says.", "truncated")
     codes = np.frombuffer(data, kind, rows * frames, first).reshape(shape, order="F" if fortran else "C")
     least, most = int(codes.min()), int(codes.max())
-    top = (1 << 15 if vocabulary is None else vocabulary) - 1
+    top = (1 << 31 if vocabulary is None else vocabulary) - 1
     if least < 0 or most > top:
         raise AudioError(
             f"{name} has the code {least if least < 0 else most}; they must lie between 0 and {top}.", "wrong_range"
         )
-    return codes.astype(np.int16, order="C")
+    return codes.astype(np.int16 if most < 1 << 15 else np.int32, order="C")
 
 
 def shape_at(place: Mapping[str, Any]) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.tar import member
 from stentor.errors import AudioError
 
 if TYPE_CHECKING:
@@ -49,21 +50,9 @@ def at(place: Mapping[str, Any], name: str, rate: int, start: float = 0.0, durat
     Raises `AudioError`."""
     from stentor.audio.io import read
 
-    data = encoded(place["arrow"], place["column"], place["row"]) if "arrow" in place else _in_tar(place, name)
+    data = encoded(place["arrow"], place["column"], place["row"]) if "arrow" in place else member(place, name)
     with as_file(data, name) as file:
         return read(file, rate=rate, start=start, duration=duration)
-
-
-def _in_tar(place: Mapping[str, Any], name: str) -> bytes:
-    from stentor.data.tar import read_at
-
-    try:
-        data = read_at(place)
-    except OSError as error:
-        raise AudioError(f"{name} cannot be read: {error.strerror}.", "missing") from None
-    if len(data) < place["size"]:
-        raise AudioError(f"{name} is cut off: its tar file has become shorter.", "truncated")
-    return data
 
 
 def seconds(data: Any, name: str) -> float:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
+
+from stentor.errors import AudioError
 
 BLOCK = 512
 FILES = (b"0", b"\0", b"7")
@@ -120,6 +122,17 @@ def read_at(place: Mapping[str, int | str]) -> bytes:
     import os
 
     return os.pread(_open(str(place["path"])).fileno(), int(place["size"]), int(place["offset"]))
+
+
+def member(place: Mapping[str, Any], name: str) -> bytes:
+    """The whole of a member; `name` is said in errors. Raises AudioError: `missing`, `truncated`."""
+    try:
+        data = read_at(place)
+    except OSError as error:
+        raise AudioError(f"{name} cannot be read: {error.strerror}.", "missing") from None
+    if len(data) < place["size"]:
+        raise AudioError(f"{name} is cut off: its tar file has become shorter.", "truncated")
+    return data
 
 
 _files: dict[str, BinaryIO] = {}

@@ -187,7 +187,7 @@ class Reader:
 
         try:
             said = num2words(number, lang=self.language, to=to)
-        except (NotImplementedError, TypeError, OverflowError, KeyError):
+        except (NotImplementedError, TypeError, OverflowError, KeyError):  # no such form in this language
             said = num2words(number, lang=self.language)
         return str(said).replace(",", "") if self.short == "en" else str(said)
 
@@ -211,7 +211,7 @@ class Reader:
                     both = f"{both}{joint}{rest.strip()}" if int(whole) else rest.strip()
                 return both.replace(",", "") if self.short == "en" else both
             except (NotImplementedError, TypeError, KeyError, AttributeError):
-                pass
+                pass  # num2words has not this currency in this language: the number and its name, below
         plural = "s" if self.short == "en" and sign not in "¥₩" else ""
         return f"{self._number(written)} {PLAIN_CURRENCY[sign]}{plural}"
 

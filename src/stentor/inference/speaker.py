@@ -49,7 +49,7 @@ class Speaker:
         self.options = {key: given.pop(key) for key in ("compile", "batch_tokens") if key in given}
         self.bundle, self.codec = model.bundle, model.bundle.processor.codec  # type: ignore[attr-defined]
         self.generation: Generation = _generation(task.generation, given)
-        self.told = task.told
+        self.task = task
         self.published = not model.training
         # A model that never saw the token for it is confused by it.
         learned = self.published or bool(model.training.get("model", {}).get("from"))
@@ -131,7 +131,7 @@ class Speaker:
 
     def speak(self, utterances: Sequence[Utterance], finish: bool = True) -> Iterator[Speech]:
         """Each utterance spoken, in their order."""
-        known = [replace(u, **self.told(u.language, u.instruct)) for u in utterances]
+        known = [replace(u, **self.task.told(u.language, u.instruct)) for u in utterances]
         for what in ("language", "instruct"):
             if any(getattr(u, what) != getattr(k, what) for u, k in zip(utterances, known)):
                 self._once(f"This model was never told a record's {what} in training: it is left out.")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
-from stentor.models.adapt import ADAPTER, base_name, is_adapter
+from stentor.models.adapt import ADAPTER, base_name, inject, is_adapter
 from stentor.models.base import Bundle
 from stentor.models.quantize import dequantized
 
@@ -77,6 +77,13 @@ def load_adapters(model: nn.Module, adapters: dict[str, Tensor]) -> None:
     for name, parameter in own.items():  # made like their base, which may be in bfloat16 and would round them
         parameter.data = parameter.data.to(named[name].dtype)
     model.load_state_dict(named, strict=False)
+
+
+def put_adapters(model: nn.Module, adapters: dict[str, Tensor], lora: Any, folder: Path) -> None:
+    """Give a model the adapters of an export, as `lora` says, on the modules that have them there."""
+    settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    inject(model, lora, sorted(settings["target_modules"]))
+    load_adapters(model, adapters)
 
 
 def fold(bundle: Bundle, adapters: dict[str, Tensor], folder: Path) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from stentor.errors import ConfigError
-from stentor.models.adapt import ADAPTER, base_name, inject, is_adapter
+from stentor.models.adapt import ADAPTER, base_name, is_adapter
 from stentor.models.audio_llm import AudioLLM, Lora
 from stentor.models.audio_llm.assemble import adapt, classes, finish, from_base
 from stentor.models.audio_llm.modeling import AudioLLMModel
@@ -26,7 +26,7 @@ from stentor.models.folder import (
     ADAPTER_FILE,
     fold,
     fold_state,
-    load_adapters,
+    put_adapters,
     read_weights,
     tied_copies,
     write_adapters,
@@ -139,10 +139,8 @@ def _put_adapters(bundle: Bundle, folder: Path, trainable: bool) -> None:
     family = bundle.family
     _, adapters = read(folder)
     if trainable or family.dtype == "bfloat16":
-        settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         bundle.model.requires_grad_(False)
-        inject(bundle.model, family.lora or Lora(), sorted(settings["target_modules"]))
-        load_adapters(bundle.model, adapters)
+        put_adapters(bundle.model, adapters, family.lora or Lora(), folder)
         if trainable:
             quantize(bundle.model, family.quantize)
     else:

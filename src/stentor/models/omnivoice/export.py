@@ -20,13 +20,13 @@ from torch import Tensor
 
 from stentor.data.pace import Pace
 from stentor.errors import ConfigError
-from stentor.models.adapt import ADAPTER, base_name, freeze_parameters, inject, is_adapter
+from stentor.models.adapt import ADAPTER, base_name, freeze_parameters, is_adapter
 from stentor.models.base import Bundle
 from stentor.models.folder import (
     ADAPTER_FILE,
     fold,
-    load_adapters,
     merged_state,
+    put_adapters,
     read_weights,
     tied_copies,
     write_adapters,
@@ -275,9 +275,7 @@ def load(folder: Path, trainable: bool = False) -> Bundle:
     if trainable:
         freeze_parameters(model, family.freeze)
     if adapters and trainable:
-        settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        inject(model, family.lora or Lora(), sorted(settings["target_modules"]))
-        load_adapters(model, adapters)
+        put_adapters(model, adapters, family.lora or Lora(), folder)
     elif adapters:
         fold(bundle, adapters, folder)
     if not trainable:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Sequence
 from pathlib import Path
@@ -159,30 +158,14 @@ class OmniVoiceProcessor(ReadsCodes, Storing):
     # Codes
 
     def codes(self, example: Example) -> np.ndarray:
-        """Codec tokens of an example, integers [codebooks, frames], from `extra["codes"]` (of token shards),
-        `extra["features"]` (kept) or made of its audio. Raises AudioError."""
-        if (given := example.extra.get("codes", example.extra.get("features"))) is not None:
-            return given  # type: ignore[no-any-return]
-        assert self.codec is not None and example.audio is not None
-        return self.codec.encode([at_peak(example.audio)])[0]
-
-    def _all_codes(self, examples: Sequence[Example]) -> list[np.ndarray | AudioError]:
-        """Codes of each example, or what is wrong with it; what has audio is encoded together."""
-        heard = [e for e in examples if not {"codes", "features"} & e.extra.keys()]
-        made: dict[int, np.ndarray] = {}
-        if len(heard) > 1 and self.codec is not None:
-            with contextlib.suppress(AudioError):  # of one of them: below is found out which
-                clips = self.codec.encode([at_peak(e.audio) for e in heard])
-                made = {id(e): codes for e, codes in zip(heard, clips, strict=True)}
-        found: list[np.ndarray | AudioError] = []
-        for example in examples:
-            try:
-                codes = made[id(example)] if id(example) in made else self.codes(example)
-                self._check(codes)
-                found.append(codes)
-            except AudioError as error:
-                found.append(error)
-        return found
+        """Codec tokens of an example, integers [codebooks, frames]: `extra["codes"]`, of token shards or of an earlier
+        call; kept ones; or made of its audio. Raises AudioError."""
+        if "codes" not in example.extra:
+            if (kept := example.extra.get("features")) is None:
+                assert self.codec is not None and example.audio is not None
+                kept = self.codec.encode([at_peak(example.audio)])[0]
+            example.extra["codes"] = kept
+        return example.extra["codes"]  # type: ignore[no-any-return]
 
     def _check(self, codes: np.ndarray) -> None:
         """Raises AudioError for codes that are not the model's."""
@@ -243,9 +226,12 @@ class OmniVoiceProcessor(ReadsCodes, Storing):
         """A batch with the conditions of `extra["conditions"]`, its cells masked by `Example.rng`. Items whose codes
         are not the model's, or cannot be made, are listed in `Batch.dropped`."""
         dropped, kept, samples = [], [], []
-        for example, codes in zip(examples, self._all_codes(examples), strict=True):
-            if isinstance(codes, AudioError):
-                dropped.append((example.id, codes.reason, f"{example.id}: {codes}"))
+        for example in examples:
+            try:
+                codes = self.codes(example)
+                self._check(codes)
+            except AudioError as error:
+                dropped.append((example.id, error.reason, f"{example.id}: {error}"))
                 continue
             kept.append((example, codes.shape[1]))
             samples.append(self.sample(example, codes))

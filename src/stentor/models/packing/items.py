@@ -35,6 +35,7 @@ def attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask
     """Bidirectional attention within each item of a `table`, as transformers' attention functions: [1, heads, L, size]
     to [1, L, heads, size]."""
     items, longest = mask.shape[2:]
+    length = query.shape[2]
     places = mask.flatten()
     held = places >= 0
     taken = places.clamp(min=0)
@@ -43,6 +44,6 @@ def attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask
     )
     seen = held.view(items, 1, 1, longest).expand(-1, 1, longest, longest)
     out, _ = sdpa_attention_forward(module, query, key, value, seen, **kwargs)
-    back = torch.empty_like(places[: int(held.sum())])
-    back[places[held]] = held.nonzero()[:, 0]
-    return out.flatten(0, 1).index_select(0, back)[None], None
+    # Where each position of the pack lies in the table; what holds none goes to one place more, which is cut off.
+    back = places.new_empty(length + 1).scatter_(0, places.where(held, length), torch.arange(len(places)).to(places))
+    return out.flatten(0, 1).index_select(0, back[:length])[None], None

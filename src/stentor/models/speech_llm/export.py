@@ -15,12 +15,12 @@ from pathlib import Path
 from torch import Tensor
 
 from stentor.errors import ConfigError
-from stentor.models.adapt import base_name, freeze_parameters, inject, is_adapter
+from stentor.models.adapt import base_name, freeze_parameters, is_adapter
 from stentor.models.base import Bundle
 from stentor.models.folder import (
     fold,
-    load_adapters,
     merged_state,
+    put_adapters,
     read_weights,
     tied_copies,
     write_adapters,
@@ -128,9 +128,7 @@ def load(folder: Path, trainable: bool = False) -> Bundle:
     if trainable:
         freeze_parameters(model, family.freeze)
     if adapters and trainable:
-        settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        inject(model, family.lora or Lora(), sorted(settings["target_modules"]))
-        load_adapters(model, adapters)
+        put_adapters(model, adapters, family.lora or Lora(), folder)
         quantize(model, family.quantize)
     elif adapters:
         fold(bundle, adapters, folder)

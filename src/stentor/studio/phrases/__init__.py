@@ -1,0 +1,63 @@
+"""Phrases to read aloud where the Hub is out of reach: one file `<code>.txt` for each language, one phrase a line.
+
+The files are the registry: a language is on the list when its file is there. They were written for this project, and
+each set covers the letters of its language and, where they could be listed, its phonemes (the tests hold it to that).
+"""
+
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from stentor.errors import ConfigError
+
+NAMES = {
+    "af": "Afrikaans", "am": "Amharic", "ar": "Arabic", "as": "Assamese", "az": "Azerbaijani", "ba": "Bashkir",
+    "be": "Belarusian", "bg": "Bulgarian", "bn": "Bengali", "bo": "Tibetan", "br": "Breton", "bs": "Bosnian",
+    "ca": "Catalan", "cs": "Czech", "cy": "Welsh", "da": "Danish", "de": "German", "el": "Greek", "en": "English",
+    "eo": "Esperanto", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian", "ff": "Fula",
+    "fi": "Finnish", "fo": "Faroese", "fr": "French", "ga": "Irish", "gl": "Galician", "gu": "Gujarati", "ha": "Hausa",
+    "he": "Hebrew", "hi": "Hindi", "hr": "Croatian", "ht": "Haitian Creole", "hu": "Hungarian", "hy": "Armenian",
+    "id": "Indonesian", "ig": "Igbo", "is": "Icelandic", "it": "Italian", "ja": "Japanese", "jv": "Javanese",
+    "ka": "Georgian", "kk": "Kazakh", "km": "Khmer", "kn": "Kannada", "ko": "Korean", "ky": "Kyrgyz", "la": "Latin",
+    "lb": "Luxembourgish", "lg": "Ganda", "ln": "Lingala", "lo": "Lao", "lt": "Lithuanian", "lv": "Latvian",
+    "mg": "Malagasy", "mi": "Maori", "mk": "Macedonian", "ml": "Malayalam", "mn": "Mongolian", "mr": "Marathi",
+    "ms": "Malay", "mt": "Maltese", "my": "Burmese", "nb": "Norwegian", "ne": "Nepali", "nl": "Dutch",
+    "nn": "Norwegian Nynorsk", "ny": "Chichewa", "oc": "Occitan", "om": "Oromo", "or": "Odia", "pa": "Punjabi",
+    "pl": "Polish", "ps": "Pashto", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sa": "Sanskrit",
+    "sd": "Sindhi", "si": "Sinhala", "sk": "Slovak", "sl": "Slovenian", "sn": "Shona", "so": "Somali", "sq": "Albanian",
+    "sr": "Serbian", "su": "Sundanese", "sv": "Swedish", "sw": "Swahili", "ta": "Tamil", "te": "Telugu", "tg": "Tajik",
+    "th": "Thai", "tk": "Turkmen", "tl": "Tagalog", "tr": "Turkish", "tt": "Tatar", "uk": "Ukrainian", "ur": "Urdu",
+    "uz": "Uzbek", "vi": "Vietnamese", "wo": "Wolof", "xh": "Xhosa", "yi": "Yiddish", "yo": "Yoruba", "zh": "Chinese",
+    "zu": "Zulu", "ast": "Asturian", "ceb": "Cebuano", "ckb": "Sorani Kurdish", "haw": "Hawaiian", "kam": "Kamba",
+    "kea": "Kabuverdianu", "luo": "Luo", "nso": "Northern Sotho", "umb": "Umbundu", "yue": "Cantonese",
+}  # fmt: skip
+"""English names by ISO 639 code, also of languages without phrases: those of Whisper, Voxtral, Granary and FLEURS."""
+
+OTHER_CODES = {"no": "nb", "jw": "jv"}
+"""Codes that models and corpora use for a language of the list: Norwegian as a whole is written in Bokmål here, and
+Whisper calls Javanese `jw`."""
+
+
+@cache
+def _files() -> dict[str, Traversable]:
+    return {file.name[:-4]: file for file in resources.files(__name__).iterdir() if file.name.endswith(".txt")}
+
+
+def languages() -> dict[str, str]:
+    """ISO 639-1 code -> English name of each language that has phrases, ordered by name."""
+    return dict(sorted(((code, NAMES[code]) for code in _files()), key=lambda item: item[1]))
+
+
+def phrases(code: str) -> list[str]:
+    """The phrases of a language in their order, at least 40 sentences of 4 to 14 words.
+
+    `code` only chooses from the list and never becomes part of a path. Raises `ConfigError` for a language without
+    phrases.
+    """
+    file = _files().get(OTHER_CODES.get(code, code))
+    if file is None:
+        have = ", ".join(sorted(_files()))
+        raise ConfigError(
+            f"There are no built-in phrases for the language '{code}', only for {have}: add your own list."
+        )
+    return [line for line in file.read_text(encoding="utf-8").splitlines() if line]

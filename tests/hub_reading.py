@@ -1,0 +1,134 @@
+"""What the Hub tells of a repository, and its files. Answers as in hub_routes."""
+
+from urllib.parse import parse_qs, quote, urlencode
+
+from hub_access import repo_of
+from hub_cards import card_facts
+from hub_spaces import runtime_of
+from hub_store import Blob, Commit, Refused
+
+
+def info(h, kind, owner, name, revision="main"):
+    repo = repo_of(h, kind, owner, name)
+    at = repo.at(revision)
+    card = card_facts(at.tree["README.md"].content.decode()) if "README.md" in at.tree else {}
+    files = []
+    for path, blob in sorted(at.tree.items()):
+        file = {"rfilename": path}
+        if h.query.get("blobs"):
+            file |= {"size": len(blob.content), "blobId": blob.oid}
+            if blob.lfs:
+                file["lfs"] = {"size": len(blob.content), "sha256": blob.sha256, "pointerSize": len(blob.pointer)}
+        files.append(file)
+    answer = {
+        "_id": "stand-in", "id": repo.id, "author": owner, "sha": at.oid, "lastModified": at.date,
+        "createdAt": repo.made, "private": repo.private, "gated": False, "disabled": False, "downloads": 0, "likes": 0,
+        "siblings": files, "tags": card.get("tags") or [], "cardData": card,
+    }  # fmt: skip
+    if repo.type == "space":
+        answer |= {"sdk": repo.sdk, "runtime": runtime_of(repo, repo.stage)}
+    return 200, answer
+
+
+def entry(path: str, blob: Blob, at: Commit, expand: bool) -> dict:
+    told = {"type": "file", "oid": blob.oid, "size": len(blob.content), "path": path}
+    if blob.lfs:
+        told["lfs"] = {"oid": blob.sha256, "size": len(blob.content), "pointerSize": len(blob.pointer)}
+    if expand:
+        told["lastCommit"] = {"id": at.oid, "title": at.title, "date": at.date}
+    return told
+
+
+def tree(h, kind, owner, name, revision, path=""):
+    at = repo_of(h, kind, owner, name).at(revision)
+    under, deep = (path + "/" if path else ""), h.query.get("recursive", "").lower() == "true"
+    expand = h.query.get("expand", "").lower() == "true"
+    entries = {}
+    for known, blob in sorted(at.tree.items()):
+        if known == path or known.startswith(under):
+            parts = known[len(under) :].split("/")
+            for depth in range(1, len(parts) if deep else min(len(parts), 2)):
+                folder = under + "/".join(parts[:depth])
+                entries[folder] = {"type": "directory", "oid": at.oid, "size": 0, "path": folder}
+            if deep or len(parts) == 1:
+                entries[known] = entry(known, blob, at, expand)
+    if path and not entries:
+        raise Refused(404, f"{path} does not exist on {revision}", "EntryNotFound")
+    start, listed = int(h.query.get("cursor", 0)), list(entries.values())
+    headers = {}
+    if start + h.hub.page < len(listed):
+        following = urlencode({**h.query, "cursor": start + h.hub.page})
+        headers["Link"] = f'<{h.hub.endpoint}{h.address.path}?{following}>; rel="next"'
+    return 200, listed[start : start + h.hub.page], headers
+
+
+def paths_info(h, kind, owner, name, revision):
+    at = repo_of(h, kind, owner, name).at(revision)
+    asked = parse_qs(h.body.decode())
+    expand = asked.get("expand", [""])[0].lower() == "true"
+    return 200, [entry(path, at.tree[path], at, expand) for path in asked.get("paths", []) if path in at.tree]
+
+
+def refs(h, kind, owner, name):
+    repo = repo_of(h, kind, owner, name)
+    lines = [
+        {"name": b, "ref": b if b.startswith("refs/") else f"refs/heads/{b}", "targetCommit": made[-1].oid}
+        for b, made in repo.branches.items()
+    ]
+    return 200, {
+        "branches": [line for line in lines if not line["name"].startswith("refs/")], "converts": [],
+        "pullRequests": [line for line in lines if line["name"].startswith("refs/pr/")],
+        "tags": [{"name": t, "ref": f"refs/tags/{t}", "targetCommit": c.oid} for t, c in repo.tags.items()],
+    }  # fmt: skip
+
+
+def commits(h, kind, owner, name, revision):
+    repo = repo_of(h, kind, owner, name)
+    last = repo.at(revision)
+    history = next((made for made in repo.branches.values() if last in made), [last])
+    return 200, [
+        {"id": c.oid, "title": c.title, "message": c.description, "date": c.date, "authors": [{"user": c.author}]}
+        for c in reversed(history[: history.index(last) + 1])
+    ]
+
+
+def tag(h, kind, owner, name, revision):
+    repo = repo_of(h, kind, owner, name, write=True)
+    if h.json()["tag"] in repo.tags:
+        raise Refused(409, "Tag reference exists already")
+    repo.tags[h.json()["tag"]] = repo.at(revision)
+    return 200, {}
+
+
+def resolve(h, owner, name, revision, path, kind=None):
+    """A file: text from here, a large one from the storage, by a redirect that carries its metadata."""
+    repo = repo_of(h, kind, owner, name)
+    at = repo.at(revision)
+    if path not in at.tree:
+        refused = Refused(404, "Entry not found", "EntryNotFound")
+        headers = {"X-Error-Code": refused.code, "X-Error-Message": refused.message, "X-Repo-Commit": at.oid}
+        return 404, {"error": refused.message}, headers
+    blob = at.tree[path]
+    if blob.lfs:
+        where = f"{h.hub.storage}/get/{quote(repo.key, safe='')}/{blob.sha256}"
+        return 302, b"", {
+            "Location": where, "X-Repo-Commit": at.oid, "X-Linked-Size": str(len(blob.content)),
+            "X-Linked-Etag": f'"{blob.sha256}"', "Accept-Ranges": "bytes",
+        }  # fmt: skip
+    return part(h, blob.content, {"ETag": f'"{blob.oid}"', "X-Repo-Commit": at.oid})
+
+
+def fetch(h, key, oid):
+    return part(h, h.hub.repos[key].objects[oid], {"ETag": f'"{oid}"'})
+
+
+def part(h, content: bytes, headers: dict[str, str]) -> tuple:
+    """The content, or the range of it that was asked for."""
+    asked = h.headers.get("Range")
+    if not asked:
+        return 200, content, {**headers, "Accept-Ranges": "bytes"}
+    first, last = asked.removeprefix("bytes=").split("-")
+    start, end = int(first), min(int(last or len(content) - 1), len(content) - 1)
+    if start > end:
+        return 416, b"", {"Content-Range": f"bytes */{len(content)}"}
+    return 206, content[start : end + 1], {**headers, "Content-Range": f"bytes {start}-{end}/{len(content)}"}

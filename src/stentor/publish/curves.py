@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from stentor.metrics.show import MINOR, is_rate, label
@@ -23,9 +23,45 @@ LOOP = (
 """How the loop ran: key, title, note, whether it is a share."""
 
 
+class Series:
+    """The numbers in rows of metrics.jsonl, which may be added as they come."""
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()):
+        self.values: dict[str, tuple[list[float], list[float]]] = {}
+        """Per metric its (steps, values), finite ones only; the steps of several stages are laid end to end."""
+        self.borders: list[tuple[float, str]] = []
+        """Where stages begin, and their names."""
+        self.rows = 0
+        self._offset = self._last = 0.0
+        self._stage: Any = None
+        self.add(rows)
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            if row.get("stage") != self._stage:
+                if self.rows:
+                    self._offset = self._last
+                    self.borders.append((self._offset, f"stage {row.get('stage')}"))
+                self._stage = row.get("stage")
+            self.rows += 1
+            self._last = self._offset + (row.get("step") or 0)
+            for key, value in row.items():
+                if key in ("step", "epoch", "time", "stage") or isinstance(value, bool):
+                    continue
+                if isinstance(value, (int, float)) and math.isfinite(value):
+                    xs, ys = self.values.setdefault(key, ([], []))
+                    xs.append(self._last)
+                    ys.append(value)
+
+
 def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
     """Evaluation metrics first, then losses, then how the loop ran. Keys that are not known get a chart each."""
-    series, borders = _series(rows)
+    return charts_of(Series(rows))
+
+
+def charts_of(numbers: Series, loop: bool = True) -> list[Chart]:
+    """As `all_charts`; without `loop` only what is learned: evaluation metrics, losses and learning rates."""
+    series, borders = numbers.values, numbers.borders
     charts: list[Chart] = []
 
     def add(title: str, keys: Sequence[str], names: Sequence[str] | None = None, **options: Any) -> None:
@@ -45,13 +81,12 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
     codebooks = {k: keys for k, keys in metrics.items() if k in families}
     metrics = {k: keys for k, keys in metrics.items() if k not in families}
     for number, (metric, keys) in enumerate(metrics.items()):
-        better = "max" if HIGHER_IS_BETTER & set(metric.lower().split("_")) else "min"
         top = max(max(series[k][1]) for k in keys)
         low = min(min(series[k][1]) for k in keys)
         unit = ", ms" if metric.endswith("_ms") else ""
         add(
             _title(metric), keys, [k.split("/", 2)[1] for k in keys], note=f"evaluation{unit}, ring: best", marks=True,
-            percent=is_rate(metric), zero=is_rate(metric), best=better, log=low > 0 and top / low > 8,
+            percent=is_rate(metric), zero=is_rate(metric), best=_better(metric), log=low > 0 and top / low > 8,
         )  # fmt: skip
         if number == 0:
             _training_loss(series, add)
@@ -62,6 +97,8 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
         add(f"Loss by codebook, {name}", own, _numbers(own), note="evaluation", marks=True, ordered=True)
     rates = [k for k in series if k == "lr" or k.startswith("lr/")]
     add("Learning rate", rates, log=False, zero=True)
+    if not loop:
+        return charts
     add("Gradient norm", ["grad_norm"], note="before clipping", smooth=True)
     for key, title, note, percent in LOOP:
         add(title, [key], note=note, percent=percent, zero=True, smooth=True, log=False)
@@ -73,6 +110,37 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
         if key not in known and not key.startswith(("eval/", "train/", "lr", "memory/")):
             add(key, [key], smooth=True)
     return charts
+
+
+def compared(runs: Mapping[str, Series]) -> list[Chart]:
+    """Charts with a line for each run: evaluation metrics set by set, the training loss, the learning rate. What only
+    one of several runs measured is left out."""
+    keys = list(dict.fromkeys(key for series in runs.values() for key in series.values))
+    keys = [k for k in keys if k.startswith("eval/") and k.count("/") >= 2 and k.split("/", 2)[2] not in MINOR]
+    sets = {key.split("/", 2)[1] for key in keys}
+    charts: list[Chart] = []
+    for key in [*keys[:1], "train/loss", *keys[1:], "lr"]:
+        curves = [Curve(name, *series.values[key]) for name, series in runs.items() if key in series.values]
+        if len(curves) < min(2, len(runs)):
+            continue
+        if not key.startswith("eval/"):
+            title = {"train/loss": "Training loss", "lr": "Learning rate"}[key]
+            rate = key == "lr"
+            charts.append(chart(title, curves, smooth=not rate, zero=rate, log=False if rate else None))
+            continue
+        _, name, metric = key.split("/", 2)
+        title = _title(metric) + (f", {name}" if len(sets) > 1 else "")
+        charts.append(
+            chart(
+                title, curves, note="evaluation, ring: best", marks=True, percent=is_rate(metric), zero=is_rate(metric),
+                best=_better(metric),
+            )
+        )  # fmt: skip
+    return charts
+
+
+def _better(metric: str) -> str:
+    return "max" if HIGHER_IS_BETTER & set(metric.lower().split("_")) else "min"
 
 
 def _training_loss(series: Mapping[str, Any], add: Callable[..., None]) -> None:
@@ -104,26 +172,3 @@ def _title(metric: str) -> str:
         return f"Loss, {metric.removeprefix('loss_')}"
     words = label(metric)
     return words[0].upper() + words[1:]
-
-
-def _series(
-    rows: Sequence[Mapping[str, Any]],
-) -> tuple[dict[str, tuple[list[float], list[float]]], list[tuple[float, str]]]:
-    """Per metric its (steps, values), finite ones only; and where stages begin, their steps laid end to end."""
-    series: dict[str, tuple[list[float], list[float]]] = {}
-    borders: list[tuple[float, str]] = []
-    offset = last = 0.0
-    stage = rows[0].get("stage") if rows else None
-    for row in rows:
-        if row.get("stage") != stage:
-            offset, stage = last, row.get("stage")
-            borders.append((offset, f"stage {stage}"))
-        last = offset + (row.get("step") or 0)
-        for key, value in row.items():
-            if key in ("step", "epoch", "time", "stage") or isinstance(value, bool):
-                continue
-            if isinstance(value, (int, float)) and math.isfinite(value):
-                xs, ys = series.setdefault(key, ([], []))
-                xs.append(last)
-                ys.append(value)
-    return series, borders

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Any
 
 SIZE = 1000
 POINTS = 400
@@ -133,6 +134,18 @@ def chart(
         log=log,
         ordered=ordered,
     )
+
+
+def values(chart: Chart) -> dict[str, Any]:
+    """What `charts.js` shows of a chart under the pointer, as plain data."""
+    lines = [{"name": line.name, "xs": line.xs, "ys": line.ys} for line in chart.lines]
+    return {
+        "percent": chart.percent,
+        "bounds": chart.bounds,
+        "log": chart.log,
+        "ordered": chart.ordered,
+        "lines": lines,
+    }
 
 
 def value_text(value: float, percent: bool = False) -> str:

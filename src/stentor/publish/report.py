@@ -8,6 +8,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from stentor import __version__
 from stentor.metrics.show import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
 from stentor.publish.changes import changes, groups
 from stentor.publish.curves import all_charts
+from stentor.publish.drawings import environment
 from stentor.publish.examples import BUDGET, UNSURE
+from stentor.publish.figures import values
 from stentor.publish.runfiles import Run, read_run
 from stentor.publish.sets import SETS, example_sets
 from stentor.publish.timeline import MOST, Timelines, timelines
@@ -57,37 +60,25 @@ def write_report(run_folder: Path) -> Path:
 
 def render(run: Run) -> str:
     """The page. It loads nothing: no scripts, fonts or pictures from elsewhere."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("stentor.publish"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters |= {"duration": duration, "short": count, "figure": lambda value, metric: figure(metric, value)}
-    script = environment.loader.get_source(environment, "report.js")[0]  # type: ignore[union-attr]
-    # Transcripts are strangers' text. They are escaped, and the page allows no script but the one with this hash.
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    pages = environment()
+    code, digest = script()
     charts = all_charts(run.metrics)
     timed, budget = timed_sets(run, BUDGET)
     spoken, budget = spoken_sets(run, budget)
     voiced, budget = voiced_sets(run, budget)
     sets = example_sets(run, budget, {t.name for t in timed}, {t.name for t in [*spoken, *voiced]})
-    return environment.get_template("report.html").render(
+    return pages.get_template("report.html").render(
         run=run,
-        script=script,
+        script=code,
         digest=digest,
-        style=environment.loader.get_source(environment, "report.css")[0],  # type: ignore[union-attr]
+        style=_template("report.css") + _template("parts.css"),
         boards=boards(run),
         changes=changes(run.results),
         groups=groups(run.results),
         facts=facts(run),
         status=status(run),
         charts=charts,
-        hover=[
-            {"percent": c.percent, "bounds": c.bounds, "log": c.log, "ordered": c.ordered,
-             "lines": [{"name": x.name, "xs": x.xs, "ys": x.ys} for x in c.lines]}
-            for c in charts
-        ],
+        hover=[values(c) for c in charts],
         data=data_view(run),
         sets=sets,
         timed=timed,
@@ -101,6 +92,19 @@ def render(run: Run) -> str:
         version=__version__,
         written=time.strftime("%Y-%m-%d %H:%M"),
     )  # fmt: skip
+
+
+def script() -> tuple[str, str]:
+    """The page's script and its SHA-256 in base64.
+
+    Transcripts are strangers' text. They are escaped, and the page allows no script but the one with this hash.
+    """
+    code = "".join(_template(name) for name in ("charts.js", "report.js", "drawn.js"))
+    return code, base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+
+
+def _template(name: str) -> str:
+    return resources.files("stentor.publish").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 # Headline -------------------------------------------------------------------------------------------------------------

@@ -221,12 +221,13 @@ def draw(row: Mapping[str, Any], compared: Compared) -> Drawing:
         id=str(row["id"]), seconds=seconds, der=figure("der", rate),
         parts=", ".join(parts) + (" of " if parts else "") + f"{total:.1f} s of speech",
         speakers=f"{names} speaker{'' if names == 1 else 's'}" + (f", {heard} heard" if heard != names else ""),
-        right=wrong < 0.0005, lines=[_line(compared, *span) for span in shown],
+        right=wrong < 0.0005, lines=[line(compared, *span) for span in shown],
         partly=f"{len(shown)} of {count} parts are drawn, those with most that is wrong" if count > LINES else "",
     )  # fmt: skip
 
 
-def _line(compared: Compared, begin: float, end: float) -> Line:
+def line(compared: Compared, begin: float, end: float) -> Line:
+    """A stretch of a recording, in seconds."""
     scale = SIZE / (end - begin)
 
     def bar(start: float, stop: float, title: str) -> Bar:

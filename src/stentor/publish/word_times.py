@@ -234,16 +234,14 @@ def draw(row: Mapping[str, Any], found: Matches, focused: bool, budget: int) -> 
     of_reference = {id(w): m for m in found.found for w in m.reference}
     of_output = {id(w): m for m in found.found for w in m.hypothesis}
 
-    def box(word: Mapping[str, Any], kind: str, note: str) -> Box:
-        start, stop = max(word["start"], begin) - begin, min(word["end"], end) - begin
-        title = f"{word['word']}: {word['start']:.3f}–{word['end']:.3f} s{note}"
-        return Box(word["word"], 100 * start / length, 100 * (stop - start) / length, start, stop, kind, title)
+    def boxed(word: Mapping[str, Any], kind: str, note: str) -> Box:
+        return box(word, begin, end, kind, f"{word['word']}: {word['start']:.3f}–{word['end']:.3f} s{note}")
 
     def shown(words: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         return [w for w in words if has_times(w) and w["start"] < end and w["end"] > begin]
 
-    references = [box(w, "right" if id(w) in of_reference else "other", "") for w in shown(found.reference)]
-    outputs = [box(w, *_judged(w, of_output.get(id(w)))) for w in shown(found.hypothesis)]
+    references = [boxed(w, "right" if id(w) in of_reference else "other", "") for w in shown(found.reference)]
+    outputs = [boxed(w, *_judged(w, of_output.get(id(w)))) for w in shown(found.hypothesis)]
     errors = [abs(e) for e in found.errors()]
     far = sum(e > NEAR for e in errors)
     missed = len(found.reference) - sum(len(m.reference) for m in found.found)
@@ -258,7 +256,7 @@ def draw(row: Mapping[str, Any], found: Matches, focused: bool, budget: int) -> 
         whole=length >= float(row["seconds"]) - 1e-3,
         mean=figure("mean_ms", sum(errors) / len(errors)), verdict=verdict, far=far + missed,
         references=references, outputs=outputs,
-        reference_lines=_lines(references, 0, SIZE // 2), output_lines=_lines(outputs, SIZE // 2, SIZE),
+        reference_lines=lines(references, 0, SIZE // 2), output_lines=lines(outputs, SIZE // 2, SIZE),
         ticks=[Tick(100 * i * tick / length, f"{begin + i * tick:.1f}") for i in range(int(length / tick) + 1)],
     )  # fmt: skip
     samples = _sound(row.get("record") or {}, begin, end)
@@ -268,9 +266,25 @@ def draw(row: Mapping[str, Any], found: Matches, focused: bool, budget: int) -> 
         picture, sound = png(spectrogram(samples, RATE)), _wav(samples)
         if len(picture) + len(sound) <= budget:
             budget -= len(picture) + len(sound)
-            drawing.picture = "data:image/png;base64," + base64.b64encode(picture).decode()
-            drawing.sound = "data:audio/wav;base64," + base64.b64encode(sound).decode()
+            drawing.picture, drawing.sound = data_url("image/png", picture), data_url("audio/wav", sound)
     return drawing, budget
+
+
+def box(word: Mapping[str, Any], begin: float, end: float, kind: str, title: str) -> Box:
+    """A word as far as it lies in a drawing from `begin` to `end`, seconds in the recording."""
+    start, stop = max(word["start"], begin) - begin, min(word["end"], end) - begin
+    length = end - begin
+    return Box(word["word"], 100 * start / length, 100 * (stop - start) / length, start, stop, kind, title)
+
+
+def lines(boxes: Sequence[Box], top: int, bottom: int) -> str:
+    """SVG path of the boundaries of words, from `top` to `bottom` of a box of `SIZE`."""
+    edges = sorted({round(x * SIZE / 100, 1) for b in boxes for x in (b.left, b.left + b.width)})
+    return "".join(f"M{x:g} {top}V{bottom}" for x in edges)
+
+
+def data_url(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def _choose(found: Sequence[Item]) -> tuple[list[Item], list[Item]]:
@@ -310,11 +324,6 @@ def _judged(word: Mapping[str, Any], found: Match | None) -> tuple[str, str]:
         return "right", f", reference without time{sure}"
     errors = f", start {found.start_error:+.0f} ms, end {found.end_error:+.0f} ms"
     return "near" if found.within(NEAR) else "far", errors + sure
-
-
-def _lines(boxes: Sequence[Box], top: int, bottom: int) -> str:
-    edges = sorted({round(x * SIZE / 100, 1) for b in boxes for x in (b.left, b.left + b.width)})
-    return "".join(f"M{x:g} {top}V{bottom}" for x in edges)
 
 
 def _sound(record: Mapping[str, Any], begin: float, end: float) -> np.ndarray | None:

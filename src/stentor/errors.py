@@ -13,6 +13,7 @@ SECRET_NAMES = re.compile(r"(?:^|_)(?:TOKEN|API_KEY|ACCESS_KEY|SECRET|PASSWORD)$
 """Environment variables that hold secrets, of the Hub and of trackers."""
 LEAST_SECRET = 8
 """A shorter value could be part of any word."""
+_HIDDEN: set[str] = set()
 
 
 class StentorError(Exception):
@@ -47,8 +48,16 @@ class Stopped(StentorError):
     exit_code = 75
 
 
+def hide(secret: str) -> None:
+    """From now on `without_secrets` takes this out as well: a secret that no variable holds, as that of a login."""
+    if len(secret) >= LEAST_SECRET:
+        _HIDDEN.add(secret)
+
+
 def without_secrets(text: str) -> str:
     """The text without anything that is, or looks like, an access token."""
+    for value in _HIDDEN:
+        text = text.replace(value, "***")
     for name, value in os.environ.items():
         if len(value) >= LEAST_SECRET and SECRET_NAMES.search(name):
             text = text.replace(value, "***")

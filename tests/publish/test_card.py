@@ -49,8 +49,11 @@ def test_the_hub_can_read_it(tmp_path, results):
     # Only benchmarks on the Hub have a page that such a file could belong to.
     assert [p.name for p in (tmp_path / ".eval_results").iterdir()] == ["clean.yaml"]
     entries = parse_eval_result_entries(YAML(typ="safe").load(tmp_path / ".eval_results" / "clean.yaml"))
-    assert (entries[0].dataset_id, entries[0].task_id, entries[0].value) == ("owner/benchmark", "wer", wer.metric_value)
-    assert "95 % interval" in entries[0].notes
+    [entry] = entries  # a benchmark's task has one value
+    assert (entry.dataset_id, entry.task_id, entry.value) == ("owner/benchmark", "default", wer.metric_value)
+    assert entry.notes.startswith("WER in %, 95 % interval")
+    write_card(tmp_path, CONFIG, results, lambda source: f"clean_{source['split']}")
+    assert "task_id: clean_test" in (tmp_path / ".eval_results" / "clean.yaml").read_text()
 
 
 def test_figures_come_with_interval_and_counts(tmp_path, results):

@@ -2,13 +2,13 @@
 
 Figures are given with their interval and counts; nothing is said that config and results do not show. Results are
 written twice, as the Hub's older `model-index` and as `.eval_results/*.yaml`, the form that it reads today for
-benchmarks that are data sets on the Hub.
+benchmarks that are data sets on the Hub (https://huggingface.co/docs/hub/eval-results).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ PIPELINES = {
     "language": ("text-generation", "Language model"),
 }
 """Per task type the Hub's pipeline tag, and its name for people."""
+TaskOf = Callable[[Mapping[str, Any]], str | None]
+"""Of an evaluation source on the Hub: the benchmark's own name for it, from the `eval.yaml` of the data set."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 USES = {
     "transcribe": ('print(model.transcribe("speech.wav").text)', "stentor transcribe {name} speech.wav"),
@@ -37,7 +39,7 @@ USES = {
     ),
     "speak": (
         'speech = model.speak("Good morning.", reference="voice.wav", reference_text="what is said in it")\n'
-        'soundfile.write("out.wav", speech.audio, speech.rate)  # import soundfile',
+        'soundfile.write("out.wav", speech.audio, speech.rate)',
         'stentor speak {name} "Good morning." --reference voice.wav --reference-text "what is said in it" \\\n'
         "  --out out.wav",
     ),
@@ -45,19 +47,21 @@ USES = {
 """Per task type the line of Python after `stentor.load`, and the command."""
 NAMED_VOICES = (
     'speech = model.speak("Good morning.", instruct="a {field} of the training data")\n'
-    'soundfile.write("out.wav", speech.audio, speech.rate)  # import soundfile',
+    'soundfile.write("out.wav", speech.audio, speech.rate)',
     'stentor speak {name} "Good morning." --instruct "a {field} of the training data" --out out.wav',
 )
 """The same for a model whose records named their voices (`task.instruct_from`): it may never have seen a reference."""
 
 
-def write_card(folder: Path, config: Mapping[str, Any], results: Mapping[str, Any]) -> Path:
+def write_card(
+    folder: Path, config: Mapping[str, Any], results: Mapping[str, Any], task_of: TaskOf = lambda source: None
+) -> Path:
     """Write `README.md` (and `.eval_results/` for evaluation sets on the Hub) into an export folder.
 
-    `config` is the resolved config as plain data, `results` that of results.json. Returns the path of README.md.
+    `config` is the resolved config as plain data, `results` that of results.json. `task_of`: asks the Hub, where that
+    is wanted. Returns the path of README.md.
     """
-    from huggingface_hub import EvalResultEntry, ModelCardData, eval_result_entries_to_yaml
-    from ruamel.yaml import YAML
+    from huggingface_hub import ModelCardData
 
     folder = Path(folder)
     task = config["task"]["type"]
@@ -76,19 +80,28 @@ def write_card(folder: Path, config: Mapping[str, Any], results: Mapping[str, An
     )
     path = folder / "README.md"
     path.write_text(f"---\n{data.to_yaml()}\n---\n\n{body(config, results, title)}", encoding="utf-8")
-    for name, source in evaluation_sources(config).items():
-        if _on_hub(source) and name in results["eval"]:
-            entries = [
-                EvalResultEntry(
-                    dataset_id=source["name"], task_id=metric, value=_value(metric, score), notes=_notes(metric, score)
-                )
-                for metric, score in results["eval"][name].items()
-            ]
-            file = folder / ".eval_results" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.yaml"
-            file.parent.mkdir(exist_ok=True)
-            with file.open("w", encoding="utf-8") as stream:
-                YAML().dump(eval_result_entries_to_yaml(entries), stream)
+    _write_eval_results(folder / ".eval_results", config, results, task_of)
     return path
+
+
+def _write_eval_results(folder: Path, config: Mapping[str, Any], results: Mapping[str, Any], task_of: TaskOf) -> None:
+    """A file for each evaluation set that is a data set on the Hub. A benchmark's task has one value: the main metric,
+    which is the first. Where the benchmark does not name its tasks, the name is that of the configuration."""
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+    from ruamel.yaml import YAML
+
+    for name, source in evaluation_sources(config).items():
+        scores = {m: s for m, s in results["eval"].get(name, {}).items() if s["value"] is not None}
+        if not scores or not _on_hub(source):
+            continue
+        metric, score = next(iter(scores.items()))
+        entry = EvalResultEntry(
+            dataset_id=source["name"], task_id=task_of(source) or source.get("config") or "default",
+            value=_value(metric, score), dataset_revision=source.get("revision"), notes=_notes(metric, score),
+        )  # fmt: skip
+        folder.mkdir(exist_ok=True)
+        with (folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.yaml").open("w", encoding="utf-8") as stream:
+            YAML().dump(eval_result_entries_to_yaml([entry]), stream)
 
 
 def body(config: Mapping[str, Any], results: Mapping[str, Any], title: str) -> str:
@@ -103,11 +116,12 @@ def body(config: Mapping[str, Any], results: Mapping[str, Any], title: str) -> s
     if task in USES:
         field = config["task"].get("instruct_from") or ""
         python, shell = (text.replace("{field}", field) for text in (NAMED_VOICES if field else USES[task]))
+        imports = "import soundfile\nimport stentor\n\n" if "soundfile." in python else "import stentor\n\n"
         name = config["name"] if re.fullmatch(r"[\w.-]+", config["name"]) else "FOLDER"
         parts += [
             "## How to use",
             f"Where `{name}` is this folder, or its id on the Hub:",
-            f'```python\nimport stentor\nmodel = stentor.load("{name}")\n{python}\n```',
+            f'```python\n{imports}model = stentor.load("{name}")\n{python}\n```',
             f"```bash\n{shell.format(name=name)}\n```",
         ]
     parts += ["## Training data", _data(config, results), "## Training", _training(config, results)]
@@ -183,11 +197,13 @@ def _value(metric: str, score: Mapping[str, Any]) -> float:
     return round(100 * score["value"], 2) if is_rate(metric) else round(score["value"], 4)
 
 
-def _notes(metric: str, score: Mapping[str, Any]) -> str | None:
-    parts = [f"95 % interval {interval(metric, score)}"] if interval(metric, score) else []
+def _notes(metric: str, score: Mapping[str, Any]) -> str:
+    parts = [f"{label(metric)} in %" if is_rate(metric) else metric]
+    if bounds := interval(metric, score):
+        parts.append(f"95 % interval {bounds}")
     if normalizer := (score.get("details") or {}).get("normalizer"):
         parts.append(f"normaliser {normalizer}")
-    return ", ".join(parts) or None
+    return ", ".join(parts)
 
 
 def _summary(config: Mapping[str, Any], results: Mapping[str, Any], title: str) -> str:
@@ -291,7 +307,7 @@ def _data(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
             f"{100 * replay['share']:g} % of the items of each epoch"
         )
     if data.get("used"):
-        hours = f", {data['hours']:.2f} hours" if data.get("hours") else ""
+        hours = f", {duration(3600 * data['hours'])} of speech" if data.get("hours") else ""
         lines.append(f"* {data['used']:,} records{hours} in all")
     dropped = {reason: n for reason, n in (data.get("dropped") or {}).items() if n}
     if dropped:

@@ -1,0 +1,348 @@
+"""The folder that a published data set is: audio and `metadata.jsonl` in the Hub's AudioFolder layout, and a card.
+
+    README.md                        the data card; its metadata names the splits, licence and languages
+    data/SPLIT/metadata.jsonl        a line for each record: `file_name`, then the manifest's keys
+    data/SPLIT/0000/000000-ID.flac   audio, 5,000 files a folder
+
+The Hub's viewer plays the audio, `datasets` loads it, and Stentor trains on it with `type: hub`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stentor.audio.io import probe
+from stentor.errors import AudioError, DataError
+from stentor.metrics.show import duration
+from stentor.sources.jsonl import MAX_PROBLEMS, each_line
+
+PLAYED = (".wav", ".flac", ".mp3", ".ogg", ".opus")
+"""Files that the Hub's viewer and `datasets` read as they are; others become FLAC."""
+FOLDER = 5_000
+"""Files in one folder: the Hub takes at most 10,000."""
+FIRST = ("file_name", "id", "text", "language", "speaker", "duration")
+"""Columns in this order, before the others in alphabetical order."""
+DROPPED = ("audio_path", "start", "split", "language_id", "audio_filepath", "audio")
+"""Keys that say where the audio was, or that other columns say."""
+PATH = re.compile(r"(?:/|~/|[A-Za-z]:[\\/])")
+SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+
+
+@dataclass
+class Split:
+    """What one split holds, for the card."""
+
+    records: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+    with_text: int = 0
+    speakers: Counter[str] = field(default_factory=Counter)
+    """Seconds by speaker."""
+    languages: Counter[str] = field(default_factory=Counter)
+    """Seconds by language."""
+    rates: Counter[int] = field(default_factory=Counter)
+    """Records by sample rate in Hz."""
+    columns: set[str] = field(default_factory=set)
+
+
+def build(
+    data: Sequence[str],
+    to: Path,
+    repo: str | None = None,
+    licence: str | None = None,
+    card: Path | None = None,
+    name: str | None = None,
+    flac: bool = False,
+    link: bool = False,
+) -> list[str]:
+    """Write a data set into the folder `to`; answers remarks.
+
+    `data`: manifests, or `SPLIT=MANIFEST`; without a name the record's key `split` decides, else it is `train`. A
+    folder means its `manifest.jsonl`. Records that are a whole file in a format that the Hub plays are copied byte by
+    byte (all become FLAC with `flac`); parts of files are cut out, without resampling, as FLAC. The same data make the
+    same bytes, so that a second upload sends nothing twice. `link`: whole files are hard links where the disk allows
+    it, for a folder that is only read. `card` is taken instead of the written one. Raises DataError with a list of the
+    records whose audio cannot be had.
+    """
+    splits: dict[str, list[tuple[dict[str, Any], Path, str]]] = {}
+    for given in data:
+        split, manifest = _given(given)
+        for record, folder, where in _records(manifest):
+            splits.setdefault(_split(split or record.get("split") or "train", where), []).append(
+                (record, folder, where)
+            )
+    written = {split: _write(records, to / "data" / split, flac, link) for split, records in splits.items()}
+    remarks = _write_metadata({split: rows for split, (_, rows) in written.items()}, to / "data")
+    facts = {split: found for split, (found, _) in written.items()}
+    for found in facts.values():
+        found.columns &= set(next(iter(written.values()))[1][0])
+    readme = to / "README.md"
+    title = name or (repo or "").rpartition("/")[2] or manifest_of(data[0]).parent.name
+    if card is not None:
+        shutil.copyfile(card, readme)
+    else:
+        readme.write_text(write_card(title, repo, licence, facts), "utf-8")
+    if licence is None and card is None:
+        remarks.append(
+            "The card states no licence, so that nobody else may use the data: choose one (--license), for example "
+            "cc-by-4.0."
+        )
+    if any(split.speakers for split in facts.values()):
+        remarks.append("The speakers' names of the manifest are in it: everyone who can read it can read them.")
+    return remarks
+
+
+def manifest_of(text: str) -> Path:
+    """The manifest of `SPLIT=MANIFEST`, `MANIFEST` or a folder with one. Raises DataError for a folder without."""
+    return _given(text)[1]
+
+
+def _given(text: str) -> tuple[str | None, Path]:
+    """(split, manifest) of `SPLIT=MANIFEST` or `MANIFEST`."""
+    split, equal, path = text.partition("=")
+    found = (split, Path(path)) if equal and "/" not in split and not Path(text).exists() else (None, Path(text))
+    manifest = found[1].expanduser()
+    if manifest.is_dir():
+        if not (manifest / "manifest.jsonl").is_file():
+            raise DataError(f"{manifest} has no manifest.jsonl: name the manifest itself.")
+        manifest /= "manifest.jsonl"
+    return found[0], manifest
+
+
+def _split(name: Any, where: str) -> str:
+    """The name as `datasets` allows it."""
+    if not isinstance(name, str) or not re.fullmatch(r"\w+(?:\.\w+)*", name.replace("-", "_")):
+        raise DataError(f"{where}: a split is named by letters, digits and `_`, such as train or test, not {name!r}.")
+    return name.replace("-", "_")
+
+
+def _records(manifest: Path) -> Iterator[tuple[dict[str, Any], Path, str]]:
+    def make(record: dict[str, Any], number: int, where: str) -> tuple[dict[str, Any], Path, str]:
+        if not isinstance(record.get("audio_path"), str) or not record["audio_path"]:
+            raise DataError(f"{where}: the record has no `audio_path`.")
+        for key in ("start", "duration"):
+            value = record.get(key)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0):
+                raise DataError(f"{where}: `{key}` must be seconds, got {value!r}.")
+        return record, manifest.parent, where
+
+    yield from each_line(manifest, make)
+
+
+# Audio and metadata ---------------------------------------------------------------------------------------------------
+
+
+def _write(
+    records: Sequence[tuple[dict[str, Any], Path, str]], folder: Path, flac: bool, link: bool
+) -> tuple[Split, list[dict[str, Any]]]:
+    """The audio of one split; what is in it, and its rows. Raises DataError with the records whose audio is unusable
+    (the first 20)."""
+    facts, rows, problems = Split(), [], []
+    seen: set[str] = set()
+    for number, (record, base, where) in enumerate(records):
+        name = str(record.get("id") or Path(record["audio_path"]).stem)
+        if name in seen:
+            name = f"{name}-{number}"
+        seen.add(name)
+        # Nothing of a record reaches a path but these characters: an id cannot lead out of the folder.
+        file = Path(f"{number // FOLDER:04d}") / f"{number:06d}-{_slug(name)}"
+        try:
+            file, seconds, rate = _put(base / record["audio_path"], folder, file, record, flac, link)
+        except AudioError as error:
+            problems.append(f"{where}: {error}")
+            if len(problems) == MAX_PROBLEMS:
+                break
+            continue
+        row = {
+            **{k: v for k, v in record.items() if k not in DROPPED and not _is_place(k, v)},
+            "file_name": file.as_posix(), "id": name, "duration": round(seconds, 3),
+        }  # fmt: skip
+        if language := record.get("language") or record.get("language_id"):
+            row["language"] = language
+            facts.languages[str(language)] += seconds  # type: ignore[assignment]
+        if record.get("speaker"):
+            facts.speakers[str(record["speaker"])] += seconds  # type: ignore[assignment]
+        facts.records += 1
+        facts.seconds += seconds
+        facts.longest = max(facts.longest, seconds)
+        facts.with_text += bool(record.get("text"))
+        facts.rates[rate] += 1
+        facts.columns |= set(row)
+        rows.append(row)
+    if problems:
+        more = " (perhaps more: reading stopped there)" if len(problems) == MAX_PROBLEMS else ""
+        raise DataError(
+            f"{len(problems)} records cannot be published{more}; mend them or take them out:\n  "
+            + "\n  ".join(problems)
+        )
+    return facts, rows
+
+
+def _write_metadata(splits: Mapping[str, list[dict[str, Any]]], folder: Path) -> list[str]:
+    """Complete the rows and write them; answers remarks.
+
+    `datasets` wants the same columns of the same types in every line of every split, and a column of nulls has no type:
+    where a split lacks a column of strings they are empty, and other columns that a split lacks are left out.
+    """
+    values: dict[str, dict[str, Any]] = {split: {} for split in splits}  # one of each column that is not null
+    for split, rows in splits.items():
+        for row in rows:
+            values[split].update({c: v for c, v in row.items() if v is not None})
+    columns = {c for of in values.values() for c, value in of.items() if value is not None}
+    lacking = {c for c in columns if any(of.get(c) is None for of in values.values())}
+    strings = {c for c in lacking if all(isinstance(of.get(c) or "", str) for of in values.values())}
+    left_out = lacking - strings
+    order = [c for c in FIRST if c in columns - left_out] + sorted(columns - left_out - set(FIRST))
+    for split, rows in splits.items():
+        for row in rows:
+            whole = {c: row.get(c) for c in order}
+            row.clear()
+            row.update({c: "" if v is None and values[split].get(c) is None else v for c, v in whole.items()})
+        with (folder / split / "metadata.jsonl").open("w", encoding="utf-8") as lines:
+            lines.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return [f"Left out, because not every split has it: {c}." for c in sorted(left_out)]
+
+
+def _put(
+    source: Path, folder: Path, file: Path, record: Mapping[str, Any], flac: bool, link: bool
+) -> tuple[Path, float, int]:
+    """Link, copy or cut the audio of a record to `folder / file` with an ending; (file, seconds, Hz). Raises
+    AudioError."""
+    found = probe(source)
+    start = float(record.get("start") or 0.0)
+    seconds = float(found.duration - start if record.get("duration") is None else record["duration"])
+    whole = start == 0 and abs(seconds - found.duration) < 0.02
+    if seconds <= 0:
+        raise AudioError(f"{source} has no audio from {start:g} s on.", "empty")
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    if whole and not flac and source.suffix.lower() in PLAYED:
+        file = file.with_name(file.name + source.suffix.lower())
+        if not (link and _linked(source, folder / file)):
+            shutil.copyfile(source, folder / file)
+        return file, found.duration, found.sample_rate
+    file = file.with_name(file.name + ".flac")
+    from stentor.audio.io import read, write
+
+    audio = read(source, found.sample_rate, start, None if whole else seconds, check_silence=False)
+    write(folder / file, audio, found.sample_rate)
+    return file, len(audio) / found.sample_rate, found.sample_rate
+
+
+def _linked(source: Path, to: Path) -> bool:
+    try:
+        to.hardlink_to(source.resolve())
+    except OSError:  # another disk
+        return False
+    return True
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[-60:] or "record"
+
+
+def _is_place(key: str, value: Any) -> bool:
+    """Whether a key of a record is about files of the machine that it was made on."""
+    return key.endswith(("_path", "_file")) or (isinstance(value, str) and bool(PATH.match(value)) and key != "text")
+
+
+# The card -------------------------------------------------------------------------------------------------------------
+
+
+def write_card(name: str, repo: str | None, licence: str | None, splits: Mapping[str, Split]) -> str:
+    """README.md of a data set: what is in it, as counted, and how it is loaded."""
+    from huggingface_hub import DatasetCardData
+
+    records = sum(s.records for s in splits.values())
+    texts = sum(s.with_text for s in splits.values())
+    languages = sum((s.languages for s in splits.values()), Counter())
+    columns = set().union(*(s.columns for s in splits.values()))
+    data = DatasetCardData(
+        pretty_name=name,
+        license=licence,
+        language=sorted({c.split("-")[0] for c in languages if re.fullmatch(r"[a-z]{2,3}(-\w+)?", c)}) or None,
+        task_categories=["automatic-speech-recognition"] if texts else ["audio-classification"],
+        size_categories=[next((label for most, label in SIZES if records < most), "n>1M")],
+        tags=["audio", "speech", "stentor"],
+        configs=[{
+            "config_name": "default", "default": True,
+            "data_files": [{"split": split, "path": f"data/{split}/**"} for split in splits],
+        }],
+    )  # fmt: skip
+    rows = ["| split | records | audio | longest | speakers | languages |", "|---|---|---|---|---|---|"]
+    for split, s in splits.items():
+        spoken = ", ".join(_plain(c) for c in sorted(s.languages)) or "not declared"
+        speakers = f"{len(s.speakers):,}" if s.speakers else "not declared"
+        rows.append(f"| {split} | {s.records:,} | {duration(s.seconds)} | {s.longest:.1f} s | {speakers} | {spoken} |")
+    seconds = sum(s.seconds for s in splits.values())
+    everyone = {name for s in splits.values() for name in s.speakers}
+    parts = [
+        f"# {_plain(name)}",
+        f"{records:,} recordings of speech, {duration(seconds)}"
+        + (f", by {len(everyone):,} speaker{'s' if len(everyone) != 1 else ''}" if everyone else "")
+        + (f", {texts:,} of them with a transcript." if texts < records else ", all with a transcript."),
+        "\n".join(rows),
+    ]
+    if len(languages) > 1:
+        parts += [
+            "## Languages",
+            "\n".join(f"* {_plain(c)}: {duration(spoken)}" for c, spoken in sorted(languages.items())),
+        ]
+    rates = sum((s.rates for s in splits.values()), Counter())
+    parts += [
+        "## What is in a record",
+        "\n".join(
+            [f"* `{c}`: {MEANINGS[c]}" for c in MEANINGS if c in columns]
+            + [f"* `{_plain(c)}`: from the manifest" for c in sorted(columns - set(MEANINGS))]
+        ),
+        "Sample rates: " + ", ".join(f"{rate:,} Hz ({n:,})" for rate, n in sorted(rates.items())) + ".",
+    ]
+    first = next(iter(splits))
+    if repo is not None:
+        parts += [
+            "## How to use",
+            f'```python\nfrom datasets import load_dataset\ndata = load_dataset("{repo}", split="{first}")\n```',
+            "To train on it with Stentor:",
+            f"```yaml\ndata:\n  train: [{{type: hub, name: {repo}, split: {first}}}]\n```",
+        ]
+    shared = _shared_speakers(splits)
+    parts += [
+        "## Limits",
+        "\n".join(f"* {line}" for line in [
+            "Figures are counted from the files; nobody's transcripts were judged here.",
+            *([f"{shared} speaker{'s are' if shared > 1 else ' is'} in more than one split, so that scores on these "
+               "say nothing of new voices."]
+              if shared else []),
+            f"Licence: {licence}." if licence else "No licence is stated, so that all rights are reserved.",
+        ]),
+    ]  # fmt: skip
+    return f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n"
+
+
+MEANINGS = {
+    "file_name": "the audio (as `audio` in `datasets` and in the viewer)",
+    "id": "name of the record",
+    "text": "what is said",
+    "language": "language code",
+    "speaker": "who speaks",
+    "duration": "seconds of audio",
+    "words": "when each word was said: `word`, `start`, `end` in seconds",
+    "segments": "who spoke when: `speaker`, `start`, `end` in seconds",
+    "instruct": "the voice in words",
+}
+
+
+def _shared_speakers(splits: Mapping[str, Split]) -> int:
+    found = Counter(name for s in splits.values() for name in s.speakers)
+    return sum(n > 1 for n in found.values())
+
+
+def _plain(text: str) -> str:
+    """Text of the user, so that Markdown shows it as it is."""
+    return re.sub(r"([\\`*_{}\[\]<>()#|])", r"\\\1", str(text).replace("\n", " "))

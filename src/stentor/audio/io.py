@@ -128,8 +128,8 @@ def write(path: str | Path, audio: np.ndarray, rate: int) -> None:
         part.unlink(missing_ok=True)
 
 
-def encode(audio: np.ndarray, rate: int, name: str = "audio") -> bytes:
-    """Float [samples] as the contents of a 16-bit FLAC file, with the samples that `write` would write.
+def encode(audio: np.ndarray, rate: int, name: str = "audio", kind: str = "flac") -> bytes:
+    """Float [samples] as the contents of a 16-bit file of a `kind` of `WRITTEN`, as `write` would write it.
 
     Raises `AudioError`, which names `name`, for no samples and for NaN or infinite ones.
     """
@@ -138,7 +138,7 @@ def encode(audio: np.ndarray, rate: int, name: str = "audio") -> bytes:
     import soundfile
 
     file = io.BytesIO()
-    soundfile.write(file, _quantised(audio, name), rate, subtype="PCM_16", format="FLAC")
+    soundfile.write(file, _quantised(audio, name), rate, subtype=WRITTEN[kind], format=kind.upper())
     return file.getvalue()
 
 
@@ -301,6 +301,8 @@ def _decode_av(av: Any, path: Path, start: float, duration: float | None) -> tup
     with _open_av(av, path) as container:
         stream = container.streams.audio[0]
         rate = stream.codec_context.sample_rate
+        if not rate:  # FFmpeg takes a name's ending for its contents
+            raise AudioError(f"{path} holds no audio that can be read.", "unreadable")
         declared = _declared(container, stream)
         planar = av.AudioResampler(format="fltp")
         first, last = round(start * rate), None if duration is None else round((start + duration) * rate)

@@ -79,8 +79,10 @@ class Samples(Callback):
                     **trainer.journal.where(),
                     "set": name,
                     "id": p.id,
+                    "seconds": p.seconds,
                     "reference": p.reference,
                     "output": self._with_files(trainer, name, p),
+                    "record": p.record,
                 }
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         trackers = list(trainer.accelerator.trackers)

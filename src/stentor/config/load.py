@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from stentor.config.document import Mistake, Mistakes, Node, Place, dotted, moved
+from stentor.config.document import Mistake, Mistakes, Node, Place, dotted, moved, parse
 from stentor.config.merge import override, read, stage
 from stentor.config.schema import Config
 from stentor.config.section import Section
@@ -51,6 +51,28 @@ def load(path: Path | None, overrides: Sequence[str] = (), schema: type[Section]
         root, text = read(Path(path), schema, mistakes)
     root = override(root, overrides, schema, mistakes)
     mistakes += _secrets(root)
+    return _loaded(root, text, path, overrides, schema, mistakes)
+
+
+def load_text(text: str, source: str = "run.yaml", schema: type[Section] = Config) -> Loaded:
+    """As `load`, of a config that is not a file, called `source` in messages. It may have no `base:`, which would be
+    relative to nothing."""
+    from stentor.config.words import show
+
+    mistakes: list[Mistake] = []
+    root = parse(text, source, 0, mistakes)
+    if not isinstance(root.value, dict):
+        raise Mistakes([Mistake(root.place, f"a config is a mapping of keys to values, not {show(root.plain())}")])
+    if "base" in root.value:
+        said = "'base' names another file, and this config stands alone: write here what that file says"
+        raise Mistakes([Mistake(root.value["base"].place, said, "base")])
+    mistakes += _secrets(root)
+    return _loaded(root, text, None, (), schema, mistakes)
+
+
+def _loaded(
+    root: Node, text: str, path: Path | None, overrides: Sequence[str], schema: type[Section], mistakes: list[Mistake]
+) -> Loaded:
     config = _validate(root, schema, mistakes)
     stages = _stages(root, schema, mistakes)
     if mistakes:

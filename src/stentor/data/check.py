@@ -256,8 +256,9 @@ def _overlap(rows: Sequence[Row], names: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _findings(rows: Sequence[Row], outside: set[str]) -> Iterator[Finding]:
-    """One finding of each kind, also those without records."""
+def suspects(rows: Sequence[Row], outside: set[str]) -> dict[str, list[tuple[float, Row, str]]]:
+    """(how bad, row, detail) of all measured rows that look wrong, by kind of `KINDS`, the worst first. `outside` are
+    the characters that a model cannot write."""
     good = [r for r in rows if not r.sound.reason]
     texts_expected = any(r.text and r.text.strip() for r in good)
     seen: dict[str, Row] = {}
@@ -268,14 +269,18 @@ def _findings(rows: Sequence[Row], outside: set[str]) -> Iterator[Finding]:
             twins.append(
                 (0.0, row, f"same samples as {first.id}" + (f" ({first.set})" if first.set != row.set else ""))
             )
-    suspects: dict[str, list[tuple[float, Row, str]]] = defaultdict(list)
-    suspects["unusable"] = [(0.0, r, f"{r.sound.reason}: {r.sound.message}") for r in rows if r.sound.reason]
-    suspects["same_audio"] = twins
+    found: dict[str, list[tuple[float, Row, str]]] = defaultdict(list)
+    found["unusable"] = [(0.0, r, f"{r.sound.reason}: {r.sound.message}") for r in rows if r.sound.reason]
+    found["same_audio"] = twins
     for row in good:
         for kind, badness, detail in suspect(row, texts_expected, outside):
-            suspects[kind].append((badness, row, detail))
-    for kind in KINDS:
-        found = sorted(suspects[kind], key=lambda entry: -entry[0])
+            found[kind].append((badness, row, detail))
+    return {kind: sorted(found[kind], key=lambda entry: -entry[0]) for kind in KINDS}
+
+
+def _findings(rows: Sequence[Row], outside: set[str]) -> Iterator[Finding]:
+    """One finding of each kind, also those without records."""
+    for kind, found in suspects(rows, outside).items():
         yield Finding(
             kind,
             len(found),

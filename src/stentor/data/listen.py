@@ -11,6 +11,8 @@ from stentor.data.cut import audio_path, load
 from stentor.errors import StentorError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     from lhotse.cut import Cut
 
@@ -64,10 +66,23 @@ def measure(cut: Cut) -> Sound:
         audio = load(cut, rate)
     except StentorError as error:
         return Sound(getattr(error, "reason", "unreadable"), str(error))
-    return _measures(audio, rate)
+    return measures(audio, rate)
 
 
-def _measures(audio: np.ndarray, rate: int) -> Sound:
+def measure_file(path: Path, start: float = 0.0, seconds: float | None = None) -> Sound:
+    """The same of (a part of) a file, without a cut."""
+    from stentor.audio.io import probe, read
+
+    try:
+        rate = probe(path).sample_rate
+        audio = read(path, rate, start, seconds)
+    except StentorError as error:
+        return Sound(getattr(error, "reason", "unreadable"), str(error))
+    return measures(audio, rate)
+
+
+def measures(audio: np.ndarray, rate: int) -> Sound:
+    """Measure float32 [samples] (at least one) at `rate` Hz."""
     import numpy as np
 
     frame = max(1, round(FRAME * rate))

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stentor.data.cut import words_of
 from stentor.data.listen import Sound
@@ -64,6 +64,8 @@ class Row:
     language: str | None = None
     declared: float = 0.0
     sound: Sound = field(default_factory=Sound)
+    times: list[dict[str, Any]] = field(default_factory=list)
+    """Word times of a record of one speaker that has no cut."""
 
     @property
     def speakers(self) -> dict[str | None, float]:
@@ -74,6 +76,11 @@ class Row:
         for segment in self.cut.supervisions:
             seconds[segment.speaker] += segment.duration
         return seconds if set(seconds) - {None} else {None: self.seconds}
+
+    @property
+    def words(self) -> list[dict[str, Any]]:
+        """Word times; empty when there are none."""
+        return self.times if self.cut is None else words_of(self.cut)
 
     @property
     def seconds(self) -> float:
@@ -119,13 +126,14 @@ def suspect(row: Row, texts_expected: bool, outside: set[str]) -> Iterator[tuple
 
 
 def _word_problem(row: Row) -> str | None:
-    if row.cut is None or not (words := words_of(row.cut)):
+    if not (words := row.words):
         return None
+    single = row.cut is None or len(row.cut.supervisions) == 1
     last = max(words, key=lambda w: w["end"])
     if last["end"] > row.seconds + 0.05:
         return f"'{last['word']}' ends at {last['end']:.2f} s of {row.seconds:.2f} s"
     for a, b in pairwise(words):
-        if b["start"] < a["end"] - 0.05 and len(row.cut.supervisions) == 1:
+        if b["start"] < a["end"] - 0.05 and single:
             return f"'{a['word']}' ({a['end']:.2f} s) and '{b['word']}' ({b['start']:.2f} s) overlap"
     count = len((row.text or "").split())
     if row.text and abs(len(words) - count) > 0.2 * count:

@@ -142,6 +142,14 @@ class Hub(Source):
         else:
             yield from self._part_of_list(list(made), name)
 
+    def texts(self) -> Iterator[str]:
+        """The transcripts alone, streamed: no audio is read where columns lie apart (parquet). Raises as `cuts`."""
+        from stentor.sources.hub_open import texts
+
+        name, where = self._place(preset := self._preset() if self.preset else None)
+        named = self._columns(preset).get("text")
+        return texts(name, **where, cache=self.cache, columns=(named,) if named else USUAL["text"])
+
     def _part_of_list(self, made: list[Cut | Unusable], name: str) -> Iterator[Cut | Unusable]:
         """The records of `part`, by the rule of `held_groups`."""
         from stentor.data.cut import Unusable

@@ -9,7 +9,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,6 +159,44 @@ def opened(
             if type(feature).__name__ == "Audio":
                 data = data.cast_column(column, datasets.Audio(decode=False))
     return Opened(data, columns, audio, label, stream)
+
+
+def texts(
+    name: str, config: str | None, split: str, revision: str | None, data_files: str | None, cache: Path | None,
+    columns: tuple[str, ...],
+) -> Iterator[str]:  # fmt: skip
+    """The texts of the first of these columns that is there, streamed. Where a format keeps columns apart (parquet)
+    the audio is not read. Raises as `opened`."""
+    try:
+        import datasets
+    except ModuleNotFoundError:
+        raise ConfigError("Hub data sets need the package `datasets`: pip install 'stentor[hub]'.") from None
+    _store_as_given(datasets.Audio)
+    logging.getLogger("datasets").setLevel(logging.ERROR)
+    options = {
+        "split": split, "streaming": True, "revision": revision, "cache_dir": str(cache) if cache else None,
+        "data_files": {split: data_files} if data_files else None,
+    }  # fmt: skip
+    with explained(name, config, revision):
+        data = None
+        with suppress(ValueError, KeyError):  # a format that is read row by row takes no columns
+            data = datasets.load_dataset(name, config, **options, columns=[columns[0]])
+            data = data if data.features else data._resolve_features()
+        if data is None or columns[0] not in (data.features or {}):
+            data = datasets.load_dataset(name, config, **options)
+            data = data if data.features else data._resolve_features()
+        there = list(_spread(dict(data.features or {})))
+        column = next((c for c in columns if c in there), None)
+        if column is None:
+            raise DataError(f"{name} has no column {' or '.join(columns)}; it has: {', '.join(there)}.")
+        for feature in [f for f, kind in (data.features or {}).items() if type(kind).__name__ == "Audio"]:
+            data = data.cast_column(feature, datasets.Audio(decode=False))
+        for row in data:
+            value: Any = row
+            for part in [column] if column in row else column.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            if isinstance(value, str):
+                yield value
 
 
 def _store_as_given(kind: Any) -> None:

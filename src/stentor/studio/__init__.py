@@ -1,0 +1,1 @@
+"""The studio: a local web page from a voice to a published model, without writing code."""

@@ -1,0 +1,114 @@
+"""Who may use the studio: nobody is asked on this machine itself, elsewhere everybody has to sign in."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+import re
+import secrets
+import threading
+import time
+from pathlib import Path
+
+from stentor.errors import ConfigError
+from stentor.studio.files import NAME, inside
+from stentor.studio.projects import Projects
+
+OWNER = "owner"
+"""The one person of a studio without names."""
+SHORTEST = 8
+"""Characters of the shortest password."""
+STAYS = 30 * 24 * 3600.0
+"""Seconds for which a browser stays signed in."""
+MOST_SESSIONS = 1000
+_PAIRS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}:\S+(?:\s+[A-Za-z0-9][A-Za-z0-9_-]{0,63}:\S+)*")
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def passwords(host: str, variable: str | None) -> dict[str, str]:
+    """Password by person, from the environment; empty where nobody has to sign in.
+
+    The variable holds one password, or `NAME:PASSWORD` pairs with spaces or newlines between them. Raises ConfigError
+    where a password is needed and none, or a short one, is there.
+    """
+    if variable is None:
+        if is_local(host):
+            return {}
+        raise ConfigError(
+            f"The studio would be open to everybody who reaches {host}: put a password into an environment variable "
+            "and name it with --password-env, or leave --host away."
+        )
+    found = os.environ.get(variable, "").strip()
+    pairs = [pair.split(":", 1) for pair in found.split()] if _PAIRS.fullmatch(found) else [[OWNER, found]]
+    if any(len(word) < SHORTEST for _, word in pairs):
+        raise ConfigError(
+            f"The environment variable {variable} must hold a password of at least {SHORTEST} characters, or "
+            "NAME:PASSWORD for each person."
+        )
+    if len({name.lower() for name, _ in pairs}) < len(pairs):
+        raise ConfigError(f"The environment variable {variable} names the same person twice.")
+    return dict(pairs)  # type: ignore[arg-type]
+
+
+class Accounts:
+    """The people of a studio, their folders, and which browsers have signed in (kept in memory: after a restart
+    everybody signs in again)."""
+
+    def __init__(self, folder: Path, words: dict[str, str], models: tuple[Path, ...] = (), publish: bool = False):
+        """`words`: password by person; `publish`: whether people who are named use the owner's login of the Hub."""
+        self.guarded = bool(words)
+        self.named = self.guarded and set(words) != {OWNER}
+        self._salt = secrets.token_bytes(16)
+        self._digests = {name: self._digest(word) for name, word in words.items()}
+        self._sessions: dict[str, tuple[str, float]] = {}
+        self._lock = threading.Lock()
+        folders = {name: inside(Path(folder), "users", name) for name in words} if self.named else {OWNER: Path(folder)}
+        publishes = publish or not self.named
+        self._projects = {name: Projects(path, self.guarded, models, publishes) for name, path in folders.items()}
+
+    def projects(self, name: str) -> Projects:
+        """A person's projects."""
+        return self._projects[name]
+
+    def meant(self, name: str) -> str:
+        """The person that somebody who signs in says to be; empty for all that are not known."""
+        return OWNER if not self.named else name if name in self._digests else ""
+
+    def sign_in(self, name: str, word: str) -> str | None:
+        """The secret of a new session; None unless the password is right."""
+        name = name if self.named else OWNER
+        # An unknown name takes as long as a wrong password.
+        right = self._digests.get(name, b"") if NAME.fullmatch(name) else b""
+        if not hmac.compare_digest(self._digest(word), right):
+            return None
+        with self._lock:
+            now = time.time()
+            kept = sorted((end, key, who) for key, (who, end) in self._sessions.items() if end > now)
+            self._sessions = {key: (who, end) for end, key, who in kept[-MOST_SESSIONS + 1 :]}
+            self._sessions[session := secrets.token_urlsafe(32)] = (name, now + STAYS)
+        return session
+
+    def sign_out(self, session: str) -> None:
+        with self._lock:
+            self._sessions.pop(session, None)
+
+    def who(self, session: str | None) -> str | None:
+        """The person of a session; where nobody signs in, the owner."""
+        if not self.guarded:
+            return OWNER
+        name, end = self._sessions.get(session or "", (None, 0.0))
+        return name if end > time.time() else None
+
+    def _digest(self, word: str) -> bytes:
+        return hashlib.scrypt(word.encode(), salt=self._salt, n=2**14, r=8, p=1)

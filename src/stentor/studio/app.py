@@ -1,0 +1,135 @@
+"""The page: a data set on top, the five steps below. Nothing is kept in it; a reload shows what is on the disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from stentor.errors import StentorError
+from stentor.studio.accounts import Accounts
+from stentor.studio.door import USER, head, page_files
+from stentor.studio.jobs import jobs
+from stentor.studio.projects import Projects
+from stentor.studio.script import languages
+from stentor.studio.steps.choices import Choice
+from stentor.studio.steps.shared import Shared, on
+from stentor.studio.texts import say
+from stentor.studio.uploads import MOST_BYTES
+
+_SANS = ["ui-sans-serif", "system-ui", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
+IDLE = 0.05
+"""Seconds that Gradio's queue sleeps between two looks at what is to be done. Its own millisecond costs 7 % of a core
+for as long as the studio is open, beside a training."""
+LOOK = 5.0
+"""Seconds between two looks at which steps are possible."""
+
+
+def mounted(accounts: Accounts) -> Any:
+    """The studio as a FastAPI app. Who asks is what the Door put into the request."""
+    from fastapi import FastAPI
+
+    # Fonts are the system's: nothing is fetched from elsewhere. Light or dark follows the browser until it is switched.
+    theme = gr.themes.Soft(
+        primary_hue="teal", neutral_hue="slate", radius_size="lg", font=_SANS, font_mono=["ui-monospace", "monospace"]
+    )
+    theme.set(
+        block_label_text_color="*body_text_color", block_title_text_color="*body_text_color",
+        block_title_background_fill="transparent", block_label_background_fill="transparent",
+        block_label_text_color_dark="*body_text_color", block_title_text_color_dark="*body_text_color",
+        block_title_background_fill_dark="transparent", block_label_background_fill_dark="transparent",
+        block_title_padding="0", block_title_text_weight="500", button_primary_background_fill="*primary_700",
+        button_primary_background_fill_hover="*primary_800", button_primary_background_fill_dark="*primary_600",
+        button_primary_background_fill_hover_dark="*primary_700",
+        body_text_color_subdued="*neutral_500",
+    )  # fmt: skip
+    built = page(accounts)
+    # Gradio holds the files that events name to its upload folder only in a page that "has launched", which a mounted
+    # page never says of itself: any file of the machine could be given as a clip.
+    built.has_launched = True
+    return gr.mount_gradio_app(
+        FastAPI(docs_url=None, redoc_url=None, openapi_url=None),
+        built,
+        path="",
+        auth_dependency=lambda request: request.scope.get(USER),
+        show_error=False,
+        max_file_size=MOST_BYTES,
+        footer_links=[],
+        ssr_mode=False,
+        pwa=False,
+        mcp_server=False,
+        run_history=False,
+        enable_monitoring=False,
+        theme=theme,
+        head=head(page_files()),
+    )
+
+
+def page(accounts: Accounts) -> gr.Blocks:
+    """The studio's page."""
+    from stentor.studio.steps import STEPS
+
+    spoken = languages()
+    codes = {code for _, code in spoken}
+    with gr.Blocks(title=say("title"), analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True) as built:
+        gr.HTML(f"<stentor-header{' signed-in' if accounts.guarded else ''}></stentor-header>", elem_id="header")
+        dataset = Choice([], label=say("dataset"), visible=False, elem_id="dataset")
+        with gr.Accordion(say("new_dataset"), open=True, elem_id="new") as new:
+            gr.Markdown(say("first_step"))
+            with gr.Row(equal_height=True):
+                name = gr.Textbox(label=say("new_name"), max_length=64, elem_id="new_name", placeholder=say("new_hint"))
+                language = gr.Dropdown(spoken, value="en", label=say("language"), elem_id="language")
+            create = gr.Button(say("create"), elem_id="create", variant="primary")
+        # Clicked by scripts: it must be in the page, not be seen.
+        changed = gr.Button("", visible="hidden", elem_id="changed")
+        started, again = (gr.Textbox("", visible="hidden", elem_id=name) for name in ("started", "again"))
+        shared = Shared(built, accounts.projects, dataset, language, changed, started, again)
+        tabs = {}
+        with gr.Tabs(elem_id="steps"):
+            for step, builds in STEPS.items():
+                with gr.Tab(say(step), id=step, visible=False, elem_id=f"step_{step}") as tabs[step]:
+                    for build in builds:
+                        build(shared, tabs[step])
+        seen = gr.State(())
+        looks = gr.Timer(LOOK)
+
+        def known(projects: Projects, value: str | None) -> list[Any]:
+            found = projects.datasets()
+            chosen = value if value in found else (found[0] if found else None)
+            return [gr.Dropdown(found, value=chosen, visible=bool(found)), gr.Accordion(open=not found)]
+
+        def created(projects: Projects, new: str, code: str) -> list[Any]:
+            made = projects.create(new.strip(), code if code in codes else None)
+            gr.Info(say("created", name=made.name))
+            return [*known(projects, made.name), ""]
+
+        def steps(projects: Projects, value: str | None, before: tuple[bool, ...]) -> Any:
+            now = possible(projects, value)
+            if tuple(now.values()) == tuple(before):
+                return [gr.skip()] * (len(tabs) + 1)
+            return [tuple(now.values()), *(gr.Tab(visible=now[step]) for step in tabs)]
+
+        on(shared, built.load, known, dataset, [dataset, new])
+        for event in (create.click, name.submit):
+            on(shared, event, created, [name, language], [dataset, new, name], trigger_mode="once")
+        for event in (built.load, changed.click, dataset.change, looks.tick):
+            on(shared, event, steps, [dataset, seen], [seen, *tabs.values()])
+    built._queue.sleep_when_free = built._queue.progress_update_sleep_when_free = IDLE
+    return built
+
+
+def possible(projects: Projects, name: str | None) -> dict[str, bool]:
+    """Which steps make sense now: what is there to check, to train on, to try and to publish."""
+    try:
+        records = projects.dataset(name).records() if name in projects.datasets() else []
+    except StentorError:  # a manifest that somebody damaged: Check tells what is wrong with it, once
+        records = [{}]
+    runs = jobs(projects)
+    exported = any((job.folder / "export").is_dir() for job in runs)
+    return {
+        "speak": name is not None,
+        "check": bool(records),
+        "train": sum(bool(r.get("text")) for r in records) > 1 or bool(runs),
+        "try": exported,
+        "publish": bool(records) or exported,
+    }

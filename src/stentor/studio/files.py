@@ -1,0 +1,169 @@
+"""Names, paths and writing below the projects folder: the one place that decides where the studio reads and writes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import secrets
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stentor.errors import ConfigError, StentorError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+"""Names of data sets, runs and records. None begins with a dash, so none can be taken for an option of a command."""
+LONGEST_TEXT = 5000
+"""Characters of the longest transcript."""
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+def checked_name(name: str, what: str = "name") -> str:
+    """The name as it is. Raises ConfigError for one that could not be a folder's name everywhere."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        shown = str(name)[:80]
+        raise ConfigError(
+            f"{shown!r} cannot be the {what}: use 1 to 64 letters (a to z), digits, - and _, and begin with a letter "
+            "or a digit."
+        )
+    return name
+
+
+def name_from(text: str, otherwise: str = "recording") -> str:
+    """A valid name that resembles a text, such as the name of an uploaded file."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", plain).strip("-_")[:64] or otherwise
+
+
+def inside(root: Path, *parts: str) -> Path:
+    """The path of something below `root`, links resolved. It need not exist.
+
+    Raises ConfigError for what is not below it: `..`, absolute paths, links that lead out, NUL bytes, backslashes.
+    """
+    home = Path(root).resolve()
+    for part in parts:
+        pieces = str(part).split("/")
+        if "\0" in str(part) or "\\" in str(part) or not all(pieces) or {".", ".."} & set(pieces):
+            raise ConfigError(f"{str(part)[:120]!r} is not a path below {home.name}: give names without .. and \\.")
+    path = home.joinpath(*parts).resolve()
+    if path == home or not path.is_relative_to(home):
+        raise ConfigError(f"{'/'.join(map(str, parts))[:120]!r} leads out of the folder {home.name}: it is not used.")
+    return path
+
+
+def clean_text(text: str) -> str:
+    """A transcript on one line: composed characters (NFC), no control characters, single spaces.
+
+    What looks like HTML stays as it is: it is escaped where it is shown. Raises ConfigError for one over 5000
+    characters.
+    """
+    text = unicodedata.normalize("NFC", text.replace("\ufeff", ""))
+    text = " ".join(text.split())
+    text = "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cs"))
+    if len(text) > LONGEST_TEXT:
+        raise ConfigError(f"A transcript of {len(text)} characters is too long: at most {LONGEST_TEXT}.")
+    return text
+
+
+@contextlib.contextmanager
+def telling(path: Path) -> Iterator[None]:
+    """Turns what a disk refuses into one sentence for a person. Raises StentorError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StentorError(
+                f"The disk with {path.name} is full: nothing was changed. Make room, then do the same again."
+            ) from error
+        why = error.strerror or error
+        raise StentorError(f"{path.name} could not be written ({why}): check the folder.") from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Alone with a folder, among threads and processes: for changes that read, then write. Waits."""
+    with telling(folder), open(folder / ".lock", "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all, and onto the disk before this returns. Raises StentorError."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    with telling(path):
+        try:
+            with open(part, "xb") as file:
+                file.write(data)
+                synced(file)
+            os.replace(part, path)
+            _sync_folder(path.parent)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """As `write_bytes`, of plain data."""
+    write_bytes(path, (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode())
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file, onto the disk before this returns; what a killed process left of its last line is cut off.
+
+    When the disk is full, the file is as it was before. Call it with the folder `locked`. Raises StentorError.
+    """
+    with telling(path), open(path, "ab", buffering=0) as file:
+        before = _whole_lines(path)
+        file.truncate(before)
+        rest = line.encode() + b"\n"
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+            synced(file)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.truncate(path, before)
+            raise
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty when it is not there or is not one."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def synced(file: Any) -> None:
+    """Wait until what was written to an open file is on the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _whole_lines(path: Path) -> int:
+    """Bytes of a JSONL file up to the end of its last whole line. A last line without its newline is whole if it is
+    JSON: it gets the newline."""
+    data = path.read_bytes()
+    if not data or data.endswith(b"\n"):
+        return len(data)
+    at = data.rfind(b"\n") + 1
+    try:
+        json.loads(data[at:])
+    except ValueError:
+        return at
+    with open(path, "ab") as file:
+        file.write(b"\n")
+    return len(data) + 1
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,78 @@
+"""A run's own copy of its data, so that recording, correcting and removing go on while it trains or waits to go on.
+
+Each manifest of the projects folder that a run file names is copied to `runs/NAME/data/SET/`, and its audio is linked
+there (hard links: the same bytes on the disk, which stay when the recording is made again or removed).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stentor.studio.files import name_from, telling
+from stentor.studio.projects import Projects
+
+FOLDER = "data"
+
+
+def keep(tree: dict[str, Any], made: Path, placed: Path, projects: Projects) -> None:
+    """Copy what `tree` (a run file) names into `made`, and let it name the copies where they will be: in `placed`.
+
+    Records without their audio are copied as they are: the run tells what it cannot read. Raises StentorError when the
+    disk is full.
+    """
+    done: dict[Path, str] = {}
+    for source in _sources(tree.get("data")):
+        manifest = (projects.folder / source["path"]).resolve()
+        if not (_own(manifest, projects) and manifest.is_file()):
+            continue
+        if manifest not in done:
+            stem, taken = name_from(manifest.stem, "set"), set(done.values())
+            done[manifest] = next(
+                n for i in range(1, len(done) + 2) if (n := stem if i == 1 else f"{stem}-{i}") not in taken
+            )
+            _copy(manifest, made / FOLDER / done[manifest])
+        source["path"] = str(placed / FOLDER / done[manifest] / manifest.name)
+
+
+def _sources(value: Any) -> Iterator[dict[str, Any]]:
+    """The sources of type jsonl in the section `data`, however deep."""
+    if isinstance(value, dict):
+        if value.get("type") == "jsonl" and isinstance(value.get("path"), str):
+            yield value
+        for inner in value.values():
+            yield from _sources(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _sources(inner)
+
+
+def _own(manifest: Path, projects: Projects) -> bool:
+    """Whether it belongs to a data set or to another run, whose files may change or go."""
+    return any(manifest.is_relative_to(projects.folder / name) for name in ("datasets", "runs"))
+
+
+def _copy(manifest: Path, to: Path) -> None:
+    home = manifest.parent
+    with telling(to):
+        to.mkdir(parents=True)
+        shutil.copyfile(manifest, to / manifest.name)
+        for line in manifest.read_bytes().split(b"\n"):
+            try:
+                name = json.loads(line)["audio_path"] if line.strip() else None
+            except (ValueError, TypeError, KeyError):
+                continue
+            audio = (home / name).resolve() if isinstance(name, str) else home
+            if not (audio.is_file() and audio.is_relative_to(home)):
+                continue
+            link = to / audio.relative_to(home)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            if not link.exists():
+                try:
+                    os.link(audio, link)
+                except OSError:  # another disk, or one without links
+                    shutil.copyfile(audio, link)

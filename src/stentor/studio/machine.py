@@ -1,0 +1,104 @@
+"""How full the machine's memory is while a run trains."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stentor.studio.texts import say
+
+EVERY = 10.0
+"""Seconds from one call of nvidia-smi to the next, for all pages together."""
+_QUERY = ("--query-gpu=index,name,memory.used,memory.total,utilization.gpu", "--format=csv,noheader,nounits")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One thing that fills up."""
+
+    name: str
+    text: str
+    share: float | None
+    """Of what there is; None where that is not known."""
+
+
+def bars(known: Mapping[str, float], busy: float | None, pid: int | None) -> list[Bar]:
+    """Memory of a run's processes, of the GPUs and of the machine.
+
+    `known` are the run's own metrics (`memory/rss_gb`, `memory/workers_gb`, `memory/cuda_reserved_gb` ... in units of
+    1e9 bytes), `busy` the share of time in which its GPU was busy, `pid` its process, asked until it has logged.
+    """
+    import psutil
+
+    machine = psutil.virtual_memory()
+    own = known.get("memory/rss_gb", 0.0) + known.get("memory/workers_gb", 0.0)
+    if not own and pid is not None:
+        try:
+            own = psutil.Process(pid).memory_info().rss / 1e9
+        except psutil.Error:
+            own = 0.0
+    found = []
+    if own:
+        found.append(Bar(say("memory_run"), say("memory_used", used=f"{own:.1f}"), own * 1e9 / machine.total))
+    gpus = _gpus()
+    found += gpus
+    if not gpus and "memory/cuda_reserved_gb" in known:
+        used = known["memory/cuda_reserved_gb"]
+        whole = used + known.get("memory/cuda_free_gb", 0.0)
+        text = say("memory_of", used=f"{used:.1f}", total=f"{whole:.0f}")
+        if busy is not None:
+            text += say("memory_busy", busy=f"{100 * busy:.0f}")
+        found.append(Bar(say("memory_gpu"), text, used / whole if whole else None))
+    used = machine.total - machine.available
+    text = say("memory_of", used=f"{used / 1e9:.1f}", total=f"{machine.total / 1e9:.0f}")
+    return [*found, Bar(say("memory_machine"), text, used / machine.total)]
+
+
+_lock = threading.Lock()
+_asked = float("-inf")
+_answer: list[Bar] = []
+
+
+def _gpus() -> list[Bar]:
+    """What nvidia-smi tells; empty where there is none."""
+    global _asked, _answer
+    with _lock:
+        if time.monotonic() - _asked > EVERY:
+            _asked = time.monotonic()
+            _answer = parsed(_smi())
+        return _answer
+
+
+def parsed(told: str) -> list[Bar]:
+    """The lines of nvidia-smi (MiB and percent; `[N/A]` for what a GPU does not tell)."""
+    found = []
+    for line in told.splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != 5:
+            continue
+        index, name, used, total, busy = cells
+        try:
+            gb = float(used) * 2**20 / 1e9, float(total) * 2**20 / 1e9
+        except ValueError:
+            continue
+        text = say("memory_of", used=f"{gb[0]:.1f}", total=f"{gb[1]:.0f}")
+        if busy.isdigit():
+            text += say("memory_busy", busy=busy)
+        found.append(Bar(f"GPU {index}, {name}", text, gb[0] / gb[1] if gb[1] else None))
+    return found
+
+
+def _smi() -> str:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    try:
+        return subprocess.run(
+            [program, *_QUERY], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=5, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):  # a driver that hangs or does not answer: nothing is shown of it
+        return ""

@@ -1,0 +1,78 @@
+"""The projects folder: data sets (see dataset.py) and runs (see jobs.py) of one person.
+
+FOLDER/datasets/NAME/   FOLDER/runs/NAME/   FOLDER/tmp/
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from pathlib import Path
+
+from stentor.errors import ConfigError, StentorError
+from stentor.studio.dataset import RATES, DataSet, Record, label
+from stentor.studio.files import NAME, checked_name, inside, telling, write_json
+
+__all__ = ["RATES", "DataSet", "Projects", "Record"]
+
+
+class Projects:
+    """The folder that the studio keeps everything of one person in.
+
+    `guarded`: the person sits elsewhere and has signed in, so that their runs may read this folder and `models` only.
+    `publishes`: they may publish with the Hub's login of this machine.
+    """
+
+    def __init__(self, folder: Path, guarded: bool = False, models: tuple[Path, ...] = (), publishes: bool = True):
+        self.folder = Path(folder).expanduser().resolve()
+        self.guarded, self.models, self.publishes = guarded, models, publishes
+        with telling(self.folder):
+            for name in ("datasets", "runs", "tmp"):
+                (self.folder / name).mkdir(parents=True, exist_ok=True)
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    @property
+    def tmp(self) -> Path:
+        return self.folder / "tmp"
+
+    def datasets(self) -> list[str]:
+        """Names of the data sets, the one that changed last first."""
+        found = [p.parent for p in (self.folder / "datasets").glob("*/dataset.json") if NAME.fullmatch(p.parent.name)]
+        return [p.name for p in sorted(found, key=lambda p: p.stat().st_mtime, reverse=True)]
+
+    def create(self, name: str, language: str | None = None) -> DataSet:
+        """A new, empty data set. Raises ConfigError for an invalid name and for one that is taken (also on disks that
+        ignore case)."""
+        folder = inside(self.folder, "datasets", checked_name(name, "data set's name"))
+        if name.lower() in {p.name.lower() for p in folder.parent.iterdir()}:
+            raise ConfigError(f"There is a data set {name} already: open it, or choose another name.")
+        with telling(folder):
+            try:
+                (folder / "audio").mkdir(parents=True)
+            except FileExistsError:
+                raise ConfigError(f"There is a data set {name} already: open it, or choose another name.") from None
+        try:
+            write_json(folder / "dataset.json", {"name": name, "language": label(language), "created": time.time()})
+        except StentorError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return DataSet(folder)
+
+    def dataset(self, name: str) -> DataSet:
+        """A data set that is there. Raises ConfigError."""
+        folder = inside(self.folder, "datasets", checked_name(name, "data set's name"))
+        if not (folder / "dataset.json").is_file():
+            raise ConfigError(f"There is no data set {name}.")
+        return DataSet(folder)
+
+    def delete(self, name: str) -> None:
+        """Remove a data set with its recordings. It disappears at once, even if its removal is cut off."""
+        folder = self.dataset(name).folder
+        gone = self.tmp / f"deleted-{secrets.token_hex(8)}"
+        with telling(folder):
+            folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)

@@ -1,0 +1,80 @@
+"""JSON routes of the studio's own, beside Gradio's: what must be fluid on the page does not go through its queue.
+
+A route is a plain function `(request, projects) -> answer`. It runs in a thread, and `projects` is the folder of the
+person who asks: the Door (serve.py) has put it there, so no route can reach another's.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anyio
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from stentor.errors import StentorError, without_secrets
+from stentor.studio.projects import Projects
+from stentor.studio.texts import say
+
+HEADER = "X-Stentor"
+"""A header that a form or an image of another site cannot send: requests that change something must carry it."""
+PROJECTS = "stentor.projects"
+"""Where a request's scope holds the person's `Projects`."""
+Answer = dict[str, Any] | list[Any] | Response | None
+
+
+class TooLarge(StentorError):
+    """A request's body has more bytes than the route takes."""
+
+
+def route(path: str, function: Callable[[Request, Projects], Answer], methods: Sequence[str] = ("GET",)) -> Route:
+    """A route below `/studio/`. What the function answers becomes JSON, unless it is a Response; a StentorError becomes
+    status 400 (413 for a body that is too large) with `{"error": sentence}`, anything else 500."""
+
+    async def endpoint(request: Request) -> Response:
+        if request.method not in ("GET", "HEAD") and HEADER not in request.headers:
+            return _problem(f"This request lacks the header {HEADER}: it did not come from the studio's page.", 403)
+        try:
+            answer = await run_in_threadpool(function, request, request.scope[PROJECTS])
+        except TooLarge as error:
+            return _problem(str(error), 413)
+        except StentorError as error:
+            return _problem(str(error), 400)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception as error:
+            print(without_secrets(traceback.format_exc()), file=sys.stderr)
+            return _problem(say("unexpected", kind=type(error).__name__), 500)
+        if isinstance(answer, Response):
+            return answer
+        return JSONResponse(answer if answer is not None else {}, headers={"Cache-Control": "no-store"})
+
+    return Route(path, endpoint, methods=list(methods))
+
+
+def body(request: Request, most: int) -> bytes:
+    """The body of a request, inside a route's function. Raises TooLarge beyond `most` bytes, of which at most one chunk
+    more is read."""
+    return anyio.from_thread.run(_read, request, most)
+
+
+async def _read(request: Request, most: int) -> bytes:
+    chunks, size = [], 0
+    too_large = TooLarge(f"This is larger than {most / 1e6:.0f} MB, which is the most that is taken here.")
+    if int(request.headers.get("content-length") or 0) > most:
+        raise too_large
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > most:
+            raise too_large
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _problem(sentence: str, status: int) -> Response:
+    return JSONResponse({"error": without_secrets(sentence)}, status, headers={"Cache-Control": "no-store"})

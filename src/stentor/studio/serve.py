@@ -1,0 +1,101 @@
+"""Starts the studio: one server of one process."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from stentor.errors import ConfigError
+from stentor.studio.accounts import Accounts, is_local, passwords
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises ConfigError for an address that cannot be listened on."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        opened = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise _cannot(host, port, error) from None
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(address)
+        opened.listen(128)
+    except OSError as error:
+        opened.close()
+        raise _cannot(host, port, error) from None
+    return opened
+
+
+def serve(
+    host: str,
+    port: int,
+    folder: Path,
+    password_env: str | None = None,
+    models: tuple[Path, ...] = (),
+    publish: bool = False,
+) -> None:
+    """Open the studio and stay until it is interrupted.
+
+    Raises ConfigError for a missing password, an address that is taken, a folder that cannot be used, and without
+    Gradio.
+    """
+    words = passwords(host, password_env)
+    if password_env is not None:  # runs inherit the environment, and need no password
+        os.environ.pop(password_env, None)
+    if importlib.util.find_spec("gradio") is None:
+        raise ConfigError("The studio needs Gradio: pip install 'stentor[studio]'.")
+    if missing := [path for path in models if not path.is_dir()]:
+        raise ConfigError(f"--models {missing[0]} is no folder.")
+    accounts = Accounts(folder, words, tuple(path.resolve() for path in models), publish)
+    # Uploads on their way go through here, and nothing is told to anybody.
+    place = Path(folder).expanduser().resolve() / "tmp" / "page"
+    os.environ["GRADIO_TEMP_DIR"] = str(place)
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    door = make_door(accounts, host, port)
+    opened = listen(host, port)
+    import uvicorn
+
+    server = uvicorn.Server(
+        uvicorn.Config(door, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2)
+    )
+
+    def leave() -> None:
+        server.should_exit = True
+
+    door.leave = leave
+    # Who leaves in the middle of an upload is no news.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    shown = f"[{host}]" if ":" in host.strip("[]") else host
+    print(
+        f"The studio is open: http://{shown}:{opened.getsockname()[1]} (folder {place.parents[1]}; Ctrl-C closes "
+        "it, runs go on).",
+        flush=True,
+    )
+    server.run(sockets=[opened])
+    if door.failed is not None:
+        raise door.failed
+
+
+def make_door(accounts: Accounts, host: str, port: int) -> Any:
+    """The ASGI app of a studio."""
+    from stentor.studio.door import Door
+    from stentor.studio.pages import ROUTES
+
+    def load() -> Any:
+        from stentor.studio.app import mounted
+
+        return mounted(accounts)
+
+    # Behind a password a foreign name of this address (that of a proxy) does no harm: no cookie goes with it.
+    return Door(accounts, is_local(host) and not accounts.guarded, port, ROUTES, load)
+
+
+def _cannot(host: str, port: int, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"The studio cannot listen on {host}:{port} ({error.strerror or error}): another studio may be open there; "
+        "close it or choose another --port."
+    )

@@ -1,0 +1,64 @@
+"""Step 2: listen to what was recorded, correct it, remove it, divide it into training and held-out parts. The list
+itself is page/check_list.mjs over the routes of review.py."""
+
+from __future__ import annotations
+
+import html
+
+import gradio as gr
+
+from stentor.studio import division
+from stentor.studio.projects import DataSet, Projects
+from stentor.studio.steps.shared import Shared, on, opened
+from stentor.studio.texts import say
+
+_AGAIN = "() => { document.querySelector('stentor-check')?.again?.(); }"
+_SHOWN = """(name, before) =>
+  [name, document.querySelector("#recordings stentor-check")?.getAttribute("dataset") ?? ""]"""
+_REFRESH = "() => { document.querySelector('stentor-check')?.refresh?.(); }"
+
+
+def build(shared: Shared, tab: gr.Tab) -> None:
+    """The list of recordings, and the division."""
+    gr.Markdown(say("check_intro"))
+    listed = gr.HTML("", elem_id="recordings", padding=False)
+    with gr.Column(elem_id="division"):
+        gr.Markdown(f"### {say('division')}\n{say('division_help')}")
+        with gr.Row(equal_height=False):
+            share = gr.Slider(5, 50, 100 * division.SHARE, step=5, label=say("share"), elem_id="share", min_width=220)
+            by = gr.Radio(
+                [(say("by_text"), "text"), (say("by_speaker"), "speaker")],
+                value=division.BY[0], label=say("divide_by"), info=say("divide_by_help"), elem_id="divide_by",
+                min_width=220,
+            )  # fmt: skip
+        with gr.Row(equal_height=False):
+            split = gr.Button(say("split"), elem_id="split", min_width=160, scale=0)
+            divided = gr.Markdown(elem_id="divided")
+
+    # The data set of the list that the page shows now: sent again, it would be made anew under somebody's hands.
+    seen = gr.Textbox("", visible="hidden", elem_id="seen")
+
+    def shown(projects: Projects, name: str | None, before: str) -> list[object]:
+        if name not in projects.datasets():
+            return ["", 100 * division.SHARE, division.BY[0], ""]
+        dataset = projects.dataset(name)
+        part, kind = division.chosen(dataset.about)
+        page = f'<stentor-check dataset="{html.escape(name)}"></stentor-check>'
+        return [gr.skip() if name == before else page, 100 * part, kind, _said(dataset)]
+
+    def parted(projects: Projects, name: str | None, percent: float, kind: str) -> str:
+        dataset = opened(projects, name)
+        dataset.split(float(percent) / 100, str(kind))
+        return _said(dataset)
+
+    for event in (shared.page.load, shared.dataset.change, tab.select):
+        told = on(shared, event, shown, [shared.dataset, seen], [listed, share, by, divided], js=_SHOWN)
+        told.then(None, None, None, js=_AGAIN)
+    on(shared, split.click, parted, [shared.dataset, share, by], divided).then(None, None, None, js=_REFRESH)
+
+
+def _said(dataset: DataSet) -> str:
+    sides = list(dataset.sides().values())
+    if not sides:
+        return say("split_not_yet")
+    return say("split_done", train=sides.count("train"), held_out=sides.count("held_out"))

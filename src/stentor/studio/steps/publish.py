@@ -1,0 +1,200 @@
+"""Step 5: a model, a data set or a demo on the Hugging Face Hub, with a card that is read before."""
+
+from __future__ import annotations
+
+import functools
+import html
+from typing import Any
+
+import gradio as gr
+
+from stentor.studio import shipping
+from stentor.studio.projects import Projects
+from stentor.studio.shipping import Order, Publication, Status
+from stentor.studio.steps.choices import Choice
+from stentor.studio.steps.shared import Shared, on, plain
+from stentor.studio.texts import say
+
+EVERY = 1.5
+"""Seconds between two looks at a publication."""
+ADAPTERS, MERGED = "adapters", "merged"
+NONE = ""
+"""The choice of no licence."""
+OFFERS = {"model": "publish_model", "dataset": "publish_dataset", "demo": "publish_demo"}
+KINDS = {"model": "publish_kind_model", "dataset": "publish_kind_dataset", "demo": "publish_kind_demo"}
+STATES = {
+    "running": "publish_running", "stopping": "publish_stopping", "stopped": "publish_stopped",
+    "failed": "publish_failed", "published": "publish_published",
+}  # fmt: skip
+"""Keys of the texts."""
+
+
+def build(shared: Shared, tab: gr.Tab) -> None:
+    """The form, the card, and what became of it."""
+    gr.Markdown(say("publish_intro"))
+    account = gr.Markdown(elem_id="publish_account")
+    with gr.Column(elem_id="publish_form") as everything:
+        with gr.Group():
+            with gr.Row():
+                what = Choice([], label=say("publish_what"), elem_id="publish_what", scale=2)
+                method = gr.Radio(
+                    [(say("publish_adapters"), ADAPTERS), (say("publish_merged"), MERGED)],
+                    value=ADAPTERS, label=say("publish_method"), elem_id="publish_method", visible=False, scale=2,
+                )  # fmt: skip
+            with gr.Row():
+                to = gr.Textbox(
+                    label=say("publish_to"), info=say("publish_to_help"), placeholder=say("publish_to_hint"),
+                    max_length=200, elem_id="publish_to", scale=2,
+                )  # fmt: skip
+                licence = gr.Dropdown(
+                    [(say("publish_no_licence"), NONE), *((name, name) for name in shipping.LICENCES)], value=NONE,
+                    label=say("publish_licence"), info=say("publish_licence_help"), allow_custom_value=True,
+                    elem_id="publish_licence", scale=2,
+                )  # fmt: skip
+            private = gr.Checkbox(True, label=say("publish_private"), elem_id="publish_private")
+        with gr.Row():
+            make = gr.Button(say("publish_card_make"), elem_id="card_make")
+            go = gr.Button(say("publish_go"), variant="primary", elem_id="publish_go")
+        past = Choice([], label=say("publish_past"), visible=False, elem_id="publish_past")
+        shown = gr.HTML(elem_id="publish_state")
+        with gr.Row():
+            again = gr.Button(say("publish_again"), visible=False, variant="primary", elem_id="publish_again")
+            stop = gr.Button(say("publish_stop"), visible=False, variant="stop", elem_id="publish_stop")
+        card = gr.Textbox(
+            label=say("publish_card"), info=say("publish_card_help"), lines=14, max_lines=30, visible=False,
+            max_length=shipping.MOST_CARD, elem_id="card",
+        )  # fmt: skip
+    # The card as it was written, and what for: so that one which nobody touched follows the choices.
+    written = gr.State(None)
+    # The name that was suggested last: what a person wrote is never replaced.
+    suggested = gr.State("")
+    seen = gr.State("")
+    timer = gr.Timer(EVERY, active=False)
+
+    def offered(projects: Projects, value: str | None) -> Any:
+        choices = [(say(OFFERS[kind], name=of), f"{kind}:{of}") for kind, of in shipping.offers(projects)]
+        known = [key for _, key in choices]
+        chosen = value if value in known else (known[0] if known else None)
+        return [gr.Dropdown(choices, value=chosen), *_choice(projects, chosen), gr.Column(visible=projects.publishes)]
+
+    def named(projects: Projects, value: str | None, target: str | None, before: str) -> Any:
+        """Who is signed in, asked of the Hub while the rest of the page is there already; and a name to publish to."""
+        if not projects.publishes:
+            return [say("publish_closed"), gr.skip(), gr.skip()]
+        token, user = shipping.account()
+        name = shipping.suggested(value or "", user)
+        free = bool(name) and (target or "").strip() in ("", before)
+        return [_signed_in(token, user, projects.guarded), *([name, name] if free else [gr.skip(), gr.skip()])]
+
+    def carded(projects: Projects, *values: Any) -> Any:
+        order = _order(*values)
+        text = shipping.make_card(projects, order)
+        return [gr.Textbox(text, visible=True), (order, text)]
+
+    def cleared(projects: Projects, value: str | None, made: tuple[Order, str] | None) -> Any:
+        """A card of something else is not shown any longer."""
+        other = made is not None and (made[0].what, made[0].of) != shipping.parted(value or "")
+        return [gr.Textbox("", visible=False), None] if other else [gr.skip(), gr.skip()]
+
+    def published(projects: Projects, *values: Any) -> Any:
+        *choices, text, made = values
+        order = _order(*choices)
+        card = shipping.card_to_send(order, text or "", made)
+        publication = shipping.publish(projects, order, card)
+        gr.Info(say("publish_begun" if card in (None, text) else "publish_card_anew"))
+        return [_listed(projects, publication.folder.name), *_look(projects, publication.folder.name, "")]
+
+    def repeated(projects: Projects, name: str | None) -> Any:
+        shipping.again(projects, shipping.find(projects, name or ""))
+        return _look(projects, name, "")
+
+    def stopped(projects: Projects, name: str | None) -> Any:
+        shipping.stop(shipping.find(projects, name or ""))
+        return _look(projects, name, "")
+
+    form, state = [what, method, to, private, licence, suggested], [shown, again, stop, seen, timer]
+    for event in (tab.select, shared.page.load, shared.changed.click):
+        on(shared, event, offered, what, [what, method, licence, everything])
+        on(shared, event, _listed, past, past)
+    # One listener, so that an answer for an earlier choice never comes after that for the last.
+    names = functools.partial(gr.on, [tab.select, shared.page.load, what.change])
+    on(shared, names, named, [what, to, suggested], [account, to, suggested], trigger_mode="always_last")
+    on(shared, what.change, _choice, what, [method, licence])
+    on(shared, what.change, cleared, [what, written], [card, written])
+    on(shared, make.click, carded, form, [card, written], show_progress="minimal", trigger_mode="once")
+    on(shared, go.click, published, [*form, card, written], [past, *state], trigger_mode="once")
+    on(shared, again.click, repeated, past, state, trigger_mode="once")
+    on(shared, stop.click, stopped, past, state, trigger_mode="once")
+    for event in (past.change, tab.select):
+        on(shared, event, _look, [past, seen], state)
+    on(shared, timer.tick, _look, [past, seen], state, trigger_mode="once")
+
+
+def _order(what: str | None, method: str, to: str | None, private: bool, licence: str | None, before: str) -> Order:
+    """The order of the form. Raises a plain error where something is not filled in."""
+    kind, of = shipping.parted(what or "")
+    target = (to or "").strip()
+    if target == before:  # a name that was suggested may not have followed the choice yet
+        target = shipping.suggested(what or "", shipping.account()[1]) or target
+    if not of or not target:
+        raise gr.Error(say("publish_card_none"), print_exception=False)
+    merge = kind == "model" and method == MERGED
+    return Order(kind, of, target, bool(private), (licence or "").strip() or None, merge)
+
+
+def _choice(projects: Projects, value: str | None) -> list[Any]:
+    """The choices between adapters and the whole model, and of a licence, where there are any."""
+    kind, of = shipping.parted(value or "")
+    adapters = kind == "model" and bool(of) and shipping.has_adapters(projects, of)
+    return [gr.Radio(visible=adapters), gr.Dropdown(visible=kind != "demo")]
+
+
+def _signed_in(token: bool, user: str | None, guarded: bool) -> str:
+    if not token:
+        return say("publish_sign_in")
+    if guarded and user:
+        return say("publish_account_server", name=plain(user))
+    return say("publish_account", name=plain(user)) if user else say("publish_unreachable")
+
+
+def _listed(projects: Projects, name: str | None) -> Any:
+    """The publications, to choose from where there are several; the last one is chosen unless another was."""
+    found = shipping.publications(projects)
+    names = [p.folder.name for p in found]
+    choices = [(f"{p.order.to} ({say(KINDS[p.order.what])})", p.folder.name) for p in found]
+    chosen = name if name in names else (names[0] if names else None)
+    return gr.Dropdown(choices, value=chosen, visible=len(found) > 1)
+
+
+def _look(projects: Projects, name: str | None, before: str) -> list[Any]:
+    """How a publication stands; nothing is sent where nothing changed."""
+    if not name:
+        return [gr.skip()] * 5
+    publication = shipping.find(projects, name)
+    status = shipping.state(publication)
+    text = _drawn(publication, status)
+    if text == before:
+        return [gr.skip()] * 5
+    repeatable, stoppable = status.state in ("failed", "stopped"), status.state == "running"
+    # A timer that has nothing to look at costs the server nothing.
+    return [text, gr.Button(visible=repeatable), gr.Button(visible=stoppable), text, gr.Timer(active=status.alive)]
+
+
+def _drawn(publication: Publication, status: Status) -> str:
+    """A publication as HTML, in which nothing that the command said is HTML."""
+    order = publication.order
+    title, text = say(STATES[status.state], to=order.to), ""
+    if status.state == "published":
+        seen_by = say("publish_done_private" if order.private else "publish_done_public")
+        link = html.escape(status.link or "", quote=True)
+        text = f'<p><a href="{link}" target="_blank" rel="noopener noreferrer">{link}</a></p>' if link else ""
+        text += f"<p>{html.escape(seen_by)}</p>"
+    elif status.state == "failed":
+        text = f'<p role="alert">{html.escape(status.sentence or say("publish_killed"))}</p>'
+    elif status.state == "stopped":
+        text = f"<p>{html.escape(say('publish_stopped_help'))}</p>"
+    lines = f"<pre>{html.escape(status.lines)}</pre>" if status.lines else ""
+    return (
+        f'<div class="stentor-publication" data-state="{status.state}"><p class="title"><i></i>{html.escape(title)}</p>'
+        f"{text}{lines}</div>"
+    )

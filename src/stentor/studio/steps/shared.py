@@ -1,0 +1,110 @@
+"""What the steps of the page share: the chosen data set, and how an event reaches the projects of who asks."""
+
+from __future__ import annotations
+
+import html
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from stentor.errors import StentorError, without_secrets
+from stentor.studio.projects import DataSet, Projects
+from stentor.studio.texts import say
+
+
+@dataclass
+class Shared:
+    """What every step is built with."""
+
+    page: gr.Blocks
+    projects_of: Callable[[str], Projects]
+    """The projects of a person, by the name that the Door gave them."""
+    dataset: gr.Dropdown
+    """Name of the data set that the page is about."""
+    language: gr.Dropdown
+    changed: gr.Button
+    """Hidden. Clicked when recordings or runs were added or removed, by Python's events and by JavaScript."""
+    started: gr.Textbox
+    """Hidden. Name of the run that this page started last."""
+    again: gr.Textbox
+    """Hidden. Name of a run whose settings are wanted in the editor, to be started again."""
+
+
+def on(
+    shared: Shared,
+    event: Callable[..., Any],
+    function: Callable[..., Any],
+    inputs: Any = None,
+    outputs: Any = None,
+    select: bool = False,
+    **options: Any,
+) -> Any:
+    """Listen to an event of a component with `function(projects, *values)`, or, with `select`, `function(projects,
+    event_data, *values)`. `projects` are those of the person who asks.
+
+    It may be a generator. Failures become one sentence, and nothing is offered as an API.
+    """
+
+    def arguments(request: gr.Request, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (shared.projects_of(str(request.username)), *given)
+
+    if inspect.isgeneratorfunction(function) and select:
+
+        def called(request: gr.Request, data: gr.SelectData, *given: Any) -> Any:
+            yield from _told_each(function(*arguments(request, (data, *given))))
+    elif inspect.isgeneratorfunction(function):
+
+        def called(request: gr.Request, *given: Any) -> Any:
+            yield from _told_each(function(*arguments(request, given)))
+    elif select:
+
+        def called(request: gr.Request, data: gr.SelectData, *given: Any) -> Any:
+            return _told(lambda: function(*arguments(request, (data, *given))))
+    else:
+
+        def called(request: gr.Request, *given: Any) -> Any:
+            return _told(lambda: function(*arguments(request, given)))
+
+    # The annotations are strings in this module; Gradio looks for the classes.
+    called.__annotations__ = {"request": gr.Request, **({"data": gr.SelectData} if select else {})}
+    return event(called, inputs, outputs, api_visibility="private", **{"show_progress": "hidden", **options})
+
+
+def opened(projects: Projects, name: str | None) -> DataSet:
+    """The chosen data set. Raises a plain error when there is none."""
+    if not name:
+        raise gr.Error(say("no_dataset"), print_exception=False)
+    return projects.dataset(name)
+
+
+def plain(text: str) -> str:
+    """Text for a Markdown component, in which nothing of it is Markdown or HTML."""
+    escaped = html.escape(text)
+    return "".join(f"&#{ord(c)};" if c in "\\`*_{}[]()#+-.!|~$:" else c for c in escaped)
+
+
+def _told(call: Callable[[], Any]) -> Any:
+    """The call's answer; what fails is told to the person: what is expected as it is, anything else by its kind alone.
+
+    Messages are escaped: the page shows them as HTML, and they may repeat a file's name or a transcript.
+    """
+    try:
+        return call()
+    except gr.Error:
+        raise
+    except StentorError as error:
+        raise gr.Error(html.escape(without_secrets(str(error))), print_exception=False) from None
+    except Exception as error:
+        print(without_secrets(traceback.format_exc()), file=sys.stderr)
+        raise gr.Error(say("unexpected", kind=type(error).__name__), print_exception=False) from None
+
+
+def _told_each(answers: Iterator[Any]) -> Iterator[Any]:
+    end = object()
+    while (answer := _told(lambda: next(answers, end))) is not end:
+        yield answer

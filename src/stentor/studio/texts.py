@@ -1,0 +1,24 @@
+"""What a person reads on the page: `texts.yaml`, the one file to translate."""
+
+from __future__ import annotations
+
+import functools
+from importlib import resources
+
+from stentor.errors import ConfigError
+
+
+@functools.cache
+def texts() -> dict[str, str]:
+    """Sentence by key. Raises ConfigError for a file that is not a mapping of keys to texts."""
+    from ruamel.yaml import YAML
+
+    found = YAML(typ="safe").load(resources.files(__package__).joinpath("texts.yaml").read_text(encoding="utf-8"))
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise ConfigError("studio/texts.yaml must be a mapping of keys to texts.")
+    return found
+
+
+def say(key: str, **values: object) -> str:
+    """The sentence of a key with its values filled in."""
+    return texts()[key].format(**values)

@@ -1,0 +1,94 @@
+"""The studio without its page: the Door with the routes, but no Gradio (whose import takes seconds)."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for stand_in.py
+
+
+@pytest.fixture
+def projects(tmp_path):
+    from stentor.studio.projects import Projects
+
+    return Projects(tmp_path / "studio")
+
+
+@pytest.fixture
+def client(projects):
+    """A browser of the one person of a studio on this machine. `client.projects` is their folder."""
+    return browser_of(projects.folder, {})
+
+
+def browser_of(folder, words, **headers):
+    """A client of a studio with these passwords by person; it sends what a page of the studio sends."""
+    from starlette.testclient import TestClient
+
+    from stentor.studio.accounts import Accounts
+    from stentor.studio.door import Door
+    from stentor.studio.pages import ROUTES
+
+    accounts = Accounts(folder, words)
+    door = Door(accounts, local=True, port=7860, routes=ROUTES, load=lambda: None)
+    made = TestClient(door, base_url="http://127.0.0.1:7860", headers={"X-Stentor": "1", **headers})
+    made.accounts, made.door = accounts, door
+    made.projects = None if accounts.named else accounts.projects("owner")
+    return made
+
+
+@pytest.fixture
+def people():
+    """Makes browsers of studios with several people: `browser_of`."""
+    return browser_of
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch, projects):
+    """Puts a stand-in in the place of `stentor train`; called with what it shall do. At the end no run is left."""
+    import stand_in
+
+    from stentor.studio import jobs
+
+    script = tmp_path / "train.py"
+    script.write_text(stand_in.STAND_IN)
+    monkeypatch.setattr(jobs, "TRAIN", (sys.executable, "-S", str(script)))
+    monkeypatch.setattr(jobs, "_check", lambda text, projects: None)  # takes longer than all else
+
+    def do(*what):
+        script.with_name("do").write_text(" ".join(what))
+
+    do()
+    yield do
+    for job in jobs.jobs(projects):
+        jobs.kill(job)
+        stand_in.until(lambda job=job: not jobs.alive(job))
+
+
+@pytest.fixture
+def chromium(tmp_path):
+    """Opens a Chromium of this test's own (tests/browser.py): `with chromium(microphone=WAV) as browser`."""
+    _tests_on_path()
+    import browser
+
+    if not browser.chromium():
+        pytest.skip("there is no Chromium on PATH")
+    pytest.importorskip("websockets")
+    return lambda microphone=None: browser.Browser(tmp_path, microphone)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """`stentor studio` as a process of its own, over tmp_path/studio: `opened.start(...)` opens it
+    (tests/studio_process.py). What still runs at the end is ended, its trainings too."""
+    _tests_on_path()
+    from studio_process import StudioProcess
+
+    process = StudioProcess(tmp_path / "studio")
+    yield process
+    process.end()
+
+
+def _tests_on_path():
+    if (tests := str(Path(__file__).parents[1])) not in sys.path:
+        sys.path.append(tests)  # last, so that it hides nothing

@@ -1,0 +1,286 @@
+"""Trying a model beside the one that it was trained from: what is chosen, kept, counted, and shown."""
+
+import json
+import shutil
+import time
+
+import numpy as np
+import pytest
+
+from stentor.errors import AudioError, ConfigError, DataError
+from stentor.studio import compare, compared
+from stentor.studio.compare import Answer, Clip, Models, Trial
+
+EVIL = '<img src=x onerror="alert(1)">'
+RATE = 16000
+
+
+def ended(projects, name, model, task=None, exit=0, folder="export", **config):
+    """A run as the studio leaves it; its export has configs and no weights."""
+    run = projects.runs / name
+    export = run / folder
+    export.mkdir(parents=True)
+    (export / "config.json").write_text("{}")
+    training = {"name": name, "task": task or {"type": "transcribe", "normalizer": "none"}, "model": model, **config}
+    (export / "training_config.json").write_text(json.dumps(training))
+    (run / "resolved.yaml").write_text("{}")
+    (run / "studio.json").write_text(json.dumps({"created": time.time()}))
+    if exit is not None:
+        (run / "ending.json").write_text(json.dumps({"started": 1, "exit": exit, "time": 2}))
+    return export
+
+
+class Loud:
+    """A model that says what it was told to."""
+
+    def __init__(self, text="one two", words=None, segments=None):
+        self.told, self.asked = (text, words, segments), []
+
+    def transcribe(self, samples, rate, language=None):
+        self.asked.append((len(samples), rate, language))
+        return type("T", (), {"text": self.told[0], "words": self.told[1]})
+
+    def diarize(self, samples, rate):
+        return type("D", (), {"segments": self.told[2]})
+
+    def speak(self, text, **given):
+        self.asked.append((text, given))
+        return type("S", (), {"audio": np.full(RATE, 0.1, np.float32), "rate": RATE})
+
+
+class Shelf(Models):
+    """Models that need no folder; a sentence stands for one that cannot be loaded."""
+
+    def __init__(self, **models):
+        super().__init__()
+        self.models = models
+
+    def get(self, source, device="auto"):
+        found = self.models[str(source)]
+        if isinstance(found, str):
+            raise ConfigError(found)
+        return found
+
+
+def tried(original="old", task="transcribe", **about):
+    return Trial("mine", "new", task, original, (), about.get("normalizer", "none"), "")
+
+
+def clip(text="", seconds=1.0, **about):
+    return Clip(np.zeros(round(seconds * RATE), np.float32), RATE, text, **about)
+
+
+# Runs
+
+
+def test_runs_that_ended_with_a_model_are_offered(projects):
+    ended(projects, "good", {"type": "ctc"})
+    ended(projects, "half", {"type": "ctc"}, exit=75, folder="checkpoints/step-000010/export")
+    (projects.runs / "half/checkpoints/latest").write_text("step-000010")
+    ended(projects, "broken", {"type": "ctc"}, exit=1, folder="nothing")
+    assert compare.runs(projects) == ["half", "good"]
+    assert compare.trial(projects, "half").export.name == "export"
+    with pytest.raises(ConfigError, match="has saved no checkpoint"):
+        compare.trial(projects, "broken")
+    with pytest.raises(ConfigError):
+        compare.trial(projects, "../good")
+
+
+def test_a_running_run_is_not_offered(projects):
+    from stentor.studio import detached
+
+    export = ended(projects, "busy", {"type": "ctc"}, exit=None)
+    with detached.alone(export.parent, "busy"):
+        assert compare.runs(projects) == []
+        assert compare.device(projects) == "cpu"  # its memory is its own
+    assert compare.device(projects) == "auto"
+
+
+@pytest.mark.parametrize(
+    ("model", "original", "parts"),
+    [
+        ({"type": "whisper", "from": "openai/whisper-tiny"}, "openai/whisper-tiny", ()),
+        ({"type": "whisper", "from": "openai/whisper-tiny", "init": "elsewhere/base"}, "elsewhere/base", ()),
+        ({"type": "ctc", "from": None}, None, ()),
+        ({"type": "speech_llm", "encoder": {"from": "a/ear"}, "llm": {"from": "b/mouth"}}, None, ("a/ear", "b/mouth")),
+    ],
+)
+def test_the_original_is_what_the_run_started_from(projects, model, original, parts):
+    ended(projects, "run", model)
+    found = compare.trial(projects, "run")
+    assert (found.original, found.parts, found.normalizer) == (original, parts, "none")
+
+
+def test_an_original_in_the_projects_folder_is_found_there(projects):
+    base = ended(projects, "base", {"type": "ctc"})
+    ended(projects, "next", {"type": "ctc", "init": "runs/base/export"})
+    assert compare.trial(projects, "next").original == str(base)
+    assert compare.model_name(str(base)) == "base"
+
+
+def test_earlier_stages_of_a_run_are_not_its_original(projects):
+    export = ended(projects, "run", {"type": "ctc", "init": str(projects.runs / "run/stages/1/export")})
+    shutil.copytree(export, export.parent / "stages/1/export")
+    first = export.parent / "stages/1/export/training_config.json"
+    first.write_text(json.dumps({"model": {"type": "ctc", "from": "openai/base"}}))
+    assert compare.trial(projects, "run").original == "openai/base"
+
+
+def test_a_language_model_cannot_be_tried(projects):
+    ended(projects, "lm", {"type": "transformer"}, {"type": "language"})
+    with pytest.raises(ConfigError, match="of the task language cannot be tried here"):
+        compare.trial(projects, "lm")
+
+
+# Models
+
+
+def test_two_models_are_kept(monkeypatch, tmp_path):
+    loads, freed = [], []
+    monkeypatch.setattr("stentor.inference.load.load", lambda source, device: loads.append(source) or object())
+    monkeypatch.setattr(compare, "free_memory", lambda: freed.append(None))
+    models = Models()
+    a, b = models.get("x/a"), models.get("x/b")
+    assert models.get("x/a") is a and loads == ["x/a", "x/b"]
+    models.get("x/c")  # b was used longest ago
+    assert models.get("x/a") is a and len(loads) == 3
+    assert models.get("x/b") is not b and len(loads) == 4
+    assert len(freed) == 2
+    models.keep_only("x/b", None)
+    models.get("x/a")
+    assert loads[4:] == ["x/a"]
+
+
+def test_a_model_that_was_written_anew_is_loaded_anew(monkeypatch, projects):
+    import os
+
+    loads = []
+    monkeypatch.setattr("stentor.inference.load.load", lambda source, device: loads.append(source) or object())
+    monkeypatch.setattr(compare, "free_memory", lambda: None)
+    export, models = ended(projects, "run", {"type": "ctc"}), Models()
+    models.get(export)
+    models.get(export)
+    assert len(loads) == 1
+    os.utime(export / "config.json", (5, 5))
+    models.get(export)
+    assert len(loads) == 2
+
+
+# Clips
+
+
+def test_clips_are_checked(tmp_path):
+    import soundfile
+
+    fine = tmp_path / "fine.wav"
+    soundfile.write(fine, np.full(RATE * 2, 0.1), RATE * 2)
+    assert len(compare.uploaded(fine).samples) == RATE
+    page = tmp_path / "page.wav"
+    page.write_text("<html>")
+    with pytest.raises(AudioError, match="whatever its name says") as said:
+        compare.uploaded(page)
+    assert str(tmp_path) not in str(said.value)
+    with pytest.raises(ConfigError, match="lasts 1 s: at most 0 s"):
+        compare.uploaded(fine, longest=0.2)
+
+
+def test_held_out_recordings_are_offered(projects):
+    data = projects.create("mine", "en")
+    for text in ("one", "two", "three", "four"):
+        data.add(np.full(RATE, 0.1, np.float32), RATE, text, speaker="ann")
+    assert [label for label, _ in compare.held_out(data)] == [f"{t} (1.0 s)" for t in ("one", "two", "three", "four")]
+    data.parts()
+    (chosen,) = [id for id, side in data.sides().items() if side == "held_out"]
+    text = data.record(chosen)["text"]
+    assert compare.held_out(data) == [(f"{text} (1.0 s)", chosen)]
+    found = compare.recorded(data, chosen)
+    assert (found.text, found.language, len(found.samples)) == (text, "en", RATE)
+    with pytest.raises(ConfigError):
+        compare.recorded(data, "../../etc/passwd")
+
+
+# Answers
+
+
+def test_both_answer_and_errors_are_counted():
+    shelf = Shelf(old=Loud("one too"), new=Loud("one two", [{"word": "one", "start": 0, "end": 0.5}]))
+    first, second = compare.listen(shelf, tried(), clip("one two"), "en")
+    assert (first.model, first.tuned, first.errors, first.total) == ("old", False, 1, 2)
+    assert (second.model, second.tuned, second.errors, second.total) == ("mine", True, 0, 2)
+    assert shelf.models["new"].asked == [(RATE, RATE, "en")]
+    page = compared.listened(tried(), clip("one two"), [first, second])
+    assert "WER 50.00 % (1 in 2 words)" in page and "WER 0.00 % (0 in 2 words)" in page
+    assert page.count('class="pair substitute"') == 2  # the one, and the legend's
+    assert page.count("data-start") == 1
+
+
+def test_the_normaliser_of_the_run_counts():
+    shelf = Shelf(old=Loud("One, TWO."), new=Loud("One, TWO."))
+    errors = [a.errors for a in compare.listen(shelf, tried(normalizer="whisper_basic"), clip("one two"), "en")]
+    assert errors == [0, 0]
+
+
+def test_without_a_reference_the_two_are_compared():
+    shelf = Shelf(old=Loud("one too"), new=Loud("one two three"))
+    page = compared.listened(tried(), clip(), list(compare.listen(shelf, tried(), clip())))
+    assert "What training changed" in page and 'class="pair insert"' in page
+    same = Shelf(old=Loud("one"), new=Loud("one"))
+    assert "both wrote the same" in compared.listened(tried(), clip(), list(compare.listen(same, tried(), clip())))
+
+
+def test_what_fails_is_told_in_its_column():
+    shelf = Shelf(old="There is no model old <b>.", new=Loud("fine"))
+    answers = list(compare.listen(shelf, tried(), clip()))
+    assert [a.wrong for a in answers] == ["There is no model old <b>.", ""]
+    page = compared.listened(tried(), clip(), answers)
+    assert "There is no model old &lt;b&gt;." in page and "fine" in page and "What training changed" not in page
+
+
+def test_a_model_from_nothing_has_one_column():
+    about = tried(original=None)
+    (answer,) = compare.listen(Shelf(new=Loud()), about, clip())
+    page = compared.listened(about, clip(), [answer])
+    assert page.count("<section") == 1 and "Before training" not in page
+    assert "trained from nothing" in compared.about(about)
+    waiting = compared.listened(tried(), clip(), [])
+    assert waiting.count("<section") == 2 and waiting.count("waiting") == 2
+
+
+def test_speakers_are_drawn():
+    segments = [{"speaker": "A", "start": 0.1, "end": 0.9}]
+    about = tried(original=None, task="diarize")
+    (answer,) = compare.listen(Shelf(new=Loud(segments=segments)), about, clip())
+    assert compared.listened(about, clip(), [answer]).count("<rect") == 1
+    known = clip(segments=({"speaker": "ann", "start": 0.1, "end": 0.5},))
+    assert "DER" in compared.listened(about, known, [answer])
+
+
+def test_speech_is_heard_with_its_level():
+    about, shelf = tried(task="speak"), Shelf(old=Loud(), new=Loud())
+    voice = clip("that is me")
+    answers = list(compare.speak(shelf, about, " say  this ", voice, seed=3))
+    text, given = shelf.models["new"].asked[0]
+    assert text == "say this" and given["reference_text"] == "that is me" and given["seed"] == 3
+    page = compared.spoken(about, answers)
+    assert page.count("data:audio/flac;base64,") == 2 and "1.0 s long" in page and "-20 dBFS" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "voice", "error", "sentence"),
+    [
+        (" ", None, DataError, "Write a text first"),
+        ("a" * 1001, None, ConfigError, "1001 characters: at most 1000"),
+        ("a", clip(), DataError, "Write down what is said in the clip"),
+    ],
+)
+def test_what_cannot_be_spoken_is_refused_at_once(text, voice, error, sentence):
+    with pytest.raises(error, match=sentence):
+        compare.speak(Shelf(), tried(task="speak"), text, voice)
+
+
+def test_texts_are_escaped():
+    words = [{"word": EVIL, "start": 0.0, "end": 0.5, "confidence": 0.9}]
+    answers = [Answer(EVIL, False, text=EVIL, words=words), Answer(EVIL, True, text="b", words=words)]
+    about = Trial(EVIL, "new", "words", EVIL, (), "none", "")
+    for page in (compared.listened(about, clip(), answers), compared.about(about)):
+        assert "<img src=x" not in page and "&lt;img src=x" in page

@@ -1,0 +1,233 @@
+"""The Door: who may reach the studio, and what it answers while the page is not there yet."""
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from starlette.responses import PlainTextResponse
+
+import stentor.studio
+from stentor.cli import main
+from stentor.errors import ConfigError
+from stentor.studio.accounts import Accounts, is_local, passwords
+from stentor.studio.door import USER, Door, head, page_files
+from stentor.studio.routes import body, route
+from stentor.studio.serve import listen
+from stentor.studio.texts import say, texts
+
+PEOPLE = {"anna": "the first password", "ben": "the second one"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "127.8.0.1"])
+def test_local_addresses_need_no_password(host):
+    assert is_local(host) and passwords(host, None) == {}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "localhost.example.org", "127.0.0.1.example.org", ""])
+def test_others_do(host):
+    assert not is_local(host)
+    with pytest.raises(ConfigError, match="--password-env"):
+        passwords(host, None)
+
+
+@pytest.mark.parametrize("given, problem", [
+    (None, "STUDIO_KEY must hold"), ("short", "at least 8"), ("anna:short", "at least 8"),
+    ("anna:long enough", "at least 8"), ("anna:password1 Anna:password2", "twice"),
+])  # fmt: skip
+def test_passwords_that_are_refused(given, problem, monkeypatch):
+    monkeypatch.delenv("STUDIO_KEY", raising=False)
+    if given is not None:
+        monkeypatch.setenv("STUDIO_KEY", given)
+    # "anna:long enough" is no pair, as "enough" has no name: it is one password, which is long enough.
+    if given == "anna:long enough":
+        assert passwords("0.0.0.0", "STUDIO_KEY") == {"owner": given}
+        return
+    with pytest.raises(ConfigError, match=problem):
+        passwords("127.0.0.1", "STUDIO_KEY")
+
+
+def test_passwords_of_one_and_of_several(monkeypatch):
+    monkeypatch.setenv("STUDIO_KEY", "a long one")
+    assert passwords("0.0.0.0", "STUDIO_KEY") == {"owner": "a long one"}
+    monkeypatch.setenv("STUDIO_KEY", "anna:password1\nben:pass:word2")
+    assert passwords("0.0.0.0", "STUDIO_KEY") == {"anna": "password1", "ben": "pass:word2"}
+
+
+def test_the_command_refuses_an_open_door(capsys, tmp_path):
+    assert main(["studio", "--host", "0.0.0.0", "--folder", str(tmp_path / "studio")]) == 2
+    assert "--password-env" in capsys.readouterr().err
+    assert not (tmp_path / "studio").exists()
+
+
+def test_a_port_that_is_taken_is_told(tmp_path, capsys):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match="--port"):
+            listen("127.0.0.1", port)
+        assert main(["studio", "--port", str(port), "--folder", str(tmp_path / "studio")]) == 2
+    assert "another studio may be open" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_used_is_told(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["studio", "--port", "0", "--folder", str(tmp_path / "file")]) == 1
+    assert "file" in capsys.readouterr().err
+
+
+def door(tmp_path, words=None, routes=(), local=True):
+    """A client of a door behind which a page answers the person's name."""
+    from starlette.testclient import TestClient
+
+    async def page(scope, receive, send):
+        await PlainTextResponse(f"page of {scope[USER]}")(scope, receive, send)
+
+    made = Door(Accounts(tmp_path / "studio", words or {}), local, 7860, list(routes), load=lambda: None)
+    made.studio = page
+    client = TestClient(made, base_url="http://127.0.0.1:7860", follow_redirects=False)
+    client.door = made
+    return client
+
+
+@pytest.mark.parametrize("host, origin", [
+    ("127.0.0.1:7860", "http://127.0.0.1:7860"), ("localhost:7860", None), ("[::1]:7860", "http://[::1]:7860"),
+])  # fmt: skip
+def test_the_pages_own_requests_pass(host, origin, tmp_path):
+    headers = {"Host": host, **({"Origin": origin} if origin else {})}
+    assert door(tmp_path).get("/", headers=headers).text == "page of owner"
+
+
+def test_behind_another_name_with_a_password(tmp_path):
+    client = door(tmp_path, {"owner": "a long one"}, local=False)
+    assert client.get("/", headers={"Host": "studio.example.org"}).status_code == 401
+
+
+@pytest.mark.parametrize("headers", [
+    {"Origin": "http://evil.example"}, {"Origin": "http://127.0.0.1:8000"}, {"Origin": "null"},
+    {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Host": "evil.example:7860"}, {"Host": ""},
+])  # fmt: skip
+def test_other_origins_and_host_names_do_not(headers, tmp_path):
+    answer = door(tmp_path).post("/anything", headers=headers)
+    assert answer.status_code == 403 and "refused" in answer.text
+
+
+def test_a_link_from_elsewhere_opens_the_page_only(tmp_path):
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert door(tmp_path).get("/", headers=link).status_code == 200
+    assert door(tmp_path).get("/studio/texts.json", headers=link).status_code == 403
+
+
+def test_sockets_of_other_origins_are_refused(tmp_path):
+    from starlette.websockets import WebSocketDisconnect
+
+    with pytest.raises(WebSocketDisconnect):
+        with door(tmp_path).websocket_connect("/queue", headers={"Origin": "http://evil.example"}):
+            pass
+
+
+def test_people_have_folders_of_their_own(tmp_path):
+    routes = [route("/studio/where", lambda request, projects: {"folder": projects.folder.name})]
+    client = door(tmp_path, PEOPLE, routes)
+    assert client.get("/studio/where").status_code == 401
+    assert client.get("/anything").status_code == 401
+    assert 'type="password"' in client.get("/").text
+    for name, word in PEOPLE.items():
+        client.cookies.clear()
+        answer = client.post("/studio/sign-in", data={"name": name, "password": word})
+        assert answer.status_code == 303
+        cookie = answer.headers["set-cookie"].lower()
+        assert "httponly" in cookie and "samesite=strict" in cookie
+        assert client.get("/studio/where").json() == {"folder": name}
+        assert client.get("/").text == f"page of {name}"
+    client.post("/studio/sign-out")
+    assert client.get("/studio/where").status_code == 401
+
+
+@pytest.mark.parametrize("name, word", [
+    ("anna", "the second one"), ("", "the first password"), ("../anna", "the first password"), ("eve", ""),
+    ("anna", ""), ("a" * 100, "x"),
+])  # fmt: skip
+def test_wrong_passwords(name, word, tmp_path, monkeypatch):
+    waits = []
+
+    async def sleep(seconds):
+        waits.append(seconds)
+
+    monkeypatch.setattr("stentor.studio.door.asyncio.sleep", sleep)
+    client = door(tmp_path, PEOPLE)
+    for _ in range(3):
+        answer = client.post("/studio/sign-in", data={"name": name, "password": word})
+        assert answer.status_code == 401 and say("sign_in_wrong") in answer.text and not client.cookies
+    assert waits == sorted(waits) and len(waits) == 2 and waits[0] > 0
+    assert client.get("/", headers={"Cookie": "stentor_7860=guess"}).status_code == 401
+
+
+def test_a_sign_in_that_is_too_large(tmp_path):
+    assert door(tmp_path, PEOPLE).post("/studio/sign-in", data={"password": "x" * 5000}).status_code == 413
+
+
+def test_it_answers_before_the_page_is_there(tmp_path):
+    client = door(tmp_path)
+    client.door.studio = None
+    assert say("opening") in client.get("/").text
+    assert client.get("/studio/ready").json() == {"ready": False}
+    assert client.get("/config").status_code == 503
+    assert client.get("/studio/texts.json").json() == texts()
+
+
+def test_what_changes_something_needs_the_header(tmp_path):
+    routes = [route("/studio/do", lambda request, projects: {"size": len(body(request, 10))}, ["POST"])]
+    client = door(tmp_path, routes=routes)
+    assert client.post("/studio/do", content=b"123").status_code == 403
+    assert client.post("/studio/do", content=b"123", headers={"X-Stentor": "1"}).json() == {"size": 3}
+    answer = client.post("/studio/do", content=b"1" * 11, headers={"X-Stentor": "1"})
+    assert answer.status_code == 413 and "larger" in answer.json()["error"]
+
+
+def test_failures_of_a_route_are_told_without_secrets(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HF_TOKEN", "hf_canarycanarycanarycanarycanary")
+
+    def wrong(request, projects):
+        raise ConfigError("It says hf_canarycanarycanarycanarycanary.")
+
+    def broken(request, projects):
+        raise ZeroDivisionError("hf_canarycanarycanarycanarycanary")
+
+    client = door(tmp_path, routes=[route("/studio/wrong", wrong), route("/studio/broken", broken)])
+    told, unexpected = client.get("/studio/wrong"), client.get("/studio/broken")
+    assert told.status_code == 400 and told.json()["error"].startswith("It says")
+    assert unexpected.status_code == 500 and "ZeroDivisionError" in unexpected.json()["error"]
+    assert "canary" not in told.text + unexpected.text + "".join(capsys.readouterr())
+
+
+def test_only_the_pages_own_files_are_served(tmp_path):
+    client = door(tmp_path)
+    assert client.get("/studio/page/studio.css").headers["content-type"].startswith("text/css")
+    assert client.get("/studio/page/studio.css").headers["x-content-type-options"] == "nosniff"
+    for name in ("..%2fserve.py", "%2e%2e%2fserve.py", "%2fetc%2fpasswd", "serve.py", "door", ".css"):
+        assert client.get(f"/studio/page/{name}").status_code == 404
+
+
+def test_the_head_names_every_script_and_no_other_site():
+    made = head(page_files())
+    assert 'src="/studio/page/header.js"' in made and "https:" not in made
+    assert "</script>" not in made[: made.index(";</script>")]
+
+
+def test_every_text_is_used_and_every_used_text_is_there():
+    folder = Path(stentor.studio.__file__).parent
+    files = [p for p in folder.rglob("*.*") if p.suffix in (".py", ".js", ".mjs", ".html")]
+    code = {p: p.read_text("utf-8") for p in files}
+    python = "".join(text for p, text in code.items() if p.suffix == ".py" and "texts import" in text)
+    assert set(re.findall(r"""\bsay\(\s*["'](\w+)["']\s*[,)]""", python)) - texts().keys() == set()
+    everything = "".join(code.values())
+    words = set(re.findall(r"\w+", everything))
+    # Keys that are put together: `check_choice_${name}`, f"state_{name}", "state_" + name.
+    begun = set(re.findall(r"""(\w+_)(?:\$?\{|["'] ?\+)""", everything))
+    assert {key for key in texts() if key not in words and not any(key.startswith(b) for b in begun)} == set()
+
+
+def test_texts_are_filled_in():
+    assert say("created", name="mine").startswith("The data set mine is ready")

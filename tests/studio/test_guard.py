@@ -1,0 +1,256 @@
+"""Where a password is set, a run file stays inside the person's projects and the folders of --models."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+
+from stentor.config.document import Mistakes
+from stentor.config.load import dump
+from stentor.config.schema import Config
+from stentor.config.section import Section, alternatives
+from stentor.config.walk import entries
+from stentor.errors import ConfigError
+from stentor.studio import settings
+from stentor.studio.guard import FREE, OWN, REFUSED, checked
+from stentor.studio.projects import Projects
+
+NOT_PATHS = {
+    "Config.name", "Embedder.revision", "Recognizer.language", "XVector.revision", "Speak.instruct_from",
+    "Whisper.revision", "CTC.revision", "OmniVoice.revision", "AudioLLM.revision", "Origin.revision",
+    "SSL.revision", "Codec.revision", "LanguageAdapter.language", "Lora.targets", "Whisper.freeze", "CTC.freeze",
+    "OmniVoice.freeze", "AudioLLM.freeze", "SpeechLLM.freeze", "Transformer.freeze", "Source.language",
+    "Corpus.name", "Corpus.split", "Hub.preset", "Hub.subset", "Hub.name", "Hub.config", "Hub.split",
+    "Hub.revision", "Hub.data_files", "Columns.audio", "Columns.text", "Columns.language", "Columns.speaker",
+    "Columns.id", "Columns.duration", "Join.same", "Synth.voices", "Voices.accents", "Voices.variants", "Data.by",
+    "Group.params", "Calibrate.set", "EarlyStop.metric", "WandB.project", "WandB.entity", "WandB.group",
+    "WandB.tags", "Trackio.project", "Trackio.space_id",
+}  # fmt: skip
+"""Texts that are names, not paths. They are held to the same rule: nothing of them leads out."""
+PATHS = {
+    "Config.output", "Embedder.from", "Recognizer.from", "XVector.from", "Transcribe.spelling", "Family.init",
+    "Whisper.from", "CTC.from", "OmniVoice.from", "Codec.from", "Voxtral.from", "Voxtral.tokenizer",
+    "Qwen3ASR.from", "Qwen3ASR.tokenizer", "Origin.from", "SSL.from", "Features.store",
+}  # fmt: skip
+"""Texts that may be a path (or a name on the Hub)."""
+OUT = [
+    "/etc/passwd", "../other/model", "runs/../../other", "~/models", "~root/x", "file:///etc/passwd", "file:/etc/x",
+    "https://example.org/model", "s3://bucket/x", "hf://datasets/x/y", "$HOME/model", "${HOME}/model", "..", "a/..",
+    "models\\..\\x", "inside/link", "inside/linked/model", "a\0b", "/proc/self/environ",
+]  # fmt: skip
+
+
+@pytest.fixture
+def projects(tmp_path):
+    """A guarded person's projects beside another person's folder, with links that lead there."""
+    other = tmp_path / "other"
+    (other / "model").mkdir(parents=True)
+    (other / "secret.jsonl").write_text('{"audio_path": "a.wav", "text": "x"}\n')
+    shared = tmp_path / "shared"
+    (shared / "whisper").mkdir(parents=True)
+    own = Projects(tmp_path / "studio", True, (shared,))
+    (own.folder / "inside" / "model").mkdir(parents=True)
+    (own.folder / "inside" / "link").symlink_to(other)
+    (own.folder / "inside" / "linked").symlink_to(other)
+    (own.folder / "runs" / "clean" / "export").mkdir(parents=True)
+    return own
+
+
+def run(**changes: Any) -> dict[str, Any]:
+    tree = {
+        "task": {"type": "transcribe"},
+        "model": {"type": "whisper", "from": "openai/whisper-tiny"},
+        "data": {"train": [{"type": "synth", "texts": "digits", "count": 5}]},
+    }
+    for key, value in changes.items():
+        at: Any = tree
+        *steps, last = key.split("__")
+        for step in steps:
+            at = at[int(step)] if step.isdigit() else at.setdefault(step, {})
+        at[last] = value
+    return tree
+
+
+def refusals(tree: dict[str, Any], projects: Projects) -> list[tuple[str, int]]:
+    """(key, line) of what is refused."""
+    try:
+        checked(dump(tree), projects)
+    except Mistakes as error:
+        return [(m.key, m.place.line) for m in error.mistakes]
+    return []
+
+
+@pytest.mark.parametrize("value", OUT)
+def test_what_leads_out_is_refused_with_its_key(projects, value):
+    for key in ("model__from", "model__init", "task__spelling", "model__revision"):
+        ((found, line),) = refusals(run(**{key: value}), projects)
+        assert found == key.replace("__", ".") and line > 0
+    source = {"type": "jsonl", "path": value}
+    assert refusals(run(data__train=[source]), projects)[0][0] == "data.train.0.path"
+    assert refusals(run(data__eval={"dev": source}), projects)[0][0] == "data.eval.dev.path"
+    for kind, key in (("synth", "texts"), ("text", "path")):
+        assert refusals(run(data__train=[{"type": kind, key: value}]), projects)[0][0] == f"data.train.0.{key}"
+    talk = {"type": "conversation", "source": source, "cache": value}
+    found = {key for key, _ in refusals(run(data__replay={"sources": [talk]}), projects)}
+    assert found == {"data.replay.sources.0.source.path", "data.replay.sources.0.cache"}
+    assert refusals(run(stages=[{"model": {"init": value}}]), projects)[0][0] == "model.init"
+    assert refusals(run(stages=[{"model.init": value}]), projects)[0][0] == "model.init"
+
+
+def test_without_a_password_paths_are_free(projects):
+    projects.guarded = False
+    for value in OUT:
+        checked(dump(run(model__from=value)), projects)
+
+
+def test_what_stays_inside_is_taken(projects, tmp_path):
+    clean = "runs/clean/export"
+    shared = str(tmp_path / "shared" / "whisper")
+    for value in ("openai/whisper-tiny", "gpt2", clean, str(projects.folder / clean), shared, "inside/model"):
+        assert refusals(run(model__from=value), projects) == []
+    # A folder that holds a link is followed by whoever reads it.
+    ((key, _),) = refusals(run(model__from="inside"), projects)
+    assert key == "model.from"
+
+
+def test_the_studios_own_run_files_are_taken(projects):
+    import numpy as np
+
+    data = projects.create("mine", "en")
+    for number, text in enumerate(["one", "two", "three", "four"]):
+        for speaker in "ab":
+            words = [{"word": text, "start": 0.1, "end": 0.4}]
+            data.add(np.full(16000, 0.1 + number / 100, "float32"), 16000, text, speaker=speaker, words=words)
+    for model in settings.known().values():
+        for task in model.tasks:
+            for how in model.methods:
+                checked(settings.written(settings.start(task, model, how, data)), projects)
+
+
+def test_manifests_may_not_name_the_audio_of_others(projects, tmp_path):
+    for audio in ("../../other/a.wav", "/etc/passwd", str(tmp_path / "other" / "a.wav")):
+        (projects.folder / "list.jsonl").write_text(json.dumps({"audio_path": audio, "text": "x"}) + "\n")
+        source = {"type": "jsonl", "path": "list.jsonl"}
+        assert refusals(run(data__train=[source]), projects)[0][0] == "data.train.0.path"
+
+
+@pytest.mark.parametrize("kind", ["manifest", "shards", "rttm"])
+def test_sources_whose_files_can_name_anything_are_the_owners(projects, tmp_path, kind):
+    """A lhotse manifest may even name commands."""
+    assert refusals(run(data__train=[{"type": kind, "path": "inside/x"}]), projects)[0][0] == "data.train.0.path"
+    shared = str(tmp_path / "shared" / "x")
+    assert refusals(run(data__train=[{"type": kind, "path": shared}]), projects) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"output": "/tmp/elsewhere"}, "output"),
+        ({"data__train": [{"type": "hub", "name": "someone/data"}]}, "data.train.0"),
+        ({"data__train": [{"type": "corpus", "name": "ljspeech"}]}, "data.train.0"),
+        ({"train__deepspeed": "zero.json"}, "train.deepspeed"),
+        ({"train__deepspeed": {"zero_optimization": {"stage": 2}}}, "train.deepspeed"),
+        ({"callbacks": [{"type": "tracking", "wandb": {}}]}, "callbacks.0.wandb"),
+        ({"data__eval": {"../../x": {"type": "synth", "texts": "digits", "count": 5}}}, "data.eval"),
+        ({"data__augment": {"noise": {"paths": ["/home"]}}}, "data.augment.noise.paths.0"),
+        ({"model": {"type": "whisper", "config": {"auto_map": {"AutoModel": "x.Y"}}}}, "model.config.auto_map"),
+        ({"model": {"type": "whisper", "config": {"attn_implementation": "someone/kernel"}}},
+         "model.config.attn_implementation"),
+        ({"model": {"type": "whisper", "config": {"text_config": {"_name_or_path": "x"}}}}, "model.config.text_config"),
+        ({"model": {"type": "whisper", "config": {"paths": ["/etc"]}}}, "model.config.paths"),
+    ],
+)  # fmt: skip
+def test_what_is_for_the_owner_alone(projects, change, key):
+    found = refusals(run(**change), projects)
+    assert len(found) == 1 and found[0][0].startswith(key)
+
+
+@pytest.mark.parametrize("key", ["base", "plugin", "plugins", "resume_from", "model__trust_remote_code"])
+def test_keys_that_would_load_code_or_other_files_do_not_exist(projects, key):
+    for projects.guarded in (True, False):
+        with pytest.raises(ConfigError, match=key.rpartition("__")[2]):
+            checked(dump(run(**{key: "/tmp/x.py"})), projects)
+
+
+def test_a_plug_in_is_not_run_for_others(projects):
+    from stentor.callbacks.base import Callback
+
+    class Foreign(Callback):
+        type: Literal["foreign"] = "foreign"
+
+    Foreign.__module__ = "my_plugin"
+    try:
+        assert refusals(run(callbacks=[{"type": "foreign"}]), projects)[0][0] == "callbacks.0"
+    finally:
+        del Callback.choices()["foreign"]
+
+
+def test_every_text_of_the_schema_is_known_here():
+    """A new key that may hold a text has to be looked at, and put into one of the lists."""
+    from stentor.studio.guard import _owner
+
+    found = set()
+    for entry in entries(Config):
+        kinds = list(_leaves(entry.field.annotation))
+        if str in kinds or Any in kinds:
+            owner = next(n for n, f in entry.owner.model_fields.items() if f is entry.field)
+            found.add((f"{_owner(entry.owner, owner)}.{entry.path[-1]}", Any in kinds))
+    texts = {key for key, open_mapping in found if not open_mapping} - {"Config.stages"}
+    assert texts - NOT_PATHS - PATHS - FREE - set(REFUSED) == set()
+    assert {key for key, _ in found} >= FREE and _all_keys() >= set(REFUSED)
+
+
+def test_every_path_of_the_schema_is_held_inside(projects):
+    """Whatever kind of section it is in: all values that are paths go the one way through `_Guard.path`."""
+    seen = set()
+    for entry in entries(Config):
+        if Path in set(_leaves(entry.field.annotation)):
+            seen.add(entry.path[-1])
+    assert {"path", "paths", "from", "to", "cache", "audio", "uem", "statistics", "audio_folder"} <= seen
+    from stentor.studio.guard import _Guard
+
+    guard = _Guard(projects.folder, ())
+    for value in (Path("/etc/passwd"), [Path("/etc/passwd")], (Path("../x"),)):
+        assert list(guard.value(value, ("key",), False, False))
+    sources = {name for name, kind in _sources().items() if Path in _deep(kind)}
+    assert sources - OWN == {"manifest", "shards", "rttm", "corpus"}
+
+
+def _sources() -> dict[str, type[Section]]:
+    from stentor.sources.base import Source
+
+    return Source.choices()
+
+
+def _deep(kind: type[Section]) -> set[Any]:
+    return {leaf for field in kind.model_fields.values() for leaf in _leaves(field.annotation)}
+
+
+def _all_keys() -> set[str]:
+    from stentor.studio.guard import _owner
+
+    return {f"{_owner(e.owner, n)}.{n}" for e in entries(Config) for n, f in e.owner.model_fields.items()
+            if f is e.field}  # fmt: skip
+
+
+def _leaves(annotation: Any) -> Any:
+    """The plain types in an annotation."""
+    for kind in alternatives(annotation):
+        if get_origin(kind) is Literal:
+            continue
+        args = [a for a in get_args(kind) if a is not Ellipsis]
+        if get_origin(kind) is dict:
+            args = args[1:]
+        if args:
+            for inner in args:
+                yield from _leaves(inner)
+        else:
+            yield kind
+
+
+def test_the_environment_is_not_asked(projects, monkeypatch):
+    monkeypatch.setenv("SOMEWHERE", "/etc")
+    assert refusals(run(model__from="$SOMEWHERE/x"), projects)
+    assert os.environ["SOMEWHERE"] == "/etc"

@@ -1,0 +1,344 @@
+"""What goes wrong around a run: whatever is killed or fills up, nothing is lost, one sentence tells it, and there are
+never two runs in one folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from stand_in import STUDIO, YAML, ended, process_of, starts, until
+
+from stentor.errors import ConfigError, StentorError
+from stentor.studio import detached, files, jobs, keeper
+from stentor.studio.course import course
+from stentor.studio.jobs import state
+from stentor.studio.projects import Projects
+
+
+def test_a_killed_training_is_told(projects, train):
+    train("wait")
+    job = jobs.start(projects, YAML)
+    until((job.folder / "ready").exists)
+    os.kill(process_of(job), signal.SIGKILL)
+    told = ended(job)
+    assert (told.state, told.exit) == ("failed", -9) and "memory ran out" in told.sentence and told.step == 2
+
+
+def test_a_run_that_does_not_stop_is_killed(projects, train):
+    train("wait")
+    job = jobs.start(projects, YAML)
+    until((job.folder / "ready").exists)
+    jobs.kill(job)
+    told = ended(job)
+    assert (told.state, told.exit) == ("stopped", -9) and "last checkpoint" in told.sentence
+
+
+def test_a_switched_off_machine_is_told(projects, train):
+    """Keeper and training die in the same moment, with no last word."""
+    train("wait")
+    job = jobs.start(projects, YAML)
+    until((job.folder / "ready").exists)
+    training = process_of(job)
+    keeper = os.getsid(training)
+    assert keeper not in (training, os.getsid(0))
+    os.kill(keeper, signal.SIGKILL)
+    assert state(job).alive, "the training still runs, and no second one may start"
+    with pytest.raises(ConfigError, match="running already"):
+        jobs.resume(projects, job)
+    os.kill(training, signal.SIGKILL)
+    told = ended(job)
+    assert (told.state, told.exit) == ("failed", None) and "machine was switched off" in told.sentence
+    # A number that belongs to another process by now is not signalled.
+    ending = {"pid": os.getpid(), "born": "1", "exit": None}
+    (job.folder / "ending.json").write_text(json.dumps(ending))
+    jobs.stop(job)
+
+
+def test_a_killed_studio_leaves_its_run(projects, train, tmp_path):
+    train("wait")
+    script = str(tmp_path / "train.py")
+    with subprocess.Popen(
+        [sys.executable, "-c", STUDIO, str(projects.folder), script, YAML], stdout=subprocess.PIPE, text=True
+    ) as studio:
+        assert studio.stdout.readline() == "first\n"
+        job = jobs.find(projects, "first")
+        until((job.folder / "ready").exists)
+        studio.kill()
+    again = Projects(projects.folder)
+    job = jobs.jobs(again)[0]
+    assert state(job).state == "running" and state(job).step == 2
+    (job.folder / "go").touch()
+    assert ended(job).state == "finished" and starts(tmp_path) == [f"first {starts(tmp_path)[0].split()[1]}"]
+
+
+def test_two_starts_at_once_make_one_run(projects, train, tmp_path):
+    train("wait")
+    made, told, ready = [], [], threading.Barrier(6)
+
+    def press(act):
+        ready.wait()
+        try:
+            made.append(act())
+        except ConfigError as error:
+            told.append(str(error))
+
+    def at_once(act):
+        threads = [threading.Thread(target=press, args=(act,)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    at_once(lambda: jobs.start(projects, YAML))
+    assert len(made) == 1 and len(told) == 5 and all("There is a run first already" in t for t in told)
+    job = made[0]
+    until((job.folder / "ready").exists)
+    jobs.stop(job)
+    ended(job)
+    made.clear(), told.clear(), (job.folder / "ready").unlink()
+    at_once(lambda: jobs.resume(projects, job))
+    assert len(made) == 1 and len(told) == 5 and all("running already" in t for t in told)
+    until((job.folder / "ready").exists)
+    assert len(starts(tmp_path)) == 2
+
+
+def test_a_full_disk_starts_nothing(projects, train, monkeypatch, tmp_path):
+    def refuse(handle):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(files.os, "fsync", refuse)
+        with pytest.raises(StentorError, match="is full"):
+            jobs.start(projects, YAML)
+    assert not list(projects.runs.iterdir()) and not starts(tmp_path)
+
+
+def test_how_a_run_ended_fits_on_a_disk_that_filled_up(tmp_path):
+    from stentor.studio.keeper import ENDING_BYTES, write_ending
+
+    (tmp_path / "ending.json").write_bytes(b"{}".ljust(ENDING_BYTES))
+    place = (tmp_path / "ending.json").stat().st_ino
+    write_ending(tmp_path, {"exit": 1, "said": "é\n\0" * 5000})
+    status = (tmp_path / "ending.json").stat()
+    assert (status.st_ino, status.st_size) == (place, ENDING_BYTES)
+    assert files.read_json(tmp_path / "ending.json")["said"].startswith("é\n")
+
+
+def test_a_killed_training_goes_on(projects, train, tmp_path):
+    train("wait")
+    job = jobs.start(projects, YAML)
+    until((job.folder / "ready").exists)
+    os.kill(process_of(job), signal.SIGKILL)
+    assert ended(job).state == "failed"
+    (job.folder / "go").touch()
+    jobs.resume(projects, job)
+    assert ended(job).state == "finished" and len(starts(tmp_path)) == 2
+
+
+def test_a_killed_keeper_ends_nothing(projects, train):
+    """The training goes on without it; how it ended is told by its own last event, as nobody kept its exit code."""
+    train("wait")
+    job = jobs.start(projects, YAML)
+    until((job.folder / "ready").exists)
+    os.kill(os.getsid(process_of(job)), signal.SIGKILL)
+    assert state(job).state == "running"
+    (job.folder / "go").touch()
+    told = ended(job)
+    assert (told.state, told.exit, told.step) == ("finished", None, 6)
+
+
+def test_a_run_without_a_keeper_is_stopped(projects, train):
+    train("wait")
+    job = jobs.start(projects, YAML)
+    until((job.folder / "ready").exists)
+    os.kill(os.getsid(process_of(job)), signal.SIGKILL)
+    jobs.stop(job)
+    told = ended(job)
+    assert (told.state, told.exit) == ("stopped", None) and "Everything is saved" in told.sentence
+
+
+def test_a_run_that_hears_nothing_is_asked_then_killed(projects, train):
+    """It waits for data that does not come: it saves nothing, but it can be ended."""
+    train("deaf", "wait")
+    job = jobs.start(projects, YAML)
+    until((job.folder / "ready").exists)
+    jobs.stop(job)
+    assert state(job).state == "stopping"
+    with pytest.raises(ConfigError, match="running already"):
+        jobs.resume(projects, job)
+    jobs.kill(job)
+    told = ended(job)
+    assert (told.state, told.exit) == ("stopped", -9)
+
+
+def test_a_run_is_stopped_before_it_can_hear(projects, train):
+    """SIGTERM comes while the training is still being imported, before it has a handler."""
+    train("wait")
+    job = jobs.start(projects, YAML)
+    jobs.stop(job)
+    told = ended(job)
+    assert told.state == "stopped" and told.exit in (-15, 75) and "resume" in told.sentence
+
+
+def test_a_number_that_another_process_has_by_now_is_not_signalled(projects, train, monkeypatch):
+    train("wait")
+    job = jobs.start(projects, YAML)
+    until((job.folder / "ready").exists)
+    with subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"]) as other:
+        ending = json.loads((job.folder / "ending.json").read_text())
+        kept = dict(ending)
+        (job.folder / "ending.json").write_text(json.dumps({**ending, "pid": other.pid}))
+        assert detached.process(job.folder) is None
+        jobs.stop(job), jobs.kill(job)
+        assert other.poll() is None and state(job).alive
+        other.kill()
+    (job.folder / "ending.json").write_text(json.dumps(kept))
+
+
+PRESS = """\
+import sys
+from pathlib import Path
+from stentor.errors import StentorError
+from stentor.studio import jobs
+from stentor.studio.projects import Projects
+jobs.TRAIN = (sys.executable, "-S", sys.argv[2])
+jobs._check = lambda text, projects: None
+projects = Projects(Path(sys.argv[1]))
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    if sys.argv[3] == "resume":
+        jobs.resume(projects, jobs.find(projects, "first"))
+    else:
+        jobs.start(projects, sys.argv[4])
+    print("made")
+except StentorError as error:
+    print(error)
+"""
+
+
+def test_two_studios_start_one_run(projects, train, tmp_path):
+    """Two processes, such as two studios over one folder, do the same at the same moment."""
+
+    def both(*what):
+        command = [sys.executable, "-c", PRESS, str(projects.folder), str(tmp_path / "train.py"), *what]
+        pair = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        for process in pair:
+            assert process.stdout.readline() == "ready\n"
+        for process in pair:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        return sorted(process.communicate()[0].strip() for process in pair)
+
+    train("wait")
+    told = both("start", YAML)
+    assert told[1] == "made" and told[0].startswith("There is a run first already")
+    job = jobs.find(projects, "first")
+    until((job.folder / "ready").exists)
+    jobs.stop(job)
+    ended(job)
+    (job.folder / "ready").unlink()
+    assert both("resume") == ["The run first is running already: stop it first, or wait.", "made"]
+    until((job.folder / "ready").exists)
+    assert len(starts(tmp_path)) == 2
+
+
+def test_a_start_that_was_cut_off_can_be_resumed(projects, train, tmp_path):
+    """The studio is killed when the run's folder has its name and nothing runs yet."""
+    train()
+    job = jobs.start(projects, YAML)
+    ended(job)
+    for name in ("ending.json", "run.lock", "events.jsonl", "output.txt"):
+        (job.folder / name).unlink()
+    assert state(job).state == "failed" and not state(job).alive
+    jobs.resume(projects, job)
+    assert ended(job).state == "finished"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A real disk of 200 KB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(place)], capture_output=True).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(place):
+    handle = os.open(place / "filler", os.O_WRONLY | os.O_CREAT)
+    with pytest.raises(OSError, match="No space"):
+        while True:
+            os.write(handle, b"x" * 4096)
+    os.close(handle)
+
+
+def test_a_disk_that_fills_up_while_a_run_goes(small_disk, train, tmp_path):
+    projects = Projects(small_disk)
+    train("wait")
+    job = jobs.start(projects, YAML)
+    until((job.folder / "ready").exists)
+    fill(small_disk)
+    jobs.stop(job)
+    told = ended(job)  # how it ended is told, though there is no room for it
+    assert told.exit is not None and told.state in ("stopped", "failed"), told
+    with pytest.raises(StentorError, match="is full"):
+        jobs.resume(projects, job)
+    with pytest.raises(StentorError, match="is full"):
+        jobs.start(projects, YAML, "second")
+    assert state(job) == told and len(starts(tmp_path)) == 1 and [j.name for j in jobs.jobs(projects)] == ["first"]
+    (small_disk / "filler").unlink()
+    (job.folder / "go").touch()
+    jobs.resume(projects, job)
+    assert ended(job).state == "finished"
+
+
+LEAVES = """\
+import subprocess, sys
+subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+print("done", flush=True)
+"""
+
+
+def test_what_a_command_leaves_behind_is_ended(tmp_path, monkeypatch):
+    """Loader workers that outlive their training would hold the lock for ever."""
+    with detached.alone(tmp_path, "busy") as lock:
+        os.set_inheritable(lock, True)
+        (tmp_path / "ending.json").write_bytes(b"{}".ljust(keeper.ENDING_BYTES))
+        run = f"from stentor.studio import keeper; keeper._LINGER = 0.2; keeper.main({[str(tmp_path), str(lock)]!r} + "
+        run += f"[{sys.executable!r}, '-S', '-c', {LEAVES!r}])"
+        done = subprocess.run([sys.executable, "-c", run], pass_fds=(lock,), timeout=60, check=False)
+    assert done.returncode == 0
+    until(lambda: not detached.alive(tmp_path))
+    assert (detached.ending(tmp_path).exit, detached.output(tmp_path)) == (0, "done")
+
+
+def test_a_command_that_is_not_there(tmp_path):
+    with detached.alone(tmp_path, "busy") as lock:
+        detached.launch(tmp_path, [str(tmp_path / "none")], lock, tmp_path)
+    until(lambda: not detached.alive(tmp_path))
+    told = detached.ending(tmp_path)
+    assert told.exit == 127 and "No such file" in told.said
+
+
+@pytest.mark.slow
+def test_a_real_run_that_is_killed_goes_on(projects, tiny):
+    text = tiny().read_text().replace("steps: 6", "steps: 60").replace("save_every: 2", "save_every: 10")
+    job = jobs.start(projects, text, "real")
+    until(lambda: state(job).step >= 12 or not state(job).alive, 300)
+    os.kill(detached.process(job.folder), signal.SIGKILL)
+    told = ended(job)
+    assert (told.state, told.exit) == ("failed", -9), jobs.log(job)
+    jobs.resume(projects, job)
+    # Its keeper is killed as well: the run goes on to its end, and tells it.
+    until(lambda: state(job).state == "running", 300)
+    os.kill(os.getsid(process_of(job)), signal.SIGKILL)
+    until(lambda: not jobs.alive(job), 300)
+    told = state(job)
+    assert (told.state, told.exit, told.step) == ("finished", None, 60), jobs.log(job)
+    assert course(job.folder).numbers.values["train/loss"][0] == list(range(1, 61))
+    assert "finished" in (job.folder / "events.jsonl").read_text() and (job.folder / "report.html").exists()

@@ -1,0 +1,131 @@
+"""Training runs of the studio: processes that outlive it, told from their folders."""
+
+import os
+
+import pytest
+from stand_in import YAML, ended, starts, until
+
+from stentor.errors import ConfigError
+from stentor.studio import jobs
+from stentor.studio.course import course
+from stentor.studio.follow import Rows, tail
+from stentor.studio.jobs import Job, state
+
+
+def test_a_run_from_its_start_to_its_end(projects, train, monkeypatch):
+    monkeypatch.setenv("CANARY_TOKEN", "canary-1234567890")
+    train("wait")
+    job = jobs.start(projects, YAML)
+    assert state(job).state in ("waiting", "running")
+    until((job.folder / "ready").exists)
+    now = state(job)
+    assert (now.state, now.step, now.total, now.sentence) == ("running", 2, 6, "Training: step 2 of 6.")
+    (job.folder / "go").touch()
+    done = ended(job)
+    assert (done.state, done.exit, done.step) == ("finished", 0, 6)
+    assert "# mine" in job.yaml and f"output: {projects.runs}" in job.yaml
+    # What the training prints goes through the redactor.
+    assert "token ***" in jobs.log(job)
+    kept = b"".join(p.read_bytes() for p in job.folder.iterdir() if p.is_file())
+    assert b"canary-1234567890" not in kept and b"step" in kept
+
+
+def test_a_run_that_fails_and_its_retry(projects, train):
+    train("fail")
+    job = jobs.start(projects, YAML)
+    told = ended(job)
+    assert (told.state, told.exit) == ("failed", 1)
+    assert told.sentence == "The GPU is out of memory:\nset data.batch_tokens lower."
+    train()
+    second = jobs.start(projects, YAML, "first-2", retry_of="first")
+    assert second.about["retry_of"] == "first" and ended(second).state == "finished"
+    assert [j.name for j in jobs.jobs(projects)] == ["first-2", "first"]
+    assert state(job).state == "failed" and jobs.find(projects, "first") == job
+
+
+def test_stop_and_resume(projects, train, tmp_path):
+    train("wait")
+    job = jobs.start(projects, YAML)
+    until((job.folder / "ready").exists)
+    with pytest.raises(ConfigError, match="first is running already"):
+        jobs.resume(projects, job)
+    with pytest.raises(ConfigError, match="first is running already"):
+        jobs.delete(projects, job)
+    jobs.stop(job)
+    told = ended(job)
+    assert (told.state, told.exit, told.step) == ("stopped", 75, 3) and "resume" in told.sentence
+    jobs.stop(job)  # nothing happens to what has ended
+    (job.folder / "go").touch()
+    jobs.resume(projects, job)
+    assert ended(job).state == "finished" and len(starts(tmp_path)) == 2
+    jobs.delete(projects, job)
+    assert jobs.jobs(projects) == [] and not list(projects.tmp.iterdir())
+
+
+def test_nothing_in_the_projects_folder_is_imported(projects, train):
+    (projects.folder / "json.py").write_text("raise SystemExit(9)")
+    (projects.folder / "stentor").mkdir()
+    (projects.folder / "stentor" / "__init__.py").write_text("raise SystemExit(9)")
+    assert ended(jobs.start(projects, YAML)).state == "finished"
+
+
+def test_names_and_configs_that_are_refused(projects, train, tmp_path):
+    for name in ("../x", "--to", "a b", "", "x/y", "x" * 65):
+        for wrong in (lambda name=name: jobs.start(projects, YAML, name), lambda name=name: jobs.find(projects, name)):
+            with pytest.raises(ConfigError, match="cannot be the run's name"):
+                wrong()
+    for yaml, told in (("a: [", "not YAML"), ("", "empty"), ("- 1", "empty"), ("name: ../x\n", "run's name"),
+                       ("x" * 200_001, "too long")):  # fmt: skip
+        with pytest.raises(ConfigError, match=told):
+            jobs.start(projects, yaml)
+    assert not list(projects.runs.iterdir()) and not starts(tmp_path)
+
+
+def test_a_wrong_config_starts_nothing(projects):
+    with pytest.raises(ConfigError, match=r"run.yaml:3: unknown key 'optim.weight_decy'"):
+        jobs.start(projects, "name: x\noptim:\n  weight_decy: 1\n" + YAML.split("name: first\n")[1])
+    assert not list(projects.runs.iterdir())
+
+
+def test_rows_are_read_once_and_anew_when_rewritten(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    rows = Rows(path)
+    assert rows.poll() == [] and not rows.anew
+    path.write_text('{"step": 1, "train/loss": 2.0, "time": 5}\n{"step": 2, "tra')
+    assert [r["step"] for r in rows.poll()] == [1] and rows.anew and rows.poll() == [] and not rows.anew
+    with open(path, "a") as file:
+        file.write('in/loss": null}\nnot JSON\n[3]\n{"step": 3, "train/loss": 1.5, "stage": "2"}\n')
+    assert [r["step"] for r in rows.poll()] == [2, 3] and not rows.anew
+    (tmp_path / "new").write_text('{"step": 1, "train/loss": 2.0}\n')
+    os.replace(tmp_path / "new", path)
+    assert [r["step"] for r in rows.poll()] == [1] and rows.anew
+    path.unlink()
+    assert rows.poll() == [] and rows.anew
+
+
+def test_the_end_of_a_log(tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "s3cret-value")
+    path = tmp_path / "log.txt"
+    assert tail(path) == ""
+    path.write_text("".join(f"line {i} s3cret-value\n" for i in range(20000)))
+    lines = tail(path, 3).splitlines()
+    assert lines == [f"line {i} ***" for i in (19997, 19998, 19999)]
+    assert len(tail(path, 10**6)) <= 65536 and tail(path, 10**6).startswith("line ")
+
+
+@pytest.mark.slow
+def test_a_real_run(projects, tiny):
+    """Starts, is stopped, resumed and followed to its end."""
+    job = jobs.start(projects, tiny().read_text(), "real")
+    until(lambda: state(job).state != "waiting", 300)
+    jobs.stop(job)
+    until(lambda: not state(job).alive, 300)
+    first = state(job)
+    assert first.state in ("stopped", "finished"), jobs.log(job)
+    jobs.resume(projects, job)
+    until(lambda: not state(job).alive, 300)
+    done = state(job)
+    assert (done.state, done.step, done.total) == ("finished", 6, 6), jobs.log(job)
+    assert course(job.folder).numbers.values["train/loss"][0] == [1, 2, 3, 4, 5, 6]
+    assert (job.folder / "export" / "model.safetensors").exists() and isinstance(job, Job)
+    assert (job.folder / "run.yaml").is_file()

@@ -1,0 +1,140 @@
+"""The whole way through the studio in a real browser: from the first phrase to a model on the Hub (its stand-in), with
+the page closed in the middle of the training. `STENTOR_SHOTS=FOLDER` keeps a picture of every step."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.browser
+SPOKEN = "the quick brown fox jumps over the lazy dog near the river bank"
+UPLOADED = "seven green bottles were standing on the wall"
+CORRECTED = "The kettle is boiling, so let us drink tea."
+
+
+@pytest.fixture
+def sounds(tmp_path):
+    """(microphone.wav, bottles.wav): what the microphone hears, and a recording that was made elsewhere."""
+    from stentor.audio.io import write
+    from stentor.audio.synth import say
+
+    paths = tmp_path / "microphone.wav", tmp_path / "bottles.wav"
+    for path, text in zip(paths, (SPOKEN, UPLOADED), strict=True):
+        speech = say(text, voice="en-us", speed=160, pitch=50)
+        write(path, speech.audio / abs(speech.audio).max() * 0.5, 16000)
+    return paths
+
+
+def shoot(page, name, top="body"):
+    """A picture of a step from this element on, where somebody wants to look at it."""
+    if folder := os.environ.get("STENTOR_SHOTS"):
+        page.js(f"document.querySelector({json.dumps(top)}).scrollIntoView({{behavior: 'instant'}})")
+        page.shot(Path(folder) / f"{name}.png")
+
+
+def manifest(folder):
+    return [json.loads(line) for line in (folder / "manifest.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def publish(page, what, name, repo):
+    """Publishes one of the offers as `repo`, the key at the Hub of the name that is suggested."""
+    page.still("#publish_to", 2)  # the Hub is asked who is signed in, and a name is suggested
+    page.choose("#publish_what", what)
+    page.wait(f"document.querySelector('#publish_to input, #publish_to textarea').value === '{name}'", "its name")
+    page.click("#card_make")
+    page.wait("document.querySelector('#card textarea')?.value.startsWith('---')", "the card can be read")
+    page.click("#publish_go")
+    link = "document.querySelector('#publish_state .stentor-publication[data-state=published] a')?.href"
+    page.wait(f"{link}?.endsWith('/{repo}')", "it is published", 120)
+
+
+def test_the_whole_journey(chromium, opened, hub, sounds, rows):
+    import studio_steps as studio
+
+    microphone, bottles = sounds
+    opened.start(**hub.fresh)
+    data, runs = opened.folder / "datasets" / "voice", opened.folder / "runs"
+    with chromium(microphone=microphone) as browser:
+        # The language, the data set, three phrases, ten more, and a file.
+        page = browser.open(opened.address)
+        page.wait("document.querySelector('#create')", "the page is there", 180)
+        studio.create(page)
+        for number in (1, 2, 3):
+            studio.record(page, number)
+        shoot(page, "speak")
+        page.click("#more")
+        page.wait("document.querySelectorAll('stentor-speak .row').length === 20", "there are ten more phrases")
+        studio.upload(page, bottles, UPLOADED)
+        shoot(page, "upload", "#upload_part")
+        made = manifest(data)
+        assert len(made) == 4 and made[3]["text"] == UPLOADED and {r["language"] for r in made} == {"en"}
+        assert all(r["duration"] > 1.5 and (data / r["audio_path"]).stat().st_size > 30_000 for r in made)
+
+        # Listen: one text is corrected, one recording removed, the rest divided.
+        studio.step(page, "2 Check")
+        row = "stentor-check .row[data-number='{}']"
+        page.wait("document.querySelectorAll('stentor-check .row').length === 4", "all recordings are listed")
+        page.wait(f"document.querySelector(\"{row.format(1)} audio\").src.includes('/studio/audio/voice/')", "a player")
+        page.still("#recordings")
+        page.fill(f"{row.format(1)} textarea", CORRECTED)
+        page.until(lambda: manifest(data)[0]["text"] == CORRECTED, "the text is saved")
+        page.still("#recordings")
+        page.click(f"{row.format(3)} button.remove")
+        page.wait("document.querySelector('stentor-check .figure b').textContent === '3'", "one is removed")
+        page.click("#split")
+        page.wait("document.querySelector('#divided').innerText.includes('2 recordings')", "they are divided")
+        shoot(page, "check")
+        left = manifest(data)
+        assert [r["text"] for r in left] == [CORRECTED, made[1]["text"], UPLOADED]
+        parts = [(data / f"{part}.jsonl").read_text().count("\n") for part in ("train", "held_out")]
+        assert parts == [2, 1]
+
+        # Train; the page is closed in the middle, and another one shows the same run.
+        studio.step(page, "3 Train")
+        studio.settle(page)
+        shoot(page, "train")
+        page.click("#start")
+        studio.reach(page, "running", 4)
+        shoot(page, "run", "#runs")
+        assert not page.errors, page.errors
+        page.close()
+        page = browser.open(opened.address)
+        studio.step(page, "3 Train")
+        page.wait("document.querySelector('#status .state')", "the run is there again")
+        assert studio.state(page) == "running", page.text("#status")
+        studio.reach(page, "finished", 60)
+        shoot(page, "finished", "#runs")
+        (run,) = runs.iterdir()
+        events = [json.loads(line)["event"] for line in (run / "events.jsonl").read_text().splitlines()]
+        assert events.count("started") == 1 and events[-1] == "finished"
+        losses = [row["train/loss"] for row in rows(run)]
+        assert losses[-1] < losses[0] / 2
+        assert (run / "export" / "model.safetensors").is_file()
+
+        # Try it on a clip whose words are known.
+        studio.step(page, "4 Try")
+        page.click("#clip button[aria-label='Upload file']")
+        page.give("#clip input[type=file]", bottles)
+        page.find("#clip .play-pause-button")
+        page.fill("#try_said input, #try_said textarea", UPLOADED)
+        page.click("#try")
+        page.wait("document.querySelector('#answers').innerText.includes('8 words')", "its answer is there", 120)
+        shoot(page, "try")
+
+        # Publish both. Nobody else sees them.
+        studio.step(page, "5 Publish")
+        repo = f"tester/{run.name}"
+        publish(page, f"The model of the run {run.name}", repo, repo)
+        shoot(page, "publish")
+        weights = hub.repos[repo].files["model.safetensors"]
+        assert hub.repos[repo].private and weights == (run / "export" / "model.safetensors").read_bytes()
+        publish(page, "The data set voice (without any model)", "tester/voice", "datasets/tester/voice")
+        stored = hub.repos["datasets/tester/voice"]
+        sounds = sorted(name for name in stored.files if name.endswith(".wav"))
+        assert stored.private and stored.type == "dataset" and len(sounds) == 3
+        told = b"\n".join(content for name, content in stored.files.items() if not name.endswith(".wav")).decode()
+        assert CORRECTED in told and made[2]["text"] not in told, "what was removed is not published"
+        assert not page.errors and page.hosts == {"127.0.0.1"}, (page.errors, page.hosts)
+    written = opened.log.read_text() + "".join(p.read_text() for p in opened.folder.rglob("output.txt"))
+    assert hub.token not in written and "Traceback" not in written, written[-3000:]

@@ -1,0 +1,341 @@
+"""The recording page's routes: rows of phrases, takes that are saved as they end, and what is refused."""
+
+import io
+import json
+import wave
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from stentor.studio.recorder import MOST_BYTES, MOST_ROWS, Rows
+from stentor.studio.script import phrases_of, prompt_id
+
+RATE = 16000
+ROWS = "/studio/speak/voice/rows"
+
+
+def wav(seconds=1.0, rate=RATE, level=0.1, seed=0):
+    samples = level * np.random.default_rng(seed).standard_normal(int(seconds * rate))
+    data = io.BytesIO()
+    with wave.open(data, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes((samples.clip(-1, 1) * 32767).astype("<i2").tobytes())
+    return data.getvalue()
+
+
+@pytest.fixture
+def dataset(client):
+    return client.projects.create("voice", "en")
+
+
+@pytest.fixture
+def rows(client, dataset):
+    return client.get(ROWS).json()["rows"]
+
+
+def take(client, row, data=None, **given):
+    text = given.pop("text", row["text"])
+    query = {"row": row["key"], "text": text, **given}
+    return client.post("/studio/speak/voice/take", params=query, content=wav() if data is None else data)
+
+
+def edit(client, row, text):
+    return client.post("/studio/speak/voice/text", params={"row": row["key"]}, content=text.encode())
+
+
+def remove(client, row):
+    return client.post("/studio/speak/voice/remove", params={"row": row["key"]})
+
+
+def test_ten_rows_of_the_script(client, dataset, rows):
+    script = phrases_of(dataset)
+    assert [row["text"] for row in rows] == [row["phrase"] for row in rows] == script[:10]
+    assert [row["number"] for row in rows] == list(range(1, 11))
+    assert rows[0]["key"] == prompt_id(script[0], "en") and "id" not in rows[0]
+    found = client.get(ROWS).json()
+    assert (found["shown"], found["recorded"], found["seconds"], found["language"]) == (10, 0, 0, "en")
+
+
+def test_ten_more_stay_and_go_on_after_the_script(client, dataset):
+    script = phrases_of(dataset)
+    shown = 10
+    while shown <= len(script) + 10:
+        found = client.post("/studio/speak/voice/more", params={"shown": shown}).json()
+        assert len(found["rows"]) == 10 and found["rows"][0]["number"] == shown + 1
+        shown += 10
+        assert found["shown"] == shown == client.get(ROWS).json()["shown"]
+    own = client.get(ROWS, params={"offset": len(script), "count": 2}).json()["rows"]
+    assert [(row["key"], row["text"]) for row in own] == [("own-1", ""), ("own-2", "")]
+    assert take(client, own[1], text="My own words.").json()["row"]["text"] == "My own words."
+    assert dataset.records()[0]["prompt"] == "own-2"
+
+
+def test_another_page_does_not_hide_rows(client, rows):
+    client.post("/studio/speak/voice/more", params={"shown": 10})
+    client.post("/studio/speak/voice/more", params={"shown": 0})
+    assert client.get(ROWS).json()["shown"] == 20
+
+
+def test_a_take_is_saved_with_its_text(client, dataset, rows):
+    data = wav(2.0, 44100)
+    answer = take(client, rows[2], data, mark="a1").json()
+    (record,) = dataset.records()
+    assert record["text"] == rows[2]["text"] and record["prompt"] == rows[2]["key"] and record["duration"] == 2.0
+    assert record["language"] == "en"
+    assert set(record) == {"id", "audio_path", "text", "language", "prompt", "duration"}
+    # What the browser sent is kept bit for bit, at its rate.
+    with wave.open(str(dataset.audio(record))) as saved, wave.open(io.BytesIO(data)) as sent:
+        assert saved.getframerate() == 44100 and saved.readframes(10**6) == sent.readframes(10**6)
+    assert (answer["recorded"], answer["seconds"], answer["replaced"]) == (1, 2.0, False)
+    assert answer["row"]["id"] == record["id"] and answer["row"]["seconds"] == 2.0
+    assert -25 < answer["row"]["level"] < -15 and answer["row"]["peak"] > answer["row"]["level"]
+    assert list(client.projects.tmp.iterdir()) == []
+
+
+def test_what_was_heard_is_told_and_told_again_after_a_reload(client, rows):
+    told = {r["key"]: r["sentence"] for r in take(client, rows[0], wav(level=1e-4)).json()["row"]["remarks"]}
+    assert "microphone is chosen" in told["silent"]
+    assert client.get(ROWS).json()["rows"][0]["remarks"] == [{"key": "silent", "sentence": told["silent"]}]
+    for row, key, data in ((1, "clipped", wav(level=3.0)), (2, "short", wav(0.2)), (3, "long", wav(31.0))):
+        assert key in [remark["key"] for remark in take(client, rows[row], data).json()["row"]["remarks"]]
+
+
+def test_redo_replaces_and_forgets_what_was_heard(client, dataset, rows):
+    first = take(client, rows[0], wav(level=1e-4)).json()["row"]
+    second = take(client, rows[0], wav(seed=1), replaces=first["take"]).json()
+    assert not second["replaced"] and second["row"]["id"] == first["id"] and second["row"]["take"] != first["take"]
+    assert "silent" not in [r["key"] for r in second["row"]["remarks"]]
+    assert len(dataset.records()) == 1 and len(list((dataset.folder / "audio").glob("*.wav"))) == 1
+
+
+def test_a_redo_elsewhere_takes_the_old_remarks_away(client, dataset, rows):
+    row = take(client, rows[0], wav(level=1e-4)).json()["row"]
+    dataset.redo(row["id"], np.full(RATE, 0.1, np.float32), RATE)
+    assert "remarks" not in client.get(ROWS).json()["rows"][0]
+
+
+def test_two_pages_one_row(client, dataset, rows):
+    """The last take wins, and its page is told that there was another."""
+    take(client, rows[0], wav(1.0))
+    late = take(client, rows[0], wav(2.0), text="As I said it.").json()
+    assert late["replaced"] and late["row"]["text"] == "As I said it."
+    assert [r["duration"] for r in dataset.records()] == [2.0]
+
+
+def test_at_the_same_moment_one_record_is_left(client, dataset, rows):
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda i: take(client, rows[0], wav(seed=i), mark=f"m{i}").json(), range(4)))
+    assert sum(a["replaced"] for a in answers) == 3
+    assert len(dataset.records()) == 1 and dataset.unlisted() == []
+
+
+def test_sent_again_after_a_lost_answer_it_is_saved_once(client, dataset, rows):
+    first = take(client, rows[0], mark="a1").json()
+    again = take(client, rows[0], mark="a1").json()
+    assert again["row"]["take"] == first["row"]["take"] and not again["replaced"]
+
+
+def test_a_text_before_recording(client, dataset, rows):
+    assert edit(client, rows[0], "  What I\nsay ").json()["row"]["text"] == "What I say"
+    row = client.get(ROWS).json()["rows"][0]
+    assert row["text"] == "What I say" and row["phrase"] == rows[0]["phrase"] and dataset.records() == []
+    assert edit(client, rows[0], "").json()["row"]["text"] == rows[0]["phrase"]
+    assert (
+        "texts" not in client.get(ROWS).json() and not json.loads((dataset.folder / "rows.json").read_text())["texts"]
+    )
+
+
+def test_a_text_after_recording(client, dataset, rows):
+    take(client, rows[0])
+    assert edit(client, rows[0], "Something else.").json()["row"]["text"] == "Something else."
+    assert dataset.records()[0]["text"] == "Something else."
+    edit(client, rows[0], "")
+    assert dataset.records()[0]["text"] == rows[0]["phrase"]
+
+
+def test_remove_leaves_the_text_on_its_row(client, dataset, rows):
+    take(client, rows[0], text="Mine.")
+    answer = remove(client, rows[0]).json()
+    assert answer["recorded"] == 0 and "id" not in answer["row"] and answer["row"]["text"] == "Mine."
+    assert dataset.records() == []
+    assert client.get(ROWS).json()["rows"][0]["text"] == "Mine."
+    assert remove(client, rows[0]).status_code == 200
+
+
+def test_rows_that_are_recorded_are_shown(client, dataset):
+    script = phrases_of(dataset)
+    dataset.add(np.full(RATE, 0.1, np.float32), RATE, script[24], prompt=prompt_id(script[24], "en"))
+    dataset.add(np.full(RATE, 0.1, np.float32), RATE, "uploaded")
+    found = client.get(ROWS).json()
+    assert found["shown"] == 30 and found["rows"][24]["id"] and found["recorded"] == 1
+
+
+def test_a_changed_script_keeps_recordings_at_their_phrases(client, dataset, rows, monkeypatch):
+    take(client, rows[0])
+    others = ["A new one.", rows[0]["phrase"], "Another."]
+    monkeypatch.setattr("stentor.studio.recorder.phrases_of", lambda dataset: others)
+    found = client.get(ROWS).json()["rows"]
+    assert [row["text"] for row in found[:4]] == [*others, ""]
+    assert "id" in found[1] and "id" not in found[0]
+    monkeypatch.setattr("stentor.studio.recorder.phrases_of", lambda dataset: others[2:])
+    assert client.get(ROWS).json()["recorded"] == 0 and len(dataset.records()) == 1
+
+
+def test_html_stays_text(client, dataset, rows):
+    text = '<img src=x onerror=alert(1)> & "quotes"'
+    assert take(client, rows[0], text=text).json()["row"]["text"] == text
+    answer = client.get(ROWS)
+    assert answer.json()["rows"][0]["text"] == text and answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"not audio at all" * 100, b"<html><script>x</script></html>", b"RIFF\0\0\0\0WAVE", b"fLaC" + bytes(9),
+        b"#EXTM3U\nfile:///etc/passwd\n", b"\x1a\x45\xdf\xa3" + bytes(9), wav()[:20], b"RIFF\x24\0\0\0WAVEjunk",
+        wav(rate=2000), wav()[:44],
+    ],
+    ids=["empty", "text", "html", "header", "flac", "playlist", "webm", "cut", "junk", "rate", "nothing"],
+)  # fmt: skip
+def test_what_is_no_recording_is_refused(client, dataset, rows, data):
+    answer = take(client, rows[0], data)
+    assert answer.status_code == 400 and answer.json()["error"].endswith(".")
+    assert str(client.projects.folder) not in answer.json()["error"]
+    assert dataset.records() == [] and list(client.projects.tmp.iterdir()) == []
+    assert not list((dataset.folder / "audio").glob("*.wav"))
+
+
+def test_a_flac_file_is_no_take(client, dataset, rows):
+    from stentor.audio.io import encode
+
+    answer = take(client, rows[0], encode(np.full(RATE, 0.1, np.float32), RATE, kind="flac"))
+    assert answer.status_code == 400 and "no WAV file" in answer.json()["error"]
+
+
+def test_a_muted_microphone_is_told(client, dataset, rows):
+    answer = take(client, rows[0], wav(level=0.0))
+    assert answer.status_code == 400 and "not muted" in answer.json()["error"] and dataset.records() == []
+
+
+def test_too_large_is_not_read(client, dataset, rows):
+    answer = take(client, rows[0], wav() + bytes(MOST_BYTES))
+    assert answer.status_code == 413 and "30 MB" in answer.json()["error"]
+    assert dataset.records() == []
+
+
+def test_too_long_is_refused(client, dataset, rows):
+    answer = take(client, rows[0], wav(181, 4000))
+    assert answer.status_code == 400 and "181 s" in answer.json()["error"] and dataset.records() == []
+
+
+@pytest.mark.parametrize("key", ["", "..", "own-0", "own-100000", "b8a0d2027aad/..", "B8A0D2027AAD", "x" * 500, "<b>"])
+def test_a_row_has_a_key_of_its_own(client, dataset, key):
+    for answer in (
+        take(client, {"key": key, "text": "x"}),
+        edit(client, {"key": key}, "x"),
+        remove(client, {"key": key}),
+    ):
+        assert answer.status_code == 400 and "no row" in answer.json()["error"]
+    assert dataset.records() == []
+
+
+def test_numbers_and_marks_are_checked(client, dataset, rows):
+    for query in ({"offset": "-1"}, {"offset": "x"}, {"count": "0"}, {"count": "1e3"}, {"offset": str(MOST_ROWS + 1)}):
+        assert client.get(ROWS, params=query).status_code == 400
+    assert take(client, rows[0], mark="../x").status_code == 400
+    assert take(client, rows[0], text="x" * 1001).status_code == 400
+    assert edit(client, rows[0], "x" * 1001).status_code == 400
+    assert edit(client, rows[0], "x" * 5000).status_code == 413
+    assert dataset.records() == []
+
+
+@pytest.mark.parametrize("name", ["..", "%2e%2e", "no", "-rf", "voice%2f..%2fvoice", "voice%00", "VOICE "])
+def test_names_do_not_lead_out(client, dataset, rows, name):
+    for method, what in (("GET", "rows"), ("POST", "more"), ("POST", "take"), ("POST", "text"), ("POST", "remove")):
+        answer = client.request(method, f"/studio/speak/{name}/{what}", params={"row": rows[0]["key"]}, content=b"")
+        assert answer.status_code in (400, 404, 405, 503)
+    assert client.get(f"/studio/audio/{name}/x").status_code in (400, 404, 503)
+    assert dataset.records() == []
+
+
+def test_changes_need_the_pages_header(client, dataset, rows):
+    del client.headers["X-Stentor"]
+    for answer in (take(client, rows[0]), edit(client, rows[0], "x"), remove(client, rows[0])):
+        assert answer.status_code == 403
+    assert client.post("/studio/speak/voice/more").status_code == 403
+    assert dataset.records() == []
+
+
+def test_audio_is_served_in_ranges(client, dataset, rows):
+    data = wav()
+    record = take(client, rows[0], data).json()["row"]
+    url = f"/studio/audio/voice/{record['id']}"
+    whole = client.get(url)
+    assert whole.status_code == 200 and whole.headers["content-type"] == "audio/wav"
+    assert whole.headers["x-content-type-options"] == "nosniff" and whole.headers["accept-ranges"] == "bytes"
+    assert len(whole.content) == int(whole.headers["content-length"]) and whole.content[:4] == b"RIFF"
+    part = client.get(url, headers={"Range": "bytes=100-199"})
+    assert part.status_code == 206 and part.content == whole.content[100:200]
+    assert part.headers["content-range"] == f"bytes 100-199/{len(whole.content)}"
+    assert client.get(url, headers={"Range": "bytes=-10"}).content == whole.content[-10:]
+    assert client.get(url, headers={"Range": "bytes=99999999-"}).status_code == 416
+
+
+def test_audio_of_nothing_and_of_elsewhere(client, dataset, rows):
+    for id in ("x", "..", "%2e%2e%2f%2e%2e%2fdataset.json", "manifest.jsonl", "%00", "a" * 3000):
+        assert client.get(f"/studio/audio/voice/{id}").status_code in (400, 404, 503)
+    secret = client.projects.folder / "secret.wav"
+    secret.write_bytes(b"secret")
+    (dataset.folder / "audio" / "link.wav").symlink_to(secret)
+    paths = ["../secret.wav", "/etc/passwd", "audio/link.wav", "audio/../dataset.json", "audio/gone.wav"]
+    lines = [{"id": f"r{i}", "audio_path": path, "text": "x"} for i, path in enumerate(paths)]
+    dataset.manifest.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for i in range(len(lines)):
+        answer = client.get(f"/studio/audio/voice/r{i}")
+        assert answer.status_code == 400 and answer.content != b"secret"
+
+
+def test_a_damaged_note_file_costs_only_the_notes(client, dataset, rows):
+    take(client, rows[0], text="Mine.")
+    (dataset.folder / "rows.json").write_text('{"shown": 40, "heard": [1, 2], "texts": "x"}')
+    found = client.get(ROWS).json()
+    assert found["shown"] == 40 and found["rows"][0]["text"] == "Mine." and "remarks" not in found["rows"][0]
+    assert take(client, rows[1]).status_code == 200
+    (dataset.folder / "rows.json").write_text('{"shown": "many"}')
+    assert client.get(ROWS).json()["shown"] == 10
+    (dataset.folder / "rows.json").write_bytes(b"\xff\0{")
+    assert client.get(ROWS).json()["shown"] == 10
+
+
+def test_a_full_disk_is_told_and_changes_nothing(client, dataset, rows, monkeypatch):
+    import errno
+
+    def full(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    take(client, rows[0])
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    answer = take(client, rows[1])
+    assert answer.status_code == 400 and "is full" in answer.json()["error"]
+    assert len(dataset.records()) == 1
+
+
+def test_rows_read_the_manifest_once(client, dataset, rows, monkeypatch):
+    from stentor.studio.projects import DataSet
+
+    calls = []
+    read = DataSet.records
+    monkeypatch.setattr(DataSet, "records", lambda self: calls.append(1) or read(self))
+    client.get(ROWS)
+    assert len(calls) == 1
+
+
+def test_a_language_without_phrases_has_rows_of_ones_own(client):
+    client.projects.create("bare", "xx")
+    found = client.get("/studio/speak/bare/rows").json()
+    assert [row["key"] for row in found["rows"]] == [f"own-{i}" for i in range(1, 11)]
+    assert Rows(client.projects.dataset("bare")).keys[-1] == f"own-{MOST_ROWS}"

@@ -1,0 +1,264 @@
+"""Step 5 without its widgets: what may be asked for, what is sent, and how a publication is found again."""
+
+import contextlib
+import io
+import json
+import os
+import time
+
+import numpy as np
+import pytest
+
+from stentor.errors import ConfigError
+from stentor.studio import detached, shipping
+from stentor.studio.files import write_bytes
+from stentor.studio.projects import Projects
+from stentor.studio.shipping import Order, card_to_send, make_card, publish, retargeted
+
+CANARY = "hf_CanaryCanaryCanary77"
+RATE = 16000
+
+
+@pytest.fixture
+def voice(projects):
+    """A data set of four recordings, one of them held out."""
+    made = projects.create("voice", "en")
+    for i in range(4):
+        tone = np.sin(2 * np.pi * 200 * (i + 1) * np.arange(RATE // 2) / RATE)
+        made.add((0.2 * tone).astype(np.float32), RATE, f"text {i}", speaker="Anna", prompt=f"p{i}")
+    made.parts()
+    return made
+
+
+@pytest.fixture
+def run(projects):
+    """A finished run `first` with an export, made without training."""
+    from safetensors.numpy import save_file
+
+    config = {
+        "name": "first", "task": {"type": "transcribe"}, "model": {"type": "speech_llm"},
+        "data": {"train": [{"type": "jsonl", "path": "t.jsonl"}], "eval": {}, "test": {}},
+    }  # fmt: skip
+    place = projects.runs / "first"
+    (place / "export").mkdir(parents=True)
+    results = {"eval": {}, "data": {"used": 2}, "steps": 9, "command": ["stentor", "train", "/home/me/run.yaml"]}
+    (place / "results.json").write_text(json.dumps(results))
+    (place / "studio.json").write_text('{"created": 1}')
+    (place / "resolved.yaml").write_text(json.dumps(config))
+    save_file({"llm.weight": np.ones(4, np.float32)}, place / "export" / "model.safetensors")
+    (place / "export" / "config.json").write_text('{"model_type": "speech_llm", "bases": {}}')
+    (place / "export" / "training_config.json").write_text(json.dumps(config))
+    return place
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """The command runs in this process, before `launch` is over; the commands that were started."""
+    from stentor.cli import main
+
+    commands = []
+
+    def launch(folder, command, lock, cwd):
+        commands.append(list(command))
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = main(list(command[3:]))
+        with (folder / "output.txt").open("a") as file:
+            file.write(said.getvalue())
+        last = said.getvalue().strip().rpartition("stentor: ")[2]
+        ending = {"started": time.time(), "exit": code, "time": time.time(), "said": last}
+        write_bytes(folder / "ending.json", json.dumps(ending).encode())
+
+    monkeypatch.setattr(detached, "launch", launch)
+    return commands
+
+
+def test_what_can_be_published(projects, voice, run):
+    assert shipping.offers(projects) == [("model", "first"), ("dataset", "voice"), ("demo", "first")]
+    assert not shipping.has_adapters(projects, "first")
+    assert shipping.parted("model:first") == ("model", "first")
+    assert shipping.parted("--merge") == shipping.parted("other:x") == ("model", "")
+    assert shipping.suggested("demo:first", "anna") == "anna/first-demo"
+    assert shipping.suggested("demo:ben/voice", "anna") == "anna/voice-demo"
+    assert shipping.suggested("model:first", None) == ""
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        (Order("model", "first", "no-slash"), "USER/REPO"),
+        (Order("model", "first", "--public/x"), "USER/REPO"),
+        (Order("model", "first", "anna/../x"), "USER/REPO"),
+        (Order("model", "first", "anna/x\n--public"), "USER/REPO"),
+        (Order("model", "../first", "anna/x"), "cannot be the run's name"),
+        (Order("model", "--merge", "anna/x"), "cannot be the run's name"),
+        (Order("model", "none", "anna/x"), "no run none"),
+        (Order("demo", "../../etc/x", "anna/x"), "cannot be the run's name"),
+        (Order("demo", "ben/private", "anna/x"), "cannot be the run's name"),  # nobody published it from here
+        (Order("dataset", "../voice", "anna/x"), "cannot be the data set's name"),
+        (Order("dataset", "none", "anna/x"), "no data set none"),
+        (Order("model", "first", "anna/x", licence="--public"), "no licence"),
+        (Order("model", "first", "anna/x", licence="mit\nx: y"), "no licence"),
+        (Order("token", "first", "anna/x"), "Choose what"),
+    ],
+)
+def test_nothing_of_the_page_reaches_a_command_unchecked(projects, run, hub, order, message):
+    for ask in (publish, make_card):
+        with pytest.raises(ConfigError, match=message):
+            ask(projects, order)
+    assert not (projects.folder / "published").exists() and not hub.repos
+
+
+def test_the_manifest_that_is_sent(projects, voice):
+    rows = [json.loads(line) for line in shipping._manifest(projects, "voice").splitlines()]
+    sides = voice.sides()
+    assert [r["split"] for r in rows] == [{"train": "train", "held_out": "test"}[sides[r["id"]]] for r in rows]
+    assert {r["split"] for r in rows} == {"train", "test"}
+    assert all("prompt" not in r and os.path.isfile(r["audio_path"]) for r in rows)
+    with voice.manifest.open("a") as file:
+        file.write(json.dumps({"id": "x", "audio_path": "audio/../../../run.yaml", "text": "x"}) + "\n")
+    with pytest.raises(ConfigError, match=r"without \.\."):
+        shipping._manifest(projects, "voice")
+    projects.create("empty")
+    with pytest.raises(ConfigError, match="no recordings"):
+        shipping._manifest(projects, "empty")
+
+
+def test_a_data_set_alone(projects, voice, hub, at_once):
+    order = Order("dataset", "voice", f"{hub.user}/voice", licence="cc-by-4.0")
+    text = make_card(projects, order)
+    assert "license: cc-by-4.0" in text and f"{hub.user}/voice" in text and not list(projects.tmp.iterdir())
+    publication = publish(projects, order, text + "\nMore.\n")
+    status = shipping.state(publication)
+    repo = hub.repos[f"datasets/{hub.user}/voice"]
+    assert status.state == "published" and status.link == f"{hub.endpoint}/datasets/{hub.user}/voice"
+    assert repo.private and repo.files["README.md"].decode().rstrip().endswith("More.")
+    assert sum(name.endswith(".wav") for name in repo.files) == 4
+    assert shipping.publications(projects) == [publication] and publication.order == order
+    assert shipping.find(projects, publication.folder.name) == publication
+    with pytest.raises(ConfigError, match="cannot be"):
+        shipping.find(projects, "../runs/first")
+
+
+def test_a_model_and_its_demo(projects, run, hub, at_once):
+    model = publish(projects, Order("model", "first", f"{hub.user}/first", licence="mit", private=False))
+    assert shipping.state(model).state == "published" and not hub.repos[f"{hub.user}/first"].private
+    assert "--public" in at_once[0] and not any(hub.token in word for word in at_once[0])
+    assert ("demo", f"{hub.user}/first") in shipping.offers(projects)
+    assert make_card(projects, Order("demo", "first", f"{hub.user}/demo")).startswith("---\ntitle: first")
+    demo = publish(projects, Order("demo", f"{hub.user}/first", f"{hub.user}/demo"))
+    assert shipping.state(demo).state == "published", shipping.state(demo)
+    assert f"{hub.user}/first" in hub.repos[f"spaces/{hub.user}/demo"].files["space.json"].decode()
+
+
+def test_publish_again_goes_on(projects, voice, hub, at_once, monkeypatch):
+    from stentor.publish import hub as publishing
+
+    monkeypatch.setattr(publishing, "WAITS", [])
+    order = Order("dataset", "voice", f"{hub.user}/voice")
+    hub.fail(503, "/commit/", times=None, message="out of order")
+    publication = publish(projects, order, "---\nlicense: mit\n---\n# Mine\n")
+    status = shipping.state(publication)
+    assert status.state == "failed" and status.sentence.count("\n") == 0 and "out of order" in status.sentence
+    assert "Sending" in status.lines and "out of order" not in status.lines
+    sent = len(hub.asked("^PUT"))
+    hub.faults.clear()
+    shipping.again(projects, publication)
+    assert shipping.state(publication).state == "published"
+    assert sent == 4 and len(hub.asked("^PUT")) == 4  # the recordings were there already
+    assert b"# Mine" in hub.repos[f"datasets/{hub.user}/voice"].files["README.md"]
+
+
+def test_one_at_a_time(projects, voice, hub, at_once, monkeypatch):
+    monkeypatch.setattr(detached, "_PATIENCE", 0.05)
+    order = Order("dataset", "voice", f"{hub.user}/voice")
+    publication = publish(projects, order)
+    with detached.alone(publication.folder, "busy"):
+        assert shipping.state(publication).state == "running"
+        for other in (order, Order("dataset", "voice", f"{hub.user.upper()}/Voice")):
+            with pytest.raises(ConfigError, match="being published already"):
+                publish(projects, other)
+        with pytest.raises(ConfigError, match="being published already"):
+            shipping.again(projects, publication)
+    assert publication.order == order
+
+
+def test_without_a_token(projects, voice, hub, monkeypatch):
+    monkeypatch.delenv("HF_TOKEN")
+    assert shipping.account() == (False, None)
+    with pytest.raises(ConfigError, match=r"hf auth login"):
+        publish(projects, Order("dataset", "voice", "anna/voice"))
+    assert not (projects.folder / "published").exists()
+
+
+def test_who_may_publish(projects, voice, hub, at_once):
+    order = Order("dataset", "voice", f"{hub.user}/voice")
+    publication = publish(projects, order)
+    guest = Projects(projects.folder, guarded=True, publishes=False)
+    asked = len(hub.requests)
+    for ask in (lambda: publish(guest, order), lambda: shipping.again(guest, publication)):
+        with pytest.raises(ConfigError, match="not open to you"):
+            ask()
+    assert len(hub.requests) == asked and len(at_once) == 1
+
+
+def test_whose_token_it_is(hub, monkeypatch):
+    monkeypatch.setattr(shipping, "_accounts", {})
+    hub.pull()
+    assert shipping.account() == (True, None)
+    hub.plug()
+    assert shipping.account() == (True, None)  # asked again after a minute only
+    monkeypatch.setattr(shipping, "_accounts", {})
+    assert shipping.account() == (True, hub.user)
+    asked = len(hub.asked("whoami"))
+    assert shipping.account() == (True, hub.user) and len(hub.asked("whoami")) == asked
+
+
+def test_no_token_in_what_is_left_behind(projects, voice, run, hub, at_once, monkeypatch):
+    """Neither that of the environment nor what the Hub repeats of it."""
+    hub.tokens[CANARY] = "write"
+    monkeypatch.setenv("HF_TOKEN", CANARY)
+    hub.fail(400, "/commit/", message=f"you sent {CANARY}")
+    failed = publish(projects, Order("dataset", "voice", f"{hub.user}/voice"))
+    assert "***" in shipping.state(failed).sentence
+    publish(projects, Order("model", "first", f"{hub.user}/first"))
+    assert {r.token for r in hub.requests if r.path.startswith("/api")} == {CANARY}  # it was used
+    written = [p.read_bytes() for p in projects.folder.rglob("*") if p.is_file()]
+    sent = [content for repo in hub.repos.values() for content in repo.files.values()]
+    assert len(written) > 20 and sent
+    assert not [data for data in [*written, *sent] if CANARY.encode() in bytes(data)]
+    assert CANARY not in str(at_once) + shipping.state(failed).lines + shipping.state(failed).sentence
+
+
+def test_a_card_follows_the_form_until_somebody_changes_it():
+    order = Order("model", "first", "anna/first", licence="mit")
+    text = '---\nlicense: mit\n---\n\n# first\n\nstentor.load("anna/first") not anna/first-2\n'
+    assert card_to_send(order, text, (order, text)) is None
+    assert card_to_send(order, text.replace("\n", "\r\n"), (order, text)) is None
+    assert card_to_send(order, "", (order, text)) is None
+    assert card_to_send(order, text + "more", (order, text)) == text + "more"
+    other = Order("model", "first", "acme/voice", licence="cc0-1.0")
+    changed = card_to_send(other, text + "more", (order, text))
+    assert 'load("acme/voice") not anna/first-2' in changed and "license: cc0-1.0" in changed and "mit" not in changed
+    assert card_to_send(Order("dataset", "voice", "a/b"), text + "more", (order, text)) is None
+    assert "license: mit" in retargeted("---\nlanguage: en\n---\n# x\n", Order("model", "x", "a/x"), order)
+
+
+@pytest.mark.slow
+def test_it_outlives_the_studio(projects, voice, hub, monkeypatch):
+    """Real processes: one that fails, then the same again."""
+    monkeypatch.setenv("PYTHONPATH", hub.fresh["PYTHONPATH"])
+    hub.fail(403, "/commit/", message="not today")
+    publication = publish(projects, Order("dataset", "voice", f"{hub.user}/voice"))
+    assert ended(publication).state == "failed" and "not today" in shipping.state(publication).sentence
+    shipping.again(projects, publication)
+    status = ended(publication)
+    assert status.state == "published" and f"{hub.user}/voice" in status.link, status
+    assert len(hub.asked("^PUT")) == 4
+
+
+def ended(publication):
+    until = time.monotonic() + 120
+    while (status := shipping.state(publication)).alive and time.monotonic() < until:
+        time.sleep(0.05)
+    return status

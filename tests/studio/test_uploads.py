@@ -1,0 +1,232 @@
+"""Uploaded recordings: what is taken, what is not and why."""
+
+import numpy as np
+import pytest
+import soundfile
+
+from stentor.errors import AudioError, ConfigError, DataError
+from stentor.studio import uploads
+from stentor.studio.split import split_into
+from stentor.studio.uploads import Upload, add_uploads, kind_of
+
+RATE = 44100
+
+
+def tone(seconds=1.0, rate=RATE, level=0.3):
+    time = np.arange(round(seconds * rate)) / rate
+    return (level * np.sin(2 * np.pi * 220 * time) * (np.sin(2 * np.pi * 2 * time) > -0.5)).astype(np.float32)
+
+
+@pytest.fixture
+def voices(projects):
+    return projects.create("voices", "de")
+
+
+@pytest.fixture
+def upload(tmp_path):
+    def make(name, data=None, seconds=1.0, rate=16000, channels=1, lie=None, **options):
+        path = tmp_path / f"upload-{len(list(tmp_path.glob('upload-*')))}"
+        if data is None:
+            sound = np.stack([tone(seconds, rate)] * channels, 1)
+            soundfile.write(path, sound, rate, format=name.rpartition(".")[2].upper(), **options)
+        else:
+            path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        return Upload(path, lie or name)
+
+    return make
+
+
+def test_uploads_of_all_formats(voices, upload, tmp_path):
+    audio = [upload(f"../{name}", rate=rate, channels=c) for name, rate, c in (
+        ("a.wav", 44100, 2), ("b.flac", 48000, 1), ("c.mp3", 16000, 1), ("d.ogg", 22050, 1))]  # fmt: skip
+    done = add_uploads(voices, audio, [upload("t.csv", "file,text,speaker\nd.ogg,vier,D\na.wav,eins,A\n")],
+                       speaker="all")  # fmt: skip
+    assert not done.refused
+    assert [(r["text"], r.get("speaker")) for r in done.records] == [
+        ("eins", "A"), ("", "all"), ("", "all"), ("vier", "D")]  # fmt: skip
+    assert [soundfile.info(voices.audio(r)).samplerate for r in done.records] == [44100, 48000, 16000, 22050]
+    assert [r["source"] for r in done.records] == ["a", "b", "c", "d"]
+
+
+def test_an_m4a_upload(voices, upload, tmp_path):
+    av = pytest.importorskip("av")
+    path = tmp_path / "made.m4a"
+    with av.open(str(path), "w", format="ipod") as container:
+        stream = container.add_stream("aac", rate=16000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(tone(1.0, 16000)[None], format="fltp", layout="mono")
+        frame.sample_rate = 16000
+        for packet in [*stream.encode(frame), *stream.encode(None)]:
+            container.mux(packet)
+    done = add_uploads(voices, [Upload(path, "memo.m4a")], pasted="ein Satz")
+    assert [r["text"] for r in done.records] == ["ein Satz"] and abs(done.records[0]["duration"] - 1) < 0.15
+
+
+def test_subtitles_cut_a_recording(voices, upload):
+    srt = "1\n00:00:00,000 --> 00:00:01,500\n<i>eins</i>\n\n2\n00:00:02,000 --> 00:00:03,000\nzwei\ndrei\n"
+    done = add_uploads(voices, [upload("talk.flac", seconds=4)], [upload("talk.srt", srt)])
+    assert [(r["text"], r["duration"]) for r in done.records] == [("eins", 1.5), ("zwei drei", 1.0)]
+
+
+@pytest.mark.parametrize("data", [
+    b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n", b"ffconcat version 1.0\nfile /etc/passwd\n", b"<html><script>",
+    b"\x7fELF" + bytes(60), b"PK\x03\x04" + bytes(60), b"RIFF\x10\0\0\0WAVEjunk", b"fLaC" + bytes(99), b"ID3", b"",
+    b"\0\0\0\x20ftypM4A " + bytes(64), b"\x1a\x45\xdf\xa3" + bytes(64),
+])  # fmt: skip
+def test_disguised_uploads_are_refused(voices, upload, data):
+    good = upload("good.wav")
+    done = add_uploads(voices, [upload("speech.wav", data), good])
+    assert [r["source"] for r in done.records] == ["good"]
+    assert len(done.refused) == 1 and "speech.wav" in done.refused[0] and str(good.path.parent) not in done.refused[0]
+
+
+def test_oversized_uploads_are_refused(voices, upload, monkeypatch):
+    from stentor.studio import uploads
+
+    done = add_uploads(voices, [upload("wide.wav", channels=9), upload("long.ogg", seconds=61, rate=8000)])
+    assert "9 channels" in done.refused[0] and "lasts 61 s" in done.refused[1] and not done.records
+    monkeypatch.setattr(uploads, "MOST_BYTES", 1000)
+    done = add_uploads(voices, [upload("big.wav")])
+    assert "larger than" in done.refused[0] and not done.records
+    with pytest.raises(ConfigError, match="too many"):
+        add_uploads(voices, [upload("x.wav", b"x")] * 2001)
+
+
+def test_transcripts_that_do_not_fit_take_nothing(voices, upload):
+    with pytest.raises(DataError, match="3 lines of text for 2 recordings"):
+        add_uploads(voices, [upload("a.wav"), upload("b.wav")], pasted="eins\nzwei\ndrei")
+    with pytest.raises(DataError, match=r"t.jsonl:2: this is not a JSON object"):
+        add_uploads(voices, [upload("a.wav")], [upload("t.jsonl", '{"audio_path": "a.wav", "text": "x"}\n[1]\n')])
+    assert voices.records() == []
+
+
+def test_an_uploaded_manifest_names_uploaded_files_only(voices, upload):
+    lines = ('{"audio_path": "/etc/passwd", "text": "no"}', '{"audio_path": "/somewhere/else/a.wav", "text": "yes"}')
+    done = add_uploads(voices, [upload("a.wav")], [upload("../../manifest.jsonl", "\n".join(lines))])
+    assert [r["text"] for r in done.records] == ["yes"]
+    assert done.refused == ["manifest.jsonl:1: there is no recording named passwd."]
+
+
+@pytest.fixture
+def lecture(tmp_path):
+    """Eight stretches of three seconds with pauses of one second, as an upload."""
+    rng = np.random.default_rng(0)
+    rate, parts = 16000, []
+    for _ in range(8):
+        parts += [tone(3.0, rate) + 0.05 * rng.standard_normal(3 * rate), 0.001 * rng.standard_normal(rate)]
+    soundfile.write(tmp_path / "long.wav", np.concatenate(parts), rate, subtype="PCM_16")
+    return Upload(tmp_path / "long.wav", "lecture.wav")
+
+
+def test_long_recordings_are_split_at_pauses(voices, lecture):
+    heard = []
+
+    def draft(audio, at):
+        heard.append(len(audio) / at)
+        return f"Stück {len(heard)}"
+
+    steps = list(split_into(voices, lecture, draft, speaker="L"))
+    made = [s.record for s in steps]
+    assert made == voices.records() and len(made) >= 2 and all(r["draft"] for r in made)
+    assert [(s.done, s.of) for s in steps] == [(i, len(made)) for i in range(1, len(made) + 1)]
+    assert max(heard) <= 15 and sum(heard) > 24
+    assert [r["source_start"] for r in made] == sorted(r["source_start"] for r in made)
+    assert made[1]["text"] == "Stück 2" and made[1]["source"] == "lecture" and made[1]["speaker"] == "L"
+
+
+def test_splitting_goes_on_where_it_was_cut_off(voices, lecture):
+    """Also after a piece was corrected and another one removed: neither is made again."""
+    work = split_into(voices, lecture, lambda audio, rate: "draft")
+    first, second = next(work).record, next(work).record
+    work.close()
+    voices.edit(first["id"], text="corrected")
+    voices.remove([second["id"]])
+    rest = [s.record for s in split_into(voices, lecture, lambda audio, rate: "draft")]
+    assert rest[:2] == [None, None] and None not in rest[2:] and rest[2:]
+    assert [r["text"] for r in voices.records()] == ["corrected", *["draft"] * len(rest[2:])]
+
+
+def test_a_recording_without_speech_is_told(voices, tmp_path):
+    soundfile.write(tmp_path / "x.wav", 1e-4 * np.random.default_rng(0).standard_normal(16000), 16000)
+    with pytest.raises(AudioError, match=r"still.wav: no speech stands out"):
+        list(split_into(voices, Upload(tmp_path / "x.wav", "still.wav")))
+
+
+@pytest.mark.parametrize("subtype", ["PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW"])
+def test_every_kind_of_wav(voices, upload, subtype):
+    """24-bit and float samples, stereo at 48 kHz: kept as 16 bits, mono, at the same rate."""
+    done = add_uploads(voices, [upload("a.wav", rate=48000, channels=2, subtype=subtype)], pasted="eins")
+    [record] = done.records
+    kept, rate = soundfile.read(voices.audio(record))
+    assert rate == 48000 and kept.ndim == 1 and not done.refused
+    near = 0.02 if subtype == "ULAW" else 1e-4
+    assert np.abs(kept - tone(1.0, 48000)).max() < near
+
+
+def test_a_float_wav_beyond_full_scale_is_scaled_not_clipped(voices, tmp_path):
+    soundfile.write(tmp_path / "loud.wav", 10 * tone(1.0, 16000), 16000, subtype="FLOAT")
+    [record] = add_uploads(voices, [Upload(tmp_path / "loud.wav", "loud.wav")]).records
+    kept, _ = soundfile.read(voices.audio(record))
+    wanted = 10 * tone(1.0, 16000)
+    assert np.abs(kept - wanted / np.abs(wanted).max()).max() < 1e-3
+
+
+def test_the_same_file_is_taken_once(voices, upload):
+    srt = "00:00:00,000 --> 00:00:01,000\neins\n\n00:00:01,500 --> 00:00:02,500\nzwei\n"
+    talk, whole = upload("talk.flac", seconds=4), upload("a.wav", rate=8000)
+    assert len(add_uploads(voices, [talk, whole], [upload("talk.srt", srt)]).records) == 3
+    again = add_uploads(voices, [talk, Upload(whole.path, "other name.wav")], [upload("talk.srt", srt)])
+    assert not again.records and len(voices.records()) == 3
+    assert again.refused[0] == "talk.srt:1: the data set has this part of talk.flac already."
+    assert again.refused[2].startswith("other name.wav is in the data set already")
+
+
+def test_overlapping_subtitles_are_left_out(voices, upload):
+    cues = [(0, 1.1), (1, 2), (3, 5), (4, 5.5), (6, 9), (7, 8), (10, 11)]
+    srt = "\n\n".join(f"00:00:{a:06.3f} --> 00:00:{b:06.3f}\n{a}".replace(".", ",") for a, b in cues)
+    done = add_uploads(voices, [upload("talk.flac", seconds=12, rate=8000)], [upload("talk.srt", srt)])
+    assert [r["text"] for r in done.records] == ["0", "1", "10"]
+    assert len(done.refused) == 4 and done.refused[0].startswith("talk.srt:7: it overlaps another subtitle")
+
+
+def test_a_recording_with_two_transcripts_takes_the_first(voices, upload):
+    done = add_uploads(voices, [upload("a.wav")], [upload("t.csv", "file,text\na.wav,eins\na.wav,zwei\n")])
+    assert [r["text"] for r in done.records] == ["eins"]
+    assert done.refused == ["t.csv:3: a.wav has another transcript already."]
+
+
+def test_names_of_a_mac_are_matched(voices, upload):
+    """Its file names are decomposed: u and diaeresis are two characters."""
+    done = add_uploads(voices, [upload("u\u0308ber.wav")], [upload("t.csv", "file,text\n\u00fcber.wav,eins\n")])
+    assert [r["text"] for r in done.records] == ["eins"]
+
+
+def test_utf16_text_is_no_audio(tmp_path):
+    (tmp_path / "t").write_bytes("\ufeffeins".encode("utf-16-le"))
+    assert kind_of(tmp_path / "t") is None
+
+
+def m4a(path, seconds, rate=44100):
+    av = pytest.importorskip("av")
+    with av.open(str(path), "w", format="ipod") as container:
+        stream = container.add_stream("aac", rate=rate, layout="stereo")
+        sound = np.stack([tone(seconds, rate)] * 2)
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(sound), format="fltp", layout="stereo")
+        frame.sample_rate = rate
+        for packet in [*stream.encode(frame), *stream.encode(None)]:
+            container.mux(packet)
+    return Upload(path, path.name)
+
+
+def test_an_m4a_is_decoded_once_for_all_its_parts(voices, upload, tmp_path, monkeypatch):
+    talk = m4a(tmp_path / "talk.m4a", 4.0)
+    decoded = []
+    convert = uploads._convert
+    monkeypatch.setattr(uploads, "_convert", lambda *given: (decoded.append(given), convert(*given)))
+    srt = "".join(f"00:00:0{i},000 --> 00:00:0{i},900\n{i}\n\n" for i in range(4))
+    done = add_uploads(voices, [talk], [upload("talk.srt", srt)])
+    assert [(r["text"], r["duration"]) for r in done.records] == [(str(i), 0.9) for i in range(4)] and len(decoded) == 1
+    assert soundfile.info(voices.audio(done.records[0])).samplerate == 44100
+    assert not list(tmp_path.glob("*.wav")) and not list(tmp_path.glob("*.part"))
+    monkeypatch.setattr(uploads, "LONGEST", 1.0)
+    done = add_uploads(voices, [m4a(tmp_path / "b.m4a", 3.0, 16000)])
+    assert "is longer than" in done.refused[0] and not list(tmp_path.glob("*.part"))

@@ -1,0 +1,64 @@
+"""`stentor studio` as a user starts it: a process of its own on a free port of this machine."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+
+class StudioProcess:
+    """A studio over `folder`; `address` is its page, `log` all that it printed."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.log = folder, folder.with_name(folder.name + ".log")
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            self.port = found.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}/"
+        self.process: subprocess.Popen | None = None
+
+    def start(self, wait: float = 120, *options: str, **variables: str) -> None:
+        """Starts it, again if need be, and waits at most so many seconds until it answers (its first page; the rest of
+        it may still be loading)."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "ACCELERATE"))}
+        command = [sys.executable, "-m", "stentor", "studio", "--port", str(self.port), "--folder", str(self.folder)]
+        with self.log.open("a") as said:
+            self.process = subprocess.Popen(
+                [*command, *options], stdout=said, stderr=said, stdin=subprocess.DEVNULL,
+                env={**kept, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", **variables},
+            )  # fmt: skip
+        until = time.monotonic() + wait
+        while True:
+            try:
+                with urllib.request.urlopen(self.address, timeout=wait):
+                    return
+            except urllib.error.HTTPError:  # it asks for a password
+                return
+            except OSError:
+                ended = self.process.poll()
+                assert ended is None and time.monotonic() < until, f"exit {ended}:\n{self.log.read_text()[-3000:]}"
+                time.sleep(0.02)
+
+    def kill(self) -> None:
+        """As by a crash or a cut of power, but for the trainings."""
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> None:
+        """Ends it and every command that it started."""
+        from stentor.studio import detached
+
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        for lock in self.folder.rglob("run.lock"):
+            detached.end(lock.parent, signal.SIGKILL)

@@ -1,11 +1,11 @@
-# make quickstart | test | lint | install | docs. Each makes the environment first, once.
+# make quickstart | test | test-browser | lint | install | docs. Each makes the environment first, once.
 
 PYTHON ?= python3
 VENV ?= .venv
 OUT ?= runs/quickstart
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-all lint docs clean
+.PHONY: install quickstart test test-browser test-all lint docs clean
 
 install: $(VENV)/installed
 
@@ -15,7 +15,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Stentor needs Python 3.11 or newer; say which: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[av,vad,track,test]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[av,vad,track,studio,test]'
 	@touch $@
 
 quickstart: install
@@ -23,7 +23,11 @@ quickstart: install
 
 # One thread for each process: tests start many, and their tensors are too small to share out.
 test: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not browser"
+
+# The studio in a real browser; skipped, with a message, where there is no Chromium.
+test-browser: install
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser
 
 test-all: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest

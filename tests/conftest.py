@@ -294,3 +294,47 @@ def rows():
         return [row for row in lines if kind in row]
 
     return read
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A Hub of this test's own on loopback (tests/hub_server.py), empty, to which huggingface_hub in this process
+    turns; `cli(..., **hub.fresh)` and other processes with `hub.fresh` in their environment turn to it, too.
+
+    The client reads its environment once, when it is imported, so here its constants are set instead. Xet is off, whose
+    session would live on in this process; a process of its own may have it on (HF_HUB_DISABLE_XET=0). What the client
+    waits before it tries again is written to `hub.waits` and not waited for.
+    """
+    from types import SimpleNamespace
+
+    if str(ROOT / "tests") not in sys.path:
+        sys.path.append(str(ROOT / "tests"))  # for hub_server; last, so that it hides nothing
+    from huggingface_hub import constants, hf_api
+    from huggingface_hub.utils import _http
+
+    from hub_server import Hub
+
+    hub, home = Hub(), tmp_path / "hub-home"
+    hub.waits = []
+    hub.fresh = {**hub.environment(str(home)), "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT / "src"))}
+    for name in ("HF_HUB_CACHE", "HF_ASSETS_CACHE", "HF_XET_CACHE", "HF_TOKEN_PATH", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in hub.environment(str(home)).items():
+        monkeypatch.setenv(name, value)
+    for name, value in {
+        "ENDPOINT": hub.endpoint,
+        "HUGGINGFACE_CO_URL_TEMPLATE": hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
+        "HF_HOME": str(home), "HF_HUB_CACHE": str(home / "hub"), "HUGGINGFACE_HUB_CACHE": str(home / "hub"),
+        "HF_TOKEN_PATH": str(home / "token"), "HF_STORED_TOKENS_PATH": str(home / "stored_tokens"),
+        "AGENT_HARNESSES_PATH": str(home / "harnesses.json"), "HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True,
+        "HF_HUB_DISABLE_TELEMETRY": True, "HF_HUB_DISABLE_PROGRESS_BARS": True,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(constants, name, value)
+    monkeypatch.setattr(hf_api.api, "endpoint", hub.endpoint)
+    monkeypatch.setattr(hf_api.api, "token", None)
+    monkeypatch.setattr(_http, "time", SimpleNamespace(sleep=hub.waits.append))
+    _http.close_session()
+    yield hub
+    hub.close()
+    _http.close_session()
+    assert not hub.crashes, hub.crashes

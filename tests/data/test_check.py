@@ -7,7 +7,7 @@ import soundfile
 
 from stentor.cli import main
 from stentor.data.check import characters_of, check, histogram, summary
-from stentor.data.listen import _measures, measure
+from stentor.data.listen import measure, measures
 from stentor.data.suspect import Row, unspaced
 from stentor.publish.check import render
 from stentor.sources.base import Source
@@ -82,7 +82,7 @@ def test_sound_problems(data):
 
 def test_measures_are_right():
     sine = 0.5 * np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE)
-    sound = _measures(np.concatenate([np.zeros(RATE // 2), sine, np.zeros(RATE)]), RATE)
+    sound = measures(np.concatenate([np.zeros(RATE // 2), sine, np.zeros(RATE)]), RATE)
     assert sound.level == pytest.approx(20 * np.log10(0.5 / np.sqrt(2)), abs=0.1)
     assert (sound.lead, sound.trail) == pytest.approx((0.5, 1.0), abs=0.03)
     assert sound.silence == pytest.approx(0.6, abs=0.02) and sound.seconds == 2.5 and sound.high < -60

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import logging
-import multiprocessing
+import os
+import subprocess
 import sys
 import time
 
@@ -220,16 +221,38 @@ def test_a_dry_run_sends_nothing_and_needs_no_token(hub, tmp_path, monkeypatch):
         publish(build, None)
 
 
-def test_a_process_that_is_killed_goes_on_where_it_was(hub, folder, monkeypatch):
+STUCK = """
+import sys
+from pathlib import Path
+from stentor.publish import hub
+hub.WAITS = [1000.0]
+hub.upload(Path(sys.argv[1]), hub.Target("anna/model", "model"), None, lambda _: None)
+"""
+BUILDING = """
+import sys, time
+from pathlib import Path
+from stentor.publish import hub
+def build(place):
+    Path(sys.argv[1], "begun").touch()
+    time.sleep(100)
+try:
+    hub.publish(build, hub.Target("anna/model", "model"), beside=Path(sys.argv[1]))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def process(hub, code, *arguments):
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, env={**os.environ, **hub.fresh})
+
+
+def test_a_process_that_is_killed_goes_on_where_it_was(hub, folder):
     """Killed in the middle of an upload, then the same again: no file that had arrived is sent twice."""
     files = {hashlib.sha256(p.read_bytes()).hexdigest(): p for p in folder.rglob("*.safetensors")}
     [stuck, *others] = sorted(files)
     hub.fail(503, f"PUT /upload/{stuck}", times=None)
-    monkeypatch.setattr(publishing, "WAITS", [1000.0])
-    child = multiprocessing.get_context("fork").Process(
-        target=upload, args=(folder, Target("anna/model", "model"), None, lambda _: None), daemon=True
-    )
-    child.start()
+    child = process(hub, STUCK, folder)
     until = time.monotonic() + 60
     # Its own tries are over when it asks for the file's place again no more; then it waits for 1000 s.
     while time.monotonic() < until and (
@@ -237,8 +260,7 @@ def test_a_process_that_is_killed_goes_on_where_it_was(hub, folder, monkeypatch)
     ):
         time.sleep(0.02)
     child.kill()
-    child.join()
-    assert child.exitcode == -9 and all(len(sent(hub, o)) == 1 for o in others)
+    assert child.wait() == -9 and all(len(sent(hub, o)) == 1 for o in others)
     hub.faults.clear()
     before = len(hub.requests)
     upload(folder, Target("anna/model", "model"), say=lambda _: None)
@@ -265,28 +287,13 @@ def test_a_folder_is_built_beside_what_it_links_to(hub, folder, tmp_path):
 
 
 def test_a_process_that_is_ended_leaves_nothing_behind(hub, tmp_path):
-    def build(place):
-        (tmp_path / "begun").touch()
-        time.sleep(100)
-        return []
-
-    child = multiprocessing.get_context("fork").Process(
-        target=ended_well, args=(build, Target("anna/model", "model"), None, None, print, None, tmp_path), daemon=True
-    )
-    child.start()
+    child = process(hub, BUILDING, tmp_path)
     until = time.monotonic() + 60
     while not (tmp_path / "begun").exists() and time.monotonic() < until:
         time.sleep(0.02)
+    assert list(tmp_path.glob(".stentor-publish-*"))
     child.terminate()
-    child.join(60)
-    assert child.exitcode == 130 and not list(tmp_path.glob(".stentor-publish-*"))
-
-
-def ended_well(*arguments):
-    try:
-        publish(*arguments)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    assert child.wait(60) == 130 and not list(tmp_path.glob(".stentor-publish-*"))
 
 
 def test_a_full_account(hub, folder):

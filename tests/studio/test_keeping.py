@@ -55,9 +55,11 @@ def test_a_retry_keeps_what_the_first_run_had(projects, dataset):
     keep(tree, projects.runs / "one", projects.runs / "one", projects)
     first = read(names(tree)[0])
     again = {"data": {"train": [dict(tree["data"]["train"][0])], "eval": {"held_out": tree["data"]["train"][0]}}}
+    again["stages"] = [{"train": {"steps": 1}}, {"data": {"train": {"type": "jsonl", "path": names(tree)[0]}}}]
     keep(again, projects.runs / "two", projects.runs / "two", projects)
     assert read(names(again)[0]) == first and names(again)[0].startswith(str(projects.runs / "two"))
     assert names(again)[0] == names(again)[1], "one manifest is copied once"
+    assert again["stages"][1]["data"]["train"]["path"] == names(again)[0]
 
 
 def test_two_of_one_name(projects, dataset):

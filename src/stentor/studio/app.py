@@ -18,6 +18,7 @@ from stentor.studio.texts import say
 from stentor.studio.uploads import MOST_BYTES
 
 _SANS = ["ui-sans-serif", "system-ui", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
+_SURE = """(name) => confirm(window.stentorTexts.dataset_sure.replaceAll("{name}", name)) ? name : ''"""
 IDLE = 0.05
 """Seconds that Gradio's queue sleeps between two looks at what is to be done. Its own millisecond costs 7 % of a core
 for as long as the studio is open, beside a training."""
@@ -80,6 +81,7 @@ def page(accounts: Accounts) -> gr.Blocks:
                 name = gr.Textbox(label=say("new_name"), max_length=64, elem_id="new_name", placeholder=say("new_hint"))
                 language = gr.Dropdown(spoken, value="en", label=say("language"), elem_id="language")
             create = gr.Button(say("create"), elem_id="create", variant="primary")
+            delete = gr.Button(say("dataset_delete"), elem_id="delete_dataset", size="sm", visible=False)
         # Clicked by scripts: it must be in the page, not be seen.
         changed = gr.Button("", visible="hidden", elem_id="changed")
         started, again = (gr.Textbox("", visible="hidden", elem_id=name) for name in ("started", "again"))
@@ -96,12 +98,24 @@ def page(accounts: Accounts) -> gr.Blocks:
         def known(projects: Projects, value: str | None) -> list[Any]:
             found = projects.datasets()
             chosen = value if value in found else (found[0] if found else None)
-            return [gr.Dropdown(found, value=chosen, visible=bool(found)), gr.Accordion(open=not found)]
+            there = bool(found)
+            return [
+                gr.Dropdown(found, value=chosen, visible=there),
+                gr.Accordion(open=not there),
+                gr.Button(visible=there),
+            ]
 
         def created(projects: Projects, new: str, code: str) -> list[Any]:
             made = projects.create(new.strip(), code if code in codes else None)
             gr.Info(say("created", name=made.name))
             return [*known(projects, made.name), ""]
+
+        def deleted(projects: Projects, value: str | None) -> list[Any]:
+            if not value:  # the person thought better of it
+                return [gr.skip()] * 3
+            projects.delete(value)
+            gr.Info(say("dataset_gone", name=value))
+            return known(projects, None)
 
         def steps(projects: Projects, value: str | None, before: tuple[bool, ...]) -> Any:
             now = possible(projects, value)
@@ -109,9 +123,10 @@ def page(accounts: Accounts) -> gr.Blocks:
                 return [gr.skip()] * (len(tabs) + 1)
             return [tuple(now.values()), *(gr.Tab(visible=now[step]) for step in tabs)]
 
-        on(shared, built.load, known, dataset, [dataset, new])
+        on(shared, built.load, known, dataset, [dataset, new, delete])
+        on(shared, delete.click, deleted, dataset, [dataset, new, delete], js=_SURE)
         for event in (create.click, name.submit):
-            on(shared, event, created, [name, language], [dataset, new, name], trigger_mode="once")
+            on(shared, event, created, [name, language], [dataset, new, delete, name], trigger_mode="once")
         for event in (built.load, changed.click, dataset.change, looks.tick):
             on(shared, event, steps, [dataset, seen], [seen, *tabs.values()])
     built._queue.sleep_when_free = built._queue.progress_update_sleep_when_free = IDLE

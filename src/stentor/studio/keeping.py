@@ -26,7 +26,8 @@ def keep(tree: dict[str, Any], made: Path, placed: Path, projects: Projects) -> 
     disk is full.
     """
     done: dict[Path, str] = {}
-    for source in _sources(tree.get("data")):
+    sections = [tree, *(stage for stage in tree.get("stages") or [] if isinstance(stage, dict))]
+    for source in (found for section in sections for found in _sources(section.get("data"))):
         manifest = (projects.folder / source["path"]).resolve()
         if not (_own(manifest, projects) and manifest.is_file()):
             continue

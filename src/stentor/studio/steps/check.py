@@ -3,13 +3,11 @@ itself is page/check_list.mjs over the routes of review.py."""
 
 from __future__ import annotations
 
-import html
-
 import gradio as gr
 
 from stentor.studio import division
 from stentor.studio.projects import DataSet, Projects
-from stentor.studio.steps.shared import Shared, on, opened
+from stentor.studio.steps.shared import Shared, element, on, opened
 from stentor.studio.texts import say
 
 _AGAIN = "() => { document.querySelector('stentor-check')?.again?.(); }"
@@ -43,7 +41,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
             return ["", 100 * division.SHARE, division.BY[0], ""]
         dataset = projects.dataset(name)
         part, kind = division.chosen(dataset.about)
-        page = f'<stentor-check dataset="{html.escape(name)}"></stentor-check>'
+        page = element(name, "stentor-check")
         return [gr.skip() if name == before else page, 100 * part, kind, _said(dataset)]
 
     def parted(projects: Projects, name: str | None, percent: float, kind: str) -> str:

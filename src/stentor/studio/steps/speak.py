@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from stentor.studio.projects import Projects
-from stentor.studio.steps.shared import Shared, on
+from stentor.studio.steps.shared import Shared, element, on
 from stentor.studio.texts import say
 
 
@@ -25,4 +25,4 @@ def build(shared: Shared, tab: Any) -> None:
 def _rows(name: str | None) -> str:
     if name is None:
         return f"<p>{html.escape(say('first_step'))}</p>"
-    return f'<stentor-speak dataset="{html.escape(name)}"></stentor-speak>'
+    return element(name, "stentor-speak")

@@ -3,13 +3,12 @@ phrases.mjs over the routes of receiving.py."""
 
 from __future__ import annotations
 
-import html
 from typing import Any
 
 import gradio as gr
 
 from stentor.studio.projects import Projects
-from stentor.studio.steps.shared import Shared, on
+from stentor.studio.steps.shared import Shared, element, on
 
 PARTS = ("stentor-phrases", "stentor-upload", "stentor-long")
 
@@ -26,4 +25,4 @@ def build(shared: Shared, tab: Any) -> None:
 
 def parts(name: str) -> str:
     """The elements of a data set, as HTML."""
-    return "".join(f'<{part} dataset="{html.escape(name)}"></{part}>' for part in PARTS)
+    return element(name, *PARTS)

@@ -1,0 +1,64 @@
+"""The page with two data sets: every step is about the one that is chosen."""
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+
+def test_another_data_set_shows_its_own_rows(chromium, opened):
+    import studio_steps as studio
+    from stentor.audio.synth import say
+    from stentor.studio.projects import Projects
+
+    projects = Projects(opened.folder)
+    for name, texts in {"first": ["one two", "three four"], "second": ["five six", "seven eight", "nine ten"]}.items():
+        dataset = projects.create(name, "en")
+        for text in texts:
+            dataset.add(say(text, voice="en-us", speed=170, pitch=50).audio, 16000, text)
+    opened.start()
+    with chromium() as browser:
+        page = browser.open(opened.address)
+        page.wait(
+            "document.querySelectorAll('stentor-speak .row').length === 10", "the phrases of the newest are there"
+        )
+        for name, count in (("first", 2), ("second", 3), ("first", 2)):
+            studio.step(page, "1 Speak")
+            page.choose("#dataset", name)
+            page.wait(
+                f"document.querySelector('stentor-speak')?.getAttribute('dataset') === '{name}' "
+                "&& document.querySelectorAll('stentor-speak .row').length === 10",
+                f"the phrases of {name} are there",
+            )
+            page.wait("document.querySelector('#upload_part summary') !== null", "its uploads are there")
+            studio.step(page, "2 Check")
+            page.wait(
+                f"document.querySelector('stentor-check')?.getAttribute('dataset') === '{name}' "
+                f"&& document.querySelectorAll('stentor-check .row').length === {count}",
+                f"the {count} recordings of {name} are there",
+            )
+        assert page.errors == []
+        page.reload()
+        page.wait(
+            "document.querySelectorAll('stentor-check .row').length > 1", "a page that is opened again comes to Check"
+        )
+
+
+def test_a_data_set_is_deleted_when_the_person_is_sure(chromium, opened):
+    from stentor.studio.projects import Projects
+
+    projects = Projects(opened.folder)
+    projects.create("first", "en")
+    projects.create("second", "en")
+    opened.start()
+    with chromium() as browser:
+        page = browser.open(opened.address)
+        page.wait(
+            "document.querySelectorAll('stentor-speak .row').length === 10", "the phrases of the newest are there"
+        )
+        page.click("#new button.label-wrap")
+        for sure in ("false", "true"):
+            page.js(f"window.confirm = (text) => {{ window.asked = text; return {sure}; }}")
+            page.click("#delete_dataset")
+            page.wait("window.asked?.includes('second')", "the person is asked")
+        page.wait("document.querySelector('stentor-speak')?.getAttribute('dataset') === 'first'", "the other is shown")
+    assert projects.datasets() == ["first"]

@@ -1,21 +1,26 @@
 """What the studio's page costs a person who waits for it, and a training that it watches.
 
-    python benchmarks/studio.py [--rounds 5] [--minutes 4] [--recorded 100]
+    python benchmarks/studio.py [--parts start,changes,watching] [--rounds 5] [--minutes 4] [--recorded 100]
 
 In a Chromium without a screen, on the machine of the studio itself:
 
-* from the command to the first page and to one that can be used, beside the smallest page that Gradio makes (a field, a
-  button, `launch()`), in turn, each in a fresh process; medians;
-* with 100 recorded rows: another data set in another language, the next phrase by key, ten rows more, and the longest
-  frame while the list is scrolled through; medians, timed in the page itself from the event to the next drawn frame;
-* one training, with a page that watches it and without one in turn: steps a second, CPU seconds for each step, and the
-  CPU seconds that the studio spends for a minute of training.
+* start: from the command to the first page and to one that can be used, beside the smallest page that Gradio makes (a
+  field, a button, `launch()`), in turn, each in a fresh process; medians;
+* changes: with 100 recorded rows: another data set in another language, the next phrase by key, ten rows more, a letter
+  typed, a text that is saved, and the longest frame while the list is scrolled through. A person's mouse and keys do
+  it; the page itself measures from the event to the first frame that shows what came of it; medians;
+* watching: one training, with a page that watches it and without one in turn: steps a second, CPU seconds of a step,
+  and CPU seconds of the studio (and of the browser, which shares the machine here) in a minute.
 
-Needs chromium on PATH, and the extras studio and test. It asks nothing of the network.
+Nothing waits without a limit. A part that fails says why, and the others go on; benchmarks/results/studio.json keeps
+the earlier figures of a part that was not run or failed, and each part's own date and load. Needs chromium on PATH and
+the extras studio and test; asks nothing of the network.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import socket
 import statistics
 import subprocess
@@ -23,7 +28,9 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -31,51 +38,85 @@ import results
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
-from browser import Browser  # noqa: E402
+from browser import Browser, Page  # noqa: E402
 from studio_process import StudioProcess  # noqa: E402
 from studio_steps import reach, settle, step  # noqa: E402
 
 FIRST, CHANGE, WATCH = 3.0, 1.0, 1.0
-"""Targets: seconds to the first page and for a change of phrases, percent of a training."""
+"""Targets: seconds to the first page and for a change, percent of a training."""
+LIMIT = 30.0
+"""Seconds after which a change has failed."""
+STRETCH, QUIET = 20.0, 5.0
+"""Seconds that a training is measured for at a time, and that pass before it, after a page was opened or closed."""
+ROWS = "document.querySelectorAll('stentor-speak .row').length"
 PEER = """
 import sys, gradio as gr
 with gr.Blocks() as page:
     gr.Button("Go", elem_id="create").click(lambda text: text, gr.Textbox(), gr.Textbox())
 page.launch(server_port=int(sys.argv[1]), quiet=True)
 """
-DRAWN = """new Promise((done) => {
-    const began = performance.now();
-    const drawn = () => done(performance.now() - began);
-    const look = () => requestAnimationFrame((%s) ? drawn : look);
-    %s;
-    look();
-})"""
-"""Milliseconds from an action to the first frame after a condition."""
-SCROLL = """new Promise((done) => {
-    let worst = 0, before = performance.now(), at = 0;
+TIMED = """(() => {
+    let began = null;
+    window.timed = new Promise((done, fail) => {
+        const why = () => (began === null ? "the event did not come" : "its outcome was not drawn")
+            + (document.hidden ? "; the page is hidden and draws nothing" : "");
+        setTimeout(() => fail(new Error(why())), %(limit)d);
+        const drawn = () => done(performance.now() - began);
+        const look = () => requestAnimationFrame((%(holds)s) ? drawn : look);
+        addEventListener("%(event)s", () => { began = performance.now(); look(); }, {capture: true, once: true});
+    });
+    window.timed.catch(() => {});
+    return true;
+})()"""
+"""From now on `timed` is a promise of the milliseconds from the next event to the first frame after a condition."""
+SCROLL = """new Promise((done, fail) => {
+    let worst = 0, before = null, at = 0;
+    setTimeout(() => fail(new Error(`no end at ${at} of ${document.documentElement.scrollHeight} pixels`)), %d);
     const next = (now) => {
-        worst = Math.max(worst, now - before);
+        worst = Math.max(worst, now - (before ?? now));
         before = now;
         scrollTo({top: at += 120, behavior: "instant"});
         at < document.documentElement.scrollHeight - innerHeight ? requestAnimationFrame(next) : done(worst);
     };
     scrollTo({top: 0, behavior: "instant"});
-    requestAnimationFrame((now) => { before = now; requestAnimationFrame(next); });
+    requestAnimationFrame(next);
 })"""
 
 
 def main() -> None:
+    parts = {"start": starts, "changes": changes, "watching": watching}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", type=lambda text: text.split(","), default=list(parts), help=",".join(parts))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--minutes", type=float, default=4.0, help="of training that is watched")
+    parser.add_argument("--minutes", type=float, default=4.0, help="of training that are measured")
     parser.add_argument("--recorded", type=int, default=100)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="studio-") as made:
+    if unknown := set(args.parts) - set(parts):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    before = results.FOLDER / "studio.json"
+    known = json.loads(before.read_text())["rows"] if before.is_file() else []
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="studio-", ignore_cleanup_errors=True) as made:
         folder = Path(made)
         fill(folder / "studio", args.recorded)
-        studio = StudioProcess(folder / "studio")
-        rows = [row for part in (starts, reading, watching) for row in part(folder, studio, args)]
-    results.write("studio", rows, rounds=args.rounds, recorded=args.recorded)
+        for name in args.parts:
+            studio = StudioProcess(folder / "studio")
+            (place := folder / name).mkdir()
+            try:
+                rows = parts[name](place, studio, args)
+            except (AssertionError, OSError, psutil.Error) as error:
+                failed.append(name)
+                print(f"{name} FAILED: {type(error).__name__}: {error}\n", file=sys.stderr)
+                continue
+            finally:
+                studio.end()
+            facts = {"part": name, "date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[0], 1)}
+            facts |= {"rounds": args.rounds, "recorded": args.recorded} if name != "watching" else {}
+            known = [row for row in known if row["part"] != name] + [facts | row for row in rows]
+    if len(failed) < len(args.parts):
+        known.sort(key=lambda row: list(parts).index(row["part"]))
+        results.write("studio", known)
+    sys.exit(f"Failed: {', '.join(failed)}." if failed else 0)
 
 
 def fill(folder: Path, recorded: int) -> None:
@@ -111,10 +152,9 @@ def starts(folder: Path, studio: StudioProcess, args: argparse.Namespace) -> lis
                 page.go(address)
                 page.find("#create" if process else "button[role=tab]")
                 usable = time.perf_counter() - began
-            if process:
-                process.terminate()
-                process.wait()
-            else:
+                if process:
+                    process.terminate()
+                    process.wait()
                 studio.end()
             if number:  # the first round fills the disk cache
                 seconds.append((answered, usable))
@@ -132,133 +172,164 @@ def starts(folder: Path, studio: StudioProcess, args: argparse.Namespace) -> lis
 
 
 def peer() -> tuple[subprocess.Popen, str]:
+    """The peer, once its page answers."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     process = subprocess.Popen(
         [sys.executable, "-c", PEER, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
+    until = time.monotonic() + 4 * LIMIT
     while True:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60):
                 return process, f"http://127.0.0.1:{port}/"
         except OSError:
-            assert process.poll() is None, "the peer ended"
+            assert process.poll() is None and time.monotonic() < until, "the peer's page does not answer"
             time.sleep(0.02)
 
 
-def reading(folder: Path, studio: StudioProcess, args: argparse.Namespace) -> list[dict]:
+def timed(page: Page, what: str, event: str, holds: str, does: Callable, to: str) -> float:
+    """Milliseconds from the event of what a person does to the first frame after a condition."""
+    page.js(TIMED % {"event": event, "holds": holds, "limit": 1000 * LIMIT})
+    does(to)
+    try:
+        return page.js("window.timed")
+    except (AssertionError, TimeoutError) as error:
+        seen = page.js(f"[{ROWS}, document.activeElement.className, document.activeElement.tagName]")
+        raise AssertionError(f"{what}: not within {LIMIT:.0f} s: {holds}\n{error}\nrows, focus: {seen}") from None
+
+
+def changes(folder: Path, studio: StudioProcess, args: argparse.Namespace) -> list[dict]:
     """Changes of the rows, timed in the page."""
-    (place := folder / "reading").mkdir()
     studio.start()
-    count = "document.querySelectorAll('stentor-speak .row').length"
     current = "document.querySelector('stentor-speak').at?.data.number"
-    found: dict[str, list[float]] = {name: [] for name in ("data set and language", "next phrase", "ten more", "frame")}
-    with Browser(place) as browser:
-        for _ in range(args.rounds):
+    shown = -(-args.recorded // 10) * 10
+    found: dict[str, list[float]] = {}
+
+    def note(what: str, *how: Any) -> None:
+        found.setdefault(what, []).append(timed(page, what, *how))
+
+    with Browser(folder) as browser:
+        for number in range(args.rounds):
             page = browser.open(studio.address)
-            page.wait("document.querySelector('#dataset input')?.value", "a data set is chosen", 180)
-            for name, wanted in (("german", 10), ("english", args.recorded)):
-                if page.value("#dataset input") == name:
-                    page.choose("#dataset", "german" if name == "english" else "english")
-                option = f"ul[role=listbox] li[aria-label={name}]"
+            page.wait("document.querySelector('#dataset input')?.value", "a data set is chosen", 2 * LIMIT)
+            if page.value("#dataset input") != "english":
+                page.choose("#dataset", "english")
+            page.wait(f"{ROWS} === {shown}", "the recorded rows are there", 2 * LIMIT)
+            for name, rows in (("german", 10), ("english", shown)):
+                page.js("document.activeElement.blur()")
                 page.click("#dataset input")
+                option = f"ul[role=listbox] li[aria-label={name}]"
                 page.find(option)
-                press = "new MouseEvent('mousedown', {bubbles: true})"
-                change = DRAWN % (
-                    f"document.querySelector('stentor-speak')?.getAttribute('dataset') === '{name}' && "
-                    f"{count} === {wanted}", f"document.querySelector('{option}').dispatchEvent({press})",
-                )  # fmt: skip
-                found["data set and language"].append(page.js(change))
-            page.click("stentor-speak .row[data-number='2'] .number")
-            before = page.js(current)
-            key = "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'n', bubbles: true}))"
-            found["next phrase"].append(page.js(DRAWN % (f"{current} === {before + 1}", key)))
-            found["frame"].append(page.js(SCROLL))
-            more = DRAWN % (f"{count} === {args.recorded + 10}", "document.querySelector('#more').click()")
-            found["ten more"].append(page.js(more))
+                here = f"document.querySelector('stentor-speak')?.getAttribute('dataset') === '{name}'"
+                note("another data set and language", "mousedown", f"{here} && {ROWS} === {rows}", page.click, option)
+            row = f"stentor-speak .row[data-number='{number + 2}']"
+            page.click(f"{row} .number")
+            page.wait(f"{current} === {number + 2}", "the row is the current one", LIMIT)
+            note("the next phrase", "keydown", f"{current} === {number + 3}", page.press, "n")
+            page.click(f"{row} textarea")
+            note("a letter typed", "input", "true", page.press, "x")
+            saved = f"document.querySelector(`{row} .said`).textContent.includes(stentorTexts.speak_text_saved)"
+            note("a text saved", "change", saved, page.press, "Enter")
+            found.setdefault("the longest frame while scrolling", []).append(page.js(SCROLL % (1000 * LIMIT)))
+            note("ten more rows", "click", f"{ROWS} === {shown + 10}", page.click, "#more")
             page.close()
-            Path(studio.folder / "datasets" / "english" / "rows.json").unlink(missing_ok=True)
-    studio.end()
+            (studio.folder / "datasets" / "english" / "rows.json").unlink(missing_ok=True)
     rows = []
     print(f"with {args.recorded} recorded rows")
     for name, values in found.items():
-        what = "longest frame while scrolling" if name == "frame" else name
-        rows.append({"what": what, "ms": round(statistics.median(values), 1), "worst_ms": round(max(values), 1)})
-        print(f"{what:32} {rows[-1]['ms']:8.0f} ms (at worst {rows[-1]['worst_ms']:.0f})")
-    slowest = max(row["ms"] for row in rows[:3]) / 1000
+        rows.append({"what": name, "ms": round(statistics.median(values), 1), "worst_ms": round(max(values), 1)})
+        print(f"{name:34} {rows[-1]['ms']:8.0f} ms (at worst {rows[-1]['worst_ms']:.0f})")
+    slowest = max(row["ms"] for row in rows if "frame" not in row["what"]) / 1000
     print(f"Target for a change: {CHANGE} s; {'met' if slowest < CHANGE else 'missed'} ({slowest:.2f} s).\n")
     return rows
 
 
 def watching(folder: Path, studio: StudioProcess, args: argparse.Namespace) -> list[dict]:
     """One training, watched in every second stretch of time."""
-    (place := folder / "watching").mkdir()
     studio.start()
-    stretches = max(2, round(args.minutes * 60 / 20))
-    with Browser(place) as browser:
+    found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    with Browser(folder) as browser:
         page = browser.open(studio.address)
         step(page, "3 Train")
-        settle(page, epochs=100_000)
+        settle(page, epochs=20_000)
         page.click("#start")
         reach(page, "running", 20)
         page.close()
         (run,) = (studio.folder / "runs").iterdir()
-        found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
-        for number in range(stretches):
+        for number in range(2 * max(1, round(args.minutes * 30 / STRETCH))):
             watched = bool(number % 2)
             if watched:
                 page = browser.open(studio.address)
                 step(page, "3 Train")
-                reach(page, "running")
-            found[watched].append(stretch(studio, run, 20.0))
-            if watched:
+                reach(page, "running", 1)
+            time.sleep(QUIET)
+            begun, _ = at(run)
+            found[watched].append(stretch(studio, browser, run))
+            if watched:  # it did watch
+                reach(page, "running", begun + 1, LIMIT)
                 page.close()
-    studio.end()
     rows = []
-    print(f"{'a training':14} {'steps/s':>8} {'CPU s a step':>13} {'CPU s of the studio a minute':>29}")
+    print(f"{'a training':14} {'steps/s':>8} {'CPU s a step':>13} {'CPU s a minute: studio':>23} {'browser':>8}")
     for watched, parts in found.items():
-        middle = {key: statistics.median(part[key] for part in parts) for key in parts[0]}
+        middle = {key: round(statistics.median(part[key] for part in parts), 4) for key in parts[0]}
         name = "watched" if watched else "not watched"
-        rows.append({"what": f"training, {name}", **{key: round(value, 4) for key, value in middle.items()}})
+        rows.append({"what": f"training, {name}", "stretches": len(parts), **middle})
         print(
             f"{name:14} {middle['steps_per_second']:8.2f} {middle['cpu_per_step']:13.4f} "
-            f"{middle['studio_cpu_per_minute']:29.2f}"
+            f"{middle['studio_cpu_per_minute']:23.2f} {middle['browser_cpu_per_minute']:8.2f}"
         )
-    seen, alone = rows
+    alone, seen = rows
     looks = seen["studio_cpu_per_minute"] - alone["studio_cpu_per_minute"]
-    share = 100 * looks / seen["training_cpu_per_minute"]
+    share = 100 * looks / alone["training_cpu_per_minute"]
     slower = 100 * (1 - seen["steps_per_second"] / alone["steps_per_second"])
     seen |= {"looks_percent": round(share, 2), "slower_percent": round(slower, 2)}
-    print(f"Looking costs {looks:.2f} CPU seconds a minute, {share:.2f} % of what the training takes itself; a watched "
-          f"training is {slower:.1f} % slower. Target: {WATCH} %; {'met' if share < WATCH else 'missed'}.")  # fmt: skip
+    verdict = "met" if share < WATCH else "missed"
+    print(f"Looking costs the studio {looks:.2f} CPU seconds a minute, {share:.2f} % of what the training takes itself "
+          f"(target {WATCH} %: {verdict}); a watched training is {slower:.1f} % slower.\n")  # fmt: skip
     return rows
 
 
-def stretch(studio: StudioProcess, run: Path, seconds: float) -> dict[str, float]:
-    """What training and studio did in so many seconds."""
+def stretch(studio: StudioProcess, browser: Browser, run: Path) -> dict[str, float]:
+    """What training, studio and browser did in a stretch of time."""
     from stentor.studio import detached
 
     pid = detached.process(run)
     assert studio.process and pid, "the training has ended"
-    training, ours = psutil.Process(pid), psutil.Process(studio.process.pid)
 
-    def now() -> tuple[float, int, float, float]:
-        last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
-        return time.perf_counter(), last["step"], spent(training), spent(ours)
+    def now() -> tuple[float, ...]:
+        cpu = spent(pid), spent(ours, children=False), spent(browser.process.pid)
+        return time.perf_counter(), *at(run), *cpu
 
+    ours = studio.process.pid
     before = now()
-    time.sleep(seconds)
-    took, steps, training_cpu, studio_cpu = (b - a for a, b in zip(before, now()))
+    time.sleep(STRETCH)
+    took, steps, seconds, training, looks, chromium = (b - a for a, b in zip(before, now()))
+    assert steps > 0, "the training made no step"
     return {
-        "steps_per_second": steps / took, "cpu_per_step": training_cpu / max(1, steps),
-        "training_cpu_per_minute": 60 * training_cpu / took, "studio_cpu_per_minute": 60 * studio_cpu / took,
+        "steps_per_second": steps / seconds, "cpu_per_step": training / took / (steps / seconds),
+        "training_cpu_per_minute": 60 * training / took, "studio_cpu_per_minute": 60 * looks / took,
+        "browser_cpu_per_minute": 60 * chromium / took,
     }  # fmt: skip
 
 
-def spent(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return times.user + times.system
+def at(run: Path) -> tuple[int, float]:
+    """The step that a run told last, and when: it tells only every so many."""
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    last = json.loads([line for line in lines if line.endswith("\n")][-1])
+    return last["step"], last["time"]
+
+
+def spent(pid: int, children: bool = True) -> float:
+    """CPU seconds of a process and of those processes that it has now."""
+    process = psutil.Process(pid)
+    total = 0.0
+    for one in [process, *(process.children(recursive=True) if children else ())]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 if __name__ == "__main__":

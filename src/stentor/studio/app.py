@@ -22,7 +22,7 @@ _SURE = """(name) => confirm(window.stentorTexts.dataset_sure.replaceAll("{name}
 IDLE = 0.05
 """Seconds that Gradio's queue sleeps between two looks at what is to be done. Its own millisecond costs 7 % of a core
 for as long as the studio is open, beside a training."""
-LOOK = 5.0
+LOOK = 10.0
 """Seconds between two looks at which steps are possible."""
 
 
@@ -39,6 +39,8 @@ def mounted(accounts: Accounts) -> Any:
         block_title_background_fill="transparent", block_label_background_fill="transparent",
         block_label_text_color_dark="*body_text_color", block_title_text_color_dark="*body_text_color",
         block_title_background_fill_dark="transparent", block_label_background_fill_dark="transparent",
+        checkbox_label_background_fill_selected="*primary_700",
+        checkbox_label_background_fill_selected_dark="*primary_700", slider_color="*primary_700",
         block_title_padding="0", block_title_text_weight="500", button_primary_background_fill="*primary_700",
         button_primary_background_fill_hover="*primary_800", button_primary_background_fill_dark="*primary_600",
         button_primary_background_fill_hover_dark="*primary_700",

@@ -15,7 +15,7 @@ from stentor.studio.steps.choices import Names, Several
 from stentor.studio.steps.shared import Shared, on
 from stentor.studio.texts import say
 
-OFTEN, SELDOM = 2.0, 10.0
+OFTEN, SELDOM = 4.0, 10.0
 """Seconds between two looks, while something runs and otherwise."""
 Sent = dict[str, Any]
 """What a page shows now: nothing is sent twice."""

@@ -254,3 +254,9 @@ def test_the_environment_is_not_asked(projects, monkeypatch):
     monkeypatch.setenv("SOMEWHERE", "/etc")
     assert refusals(run(model__from="$SOMEWHERE/x"), projects)
     assert os.environ["SOMEWHERE"] == "/etc"
+
+
+def test_a_config_that_is_too_long_is_not_read(projects, monkeypatch):
+    monkeypatch.setattr("stentor.studio.guard.load_text", lambda text: pytest.fail("it was read"))
+    with pytest.raises(ConfigError, match="200001 characters is too long"):
+        checked("x" * 200_001, projects)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 from stentor.config.document import Key, Mistake, Mistakes, Node, Place, dotted, parse
 from stentor.config.load import Loaded, load_text
 from stentor.config.section import Section, alternatives
+from stentor.errors import ConfigError
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ OWN = frozenset({"jsonl", "text", "synth", "held_out", "join", "split", "convers
 commands: they are the owner's to write, so they may only lie in a folder of `--models`."""
 _NAME = re.compile(r"\w[\w. -]{0,99}")
 _WORD = re.compile(r"[\w.+-]{0,200}")
+MOST_YAML = 200_000
+"""Characters of the longest config."""
 _MOST_LINKS = 20_000
 """Files of a folder that are looked at for links."""
 
@@ -48,10 +51,17 @@ def checked(text: str, projects: Projects) -> Loaded:
     Raises `Mistakes`: all that is wrong with it, each with its line, and, of a person who has signed in, each key that
     leaves their projects.
     """
+    bounded(text)
     loaded = load_text(text)
     if projects.guarded:
         guard(loaded, projects.folder, projects.models)
     return loaded
+
+
+def bounded(text: str) -> None:
+    """Raises ConfigError for a config that is too long to be read, before anything reads it."""
+    if len(text) > MOST_YAML:
+        raise ConfigError(f"A config of {len(text)} characters is too long: at most {MOST_YAML}.")
 
 
 def guard(loaded: Loaded, folder: Path, models: Sequence[Path] = ()) -> None:

@@ -33,8 +33,6 @@ from stentor.studio.texts import say
 
 TRAIN = (*detached.STENTOR, "train")
 State = Literal["waiting", "running", "stopping", "stopped", "failed", "finished"]
-MOST_YAML = 200_000
-"""Characters of the longest config."""
 _BEHIND = 10.0
 """Seconds that the keeper's copy of the output may be behind the run's own log."""
 STOPPED = 75
@@ -87,8 +85,9 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
     when the name is invalid, and when there is a run of this name: of two starts at once exactly one is made. Raises
     StentorError when the disk is full.
     """
-    if len(yaml) > MOST_YAML:
-        raise ConfigError(f"A config of {len(yaml)} characters is too long: at most {MOST_YAML}.")
+    from stentor.studio.guard import bounded
+
+    bounded(yaml)
     tree, name = _placed(yaml, name, projects.runs)
     _check(_dumped(tree), projects)
     folder = inside(projects.runs, name)

@@ -86,9 +86,15 @@ def main() -> None:
             f"off than {fit['worst_percent']:.1f} %"
         )
     results.write(
-        "attention", rows, device=args.device, threads=args.threads, dim=args.dim, heads=args.heads,
-        features=features, **facts,
-    )  # fmt: skip
+        "attention",
+        rows,
+        device=args.device,
+        threads=args.threads,
+        dim=args.dim,
+        heads=args.heads,
+        features=features,
+        **facts,
+    )
 
 
 def in_a_process(unit: str, way: str, length: int) -> float:
@@ -155,8 +161,10 @@ def once(attend: Callable[[Tensor], Tensor], x: Tensor) -> None:
 
 def matrix(attention: Attention, x: Tensor) -> Tensor:
     """Softmax attention with all scores in memory."""
-    q, k, v = (p(x).unflatten(-1, (attention.heads, -1)).transpose(1, 2)
-               for p in (attention.q_proj, attention.k_proj, attention.v_proj))  # fmt: skip
+    q, k, v = (
+        p(x).unflatten(-1, (attention.heads, -1)).transpose(1, 2)
+        for p in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
     found = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1) @ v
     return attention.out_proj(found.transpose(1, 2).flatten(2))
 
@@ -178,12 +186,15 @@ def straight(rows: list[dict[str, float]], way: str) -> dict[str, float]:
     """The straight line through memory over length that is closest to all points in relation to their size."""
     frames = np.array([row["frames"] for row in rows], float)
     memory = np.array([row[f"{way}_mb"] for row in rows])
-    (slope, base), *_ = np.linalg.lstsq(np.stack([frames, np.ones_like(frames)], 1) / memory[:, None],
-                                        np.ones_like(memory), rcond=None)  # fmt: skip
+    (slope, base), *_ = np.linalg.lstsq(
+        np.stack([frames, np.ones_like(frames)], 1) / memory[:, None], np.ones_like(memory), rcond=None
+    )
     off = np.abs(slope * frames + base - memory) / memory
     return {
-        "kb_per_frame": round(slope * 1e3, 3), "mb_at_0": round(base, 2), "worst_percent": round(off.max() * 100, 2)
-    }  # fmt: skip
+        "kb_per_frame": round(slope * 1e3, 3),
+        "mb_at_0": round(base, 2),
+        "worst_percent": round(off.max() * 100, 2),
+    }
 
 
 if __name__ == "__main__":

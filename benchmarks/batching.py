@@ -20,8 +20,8 @@ from lhotse.dataset import DynamicBucketingSampler
 from lhotse.dataset.sampling.base import TimeConstraint
 from results import write
 
-from stentor.data.mix import Mix, Pool
-from stentor.data.plan import Plan
+from stentor.dataloading.batch_sampler import Plan
+from stentor.dataloading.mixing import Mix, Pool
 
 REAL = Path(__file__).parents[1] / ".." / "shared" / "data" / "librispeech" / "train.jsonl"
 TARGETS = {"padded": 0.94, "packed": 0.98}
@@ -59,8 +59,16 @@ class Corpus:
 
     def plan(self, layout: str, budget: int) -> Plan:
         mix = Mix([Pool(self.cuts, 1.0, None)])
-        return Plan(lambda epoch: mix.epoch(0, epoch), lambda cut, seconds: self.costs[cut.id], layout=layout,
-                    budget=budget, max_items=None, buckets=30, window=1000, seed=0)  # fmt: skip
+        return Plan(
+            lambda epoch: mix.epoch(0, epoch),
+            lambda cut, seconds: self.costs[cut.id],
+            layout=layout,
+            budget=budget,
+            max_items=None,
+            buckets=30,
+            window=1000,
+            seed=0,
+        )
 
 
 # Each way answers lists of costs, a batch each.
@@ -96,9 +104,12 @@ def lhotse_buckets(corpus: Corpus, budget: int) -> list[list[int]]:
     """DynamicBucketingSampler as its documentation has it: a limit in seconds, 30 buckets estimated from the data."""
     rate = sum(corpus.costs.values()) / sum(c.duration for c in corpus.cuts)  # so that batches are about as large
     sampler = DynamicBucketingSampler(
-        CutSet.from_cuts(corpus.cuts), constraint=TimeConstraint(max_duration=budget / rate), num_buckets=30,
-        shuffle=True, seed=0,
-    )  # fmt: skip
+        CutSet.from_cuts(corpus.cuts),
+        constraint=TimeConstraint(max_duration=budget / rate),
+        num_buckets=30,
+        shuffle=True,
+        seed=0,
+    )
     return [[corpus.costs[c.id] for c in batch] for batch in sampler]
 
 

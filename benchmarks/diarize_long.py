@@ -76,9 +76,13 @@ def measure(model: str, path: str, threads: int) -> dict[str, Any]:
     idle = peak()
     found = loaded.diarize(path)
     return {
-        "audio": found["duration"], "seconds": time.perf_counter() - ready, "load_seconds": ready - began,
-        "idle_mb": idle, "peak_mb": peak(), "segments": found.segments,
-    }  # fmt: skip
+        "audio": found["duration"],
+        "seconds": time.perf_counter() - ready,
+        "load_seconds": ready - began,
+        "idle_mb": idle,
+        "peak_mb": peak(),
+        "segments": found.segments,
+    }
 
 
 def peak() -> float:
@@ -138,11 +142,15 @@ def untrained(folder: Path) -> Path:
     from stentor.tasks.diarize import Diarize
 
     task = Diarize.model_validate({"type": "diarize", "chunk": 20.0, "labels": {"type": "speaker", "speakers": 4}})
-    family = Transformer.model_validate({
-        "type": "transformer", "kind": "encoder", "embedding": 64,
-        "features": {"type": "fbank", "num_mel_bins": 80, "stack": 10, "subsample": 10},
-        "encoder": {"d_model": 160, "layers": 4, "heads": 4},
-    })  # fmt: skip
+    family = Transformer.model_validate(
+        {
+            "type": "transformer",
+            "kind": "encoder",
+            "embedding": 64,
+            "features": {"type": "fbank", "num_mel_bins": 80, "stack": 10, "subsample": 10},
+            "encoder": {"d_model": 160, "layers": 4, "heads": 4},
+        }
+    )
     bundle = family.build(task.needs({**task.losses(), "voice": Contrastive()}))
     folder.mkdir(parents=True)
     family.save(bundle, {k: v.cpu() for k, v in bundle.model.state_dict().items()}, folder)

@@ -44,7 +44,8 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
 from stentor.callbacks.base import Callback
-from stentor.models.base import Bundle, Example, Family, Needs
+from stentor.data.batch import Example
+from stentor.models.base import Bundle, Family, Needs
 
 RATE, WARM = 16000, 3
 FASTER, COLLATOR = 2.0, 5.0
@@ -54,10 +55,22 @@ WORDS = {"small": 900, "real": 130_072}  # tokens besides the 1000 special ones;
 STEPS = {"small": 40, "real": 7}
 WAYS = ("Trainer, 0 workers", "Trainer, 1 worker", "stentor, 0 workers", "stentor, 2 workers")
 CASES = [("small", way) for way in WAYS] + [("real", "Trainer, 0 workers"), ("real", "stentor, 0 workers")]
-AUDIO = {"hidden_size": 16, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1,
-         "num_mel_bins": 128}  # fmt: skip
-TEXT = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1,
-        "num_key_value_heads": 1, "head_dim": 32, "max_position_embeddings": 8192}  # fmt: skip
+AUDIO = {
+    "hidden_size": 16,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_mel_bins": 128,
+}
+TEXT = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "max_position_embeddings": 8192,
+}
 RUN = """\
 task: transcribe
 model: {{type: voxtral, from: "{model}", freeze: ["audio_tower.*"]}}
@@ -88,12 +101,18 @@ def write_tokenizer(folder: Path, words: int) -> Path:
     for rank in range(1000):
         special.setdefault(rank, {"rank": rank, "token_str": f"<SPECIAL_{rank}>", "is_control": True})
     facts |= {"vocab": facts["vocab"][:words], "special_tokens": [special[r] for r in sorted(special)]}
-    facts["config"] |= {"num_vocab_tokens": words, "default_vocab_size": 1000 + words,
-                        "default_num_special_tokens": 1000, "version": "v7"}  # fmt: skip
+    facts["config"] |= {
+        "num_vocab_tokens": words,
+        "default_vocab_size": 1000 + words,
+        "default_num_special_tokens": 1000,
+        "version": "v7",
+    }
     facts["audio"] = {
-        "sampling_rate": RATE, "frame_rate": 12.5, "chunk_length_s": 30.0,
+        "sampling_rate": RATE,
+        "frame_rate": 12.5,
+        "chunk_length_s": 30.0,
         "audio_encoding_config": {"num_mel_bins": 128, "hop_length": 160, "window_size": 400},
-    }  # fmt: skip
+    }
     facts.pop("image", None)
     folder.mkdir(parents=True)
     (folder / "tekken.json").write_text(json.dumps(facts))
@@ -142,9 +161,12 @@ class UpstreamCollator:
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         tokenizer = self.processor.tokenizer
         prompt = self.processor.apply_transcription_request(
-            audio=[row["audio"] for row in rows], language=[row.get("language") for row in rows], model_id="voxtral",
-            sampling_rate=RATE, format=["WAV"] * len(rows),
-        )  # fmt: skip
+            audio=[row["audio"] for row in rows],
+            language=[row.get("language") for row in rows],
+            model_id="voxtral",
+            sampling_rate=RATE,
+            format=["WAV"] * len(rows),
+        )
         texts = tokenizer([row["text"] for row in rows], add_special_tokens=False, truncation=True, max_length=CUT)
         ids, mask, labels = [], [], []
         for before, seen, text in zip(prompt["input_ids"], prompt["attention_mask"], texts["input_ids"]):
@@ -158,9 +180,11 @@ class UpstreamCollator:
             return torch.tensor([row + [value] * (width - len(row)) for row in lists])
 
         return {
-            "input_ids": padded(ids, tokenizer.pad_token_id), "attention_mask": padded(mask, 0),
-            "labels": padded(labels, -100), "input_features": prompt["input_features"],
-        }  # fmt: skip
+            "input_ids": padded(ids, tokenizer.pad_token_id),
+            "attention_mask": padded(mask, 0),
+            "labels": padded(labels, -100),
+            "input_features": prompt["input_features"],
+        }
 
 
 # The clock: a subprocess for each way
@@ -183,8 +207,12 @@ class Clock:
 
     def facts(self) -> dict[str, float]:
         spent, steps = self.ended - self.began, self.steps - WARM
-        return {"seconds_per_step": spent / steps, "cpu_seconds_per_step": (self.cpu_ended - self.cpu_began) / steps,
-                "samples_per_second": self.items / spent, "peak_memory_mb": peak_memory() / 1e6}  # fmt: skip
+        return {
+            "seconds_per_step": spent / steps,
+            "cpu_seconds_per_step": (self.cpu_ended - self.cpu_began) / steps,
+            "samples_per_second": self.items / spent,
+            "peak_memory_mb": peak_memory() / 1e6,
+        }
 
 
 def peak_memory() -> int:
@@ -218,8 +246,8 @@ class Tick(TrainerCallback):
 
 def stentor(model: Path, folder: Path, items: int, steps: int, workers: int) -> Clock:
     """So many steps in our engine."""
+    from stentor.commands.train import train
     from stentor.config.load import load
-    from stentor.run import train
 
     with tempfile.TemporaryDirectory() as run:
         path = Path(run) / "run.yaml"
@@ -241,22 +269,50 @@ def trainer(model: Path, folder: Path, items: int, steps: int, workers: int) -> 
     peer.model.audio_tower.requires_grad_(False)
     with tempfile.TemporaryDirectory() as run:
         arguments = TrainingArguments(
-            output_dir=run, max_steps=steps, per_device_train_batch_size=items, use_cpu=True, learning_rate=1e-4,
-            weight_decay=0.0, max_grad_norm=1.0, lr_scheduler_type="constant", optim="adamw_torch_fused",
-            save_strategy="no", report_to=[], logging_strategy="no", disable_tqdm=True, remove_unused_columns=False,
-            dataloader_num_workers=workers, dataloader_drop_last=True, seed=0,
-        )  # fmt: skip
+            output_dir=run,
+            max_steps=steps,
+            per_device_train_batch_size=items,
+            use_cpu=True,
+            learning_rate=1e-4,
+            weight_decay=0.0,
+            max_grad_norm=1.0,
+            lr_scheduler_type="constant",
+            optim="adamw_torch_fused",
+            save_strategy="no",
+            report_to=[],
+            logging_strategy="no",
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            dataloader_num_workers=workers,
+            dataloader_drop_last=True,
+            seed=0,
+        )
         Trainer(
-            peer, arguments, train_dataset=Recordings(folder / "train.jsonl"), callbacks=[Tick(clock, items)],
+            peer,
+            arguments,
+            train_dataset=Recordings(folder / "train.jsonl"),
+            callbacks=[Tick(clock, items)],
             data_collator=UpstreamCollator(VoxtralProcessor.from_pretrained(model)),
-        ).train()  # fmt: skip
+        ).train()
     return clock
 
 
 def measured(vocabulary: str, way: str, folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """One way in a process of its own."""
-    command = [sys.executable, __file__, "--way", way, "--vocabulary", vocabulary, "--folder", str(folder),
-               "--items", str(args.items), "--threads", str(args.threads)]  # fmt: skip
+    command = [
+        sys.executable,
+        __file__,
+        "--way",
+        way,
+        "--vocabulary",
+        vocabulary,
+        "--folder",
+        str(folder),
+        "--items",
+        str(args.items),
+        "--threads",
+        str(args.threads),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
@@ -322,18 +378,26 @@ def table(folder: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     for vocabulary, way in CASES:
         got = [r[vocabulary, way] for r in rounds]
         mid = {key: statistics.median(g[key] for g in got) for key in got[0]}
-        row = {"vocabulary": 1000 + WORDS[vocabulary], "way": way, **{k: round(v, 4) for k, v in mid.items()},
-               "rounds": [round(g["samples_per_second"], 2) for g in got]}  # fmt: skip
+        row = {
+            "vocabulary": 1000 + WORDS[vocabulary],
+            "way": way,
+            **{k: round(v, 4) for k, v in mid.items()},
+            "rounds": [round(g["samples_per_second"], 2) for g in got],
+        }
         said = ""
         if way.startswith("Trainer"):
             ours = "stentor, 2 workers" if way == "Trainer, 1 worker" else "stentor, 0 workers"
-            by = {key: statistics.median(r[vocabulary, way][key] / r[vocabulary, ours][key] for r in rounds)
-                  for key in ("seconds_per_step", "cpu_seconds_per_step")}  # fmt: skip
+            by = {
+                key: statistics.median(r[vocabulary, way][key] / r[vocabulary, ours][key] for r in rounds)
+                for key in ("seconds_per_step", "cpu_seconds_per_step")
+            }
             row |= {"ours": ours, "ratio": round(by["seconds_per_step"], 2)}
             row |= {"cpu_ratio": round(by["cpu_seconds_per_step"], 2)} if way.endswith("0 workers") else {}
             said = f"   {row['ratio']} x" + (f", {row['cpu_ratio']} x" if "cpu_ratio" in row else "") + " as fast"
-        print(f"{row['vocabulary']:10,}  {way:20}{mid['seconds_per_step']:13.3f}{mid['cpu_seconds_per_step']:13.3f}"
-              f"{mid['samples_per_second']:13.1f}{mid['peak_memory_mb']:10,.0f} MB{said}")  # fmt: skip
+        print(
+            f"{row['vocabulary']:10,}  {way:20}{mid['seconds_per_step']:13.3f}{mid['cpu_seconds_per_step']:13.3f}"
+            f"{mid['samples_per_second']:13.1f}{mid['peak_memory_mb']:10,.0f} MB{said}"
+        )
         rows.append(row)
     return rows
 
@@ -378,10 +442,18 @@ def main() -> None:
     print(f"\nTarget for the collator: {COLLATOR} x; {'met' if slowest >= COLLATOR else 'missed'} ({slowest} x).")
     print(f"Target for samples/s: {FASTER} x; {'met' if ratio >= FASTER else 'missed'} ({ratio} x).")
     write(
-        "finetune_voxtral", [*alone, *trained], records=len(rows), data=origin, items=args.items,
-        threads=args.threads, parameters=sizes, audio_config=AUDIO, text_config=TEXT, loss_difference=difference,
+        "finetune_voxtral",
+        [*alone, *trained],
+        records=len(rows),
+        data=origin,
+        items=args.items,
+        threads=args.threads,
+        parameters=sizes,
+        audio_config=AUDIO,
+        text_config=TEXT,
+        loss_difference=difference,
         targets={"samples": FASTER, "collator": COLLATOR},
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

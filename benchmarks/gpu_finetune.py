@@ -34,28 +34,49 @@ from stentor.callbacks.base import Callback
 RATE = 16000
 VOXTRAL = {
     "audio_config": {
-        "hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "num_attention_heads": 20,
+        "hidden_size": 1280,
+        "intermediate_size": 5120,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 20,
         "num_mel_bins": 128,
     },
     "text_config": {
-        "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 30, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 131072, "rope_theta": 1e8,
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "rope_theta": 1e8,
     },
-}  # fmt: skip
+}
 WHISPER = {
-    "d_model": 1280, "encoder_layers": 32, "decoder_layers": 4, "encoder_attention_heads": 20,
-    "decoder_attention_heads": 20, "encoder_ffn_dim": 5120, "decoder_ffn_dim": 5120, "num_mel_bins": 128,
+    "d_model": 1280,
+    "encoder_layers": 32,
+    "decoder_layers": 4,
+    "encoder_attention_heads": 20,
+    "decoder_attention_heads": 20,
+    "encoder_ffn_dim": 5120,
+    "decoder_ffn_dim": 5120,
+    "num_mel_bins": 128,
     "vocab_size": 51866,
-}  # fmt: skip
+}
 TINY = {"hidden_size": 32, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2}
 TINY_VOXTRAL = {
     "audio_config": {**TINY, "num_mel_bins": 128},
     "text_config": {**TINY, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 8192},
 }
 TINY_WHISPER = {
-    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "num_mel_bins": 128,
-}  # fmt: skip
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "num_mel_bins": 128,
+}
 WIDTHS = (12, 12, 10, 11, 9, 11, 8)
 LORA = {"rank": 16, "alpha": 32, "dropout": 0.05}
 
@@ -115,22 +136,30 @@ def records(folder: Path, count: int, tiny: bool) -> Path:
 
 def measure(model: str, how: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     """One case, in this process."""
+    from stentor.commands.train import train
     from stentor.config.schema import Config
-    from stentor.run import train
 
-    config = Config.model_validate({
-        "task": {"type": "transcribe"},
-        "model": section(model, how, args.tiny, folder),
-        "data": {
-            "train": [{"type": "jsonl", "path": str(folder / "data" / "train.jsonl")}],
-            "max_items": args.items, "batch_tokens": 10**6, "workers": args.workers, "prefetch": 4,
-        },
-        "optim": {"type": "adamw", "lr": 1e-5}, "schedule": {"type": "constant", "warmup_steps": 0},
-        "train": {
-            "steps": args.steps, "log_every": args.steps // 2, "device": args.device,
-            "precision": "bf16" if args.device == "cuda" else "fp32",
-        },
-    })  # fmt: skip
+    config = Config.model_validate(
+        {
+            "task": {"type": "transcribe"},
+            "model": section(model, how, args.tiny, folder),
+            "data": {
+                "train": [{"type": "jsonl", "path": str(folder / "data" / "train.jsonl")}],
+                "max_items": args.items,
+                "batch_tokens": 10**6,
+                "workers": args.workers,
+                "prefetch": 4,
+            },
+            "optim": {"type": "adamw", "lr": 1e-5},
+            "schedule": {"type": "constant", "warmup_steps": 0},
+            "train": {
+                "steps": args.steps,
+                "log_every": args.steps // 2,
+                "device": args.device,
+                "precision": "bf16" if args.device == "cuda" else "fp32",
+            },
+        }
+    )
     timed = Timed(type="timed")
     config.callbacks = [timed]
     with tempfile.TemporaryDirectory() as run:
@@ -149,8 +178,20 @@ def case(model: str, how: str, folder: Path, args: argparse.Namespace) -> dict[s
     if args.tiny:
         with contextlib.redirect_stdout(io.StringIO()):
             return measure(model, how, folder, args)
-    command = [sys.executable, __file__, "--case", model, how, str(folder), "--items", str(args.items),
-               "--steps", str(args.steps), "--workers", str(args.workers)]  # fmt: skip
+    command = [
+        sys.executable,
+        __file__,
+        "--case",
+        model,
+        how,
+        str(folder),
+        "--items",
+        str(args.items),
+        "--steps",
+        str(args.steps),
+        "--workers",
+        str(args.workers),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return {"failed": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}"}
@@ -200,10 +241,14 @@ def told(row: dict[str, Any]) -> str:
     if "failed" in row:
         return f"  failed: {row['failed']}"
     cells = (
-        f"{row['parameters'] / 1e6:,.3f} M", f"{row['trained'] / 1e6:,.3f} M", f"{row['tokens_per_second']:,.0f}",
-        f"{row['audio_seconds_per_second']:,.0f}", f"{row['data_wait']:.1%}",
-        f"{row['memory_gb']:.1f} GB" if row["memory_gb"] else "-", f"{row['mfu']:.1%}" if row["mfu"] else "-",
-    )  # fmt: skip
+        f"{row['parameters'] / 1e6:,.3f} M",
+        f"{row['trained'] / 1e6:,.3f} M",
+        f"{row['tokens_per_second']:,.0f}",
+        f"{row['audio_seconds_per_second']:,.0f}",
+        f"{row['data_wait']:.1%}",
+        f"{row['memory_gb']:.1f} GB" if row["memory_gb"] else "-",
+        f"{row['mfu']:.1%}" if row["mfu"] else "-",
+    )
     return "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS))
 
 

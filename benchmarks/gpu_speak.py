@@ -42,14 +42,26 @@ CASES = ("flex", "sdpa", "arrival", "fp32-flex", "logits")
 RATE = 25
 """Frames per second."""
 REAL = {
-    "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
-    "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960,
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 40960,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
-}  # fmt: skip
+}
 TINY = {
-    "model_type": "qwen3", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
-    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 4096,
-}  # fmt: skip
+    "model_type": "qwen3",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "max_position_embeddings": 4096,
+}
 TEXT_TOKENS = 151_676
 """Of the published model, special tokens included."""
 WIDTHS = (13, 12, 9, 10, 11, 9)
@@ -81,7 +93,7 @@ def real_vocabulary() -> None:
 
 def in_order_of_arrival(width: int) -> None:
     """Packs as they come, padded to `width`: a sample that does not fit any more begins the next."""
-    from stentor.data import plan
+    from stentor.dataloading import batch_sampler
     from stentor.models.omnivoice import processor
 
     def pack(costs: Any, budget: int, max_items: int | None, window: int, generator: Any) -> list[list[int]]:
@@ -95,7 +107,7 @@ def in_order_of_arrival(width: int) -> None:
             room -= costs[index]
         return packs
 
-    plan.pack = pack
+    batch_sampler.pack = pack
     processor.rounded = lambda total: width
 
 
@@ -135,26 +147,33 @@ NAIVE = {"arrival": in_order_of_arrival, "fp32-flex": without_cast, "logits": al
 
 def measure(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Train one case, in this process."""
+    from stentor.commands.train import train
     from stentor.config.schema import Config
-    from stentor.run import train
 
     if not args.tiny:
         real_vocabulary()
     if name in NAIVE:
         NAIVE[name](-(-args.batch_tokens // 128) * 128)  # whole blocks
-    config = Config.model_validate({
-        "task": {"type": "speak"},
-        "model": section("sdpa" if name == "sdpa" else "flex", args.tiny),
-        "data": {
-            "train": [{"type": "shards", "path": str(folder)}], "batch_tokens": args.batch_tokens,
-            "workers": args.workers, "prefetch": 4,
-        },
-        "optim": {"type": "adamw", "lr": 1e-5}, "schedule": {"type": "constant", "warmup_steps": 0},
-        "train": {
-            "steps": args.steps, "log_every": args.steps // 2, "device": args.device,
-            "precision": "bf16" if args.device == "cuda" else "fp32",
-        },
-    })  # fmt: skip
+    config = Config.model_validate(
+        {
+            "task": {"type": "speak"},
+            "model": section("sdpa" if name == "sdpa" else "flex", args.tiny),
+            "data": {
+                "train": [{"type": "shards", "path": str(folder)}],
+                "batch_tokens": args.batch_tokens,
+                "workers": args.workers,
+                "prefetch": 4,
+            },
+            "optim": {"type": "adamw", "lr": 1e-5},
+            "schedule": {"type": "constant", "warmup_steps": 0},
+            "train": {
+                "steps": args.steps,
+                "log_every": args.steps // 2,
+                "device": args.device,
+                "precision": "bf16" if args.device == "cuda" else "fp32",
+            },
+        }
+    )
     timed = Timed(type="timed")
     config.callbacks = [timed]
     with tempfile.TemporaryDirectory() as run:
@@ -198,10 +217,23 @@ def speak(args: argparse.Namespace) -> list[dict[str, Any]]:
 def case(name: str, folder: Path, args: argparse.Namespace) -> Any:
     """One case; in a process of its own, so that it finds the GPU's memory empty and nothing else changed."""
     command = [
-        sys.executable, __file__, "--case", name, str(folder), "--batch-tokens", str(args.batch_tokens), "--steps",
-        str(args.steps), "--workers", str(args.workers), "--device", args.device, "--seconds", str(args.seconds),
+        sys.executable,
+        __file__,
+        "--case",
+        name,
+        str(folder),
+        "--batch-tokens",
+        str(args.batch_tokens),
+        "--steps",
+        str(args.steps),
+        "--workers",
+        str(args.workers),
+        "--device",
+        args.device,
+        "--seconds",
+        str(args.seconds),
         *(["--tiny"] if args.tiny else []),
-    ]  # fmt: skip
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return {"failed": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}"}
@@ -213,10 +245,13 @@ def told(row: dict[str, Any]) -> str:
     if "failed" in row:
         return f"  failed: {row['failed']}"
     cells = (
-        f"{row['parameters'] / 1e6:,.3f} M", f"{row['tokens_per_second']:,.0f}", f"{row['padding']:.1%}",
-        f"{row['data_wait']:.1%}", f"{row['memory_gb']:.1f} GB" if row["memory_gb"] else "-",
+        f"{row['parameters'] / 1e6:,.3f} M",
+        f"{row['tokens_per_second']:,.0f}",
+        f"{row['padding']:.1%}",
+        f"{row['data_wait']:.1%}",
+        f"{row['memory_gb']:.1f} GB" if row["memory_gb"] else "-",
         f"{row['mfu']:.1%}" if row["mfu"] else "-",
-    )  # fmt: skip
+    )
     return "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
 
 
@@ -266,8 +301,15 @@ def main() -> None:
             f"{row['real_time_factor']:.4f}"
         )
     if not args.tiny:
-        write("gpu_speak", rows, speaking=spoken, gpu=gpu, batch_tokens=args.batch_tokens, steps=args.steps,
-              workers=args.workers)  # fmt: skip
+        write(
+            "gpu_speak",
+            rows,
+            speaking=spoken,
+            gpu=gpu,
+            batch_tokens=args.batch_tokens,
+            steps=args.steps,
+            workers=args.workers,
+        )
     if all("failed" in row for row in rows):
         raise SystemExit(1)
 

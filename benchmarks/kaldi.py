@@ -38,9 +38,10 @@ def main() -> None:
     clips = [clip(rng) for _ in range(args.clips)]
     print(f"{'features':12} {'ours':>9} {'lhotse':>9} {'ratio':>6} {'real time':>10} {'greatest':>9} {'mean':>8}")
     lhotse = {
-        "fbank": Fbank(FbankConfig(dither=0.0)), "mfcc": Mfcc(MfccConfig(num_filters=80, dither=0.0)),
+        "fbank": Fbank(FbankConfig(dither=0.0)),
+        "mfcc": Mfcc(MfccConfig(num_filters=80, dither=0.0)),
         "spectrogram": Spectrogram(SpectrogramConfig(use_energy=False, dither=0.0)),
-    }  # fmt: skip
+    }
     rows = [compare(kind, clips, theirs, args.rounds) for kind, theirs in lhotse.items()]
     print(f"\n{'training item':34} {'ms':>7}")
     rows += [*items(args.clips, args.rounds)]
@@ -58,9 +59,7 @@ def compare(kind: str, clips: list[np.ndarray], theirs: Any, rounds: int) -> dic
     ours = KaldiFeatures(type=kind)
     pairs = [(ours.extract(c), theirs.extract(c, RATE)) for c in clips]
     differences = [np.abs(a - b) / (np.maximum(1, np.abs(b)) if kind == "spectrogram" else 1) for a, b in pairs]
-    ms = medians(
-        {"ours": lambda c: ours.extract(c), "lhotse": lambda c: theirs.extract(c, RATE)}, clips, rounds
-    )  # fmt: skip
+    ms = medians({"ours": lambda c: ours.extract(c), "lhotse": lambda c: theirs.extract(c, RATE)}, clips, rounds)
     most, mean = max(float(d.max()) for d in differences), float(np.mean([d.mean() for d in differences]))
     ratio, speed = ms["lhotse"] / ms["ours"], SECONDS * 1000 / ms["ours"]
     print(f"{kind:12} {ms['ours']:6.2f} ms {ms['lhotse']:6.2f} ms {ratio:5.1f}x {speed:9.0f}x {most:9.1e} {mean:8.1e}")
@@ -69,8 +68,8 @@ def compare(kind: str, clips: list[np.ndarray], theirs: Any, rounds: int) -> dic
 
 def items(count: int, rounds: int) -> list[dict[str, Any]]:
     from stentor.data.augment import Augment
-    from stentor.data.loader import Reader
-    from stentor.data.plan import Item, Planned
+    from stentor.dataloading.batch_sampler import Item, Planned
+    from stentor.dataloading.loader import Reader
     from stentor.models.transformer.frontend import Features
     from stentor.models.transformer.processor import TransformerProcessor
     from stentor.sources.base import Source

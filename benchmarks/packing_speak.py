@@ -129,9 +129,14 @@ def training(corpus: Corpus, rounds: int, budget: int = 2048) -> dict[str, dict[
     from stentor.tasks.speak import Conditions
 
     backbone = {
-        "model_type": "qwen3", "hidden_size": 192, "intermediate_size": 576, "num_hidden_layers": 4,
-        "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 64,
-    }  # fmt: skip
+        "model_type": "qwen3",
+        "hidden_size": 192,
+        "intermediate_size": 576,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 3,
+        "head_dim": 64,
+    }
     found = {}
     for layout in ("packed", "padded"):
         torch.manual_seed(0)

@@ -21,13 +21,20 @@ def write(name: str, rows: list[dict[str, Any]], **facts: Any) -> Path:
     path = FOLDER / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
     machine = {
-        "processor": processor(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(), "packages": {p: version(p) for p in PACKAGES},
-    }  # fmt: skip
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+        "packages": {p: version(p) for p in PACKAGES},
+    }
     result = {
-        "benchmark": name, "command": " ".join(["python", f"benchmarks/{name}.py", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%d"), **facts, "rows": rows, "machine": machine,
-    }  # fmt: skip
+        "benchmark": name,
+        "command": " ".join(["python", f"benchmarks/{name}.py", *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d"),
+        **facts,
+        "rows": rows,
+        "machine": machine,
+    }
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"\nWritten to {path.relative_to(FOLDER.parent.parent)}.")
     return path

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import results
 
-from stentor.data.codes import load_codes
+from stentor.data.codec_tokens import load_codes
 from stentor.sources.shards import Shards
 
 FRAMES = 25  # per second, as OmniVoice's codec
@@ -61,10 +61,13 @@ def make(folder: Path, shards: int, samples: int) -> int:
                 member.size = len(data.getvalue())
                 file.addfile(member, io.BytesIO(data.getvalue()))
                 label = {
-                    "id": name[:-4], "audio_path": f"/data/audio/{name[:-4]}.flac", "language_id": "en",
-                    "text": "the quick brown fox jumps over the lazy dog " * (1 + frames // 90), "num_tokens": frames,
+                    "id": name[:-4],
+                    "audio_path": f"/data/audio/{name[:-4]}.flac",
+                    "language_id": "en",
+                    "text": "the quick brown fox jumps over the lazy dog " * (1 + frames // 90),
+                    "num_tokens": frames,
                     "audio_duration": frames / FRAMES,
-                }  # fmt: skip
+                }
                 text.write(json.dumps(label) + "\n")
         lines.append(f"{tar} {labels} {samples} 0.0\n")
     (folder / "data.lst").write_text("".join(lines))

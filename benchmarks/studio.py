@@ -121,8 +121,8 @@ def main() -> None:
 
 def fill(folder: Path, recorded: int) -> None:
     """A data set `english` with so many recorded rows of 2 s (seeded noise with pauses), and an empty one in German."""
+    from stentor.studio.dataset.recorder import Rows
     from stentor.studio.projects import Projects
-    from stentor.studio.recorder import Rows
 
     projects, rng = Projects(folder), np.random.default_rng(0)
     projects.create("german", "de")
@@ -286,14 +286,16 @@ def watching(folder: Path, studio: StudioProcess, args: argparse.Namespace) -> l
     slower = 100 * (1 - seen["steps_per_second"] / alone["steps_per_second"])
     seen |= {"looks_percent": round(share, 2), "slower_percent": round(slower, 2)}
     verdict = "met" if share < WATCH else "missed"
-    print(f"Looking costs the studio {looks:.2f} CPU seconds a minute, {share:.2f} % of what the training takes itself "
-          f"(target {WATCH} %: {verdict}); a watched training is {slower:.1f} % slower.\n")  # fmt: skip
+    print(
+        f"Looking costs the studio {looks:.2f} CPU seconds a minute, {share:.2f} % of what the training takes itself "
+        f"(target {WATCH} %: {verdict}); a watched training is {slower:.1f} % slower.\n"
+    )
     return rows
 
 
 def stretch(studio: StudioProcess, browser: Browser, run: Path) -> dict[str, float]:
     """What training, studio and browser did in a stretch of time."""
-    from stentor.studio import detached
+    from stentor.studio.runs import detached
 
     pid = detached.process(run)
     assert studio.process and pid, "the training has ended"
@@ -308,10 +310,12 @@ def stretch(studio: StudioProcess, browser: Browser, run: Path) -> dict[str, flo
     took, steps, seconds, training, looks, chromium = (b - a for a, b in zip(before, now()))
     assert steps > 0, "the training made no step"
     return {
-        "steps_per_second": steps / seconds, "cpu_per_step": training / took / (steps / seconds),
-        "training_cpu_per_minute": 60 * training / took, "studio_cpu_per_minute": 60 * looks / took,
+        "steps_per_second": steps / seconds,
+        "cpu_per_step": training / took / (steps / seconds),
+        "training_cpu_per_minute": 60 * training / took,
+        "studio_cpu_per_minute": 60 * looks / took,
         "browser_cpu_per_minute": 60 * chromium / took,
-    }  # fmt: skip
+    }
 
 
 def at(run: Path) -> tuple[int, float]:

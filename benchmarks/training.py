@@ -34,11 +34,11 @@ from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments, WhisperFeatureExtractor
 
 from stentor.callbacks.base import Callback
+from stentor.commands.train import prepare, train
 from stentor.config.load import load
 from stentor.config.schema import Config
-from stentor.data.loader import Reader
-from stentor.data.plan import Item
-from stentor.run import prepare, train
+from stentor.dataloading.batch_sampler import Item
+from stentor.dataloading.loader import Reader
 from stentor.sources.jsonl import Jsonl
 
 REAL = Path(__file__).parents[1] / ".." / "shared" / "data" / "librispeech" / "train.jsonl"
@@ -175,16 +175,33 @@ def trainer(config: Config, items: int, grouped: bool, number: int) -> dict[str,
         {"item": Item(cut, 0), "input_ids": range(processor.tokens(cut, cut.duration))} for cut in ready.feed.cuts()
     ]
     arguments = TrainingArguments(
-        output_dir=f"{config.output}/peer", num_train_epochs=1, per_device_train_batch_size=items, use_cpu=True,
-        learning_rate=config.optim.lr, weight_decay=config.optim.weight_decay, adam_beta1=config.optim.betas[0],
-        adam_beta2=config.optim.betas[1], max_grad_norm=1.0, lr_scheduler_type="constant", optim="adamw_torch_fused",
-        train_sampling_strategy="group_by_length" if grouped else "random", save_strategy="no", report_to=[],
-        logging_strategy="no", disable_tqdm=True, remove_unused_columns=False, dataloader_num_workers=0, seed=number,
-    )  # fmt: skip
+        output_dir=f"{config.output}/peer",
+        num_train_epochs=1,
+        per_device_train_batch_size=items,
+        use_cpu=True,
+        learning_rate=config.optim.lr,
+        weight_decay=config.optim.weight_decay,
+        adam_beta1=config.optim.betas[0],
+        adam_beta2=config.optim.betas[1],
+        max_grad_norm=1.0,
+        lr_scheduler_type="constant",
+        optim="adamw_torch_fused",
+        train_sampling_strategy="group_by_length" if grouped else "random",
+        save_strategy="no",
+        report_to=[],
+        logging_strategy="no",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_num_workers=0,
+        seed=number,
+    )
     Trainer(
-        Peer(ready.bundle.model), arguments, train_dataset=records, callbacks=[Tick(clock)],
+        Peer(ready.bundle.model),
+        arguments,
+        train_dataset=records,
+        callbacks=[Tick(clock)],
         data_collator=Collator(reader, clock, extractor),
-    ).train()  # fmt: skip
+    ).train()
     return clock.rates()
 
 
@@ -209,7 +226,7 @@ def records(folder: Path, count: int) -> str:
 
     rng, lines = np.random.default_rng(0), []
     if REAL.is_file():
-        from stentor.data.cut import load as load_audio
+        from stentor.data.load_audio import load_audio as load_audio
 
         cuts = [c for c in Jsonl(path=REAL).cuts() if c.duration <= 30]
         clips = ((load_audio(cuts[i]), cuts[i].supervisions[0].text) for i in rng.permutation(len(cuts))[:count])
@@ -281,19 +298,32 @@ def main() -> None:
         ratio = statistics.median(r["stentor padded"]["tokens"] / r[name]["tokens"] for r in rounds)
         tokens, audio = (statistics.median(g[key] for g in got) for key in ("tokens", "audio"))
         largest = max(g["slots"] for g in got)
-        rows.append({
-            "way": name, "tokens_per_second": round(tokens), "audio_seconds_per_second": round(audio, 1),
-            "largest_batch_positions": largest, "stentor_padded_is_faster_by": round(ratio, 2),
-            "rounds": [round(g["tokens"]) for g in got],
-        })  # fmt: skip
+        rows.append(
+            {
+                "way": name,
+                "tokens_per_second": round(tokens),
+                "audio_seconds_per_second": round(audio, 1),
+                "largest_batch_positions": largest,
+                "stentor_padded_is_faster_by": round(ratio, 2),
+                "rounds": [round(g["tokens"]) for g in got],
+            }
+        )
         print(f"{name:44}{tokens:10,.0f}{audio:11,.0f}{largest:15,} {ratio:12.2f} x as fast")
     ratio = rows[1]["stentor_padded_is_faster_by"]
     print(f"\nTarget against the Trainer as people run it: {TARGET} x; {'met' if ratio >= TARGET else 'missed'}.")
     write(
-        "training", rows, records=args.records, minutes=round(ready.feed.hours * 60, 1), data=origin,
-        parameters=parameters, threads=args.threads, batch_tokens=args.batch_tokens, trainer_items=items,
-        loss_difference=difference, target=TARGET,
-    )  # fmt: skip
+        "training",
+        rows,
+        records=args.records,
+        minutes=round(ready.feed.hours * 60, 1),
+        data=origin,
+        parameters=parameters,
+        threads=args.threads,
+        batch_tokens=args.batch_tokens,
+        trainer_items=items,
+        loss_difference=difference,
+        target=TARGET,
+    )
 
 
 if __name__ == "__main__":

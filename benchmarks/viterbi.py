@@ -20,7 +20,7 @@ import results
 import torch
 from torch import Tensor
 
-from stentor.inference.viterbi import viterbi
+from stentor.inference.align.viterbi import viterbi
 
 RATE = 50
 CLASSES = 32
@@ -107,9 +107,12 @@ def compare(
     speed = {name: seconds / statistics.median(t) for name, t in taken.items()}
     print(f"{title:22} {speed['ours']:10.0f} x {speed['plain']:10.0f} x {ratio:6.1f}x {difference:28.1e}")
     return {
-        "items": title, "times_real_time": round(speed["ours"]), "one_by_one": round(speed["plain"]),
-        "ratio": round(ratio, 2), "score_difference": difference,
-    }  # fmt: skip
+        "items": title,
+        "times_real_time": round(speed["ours"]),
+        "one_by_one": round(speed["plain"]),
+        "ratio": round(ratio, 2),
+        "score_difference": difference,
+    }
 
 
 if __name__ == "__main__":

@@ -28,9 +28,10 @@ import results
 import torch
 
 from stentor.config.load import parse_source
-from stentor.data.cut import audio_path, language_of, load, text_of, words_of
+from stentor.data.cut import audio_path, language_of, text_of, words_of
+from stentor.data.load_audio import load_audio
 from stentor.inference.align import clip_of, open_aligner
-from stentor.inference.aligned import Clip
+from stentor.inference.align.base import Clip
 from stentor.inference.recording import ArrayRecording
 from stentor.metrics.word_time import score
 
@@ -39,8 +40,16 @@ SETS = {
     "words": ["words/librivox.jsonl", "words/mfa.jsonl"],
     "librispeech dev (silver)": ["librispeech/dev.jsonl"],
 }
-SHOWN = ("word_time_mean_ms", "word_time_median_ms", "within_20ms", "within_50ms", "within_100ms", "word_f1_50ms",
-         "word_f1_100ms", "words_matched")  # fmt: skip
+SHOWN = (
+    "word_time_mean_ms",
+    "word_time_median_ms",
+    "within_20ms",
+    "within_50ms",
+    "within_100ms",
+    "word_f1_50ms",
+    "word_f1_100ms",
+    "words_matched",
+)
 LAG = 0.04
 """Of the Whisper model of the development data: median error of starts in 40 utterances of its training speakers."""
 Way = Callable[[list[Clip]], list[list[dict[str, Any]]]]
@@ -110,21 +119,29 @@ def compare(title: str, files: list[Path], ways: dict[str, Way], limit: int | No
             continue
         found = []
         for cut in cuts:
-            clip = clip_of(ArrayRecording(load(cut), 16000, 16000, audio_path(cut)), text_of(cut), language_of(cut))
+            clip = clip_of(
+                ArrayRecording(load_audio(cut), 16000, 16000, audio_path(cut)), text_of(cut), language_of(cut)
+            )
             found += way([clip])
         scores = score([words_of(cut) for cut in cuts], found, languages=[language_of(cut) for cut in cuts])
         values = {key: scores[key].value for key in SHOWN}
         histogram = next(s.details["histogram"] for s in scores.values() if "histogram" in s.details)
-        print(f"  {name:40}" + "".join(f"{value:13.3f}" if "_ms" not in key else f"{value:13.1f}"
-                                         for key, value in values.items()))  # fmt: skip
-        rows.append({
-            "data": title, "engine": name, "records": len(cuts),
-            **{key: round(value, 4) for key, value in values.items()},
-            "median_low_high": [scores["word_time_median_ms"].low, scores["word_time_median_ms"].high],
-            "mean_low_high": [scores["word_time_mean_ms"].low, scores["word_time_mean_ms"].high],
-            "start_bias_ms": histogram["start"]["median_ms"],
-            "end_bias_ms": histogram["end"]["median_ms"],
-        })  # fmt: skip
+        print(
+            f"  {name:40}"
+            + "".join(f"{value:13.3f}" if "_ms" not in key else f"{value:13.1f}" for key, value in values.items())
+        )
+        rows.append(
+            {
+                "data": title,
+                "engine": name,
+                "records": len(cuts),
+                **{key: round(value, 4) for key, value in values.items()},
+                "median_low_high": [scores["word_time_median_ms"].low, scores["word_time_median_ms"].high],
+                "mean_low_high": [scores["word_time_mean_ms"].low, scores["word_time_mean_ms"].high],
+                "start_bias_ms": histogram["start"]["median_ms"],
+                "end_bias_ms": histogram["end"]["median_ms"],
+            }
+        )
     return rows
 
 
@@ -136,8 +153,8 @@ def plain_viterbi(ctc: Any) -> Way:
     """The best path by the textbook, one item at a time, and its frames as they are."""
     from viterbi import plain
 
-    from stentor.inference.ctc_align import spelling
-    from stentor.inference.viterbi import WILDCARD
+    from stentor.inference.align.ctc import spelling
+    from stentor.inference.align.viterbi import WILDCARD
     from stentor.tasks.words import units
 
     def times(clip: Clip) -> list[dict[str, Any]]:
@@ -169,7 +186,7 @@ def plain_viterbi(ctc: Any) -> Way:
 
 def plain_dtw(whisper: Any) -> Way:
     """As OpenAI's word timestamps: no silence between words."""
-    from stentor.inference.segment import Window
+    from stentor.inference.vad import Window
 
     def way(clips: list[Clip]) -> list[list[dict[str, Any]]]:
         found = []

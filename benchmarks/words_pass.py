@@ -18,22 +18,38 @@ import results
 import torch
 
 from stentor.audio.synth import say
-from stentor.models.base import Bundle, Example
+from stentor.data.batch import Example
+from stentor.models.base import Bundle
 from stentor.sources.phrases import command
 from stentor.tasks.words import Words
 
 BATCH = 8
 SMALL: dict[str, Any] = {
-    "encoder": {"config": {
-        "model_type": "whisper", "num_mel_bins": 80, "d_model": 768, "encoder_layers": 12,
-        "encoder_attention_heads": 12, "encoder_ffn_dim": 3072}},
+    "encoder": {
+        "config": {
+            "model_type": "whisper",
+            "num_mel_bins": 80,
+            "d_model": 768,
+            "encoder_layers": 12,
+            "encoder_attention_heads": 12,
+            "encoder_ffn_dim": 3072,
+        }
+    },
     "projector": {"type": "mlp", "rate": 12.5},
-    "llm": {"config": {
-        "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
-        "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True}},
+    "llm": {
+        "config": {
+            "model_type": "qwen2",
+            "hidden_size": 896,
+            "intermediate_size": 4864,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 14,
+            "num_key_value_heads": 2,
+            "tie_word_embeddings": True,
+        }
+    },
     "tokenizer": {"type": "characters"},
     "aligner": {},
-}  # fmt: skip
+}
 
 
 def main() -> None:

@@ -25,20 +25,38 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-sync",
-    "--disable-extensions", "--disable-component-update", "--disable-background-networking", "--no-pings",
-    "--mute-audio", "--disable-background-timer-throttling", "--disable-renderer-backgrounding",
-    "--password-store=basic", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-extensions",
+    "--disable-component-update",
+    "--disable-background-networking",
+    "--no-pings",
+    "--mute-audio",
+    "--disable-background-timer-throttling",
+    "--disable-renderer-backgrounding",
+    "--password-store=basic",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
     "--remote-allow-origins=*",
-    "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", "--remote-debugging-port=0",
-)  # fmt: skip
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
+    "--remote-debugging-port=0",
+)
 PATIENCE = 60.0
 """Seconds until a condition that does not come true fails the test; a machine under load is slow."""
 EVERY = 0.1
 KEYS = {
-    "Enter": ("Enter", 13, "\r"), "Tab": ("Tab", 9, ""), "Escape": ("Escape", 27, ""), " ": ("Space", 32, " "),
-    "ArrowDown": ("ArrowDown", 40, ""), "ArrowUp": ("ArrowUp", 38, ""), "Delete": ("Delete", 46, ""),
-}  # fmt: skip
+    "Enter": ("Enter", 13, "\r"),
+    "Tab": ("Tab", 9, ""),
+    "Escape": ("Escape", 27, ""),
+    " ": ("Space", 32, " "),
+    "ArrowDown": ("ArrowDown", 40, ""),
+    "ArrowUp": ("ArrowUp", 38, ""),
+    "Delete": ("Delete", 46, ""),
+}
 
 
 def chromium() -> str | None:

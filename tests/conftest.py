@@ -190,9 +190,14 @@ def warm(tmp_path_factory: pytest.TempPathFactory):
         for file in (stdout, stderr):
             file.write_text("")
         request = {
-            "commands": commands, "processes": processes, "cwd": os.getcwd(), "environment": environment(**extra),
-            "stdout": str(stdout), "stderr": str(stderr), "seconds": 300 + 60 * len(commands),
-        }  # fmt: skip
+            "commands": commands,
+            "processes": processes,
+            "cwd": os.getcwd(),
+            "environment": environment(**extra),
+            "stdout": str(stdout),
+            "stderr": str(stderr),
+            "seconds": 300 + 60 * len(commands),
+        }
         assert server[0].stdin and server[0].stdout
         server[0].stdin.write(json.dumps(request) + "\n")
         server[0].stdin.flush()
@@ -324,11 +329,17 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name, value in {
         "ENDPOINT": hub.endpoint,
         "HUGGINGFACE_CO_URL_TEMPLATE": hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
-        "HF_HOME": str(home), "HF_HUB_CACHE": str(home / "hub"), "HUGGINGFACE_HUB_CACHE": str(home / "hub"),
-        "HF_TOKEN_PATH": str(home / "token"), "HF_STORED_TOKENS_PATH": str(home / "stored_tokens"),
-        "AGENT_HARNESSES_PATH": str(home / "harnesses.json"), "HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True,
-        "HF_HUB_DISABLE_TELEMETRY": True, "HF_HUB_DISABLE_PROGRESS_BARS": True,
-    }.items():  # fmt: skip
+        "HF_HOME": str(home),
+        "HF_HUB_CACHE": str(home / "hub"),
+        "HUGGINGFACE_HUB_CACHE": str(home / "hub"),
+        "HF_TOKEN_PATH": str(home / "token"),
+        "HF_STORED_TOKENS_PATH": str(home / "stored_tokens"),
+        "AGENT_HARNESSES_PATH": str(home / "harnesses.json"),
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_DISABLE_XET": True,
+        "HF_HUB_DISABLE_TELEMETRY": True,
+        "HF_HUB_DISABLE_PROGRESS_BARS": True,
+    }.items():
         monkeypatch.setattr(constants, name, value)
     monkeypatch.setattr(hf_api.api, "endpoint", hub.endpoint)
     monkeypatch.setattr(hf_api.api, "token", None)

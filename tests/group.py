@@ -15,40 +15,54 @@ def zeroed(config: Path, overrides: list[str]) -> int:
     """0 when a trainer whose weights are all zero holds, after loading, what the newest checkpoint of its run holds."""
     from safetensors.torch import load_file
 
+    from stentor.commands.train import prepare
     from stentor.config.load import load
-    from stentor.engine import average, state
+    from stentor.engine import ema, state
     from stentor.engine.device import Control, accelerator
-    from stentor.engine.journal import Journal
     from stentor.engine.optim import optimizer_state
+    from stentor.engine.run_logger import Journal
     from stentor.engine.trainer import Trainer
-    from stentor.run import prepare
 
     config = load(config, overrides).config
     device = accelerator(config.train)
     ready = prepare(config, lambda line: None)
     folder = Path(config.output) / config.name
     trainer = Trainer(
-        config, ready.bundle, ready.task, ready.losses, ready.plan, ready.evals, [],
-        Journal(folder, device.is_main_process), device, Control(device.num_processes), folder / "checkpoints",
-        ready.feed.dropped, ready.feed.records, ready.batches_per_epoch, ready.feed.fingerprint(ready.plan),
-    )  # fmt: skip
+        config,
+        ready.bundle,
+        ready.task,
+        ready.losses,
+        ready.plan,
+        ready.evals,
+        [],
+        Journal(folder, device.is_main_process),
+        device,
+        Control(device.num_processes),
+        folder / "checkpoints",
+        ready.feed.dropped,
+        ready.feed.records,
+        ready.batches_per_epoch,
+        ready.feed.fingerprint(ready.plan),
+    )
     model = trainer.bundle.model
-    average.put(model, {n: torch.zeros_like(t) for n, t in average.whole(average.trained(model)).items()})
-    if any(t.count_nonzero() for t in average.whole(average.trained(model)).values()):
+    ema.put(model, {n: torch.zeros_like(t) for n, t in ema.whole(ema.trained(model)).items()})
+    if any(t.count_nonzero() for t in ema.whole(ema.trained(model)).values()):
         return 8
     found = state.newest(trainer)
     state.load(trainer, found)
     weights = load_file(found / "resume" / "weights.safetensors")
     moments = load_file(found / "resume" / "optimizer.safetensors")
-    own = average.whole(average.trained(model))
+    own = ema.whole(ema.trained(model))
     if trainer.zero:
         tensors, _ = trainer.zero.optimizer_state()
     else:
         tensors, _ = optimizer_state([o.optimizer for o in trainer.optimizers], model)
     same = own.keys() == weights.keys() and all(own[n].equal(weights[n]) for n in weights)
-    return 0 if same and weights and tensors.keys() == moments.keys() and all(
-        tensors[n].equal(moments[n]) for n in moments
-    ) else 9  # fmt: skip
+    return (
+        0
+        if same and weights and tensors.keys() == moments.keys() and all(tensors[n].equal(moments[n]) for n in moments)
+        else 9
+    )
 
 
 def one_after_the_other(commands: list[list[str]]) -> int:

@@ -21,10 +21,21 @@ def info(h, kind, owner, name, revision="main"):
                 file["lfs"] = {"size": len(blob.content), "sha256": blob.sha256, "pointerSize": len(blob.pointer)}
         files.append(file)
     answer = {
-        "_id": "stand-in", "id": repo.id, "author": owner, "sha": at.oid, "lastModified": at.date,
-        "createdAt": repo.made, "private": repo.private, "gated": False, "disabled": False, "downloads": 0, "likes": 0,
-        "siblings": files, "tags": card.get("tags") or [], "cardData": card,
-    }  # fmt: skip
+        "_id": "stand-in",
+        "id": repo.id,
+        "author": owner,
+        "sha": at.oid,
+        "lastModified": at.date,
+        "createdAt": repo.made,
+        "private": repo.private,
+        "gated": False,
+        "disabled": False,
+        "downloads": 0,
+        "likes": 0,
+        "siblings": files,
+        "tags": card.get("tags") or [],
+        "cardData": card,
+    }
     if repo.type == "space":
         answer |= {"sdk": repo.sdk, "runtime": runtime_of(repo, repo.stage)}
     return 200, answer
@@ -76,10 +87,11 @@ def refs(h, kind, owner, name):
         for b, made in repo.branches.items()
     ]
     return 200, {
-        "branches": [line for line in lines if not line["name"].startswith("refs/")], "converts": [],
+        "branches": [line for line in lines if not line["name"].startswith("refs/")],
+        "converts": [],
         "pullRequests": [line for line in lines if line["name"].startswith("refs/pr/")],
         "tags": [{"name": t, "ref": f"refs/tags/{t}", "targetCommit": c.oid} for t, c in repo.tags.items()],
-    }  # fmt: skip
+    }
 
 
 def commits(h, kind, owner, name, revision):
@@ -111,10 +123,17 @@ def resolve(h, owner, name, revision, path, kind=None):
     blob = at.tree[path]
     if blob.lfs:
         where = f"{h.hub.storage}/get/{quote(repo.key, safe='')}/{blob.sha256}"
-        return 302, b"", {
-            "Location": where, "X-Repo-Commit": at.oid, "X-Linked-Size": str(len(blob.content)),
-            "X-Linked-Etag": f'"{blob.sha256}"', "Accept-Ranges": "bytes",
-        }  # fmt: skip
+        return (
+            302,
+            b"",
+            {
+                "Location": where,
+                "X-Repo-Commit": at.oid,
+                "X-Linked-Size": str(len(blob.content)),
+                "X-Linked-Etag": f'"{blob.sha256}"',
+                "Accept-Ranges": "bytes",
+            },
+        )
     return part(h, blob.content, {"ETag": f'"{blob.oid}"', "X-Repo-Commit": at.oid})
 
 

@@ -22,11 +22,17 @@ FILES = rf"/(?:(?P<kind>datasets|spaces)/)?{REPO}"
 def whoami(h):
     role = signed_in(h, write=False)
     return 200, {
-        "type": "user", "id": "5e67bd5b1009063689407478", "name": h.hub.user, "fullname": "A Tester",
-        "email": "tester@example.org", "emailVerified": True, "isPro": False, "canPay": False,
+        "type": "user",
+        "id": "5e67bd5b1009063689407478",
+        "name": h.hub.user,
+        "fullname": "A Tester",
+        "email": "tester@example.org",
+        "emailVerified": True,
+        "isPro": False,
+        "canPay": False,
         "orgs": [{"type": "org", "name": n, "fullname": n, "roleInOrg": r} for n, r in h.hub.organizations.items()],
         "auth": {"type": "access_token", "accessToken": {"displayName": "stand-in", "role": role}},
-    }  # fmt: skip
+    }
 
 
 def create(h):

@@ -145,10 +145,16 @@ class Hub:
     def environment(self, home: str) -> dict[str, str]:
         """The environment of a process that shall take this for the Hub; `home` is its HF_HOME."""
         return {
-            "HF_ENDPOINT": self.endpoint, "HF_TOKEN": self.token, "HF_HOME": home, "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1",
-        }  # fmt: skip
+            "HF_ENDPOINT": self.endpoint,
+            "HF_TOKEN": self.token,
+            "HF_HOME": home,
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_OFFLINE": "0",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+        }
 
     def may_write(self, namespace: str) -> bool:
         return namespace == self.user or self.organizations.get(namespace) in ("write", "admin")
@@ -267,8 +273,10 @@ class Handler(BaseHTTPRequestHandler):
         content = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else b""
         headers = {
             "Content-Type": "application/octet-stream" if isinstance(body, bytes) else "application/json",
-            "Content-Length": str(len(content)), "X-Request-Id": "stand-in", **(headers or {}),
-        }  # fmt: skip
+            "Content-Length": str(len(content)),
+            "X-Request-Id": "stand-in",
+            **(headers or {}),
+        }
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)

@@ -7,9 +7,13 @@ from hub_store import Repo
 def runtime_of(repo: Repo, stage: str) -> dict:
     running = stage == "RUNNING"
     return {
-        "stage": stage, "hardware": {"current": repo.hardware if running else None, "requested": repo.hardware},
-        "gcTimeout": repo.sleep_seconds, "storage": None, "devMode": False, "replicas": {"current": int(running)},
-    }  # fmt: skip
+        "stage": stage,
+        "hardware": {"current": repo.hardware if running else None, "requested": repo.hardware},
+        "gcTimeout": repo.sleep_seconds,
+        "storage": None,
+        "devMode": False,
+        "replicas": {"current": int(running)},
+    }
 
 
 def runtime(h, owner, name):

@@ -8,9 +8,28 @@ from fnmatch import fnmatch
 
 # The rules that the Hub writes into a new repository's .gitattributes, shortened to kinds that speech projects have.
 LFS_KINDS = (
-    "*.bin", "*.ckpt", "*.flac", "*.gz", "*.h5", "*.m4a", "*.mp3", "*.npy", "*.npz", "*.ogg", "*.onnx", "*.parquet",
-    "*.pickle", "*.pkl", "*.pt", "*.pth", "*.safetensors", "*.tar", "*.wav", "*.zip", "*tfevents*",
-)  # fmt: skip
+    "*.bin",
+    "*.ckpt",
+    "*.flac",
+    "*.gz",
+    "*.h5",
+    "*.m4a",
+    "*.mp3",
+    "*.npy",
+    "*.npz",
+    "*.ogg",
+    "*.onnx",
+    "*.parquet",
+    "*.pickle",
+    "*.pkl",
+    "*.pt",
+    "*.pth",
+    "*.safetensors",
+    "*.tar",
+    "*.wav",
+    "*.zip",
+    "*tfevents*",
+)
 ATTRIBUTES = "".join(f"{kind} filter=lfs diff=lfs merge=lfs -text\n" for kind in LFS_KINDS).encode()
 PREFIX = {"model": "", "dataset": "datasets/", "space": "spaces/"}
 

@@ -29,9 +29,12 @@ class StudioProcess:
         command = [sys.executable, "-m", "stentor", "studio", "--port", str(self.port), "--folder", str(self.folder)]
         with self.log.open("a") as said:
             self.process = subprocess.Popen(
-                [*command, *options], stdout=said, stderr=said, stdin=subprocess.DEVNULL,
+                [*command, *options],
+                stdout=said,
+                stderr=said,
+                stdin=subprocess.DEVNULL,
                 env={**kept, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", **variables},
-            )  # fmt: skip
+            )
         until = time.monotonic() + wait
         while True:
             try:
@@ -52,7 +55,7 @@ class StudioProcess:
 
     def end(self) -> None:
         """Ends it and every command that it started."""
-        from stentor.studio import detached
+        from stentor.studio.runs import detached
 
         if self.process and self.process.poll() is None:
             self.process.terminate()

@@ -18,10 +18,17 @@ from pathlib import Path
 from typing import NoReturn
 
 PARTS = (
-    "accelerate.utils", "lhotse.cut", "peft", "scipy.optimize", "soundfile", "torch.distributed.fsdp",
-    "torch.nn.attention.flex_attention", "torch.utils.data", "torch.utils.tensorboard",
+    "accelerate.utils",
+    "lhotse.cut",
+    "peft",
+    "scipy.optimize",
+    "soundfile",
+    "torch.distributed.fsdp",
+    "torch.nn.attention.flex_attention",
+    "torch.utils.data",
+    "torch.utils.tensorboard",
     *(f"transformers.models.{name}.modeling_{name}" for name in ("llama", "qwen2", "qwen3", "wav2vec2", "whisper")),
-)  # fmt: skip
+)
 """What commands import besides Stentor's own modules."""
 
 

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from stentor.labels.base import Labels, where
 from stentor.losses.token import CrossEntropy
+from stentor.tasks.diarize.labels.base import Labels, where
 
 
 class Count(Labels):

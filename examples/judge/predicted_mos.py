@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from stentor.errors import ConfigError
-from stentor.judges.base import Judge, Listener
+from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-class PredictedMos(Judge):
+class PredictedMos(SpeechEvaluator):
     """A predicted mean opinion score, 1 to 5."""
 
     type: Literal["predicted_mos"] = "predicted_mos"
@@ -32,7 +32,7 @@ class PredictedMos(Judge):
 
     gives: ClassVar = "quality"
 
-    def open(self, device: str = "cpu") -> Listener:
+    def open(self, device: str = "cpu") -> LoadedEvaluator:
         import onnxruntime
 
         if not self.path.is_file():
@@ -44,4 +44,4 @@ class PredictedMos(Judge):
         def hear(audios: Sequence[np.ndarray], languages: Sequence[str | None]) -> list[float]:
             return [float(session.run(None, {entry.name: audio[None]})[0].reshape(-1)[0]) for audio in audios]
 
-        return Listener(self.rate, hear)
+        return LoadedEvaluator(self.rate, hear)

@@ -23,11 +23,11 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from stentor.callbacks.base import Callback
+from stentor.data.batch import Batch, Example
 from stentor.errors import ConfigError
 from stentor.losses.ctc import CTC
-from stentor.models.base import Bundle, Example, Family, Needs
+from stentor.models.base import Bundle, Family, Needs
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames
-from stentor.tasks.base import Batch
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

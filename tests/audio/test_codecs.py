@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from stentor.audio.codecs.base import Codec, at_peak, open_codec
-from stentor.audio.codecs.mel_rvq import MelRVQ
-from stentor.audio.codecs.mel_rvq.kmeans import kmeans, nearest, residual_kmeans, residual_nearest
-from stentor.audio.codecs.mel_rvq.spectra import Spectra
-from stentor.audio.codecs.resynthesis import mel_difference, resynthesis
 from stentor.audio.synth import say
 from stentor.config.load import load
 from stentor.errors import AudioError, ConfigError, DataError
+from stentor.models.codecs.base import Codec, at_peak, open_codec
+from stentor.models.codecs.mel_rvq import MelRVQ
+from stentor.models.codecs.mel_rvq.kmeans import kmeans, nearest, residual_kmeans, residual_nearest
+from stentor.models.codecs.mel_rvq.spectra import Spectra
+from stentor.models.codecs.resynthesis import mel_difference, resynthesis
 
 SMALL = {"type": "mel_rvq", "entries": 32, "rounds": 4, "iterations": 8}
 

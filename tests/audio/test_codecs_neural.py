@@ -9,10 +9,10 @@ import soxr
 import torch
 from tiny_codecs import KINDS, build
 
-from stentor.audio.codecs.base import Codec, open_codec
-from stentor.audio.codecs.resample import resample
-from stentor.audio.codecs.xcodec2 import semantic_features
 from stentor.errors import ConfigError
+from stentor.models.codecs.base import Codec, open_codec
+from stentor.models.codecs.resample import resample
+from stentor.models.codecs.xcodec2 import semantic_features
 
 EXPECTED = {  # sampling rate, hop, codebooks, vocabulary
     "higgs_audio_v2": (24000, 960, 8, 1024),
@@ -117,8 +117,15 @@ def test_xcodec2_hears_what_kaldi_computes(folders):
     codec = opened(folders, "xcodec2")
     clip = torch.from_numpy(noises(codec, 3200)[0])
     padded = torch.nn.functional.pad(clip, (160, 160)) * 32768
-    fbank = Wav2LogFilterBank(sampling_rate=16000, num_filters=80, low_freq=20.0, high_freq=8000.0, dither=0.0,
-                              snip_edges=True, use_energy=False)  # fmt: skip
+    fbank = Wav2LogFilterBank(
+        sampling_rate=16000,
+        num_filters=80,
+        low_freq=20.0,
+        high_freq=8000.0,
+        dither=0.0,
+        snip_edges=True,
+        use_energy=False,
+    )
     bins = fbank(padded[None])[0]
     bins = (bins - bins.mean(0)) / (bins.var(0, unbiased=True) + 1e-7).sqrt()
     assert torch.allclose(semantic_features(clip, codec.facts)[0], bins.reshape(10, 160), atol=2e-3)

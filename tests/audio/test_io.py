@@ -142,9 +142,11 @@ def test_headers_of_pipes_and_of_untagged_mp3_do_not_know_the_length(tmp_path):
     # A variable bit rate without its tag: the length that libsndfile guesses from the first frames is far off.
     loud = np.random.default_rng(0).normal(size=5 * RATE).astype(np.float32) * 0.2
     mp3 = put(
-        tmp_path / "a.mp3", np.concatenate([np.zeros(5 * RATE, np.float32), loud]), bitrate_mode="VARIABLE",
+        tmp_path / "a.mp3",
+        np.concatenate([np.zeros(5 * RATE, np.float32), loud]),
+        bitrate_mode="VARIABLE",
         compression_level=0.3,
-    )  # fmt: skip
+    )
     raw = mp3.read_bytes()
     mp3.write_bytes(raw[raw.index(b"\xff\xf3", 4) :])
     assert soundfile.info(str(mp3)).duration > 11

@@ -25,8 +25,14 @@ def by_lhotse(section: KaldiFeatures, audio: np.ndarray) -> np.ndarray:
     from lhotse import Fbank, FbankConfig, Mfcc, MfccConfig, Spectrogram, SpectrogramConfig
 
     names = (
-        "sampling_rate", "preemph_coeff", "remove_dc_offset", "frame_length", "frame_shift", "window_type", "snip_edges"
-    )  # fmt: skip
+        "sampling_rate",
+        "preemph_coeff",
+        "remove_dc_offset",
+        "frame_length",
+        "frame_shift",
+        "window_type",
+        "snip_edges",
+    )
     common = {name: getattr(section, name) for name in names} | {"dither": 0.0}
     mel = {"num_filters": section.num_mel_bins, "low_freq": section.low_freq, "high_freq": section.high_freq}
     energy = {"use_energy": section.use_energy}
@@ -47,13 +53,26 @@ def by_lhotse(section: KaldiFeatures, audio: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "settings",
     [
-        {}, {"num_mel_bins": 40, "use_energy": True}, {"frame_length": 0.03}, {"frame_length": 0.032},
-        {"frame_shift": 0.02}, {"frame_shift": 0.025}, {"preemph_coeff": 0.0}, {"window_type": "hanning"},
-        {"window_type": "hamming"}, {"snip_edges": True}, {"remove_dc_offset": False}, {"low_freq": 100.0},
-        {"high_freq": 7000.0}, {"high_freq": 0.0}, {"sampling_rate": 8000}, {"num_ceps": 20}, {"cepstral_lifter": 0},
+        {},
+        {"num_mel_bins": 40, "use_energy": True},
+        {"frame_length": 0.03},
+        {"frame_length": 0.032},
+        {"frame_shift": 0.02},
+        {"frame_shift": 0.025},
+        {"preemph_coeff": 0.0},
+        {"window_type": "hanning"},
+        {"window_type": "hamming"},
+        {"snip_edges": True},
+        {"remove_dc_offset": False},
+        {"low_freq": 100.0},
+        {"high_freq": 7000.0},
+        {"high_freq": 0.0},
+        {"sampling_rate": 8000},
+        {"num_ceps": 20},
+        {"cepstral_lifter": 0},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_equal_to_lhotse(speech, kind, settings):
     section = KaldiFeatures(type=kind, **settings)
     noise = np.random.default_rng(0).standard_normal(RATE).astype(np.float32)
@@ -119,11 +138,21 @@ def test_shapes(speech, settings, bins):
 def test_every_setting_is_heard(speech):
     audio = speech + np.float32(0.05)  # with a DC offset to remove
     changes = [
-        {"num_mel_bins": 60}, {"frame_length": 0.03}, {"frame_shift": 0.02}, {"preemph_coeff": 0.0},
-        {"window_type": "hanning"}, {"window_type": "hamming"}, {"dither": 0.1}, {"snip_edges": True},
-        {"remove_dc_offset": False, "preemph_coeff": 0.0}, {"low_freq": 100.0}, {"high_freq": 7000.0},
-        {"num_ceps": 12}, {"cepstral_lifter": 0}, {"use_energy": True},
-    ]  # fmt: skip
+        {"num_mel_bins": 60},
+        {"frame_length": 0.03},
+        {"frame_shift": 0.02},
+        {"preemph_coeff": 0.0},
+        {"window_type": "hanning"},
+        {"window_type": "hamming"},
+        {"dither": 0.1},
+        {"snip_edges": True},
+        {"remove_dc_offset": False, "preemph_coeff": 0.0},
+        {"low_freq": 100.0},
+        {"high_freq": 7000.0},
+        {"num_ceps": 12},
+        {"cepstral_lifter": 0},
+        {"use_energy": True},
+    ]
     seen = {KaldiFeatures(type="mfcc").extract(audio).tobytes()}
     for change in changes:
         seen.add(KaldiFeatures(type="mfcc", **change).extract(audio).tobytes())

@@ -79,7 +79,7 @@ def _encodec(**settings):
 def _higgs_audio_v2(**settings):
     from transformers import HiggsAudioV2TokenizerConfig
 
-    from stentor.audio.codecs.base import Codec
+    from stentor.models.codecs.base import Codec
 
     ratios = [8, 5, 4, 2, 3]
     acoustic = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stentor.engine.journal import Journal
+from stentor.engine.run_logger import Journal
 
 
 class FakeTrainer:
@@ -14,9 +14,12 @@ class FakeTrainer:
         self.folder, self.main, self.world = folder, True, 1
         self.step, self.epoch, self.total_steps = 0, 0, 100
         self.config = SimpleNamespace(
-            name="fake", data=SimpleNamespace(eval=dict.fromkeys(sets)), train=SimpleNamespace(log_every=10),
-            task=SimpleNamespace(main_metric=lambda: metric), plain=lambda: {"name": "fake", "optim": {"lr": 1e-3}},
-        )  # fmt: skip
+            name="fake",
+            data=SimpleNamespace(eval=dict.fromkeys(sets)),
+            train=SimpleNamespace(log_every=10),
+            task=SimpleNamespace(main_metric=lambda: metric),
+            plain=lambda: {"name": "fake", "optim": {"lr": 1e-3}},
+        )
         self.accelerator = SimpleNamespace(trackers=[])
         self.journal = Journal(folder, main=True)
         self.said: list[str] = []

@@ -5,7 +5,7 @@ import pytest
 
 from stentor.callbacks.early_stop import EarlyStop
 from stentor.errors import ConfigError
-from stentor.tasks.base import Score
+from stentor.metrics.score import Score
 
 
 def feed(callback, trainer, values, name="dev", metric="wer"):
@@ -100,8 +100,16 @@ def test_a_run_that_only_gets_worse_ends_with_its_best_weights(tiny, cli, tmp_pa
 
     run = tiny()
     run.write_text(run.read_text() + "callbacks: [{type: early_stop, metric: dev/wer, patience: 2}]\n")
-    cli("train", run, "train.steps=40", "train.eval_every=2", "train.save_every=2", "optim.lr=3e-4", "train.keep=99",
-        "schedule.type=constant")  # fmt: skip
+    cli(
+        "train",
+        run,
+        "train.steps=40",
+        "train.eval_every=2",
+        "train.save_every=2",
+        "optim.lr=3e-4",
+        "train.keep=99",
+        "schedule.type=constant",
+    )
     folder = tmp_path / "runs" / "run"
     results = json.loads((folder / "results.json").read_text())
     assert "dev/wer has not improved in 2 evaluations" in results["stopped"]

@@ -8,9 +8,9 @@ import soundfile
 
 from stentor.callbacks.samples import Samples, file_name
 from stentor.callbacks.tracking import Tracking
-from stentor.data.sound import packed_sound
-from stentor.engine.journal import Journal
-from stentor.tasks.base import Prediction
+from stentor.data.audio_base64 import packed_sound
+from stentor.data.batch import Prediction
+from stentor.engine.run_logger import Journal
 
 RATE = 8000
 

@@ -10,7 +10,7 @@ from stentor.callbacks.memory import Memory
 from stentor.callbacks.profile import Profile
 from stentor.callbacks.samples import Samples
 from stentor.callbacks.tracking import Tracking, Trackio, guarded
-from stentor.tasks.base import Prediction
+from stentor.data.batch import Prediction
 
 
 class Raising:
@@ -182,8 +182,9 @@ def test_profile_records_the_steps_it_was_told_to(trainer):
         profile.on_step(trainer)
     profile.on_end(trainer, None)
     assert sorted(p.name for p in (trainer.folder / "profile").iterdir()) == [
-        "steps-000043-000045.json", "steps-000043-000045.txt"
-    ]  # fmt: skip
+        "steps-000043-000045.json",
+        "steps-000043-000045.txt",
+    ]
     trace = json.loads((trainer.folder / "profile" / "steps-000043-000045.json").read_text())
     assert sum(e.get("name") == "aten::matmul" for e in trace["traceEvents"]) == 3
     assert len(trainer.said) == 1

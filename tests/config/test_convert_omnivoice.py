@@ -61,23 +61,59 @@ FIELDS = [
 ]
 """Of OmniVoice's TrainingConfig, with those of LoRA."""
 EMILIA = {
-    "llm_name_or_path": "Qwen/Qwen3-0.6B", "audio_vocab_size": 1025, "audio_mask_id": 1024, "num_audio_codebook": 8,
-    "audio_codebook_weights": [8, 8, 6, 6, 4, 4, 2, 2], "drop_cond_ratio": 0.1, "prompt_ratio_range": [0.0, 0.3],
-    "mask_ratio_range": [0.0, 1.0], "language_ratio": 0.0, "use_pinyin_ratio": 0.0, "instruct_ratio": 0.0,
-    "only_instruct_ratio": 0.0, "resume_from_checkpoint": None, "init_from_checkpoint": None, "learning_rate": 1e-4,
-    "weight_decay": 0.01, "max_grad_norm": 1.0, "steps": 300000, "seed": 42, "lr_scheduler_type": "cosine",
-    "warmup_type": "ratio", "warmup_ratio": 0.03, "warmup_steps": 2000, "batch_tokens": 8192,
-    "gradient_accumulation_steps": 1, "num_workers": 4, "mixed_precision": "bf16", "allow_tf32": True,
-    "use_deepspeed": False, "deepspeed_config": None, "attn_implementation": "flex_attention", "logging_steps": 100,
-    "eval_steps": 1000, "save_steps": 10000, "keep_last_n_checkpoints": -1,
-}  # fmt: skip
+    "llm_name_or_path": "Qwen/Qwen3-0.6B",
+    "audio_vocab_size": 1025,
+    "audio_mask_id": 1024,
+    "num_audio_codebook": 8,
+    "audio_codebook_weights": [8, 8, 6, 6, 4, 4, 2, 2],
+    "drop_cond_ratio": 0.1,
+    "prompt_ratio_range": [0.0, 0.3],
+    "mask_ratio_range": [0.0, 1.0],
+    "language_ratio": 0.0,
+    "use_pinyin_ratio": 0.0,
+    "instruct_ratio": 0.0,
+    "only_instruct_ratio": 0.0,
+    "resume_from_checkpoint": None,
+    "init_from_checkpoint": None,
+    "learning_rate": 1e-4,
+    "weight_decay": 0.01,
+    "max_grad_norm": 1.0,
+    "steps": 300000,
+    "seed": 42,
+    "lr_scheduler_type": "cosine",
+    "warmup_type": "ratio",
+    "warmup_ratio": 0.03,
+    "warmup_steps": 2000,
+    "batch_tokens": 8192,
+    "gradient_accumulation_steps": 1,
+    "num_workers": 4,
+    "mixed_precision": "bf16",
+    "allow_tf32": True,
+    "use_deepspeed": False,
+    "deepspeed_config": None,
+    "attn_implementation": "flex_attention",
+    "logging_steps": 100,
+    "eval_steps": 1000,
+    "save_steps": 10000,
+    "keep_last_n_checkpoints": -1,
+}
 FINETUNE = EMILIA | {
-    "init_from_checkpoint": "k2-fsa/OmniVoice", "learning_rate": 1e-5, "steps": 5000, "warmup_ratio": 0.01,
-    "language_ratio": 0.8, "num_workers": 2, "logging_steps": 50, "eval_steps": 500, "save_steps": 500,
-}  # fmt: skip
+    "init_from_checkpoint": "k2-fsa/OmniVoice",
+    "learning_rate": 1e-5,
+    "steps": 5000,
+    "warmup_ratio": 0.01,
+    "language_ratio": 0.8,
+    "num_workers": 2,
+    "logging_steps": 50,
+    "eval_steps": 500,
+    "save_steps": 500,
+}
 SDPA = FINETUNE | {
-    "attn_implementation": "sdpa", "max_sample_tokens": 1500, "min_sample_tokens": 40, "max_batch_size": 32
-}  # fmt: skip
+    "attn_implementation": "sdpa",
+    "max_sample_tokens": 1500,
+    "min_sample_tokens": 40,
+    "max_batch_size": 32,
+}
 DATA = {
     "train": [
         {"language_id": "en", "manifest_path": ["tokens/en/data.lst"], "repeat": 1},
@@ -168,9 +204,14 @@ def test_padded_batches(convert):
 
 def test_lora(convert):
     lora = {
-        "use_lora": True, "lora_r": 8, "lora_alpha": 16, "lora_dropout": 0.1, "lora_bias": "none",
-        "lora_target_modules": ["q_proj", "v_proj"], "lora_modules_to_save": ["audio_embeddings", "audio_heads"],
-    }  # fmt: skip
+        "use_lora": True,
+        "lora_r": 8,
+        "lora_alpha": 16,
+        "lora_dropout": 0.1,
+        "lora_bias": "none",
+        "lora_target_modules": ["q_proj", "v_proj"],
+        "lora_modules_to_save": ["audio_embeddings", "audio_heads"],
+    }
     text, config, _ = convert(FINETUNE | lora)
     found = config.model.lora
     assert (found.rank, found.alpha, found.dropout, found.targets) == (8, 16, 0.1, ["llm.*.q_proj", "llm.*.v_proj"])
@@ -183,9 +224,13 @@ def test_lora(convert):
 
 def test_deepspeed_warm_up_and_the_rest(convert):
     given = EMILIA | {
-        "use_deepspeed": True, "warmup_type": "steps", "lr_scheduler_type": "constant", "mixed_precision": "no",
-        "keep_last_n_checkpoints": 5, "resume_from_checkpoint": "exp/x",
-    }  # fmt: skip
+        "use_deepspeed": True,
+        "warmup_type": "steps",
+        "lr_scheduler_type": "constant",
+        "mixed_precision": "no",
+        "keep_last_n_checkpoints": 5,
+        "resume_from_checkpoint": "exp/x",
+    }
     text, config, _ = convert(given)
     assert config.train.deepspeed == {"zero_optimization": {"stage": 2}}
     assert (config.schedule.type, config.schedule.warmup_steps, config.train.keep) == ("constant", 2000, 5)

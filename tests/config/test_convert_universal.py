@@ -195,8 +195,11 @@ def test_the_document_s_config(tmp_path):
     assert (encoder.dropout, encoder.d_ff, encoder.norm) == (0.1, 4, "layernorm")
     features = model.features
     assert (features.type, features.num_mel_bins, features.frame_length, features.frame_shift) == (
-        "fbank", 80, 0.025, 0.01
-    )  # fmt: skip
+        "fbank",
+        80,
+        0.025,
+        0.01,
+    )
     assert (features.window_type, features.low_freq, features.high_freq, features.store) == ("povey", 20, -400, None)
 
     [train], dev = config.data.train, config.data.eval["dev"]
@@ -225,10 +228,14 @@ def test_what_has_no_counterpart_is_named(tmp_path):
     result, _ = converted(tmp_path, WHOLE)
     said = comments(result)
     for line in (
-        "model.decoder.attention_type: causal_linear", "training.early_stopping.metric: val_loss",
-        "training.logging.log_metrics: [loss, accuracy]", "training.performance.pin_memory: true",
-        "model.global_config.batch_size: 32", "global_config.num_jobs: 1", "training.loss.main: cross_entropy",
-    ):  # fmt: skip
+        "model.decoder.attention_type: causal_linear",
+        "training.early_stopping.metric: val_loss",
+        "training.logging.log_metrics: [loss, accuracy]",
+        "training.performance.pin_memory: true",
+        "model.global_config.batch_size: 32",
+        "global_config.num_jobs: 1",
+        "training.loss.main: cross_entropy",
+    ):
         assert line in said, line
     assert "Frames are labelled by an encoder alone; the decoder:" in said
     assert any("label_type" in note and "decoder is left out" in note for note in result.notes)
@@ -236,12 +243,28 @@ def test_what_has_no_counterpart_is_named(tmp_path):
 
 
 OTHER = {
-    "encoder_decoder": "encoder", "performer_translator": "other", "linear": "softmax", "causal_linear": "softmax",
-    "./data": "/data", "./manifests": "/manifests", "fbank": "mfcc", "povey": "hamming", "ami": "icsi", "adamw": "adam",
-    "cosine": "linear", "cross_entropy": "focal", "val_loss": "val_der", "min": "max", "./checkpoints": "/checkpoints",
-    "my-project": "mine", "binary": "speaker_id", "[0.9, 0.999]": "[0.8, 0.9]", "[loss, accuracy]": "[loss]",
-    "true": "false", "false": "true",
-}  # fmt: skip
+    "encoder_decoder": "encoder",
+    "performer_translator": "other",
+    "linear": "softmax",
+    "causal_linear": "softmax",
+    "./data": "/data",
+    "./manifests": "/manifests",
+    "fbank": "mfcc",
+    "povey": "hamming",
+    "ami": "icsi",
+    "adamw": "adam",
+    "cosine": "linear",
+    "cross_entropy": "focal",
+    "val_loss": "val_der",
+    "min": "max",
+    "./checkpoints": "/checkpoints",
+    "my-project": "mine",
+    "binary": "speaker_id",
+    "[0.9, 0.999]": "[0.8, 0.9]",
+    "[loss, accuracy]": "[loss]",
+    "true": "false",
+    "false": "true",
+}
 VALUES = [
     (number, match[1])
     for number, line in enumerate(WHOLE.splitlines())
@@ -422,19 +445,29 @@ def test_every_kind_of_key(tmp_path):
     result, config = converted(tmp_path, EVERYTHING)
     encoder = config.model.encoder
     assert (encoder.attention_features, encoder.activation, encoder.positions, encoder.norm) == (
-        32, "swiglu", "learned", "scalenorm"
-    )  # fmt: skip
+        32,
+        "swiglu",
+        "learned",
+        "scalenorm",
+    )
     assert (encoder.d_ff, encoder.dropout, config.model.fixed_projection) == (2, 0.2, True)
     features = config.model.features
     assert (features.type, features.num_mel_bins, features.sampling_rate, features.num_ceps) == ("mfcc", 23, 8000, 20)
     assert (features.stack, features.subsample, features.store, config.task.chunk) == (15, 10, "./features", 5)
     ami, icsi = config.data.train
     assert (ami.name, ami.split, ami.repeat, ami.options) == (
-        "ami", "train", 0.5, {"mic": "sdm", "partition": "full-corpus"}
-    )  # fmt: skip
+        "ami",
+        "train",
+        0.5,
+        {"mic": "sdm", "partition": "full-corpus"},
+    )
     assert (str(ami.from_), ami.download, icsi.name, icsi.repeat, icsi.download) == (
-        "/corpora/ami", False, "icsi", 1, True
-    )  # fmt: skip
+        "/corpora/ami",
+        False,
+        "icsi",
+        1,
+        True,
+    )
     assert list(config.data.eval) == ["ami-dev"] and config.data.eval["ami-dev"].limit == 20
     assert config.data.max_items is None and config.data.batch_tokens == 600, "60 s at 10 frames a second"
     assert (config.data.workers, config.data.prefetch) == (1, 8)
@@ -447,16 +480,27 @@ def test_every_kind_of_key(tmp_path):
     assert (stop.type, stop.restore_best, profile.type) == ("early_stop", False, "profile")
     said = comments(result)
     for line in (
-        "training.feature_redraw_interval: 50", "model.encoder.feature_redraw_interval: 1000",
-        "model.encoder.num_classes: 5", "global_config.features.use_fft_mag: true", "training.epochs: 5",
-        "datasets.ami.download_params.mic: ihm", "global_config.data_loading.context_size: 7",
+        "training.feature_redraw_interval: 50",
+        "model.encoder.feature_redraw_interval: 1000",
+        "model.encoder.num_classes: 5",
+        "global_config.features.use_fft_mag: true",
+        "training.epochs: 5",
+        "datasets.ami.download_params.mic: ihm",
+        "global_config.data_loading.context_size: 7",
         "training.batch_size: 16",
-        "global_config.data_loading.dataloader.num_workers: 3", "training.validation.interval: 10",
-        "training.checkpoint.interval: 2", "training.checkpoint.save_total_limit: 4", "training.amp_loss_scale: 1024",
-        "training.distributed.world_size: 8", "training.logging.wandb_project: none", "training.tuning.library: optuna",
-        "training.callbacks: [lr_monitor, gradient_clipping]", "training.safeguards.max_loss: 1000000",
-        "training.eval_knobs.beam_width: 5", "training.performance.drop_last: true",
-    ):  # fmt: skip
+        "global_config.data_loading.dataloader.num_workers: 3",
+        "training.validation.interval: 10",
+        "training.checkpoint.interval: 2",
+        "training.checkpoint.save_total_limit: 4",
+        "training.amp_loss_scale: 1024",
+        "training.distributed.world_size: 8",
+        "training.logging.wandb_project: none",
+        "training.tuning.library: optuna",
+        "training.callbacks: [lr_monitor, gradient_clipping]",
+        "training.safeguards.max_loss: 1000000",
+        "training.eval_knobs.beam_width: 5",
+        "training.performance.drop_last: true",
+    ):
         assert line in said, line
 
 

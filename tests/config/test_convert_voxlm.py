@@ -99,8 +99,9 @@ def test_word_times_are_the_second_stage(tmp_path):
     assert (words.model.aligner.layers, words.model.aligner.heads, words.model.aligner.dropout) == (2, 8, 0.1)
     assert words.model.model_copy(update={"aligner": None}) == config.model and config.model.aligner is None
     assert {name: term.type for name, term in words.losses.items()} == {
-        "text": "cross_entropy", "alignment": "alignment",
-    }  # fmt: skip
+        "text": "cross_entropy",
+        "alignment": "alignment",
+    }
     assert (words.losses["alignment"].weight, words.losses["alignment"].monotonicity) == (1.0, 0.1)
     [train], dev = words.data.train, words.data.eval["dev-clean"]
     assert [str(s.path) for s in (train, dev)] == [
@@ -155,12 +156,20 @@ def test_every_value_arrives(tmp_path):
     assert words.callbacks == config.callbacks
     comments = "".join(line for line in result.text.splitlines(True) if line.startswith("#"))
     kept = {
-        "model.architecture_version": "v2", "model.audio_encoder_dim": "768", "model.llm_dim": "1536",
-        "model.alignment_loss_weight": "1.0", "model.alignment_interp_frames": "4", "model.alignment_heads": "null",
-        "model.median_filter_width": "9", "model.confidence_aggregation": "mean",
-        "model.confidence_temperature": "1.5", "model.timestamp_loss_weight": "1.0",
-        "model.confidence_loss_weight": "0.5", "training.max_text_length": "400", "output.final_model_dir": '"./final"',
-    }  # fmt: skip
+        "model.architecture_version": "v2",
+        "model.audio_encoder_dim": "768",
+        "model.llm_dim": "1536",
+        "model.alignment_loss_weight": "1.0",
+        "model.alignment_interp_frames": "4",
+        "model.alignment_heads": "null",
+        "model.median_filter_width": "9",
+        "model.confidence_aggregation": "mean",
+        "model.confidence_temperature": "1.5",
+        "model.timestamp_loss_weight": "1.0",
+        "model.confidence_loss_weight": "0.5",
+        "training.max_text_length": "400",
+        "output.final_model_dir": '"./final"',
+    }
     for key, value in kept.items():
         assert f"  {key}: {value}\n" in comments
 
@@ -257,5 +266,7 @@ def test_the_recipe_is_the_conversion(tmp_path):
         assert mine.model.model_dump(exclude={"dtype"}) == made.model.model_dump(exclude={"dtype"})
         assert (mine.optim, mine.losses, mine.train) == (made.optim, made.losses, made.train)
         assert (mine.data.train, mine.data.eval, mine.data.max_items) == (
-            made.data.train, made.data.eval, made.data.max_items,
-        )  # fmt: skip
+            made.data.train,
+            made.data.eval,
+            made.data.max_items,
+        )

@@ -119,8 +119,11 @@ def test_the_scripts_defaults_hold(tmp_path):
     [train], dev = config.data.train, config.data.eval["dev"]
     for source in (train, dev):
         assert (source.type, source.name, source.config, source.split) == (
-            "hub", "hf-audio/esb-datasets-test-only-sorted", "voxpopuli", "test",
-        )  # fmt: skip
+            "hub",
+            "hf-audio/esb-datasets-test-only-sorted",
+            "voxpopuli",
+            "test",
+        )
     assert (train.skip, train.limit, dev.skip, dev.limit) == (0, 100, 100, 50)
     assert any("test split" in note for note in result.notes)
 

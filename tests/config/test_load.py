@@ -45,12 +45,30 @@ def test_scalars_follow_yaml_1_2(run):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("1e-4", 1e-4), ("1E5", 1e5), (".5", 0.5), ("-3", -3), ("+3", 3), ("0x1F", 31), ("0o17", 15), ("010", 10),
-        ("1_000", "1_000"), ("yes", "yes"), ("no", "no"), ("on", "on"), ("True", True), ("false", False), ("~", None),
-        ("null", None), ("", None), ("2024-01-01", "2024-01-01"), ("12:30", "12:30"), ("1.2.3", "1.2.3"),
-        (".inf", float("inf")), ("-.INF", float("-inf")),
+        ("1e-4", 1e-4),
+        ("1E5", 1e5),
+        (".5", 0.5),
+        ("-3", -3),
+        ("+3", 3),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("010", 10),
+        ("1_000", "1_000"),
+        ("yes", "yes"),
+        ("no", "no"),
+        ("on", "on"),
+        ("True", True),
+        ("false", False),
+        ("~", None),
+        ("null", None),
+        ("", None),
+        ("2024-01-01", "2024-01-01"),
+        ("12:30", "12:30"),
+        ("1.2.3", "1.2.3"),
+        (".inf", float("inf")),
+        ("-.INF", float("-inf")),
     ],
-)  # fmt: skip
+)
 def test_plain_scalars(text, value):
     found = scalar(text)
     assert found == value and type(found) is type(value)
@@ -144,10 +162,19 @@ def test_null_in_a_child_switches_off(run):
 def test_overrides(run):
     config = load(
         run(),
-        ["optim.lr=3e-5", "data.train.0.path=x=y.jsonl", "data.eval.dev.type=jsonl", "data.eval.dev.path=d.jsonl",
-         "optim=sgd", "model.freeze=[encoder.*, '*.bias']", "train={epochs: 3, clip: null}", "name=1e-4 ?",
-         "data.train.2={type: jsonl, path: c.jsonl}", "callbacks.0=memory"],
-    ).config  # fmt: skip
+        [
+            "optim.lr=3e-5",
+            "data.train.0.path=x=y.jsonl",
+            "data.eval.dev.type=jsonl",
+            "data.eval.dev.path=d.jsonl",
+            "optim=sgd",
+            "model.freeze=[encoder.*, '*.bias']",
+            "train={epochs: 3, clip: null}",
+            "name=1e-4 ?",
+            "data.train.2={type: jsonl, path: c.jsonl}",
+            "callbacks.0=memory",
+        ],
+    ).config
     assert (config.optim.type, config.optim.lr, config.optim.betas) == ("sgd", 3e-5, (0.9, 0.95))
     assert [str(s.path) for s in config.data.train] == ["x=y.jsonl", "b.jsonl", "c.jsonl"]
     assert str(config.data.eval["dev"].path) == "d.jsonl"
@@ -234,12 +261,16 @@ def test_resolved_reads_the_same_by_a_yaml_1_1_reader(run):
 
 
 _values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=("Cs",))),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.text(st.characters(codec="ascii")), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="ascii")), inner, max_size=4)
+    ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=300, deadline=None, database=None, derandomize=True)

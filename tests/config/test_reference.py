@@ -52,11 +52,36 @@ def test_keys_of_a_prefix():
 def valid(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
     """A small JSON schema checker: the keywords that the schema uses, as the specification reads them."""
     known = {
-        "$ref", "$schema", "$defs", "anyOf", "oneOf", "enum", "const", "type", "properties", "required", "items",
-        "additionalProperties", "prefixItems", "minItems", "maxItems", "minLength", "minimum", "maximum",
-        "exclusiveMinimum", "exclusiveMaximum", "if", "then", "else",
-        "default", "description", "title", "format", "pattern", "maxLength",
-    }  # fmt: skip
+        "$ref",
+        "$schema",
+        "$defs",
+        "anyOf",
+        "oneOf",
+        "enum",
+        "const",
+        "type",
+        "properties",
+        "required",
+        "items",
+        "additionalProperties",
+        "prefixItems",
+        "minItems",
+        "maxItems",
+        "minLength",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "if",
+        "then",
+        "else",
+        "default",
+        "description",
+        "title",
+        "format",
+        "pattern",
+        "maxLength",
+    }
     assert set(schema) <= known, set(schema) - known
     if "$ref" in schema:
         where = root
@@ -65,11 +90,14 @@ def valid(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
         if not valid(value, where, root):
             return False
     kinds = {
-        "object": isinstance(value, dict), "array": isinstance(value, list), "string": isinstance(value, str),
-        "null": value is None, "boolean": isinstance(value, bool),
+        "object": isinstance(value, dict),
+        "array": isinstance(value, list),
+        "string": isinstance(value, str),
+        "null": value is None,
+        "boolean": isinstance(value, bool),
         "number": isinstance(value, (int, float)) and not isinstance(value, bool),
         "integer": isinstance(value, int) and not isinstance(value, bool),
-    }  # fmt: skip
+    }
     checks = [
         "type" not in schema or kinds[schema["type"]],
         "enum" not in schema or value in schema["enum"],
@@ -80,10 +108,11 @@ def valid(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
     ]
     if kinds["number"]:
         checks += [
-            value >= schema.get("minimum", value), value <= schema.get("maximum", value),
+            value >= schema.get("minimum", value),
+            value <= schema.get("maximum", value),
             "exclusiveMinimum" not in schema or value > schema["exclusiveMinimum"],
             "exclusiveMaximum" not in schema or value < schema["exclusiveMaximum"],
-        ]  # fmt: skip
+        ]
     if isinstance(value, list):
         checks.append(schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)))
         first = schema.get("prefixItems", [])
@@ -125,15 +154,26 @@ def test_json_schema_accepts_what_the_loader_accepts(path, schema):
 
 
 OUTSIDE = {  # what a JSON schema cannot say
-    "base_circle", "base_inherited", "base_missing", "contradiction", "cross_both_origins", "duplicate", "infinite",
-    "merge_key", "noise_from_nowhere", "override_values", "stage_unknown_key", "stage_value", "token", "two_documents",
-}  # fmt: skip
+    "base_circle",
+    "base_inherited",
+    "base_missing",
+    "contradiction",
+    "cross_both_origins",
+    "duplicate",
+    "infinite",
+    "merge_key",
+    "noise_from_nowhere",
+    "override_values",
+    "stage_unknown_key",
+    "stage_value",
+    "token",
+    "two_documents",
+}
 
 
 REFUSED = [
-    path for path in sorted(WRONG.glob("*.yaml"))
-    if path.stem not in OUTSIDE and not path.stem.startswith("syntax_")
-]  # fmt: skip
+    path for path in sorted(WRONG.glob("*.yaml")) if path.stem not in OUTSIDE and not path.stem.startswith("syntax_")
+]
 
 
 @pytest.mark.parametrize("path", REFUSED, ids=lambda p: p.stem)

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from stentor.config.document import Mistakes
 from stentor.config.load import load, resolved
-from stentor.config.section import Choice, Misfit, Section
+from stentor.section import Choice, ConfigConflict, Section
 
 
 class Shape(Choice):
@@ -47,7 +47,7 @@ class Scene(Section):
     @model_validator(mode="after")
     def _wide_enough(self) -> "Scene":
         if self.width < 2 and self.flag:
-            raise Misfit("window.size", "a narrow scene cannot have a flag")
+            raise ConfigConflict("window.size", "a narrow scene cannot have a flag")
         return self
 
 
@@ -84,19 +84,25 @@ def test_default_type_merges_with_its_own_name(tmp_path):
         ("window: {size: big}", "s.yaml:1: 'window.size' must be a whole number or 'auto', not 'big'"),
         ("window: {size: '3'}", "s.yaml:1: 'window.size' must be a whole number or 'auto', not '3'"),
         ("window: {size: true}", "s.yaml:1: 'window.size' must be a whole number or 'auto', not true"),
-        ("window: {choice: x}",
-         "s.yaml:1: 'window.choice' must be a whole number, a list of whole numbers or null, not 'x'"),
+        (
+            "window: {choice: x}",
+            "s.yaml:1: 'window.choice' must be a whole number, a list of whole numbers or null, not 'x'",
+        ),
         ("window: {choice: [1, x]}", "s.yaml:1: 'window.choice.1' must be a whole number, not 'x'"),
         ("window: {path: 3}", "s.yaml:1: 'window.path' must be a path or null, not 3"),
         ("flag: 0", "s.yaml:1: 'flag' must be true or false, not 0"),
-        ("main: {type: box, sides: [1, 2], inside: {type: boxx}}",
-         "s.yaml:1: unknown type 'boxx' for 'main.inside' (did you mean 'box'?); known: box, circle"),
-        ("main: {radius: 1, sides: [1, 2]}",
-         "s.yaml:1: unknown key 'main.sides': 'sides' is a key of type 'box', not of 'circle'"),
+        (
+            "main: {type: box, sides: [1, 2], inside: {type: boxx}}",
+            "s.yaml:1: unknown type 'boxx' for 'main.inside' (did you mean 'box'?); known: box, circle",
+        ),
+        (
+            "main: {radius: 1, sides: [1, 2]}",
+            "s.yaml:1: unknown key 'main.sides': 'sides' is a key of type 'box', not of 'circle'",
+        ),
         ("more: {a: {type: box}}", "s.yaml:1: 'more.a.sides' is missing: it must be a list of 2 numbers"),
         ("width: 1\nflag: true\nwindow:\n  size: 5\n", "s.yaml:4: 'window.size': a narrow scene cannot have a flag"),
     ],
-)  # fmt: skip
+)
 def test_messages(tmp_path, text, message):
     assert check(tmp_path, text).rstrip() == message
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stentor.data.section import Data
+from stentor.dataloading.section import Data
 from stentor.sources.base import Source
 
 

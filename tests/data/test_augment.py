@@ -12,9 +12,14 @@ from stentor.errors import DataError
 
 REAL = Path(__file__).parents[2] / ".." / "shared" / "data" / "noise_rir"
 ALL = {
-    "speed": [0.9, 1.1], "voice": [0.9, 1.1], "reverb": {}, "noise": {"builtin": ["white", "pink", "babble"]},
-    "gain": [-6, 6], "band": 0.3, "spec_augment": {},
-}  # fmt: skip
+    "speed": [0.9, 1.1],
+    "voice": [0.9, 1.1],
+    "reverb": {},
+    "noise": {"builtin": ["white", "pink", "babble"]},
+    "gain": [-6, 6],
+    "band": 0.3,
+    "spec_augment": {},
+}
 
 
 @pytest.fixture(scope="module")
@@ -168,9 +173,13 @@ def test_files_are_checked_when_training_starts_not_before(tmp_path):
         Augment(noise=Noise(paths=[tmp_path / "noise"])).check()
 
 
-@pytest.mark.parametrize(("kind", "settings", "mend"), [
-    (Noise, {}, "`paths` or `builtin`"), (Reverb, {"simulated": False}, "`paths` or `simulated: true`"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "settings", "mend"),
+    [
+        (Noise, {}, "`paths` or `builtin`"),
+        (Reverb, {"simulated": False}, "`paths` or `simulated: true`"),
+    ],
+)
 def test_what_comes_from_nowhere_is_refused(kind, settings, mend):
     with pytest.raises(ValidationError, match=mend):
         kind(**settings)

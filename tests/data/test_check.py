@@ -6,10 +6,10 @@ import pytest
 import soundfile
 
 from stentor.cli import main
-from stentor.data.check import characters_of, check, histogram, summary
-from stentor.data.listen import measure, measures
-from stentor.data.suspect import Row, unspaced
-from stentor.publish.check import render
+from stentor.data.dataset_report import characters_of, check, histogram, summary
+from stentor.data.outliers import Row, unspaced
+from stentor.data.signal_stats import measure, measures
+from stentor.report.check import render
 from stentor.sources.base import Source
 
 RATE = 16000

@@ -9,16 +9,17 @@ import pytest
 import torch
 
 from stentor.data.augment import Augment
-from stentor.data.codes import ReadsCodes, codes_at, has_codes, load_codes, shape_at
-from stentor.data.cut import cut_from_record, load
-from stentor.data.kept import Storing
-from stentor.data.loader import Reader, batches
-from stentor.data.mix import BAD
-from stentor.data.plan import Item, Plan, Planned
+from stentor.data.batch import Batch, Example
+from stentor.data.codec_tokens import ReadsCodes, codes_at, has_codes, load_codes, shape_at
+from stentor.data.cut import cut_from_record
+from stentor.data.feature_cache import Storing
+from stentor.data.load_audio import load_audio
+from stentor.dataloading.batch_sampler import Item, Plan, Planned
+from stentor.dataloading.loader import Reader, batches
+from stentor.dataloading.mixing import BAD
 from stentor.engine.evaluate import EvalReader
 from stentor.errors import AudioError
-from stentor.models.base import Example
-from stentor.tasks.base import Batch, Task
+from stentor.tasks.base import Task
 
 
 def npy(array, **options):
@@ -79,7 +80,7 @@ def test_codes_are_read_as_int16(place, kind, order):
         (b"\x93NUMPY\x01\x00\x20\x00{'descr': __import__('os')}     ", "unreadable", "its header cannot be read"),
         (npy(CODES).replace(b"(4, 6)", b"(4,-6)"), "unreadable", "its header cannot be read"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_used_is_refused(place, data, reason, said):
     with pytest.raises(AudioError, match=f"^shard.tar:a.npy .*{said}") as raised:
         codes_at(place(data, codebooks=4), "shard.tar:a.npy", vocabulary=64)
@@ -126,7 +127,7 @@ def test_a_key_of_this_name_in_other_records_means_nothing(tmp_path):
 
 def test_nothing_else_can_hear_codes(cut):
     with pytest.raises(AudioError, match="holds codec tokens and no audio") as raised:
-        load(cut())
+        load_audio(cut())
     assert raised.value.reason == "no_audio" and "no_audio" in BAD
 
 
@@ -164,8 +165,10 @@ def test_training_and_evaluation_are_given_codes(cut, workers):
     assert [b.ids for b in found] == [["c0", "c1", "c2"], ["c3", "c4", "c5"], []]
     assert torch.cat([b.inputs["sums"] for b in found[:2]]).tolist() == [int((CODES + i).sum()) for i in range(6)]
     assert [(name, reason) for name, reason, _ in found[2].dropped] == [
-        ("high", "wrong_range"), ("low", "wrong_shape"), ("long", "wrong_shape"),
-    ]  # fmt: skip
+        ("high", "wrong_range"),
+        ("low", "wrong_shape"),
+        ("long", "wrong_shape"),
+    ]
     evaluated = EvalReader(Given(type="given"), Reads(), None, seed=0)[planned[0]]
     assert [e.extra["codes"].tolist() for e in evaluated[1]] == [(CODES + i).tolist() for i in range(3)]
 
@@ -178,6 +181,15 @@ def test_a_model_of_audio_counts_them_as_without_audio(cut):
 
 def test_speed_is_for_audio_alone(cut):
     plain = cut_from_record({"audio_path": "a.wav", "id": "plain", "duration": 1.0}, Path(), "")
-    plan = Plan(lambda epoch: [(cut(), 0), (plain, 0)], lambda cut, seconds: 1, layout="padded", budget=2, max_items=2,
-                buckets=1, window=10, seed=0, speed=lambda generator: 0.5)  # fmt: skip
+    plan = Plan(
+        lambda epoch: [(cut(), 0), (plain, 0)],
+        lambda cut, seconds: 1,
+        layout="padded",
+        budget=2,
+        max_items=2,
+        buckets=1,
+        window=10,
+        seed=0,
+        speed=lambda generator: 0.5,
+    )
     assert {i.cut.id: i.speed for items in plan.epoch(0) for i in items} == {"c": 1.0, "plain": 0.5}

@@ -45,8 +45,12 @@ def test_prefixes_folders_and_links(tmp_path):
     path = tmp_path / "a.tar"
     far = "folder/" * 20 + "far.npy"
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as file:
-        for name, kind, data in [("d", tarfile.DIRTYPE, b""), ("l", tarfile.SYMTYPE, b""), (far, b"0", b"data"),
-                                 ("./b.npy", b"0", b"b")]:  # fmt: skip
+        for name, kind, data in [
+            ("d", tarfile.DIRTYPE, b""),
+            ("l", tarfile.SYMTYPE, b""),
+            (far, b"0", b"data"),
+            ("./b.npy", b"0", b"b"),
+        ]:
             info = tarfile.TarInfo(name)
             info.type, info.size, info.linkname = kind, len(data), "b.npy" if name == "l" else ""
             file.addfile(info, io.BytesIO(data))

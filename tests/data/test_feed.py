@@ -4,7 +4,7 @@ from itertools import islice
 import pytest
 
 from stentor.data.cut import Unusable
-from stentor.data.feed import Feed, eval_plan
+from stentor.dataloading.dataset import Feed, eval_plan
 from stentor.errors import ConfigError, DataError
 
 
@@ -41,8 +41,11 @@ def clips(cut):
 def test_a_feed_of_lists(cut, clips, source, data):
     told = []
     records = [*clips(8), cut("long", 40), cut("no", text="skip me")]
-    made = feed(data(source(records), source(clips(2, "d")), batch_tokens=100),
-                refuse=lambda c: "not_wanted" if "skip" in c.supervisions[0].text else None, told=told)  # fmt: skip
+    made = feed(
+        data(source(records), source(clips(2, "d")), batch_tokens=100),
+        refuse=lambda c: "not_wanted" if "skip" in c.supervisions[0].text else None,
+        told=told,
+    )
     assert made.records == 10 and made.hours == pytest.approx(20 / 3600) and not made.streams
     assert told == ["Listing the training data (given, given) ..."]
     assert made.dropped.reasons == {"too_long": 1, "not_wanted": 1}
@@ -80,11 +83,19 @@ def test_the_fingerprint_follows_what_fixes_the_order(cut, clips, source, data):
     assert print_of() == same
     assert print_of(workers=0, prefetch=9, max_bad=0.5, eval_batch_tokens=7) == same
     others = [
-        print_of(clips(4)), print_of(clips(5)[::-1]), print_of(clips(5, seconds=2.1)), print_of(seed=1),
-        print_of(batch_tokens=1999), print_of(layout="packed"), print_of(buckets=3), print_of(max_items=3),
-        print_of(window=7), print_of(repeat=2.0), print_of(language_temperature=0.5),
+        print_of(clips(4)),
+        print_of(clips(5)[::-1]),
+        print_of(clips(5, seconds=2.1)),
+        print_of(seed=1),
+        print_of(batch_tokens=1999),
+        print_of(layout="packed"),
+        print_of(buckets=3),
+        print_of(max_items=3),
+        print_of(window=7),
+        print_of(repeat=2.0),
+        print_of(language_temperature=0.5),
         print_of(augment={"speed": [0.9, 1.1]}),
-    ]  # fmt: skip
+    ]
     assert len({same, *others}) == len(others) + 1
 
 
@@ -108,8 +119,12 @@ def test_a_stream_gives_every_record_once_an_epoch(clips, source, data):
 
 def test_streams_mix_by_weight(clips, source, data):
     """Three to one, until the heavier one has ended."""
-    section = data(source(clips(3000), stream=True, weight=3), source(clips(3000, "d"), stream=True, weight=1),
-                   window=1000, batch_tokens=100)  # fmt: skip
+    section = data(
+        source(clips(3000), stream=True, weight=3),
+        source(clips(3000, "d"), stream=True, weight=1),
+        window=1000,
+        batch_tokens=100,
+    )
     first = islice(feed(section).plan(price).epoch(0), 400)
     share = Counter(i[0] for i in ids(first))
     assert share["c"] / share.total() == pytest.approx(0.75, abs=0.04)
@@ -184,7 +199,7 @@ def test_an_empty_stream_has_no_batch(source, data):
 
 
 def test_a_tokenizer_sees_the_first_texts_of_a_stream(clips, source, data, monkeypatch):
-    monkeypatch.setattr("stentor.data.feed.STREAM_TEXTS", 4)
+    monkeypatch.setattr("stentor.dataloading.dataset.STREAM_TEXTS", 4)
     made = source(clips(100), stream=True)
     assert list(feed(data(made)).texts()) == [f"text c{i}" for i in range(4)]
     assert made._read < 10

@@ -6,10 +6,10 @@ from math import gcd
 
 import pytest
 
-from stentor.data.feed import Feed
-from stentor.data.lanes import lanes_of, share
+from stentor.dataloading.dataset import Feed
+from stentor.dataloading.stream_shards import share
 from stentor.errors import DataError
-from stentor.sources.base import Source
+from stentor.sources.base import Source, lanes_of
 
 
 class Parted(Source):

@@ -13,12 +13,12 @@ import torch
 
 from stentor.audio.io import write
 from stentor.data.augment import Augment
+from stentor.data.batch import Batch, Example
 from stentor.data.cut import cut_from_record
-from stentor.data.loader import Reader, batches
-from stentor.data.plan import Item, Planned
+from stentor.dataloading.batch_sampler import Item, Planned
+from stentor.dataloading.loader import Reader, batches
 from stentor.errors import DataError, StentorError
-from stentor.models.base import Example
-from stentor.tasks.base import Batch, Task
+from stentor.tasks.base import Task
 
 
 class Listen(Task):
@@ -172,7 +172,7 @@ def test_a_broken_connection_of_the_reader_itself_is_no_dead_worker(planned, wor
 def test_a_process_that_leaves_the_batches_half_read_still_ends():
     """Its workers ignore SIGTERM, which is how Python ends them at exit."""
     program = """
-        from stentor.data.loader import batches
+        from stentor.dataloading.loader import batches
 
         class Numbers:
             def __getitem__(self, number):

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stentor.data.cut import Unusable
-from stentor.data.mix import Dropped, Mix, Pool, hours, listed, rng, usable
+from stentor.data.seeding import rng
+from stentor.dataloading.mixing import Dropped, Mix, Pool, hours, listed, usable
 from stentor.errors import DataError
 
 PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
@@ -92,8 +93,9 @@ def test_a_weight_on_some_sources_only_is_refused(cut, source, data):
 @pytest.mark.parametrize(("temperature", "gain"), [(1, 1), (0.5, 3), (0, 9)])
 def test_language_temperature(cut, temperature, gain):
     """9 h of one language and 1 h of another: (9 / 1) ^ (1 - temperature) times the second."""
-    mix = Mix([pool(cut, 18, language="en", seconds=1800), pool(cut, 2, prefix="d", language="sv", seconds=1800)],
-              temperature)  # fmt: skip
+    mix = Mix(
+        [pool(cut, 18, language="en", seconds=1800), pool(cut, 2, prefix="d", language="sv", seconds=1800)], temperature
+    )
     total = counts(mix, 4)
     assert {total[f"c{i}"] for i in range(18)} == {4}
     assert {total[f"d{i}"] for i in range(2)} == {4 * gain}
@@ -107,9 +109,12 @@ def test_language_temperature_goes_by_hours_and_across_sources(cut):
 
 def test_usable_counts_what_is_left_out_by_reason(cut, data):
     records = [
-        cut("good"), cut("long", 31), cut("short", 0.05), cut("silent text", text=" "),
+        cut("good"),
+        cut("long", 31),
+        cut("short", 0.05),
+        cut("silent text", text=" "),
         Unusable("gone", "missing", "a.jsonl:3: gone.wav does not exist"),
-    ]  # fmt: skip
+    ]
     dropped = Dropped()
     refuse = lambda c: None if c.supervisions[0].text.strip() else "empty_text"  # noqa: E731
     kept = list(usable(records, data(), refuse, dropped))

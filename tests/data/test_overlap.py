@@ -1,6 +1,7 @@
 import pytest
 
-from stentor.data.overlap import overlap, plain_text, told
+from stentor.dataloading.leakage import overlap, told
+from stentor.text.normalize import plain_text
 
 
 @pytest.fixture
@@ -18,8 +19,11 @@ def clip(cut):
 
 
 def test_what_a_set_shares_is_counted_once(clip):
-    train = [clip("a", "Good morning.", "ann", "a.wav"), clip("b", "Good night", "ben", "b.wav"),
-             clip("c", "Good night", "ben", "c.wav")]  # fmt: skip
+    train = [
+        clip("a", "Good morning.", "ann", "a.wav"),
+        clip("b", "Good night", "ben", "b.wav"),
+        clip("c", "Good night", "ben", "c.wav"),
+    ]
     dev = [clip("x", "good  MORNING", "ben", "x.wav"), clip("y", "good night!", "ben", "b.wav"), clip("c", "?", "cy")]
     found = overlap(train, {"dev": dev, "test": [clip("z", "else", "dan", "z.wav")]})
     assert found == {
@@ -60,6 +64,6 @@ def test_training_data_is_not_read_for_nothing():
         ("$5 + 3%", "5 3"),
         ("...", ""),
     ],
-)  # fmt: skip
+)
 def test_plain_text(text, plain):
     assert plain_text(text) == plain

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from stentor.data.feed import Feed, unlimited
+from stentor.dataloading.dataset import Feed, unlimited
 from stentor.sources.held_out import HeldOut
 
 

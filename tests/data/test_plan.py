@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stentor.data.mix import Mix, Pool, rng
-from stentor.data.plan import Plan, bucket, buckets_of, pack
+from stentor.data.seeding import rng
+from stentor.dataloading.batch_sampler import Plan, bucket, buckets_of, pack
+from stentor.dataloading.mixing import Mix, Pool
 
 PROPERTY = settings(max_examples=60, deadline=None, derandomize=True)
 LAYOUTS = ("padded", "packed")
@@ -23,8 +24,17 @@ def make(
     cuts, layout="padded", *, budget=400, max_items=None, buckets=8, window=50, seed=0, repeat=1.0, **more
 ) -> Plan:
     mix = Mix([Pool(list(cuts), repeat, None)])
-    return Plan(lambda epoch: mix.epoch(seed, epoch), more.pop("cost", price), layout=layout, budget=budget,
-                max_items=max_items, buckets=buckets, window=window, seed=seed, **more)  # fmt: skip
+    return Plan(
+        lambda epoch: mix.epoch(seed, epoch),
+        more.pop("cost", price),
+        layout=layout,
+        budget=budget,
+        max_items=max_items,
+        buckets=buckets,
+        window=window,
+        seed=seed,
+        **more,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -276,8 +286,18 @@ class Endless:
 
 
 def stream(source, window=40, **more):
-    return Plan(source, price, layout="padded", budget=400, max_items=None, buckets=8, window=window, seed=0,
-                stream_window=window, **more)  # fmt: skip
+    return Plan(
+        source,
+        price,
+        layout="padded",
+        budget=400,
+        max_items=None,
+        buckets=8,
+        window=window,
+        seed=0,
+        stream_window=window,
+        **more,
+    )
 
 
 def test_a_stream_is_read_only_as_far_as_it_is_needed(cut):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stentor.data.feed import Feed
-from stentor.data.mix import Pool, ReplayMix
+from stentor.dataloading.dataset import Feed
+from stentor.dataloading.mixing import Pool, ReplayMix
 from stentor.errors import ConfigError, DataError
 
 
@@ -89,14 +89,19 @@ def test_weights_and_repeats_share_what_is_replayed(clips, source, data):
 
 def test_own_repeats_count_and_language_balance_is_of_the_own_alone(cut, clips, source, data):
     own = [cut("a", 10, language="en"), cut("b", 5, language="sv")]
-    made = feed(data(source(own, repeat=2), replay={"share": 0.5, "sources": [source(clips(9, "g"))]},
-                     language_temperature=0.0))  # fmt: skip
+    made = feed(
+        data(source(own, repeat=2), replay={"share": 0.5, "sources": [source(clips(9, "g"))]}, language_temperature=0.0)
+    )
     assert len(made.mix) == 6 and made.replayed == 6
 
 
 def test_a_stream_of_ones_own_gets_its_share_everywhere(clips, source, data):
-    section = data(source(clips(600), stream=True), replay={"share": 0.25, "sources": [source(clips(500, "g"))]},
-                   window=100, batch_tokens=100)  # fmt: skip
+    section = data(
+        source(clips(600), stream=True),
+        replay={"share": 0.25, "sources": [source(clips(500, "g"))]},
+        window=100,
+        batch_tokens=100,
+    )
     made = feed(section)
     plan = made.plan(price)
     assert made.replayed == 0 and made.all_records == 0
@@ -122,8 +127,13 @@ def test_what_replay_drops_is_counted(cut, clips, source, data):
     from stentor.data.cut import Unusable
 
     gone = Unusable("gone", "missing", "gone.wav is missing")
-    made = feed(data(source([*clips(9), cut("long", 99)]), max_bad=0.2,
-                     replay={"sources": [source([*clips(9, "g"), cut("g-long", 98), gone])]}))  # fmt: skip
+    made = feed(
+        data(
+            source([*clips(9), cut("long", 99)]),
+            max_bad=0.2,
+            replay={"sources": [source([*clips(9, "g"), cut("g-long", 98), gone])]},
+        )
+    )
     assert made.dropped.reasons == {"too_long": 2, "missing": 1}
     assert made.dropped.named["too_long"] == ["long: 99.0 s", "g-long: 98.0 s"]
     with pytest.raises(DataError, match=r"data\.replay: 1 of 4 records cannot be used"):
@@ -150,9 +160,12 @@ def test_resuming_and_ranks_see_the_same(tiny, cli, corpus, tmp_path):
     import json
 
     config = tiny()
-    text = config.read_text().replace("  batch_tokens: 400", f"""\
+    text = config.read_text().replace(
+        "  batch_tokens: 400",
+        f"""\
   replay: {{share: 0.3, sources: [{{type: jsonl, path: "{corpus}/dev.jsonl"}}]}}
-  batch_tokens: 400""")  # fmt: skip
+  batch_tokens: 400""",
+    )
     config.write_text(text)
     common = ["train.eval_every=100", "train.save_every=3", "schedule.type=constant", "train.keep=9"]
     cli("train", config, *common, "train.steps=8", "train.accumulate=2", "name=straight")

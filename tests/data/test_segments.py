@@ -60,8 +60,9 @@ def test_mixed_cuts_and_their_windows(tmp_path):
     second = recording(tmp_path, "b", duration=4.0, speaker="ann")
     silence = PaddingCut(id="p", duration=20.0, sampling_rate=16000, feat_value=0.0, num_samples=320000)
     muted = recording(tmp_path, "c", duration=20.0, speaker="ben")
-    mixed = MixedCut("m", [MixTrack(first, offset=0.0), MixTrack(second, offset=8.0), MixTrack(silence),
-                           MixTrack(muted, mute=True)])  # fmt: skip
+    mixed = MixedCut(
+        "m", [MixTrack(first, offset=0.0), MixTrack(second, offset=8.0), MixTrack(silence), MixTrack(muted, mute=True)]
+    )
     assert spans(mixed) == [("ann", 1.0, 6.0), ("ben", 4.0, 9.0), ("ann", 8.0, 12.0)]
     # The part without a UEM counts whole.
     assert uem_of(mixed) == [[0.0, 12.0]]
@@ -84,11 +85,15 @@ def test_a_bad_uem_in_a_manifest(tmp_path, uem):
 
 
 def test_rttm_is_written_and_read_again(tmp_path):
-    segments = [{"speaker": "ann b", "start": 0.5, "end": 2.25}, {"speaker": "c", "start": 0.1234, "end": 1.0},
-                {"speaker": "c", "start": 4.0, "end": 4.0001}]  # fmt: skip
+    segments = [
+        {"speaker": "ann b", "start": 0.5, "end": 2.25},
+        {"speaker": "c", "start": 0.1234, "end": 1.0},
+        {"speaker": "c", "start": 4.0, "end": 4.0001},
+    ]
     assert rttm_lines("talk 1", segments) == [
-        "SPEAKER talk_1 1 0.123 0.877 <NA> <NA> c <NA> <NA>", "SPEAKER talk_1 1 0.500 1.750 <NA> <NA> ann_b <NA> <NA>",
-    ]  # fmt: skip
+        "SPEAKER talk_1 1 0.123 0.877 <NA> <NA> c <NA> <NA>",
+        "SPEAKER talk_1 1 0.500 1.750 <NA> <NA> ann_b <NA> <NA>",
+    ]
     write_rttm(tmp_path / "out" / "x.rttm", {"talk 1": segments, "quiet": []})
     assert read_rttm(tmp_path / "out" / "x.rttm") == {
         "talk_1": [{"speaker": "c", "start": 0.123, "end": 1.0}, {"speaker": "ann_b", "start": 0.5, "end": 2.25}]
@@ -105,12 +110,15 @@ def test_comments_other_lines_and_overlaps_of_one_speaker(tmp_path):
         "SPEAKER a 1 2.5 1.0 <NA> <NA> ben <NA> <NA>\nSPEAKER a 1 3.5 1.0 <NA> <NA> ben <NA>\n"
     )
     assert [(s["speaker"], s["start"], s["end"]) for s in read_rttm(tmp_path / "x.rttm")["a"]] == [
-        ("ann", 1.0, 3.5), ("ben", 2.5, 3.5), ("ben", 3.5, 4.5),
-    ]  # fmt: skip
+        ("ann", 1.0, 3.5),
+        ("ben", 2.5, 3.5),
+        ("ben", 3.5, 4.5),
+    ]
     same = [{"speaker": "a", "start": t, "end": t + 2} for t in (0.0, 1.0, 1.5, 5.0)]
     assert merge_segments(same) == (
-        [{"speaker": "a", "start": 0.0, "end": 3.5}, {"speaker": "a", "start": 5.0, "end": 7.0}], 2,
-    )  # fmt: skip
+        [{"speaker": "a", "start": 0.0, "end": 3.5}, {"speaker": "a", "start": 5.0, "end": 7.0}],
+        2,
+    )
 
 
 def test_all_bad_lines_are_told_with_the_mend(tmp_path):
@@ -164,10 +172,11 @@ def test_keys_of_manifests_are_left_alone(tmp_path):
     import numpy as np
 
     from stentor.audio.io import write
-    from stentor.data.cut import custom_of, load
+    from stentor.data.cut import custom_of
+    from stentor.data.load_audio import load_audio
 
     write(tmp_path / "a.wav", np.full(16000, 0.25), 16000)
     cut = recording(tmp_path, duration=1.0, part="train", noise="street", speaker="ann")
-    assert custom_of(cut) == {"part": "train", "noise": "street"} and len(load(cut)) == 16000
+    assert custom_of(cut) == {"part": "train", "noise": "street"} and len(load_audio(cut)) == 16000
     mixed = MixedCut("m", [MixTrack(cut, offset=0.0), MixTrack(cut, offset=1.0)])
-    assert custom_of(mixed) == {"part": "train", "noise": "street"} and len(load(mixed)) == 32000
+    assert custom_of(mixed) == {"part": "train", "noise": "street"} and len(load_audio(mixed)) == 32000

@@ -20,35 +20,83 @@ RECIPE = ROOT / "recipes" / "voxlm_2b.yaml"
 OPTIONS = {
     "download_data.py": ["--output", "--splits"],
     "generate_timestamps.py": [
-        "--data", "--split", "--output", "--model", "--fast", "--parallel N", "--max-wer 0.1", "--use-native",
+        "--data",
+        "--split",
+        "--output",
+        "--model",
+        "--fast",
+        "--parallel N",
+        "--max-wer 0.1",
+        "--use-native",
     ],
     "train.py": [
-        "--model", "--data", "--output", "--epochs", "--batch-size", "--lr", "--train-split", "--val-split",
-        "--grad-accum", "--compile", "--num-workers", "--wandb",
+        "--model",
+        "--data",
+        "--output",
+        "--epochs",
+        "--batch-size",
+        "--lr",
+        "--train-split",
+        "--val-split",
+        "--grad-accum",
+        "--compile",
+        "--num-workers",
+        "--wandb",
     ],
     "train_with_timestamps.py": [
-        "--model", "--checkpoint", "--timestamps", "--val-timestamps", "--output", "--epochs", "--batch-size", "--lr",
+        "--model",
+        "--checkpoint",
+        "--timestamps",
+        "--val-timestamps",
+        "--output",
+        "--epochs",
+        "--batch-size",
+        "--lr",
         "--alignment-weight",
     ],
     "inference.py": ["--checkpoint", "--audio"],
-}  # fmt: skip
+}
 """The flags of each script that VoxLM's guide shows, in its tables and commands."""
 OTHERS = {
     "Settings": [
-        "model.name", "model.audio_encoder", "model.llm_model", "model.use_lora", "model.lora_r",
-        "training.phase1.epochs", "training.phase1.batch_size", "training.phase1.learning_rate",
-        "training.phase2.epochs", "training.phase2.batch_size", "training.phase2.learning_rate",
-        "data.data_dir", "data.train_split", "data.val_split",
+        "model.name",
+        "model.audio_encoder",
+        "model.llm_model",
+        "model.use_lora",
+        "model.lora_r",
+        "training.phase1.epochs",
+        "training.phase1.batch_size",
+        "training.phase1.learning_rate",
+        "training.phase2.epochs",
+        "training.phase2.batch_size",
+        "training.phase2.learning_rate",
+        "data.data_dir",
+        "data.train_split",
+        "data.val_split",
     ],
     "Files": [
-        "timestamps_manifest.json", "training.log", "latest.pt", "best.pt", "latest_phase2.pt", "best_phase2.pt",
-        "model.pt", "config.yaml",
+        "timestamps_manifest.json",
+        "training.log",
+        "latest.pt",
+        "best.pt",
+        "latest_phase2.pt",
+        "best_phase2.pt",
+        "model.pt",
+        "config.yaml",
     ],
     "Trouble": [
-        "--batch-size 4", "--grad-accum 4", "--model voxlm-0.5b", "--compile", "--num-workers 8", "LibriSpeech",
-        "--use-native", "--max-wer 0.2", "--model tiny", "best.pt",
+        "--batch-size 4",
+        "--grad-accum 4",
+        "--model voxlm-0.5b",
+        "--compile",
+        "--num-workers 8",
+        "LibriSpeech",
+        "--use-native",
+        "--max-wer 0.2",
+        "--model tiny",
+        "best.pt",
     ],
-}  # fmt: skip
+}
 """What else it names: config keys, files, and what it advises in trouble."""
 STEPS = ["Prerequisites", "Configuration", *(f"Step {i}" for i in range(1, 6)), "Test the model", "Next"]
 
@@ -94,8 +142,13 @@ def test_every_setting_that_is_converted_is_told():
     from stentor.config.convert import voxlm
 
     known = [*voxlm._PLAIN, *voxlm._STAGE_2, *voxlm._OTHERS, *voxlm._WORDS]
-    dead = {"model.frame_rate", "model.sample_rate", "model.alignment_heads", "model.timestamp_loss_weight",
-            "model.confidence_loss_weight"}  # fmt: skip
+    dead = {
+        "model.frame_rate",
+        "model.sample_rate",
+        "model.alignment_heads",
+        "model.timestamp_loss_weight",
+        "model.confidence_loss_weight",
+    }
     later = {
         key for key in known if key.rpartition(".")[2] in ("weight_decay", "warmup_steps", "gradient_accumulation")
     }
@@ -194,11 +247,21 @@ def test_old_word_times_become_a_manifest(tmp_path, monkeypatch, corpus):
     records = [json.loads(line) for line in (corpus / "dev.jsonl").read_text().splitlines()]
     old = tmp_path / "data" / "timestamps" / "dev-clean" / "timestamps_manifest.json"
     old.parent.mkdir(parents=True)
-    old.write_text(json.dumps([
-        {"id": r["id"], "audio": str(corpus / r["audio_path"]), "text": r["text"], "text_whisper": r["text"],
-         "wer": 0.0, "timestamps": r["words"]}
-        for r in records
-    ]))  # fmt: skip
+    old.write_text(
+        json.dumps(
+            [
+                {
+                    "id": r["id"],
+                    "audio": str(corpus / r["audio_path"]),
+                    "text": r["text"],
+                    "text_whisper": r["text"],
+                    "wer": 0.0,
+                    "timestamps": r["words"],
+                }
+                for r in records
+            ]
+        )
+    )
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "from-voxlm.md", "exec"), {})
     cuts = list(parse_source("data/timestamps/dev-clean.jsonl").cuts())

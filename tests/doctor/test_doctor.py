@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from stentor.doctor.finding import numbers
-from stentor.doctor.hardware import _gpu
-from stentor.doctor.software import requirements, within
+from stentor.commands.doctor.finding import numbers
+from stentor.commands.doctor.hardware import _gpu
+from stentor.commands.doctor.software import requirements, within
 
 
-def doctor(cwd: Path, fakes: Path | None = None, module: str = "stentor.doctor", **extra: str):
+def doctor(cwd: Path, fakes: Path | None = None, module: str = "stentor.commands.doctor", **extra: str):
     path = os.pathsep.join(filter(None, [str(fakes) if fakes else "", os.environ.get("PYTHONPATH", "")]))
     kept = {k: v for k, v in os.environ.items() if k not in ("HF_TOKEN", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH")}
     command = [sys.executable, "-m", *module.split(), "--json"]
@@ -45,9 +45,7 @@ def test_this_machine_through_the_command_line(tmp_path):
 
 
 def test_a_cuda_torchaudio_beside_a_cpu_torch(tmp_path):
-    fake(
-        tmp_path, "torchaudio", 'raise OSError("libtorch_cuda.so: cannot open shared object file")', version="2.11.0"
-    )  # fmt: skip
+    fake(tmp_path, "torchaudio", 'raise OSError("libtorch_cuda.so: cannot open shared object file")', version="2.11.0")
     found = doctor(tmp_path, tmp_path)["transformers"]
     assert found["state"] == "broken"
     assert "torchaudio 2.11.0 cannot be loaded beside torch" in found["found"]
@@ -76,10 +74,19 @@ def test_without_any_package_at_all(tmp_path):
     """A bare interpreter, with nothing but the source: everything is missing, and it says so."""
     source = Path(__file__).parents[2] / "src"
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(source)!r})\n"
-         "from stentor.doctor import main; sys.exit(main(True))"],
-        capture_output=True, text=True, cwd=tmp_path, timeout=120,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            f"import sys; sys.path.insert(0, {str(source)!r})\n"
+            "from stentor.commands.doctor import main; sys.exit(main(True))",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
     assert done.returncode == 1, done.stderr
     found = {f["name"]: f for f in json.loads(done.stdout)["findings"]}
     assert "torch>=" in found["packages"]["found"]
@@ -126,7 +133,7 @@ DRIVER = {"name": "NVIDIA H200", "driver": "570.1", "cuda": "12.8"}
         ({**GPU, "available": False, "said": ["driver is too old"]}, DRIVER, "warning", "driver is too old"),
         ({**GPU, "available": False, "cuda": None}, None, "note", "on the CPU"),
     ],
-)  # fmt: skip
+)
 def test_what_torch_and_the_driver_say_about_the_gpu(torch, driver, state, words):
     finding = next(iter(_gpu(torch, driver)))
     assert (finding.state, words in finding.found) == (state, True), finding

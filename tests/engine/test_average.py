@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from stentor.engine.average import Average, drawn, exported_weights, mean, put, trained
 from stentor.engine.checkpoint import save_tensors
+from stentor.engine.ema import Average, drawn, exported_weights, mean, put, trained
 from stentor.models.base import Redrawn
 
 

@@ -7,13 +7,20 @@ import shutil
 import pytest
 import torch
 
-from stentor.before import wanted
+from stentor.commands.baseline import wanted
 from stentor.config.load import load
 
 TINY = {
-    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "num_mel_bins": 80, "init_std": 0.2,
-}  # fmt: skip
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "num_mel_bins": 80,
+    "init_std": 0.2,
+}
 RUN = """\
 task: {{type: transcribe, normalizer: none}}
 model: {{type: whisper, from: "{whisper}", full_window: 0.0, token_rate: 4}}
@@ -146,10 +153,14 @@ def test_stages_are_compared_with_what_was_before_the_first(fine_tune, here, tmp
 
 @pytest.mark.parametrize(
     ("setting", "expected"),
-    [([], True), (["train.score_before=false"], False), (["model.from=null", "model.config={d_model: 32}"], False),
-     (["model.from=null", "model.config={d_model: 32}", "model.init=x"], True),
-     (["model.from=null", "model.config={d_model: 32}", "train.score_before=true"], True)],
-)  # fmt: skip
+    [
+        ([], True),
+        (["train.score_before=false"], False),
+        (["model.from=null", "model.config={d_model: 32}"], False),
+        (["model.from=null", "model.config={d_model: 32}", "model.init=x"], True),
+        (["model.from=null", "model.config={d_model: 32}", "train.score_before=true"], True),
+    ],
+)
 def test_null_means_when_pretrained(fine_tune, setting, expected):
     assert wanted(load(fine_tune(), setting).config) is expected
 

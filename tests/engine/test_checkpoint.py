@@ -19,7 +19,7 @@ from stentor.engine.checkpoint import (
     save_tensors,
     step_of,
     write,
-)  # fmt: skip
+)
 from stentor.errors import StentorError
 
 

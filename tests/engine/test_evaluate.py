@@ -5,13 +5,15 @@ import pytest
 import torch
 
 from stentor.audio.io import write
+from stentor.data.batch import Batch, Example
 from stentor.data.cut import cut_from_record
-from stentor.data.plan import Plan
+from stentor.dataloading.batch_sampler import Plan
 from stentor.engine.device import Control
 from stentor.engine.evaluate import EvalSet, breakdown, evaluate
 from stentor.losses.base import Loss
-from stentor.models.base import Bundle, Example
-from stentor.tasks.base import Batch, Score, Task
+from stentor.metrics.score import Score
+from stentor.models.base import Bundle
+from stentor.tasks.base import Task
 
 
 class Count(Task):
@@ -56,8 +58,16 @@ def eval_set(tmp_path):
         cuts.append(
             cut_from_record({"audio_path": f"{name}.wav", "id": name, "duration": samples / 16000}, tmp_path, "")
         )
-    plan = Plan(lambda epoch: ((c, 0) for c in cuts), lambda cut, seconds: round(10 * seconds), layout="padded",
-                budget=12, max_items=None, buckets=3, window=100, seed=0)  # fmt: skip
+    plan = Plan(
+        lambda epoch: ((c, 0) for c in cuts),
+        lambda cut, seconds: round(10 * seconds),
+        layout="padded",
+        budget=12,
+        max_items=None,
+        buckets=3,
+        window=100,
+        seed=0,
+    )
     return EvalSet("dev", plan)
 
 
@@ -110,7 +120,7 @@ def test_perplexity_is_of_all_targets_without_label_smoothing(eval_set):
 
 
 def test_breakdown_scores_groups_with_their_own_intervals():
-    from stentor.tasks.base import Prediction
+    from stentor.data.batch import Prediction
 
     task = Task.choices()["transcribe"](normalizer="none")
 
@@ -126,8 +136,13 @@ def test_breakdown_scores_groups_with_their_own_intervals():
     assert list(found) == ["language", "source"], "of fields with one value or none there is nothing to tell"
     assert list(found["language"]) == ["en", "sv", "(none)"] and list(found["source"]) == ["a", "(none)"]
     assert found["language"]["sv"]["wer"] == {
-        "value": 0.5, "errors": 3, "total": 6, "low": 0.5, "high": 0.5, "items": 3
-    }  # fmt: skip
+        "value": 0.5,
+        "errors": 3,
+        "total": 6,
+        "low": 0.5,
+        "high": 0.5,
+        "items": 3,
+    }
     assert found["source"]["a"]["wer"]["errors"] == 3 and found["source"]["a"]["wer"]["total"] == 16
     assert sum(v["wer"]["errors"] for v in found["language"].values()) == task.score(predictions)["wer"].errors
     assert breakdown(task, [said(i, str(i), "x") for i in range(201)], ["language"]) == {}

@@ -9,11 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from stentor import export_check
 from stentor.cli import main
-from stentor.export_check import COARSE, FULL, HALF, Different, Heard, Probe, same_tensors
+from stentor.commands.export import verify
+from stentor.commands.export.verify import COARSE, FULL, HALF, Different, Heard, Probe, same_tensors
+from stentor.data.batch import Example
 from stentor.inference.load import load
-from stentor.models.base import Example
 from stentor.models.speech_llm import SpeechLLM
 from stentor.tasks.transcribe import Transcribe
 
@@ -148,8 +148,8 @@ def test_rounding_is_told_from_a_wrong_export():
 
 
 def test_a_run_without_evaluation_data_is_checked_with_the_built_in_voice(trained, monkeypatch):
-    monkeypatch.setattr(export_check, "TEXTS", ("one", "two"))
-    monkeypatch.setattr(export_check, "spread", lambda *records: ([], []))
+    monkeypatch.setattr(verify, "TEXTS", ("one", "two"))
+    monkeypatch.setattr(verify, "spread", lambda *records: ([], []))
     assert main(["train", str(trained / "tiny.yaml"), "train.steps=1", "name=alone"]) == 0
     facts = json.loads((trained / "runs" / "alone" / "results.json").read_text())["export"]
     assert facts["clips"] == 2

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from stentor.engine.journal import Journal
+from stentor.engine.run_logger import Journal
 
 
 def lines(folder, name="metrics.jsonl") -> list[dict]:

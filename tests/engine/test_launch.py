@@ -28,8 +28,11 @@ def test_the_same_run_under_every_launcher(tiny, cli, rows, tmp_path):
     launcher = ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", str(port)]
     done = subprocess.run(
         [sys.executable, "-m", *launcher, "-m", "stentor", "train", str(config), "name=accelerate"],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     ours, *others = (rows(tmp_path / "runs" / name) for name in ("ours", "torchrun", "accelerate"))
     assert len(ours) == 6

@@ -58,10 +58,14 @@ def through_files(tensors, plain, folder):
 @pytest.mark.parametrize(
     "config",
     [Optim(type=t) for t in TYPES]
-    + [Optim(type="sgd", momentum=0.0), Optim(type="sgd", nesterov=True), Optim(type="adamw", amsgrad=True),
-       Optim(type="rmsprop", momentum=0.0)],
+    + [
+        Optim(type="sgd", momentum=0.0),
+        Optim(type="sgd", nesterov=True),
+        Optim(type="adamw", amsgrad=True),
+        Optim(type="rmsprop", momentum=0.0),
+    ],
     ids=[*TYPES, "sgd without momentum", "sgd nesterov", "adamw amsgrad", "rmsprop without momentum"],
-)  # fmt: skip
+)
 def test_every_optimizer_trains_and_goes_on_bit_exactly(config, tmp_path):
     model = Small()
     start = weights(model)
@@ -127,10 +131,16 @@ def settings_of(model, optimizers) -> dict[str, tuple[float, float]]:
 def test_vectors_do_not_decay_and_frozen_parameters_are_left_out():
     model = Small()
     assert settings_of(model, build(Optim(lr=0.1, weight_decay=0.2), model)) == {
-        "embed.weight": (0.1, 0.2), "body.0.weight": (0.1, 0.2), "body.0.bias": (0.1, 0.0),
-        "body.1.weight": (0.1, 0.0), "body.1.bias": (0.1, 0.0), "body.3.weight": (0.1, 0.2), "body.3.bias": (0.1, 0.0),
-        "ctc_head.weight": (0.1, 0.2), "ctc_head.bias": (0.1, 0.0),
-    }  # fmt: skip
+        "embed.weight": (0.1, 0.2),
+        "body.0.weight": (0.1, 0.2),
+        "body.0.bias": (0.1, 0.0),
+        "body.1.weight": (0.1, 0.0),
+        "body.1.bias": (0.1, 0.0),
+        "body.3.weight": (0.1, 0.2),
+        "body.3.bias": (0.1, 0.0),
+        "ctc_head.weight": (0.1, 0.2),
+        "ctc_head.bias": (0.1, 0.0),
+    }
 
 
 def test_groups_by_glob_the_first_that_matches_wins():
@@ -164,9 +174,14 @@ def test_muon_takes_the_hidden_matrices():
     assert isinstance(adamw, torch.optim.AdamW) and isinstance(muon, torch.optim.Muon)
     assert settings_of(model, [muon]) == {"body.0.weight": (0.3, 0.2), "body.3.weight": (0.3, 0.2)}
     assert set(settings_of(model, [adamw])) == {
-        "embed.weight", "body.0.bias", "body.1.weight", "body.1.bias", "body.3.bias", "ctc_head.weight",
+        "embed.weight",
+        "body.0.bias",
+        "body.1.weight",
+        "body.1.bias",
+        "body.3.bias",
+        "ctc_head.weight",
         "ctc_head.bias",
-    }  # fmt: skip
+    }
 
 
 def test_muon_with_groups_and_with_nothing_but_matrices():
@@ -180,8 +195,17 @@ def test_muon_with_groups_and_with_nothing_but_matrices():
 
 # Schedules ---------------------------------------------------------------------------------------------------------
 
-KINDS = ["cosine", "cosine_restarts", "linear", "exponential", "step", "plateau", "constant", "inverse_sqrt",
-         "warmup_stable_decay"]  # fmt: skip
+KINDS = [
+    "cosine",
+    "cosine_restarts",
+    "linear",
+    "exponential",
+    "step",
+    "plateau",
+    "constant",
+    "inverse_sqrt",
+    "warmup_stable_decay",
+]
 
 
 def curve(total=100, **fields) -> list[float]:

@@ -44,17 +44,26 @@ def slurm(tmp_path):
         (programs / name).write_text(text.format(python=sys.executable, folder=tmp_path))
         (programs / name).chmod(0o755)
     job = {
-        "SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NODELIST": "node[1-2]", "SLURM_NTASKS": "2", "SLURM_NNODES": "2",
-        "PATH": f"{programs}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "NO_COLOR": "1",
-    }  # fmt: skip
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_JOB_NODELIST": "node[1-2]",
+        "SLURM_NTASKS": "2",
+        "SLURM_NNODES": "2",
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "NO_COLOR": "1",
+    }
     started = []
 
     def submit(*arguments: object) -> subprocess.Popen:
         script = subprocess.Popen(
             ["bash", str(SCRIPT), *map(str, arguments)],
             env={**{k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}, **job},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
         started.append(script)
         return script
 

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from stentor.cli import main
-from stentor.data.sound import is_sound, unpacked_sound
-from stentor.export_check import FULL, Different, check_copy, listen, losses_of
+from stentor.commands.export.verify import FULL, Different, check_copy, listen, losses_of
+from stentor.commands.export.verify_speech import alike
+from stentor.data.audio_base64 import is_sound, unpacked_sound
 from stentor.inference.load import load
-from stentor.inference.speech_check import alike
 
 torch.set_num_threads(1)
 
@@ -62,8 +62,10 @@ def test_the_loss_is_the_first_score_and_over_all_records(trained, rows):
     found = results(trained)["eval"]["dev"]
     assert next(iter(found)) == "loss" and not any("perplexity" in metric for metric in found)
     assert found["loss"]["details"]["items"] == 4 and set(found["loss"]["details"]["targets"]) == {
-        "codes_0", "codes_1", "codes_2",
-    }  # fmt: skip
+        "codes_0",
+        "codes_1",
+        "codes_2",
+    }
     (*_, last) = rows(trained, "eval/dev/loss")
     shares = np.array([8, 6, 4]) / 18  # OmniVoice's eight, stretched to three
     parts = [last[f"eval/dev/loss_codes_{c}"] for c in range(3)]
@@ -125,17 +127,23 @@ def test_samples_of_steps_that_are_taken_back_are_forgotten(config, trained):
 
 
 def score(model, corpus, batch_tokens):
+    from stentor.commands.evaluate import records
     from stentor.config.load import parse_source
     from stentor.engine.device import Control, accelerator
     from stentor.engine.evaluate import EvalSet, evaluate
     from stentor.engine.section import Train
-    from stentor.scoring import records
 
     plan, dropped, _ = records(model, model.task, parse_source(str(corpus / "train.jsonl")), "train", batch_tokens)
     return evaluate(
-        model.bundle, model.task, losses_of(model), EvalSet("train", plan, dropped), accelerator(Train(device="cpu")),
-        Control(1), workers=0, prefetch=1,
-    )  # fmt: skip
+        model.bundle,
+        model.task,
+        losses_of(model),
+        EvalSet("train", plan, dropped),
+        accelerator(Train(device="cpu")),
+        Control(1),
+        workers=0,
+        prefetch=1,
+    )
 
 
 def test_two_evaluations_find_the_same_and_so_do_other_batches(trained, corpus):
@@ -154,8 +162,11 @@ def damaged(trained, tmp_path, file):
     folder = tmp_path / file.replace("/", "-")
     shutil.copytree(trained / "export", folder)
     tensors = load_file(folder / file)
-    save_file({n: t.flip(0).contiguous() if t.is_floating_point() else t for n, t in tensors.items()},
-              folder / file, {"format": "pt"})  # fmt: skip
+    save_file(
+        {n: t.flip(0).contiguous() if t.is_floating_point() else t for n, t in tensors.items()},
+        folder / file,
+        {"format": "pt"},
+    )
     return folder
 
 
@@ -193,8 +204,8 @@ def test_a_model_is_probed_with_tokens_at_random_where_there_are_no_records(trai
 
 
 def test_records_of_the_wrong_size_are_counted(config):
+    from stentor.commands.train import prepare, summary
     from stentor.config.load import load as load_config
-    from stentor.run import prepare, summary
 
     limits = ["task.min_tokens=40", "task.max_tokens=60"]
     ready = prepare(load_config(config, limits).config, lambda line: None)

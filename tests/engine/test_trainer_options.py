@@ -59,9 +59,14 @@ def same(one, other, **tolerance) -> bool:
 
 def test_average_of_the_best_with_ema_and_plateau(scripted, rows):
     folder = scripted(
-        [0.9, 0.2, 0.3, 0.5, 0.6], "train.steps=10", "train.keep=1", "train.keep_best=2", "train.use=average",
-        "train.ema=0.5", "schedule={type: plateau, patience: 1, gamma: 0.25, warmup_steps: 2}",
-    )  # fmt: skip
+        [0.9, 0.2, 0.3, 0.5, 0.6],
+        "train.steps=10",
+        "train.keep=1",
+        "train.keep_best=2",
+        "train.use=average",
+        "train.ema=0.5",
+        "schedule={type: plateau, patience: 1, gamma: 0.25, warmup_steps: 2}",
+    )
     assert results(folder)["best"] == [{"step": 4, "value": 0.2}, {"step": 6, "value": 0.3}]
     assert checkpoints(folder) == {"step-000004", "step-000006", "step-000010"}
     assert (folder / "checkpoints" / "best").read_text() == "step-000004\n"
@@ -83,8 +88,14 @@ def test_average_of_the_best_with_ema_and_plateau(scripted, rows):
 @pytest.mark.parametrize("ema", [pytest.param(None, marks=pytest.mark.slow), 0.5])
 def test_early_stop_goes_back_to_the_best_and_stays_stopped(scripted, ema):
     """Also in bf16 and with accumulation; after a kill between the stop and the results the run is still stopped."""
-    settings = ["train.steps=40", "train.use=last", "train.precision=bf16", "train.accumulate=2", "train.save_every=40",
-                f"train.ema={ema or 'null'}"]  # fmt: skip
+    settings = [
+        "train.steps=40",
+        "train.use=last",
+        "train.precision=bf16",
+        "train.accumulate=2",
+        "train.save_every=40",
+        f"train.ema={ema or 'null'}",
+    ]
     stop = ", {type: early_stop, patience: 2}"
     folder = scripted([0.5, 0.3, 0.4, 0.6, 0.1], *settings, callbacks=stop)
     got = results(folder)
@@ -107,8 +118,15 @@ def test_rotation_without_evaluation(tiny, cli, rows, tmp_path):
     config = tiny()
     lines = [line for line in config.read_text().splitlines() if not line.startswith("  eval:")]
     config.write_text("\n".join(lines))
-    cli("train", config, "train.steps=null", "train.epochs=2.5", "train.save_every=3",
-        "train.log_every=4", "optim={type: muon, lr: 1e-3, groups: [{params: ['projector.*'], lr: 0.0}]}")  # fmt: skip
+    cli(
+        "train",
+        config,
+        "train.steps=null",
+        "train.epochs=2.5",
+        "train.save_every=3",
+        "train.log_every=4",
+        "optim={type: muon, lr: 1e-3, groups: [{params: ['projector.*'], lr: 0.0}]}",
+    )
     folder = tmp_path / "runs" / "run"
     got = results(folder)
     per_epoch = len(rows_of_plan(folder))
@@ -131,8 +149,8 @@ def test_rotation_without_evaluation(tiny, cli, rows, tmp_path):
 
 def rows_of_plan(folder) -> list:
     """The batches of an epoch, planned anew from the run's own config."""
+    from stentor.commands.train import prepare
     from stentor.config.load import load
-    from stentor.run import prepare
 
     config = load(folder / "resolved.yaml").config
     return list(prepare(config, print).plan.epoch(0))

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from stentor.engine import zero
+from stentor.engine import deepspeed
 from stentor.engine.section import Train
 from stentor.errors import ConfigError
 
 
 def made(given, **keys):
-    return zero.deepspeed_config(Train(deepspeed=given, **keys))
+    return deepspeed.deepspeed_config(Train(deepspeed=given, **keys))
 
 
 def test_a_config_written_for_transformers(tmp_path):
@@ -20,13 +20,20 @@ def test_a_config_written_for_transformers(tmp_path):
     file = tmp_path / "zero.json"
     written = {
         "zero_optimization": {
-            "stage": 3, "overlap_comm": True, "reduce_bucket_size": "auto",
+            "stage": 3,
+            "overlap_comm": True,
+            "reduce_bucket_size": "auto",
             "offload_optimizer": {"device": "none", "pin_memory": True},
         },
-        "optimizer": "auto", "scheduler": "auto", "gradient_clipping": "auto", "train_batch_size": "auto",
-        "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto", "loss_scale": 0}, "amp": {"enabled": False},
+        "optimizer": "auto",
+        "scheduler": "auto",
+        "gradient_clipping": "auto",
+        "train_batch_size": "auto",
+        "bf16": {"enabled": "auto"},
+        "fp16": {"enabled": "auto", "loss_scale": 0},
+        "amp": {"enabled": False},
         "wall_clock_breakdown": True,
-    }  # fmt: skip
+    }
     file.write_text(json.dumps(written))
     config = made(str(file), clip=0.5)
     assert config["zero_optimization"] == {"stage": 3, "overlap_comm": True}
@@ -76,7 +83,7 @@ def test_a_file_that_is_no_mapping(tmp_path):
 )
 def test_what_does_not_go_with_it(keys, optim, precision, words):
     with pytest.raises(ConfigError) as caught:
-        zero.check(Train(deepspeed={}, **keys), optim, precision)
+        deepspeed.check(Train(deepspeed={}, **keys), optim, precision)
     assert words in str(caught.value)
 
 
@@ -92,10 +99,10 @@ def test_shards_are_whole_again_side_by_side(numel, monkeypatch):
     whole = torch.arange(1.0, numel + 1)
     size = -(-numel // 4)
     parameter = SimpleNamespace(ds_tensor=torch.zeros(size))
-    monkeypatch.setattr(zero.dist, "get_world_size", lambda: 4)
+    monkeypatch.setattr(deepspeed.dist, "get_world_size", lambda: 4)
     shards = []
     for rank in range(4):
-        monkeypatch.setattr(zero.dist, "get_rank", lambda rank=rank: rank)
-        shards.append(zero._shard(parameter, whole))
+        monkeypatch.setattr(deepspeed.dist, "get_rank", lambda rank=rank: rank)
+        shards.append(deepspeed._shard(parameter, whole))
     assert all(len(shard) == size for shard in shards)
     assert torch.cat(shards)[:numel].equal(whole) and not torch.cat(shards)[numel:].any()

@@ -61,9 +61,13 @@ def ask(folder, cases, **env):
     """(exit code, stderr, stdout) of each command, all run by one process."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "HF_"))}
     done = subprocess.run(
-        [sys.executable, "-c", SEVERAL, json.dumps(cases)], cwd=folder, capture_output=True, text=True, timeout=500,
+        [sys.executable, "-c", SEVERAL, json.dumps(cases)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=500,
         env={**kept, "OMP_NUM_THREADS": "1", "HF_HOME": str(folder / "home"), "HF_TOKEN": TOKEN, **env},
-    )  # fmt: skip
+    )
     lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
     assert len(lines) == len(cases), done.stderr[-2000:]
     assert TOKEN not in done.stdout + done.stderr

@@ -30,7 +30,7 @@ CASES = dict(case.split("\n", 1) for case in GOLDEN.read_text(encoding="utf-8").
 def build(folder: Path) -> None:
     """What the commands name."""
     from stentor.audio.io import write
-    from stentor.inference.voice import Voice, save_voice
+    from stentor.inference.speak.voice import Voice, save_voice
 
     make_model(folder / "model")
     write(folder / "anna.wav", voiced(2), RATE)

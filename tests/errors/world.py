@@ -11,11 +11,17 @@ import soundfile
 
 CASES = Path(__file__).parent / "wrong_runs"
 LATIN = {
-    "model_type": "wav2vec2", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "num_conv_pos_embedding_groups": 2, "intermediate_size": 32, "conv_dim": [16, 16, 16, 16, 16, 16, 16],
+    "model_type": "wav2vec2",
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_conv_pos_embedding_groups": 2,
+    "intermediate_size": 32,
+    "conv_dim": [16, 16, 16, 16, 16, 16, 16],
     "num_conv_pos_embeddings": 16,
-    "do_stable_layer_norm": True, "feat_extract_norm": "layer",
-}  # fmt: skip
+    "do_stable_layer_norm": True,
+    "feat_extract_norm": "layer",
+}
 
 
 def build(folder: Path) -> None:
@@ -52,9 +58,13 @@ def clips(folder: Path, noise: np.ndarray) -> None:
         "train": [{"text": f"{w} two"} for w in ("one", "two", "three", "four")],
         "numbers": [{"text": "one"}, {"text": 2}, {"text": 3.5}, {"text": "four"}],
         "greek": [{"text": "one"}, {"text": "\u03ad\u03bd\u03b1"}, {"text": "\u03b4\u03cd\u03bf"}, {"text": "four"}],
-        "klingon": [{"text": "one", "language": "en"}, {"text": "wa'", "language": "tlh"}, {"text": "two"},
-                    {"text": "three", "language": "en"}],
-    }  # fmt: skip
+        "klingon": [
+            {"text": "one", "language": "en"},
+            {"text": "wa'", "language": "tlh"},
+            {"text": "two"},
+            {"text": "three", "language": "en"},
+        ],
+    }
     for name, records in manifests.items():
         lines = [json.dumps({"audio_path": f"{i}.wav", "duration": 0.5, **r}) for i, r in enumerate(records)]
         (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))

@@ -173,8 +173,16 @@ def test_one_nan_loss_is_skipped_and_named(tiny, cli, tmp_path):
 
 def test_nan_loss_without_end_stops(tiny, cli, tmp_path):
     (plugin := tmp_path / "nan_plugin.py").write_text(PLUGIN)
-    done = cli("train", tiny(), "--plugin", plugin, "losses.text={type: poisoned, times: 1000}", "train.max_skipped=3",
-               "train.steps=30", check=False)  # fmt: skip
+    done = cli(
+        "train",
+        tiny(),
+        "--plugin",
+        plugin,
+        "losses.text={type: poisoned, times: 1000}",
+        "train.max_skipped=3",
+        "train.steps=30",
+        check=False,
+    )
     assert done.returncode == 1
     assert "steps in a row had a loss or gradient that was not finite" in done.stderr
     folder = tmp_path / "runs" / "run"
@@ -217,8 +225,15 @@ def broken_corpus(corpus: Path, tmp_path: Path):
 
 def test_one_percent_broken_files_are_listed(tiny, cli, tmp_path, broken_corpus):
     path = broken_corpus(100)
-    done = cli("train", tiny(), f"data.train.0.path={path}", "data.max_items=16", "data.batch_tokens=2000",
-               "train.steps=20", "train.eval_every=20")  # fmt: skip
+    done = cli(
+        "train",
+        tiny(),
+        f"data.train.0.path={path}",
+        "data.max_items=16",
+        "data.batch_tokens=2000",
+        "train.steps=20",
+        "train.eval_every=20",
+    )
     folder = tmp_path / "runs" / "run"
     results = json.loads((folder / "results.json").read_text())
     assert results["data"]["dropped"] == {"unreadable": 2}
@@ -228,8 +243,15 @@ def test_one_percent_broken_files_are_listed(tiny, cli, tmp_path, broken_corpus)
 
 def test_ten_percent_broken_files_stop_the_run(tiny, cli, tmp_path, broken_corpus):
     path = broken_corpus(10)
-    done = cli("train", tiny(), f"data.train.0.path={path}", "data.max_items=16", "data.batch_tokens=2000",
-               "train.steps=50", check=False)  # fmt: skip
+    done = cli(
+        "train",
+        tiny(),
+        f"data.train.0.path={path}",
+        "data.max_items=16",
+        "data.batch_tokens=2000",
+        "train.steps=50",
+        check=False,
+    )
     assert done.returncode == 3
     assert "more than `data.max_bad` allows (1.0%)" in done.stderr and re.search(r"bad\d+9\.wav", done.stderr)
     assert "Traceback" not in done.stderr

@@ -26,8 +26,8 @@ def meter(monkeypatch):
     """The family `test_meter`, known while the test runs; its models keep the window lengths of each batch."""
     import torch
 
+    from stentor.data.batch import Batch
     from stentor.models.base import Bundle, Family
-    from stentor.tasks.base import Batch
 
     class Meter(torch.nn.Module):
         def __init__(self):
@@ -131,15 +131,36 @@ def tiny_family():
     from stentor.models.speech_llm import SpeechLLM
 
     def make(**sections: object) -> SpeechLLM:
-        return SpeechLLM.model_validate({
-            "type": "speech_llm",
-            "encoder": {"config": {"model_type": "whisper", "num_mel_bins": 40, "d_model": 32, "encoder_layers": 1,
-                                   "encoder_attention_heads": 2, "encoder_ffn_dim": 32, "max_source_positions": 1500}},
-            "llm": {"config": {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 32,
-                               "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
-                               "max_position_embeddings": 1024}},
-            "tokenizer": {"type": "characters"}, "ctc": {"units": "characters"}, **sections,
-        })  # fmt: skip
+        return SpeechLLM.model_validate(
+            {
+                "type": "speech_llm",
+                "encoder": {
+                    "config": {
+                        "model_type": "whisper",
+                        "num_mel_bins": 40,
+                        "d_model": 32,
+                        "encoder_layers": 1,
+                        "encoder_attention_heads": 2,
+                        "encoder_ffn_dim": 32,
+                        "max_source_positions": 1500,
+                    }
+                },
+                "llm": {
+                    "config": {
+                        "model_type": "qwen2",
+                        "hidden_size": 32,
+                        "intermediate_size": 32,
+                        "num_hidden_layers": 1,
+                        "num_attention_heads": 2,
+                        "num_key_value_heads": 2,
+                        "max_position_embeddings": 1024,
+                    }
+                },
+                "tokenizer": {"type": "characters"},
+                "ctc": {"units": "characters"},
+                **sections,
+            }
+        )
 
     return make
 
@@ -158,9 +179,9 @@ def tones(monkeypatch):
     """
     import torch
 
+    from stentor.data.batch import Batch
     from stentor.models.base import Bundle, Family
     from stentor.models.transformer.modeling import FrameOutput
-    from stentor.tasks.base import Batch
 
     frame = RATE // 10
 

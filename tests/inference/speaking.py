@@ -21,7 +21,7 @@ def make_codec(seed: int = 0, **changes):
     """A mel_rvq codec with 3 codebooks of 16 entries at 50 Hz."""
     import torch
 
-    from stentor.audio.codecs.base import Codec
+    from stentor.models.codecs.base import Codec
 
     torch.manual_seed(seed)
     settings = {"type": "mel_rvq", "codebooks": 3, "entries": 16, "rounds": 3, "iterations": 2, **changes}
@@ -39,13 +39,21 @@ def make_model(folder: Path, published: bool = False, texts: list[str] = TEXTS) 
     codec.mkdir(parents=True)
     make_codec().save(codec)
     llm = {
-        "model_type": "qwen3", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "initializer_range": 0.4,
-    }  # fmt: skip
+        "model_type": "qwen3",
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+        "initializer_range": 0.4,
+    }
     section = {
-        "type": "omnivoice", "llm": {"config": llm}, "text": {"type": "characters"},
+        "type": "omnivoice",
+        "llm": {"config": llm},
+        "text": {"type": "characters"},
         "codec": {"type": "mel_rvq", "from": str(codec)},
-    }  # fmt: skip
+    }
     family = Family.model_validate(section)
     bundle = family.build(Needs("speak", ("codes",), texts=lambda: texts))
     whole = bundle.model.state_dict()

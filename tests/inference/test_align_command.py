@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from stentor.commands.align import Request, align_file, given_text, trouble
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align import clip_of
-from stentor.inference.align_file import Request, align_file, given_text, trouble
-from stentor.inference.aligned import Aligned
+from stentor.inference.align.base import Aligned
 from stentor.inference.recording import ArrayRecording
 
 
@@ -49,9 +49,9 @@ def test_a_text_file_and_several_formats(model, audio, tmp_path):
 
 
 def test_a_text_that_is_not_said_is_aligned_with_a_warning(model, audio, monkeypatch, capsys):
-    from stentor.inference import ctc_align
+    from stentor.inference.align import ctc
 
-    monkeypatch.setattr(ctc_align, "MISMATCH", -1.0)
+    monkeypatch.setattr(ctc, "MISMATCH", -1.0)
     align_file(Request(str(model), str(audio), "six five", device="cpu"))
     out, err = capsys.readouterr()
     assert len(json.loads(out)["words"]) == 2

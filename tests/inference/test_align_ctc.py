@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stentor.inference.align import clip_of
-from stentor.inference.aligned import Word
-from stentor.inference.boundaries import part, silence, spread
-from stentor.inference.ctc_align import Alphabet, CTCAligner, spelling
+from stentor.inference.align.base import Word
+from stentor.inference.align.boundaries import part, silence, spread
+from stentor.inference.align.ctc import Alphabet, CTCAligner, spelling
+from stentor.inference.align.viterbi import WILDCARD
 from stentor.inference.recording import ArrayRecording
-from stentor.inference.segment import Activity
-from stentor.inference.viterbi import WILDCARD
+from stentor.inference.vad import Activity
 from stentor.tasks.words import units
 
 RATE, HOP = 16000, 320
@@ -175,8 +175,10 @@ def test_spelling_finds_a_way_for_every_character():
     classes = {c: i for i, c in enumerate(" 'ABEILSÉ", 1)}
 
     def written(text):
-        return [("?" if c == WILDCARD else next(k for k, v in classes.items() if v == c), i) for c, i in
-                alphabet.spell(text)]  # fmt: skip
+        return [
+            ("?" if c == WILDCARD else next(k for k, v in classes.items() if v == c), i)
+            for c, i in alphabet.spell(text)
+        ]
 
     assert written("bÉ") == [("B", 0), ("É", 1)], "the other case"
     assert written("ä") == [("A", 0)], "without accents"

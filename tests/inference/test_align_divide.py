@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stentor.inference.align import clip_of
-from stentor.inference.aligned import Aligned, Word
-from stentor.inference.divide import by_windows, divide
+from stentor.inference.align.base import Aligned, Word
+from stentor.inference.align.long_audio import by_windows, divide
 from stentor.inference.recording import ArrayRecording
 from stentor.tasks.words import units
 
@@ -61,9 +61,10 @@ def listener(words: list[str]):
 
     def inside(window):
         return [
-            i for i in range(len(words))
+            i
+            for i in range(len(words))
             if window.start <= (i * (GAP + TONE) + GAP) * RATE and (i + 1) * (GAP + TONE) * RATE <= window.end
-        ]  # fmt: skip
+        ]
 
     def listen(_clip, window):
         return " ".join(words[i] if i % 3 else "what" for i in inside(window))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stentor.inference.align import TrainedAligner, clip_of, engine_of, open_aligner
-from stentor.inference.ctc_align import CTCAligner
+from stentor.inference.align.ctc import CTCAligner
 from stentor.inference.recording import ArrayRecording
 
 RATE = 16000

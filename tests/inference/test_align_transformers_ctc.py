@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from stentor.errors import ConfigError
-from stentor.inference.ctc_align import TransformersCTC, spelling
-from stentor.inference.viterbi import WILDCARD
+from stentor.inference.align.ctc import TransformersCTC, spelling
+from stentor.inference.align.viterbi import WILDCARD
 from stentor.tasks.words import units
 
 CPU = torch.device("cpu")
@@ -20,9 +20,16 @@ def saved(folder, size):
 
     torch.manual_seed(0)
     config = Wav2Vec2Config(
-        vocab_size=size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        conv_dim=(8,) * 7, num_conv_pos_embedding_groups=2, num_conv_pos_embeddings=4, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=size,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        conv_dim=(8,) * 7,
+        num_conv_pos_embedding_groups=2,
+        num_conv_pos_embeddings=4,
+        pad_token_id=0,
+    )
     Wav2Vec2ForCTC(config).save_pretrained(folder)
     Wav2Vec2FeatureExtractor(return_attention_mask=True).save_pretrained(folder)
     return folder
@@ -50,9 +57,7 @@ def pieces(tmp_path_factory):
     tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.BpeTrainer(vocab_size=40, special_tokens=["<pad>", "<unk>"], show_progress=False)
     tokenizer.train_from_iterator(["one two three four"] * 50, trainer)
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>"
-    ).save_pretrained(folder)  # fmt: skip
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>").save_pretrained(folder)
     return TransformersCTC(saved(folder, tokenizer.get_vocab_size()), CPU)
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from stentor.errors import ConfigError
 from stentor.inference.align import clip_of, engine_of, open_aligner
+from stentor.inference.align.whisper import WhisperAligner, alignment_heads, sharpened, tokens_of, warp
 from stentor.inference.recording import ArrayRecording
-from stentor.inference.whisper_align import WhisperAligner, alignment_heads, sharpened, tokens_of, warp
 
 RATE = 16000
 
@@ -82,17 +82,31 @@ def whisper(tmp_path_factory):
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>"]
     trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=special, show_progress=False,
+        vocab_size=300,
+        special_tokens=special,
+        show_progress=False,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-    )  # fmt: skip
+    )
     tokenizer.train_from_iterator([" one two three four five six"] * 9, trainer)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=special[0]).save_pretrained(folder)
     torch.manual_seed(0)
     config = WhisperConfig(
-        vocab_size=300, num_mel_bins=80, d_model=32, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2,
-        decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, pad_token_id=0, bos_token_id=0,
-        eos_token_id=0, decoder_start_token_id=1, suppress_tokens=None, begin_suppress_tokens=None,
-    )  # fmt: skip
+        vocab_size=300,
+        num_mel_bins=80,
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=2,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        pad_token_id=0,
+        bos_token_id=0,
+        eos_token_id=0,
+        decoder_start_token_id=1,
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+    )
     model = WhisperForConditionalGeneration(config)
     model.save_pretrained(folder)
     return folder

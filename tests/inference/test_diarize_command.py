@@ -107,10 +107,13 @@ def test_a_transformer_of_our_own(labels, talk, tmp_path, capsys):
     from stentor.tasks.diarize import Diarize
 
     task = Diarize.model_validate({"type": "diarize", "chunk": 5.0, "labels": labels, "windows": {"step": 0.4}})
-    family = Transformer.model_validate({
-        "type": "transformer", "encoder": {"d_model": 16, "layers": 1, "heads": 2},
-        "features": {"type": "fbank", "num_mel_bins": 20, "stack": 10, "subsample": 10},
-    })  # fmt: skip
+    family = Transformer.model_validate(
+        {
+            "type": "transformer",
+            "encoder": {"d_model": 16, "layers": 1, "heads": 2},
+            "features": {"type": "fbank", "num_mel_bins": 20, "stack": 10, "subsample": 10},
+        }
+    )
     bundle = family.build(task.needs(task.losses()))
     model = tmp_path / "model"
     model.mkdir()

@@ -9,7 +9,7 @@ import pytest
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.load import load
 from stentor.inference.recording import FileRecording
-from stentor.tasks.diarize.hear import hear
+from stentor.tasks.diarize.inference import hear
 from stentor.tasks.diarize.windows import Windows
 
 RATE = 16000
@@ -170,10 +170,21 @@ def test_embeddings_of_an_x_vector_model(diarizer, talk, tones, tmp_path):
     from transformers import AutoFeatureExtractor, Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2ForXVector
 
     config = Wav2Vec2Config(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, conv_dim=(8, 8),
-        conv_kernel=(10, 8), conv_stride=(5, 64), num_feat_extract_layers=2, tdnn_dim=(8, 8, 8), tdnn_kernel=(3, 2, 1),
-        tdnn_dilation=(1, 1, 1), xvector_output_dim=12, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2,
-    )  # fmt: skip
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        conv_dim=(8, 8),
+        conv_kernel=(10, 8),
+        conv_stride=(5, 64),
+        num_feat_extract_layers=2,
+        tdnn_dim=(8, 8, 8),
+        tdnn_kernel=(3, 2, 1),
+        tdnn_dilation=(1, 1, 1),
+        xvector_output_dim=12,
+        num_conv_pos_embeddings=4,
+        num_conv_pos_embedding_groups=2,
+    )
     Wav2Vec2ForXVector(config).save_pretrained(tmp_path / "xvector")
     Wav2Vec2FeatureExtractor().save_pretrained(tmp_path / "xvector")
     assert AutoFeatureExtractor.from_pretrained(tmp_path / "xvector").sampling_rate == RATE

@@ -149,12 +149,15 @@ def read_textgrid(text):
     st.lists(
         st.tuples(
             st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Z")), min_size=1, max_size=5),
-            st.integers(0, 9), st.integers(0, 900), st.integers(0, 900), st.sampled_from("AB"),
+            st.integers(0, 9),
+            st.integers(0, 900),
+            st.integers(0, 900),
+            st.sampled_from("AB"),
         ),
         max_size=12,
     ),
     st.booleans(),
-)  # fmt: skip
+)
 def test_textgrid_read_back_is_complete_and_has_every_word(items, speakers):
     words, at = [], {"A": 0, "B": 0}
     for text, confidence, gap, length, speaker in items:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stentor.errors import ConfigError
-from stentor.inference.segment import Activity, EnergyDetector, SileroDetector, cut
+from stentor.inference.vad import Activity, EnergyDetector, SileroDetector, cut
 
 RATE = 16000
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"

@@ -58,14 +58,49 @@ def test_the_same_command_writes_the_same_file_and_another_seed_another(talker, 
 
 
 def test_python_and_the_command_line_say_the_same(talker, model, run, reference, tmp_path):
-    run(talker, "seven", "--out", tmp_path / "a.wav", "--reference", reference, "--reference-text", "one two",
-        "--language", "en", "--instruct", "quick", "--seed", 3, "--steps", 4, "--guidance", 0.5)  # fmt: skip
-    said = model.speak("seven", reference=reference, reference_text="one two", language="en", instruct="quick",
-                       seed=3, steps=4, guidance=0.5)  # fmt: skip
+    run(
+        talker,
+        "seven",
+        "--out",
+        tmp_path / "a.wav",
+        "--reference",
+        reference,
+        "--reference-text",
+        "one two",
+        "--language",
+        "en",
+        "--instruct",
+        "quick",
+        "--seed",
+        3,
+        "--steps",
+        4,
+        "--guidance",
+        0.5,
+    )
+    said = model.speak(
+        "seven",
+        reference=reference,
+        reference_text="one two",
+        language="en",
+        instruct="quick",
+        seed=3,
+        steps=4,
+        guidance=0.5,
+    )
     assert said.rate == RATE and said.audio.dtype == np.float32 and said.codes.dtype == np.int16
     assert np.abs(read(tmp_path / "a.wav") - said.audio).max() <= 1 / 32768
-    array = model.speak("seven", reference=soundfile.read(reference)[0], reference_rate=RATE, reference_text="one two",
-                        language="en", instruct="quick", seed=3, steps=4, guidance=0.5)  # fmt: skip
+    array = model.speak(
+        "seven",
+        reference=soundfile.read(reference)[0],
+        reference_rate=RATE,
+        reference_text="one two",
+        language="en",
+        instruct="quick",
+        seed=3,
+        steps=4,
+        guidance=0.5,
+    )
     assert (array.codes == said.codes).mean() > 0.9
 
 
@@ -90,8 +125,18 @@ def test_everything_that_is_asked_for_reaches_the_model(model, reference, monkey
     codes, said = options["reference"]
     assert said == "one two three four five" and codes.shape[0] == 3 and abs(codes.shape[1] - 100) <= 15
     assert options["frames"] == frames("eight nine", 50.0, said, codes.shape[1]) and options["denoise"] is False
-    assert asked == [{"steps": 2, "guidance": 2.0, "t_shift": 0.5, "layer_penalty": 5.0, "position_temperature": 5.0,
-                      "class_temperature": 0.0, "batch_tokens": 100, "seeds": [9]}]  # fmt: skip
+    assert asked == [
+        {
+            "steps": 2,
+            "guidance": 2.0,
+            "t_shift": 0.5,
+            "layer_penalty": 5.0,
+            "position_temperature": 5.0,
+            "class_temperature": 0.0,
+            "batch_tokens": 100,
+            "seeds": [9],
+        }
+    ]
     model.speak("eight nine", **voice, denoise=True, speed=2.0)
     assert prompts[1][1]["denoise"] is True
     assert prompts[1][1]["frames"] == frames("eight nine", 50.0, said, codes.shape[1], speed=2.0)
@@ -175,8 +220,7 @@ def test_a_recogniser_writes_the_reference_down(talker, run, reference, meter, t
     folder = tmp_path / "meter"
     folder.mkdir()
     (folder / "config.json").write_text('{"model_type": "test_meter"}')
-    code, _, err = run(talker, "seven", "--out", tmp_path / "a.wav", "--reference", reference,
-                             "--recognizer", folder)  # fmt: skip
+    code, _, err = run(talker, "seven", "--out", tmp_path / "a.wav", "--reference", reference, "--recognizer", folder)
     assert code == 0, err
     assert re.search(r"stentor: warning: .*anna\.wav is heard as: level \d+\n", err)
     heard = err.split("heard as: ")[1].splitlines()[0]
@@ -228,8 +272,10 @@ def test_many_texts(talker, model, run, reference, tmp_path):
     assert sorted(p.name for p in out.iterdir()) == ["a.flac", "b.flac", "line00004.flac", "speech.jsonl"]
     records = [json.loads(line) for line in (out / "speech.jsonl").read_text().splitlines()]
     assert [(r["id"], r["audio_path"], r["text"]) for r in records] == [
-        ("a", "a.flac", "one two"), ("b", "b.flac", "three"), ("line00004", "line00004.flac", "four"),
-    ]  # fmt: skip
+        ("a", "a.flac", "one two"),
+        ("b", "b.flac", "three"),
+        ("line00004", "line00004.flac", "four"),
+    ]
     assert records[0]["speaker"] == "anna" and records[1]["language"] == "en" and "reference" not in records[1]
     assert records[2]["duration"] == 2.0
     assert np.abs(read(out / "a.flac") - model.speak("one two", seed=4).audio).max() <= 1 / 32768
@@ -269,34 +315,62 @@ def test_a_second_run_keeps_what_is_there(talker, run, tmp_path):
 def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
     texts = lines(
         tmp_path / "t.jsonl",
-        {"id": "good", "text": "one"}, "{no json", "[1]", {"id": "x"}, {"id": "y", "text": 3},
-        {"id": "../z", "text": "a"}, {"id": "GOOD", "text": "b"}, {"id": "e", "text": " "}, {"id": "u", "text": "§§ 3"},
+        {"id": "good", "text": "one"},
+        "{no json",
+        "[1]",
+        {"id": "x"},
+        {"id": "y", "text": 3},
+        {"id": "../z", "text": "a"},
+        {"id": "GOOD", "text": "b"},
+        {"id": "e", "text": " "},
+        {"id": "u", "text": "§§ 3"},
         {"id": "v", "text": "a", "voice": "nobody"},
-        {"id": "r", "text": "a", "reference": "no.wav", "reference_text": "b"}, {"id": "s", "text": "a", "speed": 9},
-        {"id": "t", "text": "a", "reference_text": "b"}, {"id": "last", "text": "two"},
-    )  # fmt: skip
+        {"id": "r", "text": "a", "reference": "no.wav", "reference_text": "b"},
+        {"id": "s", "text": "a", "speed": 9},
+        {"id": "t", "text": "a", "reference_text": "b"},
+        {"id": "last", "text": "two"},
+    )
     code, printed, err = run(talker, "--from", texts, "--out", tmp_path / "out")
     assert code == 3 and "2 spoken" in printed
     told = [line.removeprefix(f"stentor: {texts}:") for line in err.splitlines()]
     starts = [
-        "2: the line is no JSON (", "3: the line is no JSON object, such as", "4: the line has no `text`.",
+        "2: the line is no JSON (",
+        "3: the line is no JSON object, such as",
+        "4: the line has no `text`.",
         "5: the line has 3 as `text`, which must be text.",
-        "6: the line has the id '../z', which is no name for a file.", "7: the line has the id 'GOOD' of line 1.",
-        "8: The text is empty", "9: This model cannot speak the text: it knows", "10: There is no voice", "11: ",
-        "12: The speed 9 is not between 0.25 and 4.", "13: There is a text of a reference",
-    ]  # fmt: skip
+        "6: the line has the id '../z', which is no name for a file.",
+        "7: the line has the id 'GOOD' of line 1.",
+        "8: The text is empty",
+        "9: This model cannot speak the text: it knows",
+        "10: There is no voice",
+        "11: ",
+        "12: The speed 9 is not between 0.25 and 4.",
+        "13: There is a text of a reference",
+    ]
     assert [a.startswith(b) for a, b in zip(told, starts)] == [True] * 12, told
     assert told[-1] == (
-        "stentor: 12 of 14 lines could not be spoken: " + ", ".join(f"line {n}" for n in range(2, 14))
+        "stentor: 12 of 14 lines could not be spoken: "
+        + ", ".join(f"line {n}" for n in range(2, 14))
         + ". The reasons are above; the others are done."
-    )  # fmt: skip
+    )
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["good.wav", "last.wav", "speech.jsonl"]
 
 
 def test_what_the_command_says_is_for_lines_that_do_not(talker, model, run, reference, tmp_path):
     texts = lines(tmp_path / "t.jsonl", {"id": "a", "text": "one"}, {"id": "b", "text": "one", "duration": 1.5})
-    run(talker, "--from", texts, "--out", tmp_path / "out", "--duration", 2, "--reference", reference,
-        "--reference-text", "two")  # fmt: skip
+    run(
+        talker,
+        "--from",
+        texts,
+        "--out",
+        tmp_path / "out",
+        "--duration",
+        2,
+        "--reference",
+        reference,
+        "--reference-text",
+        "two",
+    )
     lengths = [soundfile.info(str(tmp_path / "out" / f"{name}.wav")).duration for name in "ab"]
     assert lengths == [2.0, 1.5]
 
@@ -333,7 +407,7 @@ def test_a_model_that_was_trained_packed_says_the_same(talker, model, tmp_path):
 def test_the_pace_of_the_training_data_says_how_long(talker, model, tmp_path):
     import shutil
 
-    from stentor.data.pace import Pace
+    from stentor.data.speaking_rate import Pace
 
     assert model.bundle.processor.pace is None  # made from texts alone
     shutil.copytree(talker, tmp_path / "paced")

@@ -5,8 +5,8 @@ import builtins
 import pytest
 
 from stentor.errors import ConfigError
-from stentor.inference.normalize import normalize
-from stentor.inference.number_words import chinese
+from stentor.text.number_words import chinese
+from stentor.text.verbalize import normalize
 
 pytest.importorskip("num2words")
 
@@ -31,8 +31,12 @@ pytest.importorskip("num2words")
         ("en-US", "5 [B EY1 S] [laughter]", "five [B EY1 S] [laughter]"),
         ("English", "7", "seven"),
         ("de", "5,20 € am 3. November 2026", "fünf Euro zwanzig Cent am dritten November zweitausendsechsundzwanzig"),
-        ("de", "1.234.567, 12 %, um 14:30", "eine Million zweihundertvierunddreißigtausendfünfhundertsiebenundsechzig, "
-         "zwölf Prozent, um vierzehn Uhr dreißig"),
+        (
+            "de",
+            "1.234.567, 12 %, um 14:30",
+            "eine Million zweihundertvierunddreißigtausendfünfhundertsiebenundsechzig, "
+            "zwölf Prozent, um vierzehn Uhr dreißig",
+        ),
         ("fr", "Le 1er mai, 3,5 % de 1 204", "Le premier mai, trois virgule cinq pour cent de mille deux cent quatre"),
         ("es", "el 2026-11-21", "el veintiuno de noviembre de dos mil veintiséis"),
         ("sv", "den 2026-11-21", "den tjugoförsta november tvåtusentjugosex"),
@@ -40,16 +44,28 @@ pytest.importorskip("num2words")
         ("cmn", "2026-11-21 14:30", "二零二六年十一月二十一日 十四点三十分"),
         ("ja", "15人", "十五人"),
     ],
-)  # fmt: skip
+)
 def test_what_is_written_is_what_is_said(language, text, expected):
     assert normalize(text, language) == expected
 
 
 @pytest.mark.parametrize(
     ("number", "expected"),
-    [(0, "零"), (10, "十"), (14, "十四"), (110, "一百一十"), (101, "一百零一"), (1001, "一千零一"), (20005, "二万零五"),
-     (10010, "一万零一十"), (100000, "十万"), (120000000, "一亿二千万"), (100000001, "一亿零一"), (-3, "负三")],
-)  # fmt: skip
+    [
+        (0, "零"),
+        (10, "十"),
+        (14, "十四"),
+        (110, "一百一十"),
+        (101, "一百零一"),
+        (1001, "一千零一"),
+        (20005, "二万零五"),
+        (10010, "一万零一十"),
+        (100000, "十万"),
+        (120000000, "一亿二千万"),
+        (100000001, "一亿零一"),
+        (-3, "负三"),
+    ],
+)
 def test_chinese_numbers(number, expected):
     assert chinese(number) == expected
 
@@ -63,7 +79,7 @@ def test_a_language_is_needed_where_there_is_a_number():
 
 
 def test_the_extra_is_asked_for_by_name(monkeypatch):
-    from stentor.inference.normalize import check_installed
+    from stentor.text.verbalize import check_installed
 
     real = builtins.__import__
 

@@ -9,8 +9,8 @@ from speaking import RATE, make_codec, voiced
 
 from stentor.audio.io import write
 from stentor.errors import AudioError, ConfigError, DataError
-from stentor.inference.reference import levelled, make_voice, trimmed
-from stentor.inference.voice import Voice, load_voice, save_voice
+from stentor.inference.speak.reference import levelled, make_voice, trimmed
+from stentor.inference.speak.voice import Voice, load_voice, save_voice
 
 
 @pytest.fixture(scope="module")

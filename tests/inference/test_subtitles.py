@@ -39,8 +39,9 @@ def test_a_line_holds_42_columns_and_wide_characters_take_two():
 def test_sentences_and_pauses_end_subtitles():
     text = "It was late already, and it rained. Nobody came to open the door, and so we all went home."
     assert texts(cues(transcript(spoken(text, 0.3)))) == [
-        "It was late already, and it rained.", "Nobody came to open the door,\nand so we all went home."
-    ]  # fmt: skip
+        "It was late already, and it rained.",
+        "Nobody came to open the door,\nand so we all went home.",
+    ]
     words = spoken("we waited", 0.3) + spoken("and waited", 0.3, start=2.0)
     assert texts(cues(transcript(words))) == ["we waited", "and waited"]
 
@@ -145,9 +146,10 @@ def test_without_word_times_no_letter_is_lost(parts):
 @given(
     st.lists(
         st.tuples(st.text("abcdefgh.今", min_size=1, max_size=50), st.integers(0, 1500), st.integers(0, 3000)),
-        min_size=1, max_size=60,
+        min_size=1,
+        max_size=60,
     )
-)  # fmt: skip
+)
 def test_with_word_times_they_begin_with_a_word_and_end_with_one_or_in_silence(items):
     at, words = 0.0, []
     for word, gap, length in items:

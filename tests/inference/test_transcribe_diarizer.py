@@ -5,9 +5,9 @@ import json
 import pytest
 
 from stentor.cli import main
-from stentor.inference.attribute import Turns, divided, said_by
 from stentor.inference.formats import to_srt, to_txt, to_vtt
-from stentor.inference.segment import Window
+from stentor.inference.speaker_attribution import Turns, divided, said_by
+from stentor.inference.vad import Window
 from stentor.tasks.words import units
 
 RATE = 16000
@@ -66,13 +66,17 @@ def test_a_segment_is_divided_where_the_speaker_changes():
 
 
 TWO = {
-    "audio": "a.wav", "duration": 9.0, "language": "en", "text": "how are you fine and you", "model": "m",
+    "audio": "a.wav",
+    "duration": 9.0,
+    "language": "en",
+    "text": "how are you fine and you",
+    "model": "m",
     "segments": [
         {"start": 0.0, "end": 2.0, "speaker": "ann", "text": "how are you"},
         {"start": 4.0, "end": 5.0, "speaker": "bob", "text": "fine"},
         {"start": 7.0, "end": 8.0, "speaker": "bob", "text": "and you"},
     ],
-}  # fmt: skip
+}
 
 
 def test_formats_name_the_speakers():
@@ -167,6 +171,15 @@ def test_cpwer_of_a_recogniser_with_a_diarizer(export, diarizer, talk, tmp_path,
     assert scores["der"]["value"] < 0.01
     segments[1]["speaker"] = "ann"  # everything is said by one: what the second speaker says is wrong
     manifest.write_text(json.dumps({"audio_path": path.name, "segments": segments, "language": "en"}) + "\n")
-    run(capsys, "evaluate", tmp_path / "model", "--diarizer", tmp_path / "diarizer", "--data", manifest,
-        "--json", tmp_path / "scores.json")  # fmt: skip
+    run(
+        capsys,
+        "evaluate",
+        tmp_path / "model",
+        "--diarizer",
+        tmp_path / "diarizer",
+        "--data",
+        manifest,
+        "--json",
+        tmp_path / "scores.json",
+    )
     assert json.loads((tmp_path / "scores.json").read_text())["eval"]["cpwer"]["errors"] == 4

@@ -8,17 +8,29 @@ import pytest
 import torch
 
 from stentor.errors import ConfigError
-from stentor.judges.base import Judge, judge, listen
-from stentor.judges.panel import hear, scores, table
+from stentor.tasks.speak.evaluator import SpeechEvaluator, judge, listen
+from stentor.tasks.speak.evaluator_scores import hear, scores, table
 
 WHISPER = {
-    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "num_mel_bins": 80, "init_std": 0.2,
-}  # fmt: skip
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "num_mel_bins": 80,
+    "init_std": 0.2,
+}
 WAVE = {
-    "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": [32] * 7,
-    "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2,
-}  # fmt: skip
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "conv_dim": [32] * 7,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 2,
+}
 
 
 def noise(seconds: float, rate: int = 16000, seed: int = 0) -> np.ndarray:
@@ -69,7 +81,7 @@ def moonshine(tmp_path_factory) -> Path:
         PreTrainedTokenizerFast,
         Wav2Vec2FeatureExtractor,
         Wav2Vec2Processor,
-    )  # fmt: skip
+    )
 
     folder = tmp_path_factory.mktemp("moonshine")
     words = {w: i for i, w in enumerate(["<unk>", "<s>", "</s>", *(f"word{i}" for i in range(29))])}
@@ -78,18 +90,26 @@ def moonshine(tmp_path_factory) -> Path:
     )
     torch.manual_seed(0)
     config = MoonshineConfig(
-        vocab_size=32, hidden_size=32, intermediate_size=64, encoder_num_hidden_layers=1, decoder_num_hidden_layers=1,
-        encoder_num_attention_heads=2, decoder_num_attention_heads=2, bos_token_id=1, eos_token_id=2,
-        decoder_start_token_id=1, initializer_range=0.5,
-    )  # fmt: skip
+        vocab_size=32,
+        hidden_size=32,
+        intermediate_size=64,
+        encoder_num_hidden_layers=1,
+        decoder_num_hidden_layers=1,
+        encoder_num_attention_heads=2,
+        decoder_num_attention_heads=2,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+        initializer_range=0.5,
+    )
     MoonshineForConditionalGeneration(config).save_pretrained(folder)
     Wav2Vec2Processor(Wav2Vec2FeatureExtractor(do_normalize=False), tokenizer).save_pretrained(folder)
     return folder
 
 
 def test_a_whisper_of_transformers_hears_what_transformers_hears(whisper):
+    from stentor.data.batch import Example
     from stentor.inference.load import load
-    from stentor.models.base import Example
 
     clips = [noise(1.0), noise(2.5, seed=1)]
     heard = listen(judge(str(whisper), "text"), clips, 16000, ["en", "de"])
@@ -228,13 +248,15 @@ def test_a_quality_of_a_plug_in(loudness, tmp_path):
     from stentor.config.plugins import load_plugins
 
     load_plugins([Path(__file__).parents[2] / "examples" / "judge" / "predicted_mos.py"])
-    sounds = {"synthetic": [np.full(8000, 0.5, np.float32), np.full(8000, 0.1, np.float32)],
-              "real": [np.full(8000, 1.0, np.float32), None]}  # fmt: skip
-    mos = Judge.model_validate({"type": "predicted_mos", "path": str(loudness), "rate": 8000})
+    sounds = {
+        "synthetic": [np.full(8000, 0.5, np.float32), np.full(8000, 0.1, np.float32)],
+        "real": [np.full(8000, 1.0, np.float32), None],
+    }
+    mos = SpeechEvaluator.model_validate({"type": "predicted_mos", "path": str(loudness), "rate": 8000})
     found = scores(hear([mos], sounds, 8000, [None, None]), ["", ""], [None, None], [None, None])
     assert found["predicted_mos"].value == pytest.approx(0.3) and found["predicted_mos_real"].value == 1.0
     assert "predicted_mos_codec" not in found
-    gone = Judge.model_validate({"type": "predicted_mos", "path": str(tmp_path / "gone.onnx")})
+    gone = SpeechEvaluator.model_validate({"type": "predicted_mos", "path": str(tmp_path / "gone.onnx")})
     with pytest.raises(ConfigError, match="there is no file"):
         hear([gone], sounds, 8000, [None, None])
 
@@ -254,6 +276,6 @@ def test_scores_and_their_table(ctc):
 
 def test_sections_say_what_is_wrong():
     with pytest.raises(Exception, match="from"):
-        Judge.model_validate({"type": "recognizer"})
+        SpeechEvaluator.model_validate({"type": "recognizer"})
     with pytest.raises(Exception, match="unknown type"):
-        Judge.model_validate({"type": "utmost"})
+        SpeechEvaluator.model_validate({"type": "utmost"})

@@ -18,9 +18,13 @@ def prediction(times, points=60, sharp=8.0, batch=1):
     share = share.clamp(min=0) / STEP
     inside = torch.cat([share, 1 - share.sum(1, keepdim=True)], 1).clamp(min=1e-3).log()
     return {
-        "start": start.log_softmax(-1), "end": end.log_softmax(-1), "inside": inside,
-        "words": torch.ones(times.shape[:2], dtype=torch.bool), "points": torch.full((batch,), points), "step": STEP,
-    }  # fmt: skip
+        "start": start.log_softmax(-1),
+        "end": end.log_softmax(-1),
+        "inside": inside,
+        "words": torch.ones(times.shape[:2], dtype=torch.bool),
+        "points": torch.full((batch,), points),
+        "step": STEP,
+    }
 
 
 TRUE = [[0.05, 0.15], [0.2, 0.31], [0.4, 0.55]]
@@ -29,8 +33,10 @@ TRUE = [[0.05, 0.15], [0.2, 0.31], [0.4, 0.55]]
 @pytest.mark.parametrize("term", ["boundaries", "attention"])
 def test_least_at_the_truth(term):
     loss = Loss.model_validate({"type": "alignment", "boundaries": 0, "attention": 0, "monotonicity": 0, term: 1})
-    at = {shift: loss.sum(**prediction([[a + shift, b + shift] for a, b in TRUE]), times=torch.tensor([TRUE]))
-          for shift in (-0.03, -0.01, 0.0, 0.01, 0.03)}  # fmt: skip
+    at = {
+        shift: loss.sum(**prediction([[a + shift, b + shift] for a, b in TRUE]), times=torch.tensor([TRUE]))
+        for shift in (-0.03, -0.01, 0.0, 0.01, 0.03)
+    }
     assert min(at, key=at.get) == 0.0 and at[-0.03] > at[-0.01] and at[0.03] > at[0.01]
 
 
@@ -62,9 +68,12 @@ def test_padding_adds_nothing():
     wide["inside"][:, :3, :60], wide["inside"][:, -1:, :60] = own["inside"][:, :3], own["inside"][:, 3:]
     words = torch.tensor([[True] * 3 + [False] * 2])
     padded = loss.sum(
-        **wide, words=words, points=torch.tensor([60]), step=STEP,
+        **wide,
+        words=words,
+        points=torch.tensor([60]),
+        step=STEP,
         times=torch.cat([torch.tensor([TRUE]), torch.zeros(1, 2, 2)], 1),
-    )  # fmt: skip
+    )
     assert padded.item() == pytest.approx(alone.item(), rel=1e-5)
 
 

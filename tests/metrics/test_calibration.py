@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from stentor.callbacks.base import Callback
+from stentor.data.batch import Prediction
 from stentor.errors import ConfigError
 from stentor.metrics.calibration import confidence, fit, logit
 from stentor.metrics.word_time import score
-from stentor.tasks.base import Prediction, Task
+from stentor.tasks.base import Task
 
 
 def drawn(count, factors, shift, seed=0):
@@ -58,9 +59,12 @@ def trainer(task="words", sets=("dev", "held"), average=None):
     model.aligner.register_buffer("calibration", torch.tensor([1.0, 0.0, 0.0]))
     config = SimpleNamespace(task=Task.model_validate(task), data=SimpleNamespace(eval=dict.fromkeys(sets)))
     return SimpleNamespace(
-        config=config, main=True, control=SimpleNamespace(gather=lambda x: [x]), average=average,
+        config=config,
+        main=True,
+        control=SimpleNamespace(gather=lambda x: [x]),
+        average=average,
         bundle=SimpleNamespace(model=model),
-    )  # fmt: skip
+    )
 
 
 def test_it_is_fitted_on_the_named_set_and_calibrates():

@@ -48,10 +48,18 @@ def meeting(seed, speakers=3, errors=0.0):
 
 
 def seglst(segments):
-    return SegLST([
-        {"session_id": "x", "speaker": s["speaker"], "words": s["text"], "start_time": s["start"], "end_time": s["end"]}
-        for s in segments
-    ])  # fmt: skip
+    return SegLST(
+        [
+            {
+                "session_id": "x",
+                "speaker": s["speaker"],
+                "words": s["text"],
+                "start_time": s["start"],
+                "end_time": s["end"],
+            }
+            for s in segments
+        ]
+    )
 
 
 def meetings():
@@ -74,8 +82,10 @@ def test_both_are_those_of_meeteval():
         whole, total = ours(files), sum(each[1:], each[0])
         assert (whole.errors, whole.total) == (total.errors, total.length)
         assert {k: whole.details[k] for k in ("substitutions", "deletions", "insertions")} == {
-            "substitutions": total.substitutions, "deletions": total.deletions, "insertions": total.insertions
-        }  # fmt: skip
+            "substitutions": total.substitutions,
+            "deletions": total.deletions,
+            "insertions": total.insertions,
+        }
         assert whole.details["scored_speakers"] == total.scored_speaker
         assert 0 < whole.low < whole.value < whole.high
 
@@ -105,9 +115,15 @@ def test_a_word_of_the_wrong_speaker_is_two_errors():
     score = cpwer([Attributed("a", reference, heard)])
     assert (score.errors, score.total) == (2, 5)
     assert score.details == {
-        "items": 1, "substitutions": 0, "deletions": 1, "insertions": 1, "scored_speakers": 2, "missed_speakers": 0,
-        "false_alarm_speakers": 0, "normalizer": "whisper_basic",
-    }  # fmt: skip
+        "items": 1,
+        "substitutions": 0,
+        "deletions": 1,
+        "insertions": 1,
+        "scored_speakers": 2,
+        "missed_speakers": 0,
+        "false_alarm_speakers": 0,
+        "normalizer": "whisper_basic",
+    }
 
 
 def test_words_far_from_their_time_are_not_paired():

@@ -20,7 +20,7 @@ from stentor.metrics.diarization import (
     scores,
     speaker_count,
 )
-from stentor.metrics.show import figure, label
+from stentor.metrics.format import figure, label
 
 
 def said(*segments):
@@ -185,13 +185,9 @@ def test_recordings_in_which_nobody_speaks():
     silent, wrong = Spoken("s", [], [], None, 10), Spoken("w", [], said(("X", 1, 3)), None, 10)
     talk = Spoken("t", said(("A", 0, 4)), said(("X", 0, 4)), None, 10)
     values = {name: score.value for name, score in scores([silent]).items()}
-    assert values == {
-        "der": 0, "der_collar": 0, "der_no_overlap": 0, "jer": 0, "speaker_count": 1, "frame_f1": 1
-    }  # fmt: skip
+    assert values == {"der": 0, "der_collar": 0, "der_no_overlap": 0, "jer": 0, "speaker_count": 1, "frame_f1": 1}
     values = {name: score.value for name, score in scores([wrong]).items()}
-    assert values == {
-        "der": 1, "der_collar": 1, "der_no_overlap": 1, "jer": 1, "speaker_count": 0, "frame_f1": 0
-    }  # fmt: skip
+    assert values == {"der": 1, "der_collar": 1, "der_no_overlap": 1, "jer": 1, "speaker_count": 0, "frame_f1": 0}
     # Beside others a silent recording adds its false alarms to the errors, nothing to the total.
     assert der([talk, wrong, silent]).value == pytest.approx(2 / 4)
     assert jer([talk, wrong]).value == 0

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from stentor.errors import ConfigError
-from stentor.metrics.spelling import american
-from stentor.metrics.text import characters, language_code, normalize, words
+from stentor.text.normalize import characters, language_code, normalize, words
+from stentor.text.spelling import american
 
 
 def test_whisper_english_is_transformers_own_with_our_spellings():
@@ -47,12 +47,24 @@ def test_a_spelling_table_replaces_the_built_in_one(tmp_path):
 @pytest.mark.parametrize(
     ("british", "us"),
     [
-        ("colour", "color"), ("favourites", "favorites"), ("honourable", "honorable"), ("organisation", "organization"),
-        ("realised", "realized"), ("analysing", "analyzing"), ("travelled", "traveled"), ("jeweller", "jeweler"),
-        ("centred", "centered"), ("theatres", "theaters"), ("defence", "defense"), ("saviour", "savior"),
-        ("armoury", "armory"), ("programmes", "programs"), ("kilometre", "kilometer"), ("grey", "gray"),
+        ("colour", "color"),
+        ("favourites", "favorites"),
+        ("honourable", "honorable"),
+        ("organisation", "organization"),
+        ("realised", "realized"),
+        ("analysing", "analyzing"),
+        ("travelled", "traveled"),
+        ("jeweller", "jeweler"),
+        ("centred", "centered"),
+        ("theatres", "theaters"),
+        ("defence", "defense"),
+        ("saviour", "savior"),
+        ("armoury", "armory"),
+        ("programmes", "programs"),
+        ("kilometre", "kilometer"),
+        ("grey", "gray"),
     ],
-)  # fmt: skip
+)
 def test_american_spellings(british, us):
     assert american()[british] == us
 

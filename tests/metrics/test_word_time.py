@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stentor.metrics import wer
-from stentor.metrics.show import figure, is_rate
+from stentor.metrics.format import figure, is_rate
 from stentor.metrics.word_match import match
 from stentor.metrics.word_time import score
 
@@ -17,9 +17,7 @@ from stentor.metrics.word_time import score
 def timed(text, *times, **more):
     """Words with (start, end) pairs; `confidence=[...]` gives each its own."""
     extra = [dict(zip(more, values, strict=True)) for values in zip(*more.values(), strict=True)] or [{}] * len(times)
-    return [
-        {"word": w, "start": s, "end": e, **x} for w, (s, e), x in zip(text.split(), times, extra, strict=True)
-    ]  # fmt: skip
+    return [{"word": w, "start": s, "end": e, **x} for w, (s, e), x in zip(text.split(), times, extra, strict=True)]
 
 
 REFERENCE = timed("the cat sat down", (0.0, 0.2), (0.2, 0.6), (0.7, 1.0), (1.0, 1.5))
@@ -147,8 +145,9 @@ def test_words_that_one_side_writes_as_two_match_together():
     hypothesis = timed("it is late", (0.0, 0.2), (0.2, 0.45), (0.45, 0.8))
     found = match(reference, hypothesis, "whisper_english", "en")
     assert [(len(m.reference), len(m.hypothesis), m.start_error, m.end_error) for m in found.found] == [
-        (1, 2, 0.0, 50.0), (1, 1, 50.0, 0.0)
-    ]  # fmt: skip
+        (1, 2, 0.0, 50.0),
+        (1, 1, 50.0, 0.0),
+    ]
     assert [m.reference[0]["word"] for m in match(reference, hypothesis).found] == ["late"]  # "it s" is not "it is"
 
 
@@ -229,7 +228,7 @@ def test_agrees_with_the_plain_computation(pairs):
         places = np.minimum((np.array(sure) * 10).astype(int), 9)
         expected = sum(
             abs(np.array(sure)[places == b].sum() - np.array(right)[places == b].sum()) for b in range(10)
-        ) / len(sure)  # fmt: skip
+        ) / len(sure)
         assert scores["ece"].value == pytest.approx(expected)
 
 
@@ -240,10 +239,12 @@ def test_intervals_are_those_of_resampled_sets():
         count = int(rng.integers(1, 6))
         starts = np.sort(rng.uniform(0, 5, count))
         references.append([{"word": str(i), "start": s, "end": s + 0.1} for i, s in enumerate(starts)])
-        hypotheses.append([
-            {**w, "start": w["start"] + rng.normal(0, 0.03), "end": w["end"] + rng.normal(0, 0.05)}
-            for w in references[-1]
-        ])  # fmt: skip
+        hypotheses.append(
+            [
+                {**w, "start": w["start"] + rng.normal(0, 0.03), "end": w["end"] + rng.normal(0, 0.05)}
+                for w in references[-1]
+            ]
+        )
     scores = score(references, hypotheses)
     assert scores["word_time_median_ms"].as_dict() == score(references, hypotheses)["word_time_median_ms"].as_dict()
     per_item = [
@@ -251,9 +252,7 @@ def test_intervals_are_those_of_resampled_sets():
         for rs, hs in zip(references, hypotheses)
     ]
     drawn = np.random.default_rng(0)  # the same resamples, written out
-    medians = [
-        np.median(np.concatenate([per_item[i] for i in drawn.integers(30, size=30)])) for _ in range(1000)
-    ]  # fmt: skip
+    medians = [np.median(np.concatenate([per_item[i] for i in drawn.integers(30, size=30)])) for _ in range(1000)]
     found = scores["word_time_median_ms"]
     np.testing.assert_allclose((found.low, found.high), np.quantile(medians, [0.025, 0.975]), rtol=1e-6)
     assert found.low < found.value < found.high

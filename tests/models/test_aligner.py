@@ -7,9 +7,10 @@ import pytest
 import torch
 from tiny_speech_llm import TEXTS, build, examples
 
+from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
-from stentor.models.base import Example, Needs
+from stentor.models.base import Needs
 from stentor.models.speech_llm import Aligner as Settings
 from stentor.models.speech_llm.aligner import inverse, pick, uneven
 from stentor.models.speech_llm.boundaries import Scores, decode, increasing, refine, repair
@@ -137,9 +138,12 @@ def random_scores(words, points, batch=1, seed=0, inside=True):
     make = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
     lengths = torch.full((batch,), points)
     return Scores(
-        make(batch, words, points).log_softmax(-1), make(batch, words, points).log_softmax(-1),
-        make(batch, words + 1, points) if inside else None, torch.ones(batch, words, dtype=torch.bool), lengths,
-    )  # fmt: skip
+        make(batch, words, points).log_softmax(-1),
+        make(batch, words, points).log_softmax(-1),
+        make(batch, words + 1, points) if inside else None,
+        torch.ones(batch, words, dtype=torch.bool),
+        lengths,
+    )
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -298,9 +302,10 @@ def test_padding_is_never_heard():
     bundle = aligned()
     batch = bundle.processor.collate(timed(examples(seconds=(1.3, 0.5, 0.4))))
     keys, heard = bundle.model.aligner.listened(
-        batch.inputs["features"], batch.inputs["feature_lengths"],
+        batch.inputs["features"],
+        batch.inputs["feature_lengths"],
         bundle.model.frames(batch.inputs["features"], batch.inputs["feature_lengths"])[0],
-    )  # fmt: skip
+    )
     assert keys[~heard].abs().sum() == 0 and heard.sum(1).tolist() == [131, 51, 41]
 
 

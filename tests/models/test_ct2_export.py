@@ -13,9 +13,16 @@ from stentor.models.base import Family, Needs
 torch.set_num_threads(1)
 
 TINY = {
-    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "num_mel_bins": 80, "max_target_positions": 64,
-}  # fmt: skip
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "num_mel_bins": 80,
+    "max_target_positions": 64,
+}
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +50,13 @@ def test_its_text_is_ours(whisper, tmp_path, capsys, quantization):
     assert "export checked on 4 clips: WER" in capsys.readouterr().out
     files = {p.name for p in (tmp_path / "ct2").iterdir()}
     assert files == {
-        "config.json", "model.bin", "preprocessor_config.json", "tokenizer.json", "training_config.json",
+        "config.json",
+        "model.bin",
+        "preprocessor_config.json",
+        "tokenizer.json",
+        "training_config.json",
         "vocabulary.json",
-    }  # fmt: skip
+    }
     assert ct2.models.Whisper(str(tmp_path / "ct2"), device="cpu").n_mels == 80
     assert len(json.loads((tmp_path / "ct2" / "config.json").read_text())["lang_ids"]) > 90
     assert {p.name for p in tmp_path.iterdir()} == {"ct2"}
@@ -98,10 +109,17 @@ def test_wrong_use_is_told(whisper, tmp_path, capsys):
 
 def test_other_families_have_none(tmp_path, capsys):
     config = {
-        "model_type": "wav2vec2", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "intermediate_size": 32, "conv_dim": [16, 16, 16], "conv_kernel": [20, 8, 4], "conv_stride": [10, 8, 4],
-        "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4,
-    }  # fmt: skip
+        "model_type": "wav2vec2",
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "conv_dim": [16, 16, 16],
+        "conv_kernel": [20, 8, 4],
+        "conv_stride": [10, 8, 4],
+        "num_conv_pos_embeddings": 16,
+        "num_conv_pos_embedding_groups": 4,
+    }
     bundle = Family.model_validate({"type": "ctc", "config": config}).build(
         Needs("transcribe", ("ctc",), lambda: iter(["one"]))
     )

@@ -10,10 +10,11 @@ import pytest
 import torch
 from transformers import AutoFeatureExtractor, AutoModel, AutoModelForCTC, AutoProcessor, AutoTokenizer
 
+from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.inference.load import load
 from stentor.losses.base import Loss
-from stentor.models.base import Example, Family, Needs
+from stentor.models.base import Family, Needs
 from stentor.models.ctc.modeling import merge
 from stentor.models.ctc.spelling import from_transcripts, spelling
 from stentor.tasks.base import Task
@@ -21,15 +22,26 @@ from stentor.tasks.base import Task
 torch.set_num_threads(1)
 
 WAVE = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
-    "conv_dim": [16, 16, 16], "conv_kernel": [20, 8, 4], "conv_stride": [10, 8, 4], "num_conv_pos_embeddings": 16,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "conv_dim": [16, 16, 16],
+    "conv_kernel": [20, 8, 4],
+    "conv_stride": [10, 8, 4],
+    "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4,
-}  # fmt: skip
+}
 LAYER_NORM = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
 MELS = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
-    "subsampling_conv_channels": 16, "num_mel_bins": 40, "subsampling_factor": 4,
-}  # fmt: skip
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "subsampling_conv_channels": 16,
+    "num_mel_bins": 40,
+    "subsampling_factor": 4,
+}
 CONFIGS = {
     "wav2vec2": {"model_type": "wav2vec2", **WAVE},
     "wav2vec2_layer_norm": {"model_type": "wav2vec2", **LAYER_NORM, **WAVE},
@@ -217,8 +229,9 @@ def test_texts_are_written_with_what_the_alphabet_has():
 def test_items_that_cannot_be_learnt_are_refused_and_counted():
     bundle = build(texts=("one two three",))
     items = examples(
-        (0.5, 0.4, 1.0, 1.0), ("one", "one two three one two three one", "eins zwölf", "... !"),
-    )  # fmt: skip
+        (0.5, 0.4, 1.0, 1.0),
+        ("one", "one two three one two three one", "eins zwölf", "... !"),
+    )
     batch = bundle.processor.collate(items)
     assert batch.ids == ["0"] and batch.counts == {"ctc": 3}
     reasons = {name: reason for name, reason, _ in batch.dropped}
@@ -447,14 +460,22 @@ def check_learnt(run, corpus, rows):
     said = [json.loads(line) for line in (run / "predictions" / "same.jsonl").read_text().splitlines()]
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, str(run / "export"), str(corpus / "train.jsonl")],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     plain = json.loads(done.stdout)
     assert all(plain[p["id"]].split() == p["output"]["text"].split() for p in said)
     assert {
-        "config.json", "model.safetensors", "vocab.json", "preprocessor_config.json", "training_config.json",
-        "train_results.json", "eval_results.json", "README.md",
-    } <= {p.name for p in (run / "export").iterdir()}  # fmt: skip
+        "config.json",
+        "model.safetensors",
+        "vocab.json",
+        "preprocessor_config.json",
+        "training_config.json",
+        "train_results.json",
+        "eval_results.json",
+        "README.md",
+    } <= {p.name for p in (run / "export").iterdir()}
     assert json.loads((run / "results.json").read_text())["export"]["clips"] == 6
 
 

@@ -9,16 +9,21 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_omnivoice import BOOKS, ENTRIES, LLMS, TEXTS, build, enlarge, examples, sums
 
-from stentor.audio.codecs.base import Codec
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, Family, Needs
+from stentor.models.codecs.base import Codec
 from stentor.models.omnivoice import OmniVoice
 
 torch.set_num_threads(1)
 PUBLISHED = {
-    "architectures", "model_type", "audio_vocab_size", "audio_mask_id", "num_audio_codebook", "audio_codebook_weights",
+    "architectures",
+    "model_type",
+    "audio_vocab_size",
+    "audio_mask_id",
+    "num_audio_codebook",
+    "audio_codebook_weights",
     "llm_config",
-}  # fmt: skip
+}
 SPECIAL = "<|denoise|> <|lang_start|> <|lang_end|> <|instruct_start|> <|instruct_end|> <|text_start|> <|text_end|>"
 LORA = {"rank": 2, "alpha": 4, "dropout": 0.0}
 WEIGHTS = [8, 4, 2, 1]
@@ -63,10 +68,16 @@ def published(tmp_path_factory, codec) -> Path:
     tensors["codebook_layer_offsets"] = torch.arange(BOOKS) * (ENTRIES + 1)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = {
-        "architectures": ["OmniVoice"], "audio_codebook_weights": WEIGHTS, "audio_mask_id": ENTRIES,
-        "audio_vocab_size": ENTRIES + 1, "model_type": "omnivoice", "num_audio_codebook": BOOKS, "dtype": "float32",
-        "llm_config": json.loads(llm.config.to_json_string(use_diff=False)), "transformers_version": "5.3.0",
-    }  # fmt: skip
+        "architectures": ["OmniVoice"],
+        "audio_codebook_weights": WEIGHTS,
+        "audio_mask_id": ENTRIES,
+        "audio_vocab_size": ENTRIES + 1,
+        "model_type": "omnivoice",
+        "num_audio_codebook": BOOKS,
+        "dtype": "float32",
+        "llm_config": json.loads(llm.config.to_json_string(use_diff=False)),
+        "transformers_version": "5.3.0",
+    }
     (folder / "config.json").write_text(json.dumps(config))
     shutil.copytree(codec, folder / "audio_tokenizer")
     return folder

@@ -102,8 +102,15 @@ SETTINGS = [
     {"steps": 6, "class_temperature": 1.3},
     {"steps": 4, "class_temperature": 0.5, "position_temperature": 0.0, "seed": 11},
 ]
-DEFAULTS = {"steps": 32, "guidance": 2.0, "t_shift": 0.1, "layer_penalty": 5.0, "position_temperature": 5.0,
-            "class_temperature": 0.0, "seed": 0}  # fmt: skip
+DEFAULTS = {
+    "steps": 32,
+    "guidance": 2.0,
+    "t_shift": 0.1,
+    "layer_penalty": 5.0,
+    "position_temperature": 5.0,
+    "class_temperature": 0.0,
+    "seed": 0,
+}
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)

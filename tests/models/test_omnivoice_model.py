@@ -21,10 +21,12 @@ def published_logits(w: dict, c: dict, ids: torch.Tensor, audio: torch.Tensor) -
     """Logits [C, L, V] of one sequence ids [C, L] by the published formulas: Qwen3 without a causal mask."""
     books, length = ids.shape
     table = w["audio_embeddings.weight"].view(books, -1, c["hidden_size"])
-    x = torch.stack([
-        sum(table[b, ids[b, t]] for b in range(books)) if audio[t] else w["llm.embed_tokens.weight"][ids[0, t]]
-        for t in range(length)
-    ])  # fmt: skip
+    x = torch.stack(
+        [
+            sum(table[b, ids[b, t]] for b in range(books)) if audio[t] else w["llm.embed_tokens.weight"][ids[0, t]]
+            for t in range(length)
+        ]
+    )
 
     def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return weight * x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
@@ -278,20 +280,24 @@ def test_a_decoder_that_looks_back_only_is_refused(attention):
 def test_attention_chooses_the_layout_unless_the_config_does(model, given, layout):
     from stentor.config.schema import Config
 
-    config = Config.model_validate({
-        "task": "speak",
-        "model": {"type": "omnivoice", "from": "k2-fsa/OmniVoice", **model},
-        "data": {"train": [{"type": "shards", "path": "tokens"}], **({"layout": given} if given else {})},
-    })  # fmt: skip
+    config = Config.model_validate(
+        {
+            "task": "speak",
+            "model": {"type": "omnivoice", "from": "k2-fsa/OmniVoice", **model},
+            "data": {"train": [{"type": "shards", "path": "tokens"}], **({"layout": given} if given else {})},
+        }
+    )
     assert config.data.layout == config.plain()["data"]["layout"] == layout
 
 
 def test_other_families_pad():
     from stentor.config.schema import Config
 
-    config = Config.model_validate({
-        "task": "transcribe",
-        "model": {"type": "whisper", "from": "openai/whisper-tiny"},
-        "data": {"train": [{"type": "jsonl", "path": "a.jsonl"}], "layout": None},
-    })  # fmt: skip
+    config = Config.model_validate(
+        {
+            "task": "transcribe",
+            "model": {"type": "whisper", "from": "openai/whisper-tiny"},
+            "data": {"train": [{"type": "jsonl", "path": "a.jsonl"}], "layout": None},
+        }
+    )
     assert config.data.layout == "padded"

@@ -9,11 +9,12 @@ import pytest
 import torch
 from tiny_omnivoice import BOOKS, ENTRIES, TEXTS, build, codes_of, examples
 
-from stentor.audio.codecs.base import Codec
 from stentor.data.augment import Augment
+from stentor.data.batch import Example
 from stentor.data.cut import cut_from_record
 from stentor.errors import AudioError, ConfigError
-from stentor.models.base import Example, Needs
+from stentor.models.base import Needs
+from stentor.models.codecs.base import Codec
 from stentor.models.omnivoice import OmniVoice
 from stentor.models.omnivoice.processor import OmniVoiceProcessor, rounded
 from stentor.tasks.speak import Conditions, Speak, draw
@@ -29,10 +30,14 @@ def processor() -> OmniVoiceProcessor:
 @pytest.fixture(scope="module")
 def hearing(corpus) -> OmniVoiceProcessor:
     """A processor with a codec that was fitted on the training audio."""
-    bundle = OmniVoice.model_validate({
-        "type": "omnivoice", "llm": build().family.llm.model_dump(), "text": {"type": "characters"},
-        "codec": {"type": "mel_rvq", "codebooks": 2, "entries": 16, "rounds": 3},
-    }).build(Needs("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(cuts(corpus))))  # fmt: skip
+    bundle = OmniVoice.model_validate(
+        {
+            "type": "omnivoice",
+            "llm": build().family.llm.model_dump(),
+            "text": {"type": "characters"},
+            "codec": {"type": "mel_rvq", "codebooks": 2, "entries": 16, "rounds": 3},
+        }
+    ).build(Needs("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(cuts(corpus))))
     assert bundle.codebooks == 2
     return bundle.processor
 
@@ -46,9 +51,15 @@ def cuts(folder, part="train", **record):
 
 def conditions(**keys) -> Conditions:
     usual = {
-        "unconditional": False, "prompt_frames_ratio": 0.0, "language": None, "instruct": None, "text": "one",
-        "denoise": False, "clean_from": None, "mask_ratio": 0.5,
-    }  # fmt: skip
+        "unconditional": False,
+        "prompt_frames_ratio": 0.0,
+        "language": None,
+        "instruct": None,
+        "text": "one",
+        "denoise": False,
+        "clean_from": None,
+        "mask_ratio": 0.5,
+    }
     return Conditions(**usual | keys)
 
 
@@ -105,7 +116,7 @@ def test_the_same_item_gives_the_same_sample_and_others_do_not(processor):
 
 def test_masks_differ_by_epoch_copy_and_item(processor):
     """Of whatever rank or worker reads an item, only seed, epoch, id and copy decide."""
-    from stentor.data.plan import Item
+    from stentor.dataloading.batch_sampler import Item
 
     cut = cut_from_record({"audio_path": "a.wav", "duration": 1.0, "text": "one", "id": "a"}, HERE, "here")
     same = copy.deepcopy(cut)
@@ -113,9 +124,12 @@ def test_masks_differ_by_epoch_copy_and_item(processor):
     task = Speak(type="speak")
     masks = {}
     for name, item in {
-        "first": Item(cut, 0), "again": Item(cut, 0), "next epoch": Item(cut, 1), "repeated": Item(cut, 0, copy=1),
+        "first": Item(cut, 0),
+        "again": Item(cut, 0),
+        "next epoch": Item(cut, 1),
+        "repeated": Item(cut, 0, copy=1),
         "other item": Item(same, 0),
-    }.items():  # fmt: skip
+    }.items():
         example = task.example(cut, None, item.rng(7, "augment"))
         masks[name] = processor.sample(example, codes_of(0, 60)).labels[:, -60:].tobytes()
     assert masks["first"] == masks["again"]
@@ -293,9 +307,13 @@ def test_audio_without_a_codec_is_refused(processor, corpus):
     reason, message = OmniVoice.refusal(None, processor, cuts(corpus)[0], True)
     assert reason == "no_codec" and "set `model.codec`" in message
     with pytest.raises(ConfigError, match="the training data is audio, and there is no codec"):
-        OmniVoice.model_validate({
-            "type": "omnivoice", "llm": build().family.llm.model_dump(), "text": "characters",
-        }).build(Needs("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(cuts(corpus))))  # fmt: skip
+        OmniVoice.model_validate(
+            {
+                "type": "omnivoice",
+                "llm": build().family.llm.model_dump(),
+                "text": "characters",
+            }
+        ).build(Needs("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(cuts(corpus))))
 
 
 def test_tokens_of_another_codec_are_refused(hearing):
@@ -319,17 +337,27 @@ def test_a_codec_is_not_fitted_beside_tokens_of_another(corpus):
     records[3].custom = {"codes": {}}
     records[3].recording.sources = []
     with pytest.raises(ConfigError, match="1 training records are codec tokens already"):
-        OmniVoice.model_validate({
-            "type": "omnivoice", "llm": build().family.llm.model_dump(), "text": "characters", "codec": "mel_rvq",
-        }).build(Needs("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(records)))  # fmt: skip
+        OmniVoice.model_validate(
+            {
+                "type": "omnivoice",
+                "llm": build().family.llm.model_dump(),
+                "text": "characters",
+                "codec": "mel_rvq",
+            }
+        ).build(Needs("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(records)))
 
 
 def test_the_tokenizer_has_what_styles_are_written_with(corpus):
     records = cuts(corpus, language="x-klingon", instruct="QUIET")
-    bundle = OmniVoice.model_validate({
-        "type": "omnivoice", "llm": build().family.llm.model_dump(), "text": {"type": "characters"}, "codebooks": 2,
-        "entries": 4,
-    })  # fmt: skip
+    bundle = OmniVoice.model_validate(
+        {
+            "type": "omnivoice",
+            "llm": build().family.llm.model_dump(),
+            "text": {"type": "characters"},
+            "codebooks": 2,
+            "entries": 4,
+        }
+    )
     bundle.codec = Codec.model_validate({"type": "mel_rvq", "codebooks": 2, "entries": 4, "rounds": 1})
     processor = bundle.build(
         Needs("speak", ("codes",), lambda: iter(["one"]), lambda: iter(records), instruct_from="id")

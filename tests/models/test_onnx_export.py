@@ -20,14 +20,22 @@ onnx = pytest.importorskip("onnx", reason=MISSING)
 pytest.importorskip("onnxscript", reason=MISSING)
 pytest.importorskip("onnxruntime", reason=MISSING)
 
-from stentor.inference.onnx_check import Different, compare  # noqa: E402
+from stentor.commands.export.verify_onnx import Different, compare  # noqa: E402
 from stentor.models.speech_llm import onnx as graphs  # noqa: E402
 from stentor.models.speech_llm.onnx_model import load_onnx  # noqa: E402
 
 torch.set_num_threads(1)
 
-WINDOWED = {"config": {"model_type": "whisper", "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2,
-                       "encoder_ffn_dim": 16}, "window": "30s"}  # fmt: skip
+WINDOWED = {
+    "config": {
+        "model_type": "whisper",
+        "d_model": 16,
+        "encoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "encoder_ffn_dim": 16,
+    },
+    "window": "30s",
+}
 
 
 def spoken_for(encoder, llm, kind="attention", ctc=None):
@@ -84,9 +92,18 @@ def exported(tmp_path_factory):
 def test_the_folder_holds_what_a_runner_needs(exported):
     model, folder = exported
     assert {p.name for p in folder.iterdir()} == {
-        "encoder.onnx", "ctc.onnx", "llm.onnx", "aligner.onnx", "onnx_config.json", "config.json", "README.md",
-        "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "training_config.json",
-    }  # fmt: skip
+        "encoder.onnx",
+        "ctc.onnx",
+        "llm.onnx",
+        "aligner.onnx",
+        "onnx_config.json",
+        "config.json",
+        "README.md",
+        "preprocessor_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "training_config.json",
+    }
     assert {p.name for p in model.iterdir()} <= {p.name for p in folder.parent.iterdir()}
     facts = json.loads((folder / "onnx_config.json").read_text())
     assert facts["seconds_per_frame"] == 0.02 and facts["aligner"]["seconds_per_point"] == 0.01
@@ -177,9 +194,14 @@ def test_a_model_without_aligner_and_its_evaluation(tmp_path, corpus, capsys):
     bundle = build(token_rate=1.0)
     bundle.family.save_merged(bundle, tmp_path / "model")
     (tmp_path / "model" / "training_config.json").write_text(
-        json.dumps({"task": {"type": "transcribe"}, "data": {"eval": {"gone": {"type": "jsonl", "path": "gone.jsonl"}}},
-                    "train": {"precision": "fp32"}})
-    )  # fmt: skip
+        json.dumps(
+            {
+                "task": {"type": "transcribe"},
+                "data": {"eval": {"gone": {"type": "jsonl", "path": "gone.jsonl"}}},
+                "train": {"precision": "fp32"},
+            }
+        )
+    )
     assert main(["export", str(tmp_path / "model"), "--to", str(tmp_path / "onnx"), "--onnx"]) == 0
     assert "4 clips" in capsys.readouterr().out and not (tmp_path / "onnx" / "aligner.onnx").exists()
     texts = []

@@ -10,28 +10,46 @@ import tiny_voxtral
 import torch
 from torch import nn
 
+from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
-from stentor.models.adapt import Lora, inject, is_adapter
-from stentor.models.base import Example, Family, Needs
-from stentor.models.folder import merged_state, read_weights
+from stentor.models.base import Family, Needs
+from stentor.models.peft import Lora, inject, is_adapter
 from stentor.models.quantize import check, dequantized, kept_bytes, quantisable, quantize
 from stentor.models.quantize.layers import QuantizedLinear
+from stentor.models.weights_io import merged_state, read_weights
 
 torch.set_num_threads(1)
 
 BITS = ("8bit", "4bit")
 RANKS = {"rank": 2, "alpha": 4, "dropout": 0.0}
 WHISPER = {
-    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "init_std": 0.2,
-}  # fmt: skip
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "init_std": 0.2,
+}
 WAVE = {
-    "model_type": "wav2vec2", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "intermediate_size": 64, "conv_dim": [16, 16, 16], "conv_kernel": [20, 8, 4], "conv_stride": [10, 8, 4],
-    "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "hidden_dropout": 0.0, "attention_dropout": 0.0,
-    "activation_dropout": 0.0, "feat_proj_dropout": 0.0, "final_dropout": 0.0,
-}  # fmt: skip
+    "model_type": "wav2vec2",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "conv_dim": [16, 16, 16],
+    "conv_kernel": [20, 8, 4],
+    "conv_stride": [10, 8, 4],
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "feat_proj_dropout": 0.0,
+    "final_dropout": 0.0,
+}
 FAMILIES = ("voxtral", "whisper", "ctc", "wavlm", "speech_llm")
 
 
@@ -192,8 +210,9 @@ def test_merged_exports_hold_plain_weights(kind, bits, tmp_path):
     assert not adapters and {t.dtype for t in weights.values()} <= {torch.float32, torch.int64}
     again = type(bundle.family).load(tmp_path / "merged")
     torch.testing.assert_close(loss(again), loss(bundle), rtol=1e-4, atol=1e-3)
-    assert set(merged_state(bundle)) == {n.replace(".base_layer.", ".") for n in bundle.model.state_dict()
-                                         if not is_adapter(n)}  # fmt: skip
+    assert set(merged_state(bundle)) == {
+        n.replace(".base_layer.", ".") for n in bundle.model.state_dict() if not is_adapter(n)
+    }
 
 
 @pytest.mark.parametrize("kind", ["whisper", "voxtral"])

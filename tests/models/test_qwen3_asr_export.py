@@ -6,8 +6,8 @@ import pytest
 import torch
 from tiny_qwen3_asr import LORA, build, examples, loss, own_losses, write_processor
 
-from stentor.models.adapt import is_adapter
 from stentor.models.base import Family
+from stentor.models.peft import is_adapter
 
 torch.set_num_threads(1)
 

@@ -150,9 +150,10 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(tokenizer, learnt, four, tmp_pat
     from safetensors.torch import load_file
 
     options = {
-        "data.augment.speed": "[0.9, 1.0, 1.1]", "data.augment.spec_augment": "{time_masks: 1, freq_masks: 1}",
+        "data.augment.speed": "[0.9, 1.0, 1.1]",
+        "data.augment.spec_augment": "{time_masks: 1, freq_masks: 1}",
         "train.save_every": 3,
-    }  # fmt: skip
+    }
     model = {**TINY, "tokenizer": str(tokenizer)} if lora is None else {"from": str(learnt / "export"), "lora": lora}
     straight = run(tmp_path, "straight", model, 6, four, 1e-3, **options)
     run(tmp_path, "stopped", model, 3, four, 1e-3, **options)

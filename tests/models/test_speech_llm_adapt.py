@@ -5,7 +5,7 @@ import torch
 from tiny_speech_llm import ENCODERS, build, examples, gradients
 
 from stentor.errors import ConfigError
-from stentor.models.adapt import adapt, matching, parameter_table
+from stentor.models.peft import adapt, matching, parameter_table
 
 torch.set_num_threads(1)
 

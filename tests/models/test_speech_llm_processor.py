@@ -7,9 +7,9 @@ import pytest
 import torch
 from tiny_speech_llm import ENCODERS, build, examples
 
+from stentor.data.batch import Example
 from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
-from stentor.models.base import Example
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, bpe, characters, ctc_frames, padding_id
 

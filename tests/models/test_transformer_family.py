@@ -12,11 +12,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from stentor.config.load import load as load_config
+from stentor.data.batch import Example
 from stentor.engine.optim import _muon_names
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import load
 from stentor.losses.base import Loss
-from stentor.models.base import Example, Family, Needs
+from stentor.models.base import Family, Needs
 from stentor.models.transformer import Layers, Transformer
 from stentor.models.transformer.layers import Convolution, Dropout, FeedForward, Residual, ScaleNorm
 from stentor.models.transformer.modeling import Stack, TransformerModel, valid
@@ -28,10 +29,17 @@ SMALL = {"d_model": 32, "layers": 2, "heads": 2, "dropout": 0.0}
 FEATURES = {"num_mel_bins": 20, "stack": 4, "subsample": 4}
 TEXTS = ("one two three", "nine eight", "zero zero seven", "six")
 SSL = {
-    "model_type": "wavlm", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "intermediate_size": 64, "conv_dim": [16, 16, 16], "conv_kernel": [20, 8, 4], "conv_stride": [10, 8, 4],
-    "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4,
-}  # fmt: skip
+    "model_type": "wavlm",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "conv_dim": [16, 16, 16],
+    "conv_kernel": [20, 8, 4],
+    "conv_stride": [10, 8, 4],
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4,
+}
 NORMS = ("layernorm", "rmsnorm", "scalenorm", "rezero")
 LINEAR = {"attention": "causal_linear", "attention_features": 64}
 
@@ -383,7 +391,8 @@ WRONG = [
     ("transcribe", "decoder: {layers: 2}", "4: 'model.decoder': a model of the kind encoder has no decoder"),
     ("transcribe", "encoder: {cross_attention: linear}", "4: 'model.encoder.cross_attention': only decoders"),
     (
-        "transcribe", "shared: {attention: linear, attention_dropout: 0.1}",
+        "transcribe",
+        "shared: {attention: linear, attention_dropout: 0.1}",
         "4: 'model.shared.attention_dropout': linear attention has no weights to drop",
     ),
     ("language", DECODER + "shared: {attention: linear}", "5: 'model.shared.attention': a decoder may only look back"),
@@ -391,7 +400,7 @@ WRONG = [
     ("language", DECODER + "embedding: 8", "5: 'model.embedding': only a model of the kind encoder"),
     ("language", DECODER + "ssl: {from: x}", "5: 'model.ssl': a decoder alone hears no audio"),
     ("transcribe", "embeding: 8", r"4: unknown key 'model.embeding' \(did you mean 'embedding'\?\)"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("task", "model", "message"), WRONG)

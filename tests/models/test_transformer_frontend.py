@@ -15,23 +15,29 @@ from lhotse.cut import Cut
 from pydantic import ValidationError
 
 from stentor.data.augment import Augment, SpecAugment
-from stentor.data.cut import cut_from_record, load
-from stentor.data.loader import Reader
-from stentor.data.plan import Item, Planned
+from stentor.data.batch import Example
+from stentor.data.cut import cut_from_record
+from stentor.data.load_audio import load_audio
+from stentor.dataloading.batch_sampler import Item, Planned
+from stentor.dataloading.loader import Reader
 from stentor.errors import ConfigError, DataError
-from stentor.models.base import Example
 from stentor.models.speech_llm.tokenizers import characters
+from stentor.models.transformer.feature_cache import Store, key_of
 from stentor.models.transformer.frontend import SSL, Features
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.models.transformer.ssl import front_end, geometry_of
-from stentor.models.transformer.stored import Store, key_of
 from stentor.tasks.transcribe import Transcribe
 
 RATE = 16000
 TINY = {
-    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16, "conv_dim": [8] * 7,
-    "num_conv_pos_embedding_groups": 2, "num_conv_pos_embeddings": 4,
-}  # fmt: skip
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "conv_dim": [8] * 7,
+    "num_conv_pos_embedding_groups": 2,
+    "num_conv_pos_embeddings": 4,
+}
 
 
 def noise(samples: int, seed: int = 0) -> np.ndarray:
@@ -48,11 +54,16 @@ def example(samples: int, name: str = "a", **more) -> Example:
 @pytest.mark.parametrize(
     "settings",
     [
-        {}, {"stack": 10, "subsample": 10}, {"stack": 15, "subsample": 10}, {"stack": 3, "subsample": 4},
-        {"snip_edges": True, "stack": 2, "subsample": 3}, {"frame_shift": 0.0125}, {"sampling_rate": 8000},
+        {},
+        {"stack": 10, "subsample": 10},
+        {"stack": 15, "subsample": 10},
+        {"stack": 3, "subsample": 4},
+        {"snip_edges": True, "stack": 2, "subsample": 3},
+        {"frame_shift": 0.0125},
+        {"sampling_rate": 8000},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_frames_agree_with_the_batch(settings):
     processor = TransformerProcessor(Features(**settings))
     lengths = [1, 79, 80, 399, 400, 401, 559, 560, 1599, 1600, 1679, 1680, 1681, 15999, 16000, 16001, 54321]
@@ -290,8 +301,8 @@ def test_stored_equals_computed(tmp_path, cuts, kind, bits, most, monkeypatch):
     keeping = TransformerProcessor(Features(**settings, store=str(tmp_path / "store"), store_bits=bits))
     augment = Augment(spec_augment=SpecAugment())
     computed, first = read(plain, cuts, augment), read(keeping, cuts, augment)
-    monkeypatch.setattr("stentor.data.loader.load", None)  # nobody reads audio any more
-    monkeypatch.setattr("stentor.models.transformer.stored.load", None)
+    monkeypatch.setattr("stentor.dataloading.loader.load", None)  # nobody reads audio any more
+    monkeypatch.setattr("stentor.models.transformer.feature_cache.load", None)
     for stored in (first, read(keeping, cuts, augment), read(TransformerProcessor(keeping.features), cuts, augment)):
         assert torch.equal(stored["lengths"], computed["lengths"])
         assert torch.equal(stored["features"], first["features"])
@@ -304,7 +315,7 @@ def test_samples_of_stored_items_are_known(tmp_path, cuts):
     reader = Reader(Transcribe(), processor, Augment(), seed=0)
     examples, dropped = reader.examples([Item(cut, 0) for cut in cuts])
     assert not dropped and all(e.audio is None for e in examples)
-    assert [e.extra["samples"] for e in examples] == [len(load(cut)) for cut in cuts]
+    assert [e.extra["samples"] for e in examples] == [len(load_audio(cut)) for cut in cuts]
     assert processor.collate(examples).seconds == pytest.approx(sum(e.extra["samples"] for e in examples) / RATE)
 
 
@@ -387,8 +398,18 @@ def test_a_key_is_about_the_audio(corpus, tmp_path):
     os.utime(tmp_path / "dev0.wav", (1, 1))
     assert key() not in others | {key(tmp_path)} and len(others) == 5
     whole = cut_from_record(record, corpus, "x")
-    assert len({key_of(whole), key_of(whole.append(whole)), key_of(whole.mix(whole, offset_other_by=0.1)),
-                key_of(whole.mix(whole, offset_other_by=0.2)), key_of(whole.perturb_volume(0.5))}) == 5  # fmt: skip
+    assert (
+        len(
+            {
+                key_of(whole),
+                key_of(whole.append(whole)),
+                key_of(whole.mix(whole, offset_other_by=0.1)),
+                key_of(whole.mix(whole, offset_other_by=0.2)),
+                key_of(whole.perturb_volume(0.5)),
+            }
+        )
+        == 5
+    )
 
 
 def test_damage_is_computed_anew(tmp_path, cuts):
@@ -419,7 +440,7 @@ def test_a_full_disk_is_told(tmp_path, cuts, monkeypatch):
         patch.setattr("os.pwrite", full)
         with pytest.raises(DataError, match=r"No space left on device.*model\.features\.store"):
             processor.stored(cuts[0])
-    assert processor.stored(cuts[0]).samples == len(load(cuts[0]))
+    assert processor.stored(cuts[0]).samples == len(load_audio(cuts[0]))
 
 
 def test_processes_share_what_they_store(tmp_path, cuts):

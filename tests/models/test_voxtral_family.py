@@ -10,8 +10,8 @@ from tiny_voxtral import CONFIG, LORA, build, examples, write_tokenizer
 
 from stentor.errors import ConfigError, DataError
 from stentor.losses.base import Loss
-from stentor.models.adapt import is_adapter, parameter_table
 from stentor.models.base import Family
+from stentor.models.peft import is_adapter, parameter_table
 from stentor.tasks.base import Task
 
 torch.set_num_threads(1)
@@ -32,9 +32,12 @@ def bundle(tokenizer):
 def request(bundle, items):
     """What transformers' processor makes of the same items."""
     return bundle.processor.hf.apply_transcription_request(
-        audio=[e.audio for e in items], language=[e.language for e in items], model_id="x", sampling_rate=16000,
+        audio=[e.audio for e in items],
+        language=[e.language for e in items],
+        model_id="x",
+        sampling_rate=16000,
         format=["WAV"] * len(items),
-    )  # fmt: skip
+    )
 
 
 def loss(bundle, items):
@@ -68,8 +71,15 @@ def test_features_are_those_of_the_processor(bundle):
     items = examples((*LENGTHS, 60.0))  # the end of the last window is mirrored, which clips that reach it show
     hf = bundle.processor.hf
     padded = [np.pad(e.audio, (0, -len(e.audio) % 480000)) for e in items]
-    theirs = hf._retrieve_input_features(padded, 3000, sampling_rate=16000, padding=True, truncation=False,
-                                         pad_to_multiple_of=480000, return_tensors="pt")  # fmt: skip
+    theirs = hf._retrieve_input_features(
+        padded,
+        3000,
+        sampling_rate=16000,
+        padding=True,
+        truncation=False,
+        pad_to_multiple_of=480000,
+        return_tensors="pt",
+    )
     ours = bundle.processor.features(items)
     assert ours.shape == theirs.shape == (11, 128, 3000)
     assert (ours - theirs).abs().max() < 1e-4
@@ -169,9 +179,14 @@ def test_decoding_is_that_of_transformers(bundle):
     answers = bundle.model.generate(batch.inputs, max_new_tokens=[6] * 3, eos_ids={bundle.processor.eos_id})
     inputs = batch.inputs
     out = plain(bundle).generate(
-        input_ids=inputs["input_ids"], input_features=inputs["features"], attention_mask=inputs["attention_mask"],
-        max_new_tokens=6, do_sample=False, eos_token_id=bundle.processor.eos_id, pad_token_id=bundle.processor.pad_id,
-    )  # fmt: skip
+        input_ids=inputs["input_ids"],
+        input_features=inputs["features"],
+        attention_mask=inputs["attention_mask"],
+        max_new_tokens=6,
+        do_sample=False,
+        eos_token_id=bundle.processor.eos_id,
+        pad_token_id=bundle.processor.pad_id,
+    )
     for (ids, log_probs), row in zip(answers, out[:, inputs["input_ids"].shape[1] :].tolist()):
         assert ids == [t for t in row if t not in (bundle.processor.eos_id, bundle.processor.pad_id)]
         assert len(log_probs) == len(ids) and all(p <= 0 for p in log_probs)

@@ -101,9 +101,15 @@ def check_learnt(folder, data):
     texts = {p["id"]: p["output"]["text"] for p in predictions}
     assert texts == {p["id"]: p["reference"]["text"] for p in predictions} and len(texts) == 4
     assert {
-        "config.json", "generation_config.json", "tekken.json", "processor_config.json", "training_config.json",
-        "train_results.json", "eval_results.json", "README.md",
-    } <= {p.name for p in (folder / "export").iterdir()}  # fmt: skip
+        "config.json",
+        "generation_config.json",
+        "tekken.json",
+        "processor_config.json",
+        "training_config.json",
+        "train_results.json",
+        "eval_results.json",
+        "README.md",
+    } <= {p.name for p in (folder / "export").iterdir()}
     assert json.loads((folder / "results.json").read_text())["export"]["clips"] == 4
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, str(folder / "export")], input=data.read_text(), capture_output=True, text=True
@@ -138,9 +144,11 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(four, from_scratch, tmp_path, lo
     if lora:
         model += ', lora: {rank: 2, alpha: 4, dropout: 0.1, targets: ["language_model.*.q_proj"]}'
     options = {
-        "data.augment.speed": "[0.9, 1.0, 1.1]", "data.augment.spec_augment": "{time_masks: 1, freq_masks: 1}",
-        "data.max_items": 2, "train.save_every": 3,
-    }  # fmt: skip
+        "data.augment.speed": "[0.9, 1.0, 1.1]",
+        "data.augment.spec_augment": "{time_masks: 1, freq_masks: 1}",
+        "data.max_items": 2,
+        "train.save_every": 3,
+    }
     straight = run(tmp_path, "straight", model, 6, four, 1e-3, **options)
     run(tmp_path, "stopped", model, 3, four, 1e-3, **options)
     stopped = run(tmp_path, "stopped", model, 6, four, 1e-3, **options)
@@ -163,7 +171,17 @@ def test_a_language_that_the_prompt_cannot_name(four, from_scratch, tmp_path, ca
     assert results["data"]["dropped"] == {"unknown_language": 1}
     capsys.readouterr()
     for train, dev in ((odd, four), (four, odd)):
-        assert main(["train", str(tmp_path / "odd.yaml"), f"data.train.0.path={train}", f"data.eval.same.path={dev}",
-                     "name=none"]) == 3  # fmt: skip
+        assert (
+            main(
+                [
+                    "train",
+                    str(tmp_path / "odd.yaml"),
+                    f"data.train.0.path={train}",
+                    f"data.eval.same.path={dev}",
+                    "name=none",
+                ]
+            )
+            == 3
+        )
         said = capsys.readouterr()
         assert sentence in said.err and "Traceback" not in said.err and "step 1" not in said.out

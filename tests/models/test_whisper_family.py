@@ -12,9 +12,10 @@ import torch
 from safetensors.torch import load_file
 from tokenizers.models import BPE
 
+from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
 from stentor.losses.token import CrossEntropy
-from stentor.models.base import Example, Family, Needs
+from stentor.models.base import Family, Needs
 
 torch.set_num_threads(1)
 
@@ -480,9 +481,15 @@ def check_learnt(folder, data, scratch):
     options = [{"language": records[p["id"]].get("language"), "task": "transcribe"} for p in predictions]
     assert plainly(folder / "export", clips, scratch, options) == [p["output"]["text"] for p in predictions]
     assert {
-        "config.json", "generation_config.json", "tokenizer.json", "processor_config.json", "training_config.json",
-        "train_results.json", "eval_results.json", "README.md",
-    } <= {p.name for p in (folder / "export").iterdir()}  # fmt: skip
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "processor_config.json",
+        "training_config.json",
+        "train_results.json",
+        "eval_results.json",
+        "README.md",
+    } <= {p.name for p in (folder / "export").iterdir()}
     assert json.loads((folder / "results.json").read_text())["export"]["clips"] == 4
 
 

@@ -3,14 +3,19 @@
 import numpy as np
 import torch
 
-from stentor.models.base import Bundle, Example, Family, Needs
+from stentor.data.batch import Example
+from stentor.models.base import Bundle, Family, Needs
 from stentor.tasks.speak import Speak, Spoken, draw
 
 BOOKS, ENTRIES = 4, 12
 SIZES = {
-    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 512,
-}  # fmt: skip
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
 LLMS = {
     "qwen3": {"model_type": "qwen3", "head_dim": 8, **SIZES},
     "llama": {"model_type": "llama", **SIZES},
@@ -23,9 +28,13 @@ TEXTS = ("one two three", "four", "five six", "seven eight nine zero")
 def build(llm: str | dict = "qwen3", terms=("codes",), texts=TEXTS, **keys) -> Bundle:
     """A bundle with weights as large as trained ones, so that differences show."""
     section = {
-        "type": "omnivoice", "llm": llm if "from" in llm else {"config": LLMS[llm] if isinstance(llm, str) else llm},
-        "text": {"type": "characters"}, "codebooks": BOOKS, "entries": ENTRIES, **keys,
-    }  # fmt: skip
+        "type": "omnivoice",
+        "llm": llm if "from" in llm else {"config": LLMS[llm] if isinstance(llm, str) else llm},
+        "text": {"type": "characters"},
+        "codebooks": BOOKS,
+        "entries": ENTRIES,
+        **keys,
+    }
     torch.manual_seed(0)
     bundle = Family.model_validate({k: v for k, v in section.items() if v is not None}).build(
         Needs("speak", tuple(terms), lambda: iter(texts))

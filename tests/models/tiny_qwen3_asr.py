@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from stentor.data.batch import Example
 from stentor.losses.base import Loss
 from stentor.models.audio_llm.export import theirs
-from stentor.models.base import Bundle, Example, Family, Needs
+from stentor.models.base import Bundle, Family, Needs
 
 CONFIG = {
     "audio_config": {
@@ -103,11 +104,13 @@ def examples(seconds, texts=("one two", "three", "nine eight seven"), languages=
     rng = np.random.default_rng(seed)
     return [
         Example(
-            str(i), (0.1 * rng.standard_normal(round(s * 16000))).astype(np.float32), texts[i % len(texts)],
+            str(i),
+            (0.1 * rng.standard_normal(round(s * 16000))).astype(np.float32),
+            texts[i % len(texts)],
             languages[i % len(languages)],
         )
         for i, s in enumerate(seconds)
-    ]  # fmt: skip
+    ]
 
 
 def request(bundle, item, **options):
@@ -144,8 +147,10 @@ def own_losses(model, bundle, items):
         theirs = request(bundle, item)
         with torch.no_grad():
             mean = model(
-                input_ids=inputs["input_ids"], labels=labels, input_features=theirs["input_features"],
+                input_ids=inputs["input_ids"],
+                labels=labels,
+                input_features=theirs["input_features"],
                 input_features_mask=theirs["input_features_mask"],
-            ).loss  # fmt: skip
+            ).loss
         losses.append(mean.item() * len(inputs["targets"]))
     return losses

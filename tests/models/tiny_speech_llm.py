@@ -3,8 +3,9 @@
 import numpy as np
 import torch
 
+from stentor.data.batch import Example
 from stentor.losses.base import Loss
-from stentor.models.base import Bundle, Example, Family, Needs
+from stentor.models.base import Bundle, Family, Needs
 
 _WAVE = {
     "hidden_size": 32,

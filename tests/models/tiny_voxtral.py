@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from stentor.models.base import Bundle, Example, Family, Needs
+from stentor.data.batch import Example
+from stentor.models.base import Bundle, Family, Needs
 
 WORDS = 300  # subwords kept, the 256 bytes first
 SPECIAL = 100
@@ -80,8 +81,10 @@ def examples(seconds, texts=("one two", "three", "nine eight seven"), languages=
     rng = np.random.default_rng(seed)
     return [
         Example(
-            str(i), (0.1 * rng.standard_normal(round(s * 16000))).astype(np.float32), texts[i % len(texts)],
+            str(i),
+            (0.1 * rng.standard_normal(round(s * 16000))).astype(np.float32),
+            texts[i % len(texts)],
             languages[i % len(languages)],
         )
         for i, s in enumerate(seconds)
-    ]  # fmt: skip
+    ]

@@ -7,24 +7,47 @@ import tiny_voxtral
 import torch
 from torch import nn
 
+from stentor.commands.plan.memory import methods
 from stentor.config.schema import Config
-from stentor.engine.footprint import STATE, Footprint, Live, Peak, activations, compared, largest, moments, standing
+from stentor.data.batch import Example
+from stentor.engine.memory_estimate import (
+    STATE,
+    Footprint,
+    Live,
+    Peak,
+    activations,
+    compared,
+    largest,
+    moments,
+    standing,
+)
 from stentor.engine.optim import build as optimizers
 from stentor.losses.base import Loss
-from stentor.models.base import Example, Family, Needs
-from stentor.planning.memory import methods
+from stentor.models.base import Family, Needs
 
 torch.set_num_threads(1)
 
 WHISPER = {
-    "d_model": 32, "encoder_layers": 4, "decoder_layers": 3, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
-}  # fmt: skip
+    "d_model": 32,
+    "encoder_layers": 4,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 128,
+    "decoder_ffn_dim": 128,
+}
 WAVE = {
-    "model_type": "wav2vec2", "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "intermediate_size": 64, "conv_dim": [16, 16, 16], "conv_kernel": [20, 8, 4], "conv_stride": [10, 8, 4],
-    "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4,
-}  # fmt: skip
+    "model_type": "wav2vec2",
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "conv_dim": [16, 16, 16],
+    "conv_kernel": [20, 8, 4],
+    "conv_stride": [10, 8, 4],
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4,
+}
 KINDS = ("whisper", "voxtral", "ctc", "speech_llm")
 LORA = {"rank": 4}
 
@@ -58,8 +81,10 @@ class Tried:
         self.bundle = model.build(Needs("transcribe", (term,), lambda: iter(texts)))
         self.model = self.bundle.model.train()
         rng = np.random.default_rng(0)
-        clips = [Example(str(i), (0.1 * rng.standard_normal(24000 - 800 * i)).astype(np.float32), t, "en")
-                 for i, t in enumerate(texts)]  # fmt: skip
+        clips = [
+            Example(str(i), (0.1 * rng.standard_normal(24000 - 800 * i)).astype(np.float32), t, "en")
+            for i, t in enumerate(texts)
+        ]
         self.batches = [self.bundle.processor.collate(clips[:n]) for n in (1, 2, 5)]
         self.loss = Loss.model_validate("ctc" if kind == "ctc" else "cross_entropy")
         self.term = term
@@ -110,10 +135,7 @@ def test_recomputed_activations_are_estimated_too(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_methods_are_estimated_as_if_configured(kind, tmp_path):
     """From any config all rows are the same; but convolutions that were built to be trained keep more for a batch."""
-    told = [
-        Tried(kind, tmp_path, **keys).methods()
-        for keys in ({}, {"lora": {}}, {"lora": {}, "quantize": "8bit"})
-    ]  # fmt: skip
+    told = [Tried(kind, tmp_path, **keys).methods() for keys in ({}, {"lora": {}}, {"lora": {}, "quantize": "8bit"})]
     assert [[n for n, m in rows.items() if m.chosen] for rows in told] == [["full"], ["LoRA"], ["LoRA 8-bit"]]
     for name in ("full", "LoRA", "LoRA 8-bit", "LoRA 4-bit"):
         first, *others = [rows[name].footprint for rows in told]
@@ -145,9 +167,13 @@ def test_the_model_is_left_as_it_was(tmp_path):
 @pytest.mark.parametrize("kind", sorted(set(STATE) - {"adamw8bit"}))
 def test_the_state_of_optimizers(kind):
     config = Config.model_validate(
-        {"task": "transcribe", "model": {"type": "whisper", "config": {}}, "optim": kind,
-         "data": {"train": [{"type": "jsonl", "path": "x"}]}}
-    )  # fmt: skip
+        {
+            "task": "transcribe",
+            "model": {"type": "whisper", "config": {}},
+            "optim": kind,
+            "data": {"train": [{"type": "jsonl", "path": "x"}]},
+        }
+    )
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
     made = optimizers(config.optim, model)
     model(torch.randn(2, 64)).sum().backward()
@@ -160,8 +186,12 @@ def test_the_state_of_optimizers(kind):
 
 def test_what_is_sharded_is_shared():
     def of(world, **train):
-        config = {"task": "transcribe", "model": {"type": "whisper", "config": {}}, "train": train,
-                  "data": {"train": [{"type": "jsonl", "path": "x"}]}}  # fmt: skip
+        config = {
+            "task": "transcribe",
+            "model": {"type": "whisper", "config": {}},
+            "train": train,
+            "data": {"train": [{"type": "jsonl", "path": "x"}]},
+        }
         return standing(4000, 1000, Config.model_validate(config), world)
 
     assert of(1) == Footprint(4000, 4000, 8000, None, False)

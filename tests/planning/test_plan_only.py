@@ -59,9 +59,12 @@ def test_the_log_of_a_run_has_the_estimate_beside_the_figure(tiny, cli, tmp_path
     cli("train", path, "model.lora.rank=2", "train.steps=1", "train.eval_every=1")
     (folder,) = (tmp_path / "runs").iterdir()
     log = (folder / "log.txt").read_text()
-    line = re.search(r"Dry run of the largest batch: .*? s, ([\d.]+) GiB at most; the process grew by -?[\d.]+\. "
-                     r"Estimated: ([\d.]+) GiB \(weights [\d.]+, gradients [\d.]+, activations [\d.]+\); the "
-                     r"optimizer's state adds [\d.]+ GiB", log)  # fmt: skip
+    line = re.search(
+        r"Dry run of the largest batch: .*? s, ([\d.]+) GiB at most; the process grew by -?[\d.]+\. "
+        r"Estimated: ([\d.]+) GiB \(weights [\d.]+, gradients [\d.]+, activations [\d.]+\); the "
+        r"optimizer's state adds [\d.]+ GiB",
+        log,
+    )
     assert line, log
     assert float(line[2]) == pytest.approx(float(line[1]), rel=0.3)
     assert re.search(r"Parameters of llm: [\d,]+, trained [\d,]+ \([\d,]+ in adapters\)\.", log)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stentor.planning.suggest import EPOCHS, RATES, WHISPER, method_of, notes, suggest
+from stentor.commands.plan.suggest import EPOCHS, RATES, WHISPER, method_of, notes, suggest
 
 FAMILIES = ("whisper", "voxtral", "qwen3_asr", "ctc", "speech_llm", "a plug-in's")
 

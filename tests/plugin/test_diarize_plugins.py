@@ -12,9 +12,19 @@ PLUGINS = [
 
 
 def test_plugins_train_and_answer(cli, rows, tmp_path):
-    small = ["data.train.0.count=12", "data.train.0.source.count=60", "data.eval.voices.count=3", "train.epochs=12",
-             "data.eval.voices.source.count=30", "model.shared.d_model=32", "model.shared.layers=1",
-             "train.device=cpu", "train.log_every=1", f"output={tmp_path}", "optim.lr=3e-3"]  # fmt: skip
+    small = [
+        "data.train.0.count=12",
+        "data.train.0.source.count=60",
+        "data.eval.voices.count=3",
+        "train.epochs=12",
+        "data.eval.voices.source.count=30",
+        "model.shared.d_model=32",
+        "model.shared.layers=1",
+        "train.device=cpu",
+        "train.log_every=1",
+        f"output={tmp_path}",
+        "optim.lr=3e-3",
+    ]
     cli("train", FOLDER / "count.yaml", *small, *PLUGINS)
     run = tmp_path / "count"
     history = [row for row in rows(run) if "train/order" in row]

@@ -125,7 +125,7 @@ def test_what_it_cannot_do_is_said(config, cli, override, said):
 
 
 def test_a_clip_does_not_depend_on_its_batch(plugin):
-    from stentor.models.base import Example
+    from stentor.data.batch import Example
 
     torch.manual_seed(0)
     family = plugin.GruCtc(width=8, dropout=0)

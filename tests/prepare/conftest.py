@@ -20,11 +20,18 @@ def ctc_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     model = Wav2Vec2ForCTC(
         Wav2Vec2Config(
-            vocab_size=len(characters), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-            intermediate_size=16, conv_dim=(8,) * 7, num_conv_pos_embedding_groups=2, num_conv_pos_embeddings=4,
-            pad_token_id=0, mask_time_prob=0.0,
+            vocab_size=len(characters),
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            conv_dim=(8,) * 7,
+            num_conv_pos_embedding_groups=2,
+            num_conv_pos_embeddings=4,
+            pad_token_id=0,
+            mask_time_prob=0.0,
         )
-    )  # fmt: skip
+    )
     torch.nn.init.normal_(model.lm_head.weight, std=1e-3)
     torch.nn.init.zeros_(model.lm_head.bias)
     model.save_pretrained(folder)

@@ -6,10 +6,10 @@ import re
 import numpy as np
 import pytest
 
-from stentor.audio.codecs.base import open_codec
 from stentor.audio.io import read
+from stentor.commands.prepare.codec import Request, prepare_codec
 from stentor.errors import ConfigError, DataError
-from stentor.prepare_codec import Request, prepare_codec
+from stentor.models.codecs.base import open_codec
 
 FAST = ("entries=16", "rounds=2", "iterations=2")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from stentor.commands.prepare.features import Request, prepare_features
 from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
+from stentor.models.transformer.feature_cache import Store
 from stentor.models.transformer.frontend import Features
-from stentor.models.transformer.stored import Store
-from stentor.prepare_features import Request, prepare_features
 
 RUN = """\
 task: {{type: diarize, chunk: 1.0, labels: binary}}

@@ -7,12 +7,13 @@ import time
 import numpy as np
 import pytest
 
-from stentor import prepare_mixtures
+from stentor.commands.prepare import mixtures
+from stentor.commands.prepare.mixtures import Request
 from stentor.config.load import parse_source
-from stentor.data.cut import Unusable, load, segments_of
+from stentor.data.cut import Unusable, segments_of
+from stentor.data.load_audio import load_audio
 from stentor.data.rttm import read_rttm
 from stentor.errors import AudioError, ConfigError, DataError, Stopped
-from stentor.prepare_mixtures import Request
 
 SPEC = (
     "type=conversation,source={{type: jsonl, path: {corpus}/train.jsonl}},count={count},seconds=4,speakers=2,"
@@ -31,7 +32,7 @@ def spec(corpus, tmp_path):
 
 
 def prepare(data, to, jobs=1, config=None):
-    prepare_mixtures.prepare_mixtures(Request(data, config, to, jobs))
+    mixtures.prepare_mixtures(Request(data, config, to, jobs))
 
 
 def records(folder):
@@ -44,13 +45,15 @@ def test_what_is_stored_is_what_the_source_makes(spec, tmp_path, capsys):
     stored = list(parse_source(str(tmp_path / "out" / "manifest.jsonl")).cuts())
     assert [c.id for c in stored] == [c.id for c in cuts] and len(cuts) == 6
     for ours, theirs in zip(stored, cuts):
-        assert np.abs(load(ours) - load(theirs)).max() < 1e-4
+        assert np.abs(load_audio(ours) - load_audio(theirs)).max() < 1e-4
         assert len(segments_of(ours)) == len(segments_of(theirs))
         for a, b in zip(segments_of(ours), segments_of(theirs)):
             assert a["speaker"] == b["speaker"] and a["start"] == pytest.approx(b["start"], abs=1e-5)
     assert "parts" not in records(tmp_path / "out")[0] and records(tmp_path / "out")[0]["words"]
-    by_rttm = {c.id: segments_of(c) for c in parse_source(
-        f"type=rttm,path={tmp_path}/out/reference.rttm,audio={tmp_path}/out/audio").cuts()}  # fmt: skip
+    by_rttm = {
+        c.id: segments_of(c)
+        for c in parse_source(f"type=rttm,path={tmp_path}/out/reference.rttm,audio={tmp_path}/out/audio").cuts()
+    }
     assert by_rttm.keys() == {c.id for c in cuts}
     for cut in cuts:
         ends = [[s["start"], s["end"]] for s in segments_of(cut)]
@@ -87,7 +90,7 @@ def test_a_config_file_with_the_keys_of_a_source(spec, tmp_path):
 def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
     prepare(spec(), tmp_path / "straight")
     made = []
-    real = prepare_mixtures._make
+    real = mixtures._make
 
     def stopping(index):
         if len(made) == 3:
@@ -95,7 +98,7 @@ def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
         made.append(index)
         return real(index)
 
-    monkeypatch.setattr(prepare_mixtures, "_make", stopping)
+    monkeypatch.setattr(mixtures, "_make", stopping)
     with pytest.raises(Stopped, match=r"Stopped by SIGTERM; 3 of 6 mixtures are in .*Run the same command"):
         prepare(spec(), tmp_path / "out")
     assert not (tmp_path / "out" / "manifest.jsonl").exists()
@@ -104,19 +107,22 @@ def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
         file.write(b'{"id": "conversation-0-00003", "rec')
     (lost,) = (tmp_path / "out" / "audio" / "0000").glob("conversation-0-00001-*.flac")
     lost.unlink()
-    monkeypatch.setattr(prepare_mixtures, "_make", lambda index: made.append(index) or real(index))
+    monkeypatch.setattr(mixtures, "_make", lambda index: made.append(index) or real(index))
     prepare(spec(), tmp_path / "out")
     assert made == [0, 1, 2, 1, 3, 4, 5]
     assert "Going on: 2 of 6 mixtures were done before." in capsys.readouterr().out
     assert records(tmp_path / "out") == records(tmp_path / "straight")
     assert (tmp_path / "out" / "reference.rttm").read_text() == (tmp_path / "straight" / "reference.rttm").read_text()
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        "audio", "manifest.jsonl", "reference.rttm", "summary.json"
-    ]  # fmt: skip
+        "audio",
+        "manifest.jsonl",
+        "reference.rttm",
+        "summary.json",
+    ]
 
 
 def test_what_cannot_be_mixed_is_counted_and_named(spec, tmp_path, monkeypatch):
-    real = prepare_mixtures._make
+    real = mixtures._make
 
     def broken(cut, rate):
         raise AudioError(f"{cut.id} is broken.", "unreadable")
@@ -128,7 +134,7 @@ def test_what_cannot_be_mixed_is_counted_and_named(spec, tmp_path, monkeypatch):
         ):
             prepare(spec(), tmp_path / "out")
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert summary["dropped"]["unreadable"]["count"] == 6 and real is prepare_mixtures._make
+    assert summary["dropped"]["unreadable"]["count"] == 6 and real is mixtures._make
     monkeypatch.setattr(
         "stentor.sources.conversation.Conversation.records", lambda self: iter([Unusable("a", "missing", "a is gone.")])
     )

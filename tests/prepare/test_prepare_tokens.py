@@ -12,21 +12,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stentor.audio.codecs.base import at_peak, open_codec
 from stentor.audio.io import read, write
 from stentor.cli import main
+from stentor.commands.prepare.tokens import NoisyPrompts, Request, plan, prepare_tokens, worker
+from stentor.commands.prepare.tokens.make import devices
 from stentor.config.load import parse_source
-from stentor.data.codes import has_codes, load_codes
-from stentor.data.cut import Unusable, load
+from stentor.data.codec_tokens import has_codes, load_codes
+from stentor.data.cut import Unusable
+from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError, Stopped
-from stentor.prepare_tokens import NoisyPrompts, Request, plan, prepare_tokens, worker
-from stentor.prepare_tokens.make import devices
+from stentor.models.codecs.base import at_peak, open_codec
 
 
 @pytest.fixture(scope="module")
 def codec(corpus, tmp_path_factory) -> Path:
     """The folder of a small codec for the tiny corpus."""
-    from stentor.audio.codecs.mel_rvq import MelRVQ
+    from stentor.models.codecs.mel_rvq import MelRVQ
 
     folder = tmp_path_factory.mktemp("codec")
     clips = [read(corpus / f"train{i}.wav", rate=16000) for i in range(6)]
@@ -95,13 +96,37 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_format(manifest, codec, tmp_path, capsys):
     data = manifest({"language": "en", "speaker": "anna", "instruct": "female", "text_pinyin": "p"}, {}, {}, {}, {})
     to = tmp_path / "out"
-    assert main(["prepare", "tokens", str(data), "--codec", str(codec), "--to", str(to), "--samples-per-shard", "4",
-                 "--min-shards", "2", "--device", "cpu"]) == 0  # fmt: skip
+    assert (
+        main(
+            [
+                "prepare",
+                "tokens",
+                str(data),
+                "--codec",
+                str(codec),
+                "--to",
+                str(to),
+                "--samples-per-shard",
+                "4",
+                "--min-shards",
+                "2",
+                "--device",
+                "cpu",
+            ]
+        )
+        == 0
+    )
     assert "kept         5  0.00 hours in 2 shards" in capsys.readouterr().out
     assert sorted(p.name for p in to.iterdir()) == [
-        "data.lst", "errors.jsonl", "settings.json", "shard-000000.jsonl", "shard-000000.tar", "shard-000001.jsonl",
-        "shard-000001.tar", "summary.json",
-    ]  # fmt: skip
+        "data.lst",
+        "errors.jsonl",
+        "settings.json",
+        "shard-000000.jsonl",
+        "shard-000000.tar",
+        "shard-000001.jsonl",
+        "shard-000001.tar",
+        "summary.json",
+    ]
     found, opened = labels(to), open_codec(str(codec))
     assert [f"{label['id']}.npy" for label in found] == list(members(to))  # in the order of the tar
     assert sorted(label["id"] for label in found) == [f"train{i}" for i in range(5)] != [x["id"] for x in found]
@@ -131,7 +156,7 @@ def test_what_is_written_is_read(prepare, corpus, codec):
     assert sorted(cut.id for cut in cuts) == sorted(originals) and len(list(to.glob("*.tar"))) == 3
     for cut in cuts:
         assert has_codes(cut) and cut.duration == pytest.approx(originals[cut.id].duration, abs=1e-3)
-        audio = load(originals[cut.id], 16000)
+        audio = load_audio(originals[cut.id], 16000)
         assert np.array_equal(load_codes(cut), opened.encode([at_peak(audio)])[0])
         assert cut.supervisions[0].text == originals[cut.id].supervisions[0].text
     stream = parse_source(f"type=shards,path={to}/data.lst,stream=true")
@@ -184,7 +209,7 @@ def test_going_on_before_a_shard_had_its_name(prepare, tmp_path, monkeypatch, fe
     made = []
     real = worker.Worker.make
     with monkeypatch.context() as patch:
-        patch.setattr("stentor.prepare_tokens.make._finish", None)
+        patch.setattr("stentor.commands.prepare.tokens.make._finish", None)
         with pytest.raises(TypeError):
             prepare()
     (part,) = (tmp_path / "out").glob(".shard-*.part")
@@ -222,16 +247,23 @@ def test_what_cannot_be_used_is_named(manifest, prepare, tmp_path, capsys):
     short = tmp_path / "short.wav"
     write(short, np.full(100, 0.1, np.float32), 16000)
     data = manifest(
-        {}, {"id": "gone", "audio_path": "gone.wav", "duration": 1.0}, {"id": "mute", "text": " "},
-        {"id": "long", "duration": 90.0}, {"id": "quiet", "audio_path": str(quiet)},
+        {},
+        {"id": "gone", "audio_path": "gone.wav", "duration": 1.0},
+        {"id": "mute", "text": " "},
+        {"id": "long", "duration": 90.0},
+        {"id": "quiet", "audio_path": str(quiet)},
         {"id": "short", "audio_path": str(short)},
-    )  # fmt: skip
+    )
     with pytest.raises(DataError, match=r"(?s)4 of 6 records cannot be used\. The first are:.*mute has no text"):
         prepare(data=data, max_seconds=60)
     found = {error["id"]: error["reason"] for error in errors(tmp_path / "out")}
     assert found == {
-        "gone": "missing", "mute": "empty_text", "long": "too_long", "quiet": "silent", "short": "too_short"
-    }  # fmt: skip
+        "gone": "missing",
+        "mute": "empty_text",
+        "long": "too_long",
+        "quiet": "silent",
+        "short": "too_short",
+    }
     assert [label["id"] for label in labels(tmp_path / "out")] == ["train0"]
     assert re.search(r"dropped: too_long +1\n", capsys.readouterr().out)
     # What was asked for is no fault of the data; a shard without samples is not listed.
@@ -341,13 +373,13 @@ def test_raw_audio(prepare, corpus):
     cuts = list(parse_source(f"type=shards,path={to}").cuts())
     assert len(cuts) == 16 and "num_tokens" not in labels(to)[0]
     for cut in cuts:
-        assert np.array_equal(load(cut, 16000), load(originals[cut.id], 16000))
+        assert np.array_equal(load_audio(cut, 16000), load_audio(originals[cut.id], 16000))
     again = prepare("again", f"type=shards,path={to}")
     assert members(again).items() == members(prepare("straight")).items()
 
 
 def test_a_codec_is_fitted_first(prepare, tmp_path, monkeypatch, few, capsys):
-    from stentor.audio.codecs.mel_rvq import MelRVQ
+    from stentor.models.codecs.mel_rvq import MelRVQ
 
     fitted = []
     fit = MelRVQ.fit
@@ -373,8 +405,8 @@ def test_a_codec_is_fitted_first(prepare, tmp_path, monkeypatch, few, capsys):
 
 SLOWLY = """\
 import time
-from stentor.audio.codecs.mel_rvq.codec import MelRVQCodec
-from stentor.prepare_tokens import plan
+from stentor.models.codecs.mel_rvq.codec import MelRVQCodec
+from stentor.commands.prepare.tokens import plan
 plan.GROUP_ITEMS = 2
 encode = MelRVQCodec._encode
 MelRVQCodec._encode = lambda *a: (time.sleep(0.2), encode(*a))[1]
@@ -388,8 +420,23 @@ def test_going_on_after_a_kill(start, prepare, manifest, codec, tmp_path):
     data, slowly, out = manifest(*[{"id": f"r{i}"} for i in range(16)]), tmp_path / "slowly.py", tmp_path / "out"
     data.write_text("".join(line.replace('"r', f'"{k}') for k in "abcd" for line in data.open()))
     slowly.write_text(SLOWLY)
-    command = ["prepare", "tokens", data, "--codec", codec, "--to", out, "--jobs", 2, "--min-shards", 4,
-               "--device", "cpu", "--plugin", slowly]  # fmt: skip
+    command = [
+        "prepare",
+        "tokens",
+        data,
+        "--codec",
+        codec,
+        "--to",
+        out,
+        "--jobs",
+        2,
+        "--min-shards",
+        4,
+        "--device",
+        "cpu",
+        "--plugin",
+        slowly,
+    ]
 
     def done() -> int:
         return (out / "tokens.part").read_bytes().count(b"\n") if (out / "tokens.part").exists() else 0

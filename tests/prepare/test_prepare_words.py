@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import soundfile
 
+from stentor.commands.prepare.words import Request, prepare_words
 from stentor.errors import ConfigError, DataError
-from stentor.prepare_words import Request, prepare_words
 
 SLOW = """\
 import json, os, time
-import stentor.prepare_words.worker as words
+import stentor.commands.prepare.words.worker as words
 
 solve = words.Worker.solve
 
@@ -88,8 +88,21 @@ def test_a_killed_command_goes_on(many, ctc_model, tmp_path, start, cli, jobs):
     """SIGKILL in the middle: what was written is not done again, and the manifest is the one of a straight run."""
     plugin, work, to = tmp_path / "slow.py", tmp_path / "work.txt", tmp_path / "killed.jsonl"
     plugin.write_text(SLOW)
-    command = ["prepare", "words", many, "--to", to, "--model", ctc_model, "--jobs", jobs, "--device", "cpu",
-               "--plugin", plugin]  # fmt: skip
+    command = [
+        "prepare",
+        "words",
+        many,
+        "--to",
+        to,
+        "--model",
+        ctc_model,
+        "--jobs",
+        jobs,
+        "--device",
+        "cpu",
+        "--plugin",
+        plugin,
+    ]
     part = tmp_path / "killed.jsonl.part"
     process = start(*command, SLOWLY="0.4", WORK=str(work), group=True)
     wait_for(lambda: part.exists() and part.read_bytes().count(b"\n") > 10, process)
@@ -132,9 +145,22 @@ def test_a_signal_stops_it_with_a_word(many, ctc_model, tmp_path, start):
     plugin, to = tmp_path / "slow.py", tmp_path / "stopped.jsonl"
     plugin.write_text(SLOW)
     process = start(
-        "prepare", "words", many, "--to", to, "--model", ctc_model, "--jobs", 1, "--device", "cpu", "--plugin", plugin,
-        SLOWLY="0.4", WORK=str(tmp_path / "work.txt"),
-    )  # fmt: skip
+        "prepare",
+        "words",
+        many,
+        "--to",
+        to,
+        "--model",
+        ctc_model,
+        "--jobs",
+        1,
+        "--device",
+        "cpu",
+        "--plugin",
+        plugin,
+        SLOWLY="0.4",
+        WORK=str(tmp_path / "work.txt"),
+    )
     part = tmp_path / "stopped.jsonl.part"
     wait_for(lambda: part.exists() and part.read_bytes().count(b"\n") > 10, process)
     process.terminate()
@@ -197,8 +223,9 @@ def test_what_cannot_be_used_is_dropped_with_its_reason(corpus, ctc_model, tmp_p
     facts = summary(to)
     assert {k: v["count"] for k, v in facts["dropped"].items()} == {"too_long_text": 2, "empty_text": 1, "no_words": 1}
     assert facts["dropped"]["too_long_text"]["first"] == [
-        "short (0.20 s): one two three four five six", "click (0.01 s): one two three four",
-    ]  # fmt: skip
+        "short (0.20 s): one two three four five six",
+        "click (0.01 s): one two three four",
+    ]
     assert [w["word"] for w in manifest(to)[-1]["words"]] == ["日本", "ж"], "any sound will do"
     out = capsys.readouterr().out
     assert "dropped: too_long_text         2  more text than the audio can hold" in out
@@ -234,7 +261,8 @@ def test_the_built_in_voice_knows_its_words_exactly(tmp_path, cli):
     spec = "type=synth,texts=[one two, three],voices=[en-us],silence=[0.1, 0.2]"
     cli("prepare", "words", spec, "--to", to, "--engine", "voice")
     from stentor.config.load import parse_source
-    from stentor.data.cut import load, words_of
+    from stentor.data.cut import words_of
+    from stentor.data.load_audio import load_audio
 
     cuts = list(parse_source(spec).cuts())
     records = manifest(to)
@@ -242,7 +270,7 @@ def test_the_built_in_voice_knows_its_words_exactly(tmp_path, cli):
     # The audio became files, so that the manifest stands alone.
     again = list(parse_source(str(to)).cuts())
     for before, after in zip(cuts, again, strict=True):
-        assert np.abs(load(before) - load(after)).max() < 1e-4
+        assert np.abs(load_audio(before) - load_audio(after)).max() < 1e-4
 
 
 def test_only_the_built_in_voice_is_asked_for_its_words(corpus, tmp_path):

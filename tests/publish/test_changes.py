@@ -8,8 +8,8 @@ from test_card import CONFIG
 
 from stentor.metrics.wer import score
 from stentor.publish.card import write_card
-from stentor.publish.changes import changes, groups
-from stentor.publish.report import write_report
+from stentor.report.changes import changes, groups
+from stentor.report.report import write_report
 
 BAD = "<script>alert(1)</script> | pipe"
 
@@ -28,16 +28,21 @@ def results(run_folder):
     found["eval"][dev]["perplexity"] = {"value": 2.0, "details": {"tokens": 50}}
     found["eval"][other]["wer"] |= rate(0.2, 0.18, 0.22)
     found["before"] = {
-        dev: {"wer": rate(0.3, 0.28, 0.32), "perplexity": {"value": 4.0}}, other: {"wer": rate(0.1, 0.08, 0.12)}
-    }  # fmt: skip
+        dev: {"wer": rate(0.3, 0.28, 0.32), "perplexity": {"value": 4.0}},
+        other: {"wer": rate(0.1, 0.08, 0.12)},
+    }
     found["change"] = {
         dev: {"wer": {"value": -1 / 3, "low": -0.4, "high": -0.25}},
         other: {"wer": {"value": 1.0, "low": 0.5, "high": 1.6}},
-    }  # fmt: skip
-    found["by"] = {dev: {"language": {
-        "de": {"wer": rate(0.25, 0.2, 0.3, 25, 100) | {"items": 9}},
-        BAD: {"wer": rate(0.15, 0.1, 0.2, 15, 100) | {"items": 3}},
-    }}}  # fmt: skip
+    }
+    found["by"] = {
+        dev: {
+            "language": {
+                "de": {"wer": rate(0.25, 0.2, 0.3, 25, 100) | {"items": 9}},
+                BAD: {"wer": rate(0.15, 0.1, 0.2, 15, 100) | {"items": 3}},
+            }
+        }
+    }
     found["before_by"] = {dev: {"language": {"de": {"wer": rate(0.5, 0.4, 0.6, 50, 100) | {"items": 9}}}}}
     return found
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from page import Page
 
-from stentor.publish import drawings
+from stentor.report import drawings
 
 RATE = 16000
 EVIL = '"><img src=x onerror=alert(1)>'
@@ -25,8 +25,10 @@ def test_words_stand_at_their_times_and_play_them():
     page = Page(drawings.words(said, tone(16), RATE))
     buttons = page.all("button")
     assert [(b["data-start"], b["data-end"]) for b in buttons] == [
-        ("0.500", "1.000"), ("9.500", "10.500"), ("12.000", "12.500")
-    ]  # fmt: skip
+        ("0.500", "1.000"),
+        ("9.500", "10.500"),
+        ("12.000", "12.500"),
+    ]
     assert "left:6.250%;width:6.250%" in buttons[0]["style"] and "left:18.750%;width:12.500%" in buttons[1]["style"]
     lines = [d for d in page.all("div") if d.get("class") == "score"]
     assert [(d["data-begin"], d["data-seconds"]) for d in lines] == [("0.0000", "8.0000"), ("8.0000", "8.0000")]
@@ -52,9 +54,10 @@ def test_long_recordings_are_drawn_in_part():
 
 def test_speakers_have_lanes():
     segments = [
-        {"speaker": "ann", "start": 1.0, "end": 3.0}, {"speaker": "ben", "start": 2.0, "end": 4.0},
+        {"speaker": "ann", "start": 1.0, "end": 3.0},
+        {"speaker": "ben", "start": 2.0, "end": 4.0},
         {"speaker": "ann", "start": 6.0, "end": 8.0},
-    ]  # fmt: skip
+    ]
     drawn = drawings.speakers(segments, tone(10), RATE)
     page = Page(drawn)
     places = [(r["x"], r["width"]) for r in page.all("rect")]
@@ -89,9 +92,11 @@ def test_texts_are_escaped():
     evil = [{"word": EVIL, "start": 0.1, "end": 0.5, "confidence": 0.4}]
     spoken = [{"speaker": EVIL, "start": 0.1, "end": 0.5}]
     for drawn in (
-        drawings.words(evil, tone(1), RATE), drawings.speakers(spoken, tone(1), RATE),
-        drawings.judged_speakers(spoken, spoken, tone(1), RATE, EVIL), drawings.differences(EVIL, "b", (EVIL, EVIL)),
-    ):  # fmt: skip
+        drawings.words(evil, tone(1), RATE),
+        drawings.speakers(spoken, tone(1), RATE),
+        drawings.judged_speakers(spoken, spoken, tone(1), RATE, EVIL),
+        drawings.differences(EVIL, "b", (EVIL, EVIL)),
+    ):
         assert "<img src=x" not in drawn and "&lt;img src=x" in drawn
         Page(drawn)
 

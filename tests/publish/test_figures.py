@@ -2,10 +2,10 @@ import re
 
 import pytest
 
-from stentor.metrics.show import count, duration, figure
-from stentor.publish.curves import all_charts
-from stentor.publish.examples import choose, compare
-from stentor.publish.figures import POINTS, Curve, chart
+from stentor.metrics.format import count, duration, figure
+from stentor.report.curves import all_charts
+from stentor.report.examples import choose, compare
+from stentor.report.figures import POINTS, Curve, chart
 
 
 def points(path):
@@ -78,9 +78,12 @@ def kinds(cells):
 def test_differences_are_found_on_normalised_words_and_shown_as_written():
     cells = compare("Hello, World . Good day", "hello word good fine day", "whisper_basic", "en")
     assert kinds(cells) == [
-        ("equal", "Hello,", "hello"), ("substitute", "World", "word"), ("equal", "Good", "good"),
-        ("insert", None, "fine"), ("equal", "day", "day"),
-    ]  # fmt: skip
+        ("equal", "Hello,", "hello"),
+        ("substitute", "World", "word"),
+        ("equal", "Good", "good"),
+        ("insert", None, "fine"),
+        ("equal", "day", "day"),
+    ]
     assert [c[0] for c in kinds(compare("Hello World", "hello world", "none", "en"))] == ["substitute"] * 2
 
 

@@ -369,9 +369,12 @@ def test_over_xet(hub, tmp_path):
     hub.break_after(200_000)
     xet = {"HF_HUB_DISABLE_XET": "0", "HF_XET_TELEMETRY_ENABLED": "0", "HF_XET_CLIENT_RETRY_BASE_DELAY": "50ms"}
     done = subprocess.run(
-        [sys.executable, "-c", OVER_XET, str(folder)], env={**os.environ, **hub.fresh, **xet}, capture_output=True,
-        text=True, timeout=200,
-    )  # fmt: skip
+        [sys.executable, "-c", OVER_XET, str(folder)],
+        env={**os.environ, **hub.fresh, **xet},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
     repo = hub.repos["datasets/tester/d"]
     assert done.stdout.split() == [repo.commits[1].oid], done.stderr
     assert {name: repo.files[name] for name in files} == files

@@ -80,8 +80,12 @@ def make_inputs(folder):
     import numpy as np
     from safetensors.numpy import save_file
 
-    config = {"name": "first", "task": {"type": "transcribe"}, "model": {"type": "speech_llm"},
-              "data": {"train": [{"type": "jsonl", "path": "t.jsonl"}]}}  # fmt: skip
+    config = {
+        "name": "first",
+        "task": {"type": "transcribe"},
+        "model": {"type": "speech_llm"},
+        "data": {"train": [{"type": "jsonl", "path": "t.jsonl"}]},
+    }
     for name in ("run", "damaged"):
         export = folder / name / "export"
         export.mkdir(parents=True)

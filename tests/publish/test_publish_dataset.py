@@ -28,16 +28,30 @@ def manifest(tmp_path):
         write(folder / "audio" / f"{i}.{kind}", tone(i), RATE)
     write(folder / "long.wav", np.concatenate([tone(i, 1.0, 22050) for i in range(3)]), 22050)
     records = [
-        {"id": f"r{i}", "audio_path": f"audio/{i}.{kind}", "text": f"text {i}", "language": "de", "speaker": "Änn",
-         "origin_path": "/home/me/private", "note": "/home/me/x.wav", "mood": "glad"}
+        {
+            "id": f"r{i}",
+            "audio_path": f"audio/{i}.{kind}",
+            "text": f"text {i}",
+            "language": "de",
+            "speaker": "Änn",
+            "origin_path": "/home/me/private",
+            "note": "/home/me/x.wav",
+            "mood": "glad",
+        }
         for i, kind in enumerate(("wav", "flac", "ogg"))
-    ]  # fmt: skip
+    ]
     records += [
-        {"audio_path": str(folder / "long.wav"), "start": 1.0, "duration": 1.0, "text": EVIL, "language": "en",
-         "words": [{"word": EVIL, "start": 0.1, "end": 0.4}]},
+        {
+            "audio_path": str(folder / "long.wav"),
+            "start": 1.0,
+            "duration": 1.0,
+            "text": EVIL,
+            "language": "en",
+            "words": [{"word": EVIL, "start": 0.1, "end": 0.4}],
+        },
         {"audio_path": "long.wav", "start": 2.0, "speaker": "b_*_", "split": "test", "text": "the rest"},
         {"id": "../../../out", "audio_path": "audio/0.wav", "text": "out", "split": "test", "speaker": "Änn"},
-    ]  # fmt: skip
+    ]
     path = folder / "manifest.jsonl"
     path.write_text("".join(json.dumps(r) + "\n" for r in records))
     return path
@@ -52,8 +66,11 @@ def test_the_folder(manifest, tmp_path):
     remarks = build([str(manifest.parent)], to, "anna/voices", "cc-by-4.0")
     train, test = rows_of(to, "train"), rows_of(to, "test")
     assert [r["file_name"] for r in train] == [
-        "0000/000000-r0.wav", "0000/000001-r1.flac", "0000/000002-r2.ogg", "0000/000003-long.flac",
-    ]  # fmt: skip
+        "0000/000000-r0.wav",
+        "0000/000001-r1.flac",
+        "0000/000002-r2.ogg",
+        "0000/000003-long.flac",
+    ]
     assert all(list(r) == list(train[0]) for r in train)
     assert list(train[0])[:6] == ["file_name", "id", "text", "language", "speaker", "duration"]
     assert train[3]["text"] == EVIL and train[3]["speaker"] is None and train[0]["mood"] == "glad"
@@ -83,8 +100,9 @@ def test_the_card(manifest, tmp_path):
     assert card.data.license == "cc-by-4.0" and card.data.language == ["de", "en"]
     assert card.data.size_categories == ["n<1K"] and card.data.task_categories == ["automatic-speech-recognition"]
     assert card.data.configs[0]["data_files"] == [
-        {"split": "train", "path": "data/train/**"}, {"split": "test", "path": "data/test/**"},
-    ]  # fmt: skip
+        {"split": "train", "path": "data/train/**"},
+        {"split": "test", "path": "data/test/**"},
+    ]
     assert "| train | 4 | 2.5 s | 1.0 s | 1 | de, en |" in card.text
     assert "6 recordings of speech, 4 s, by 2 speakers, all with a transcript." in card.text
     assert "16,000 Hz (4), 22,050 Hz (2)" in card.text
@@ -118,7 +136,8 @@ def test_named_splits(manifest, tmp_path):
 def test_it_can_be_trained_on(manifest, tmp_path, monkeypatch):
     pytest.importorskip("datasets")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    from stentor.data.cut import language_of, load, speaker_of, text_of
+    from stentor.data.cut import language_of, speaker_of, text_of
+    from stentor.data.load_audio import load_audio
     from stentor.sources.base import Source
 
     to = tmp_path / "made"
@@ -127,7 +146,7 @@ def test_it_can_be_trained_on(manifest, tmp_path, monkeypatch):
     cuts = list(source.cuts())
     assert [text_of(c) for c in cuts] == ["text 0", "text 1", "text 2", EVIL]
     assert [speaker_of(c) for c in cuts][:3] == ["Änn"] * 3 and language_of(cuts[3]) == "en"
-    assert np.abs(load(cuts[0], RATE) - tone(0)).max() < 1e-4
+    assert np.abs(load_audio(cuts[0], RATE) - tone(0)).max() < 1e-4
 
 
 def test_what_cannot_be_heard_is_listed_and_nothing_is_sent(manifest, tmp_path, hub, attempt):

@@ -17,8 +17,12 @@ def run(tmp_path):
     export.mkdir(parents=True)
     save_file({"llm.weight": np.ones(4, np.float32)}, export / "model.safetensors")
     (export / "config.json").write_text('{"model_type": "speech_llm", "bases": {}}')
-    config = {"name": "first", "task": {"type": "transcribe"}, "model": {"type": "speech_llm"},
-              "data": {"train": [{"type": "jsonl", "path": "/home/me/t.jsonl", "language": "en"}]}}  # fmt: skip
+    config = {
+        "name": "first",
+        "task": {"type": "transcribe"},
+        "model": {"type": "speech_llm"},
+        "data": {"train": [{"type": "jsonl", "path": "/home/me/t.jsonl", "language": "en"}]},
+    }
     (export / "training_config.json").write_text(json.dumps(config))
     return export.parent
 

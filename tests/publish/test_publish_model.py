@@ -15,7 +15,7 @@ import stentor
 from stentor.audio import synth
 from stentor.audio.io import write
 from stentor.errors import ConfigError
-from stentor.publish.bases import local_bases
+from stentor.publish.base_models import local_bases
 from stentor.publish.card import write_card
 from stentor.publish.model import build, check, make_card
 
@@ -79,8 +79,11 @@ def test_the_card_of_a_run(run, tmp_path):
     assert {r.metric_type for r in card.data.eval_results} == {"wer", "cer"}
     assert [p.name for p in (to / ".eval_results").iterdir()] == ["unseen_voices_.yaml"]
     assert 'stentor.load("anna/digits")' in card.text and "stentor transcribe anna/digits speech.wav" in card.text
-    for line in ("This model: cc-by-4.0.", "Its base `openai/whisper-tiny`: apache-2.0.",
-                 "Its data `owner/speech`: cc-by-4.0."):  # fmt: skip
+    for line in (
+        "This model: cc-by-4.0.",
+        "Its base `openai/whisper-tiny`: apache-2.0.",
+        "Its data `owner/speech`: cc-by-4.0.",
+    ):
         assert f"* {line}" in card.text
     assert "No licence is stated" not in card.text
     assert "stentor train training_config.json optim.lr=0.001" in card.text and "'my run.yaml'" in card.text
@@ -91,9 +94,14 @@ def test_no_path_of_this_machine_and_no_hidden_file(run, tmp_path):
     build(run, to, "anna/digits")
     files = [p for p in to.rglob("*") if p.is_file()]
     assert {p.name for p in files} == {
-        "README.md", "config.json", "model.safetensors", "training_config.json", "train_results.json",
-        "eval_results.json", "unseen_voices_.yaml",
-    }  # fmt: skip
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "training_config.json",
+        "train_results.json",
+        "eval_results.json",
+        "unseen_voices_.yaml",
+    }
     for file in files:
         assert b"/home/me" not in file.read_bytes(), file
     config = json.loads((to / "training_config.json").read_text())
@@ -189,8 +197,9 @@ def test_a_dry_run_writes_everything(run, hub, attempt, tmp_path, monkeypatch):
     """With a token in the environment that is in none of it; and without one."""
     code, said = attempt("publish", "model", run, "--to", "anna/digits", "--dry-run", tmp_path / "dry")
     assert code == 0 and "Nothing was sent" in said and not hub.repos
-    files = {p.relative_to(tmp_path / "dry").as_posix(): p.read_bytes() for p in (tmp_path / "dry").rglob("*")
-             if p.is_file()}  # fmt: skip
+    files = {
+        p.relative_to(tmp_path / "dry").as_posix(): p.read_bytes() for p in (tmp_path / "dry").rglob("*") if p.is_file()
+    }
     assert {"README.md", "model.safetensors", ".eval_results/unseen_voices_.yaml"} <= set(files)
     assert not [name for name, data in files.items() if hub.token.encode() in data]
     monkeypatch.delenv("HF_TOKEN")
@@ -247,8 +256,11 @@ def test_the_usage_code_of_each_task_runs(tmp_path):
         write(tmp_path / name, speech.audio, 16000)
     script = "import runpy, sys\nfor name in sys.argv[1:]:\n    runpy.run_path(name)\n"
     done = subprocess.run(
-        [sys.executable, "-c", script, *(f"{task}.py" for task in names)], cwd=tmp_path, capture_output=True, text=True,
+        [sys.executable, "-c", script, *(f"{task}.py" for task in names)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(stentor.__file__).parents[1])},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out.wav").stat().st_size > 1000

@@ -7,9 +7,9 @@ import pytest
 from page import Page
 
 from stentor.errors import ConfigError
-from stentor.metrics.show import duration
-from stentor.publish.report import facts, write_report
-from stentor.publish.runfiles import read_run
+from stentor.metrics.format import duration
+from stentor.report.report import facts, write_report
+from stentor.report.run_folder import read_run
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_examples_have_players_and_marked_differences(html):
 
 
 def test_examples_respect_the_budget(run_folder, monkeypatch):
-    monkeypatch.setattr("stentor.publish.report.BUDGET", 100_000)
+    monkeypatch.setattr("stentor.report.report.BUDGET", 100_000)
     players = Page(write_report(run_folder).read_text()).all("audio")
     assert 0 < sum(len(a["src"]) for a in players) < 140_000
 

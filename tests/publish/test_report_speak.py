@@ -7,12 +7,12 @@ import pytest
 import soundfile
 from page import Page
 
-from stentor.data.sound import packed_sound
+from stentor.data.audio_base64 import packed_sound
 from stentor.publish.card import write_card
-from stentor.publish.curves import all_charts
-from stentor.publish.report import write_report
-from stentor.publish.runfiles import read_run
-from stentor.publish.voices import spread, voiced_sets
+from stentor.report.curves import all_charts
+from stentor.report.report import write_report
+from stentor.report.run_folder import read_run
+from stentor.report.voices import spread, voiced_sets
 
 EVIL = '<script>alert("boo")</script>'
 RATE = 16000
@@ -25,10 +25,14 @@ def tone(seconds, hertz=300):
 
 def row(name, seconds, prompt=0.0, **reference):
     output = {
-        "audio": packed_sound(tone(seconds), RATE), "seconds": seconds, "frames": 50, "seed": 1,
-        "prompt_seconds": prompt, "codec": packed_sound(tone(seconds, 200), RATE),
+        "audio": packed_sound(tone(seconds), RATE),
+        "seconds": seconds,
+        "frames": 50,
+        "seed": 1,
+        "prompt_seconds": prompt,
+        "codec": packed_sound(tone(seconds, 200), RATE),
         "heard": {"text": {"synthetic": f"said {name} {EVIL}", "codec": ""}},
-    }  # fmt: skip
+    }
     reference = {"text": f"say {name} {EVIL}", "language": "en", "speaker": "ann", "instruct": None, **reference}
     record = {"id": name, "voice": {"text": "one two"}}
     return {"id": name, "reference": reference, "output": output, "seconds": seconds, "record": record}
@@ -135,8 +139,12 @@ def test_models_without_a_codec_are_shown_as_before(folder):
 def test_the_losses_of_codebooks_share_a_chart(folder):
     charts = {c.title: c for c in all_charts(read_run(folder).metrics)}
     assert [t for t in charts if "oss" in t] == [
-        "Loss", "Training loss", "Training loss by codebook", "Loss by codebook, dev", "Loss by codebook, other",
-    ]  # fmt: skip
+        "Loss",
+        "Training loss",
+        "Training loss by codebook",
+        "Loss by codebook, dev",
+        "Loss by codebook, other",
+    ]
     chart = charts["Loss by codebook, dev"]
     assert chart.ordered and [line.name for line in chart.lines] == list("01234567")
     assert [line.name for line in charts["Training loss"].lines] == ["total"]
@@ -155,10 +163,11 @@ def test_evaluations_are_spread_with_the_first_and_the_last():
 
 def test_the_card_says_how_it_is_used_and_what_it_is_not(tmp_path):
     config = {
-        "name": "voice", "task": {"type": "speak", "samples": 4},
+        "name": "voice",
+        "task": {"type": "speak", "samples": 4},
         "model": {"type": "omnivoice", "codec": {"type": "mel_rvq"}, "from": None},
         "data": {"train": [{"type": "shards", "path": "tokens/data.lst"}], "eval": {}, "max_seconds": 30.0},
-    }  # fmt: skip
+    }
     details = {"items": 40, "targets": {"codes_0": 100}}
     results = {"eval": {"dev": {"loss": {"value": 3.25, "details": details}}}, "data": {"used": 5}}
     card = write_card(tmp_path, config, results).read_text()

@@ -94,9 +94,12 @@ def module(path: str):
 def facts(folder: Path, kind: str, **sections: object) -> Path:
     """Write the training config of an export, with a folder of "this machine" in it; answers the export."""
     about = {
-        "name": f"tiny-{kind}", "task": {"type": kind}, "output": "/home/ann/runs",
-        "data": {"train": [{"type": "jsonl", "path": "/home/ann/train.jsonl", "language": "en"}]}, **sections,
-    }  # fmt: skip
+        "name": f"tiny-{kind}",
+        "task": {"type": kind},
+        "output": "/home/ann/runs",
+        "data": {"train": [{"type": "jsonl", "path": "/home/ann/train.jsonl", "language": "en"}]},
+        **sections,
+    }
     (folder / "training_config.json").write_text(json.dumps(about))
     return folder
 
@@ -128,9 +131,11 @@ def _made(task: str, folder: Path) -> Path:
         from stentor.models.base import Family, Needs
 
         section = {
-            "type": "transformer", "kind": "encoder", "shared": {"d_model": 32, "layers": 1, "heads": 2},
+            "type": "transformer",
+            "kind": "encoder",
+            "shared": {"d_model": 32, "layers": 1, "heads": 2},
             "features": {"num_mel_bins": 20, "stack": 4, "subsample": 4},
-        }  # fmt: skip
+        }
         torch.manual_seed(0)
         bundle = Family.model_validate(section).build(Needs("diarize", ("speech",), classes=2))
         with torch.no_grad():
@@ -174,8 +179,11 @@ def needed(text: str) -> set[str]:
             lines = metadata.requires(asked.name) or []
         except metadata.PackageNotFoundError:  # of another platform
             continue
-        queue += [r for r in map(Requirement, lines)
-                  if not r.marker or any(r.marker.evaluate({"extra": e}) for e in ("", *asked.extras))]  # fmt: skip
+        queue += [
+            r
+            for r in map(Requirement, lines)
+            if not r.marker or any(r.marker.evaluate({"extra": e}) for e in ("", *asked.extras))
+        ]
     return found
 
 
@@ -204,10 +212,19 @@ def machine(tmp_path_factory, hub_cache):
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PYTHONPATH", "GRADIO", "HF_"))}
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER, json.dumps(refused)],
-        env={**kept, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub_cache),
-             "GRADIO_SERVER_PORT": str(port), "GRADIO_TEMP_DIR": str(tmp_path_factory.mktemp("gradio"))},
-        stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True, bufsize=1,
-    )  # fmt: skip
+        env={
+            **kept,
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "HF_HUB_CACHE": str(hub_cache),
+            "GRADIO_SERVER_PORT": str(port),
+            "GRADIO_TEMP_DIR": str(tmp_path_factory.mktemp("gradio")),
+        },
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
     process.installed = installed
     yield process
     process.kill()
@@ -229,9 +246,7 @@ def serve(machine, tmp_path):
         started.append(int(machine.stdout.readline()))
         while not log.with_suffix(".txt.exit").exists():
             if log.exists() and (found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text())):
-                client = Client(
-                    found[0], verbose=False, analytics_enabled=False, download_files=str(tmp_path / "got")
-                )  # fmt: skip
+                client = Client(found[0], verbose=False, analytics_enabled=False, download_files=str(tmp_path / "got"))
                 client.log = log
                 return client
             time.sleep(0.1)
@@ -257,8 +272,14 @@ def test_a_local_model_is_copied_beside_the_page(models, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", CANARY)
     to = build(models("transcribe"), tmp_path / "new" / "space", title=f"Ann's {EVIL}: demo")
     assert sorted(p.name for p in to.iterdir()) == [
-        "README.md", "app.py", "demo.py", "model", "requirements.txt", "space.json", "stentor"
-    ]  # fmt: skip
+        "README.md",
+        "app.py",
+        "demo.py",
+        "model",
+        "requirements.txt",
+        "space.json",
+        "stentor",
+    ]
     assert (to / "app.py").read_bytes() == (TEMPLATES / "transcribe.py").read_bytes()  # no text went into code
     about = json.loads((to / "space.json").read_text())
     assert (about["model"], about["local"], about["task"], about["hub"]) == ("model", True, "transcribe", [])
@@ -476,8 +497,9 @@ def test_adapters_of_a_hub_model_are_served(serve, speech, hub_cache, tmp_path):
     torch.manual_seed(0)
     tokenizer = characters(["abcdefghijklmnopqrstuvwxyz \n.:"])
     qwen = dict(tiny.LLMS["qwen2"])
-    config = AutoConfig.for_model(qwen.pop("model_type"), **qwen, vocab_size=len(tokenizer), pad_token_id=0,
-                                  eos_token_id=tokenizer.eos_token_id)  # fmt: skip
+    config = AutoConfig.for_model(
+        qwen.pop("model_type"), **qwen, vocab_size=len(tokenizer), pad_token_id=0, eos_token_id=tokenizer.eos_token_id
+    )
     AutoModelForCausalLM.from_config(config).save_pretrained(snapshots["base"])
     tokenizer.save_pretrained(snapshots["base"])
     base = str(snapshots["base"])

@@ -7,8 +7,8 @@ import pytest
 from page import Page
 
 from stentor.metrics.diarization import Spoken, errors, scores
-from stentor.publish.report import write_report
-from stentor.publish.timeline import KINDS, LINE, clock, compare, draw, timelines
+from stentor.report.report import write_report
+from stentor.report.timeline import KINDS, LINE, clock, compare, draw, timelines
 
 
 def segment(speaker, start, end):
@@ -69,10 +69,13 @@ def test_a_lane_for_each_speaker_and_a_row_for_each_error():
         [(b.left, b.left + b.width) for b in side] for lane in line.lanes for side in (lane.reference, lane.output)
     ]
     assert places == [
-        [(0, 400)], [(0, 300), (800, 900)],
-        [(300, 600)], [(300, 600)],
-        [], [(850, 900)],
-    ]  # fmt: skip
+        [(0, 400)],
+        [(0, 300), (800, 900)],
+        [(300, 600)],
+        [(300, 600)],
+        [],
+        [(850, 900)],
+    ]
     told = {kind: [(b.start, b.end) for b in bars] for kind, bars in line.errors}
     assert told == {"missed": [(3, 4)], "false alarm": [(8, 8.5)], "confused": []}
     assert line.overlap == "M300.0 0h100.0V1000h-100.0z"
@@ -151,6 +154,7 @@ def test_only_so_many_are_drawn(run):
     view, left = timelines("dev", found, rows, budget=0, most=2)
     assert [d.id for d in view.drawings] == ["wrong", "long"] and view.more == 1
     assert left == 0 and not any(d.sound for d in view.drawings)
-    assert view.groups == [(n, part["items"], f"{100 * part['value']:.2f} %")
-                           for n, part in found["der"]["details"]["by_speakers"].items()]  # fmt: skip
+    assert view.groups == [
+        (n, part["items"], f"{100 * part['value']:.2f} %") for n, part in found["der"]["details"]["by_speakers"].items()
+    ]
     assert len(view.groups) == 2

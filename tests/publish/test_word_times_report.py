@@ -14,9 +14,9 @@ from page import Page
 
 from stentor.metrics.word_match import match
 from stentor.metrics.word_time import score
-from stentor.publish import word_times as view
-from stentor.publish.report import write_report
-from stentor.publish.spectrogram import ROWS, png, spectrogram
+from stentor.report import word_times as view
+from stentor.report.report import write_report
+from stentor.report.spectrogram import ROWS, png, spectrogram
 
 EVIL = "<script>alert(1)</script>"
 TEXT = "one two three"
@@ -41,10 +41,12 @@ def moved(words, *shifts):
 
 def row(name, words, outputs, seconds):
     return {
-        "id": name, "reference": {"text": TEXT, "language": "en", "words": words}, "seconds": seconds,
+        "id": name,
+        "reference": {"text": TEXT, "language": "en", "words": words},
+        "seconds": seconds,
         "output": {"text": " ".join(w["word"] for w in outputs), "words": outputs},
         "record": {"id": name, "voice": {"text": TEXT}, "speaker": "ann"},
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture
@@ -54,8 +56,9 @@ def timed_run(run_folder, spoken):
     shifts = [((0, 0), (3, -7), (12, 0))] * 4 + [((0, 0), (0, 80), (90, 8))] + [((1, 1), (2, 2), (3, 3))] * 3
     rows = [row(f"u{i}", words, moved(words, *s), seconds) for i, s in enumerate(shifts)]
     rows[7]["output"]["words"][1]["word"] = EVIL
-    found = score([r["reference"]["words"] for r in rows], [r["output"]["words"] for r in rows],
-                  ids=[r["id"] for r in rows])  # fmt: skip
+    found = score(
+        [r["reference"]["words"] for r in rows], [r["output"]["words"] for r in rows], ids=[r["id"] for r in rows]
+    )
     for path in (run_folder / "predictions").iterdir():
         path.unlink()
     (run_folder / "predictions" / "dev.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -114,7 +117,7 @@ def test_nothing_matched_is_still_a_page(timed_run):
 
 
 def test_the_budget_of_pictures_and_sound_is_kept(timed_run, monkeypatch):
-    monkeypatch.setattr("stentor.publish.report.BUDGET", 200_000)
+    monkeypatch.setattr("stentor.report.report.BUDGET", 200_000)
     html = write_report(timed_run).read_text()
     drawn = re.findall(r'src="data:(?:image/png|audio/wav);base64,([^"]+)', html)
     assert 2 <= len(drawn) < 16 and sum(len(base64.b64decode(d)) for d in drawn) <= 200_000

@@ -21,9 +21,14 @@ RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 DATA = ROOT.parent / "shared" / "data"
 RECORDS = 4
 SLOW = (
-    "whisper_digits", "whisper_librispeech", "words_speech_llm", "omnivoice_multilingual", "omnivoice_finetune",
-    "digits_whisper_left_out", "diarize_typical",
-)  # fmt: skip
+    "whisper_digits",
+    "whisper_librispeech",
+    "words_speech_llm",
+    "omnivoice_multilingual",
+    "omnivoice_finetune",
+    "digits_whisper_left_out",
+    "diarize_typical",
+)
 """Recipes like others that are always run."""
 SMALL = {
     "encoder": "{from: null, config: {model_type: whisper, num_mel_bins: 80, d_model: 32, encoder_layers: 1, "
@@ -37,9 +42,14 @@ WHISPER = (
 )
 
 BACKBONE = {
-    "model_type": "qwen3", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "head_dim": 16,
-}  # fmt: skip
+    "model_type": "qwen3",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+}
 WAVE = (
     "{model_type: wav2vec2, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 64, "
     "conv_dim: [16, 16, 16], conv_kernel: [20, 8, 4], conv_stride: [10, 8, 4], num_conv_pos_embeddings: 16, "

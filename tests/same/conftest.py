@@ -7,16 +7,34 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))  # for the tiny models
 
 WHISPER = {
-    "d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "num_mel_bins": 80, "dropout": 0.0,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "num_mel_bins": 80,
+    "dropout": 0.0,
     "init_std": 0.1,
-}  # fmt: skip
+}
 WAVE = {
-    "model_type": "wav2vec2", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "intermediate_size": 64, "conv_dim": [16, 16, 16], "conv_kernel": [20, 8, 4], "conv_stride": [10, 8, 4],
-    "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "hidden_dropout": 0.0,
-    "attention_dropout": 0.0, "activation_dropout": 0.0, "feat_proj_dropout": 0.0, "final_dropout": 0.0,
-}  # fmt: skip
+    "model_type": "wav2vec2",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "conv_dim": [16, 16, 16],
+    "conv_kernel": [20, 8, 4],
+    "conv_stride": [10, 8, 4],
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "feat_proj_dropout": 0.0,
+    "final_dropout": 0.0,
+}
 MODELS = {
     "whisper": {"type": "whisper", "config": WHISPER, "token_rate": 2.0},
     "voxtral": {"type": "voxtral", "token_rate": 2.0},
@@ -72,16 +90,25 @@ def real_family(tmp_path_factory, corpus):
             "data": {
                 "train": [{"type": "jsonl", "path": str(folder / "train.jsonl")}],
                 "eval": {"dev": {"type": "jsonl", "path": str(corpus / "dev.jsonl"), "limit": 2}},
-                "batch_tokens": 100_000, "max_items": 4, "buckets": 1, "workers": 0,
+                "batch_tokens": 100_000,
+                "max_items": 4,
+                "buckets": 1,
+                "workers": 0,
             },
             "losses": {"ctc": "ctc"} if family == "ctc" else {"text": "cross_entropy"},
             "optim": {"type": "adamw", "lr": 1e-3, "eps": 1e-4},
             "schedule": {"type": "constant", "warmup_steps": 0},
             "train": {
-                "steps": 3, "log_every": 1, "eval_every": 100, "save_every": 100, "dry_run": False, "use": "last",
-                "accumulate": 2, "device": "cpu",
+                "steps": 3,
+                "log_every": 1,
+                "eval_every": 100,
+                "save_every": 100,
+                "dry_run": False,
+                "use": "last",
+                "accumulate": 2,
+                "device": "cpu",
             },
-        }  # fmt: skip
+        }
         path = folder / f"{name}.json"
         path.write_text(json.dumps(config))
         return path

@@ -62,9 +62,13 @@ def test_stopping_scoring_and_averaging(real_family, together, same_run):
     """What else the loop does: evaluation in between, a moving average, the best checkpoint, several groups."""
     runs = real_family.runs
     more = [
-        "train.eval_every=1", "train.save_every=1", "train.use=best", "train.steps=4", "optim.type=sgd",
+        "train.eval_every=1",
+        "train.save_every=1",
+        "train.use=best",
+        "train.steps=4",
+        "optim.type=sgd",
         "optim.groups=[{params: [lm_head.*], lr: 2e-3}]",
-    ]  # fmt: skip
+    ]
     together(
         [
             ["train", real_family("ema-two", "voxtral"), *more, TWO, "train.ema=0.9"],

@@ -16,9 +16,15 @@ WAYS = {
     "two ranks sharded": (2, ["data.max_items=4", "train.accumulate=2", "train.shard=true"]),
 }
 SETTINGS = [
-    "data.batch_tokens=4000", "data.buckets=1", "train.steps=3", "train.eval_every=100", "train.save_every=100",
-    "train.dry_run=false", "optim.eps=1e-4", "train.use=last",
-]  # fmt: skip
+    "data.batch_tokens=4000",
+    "data.buckets=1",
+    "train.steps=3",
+    "train.eval_every=100",
+    "train.save_every=100",
+    "train.dry_run=false",
+    "optim.eps=1e-4",
+    "train.use=last",
+]
 
 
 def numbers(folder: Path, rows) -> tuple[list[float], dict[str, torch.Tensor]]:
@@ -45,8 +51,14 @@ def test_same_loss_norm_and_weights(tiny, cli, rows, tmp_path):
 def test_evaluation_is_the_same_on_two_ranks(tiny, cli, tmp_path):
     config = tiny()
     for processes in (1, 2):
-        cli("train", config, "train.steps=2", f"train.accumulate={2 // processes}", f"name=ranks{processes}",
-            processes=processes)  # fmt: skip
+        cli(
+            "train",
+            config,
+            "train.steps=2",
+            f"train.accumulate={2 // processes}",
+            f"name=ranks{processes}",
+            processes=processes,
+        )
     one, two = (json.loads((tmp_path / "runs" / f"ranks{n}" / "results.json").read_text()) for n in (1, 2))
     assert one["eval"] == two["eval"]
     assert one["eval"]["dev"]["wer"]["total"] > 0

@@ -4,8 +4,8 @@ import pytest
 import torch
 from tiny_speech_llm import build, own_loss
 
-from stentor.data.loader import Reader
-from stentor.data.plan import Item
+from stentor.dataloading.batch_sampler import Item
+from stentor.dataloading.loader import Reader
 from stentor.losses.ctc import CTC
 from stentor.losses.token import CrossEntropy
 from stentor.sources.jsonl import Jsonl
@@ -82,10 +82,22 @@ def whisper():
 
     torch.manual_seed(0)
     config = WhisperConfig(
-        vocab_size=120, d_model=32, num_mel_bins=80, max_source_positions=50, max_target_positions=40, pad_token_id=0,
-        bos_token_id=1, eos_token_id=2, decoder_start_token_id=3, encoder_layers=2, encoder_attention_heads=2,
-        encoder_ffn_dim=64, decoder_layers=2, decoder_attention_heads=2, decoder_ffn_dim=64,
-    )  # fmt: skip
+        vocab_size=120,
+        d_model=32,
+        num_mel_bins=80,
+        max_source_positions=50,
+        max_target_positions=40,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=3,
+        encoder_layers=2,
+        encoder_attention_heads=2,
+        encoder_ffn_dim=64,
+        decoder_layers=2,
+        decoder_attention_heads=2,
+        decoder_ffn_dim=64,
+    )
     return WhisperForConditionalGeneration(config).eval()
 
 

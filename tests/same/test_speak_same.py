@@ -8,10 +8,16 @@ import torch
 from safetensors.torch import load_file
 
 LLM = {
-    "model_type": "qwen3", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 1024,
+    "model_type": "qwen3",
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 1024,
     "initializer_range": 0.1,
-}  # fmt: skip
+}
 LORA = {"rank": 2, "alpha": 4, "dropout": 0.0}
 KEPT = ("step", "epoch", "train/loss", *(f"train/codes_{c}" for c in range(3)), "grad_norm", "lr", "padding")
 
@@ -28,21 +34,34 @@ def speaking(tmp_path_factory, corpus):
             "output": str(folder / "runs"),
             "task": {"type": "speak", "samples": 1, "generation": {"steps": 2}},
             "model": {
-                "type": "omnivoice", "codec": {"type": "mel_rvq", "codebooks": 3, "entries": 24, "rounds": 3},
-                **({} if "from" in model else {"llm": {"config": LLM}, "text": {"type": "characters"}}), **model,
+                "type": "omnivoice",
+                "codec": {"type": "mel_rvq", "codebooks": 3, "entries": 24, "rounds": 3},
+                **({} if "from" in model else {"llm": {"config": LLM}, "text": {"type": "characters"}}),
+                **model,
             },
             "data": {
                 "train": [{"type": "jsonl", "path": str(corpus / "train.jsonl")}],
                 "eval": {"dev": {"type": "jsonl", "path": str(corpus / "dev.jsonl")}},
-                "batch_tokens": 100_000, "max_items": 4, "buckets": 1, "workers": 0, **(data or {}),
+                "batch_tokens": 100_000,
+                "max_items": 4,
+                "buckets": 1,
+                "workers": 0,
+                **(data or {}),
             },
             "optim": {"type": "adamw", "lr": 1e-3, "eps": 1e-4},
             "schedule": {"type": "constant", "warmup_steps": 0},
             "train": {
-                "steps": 3, "log_every": 1, "eval_every": 100, "save_every": 100, "dry_run": False, "use": "last",
-                "accumulate": 4, "device": "cpu", **(train or {}),
+                "steps": 3,
+                "log_every": 1,
+                "eval_every": 100,
+                "save_every": 100,
+                "dry_run": False,
+                "use": "last",
+                "accumulate": 4,
+                "device": "cpu",
+                **(train or {}),
             },
-        }  # fmt: skip
+        }
         path = folder / f"{name}.json"
         path.write_text(json.dumps(config))
         return path

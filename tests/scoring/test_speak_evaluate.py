@@ -49,9 +49,16 @@ def recognizer(tmp_path_factory):
     (folder / "vocab.json").write_text(json.dumps(letters))
     torch.manual_seed(0)
     config = Wav2Vec2Config(
-        vocab_size=len(letters), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
-        conv_dim=[32] * 7, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=len(letters),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        conv_dim=[32] * 7,
+        num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=2,
+        pad_token_id=0,
+    )
     network = Wav2Vec2ForCTC(config)
     torch.nn.init.normal_(network.lm_head.weight, std=2.0)
     network.save_pretrained(folder)
@@ -82,9 +89,21 @@ def test_three_columns(evaluate, recognizer, tmp_path):
     said, scores, rows = evaluate("--recognizer", recognizer, "--embedder", "cepstra", "--audio", tmp_path / "wavs")
     found = scores["eval"]
     assert list(found) == [
-        "loss", "wer", "wer_codec", "wer_real", "cer", "cer_codec", "cer_real", "similarity", "similarity_codec",
-        "similarity_real", "voice_accuracy", "voice_accuracy_codec", "voice_accuracy_real", "real_time_factor",
-    ]  # fmt: skip
+        "loss",
+        "wer",
+        "wer_codec",
+        "wer_real",
+        "cer",
+        "cer_codec",
+        "cer_real",
+        "similarity",
+        "similarity_codec",
+        "similarity_real",
+        "voice_accuracy",
+        "voice_accuracy_codec",
+        "voice_accuracy_real",
+        "real_time_factor",
+    ]
     assert scores["records"] == 9 and found["wer"]["total"] == 27 and found["wer"]["low"] <= found["wer"]["high"]
     assert found["loss"]["details"]["items"] == 9 and found["loss"]["value"] > 1
     assert scores["voices"] == {"reference": 7, "instruct": 1, "none": 1} and scores["length"] == "recorded"
@@ -107,7 +126,7 @@ def test_three_columns(evaluate, recognizer, tmp_path):
 def test_the_real_column_is_what_the_recogniser_hears(evaluate, recognizer, data):
     """The figure beside the synthetic one is that of `stentor evaluate RECOGNISER` itself."""
     _, scores, _ = evaluate("--recognizer", recognizer)
-    from stentor.scoring import evaluate as score
+    from stentor.commands.evaluate import evaluate as score
 
     out = data.parent / "alone.json"
     score(str(recognizer), str(data), None, out, 2000)
@@ -155,8 +174,8 @@ def test_token_shards_have_no_real_audio(evaluate, model, data, recognizer, tmp_
     import io
     import tarfile
 
-    from stentor.audio.codecs.base import open_codec
     from stentor.audio.io import read
+    from stentor.models.codecs.base import open_codec
 
     codec = open_codec(str(model))
     with tarfile.open(tmp_path / "shard-000000.tar", "w") as tar:

@@ -11,11 +11,12 @@ from stentor.audio.io import write
 from stentor.audio.synth import say
 from stentor.config.load import Mistakes, parse_source
 from stentor.config.load import load as load_config
-from stentor.data import mixture
+from stentor.data import load_audio as load_audio_module
 from stentor.data.activity import joined, loud_spans, speech_of
-from stentor.data.cut import Unusable, load, record_from_cut, segments_of, text_of, words_of
-from stentor.data.mix import Mix, Pool
-from stentor.data.record import load_record
+from stentor.data.cut import Unusable, record_from_cut, segments_of, text_of, words_of
+from stentor.data.load_audio import load_audio
+from stentor.data.load_record_audio import load_record
+from stentor.dataloading.mixing import Mix, Pool
 from stentor.errors import DataError
 from stentor.sources.base import Source
 from stentor.sources.conversation import Conversation
@@ -50,7 +51,7 @@ def plain():
 
 def test_what_is_labelled_is_what_is_heard(plain):
     for cut in plain[:4]:
-        audio = load(cut)
+        audio = load_audio(cut)
         assert audio.dtype == np.float32 and len(audio) == 320000
         speech = np.repeat(activity(cut).any(1), 160)
         # Margins around the words are all that sounds beside the labels, and words differ in loudness.
@@ -87,11 +88,12 @@ def test_turn_taking_keeps_its_rules(plain):
 def test_the_same_conversation_everywhere(plain):
     again = listed(count=5, **QUIET)
     assert [c.to_dict() for c in again] == [c.to_dict() for c in plain[:5]]
-    assert np.array_equal(load(again[3]), load(plain[3]))
+    assert np.array_equal(load_audio(again[3]), load_audio(plain[3]))
     marks = {c.id.rpartition("-")[2] for c in plain}
     assert len(marks) == 1 and [c.id.rpartition("-")[0] for c in plain[:2]] == [
-        "conversation-0-00000", "conversation-0-00001"
-    ]  # fmt: skip
+        "conversation-0-00000",
+        "conversation-0-00001",
+    ]
     other = listed(count=2, seed=1, **QUIET)
     assert [segments_of(c) for c in other] != [segments_of(c) for c in plain[:2]]
 
@@ -106,10 +108,10 @@ def test_other_conversations_have_other_ids(plain):
 @pytest.mark.parametrize("keys", [QUIET, {"reverb": {"p": 1.0}, "noise": {"builtin": ["hum", "brown"], "p": 1.0}}])
 def test_a_window_sounds_like_that_part_of_the_whole(keys):
     cut = listed(count=1, seconds=70, **keys)[0]
-    audio = load(cut)
+    audio = load_audio(cut)
     window = cut.truncate(offset=25.0, duration=12.0, preserve_id=True)
     # After the echo of what was said before the window.
-    assert np.abs(load(window)[16000:] - audio[416000:592000]).max() < 1e-6
+    assert np.abs(load_audio(window)[16000:] - audio[416000:592000]).max() < 1e-6
     inner = [s for s in segments_of(cut) if s["start"] > 25 and s["end"] < 37]
     assert inner and all(
         any(abs(s["start"] - 25 - t["start"]) < 1e-5 and s["speaker"] == t["speaker"] for t in segments_of(window))
@@ -123,18 +125,20 @@ def test_levels_noise_and_rooms():
         assert len({s["speaker"] for s in segments_of(cut)}) == 1
         (track,) = cut.tracks[:-1]
         first, last = round(track.offset * 16000), round((track.offset + track.cut.duration) * 16000)
-        assert 10 * np.log10(np.mean(load(cut)[first:last] ** 2)) == pytest.approx(-30, abs=0.1)
+        assert 10 * np.log10(np.mean(load_audio(cut)[first:last] ** 2)) == pytest.approx(-30, abs=0.1)
     noisy = listed(noise={"builtin": ["pink"], "snr": [10, 10], "p": 1.0}, **still)[0]
     clean = listed(noise=None, **still)[0]
-    noise = load(noisy)[: round(clean.duration * 16000)] - load(clean)
+    noise = load_audio(noisy)[: round(clean.duration * 16000)] - load_audio(clean)
     assert 10 * np.log10(np.mean(noise**2)) == pytest.approx(-40, abs=0.2)
     wet = listed(noise=None, reverb={"rt60": [0.5, 0.5], "p": 1.0}, **still)[0]
     (track,) = wet.tracks[:-1]
     last = round((track.offset + track.cut.duration) * 16000)
     # It echoes after the same turn, and before it nothing is heard.
     assert segments_of(wet) == segments_of(clean)
-    assert np.abs(load(wet)[last + 800 : last + 3200]).max() > 1e-4 > np.abs(load(clean)[last:]).max(initial=0)
-    assert np.abs(load(wet)[: round(track.offset * 16000)]).max(initial=0) == 0
+    assert (
+        np.abs(load_audio(wet)[last + 800 : last + 3200]).max() > 1e-4 > np.abs(load_audio(clean)[last:]).max(initial=0)
+    )
+    assert np.abs(load_audio(wet)[: round(track.offset * 16000)]).max(initial=0) == 0
 
 
 def test_rooms_and_noise_from_files(tmp_path):
@@ -144,26 +148,28 @@ def test_rooms_and_noise_from_files(tmp_path):
         write(tmp_path / "rooms" / f"{i}.wav", response, 16000)
     write(tmp_path / "noise.wav", np.random.default_rng(0).normal(0, 0.1, 8000), 16000)
     config = {
-        "count": 1, "speakers": 3, "reverb": {"paths": [str(tmp_path / "rooms")], "simulated": False, "p": 1.0},
+        "count": 1,
+        "speakers": 3,
+        "reverb": {"paths": [str(tmp_path / "rooms")], "simulated": False, "p": 1.0},
         "noise": {"paths": [str(tmp_path / "noise.wav")], "snr": [20, 20], "p": 1.0},
-    }  # fmt: skip
+    }
     (cut,) = listed(**config)
     rooms = {
         t.cut.supervisions[0].speaker: t.cut.custom["mixed_turn"]["room"]["path"]
         for t in cut.tracks
         if t.cut.supervisions
-    }  # fmt: skip
+    }
     assert len(set(rooms.values())) == len(rooms) == 3  # one impulse response for each speaker
-    echo = mixture.shape(
+    echo = load_audio_module.shape(
         np.eye(1, 100, dtype=np.float32)[0], {"level": -20.0, "room": {"path": rooms.popitem()[1]}}, 16000
     )
     assert np.argmax(echo) == 0 and np.argmax(echo[1:]) == 2899  # the direct sound keeps its time
-    assert len(load(cut)) == 320000
+    assert len(load_audio(cut)) == 320000
     # The record of it holds all that is needed to hear it again.
     record = json.loads(json.dumps(record_from_cut(cut)))
-    assert np.abs(load_record(record) - load(cut)).max() < 1e-3
+    assert np.abs(load_record(record) - load_audio(cut)).max() < 1e-3
     window = cut.truncate(offset=6.0, duration=5.0)
-    assert np.abs(load_record(json.loads(json.dumps(record_from_cut(window)))) - load(window)).max() < 1e-3
+    assert np.abs(load_record(json.loads(json.dumps(record_from_cut(window)))) - load_audio(window)).max() < 1e-3
 
 
 @pytest.fixture(scope="module")
@@ -198,14 +204,18 @@ def test_speech_is_found_by_its_energy(clips):
 def test_turns_without_word_times_are_labelled_by_energy_and_cut_at_pauses(clips, tmp_path, monkeypatch):
     manifest, truth = clips
     config = {
-        "source": {"type": "jsonl", "path": str(manifest)}, "speakers": 2, "count": 6, "turn": [0.5, 6.0],
-        "cache": str(tmp_path / "speech.json"), **QUIET,
-    }  # fmt: skip
+        "source": {"type": "jsonl", "path": str(manifest)},
+        "speakers": 2,
+        "count": 6,
+        "turn": [0.5, 6.0],
+        "cache": str(tmp_path / "speech.json"),
+        **QUIET,
+    }
     cuts = listed(**config)
     whole = {k: v[3] - v[0] for k, v in truth.items()}
     seen = set()
     for cut in cuts:
-        audio = load(cut)
+        audio = load_audio(cut)
         assert np.mean(audio[~np.repeat(activity(cut).any(1), 160)] ** 2) < 0.02 * np.mean(audio**2)
         for track in cut.tracks[:-1]:
             inner = [b.start - a.end for a, b in itertools.pairwise(track.cut.supervisions)]

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from stentor.data.cut import Unusable, audio_path, field_of, language_of, load, record_from_cut, speaker_of, text_of
+from stentor.data.cut import Unusable, audio_path, field_of, language_of, record_from_cut, speaker_of, text_of
 from stentor.data.cut import words_of as words
+from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError
 from stentor.sources import corpus
 from stentor.sources.base import Source
@@ -42,8 +43,8 @@ def test_librispeech_layout_with_any_audio_format(librispeech):
     assert [flac.id, mp3.id, gone.id] == ["84-121123-0000", "84-121123-0001", "84-121123-0002"]
     assert (text_of(flac), speaker_of(flac), language_of(flac)) == ("GO DO YOU HEAR", "84", "en")
     assert field_of(flac, "gender") == "F" and field_of(flac, "chapter") == "121123"
-    assert flac.duration == 1.0 and len(load(flac)) == 16000
-    assert audio_path(mp3).endswith(".mp3") and len(load(mp3)) == round(mp3.duration * 16000)
+    assert flac.duration == 1.0 and len(load_audio(flac)) == 16000
+    assert audio_path(mp3).endswith(".mp3") and len(load_audio(mp3)) == round(mp3.duration * 16000)
     assert isinstance(gone, Unusable) and gone.reason == "missing"
     # Giving the LibriSpeech folder itself is fine too.
     inner = source("librispeech", **{"from": str(librispeech / "LibriSpeech")}, options={"normalize_text": "lower"})
@@ -58,8 +59,11 @@ def test_librispeech_alignments(librispeech, tmp_path):
         source("librispeech", **{"from": str(librispeech)}, options={"alignments_dir": str(tmp_path / "ali")}).cuts()
     )
     assert [(w["word"], w["start"], w["end"]) for w in words(cut)] == [
-        ("GO", 0.1, 0.2), ("DO", 0.3, 0.4), ("YOU", 0.4, 0.5), ("HEAR", 0.5, 0.6),
-    ]  # fmt: skip
+        ("GO", 0.1, 0.2),
+        ("DO", 0.3, 0.4),
+        ("YOU", 0.4, 0.5),
+        ("HEAR", 0.5, 0.6),
+    ]
 
 
 def test_missing_librispeech_level_is_explained(librispeech):
@@ -104,7 +108,7 @@ def test_recipe_with_one_part(tmp_path):
     one, _ = source("ljspeech", **{"from": str(tmp_path / "lj")}).cuts()
     assert (one.id, text_of(one), language_of(one)) == ("LJ001-0001", "Printing, in 1440", "en")
     assert field_of(one, "normalized_text") == "Printing, in fourteen forty" and field_of(one, "gender") == "female"
-    assert len(load(one, 22050)) == 11025
+    assert len(load_audio(one, 22050)) == 11025
 
 
 def test_recipe_with_several_parts(tmp_path):
@@ -187,4 +191,4 @@ def test_real_librispeech_in_mp3():
     cuts = list(source("librispeech", **{"from": str(REAL)}, split="dev-clean", limit=40).cuts())
     assert len(cuts) == 40 and not any(isinstance(c, Unusable) for c in cuts)
     assert cuts[0].id == "1272-128104-0000" and text_of(cuts[0]).lower().startswith("mister quilter is the apostle")
-    assert len(load(cuts[0])) == round(cuts[0].duration * 16000)
+    assert len(load_audio(cuts[0])) == round(cuts[0].duration * 16000)

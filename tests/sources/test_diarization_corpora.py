@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from stentor.commands.prepare.corpus import prepare_corpus
 from stentor.config.load import parse_source
-from stentor.data.cut import Unusable, load, segments_of, uem_of
+from stentor.data.cut import Unusable, segments_of, uem_of
+from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError
-from stentor.prepare import prepare_corpus
 
 
 def wav(path, seconds=4.0, level=0.1):
@@ -57,10 +58,10 @@ def test_ami_by_microphone_split_and_partition(ami):
     cuts = listed(f"name=ami,from={ami},split=dev,options={{mic: sdm, partition: full-corpus-asr}}")
     assert sorted(cuts) == ["ES2011a", "IB4001"]
     assert spans(cuts["ES2011a"]) == [("MEE001", 1.0, 2.4), ("FEE002", 2.0, 3.4)]
-    assert np.std(load(cuts["ES2011a"])) == pytest.approx(0.05, rel=0.05)
+    assert np.std(load_audio(cuts["ES2011a"])) == pytest.approx(0.05, rel=0.05)
     cuts = listed(f"name=ami,from={ami},split=dev,options={{mic: ihm-mix, partition: scenario-only}}")
     assert list(cuts) == ["ES2011a"]  # IB4001 is not one of the scenario's meetings
-    assert np.std(load(cuts["ES2011a"])) == pytest.approx(0.2, rel=0.05)
+    assert np.std(load_audio(cuts["ES2011a"])) == pytest.approx(0.2, rel=0.05)
     assert spans(listed(f"name=ami,from={ami},split=test,options={{mic: sdm}}")["ES2004a"])[0] == ("MEE001", 1.5, 2.9)
     with pytest.raises(DataError, match="Mic sdn not supported"):
         listed(f"name=ami,from={ami},split=dev,options={{mic: sdn}}")
@@ -94,8 +95,9 @@ def test_dihard_with_its_uem(tmp_path):
     root = tmp_path / "LDC2020E12"
     wav(root / "data" / "flac" / "DH_DEV_0001.flac")
     for kind, line in (
-        ("rttm", "SPEAKER DH_DEV_0001 1 0.5 2.0 <NA> <NA> S1 <NA> <NA>\n"), ("uem", "DH_DEV_0001 1 0.25 3.75\n"),
-    ):  # fmt: skip
+        ("rttm", "SPEAKER DH_DEV_0001 1 0.5 2.0 <NA> <NA> S1 <NA> <NA>\n"),
+        ("uem", "DH_DEV_0001 1 0.25 3.75\n"),
+    ):
         (root / "data" / kind).mkdir()
         (root / "data" / kind / f"DH_DEV_0001.{kind}").write_text(line)
     (root / "docs").mkdir()

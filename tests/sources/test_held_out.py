@@ -2,8 +2,8 @@ from collections import Counter
 
 import pytest
 
-from stentor.data.feed import Feed, eval_plan
-from stentor.data.section import Data
+from stentor.dataloading.dataset import Feed, eval_plan
+from stentor.dataloading.section import Data
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
 from stentor.sources.held_out import HeldOut, held_groups
@@ -63,8 +63,12 @@ def speakers(cuts):
 def test_whole_speakers_of_all_sources_are_set_aside(kind):
     records = people(60)
     # The same speakers in two sources.
-    trained, held, _ = fed(given(records[0::2], kind), given(records[1::2], kind),
-                           eval={"dev": HeldOut(share=0.1)}, test={"test": HeldOut(share=0.2)})  # fmt: skip
+    trained, held, _ = fed(
+        given(records[0::2], kind),
+        given(records[1::2], kind),
+        eval={"dev": HeldOut(share=0.1)},
+        test={"test": HeldOut(share=0.2)},
+    )
     assert sorted(c.id for c in [*trained, *held["dev"], *held["test"]]) == sorted(c.id for c in records)
     groups = [set(speakers(part)) for part in (trained, held["dev"], held["test"])]
     assert not groups[0] & groups[1] and not groups[0] & groups[2] and not groups[1] & groups[2]

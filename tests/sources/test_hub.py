@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from stentor.data.cut import Unusable, field_of, language_of, load, record_from_cut, speaker_of, text_of
-from stentor.data.record import load_record
+from stentor.data.cut import Unusable, field_of, language_of, record_from_cut, speaker_of, text_of
+from stentor.data.load_audio import load_audio
+from stentor.data.load_record_audio import load_record
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
 
@@ -31,10 +32,15 @@ def encoded(number, kind="flac", seconds=0.5):
 
 def rows(count=6):
     return [
-        {"audio": {"bytes": encoded(i), "path": f"{i}.flac"}, "sentence": f"text {i}", "client_id": f"anna{i % 3}",
-         "gender": i % 2, "votes": i}
+        {
+            "audio": {"bytes": encoded(i), "path": f"{i}.flac"},
+            "sentence": f"text {i}",
+            "client_id": f"anna{i % 3}",
+            "gender": i % 2,
+            "votes": i,
+        }
         for i in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def write_parquet(folder, data, split="train", shards=2):
@@ -78,7 +84,7 @@ def test_parquet_with_embedded_audio(parquet, tmp_path, stream):
     assert [c.duration for c in cuts] == [0.5] * 6
     assert [field_of(c, "votes") for c in cuts] == list(range(6))
     for i in (5, 0, 3):  # in any order
-        assert load(cuts[i]) == pytest.approx(tone(i), abs=1e-6)
+        assert load_audio(cuts[i]) == pytest.approx(tone(i), abs=1e-6)
     again = list(hub.cuts())
     assert [c.id for c in again] == [c.id for c in cuts]
 
@@ -100,7 +106,7 @@ def test_audio_folder(tmp_path, stream):
     assert sorted(text_of(c) for c in cuts) == ["text 0", "text 1", "text 2"]
     assert {language_of(c) for c in cuts} == {"sv"}
     for cut in cuts:
-        assert load(cut) == pytest.approx(tone(int(text_of(cut)[-1])), abs=1e-6)
+        assert load_audio(cut) == pytest.approx(tone(int(text_of(cut)[-1])), abs=1e-6)
 
 
 def write_webdataset(folder, name="train-00000.tar", count=4, **more):
@@ -108,9 +114,14 @@ def write_webdataset(folder, name="train-00000.tar", count=4, **more):
     with tarfile.open(folder / name, "w") as tar:
         for i in range(count):
             about = {
-                "id": f"W{i}", "text": f"text {i}", "speaker": f"S{i % 2}", "language": "de", "duration": 0.5,
-                "dnsmos": 2.9 + 0.1 * i, **more,
-            }  # fmt: skip
+                "id": f"W{i}",
+                "text": f"text {i}",
+                "speaker": f"S{i % 2}",
+                "language": "de",
+                "duration": 0.5,
+                "dnsmos": 2.9 + 0.1 * i,
+                **more,
+            }
             for ending, data in (("flac", encoded(i)), ("json", json.dumps(about).encode())):
                 member = tarfile.TarInfo(f"W{i}.{ending}")
                 member.size = len(data)
@@ -124,9 +135,11 @@ def test_webdataset(tmp_path, stream):
     assert [isinstance(c, Unusable) for c in cuts] == [True, False, False, False]
     assert cuts[0].reason == "quality" and "json.dnsmos" in cuts[0].message
     assert [(text_of(c), speaker_of(c), language_of(c)) for c in cuts[1:]] == [
-        ("text 1", "S1", "de"), ("text 2", "S0", "de"), ("text 3", "S1", "de")
-    ]  # fmt: skip
-    assert load(cuts[2]) == pytest.approx(tone(2), abs=1e-6)
+        ("text 1", "S1", "de"),
+        ("text 2", "S0", "de"),
+        ("text 3", "S1", "de"),
+    ]
+    assert load_audio(cuts[2]) == pytest.approx(tone(2), abs=1e-6)
 
 
 def test_saved_to_disk(tmp_path):
@@ -134,7 +147,7 @@ def test_saved_to_disk(tmp_path):
     datasets.DatasetDict({"train": data}).save_to_disk(str(tmp_path / "saved"))
     cuts = list(source(tmp_path, name=tmp_path / "saved").cuts())
     assert [text_of(c) for c in cuts] == ["text 0", "text 1", "text 2"]
-    assert load(cuts[2]) == pytest.approx(tone(2), abs=1e-6)
+    assert load_audio(cuts[2]) == pytest.approx(tone(2), abs=1e-6)
     with pytest.raises(DataError, match="no split 'test'; it has: train"):
         list(source(tmp_path, name=tmp_path / "saved", split="test").cuts())
 
@@ -147,7 +160,7 @@ def test_transcripts_alone_with_paths(tmp_path):
     lines = [{"audio_filepath": f"a/{i}.wav", "text": f"text {i}", "duration": 0.5} for i in range(2)]
     (lists / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     good, missing = source(tmp_path, name=lists, audio_folder=str(audio)).cuts()
-    assert load(good) == pytest.approx(tone(0), abs=1e-6)
+    assert load_audio(good) == pytest.approx(tone(0), abs=1e-6)
     assert isinstance(missing, Unusable) and missing.reason == "missing" and "1.wav" in missing.message
 
 
@@ -251,7 +264,7 @@ def test_preset_fills_in_from_a_local_copy(tmp_path):
     assert [(c.id, text_of(c), speaker_of(c), language_of(c)) for c in cuts] == [
         (f"W{i}", f"text {i}", f"S{i % 2}", "de") for i in (1, 2, 3)
     ]
-    assert len(load(cuts[0])) == pytest.approx(8000, abs=1)
+    assert len(load_audio(cuts[0])) == pytest.approx(8000, abs=1)
 
 
 @pytest.mark.parametrize("language", ["fr", "fr_fr"])
@@ -259,10 +272,16 @@ def test_a_preset_gives_language_codes(tmp_path, language):
     folder = tmp_path / "set" / "fr_fr" / "train"
     folder.mkdir(parents=True)
     data = [
-        {"id": 7, "path": f"{i}.wav", "audio": {"bytes": encoded(i), "path": None}, "raw_transcription": f"Text {i}.",
-         "transcription": f"text {i}", "language": "French"}
+        {
+            "id": 7,
+            "path": f"{i}.wav",
+            "audio": {"bytes": encoded(i), "path": None},
+            "raw_transcription": f"Text {i}.",
+            "transcription": f"text {i}",
+            "language": "French",
+        }
         for i in range(2)
-    ]  # fmt: skip
+    ]
     made = datasets.Dataset.from_list(data).cast_column("audio", datasets.Audio())
     made.to_parquet(folder / "0000.parquet")
     found = list(source(tmp_path, preset="fleurs", language=language, name=tmp_path / "set").cuts())
@@ -276,10 +295,16 @@ def test_granary_by_language_with_quality_filters(tmp_path):
     folder = tmp_path / "set"
     texts = ["ein guter satz", "ja", "ja ja ja ja ja", "x" * 40]
     data = [
-        {"utt_id": f"u{i}", "audio": {"bytes": encoded(0), "path": None}, "duration": 0.5, "lang": "de", "text": text,
-         "original_audio_id": f"video{i}"}
+        {
+            "utt_id": f"u{i}",
+            "audio": {"bytes": encoded(0), "path": None},
+            "duration": 0.5,
+            "lang": "de",
+            "text": text,
+            "original_audio_id": f"video{i}",
+        }
         for i, text in enumerate(texts)
-    ]  # fmt: skip
+    ]
     (folder / "de").mkdir(parents=True)
     made = datasets.Dataset.from_list(data).cast_column("audio", datasets.Audio())
     made.to_parquet(folder / "de" / "00000.parquet")
@@ -323,7 +348,7 @@ def test_presets_say_what_they_need(tmp_path):
         ({"preset": "granary", "language": "mt"}, "nvidia/Granary", (None, None)),
         ({"preset": "common_voice", "language": "sv-SE"}, "fixie-ai/common_voice_17_0", (None, None)),
     ],
-)  # fmt: skip
+)
 def test_where_presets_lead(tmp_path, monkeypatch, options, name, where):
     asked = {}
 
@@ -344,15 +369,19 @@ def test_where_presets_lead(tmp_path, monkeypatch, options, name, where):
 @pytest.mark.parametrize(
     "error, sentence",
     [
-        (datasets.exceptions.DatasetNotFoundError("Dataset 'a/b' is a gated dataset on the Hub. hf_abcdefghij1234"),
-         r"is gated: accept its licence on https://huggingface.co/datasets/a/b, then log in with `hf auth login`"),
-        (datasets.exceptions.DatasetNotFoundError("Dataset 'a/b' doesn't exist on the Hub"),
-         r"There is no data set a/b on the Hub, or it is private.*`hf auth login`"),
+        (
+            datasets.exceptions.DatasetNotFoundError("Dataset 'a/b' is a gated dataset on the Hub. hf_abcdefghij1234"),
+            r"is gated: accept its licence on https://huggingface.co/datasets/a/b, then log in with `hf auth login`",
+        ),
+        (
+            datasets.exceptions.DatasetNotFoundError("Dataset 'a/b' doesn't exist on the Hub"),
+            r"There is no data set a/b on the Hub, or it is private.*`hf auth login`",
+        ),
         (ConnectionError("Couldn't reach https://x?token=hf_abcdefghij1234"), r"could not be reached.*HF_HUB_OFFLINE"),
         (RuntimeError("Dataset scripts are no longer supported, but found b.py"), r"revision: refs/convert/parquet"),
         (OSError("odd thing with Bearer s3cretvalue and mytoken-123"), r"cannot be read: OSError: odd thing"),
     ],
-)  # fmt: skip
+)
 def test_failures_say_what_to_do_and_no_token(tmp_path, monkeypatch, error, sentence):
     def load_dataset(*_, **__):
         raise error
@@ -385,4 +414,4 @@ def test_cuts_travel_to_workers(parquet, tmp_path):
 
     for stream in (False, True):
         cut = list(source(tmp_path, name=parquet, stream=stream).cuts())[4]
-        assert load(pickle.loads(pickle.dumps(cut))) == pytest.approx(tone(4), abs=1e-6)
+        assert load_audio(pickle.loads(pickle.dumps(cut))) == pytest.approx(tone(4), abs=1e-6)

@@ -79,8 +79,18 @@ def run_on(parquet, tiny, tmp_path, cli):
 
     def run(stream, *overrides, name="run", processes=1, steps=16):
         yaml.write_text(text.replace("STREAM", str(stream).lower()))
-        done = cli("train", yaml, f"name={name}", f"train.steps={steps}", "train.eval_every=100", "--plugin", plugin,
-                   "train.save_every=100", *overrides, processes=processes)  # fmt: skip
+        done = cli(
+            "train",
+            yaml,
+            f"name={name}",
+            f"train.steps={steps}",
+            "train.eval_every=100",
+            "--plugin",
+            plugin,
+            "train.save_every=100",
+            *overrides,
+            processes=processes,
+        )
         folder = tmp_path / "runs" / name
         return (
             done,

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from stentor.data.cut import language_of, load, record_from_cut, set_language, speaker_of, text_of, words_of
-from stentor.data.record import load_record
+from stentor.data.cut import language_of, record_from_cut, set_language, speaker_of, text_of, words_of
+from stentor.data.load_audio import load_audio
+from stentor.data.load_record_audio import load_record
 from stentor.errors import DataError
 from stentor.sources.base import Source
 
@@ -19,9 +20,9 @@ def join(**options):
 
 
 def test_duration_text_words_and_audio_agree():
-    clips = {(text_of(c), speaker_of(c)): load(c) for c in Source.model_validate(CLIPS).cuts()}
+    clips = {(text_of(c), speaker_of(c)): load_audio(c) for c in Source.model_validate(CLIPS).cuts()}
     for cut in join(count=8, items=[2, 4], pause=[0.1, 0.2], silence=[0.05, 0.3]).cuts():
-        audio, words = load(cut), words_of(cut)
+        audio, words = load_audio(cut), words_of(cut)
         assert len(audio) == round(cut.duration * 16000)
         assert [w["word"] for w in words] == text_of(cut).split()
         tracks = [t for t in cut.tracks if t.type == "MonoCut"]
@@ -64,8 +65,8 @@ def test_snr_of_a_track_is_obeyed():
     (cut,) = join(count=1, items=[2, 2], pause=[0, 0]).cuts()
     first, second = (t for t in cut.tracks if t.type == "MonoCut")
     second.offset, second.snr = 0.0, 10.0
-    noise = load(cut)[: round(second.cut.duration * 16000)].astype(float)
-    clean = load(first.cut).astype(float)
+    noise = load_audio(cut)[: round(second.cut.duration * 16000)].astype(float)
+    clean = load_audio(first.cut).astype(float)
     noise[: len(clean)] -= clean[: len(noise)]
     assert 10 * np.log10(np.mean(clean**2) / np.mean(noise**2)) == pytest.approx(10.0, abs=0.1)
 
@@ -85,9 +86,9 @@ def test_record_of_a_joined_cut_sounds_the_same(tmp_path):
     for source in (join(count=3, silence=[0.1, 0.2]), join(count=3, source=clips, same=None)):
         for cut in source.cuts():
             record = json.loads(json.dumps(record_from_cut(cut)))
-            assert np.abs(load_record(record) - load(cut)).max() < 1e-4
+            assert np.abs(load_record(record) - load_audio(cut)).max() < 1e-4
     (spoken,) = Source.model_validate({**CLIPS, "voices": ["en"], "texts": ["one"], "silence": [0.2, 0.3]}).cuts()
-    assert np.abs(load_record(record_from_cut(spoken)) - load(spoken)).max() < 1e-4
+    assert np.abs(load_record(record_from_cut(spoken)) - load_audio(spoken)).max() < 1e-4
 
 
 def test_nothing_to_join_is_refused():

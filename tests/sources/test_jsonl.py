@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from stentor.data.cut import Unusable, field_of, language_of, load, record_from_cut, speaker_of, text_of, words_of
-from stentor.data.record import load_record
+from stentor.data.cut import Unusable, field_of, language_of, record_from_cut, speaker_of, text_of, words_of
+from stentor.data.load_audio import load_audio
+from stentor.data.load_record_audio import load_record
 from stentor.errors import DataError
 from stentor.sources.base import Source
 from stentor.sources.jsonl import Jsonl
@@ -31,10 +32,16 @@ def cuts(path, **options):
 
 def test_contract_record_comes_back_as_it_was_written(folder):
     record = {
-        "id": "u1", "audio_path": "a.wav", "start": 0.2, "duration": 0.5, "text": "one two", "language": "en",
-        "speaker": "ann", "instruct": "calm",
+        "id": "u1",
+        "audio_path": "a.wav",
+        "start": 0.2,
+        "duration": 0.5,
+        "text": "one two",
+        "language": "en",
+        "speaker": "ann",
+        "instruct": "calm",
         "words": [{"word": "one", "start": 0.0, "end": 0.2}, {"word": "two", "start": 0.25, "end": 0.5}],
-    }  # fmt: skip
+    }
     (cut,) = cuts(write(folder, record))
     assert record_from_cut(cut) == {**record, "audio_path": str(folder / "a.wav")}
     assert (text_of(cut), speaker_of(cut), language_of(cut)) == ("one two", "ann", "en")
@@ -50,16 +57,20 @@ def test_word_times_stay_true_when_a_cut_is_shortened(folder):
 
 def test_segments_keep_their_words_and_the_text(folder):
     record = {
-        "id": "talk", "audio_path": "a.wav", "duration": 1.0, "text": "hi there you",
+        "id": "talk",
+        "audio_path": "a.wav",
+        "duration": 1.0,
+        "text": "hi there you",
         "segments": [
             {"speaker": "A", "start": 0.0, "end": 0.5, "text": "hi there"},
             {"speaker": "B", "start": 0.4, "end": 1.0, "text": "you"},
         ],
         "words": [
-            {"word": "hi", "start": 0.0, "end": 0.2}, {"word": "there", "start": 0.2, "end": 0.5},
+            {"word": "hi", "start": 0.0, "end": 0.2},
+            {"word": "there", "start": 0.2, "end": 0.5},
             {"word": "you", "start": 0.45, "end": 0.9},
         ],
-    }  # fmt: skip
+    }
     (cut,) = cuts(write(folder, record))
     assert record_from_cut(cut) == {**record, "audio_path": str(folder / "a.wav")}
     assert [len(s.alignment["word"]) for s in cut.supervisions] == [2, 1]
@@ -99,9 +110,14 @@ def test_all_problems_of_a_file_are_reported_with_their_lines(folder):
     message = str(error.value)
     assert "7 lines" in message
     for number, words in (
-        (2, "not JSON"), (3, "no `audio_path`"), (4, "`duration` must be a number of seconds, got '1.5'"),
-        (5, "`text` must be a string, got 7"), (6, '"start" <= "end"'), (7, '"speaker"'), (8, "must be a JSON object"),
-    ):  # fmt: skip
+        (2, "not JSON"),
+        (3, "no `audio_path`"),
+        (4, "`duration` must be a number of seconds, got '1.5'"),
+        (5, "`text` must be a string, got 7"),
+        (6, '"start" <= "end"'),
+        (7, '"speaker"'),
+        (8, "must be a JSON object"),
+    ):
         assert f"train.jsonl:{number}: " in message and words in message
 
 
@@ -162,7 +178,7 @@ def test_where_exclude_limit_and_language(folder):
 def test_own_keys_never_stand_for_audio(folder):
     row = {"audio_path": "a.wav", "duration": 1, "voice": "anna", "parts": 3, "shar": "x", "snr": 5}
     (cut,) = cuts(write(folder, row))
-    assert load(cut) == pytest.approx(0.1, abs=1e-3) and field_of(cut, "voice") == "anna"
+    assert load_audio(cut) == pytest.approx(0.1, abs=1e-3) and field_of(cut, "voice") == "anna"
     record = record_from_cut(cut)
     assert record["parts"] == 3 and load_record(record) == pytest.approx(0.1, abs=1e-3)
 

@@ -8,7 +8,8 @@ import soundfile
 
 from stentor.audio.io import write
 from stentor.config.load import parse_source
-from stentor.data.cut import Unusable, load, segments_of, uem_of
+from stentor.data.cut import Unusable, segments_of, uem_of
+from stentor.data.load_audio import load_audio
 from stentor.errors import DataError
 from stentor.sources.base import Source
 from stentor.sources.rttm import Rttm
@@ -49,7 +50,7 @@ def test_a_path_on_the_command_line_is_enough(tmp_path):
     assert uem_of(a) is None
     both, _ = soundfile.read(tmp_path / "b.Mix-Headset.wav")
     # Channels are mixed, and resampled to 16 kHz.
-    assert len(load(b)) == 64000 and np.abs(load(b)[::2] - both.mean(1)).max() < 0.2 * np.abs(both).max()
+    assert len(load_audio(b)) == 64000 and np.abs(load_audio(b)[::2] - both.mean(1)).max() < 0.2 * np.abs(both).max()
 
 
 def test_folders_patterns_and_uem(tmp_path):
@@ -102,7 +103,7 @@ def test_overlapping_segments_of_one_speaker_are_merged_and_counted(tmp_path):
         (lambda f: f.write_bytes(b"RIFFnonsense" * 40), "unreadable", "a.wav"),
         (lambda f: audio(f, 2.0), "truncated", r"rttm:2: a segment of ben goes from 1.5 to 3 s, but .* at 2.00 s"),
     ],
-)  # fmt: skip
+)
 def test_audio_that_cannot_be_used_is_counted_with_its_place(tmp_path, make, reason, told):
     make(tmp_path / "a.wav")
     audio(tmp_path / "b.wav")
@@ -140,14 +141,15 @@ def test_what_is_wrong_with_the_files(tmp_path):
 
 
 def test_real_meetings(shared_data):
-    source = Source.model_validate({"type": "rttm", "path": str(shared_data / "ami" / "dev.rttm"),
-                                    "uem": str(shared_data / "ami" / "dev.uem")})  # fmt: skip
+    source = Source.model_validate(
+        {"type": "rttm", "path": str(shared_data / "ami" / "dev.rttm"), "uem": str(shared_data / "ami" / "dev.uem")}
+    )
     cuts = list(source.cuts())
     assert [c.id for c in cuts] == ["dev00", "dev01"] and uem_of(cuts[0]) == [[0.0, 30.0]]
     by_manifest = list(parse_source(str(shared_data / "ami" / "dev.jsonl")).cuts())
     for ours, theirs in zip(cuts, by_manifest):
         assert len(segments_of(ours)) == len(segments_of(theirs)) > 0
-        assert len(load(ours)) == round(ours.duration * 16000)
+        assert len(load_audio(ours)) == round(ours.duration * 16000)
 
 
 def test_the_writer_and_the_source_agree(tmp_path):

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from stentor.config.load import parse_source
-from stentor.data.check import check
-from stentor.data.codes import ReadsCodes, has_codes, load_codes
+from stentor.data.batch import Batch, Example
+from stentor.data.codec_tokens import ReadsCodes, has_codes, load_codes
 from stentor.data.cut import Unusable, custom_of, language_of, record_from_cut, text_of
-from stentor.data.feed import Feed
-from stentor.data.loader import Reader, batches
-from stentor.data.section import Data
+from stentor.data.dataset_report import check
+from stentor.dataloading.dataset import Feed
+from stentor.dataloading.loader import Reader, batches
+from stentor.dataloading.section import Data
 from stentor.errors import DataError
-from stentor.models.base import Example
 from stentor.sources.shards import STREAM_FROM, Shards
-from stentor.tasks.base import Batch, Task
+from stentor.tasks.base import Task
 
 
 def npy(array):
@@ -63,10 +63,17 @@ def shards(tmp_path):
             names = [f"{folder}{s}-{i}" for i in range(count)]
             write_tar(tar, {f"{n}.npy": npy(codes_of(n, frames_of(i))) for i, n in enumerate(names)})
             about = [
-                {"id": n, "audio_path": f"/raw/{n}.flac", "text": f"text {n}", "language_id": "sv",
-                 "num_tokens": frames_of(i), "audio_duration": frames_of(i) / 25, **label}
+                {
+                    "id": n,
+                    "audio_path": f"/raw/{n}.flac",
+                    "text": f"text {n}",
+                    "language_id": "sv",
+                    "num_tokens": frames_of(i),
+                    "audio_duration": frames_of(i) / 25,
+                    **label,
+                }
                 for i, n in enumerate(names)
-            ]  # fmt: skip
+            ]
             labels.write_text("".join(json.dumps(a, ensure_ascii=False) + "\n" for a in about))
             a, b = (tar, labels) if absolute else (tar.relative_to(root), labels.relative_to(root))
             lines.append(f"{a} {b} {count} {sum(x['num_tokens'] for x in about) / 25:.3f}\n")
@@ -467,8 +474,8 @@ def test_a_check_reads_codes(shards):
 def test_audio_in_shards_is_read_as_any_audio(tmp_path):
     import soundfile
 
-    from stentor.data.cut import load
-    from stentor.data.record import load_record
+    from stentor.data.load_audio import load_audio
+    from stentor.data.load_record_audio import load_record
 
     rng = np.random.default_rng(0)
     members, labels, sounds = {}, [], {}
@@ -484,9 +491,11 @@ def test_audio_in_shards_is_read_as_any_audio(tmp_path):
     cuts = {c.id: c for c in read(tmp_path).cuts()}
     assert [c.duration for c in cuts.values()] == [0.5] * 4 and not any(has_codes(c) for c in cuts.values())
     for name in "ab":
-        assert load(cuts[name]) == pytest.approx(sounds[name], abs=1e-4)
-        assert load(cuts[name].truncate(offset=0.1, duration=0.2)) == pytest.approx(sounds[name][1600:4800], abs=1e-4)
+        assert load_audio(cuts[name]) == pytest.approx(sounds[name], abs=1e-4)
+        assert load_audio(cuts[name].truncate(offset=0.1, duration=0.2)) == pytest.approx(
+            sounds[name][1600:4800], abs=1e-4
+        )
         assert load_record(record_from_cut(cuts[name])) == pytest.approx(sounds[name], abs=1e-4)
-    assert len(load(cuts["c"], 8000)) == 4000
+    assert len(load_audio(cuts["c"], 8000)) == 4000
     with pytest.raises(DataError, match=r"a.tar:d.flac"):
-        load(cuts["d"])
+        load_audio(cuts["d"])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from stentor.prepare_tokens.shards import Shard, npy
+from stentor.commands.prepare.tokens.shards import Shard, npy
 
 RUN = """\
 task: {{type: speak}}
@@ -117,8 +117,13 @@ def test_broken_records_are_counted_and_the_run_goes_on(tokens, config, attempt,
     assert code == 0, said
     results = json.loads((tmp_path / "runs" / "mend" / "results.json").read_text())
     assert results["data"]["dropped"] == {
-        "wrong_shape": 2, "wrong_range": 1, "wrong_type": 1, "no_member": 1, "truncated": 4, "missing": 10,
-    }  # fmt: skip
+        "wrong_shape": 2,
+        "wrong_range": 1,
+        "wrong_type": 1,
+        "no_member": 1,
+        "truncated": 4,
+        "missing": 10,
+    }
     code, said = attempt("train", run, "name=stop", "data.max_bad=0.1", "train.steps=12", "data.workers=0")
     assert code == 3
     assert "records cannot be used, more than `data.max_bad` allows" in said and "does not exist" in said

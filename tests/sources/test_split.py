@@ -3,7 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from stentor.data.cut import Unusable, load, text_of, words_of
+from stentor.data.cut import Unusable, text_of, words_of
+from stentor.data.load_audio import load_audio
 from stentor.errors import DataError
 from stentor.sources.base import Source
 
@@ -15,7 +16,7 @@ def split(**options):
 
 
 def test_pieces_are_stretches_of_the_whole():
-    wholes = {c.id: (c, load(c), words_of(c)) for c in Source.model_validate(LONG).cuts()}
+    wholes = {c.id: (c, load_audio(c), words_of(c)) for c in Source.model_validate(LONG).cuts()}
     seen = set()
     for cut in split(count=40, words=[2, 4]).cuts():
         whole, audio, words = wholes[cut.id.rsplit("-split", 1)[0]]
@@ -25,7 +26,7 @@ def test_pieces_are_stretches_of_the_whole():
         assert [w["word"] for w in words[first : first + len(piece)]] == [w["word"] for w in piece]
         assert -4e-5 <= piece[0]["start"] <= 0.2001 and -4e-5 <= cut.duration - piece[-1]["end"] <= 0.2001
         at = round(shift * 16000)
-        assert np.array_equal(load(cut), audio[at : at + round(cut.duration * 16000)])
+        assert np.array_equal(load_audio(cut), audio[at : at + round(cut.duration * 16000)])
         seen.add((whole.id, first, len(piece)))
     assert len(seen) > 15
 

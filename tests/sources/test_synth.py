@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from stentor.data import spoken
-from stentor.data.cut import Unusable, language_of, load, speaker_of, text_of, words_of
+from stentor.data import synth_cache
+from stentor.data.cut import Unusable, language_of, speaker_of, text_of, words_of
+from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
 from stentor.sources.phrases import DIGITS, commands
@@ -15,7 +16,7 @@ def source(**options):
 
 def test_durations_and_word_times_are_those_of_the_audio():
     for cut in source(texts="digits", count=6, voices={"count": 6}).cuts():
-        audio = load(cut)
+        audio = load_audio(cut)
         assert audio.dtype == np.float32 and len(audio) == round(cut.duration * 16000)
         assert [w["word"] for w in words_of(cut)] == text_of(cut).split()
         assert words_of(cut)[-1]["end"] <= cut.duration
@@ -26,27 +27,27 @@ def test_the_same_config_lists_the_same_and_speaks_the_same(monkeypatch):
     config = {"texts": "commands", "count": 5, "voices": {"count": 3}, "seed": 7}
     first, again = list(source(**config).cuts()), list(source(**config).cuts())
     assert [c.to_dict() for c in first] == [c.to_dict() for c in again]
-    from_memory = load(first[2])
-    monkeypatch.setattr(spoken, "_memory", type(spoken._memory)())
-    assert np.array_equal(from_memory, load(first[2]))
+    from_memory = load_audio(first[2])
+    monkeypatch.setattr(synth_cache, "_memory", type(synth_cache._memory)())
+    assert np.array_equal(from_memory, load_audio(first[2]))
     other = [text_of(c) for c in source(**{**config, "seed": 8}).cuts()]
     assert other != [text_of(c) for c in first]
 
 
 def test_many_utterances_spoken_by_helpers_are_the_same_as_one_by_one():
     requests = source(texts="digits", count=300, voices={"count": 4}).requests()
-    together = list(spoken.speak_all(requests))
-    assert together[-3:] == list(spoken.speak_all(requests[-3:]))
+    together = list(synth_cache.speak_all(requests))
+    assert together[-3:] == list(synth_cache.speak_all(requests[-3:]))
 
 
 def test_memory_forgets_the_oldest(monkeypatch):
-    monkeypatch.setattr(spoken, "BYTES", 100_000)
-    monkeypatch.setattr(spoken, "_memory", type(spoken._memory)())
-    monkeypatch.setattr(spoken, "_held", 0)
+    monkeypatch.setattr(synth_cache, "BYTES", 100_000)
+    monkeypatch.setattr(synth_cache, "_memory", type(synth_cache._memory)())
+    monkeypatch.setattr(synth_cache, "_held", 0)
     requests = source(texts="digits", count=12, voices={"count": 2}).requests()
-    list(spoken.speak_all(requests))
-    held = sum(a.nbytes for a in spoken._memory.values())
-    assert held == spoken._held <= 100_000 and tuple(requests[-1].values()) in spoken._memory
+    list(synth_cache.speak_all(requests))
+    held = sum(a.nbytes for a in synth_cache._memory.values())
+    assert held == synth_cache._held <= 100_000 and tuple(requests[-1].values()) in synth_cache._memory
 
 
 def test_train_and_test_voices_share_no_speaker():
@@ -94,17 +95,17 @@ def test_silence_moves_the_words_and_is_silent():
     (plain,) = source(texts=["one two"], voices=["en"]).cuts()
     (cut,) = source(texts=["one two"], voices=["en"], silence=[0.25, 0.25]).cuts()
     assert cut.duration == pytest.approx(plain.duration + 0.5)
-    audio = load(cut)
+    audio = load_audio(cut)
     assert len(audio) == round(cut.duration * 16000)
     assert not audio[:4000].any() and not audio[-4000:].any()
-    assert np.array_equal(audio[4000:-4000], load(plain))
+    assert np.array_equal(audio[4000:-4000], load_audio(plain))
     assert [w["start"] for w in words_of(cut)] == pytest.approx([w["start"] + 0.25 for w in words_of(plain)])
 
 
 def test_a_part_of_an_utterance_is_cut_out():
     (cut,) = source(texts=["one two"], voices=["en"]).cuts()
     part = cut.truncate(offset=0.25, duration=0.25)
-    assert np.array_equal(load(part), load(cut)[4000:8000])
+    assert np.array_equal(load_audio(part), load_audio(cut)[4000:8000])
 
 
 def test_listing_may_stop_early():

@@ -25,9 +25,9 @@ def browser_of(folder, words, **headers):
     """A client of a studio with these passwords by person; it sends what a page of the studio sends."""
     from starlette.testclient import TestClient
 
-    from stentor.studio.accounts import Accounts
-    from stentor.studio.door import Door
-    from stentor.studio.pages import ROUTES
+    from stentor.studio.server.accounts import Accounts
+    from stentor.studio.server.pages import ROUTES
+    from stentor.studio.server.server import Door
 
     accounts = Accounts(folder, words)
     door = Door(accounts, local=True, port=7860, routes=ROUTES, load=lambda: None)
@@ -48,7 +48,7 @@ def train(tmp_path, monkeypatch, projects):
     """Puts a stand-in in the place of `stentor train`; called with what it shall do. At the end no run is left."""
     import stand_in
 
-    from stentor.studio import jobs
+    from stentor.studio.runs import jobs
 
     script = tmp_path / "train.py"
     script.write_text(stand_in.STAND_IN)

@@ -2,8 +2,8 @@
 
 import time
 
-from stentor.studio import detached
-from stentor.studio.jobs import state
+from stentor.studio.runs import detached
+from stentor.studio.runs.jobs import state
 
 STAND_IN = '''\
 """Does as `stentor train RUN.yaml` does, in a moment: what to do stands beside it in `do`."""

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from stentor.errors import AudioError, ConfigError, DataError
-from stentor.studio import compare, compared
-from stentor.studio.compare import Answer, Clip, Models, Trial
+from stentor.studio.runs import try_model, try_model_html
+from stentor.studio.runs.try_model import Answer, Clip, Models, Trial
 
 EVIL = '<img src=x onerror="alert(1)">'
 RATE = 16000
@@ -78,22 +78,22 @@ def test_runs_that_ended_with_a_model_are_offered(projects):
     ended(projects, "half", {"type": "ctc"}, exit=75, folder="checkpoints/step-000010/export")
     (projects.runs / "half/checkpoints/latest").write_text("step-000010")
     ended(projects, "broken", {"type": "ctc"}, exit=1, folder="nothing")
-    assert compare.runs(projects) == ["half", "good"]
-    assert compare.trial(projects, "half").export.name == "export"
+    assert try_model.runs(projects) == ["half", "good"]
+    assert try_model.trial(projects, "half").export.name == "export"
     with pytest.raises(ConfigError, match="has saved no checkpoint"):
-        compare.trial(projects, "broken")
+        try_model.trial(projects, "broken")
     with pytest.raises(ConfigError):
-        compare.trial(projects, "../good")
+        try_model.trial(projects, "../good")
 
 
 def test_a_running_run_is_not_offered(projects):
-    from stentor.studio import detached
+    from stentor.studio.runs import detached
 
     export = ended(projects, "busy", {"type": "ctc"}, exit=None)
     with detached.alone(export.parent, "busy"):
-        assert compare.runs(projects) == []
-        assert compare.device(projects) == "cpu"  # its memory is its own
-    assert compare.device(projects) == "auto"
+        assert try_model.runs(projects) == []
+        assert try_model.device(projects) == "cpu"  # its memory is its own
+    assert try_model.device(projects) == "auto"
 
 
 @pytest.mark.parametrize(
@@ -107,15 +107,15 @@ def test_a_running_run_is_not_offered(projects):
 )
 def test_the_original_is_what_the_run_started_from(projects, model, original, parts):
     ended(projects, "run", model)
-    found = compare.trial(projects, "run")
+    found = try_model.trial(projects, "run")
     assert (found.original, found.parts, found.normalizer) == (original, parts, "none")
 
 
 def test_an_original_in_the_projects_folder_is_found_there(projects):
     base = ended(projects, "base", {"type": "ctc"})
     ended(projects, "next", {"type": "ctc", "init": "runs/base/export"})
-    assert compare.trial(projects, "next").original == str(base)
-    assert compare.model_name(str(base)) == "base"
+    assert try_model.trial(projects, "next").original == str(base)
+    assert try_model.model_name(str(base)) == "base"
 
 
 def test_earlier_stages_of_a_run_are_not_its_original(projects):
@@ -123,13 +123,13 @@ def test_earlier_stages_of_a_run_are_not_its_original(projects):
     shutil.copytree(export, export.parent / "stages/1/export")
     first = export.parent / "stages/1/export/training_config.json"
     first.write_text(json.dumps({"model": {"type": "ctc", "from": "openai/base"}}))
-    assert compare.trial(projects, "run").original == "openai/base"
+    assert try_model.trial(projects, "run").original == "openai/base"
 
 
 def test_a_language_model_cannot_be_tried(projects):
     ended(projects, "lm", {"type": "transformer"}, {"type": "language"})
     with pytest.raises(ConfigError, match="of the task language cannot be tried here"):
-        compare.trial(projects, "lm")
+        try_model.trial(projects, "lm")
 
 
 # Models
@@ -138,7 +138,7 @@ def test_a_language_model_cannot_be_tried(projects):
 def test_two_models_are_kept(monkeypatch, tmp_path):
     loads, freed = [], []
     monkeypatch.setattr("stentor.inference.load.load", lambda source, device: loads.append(source) or object())
-    monkeypatch.setattr(compare, "free_memory", lambda: freed.append(None))
+    monkeypatch.setattr(try_model, "free_memory", lambda: freed.append(None))
     models = Models()
     a, b = models.get("x/a"), models.get("x/b")
     assert models.get("x/a") is a and loads == ["x/a", "x/b"]
@@ -156,7 +156,7 @@ def test_a_model_that_was_written_anew_is_loaded_anew(monkeypatch, projects):
 
     loads = []
     monkeypatch.setattr("stentor.inference.load.load", lambda source, device: loads.append(source) or object())
-    monkeypatch.setattr(compare, "free_memory", lambda: None)
+    monkeypatch.setattr(try_model, "free_memory", lambda: None)
     export, models = ended(projects, "run", {"type": "ctc"}), Models()
     models.get(export)
     models.get(export)
@@ -174,29 +174,29 @@ def test_clips_are_checked(tmp_path):
 
     fine = tmp_path / "fine.wav"
     soundfile.write(fine, np.full(RATE * 2, 0.1), RATE * 2)
-    assert len(compare.uploaded(fine).samples) == RATE
+    assert len(try_model.uploaded(fine).samples) == RATE
     page = tmp_path / "page.wav"
     page.write_text("<html>")
     with pytest.raises(AudioError, match="whatever its name says") as said:
-        compare.uploaded(page)
+        try_model.uploaded(page)
     assert str(tmp_path) not in str(said.value)
     with pytest.raises(ConfigError, match="lasts 1 s: at most 0 s"):
-        compare.uploaded(fine, longest=0.2)
+        try_model.uploaded(fine, longest=0.2)
 
 
 def test_held_out_recordings_are_offered(projects):
     data = projects.create("mine", "en")
     for text in ("one", "two", "three", "four"):
         data.add(np.full(RATE, 0.1, np.float32), RATE, text, speaker="ann")
-    assert [label for label, _ in compare.held_out(data)] == [f"{t} (1.0 s)" for t in ("one", "two", "three", "four")]
+    assert [label for label, _ in try_model.held_out(data)] == [f"{t} (1.0 s)" for t in ("one", "two", "three", "four")]
     data.parts()
     (chosen,) = [id for id, side in data.sides().items() if side == "held_out"]
     text = data.record(chosen)["text"]
-    assert compare.held_out(data) == [(f"{text} (1.0 s)", chosen)]
-    found = compare.recorded(data, chosen)
+    assert try_model.held_out(data) == [(f"{text} (1.0 s)", chosen)]
+    found = try_model.recorded(data, chosen)
     assert (found.text, found.language, len(found.samples)) == (text, "en", RATE)
     with pytest.raises(ConfigError):
-        compare.recorded(data, "../../etc/passwd")
+        try_model.recorded(data, "../../etc/passwd")
 
 
 # Answers
@@ -204,11 +204,11 @@ def test_held_out_recordings_are_offered(projects):
 
 def test_both_answer_and_errors_are_counted():
     shelf = Shelf(old=Loud("one too"), new=Loud("one two", [{"word": "one", "start": 0, "end": 0.5}]))
-    first, second = compare.listen(shelf, tried(), clip("one two"), "en")
+    first, second = try_model.listen(shelf, tried(), clip("one two"), "en")
     assert (first.model, first.tuned, first.errors, first.total) == ("old", False, 1, 2)
     assert (second.model, second.tuned, second.errors, second.total) == ("mine", True, 0, 2)
     assert shelf.models["new"].asked == [(RATE, RATE, "en")]
-    page = compared.listened(tried(), clip("one two"), [first, second])
+    page = try_model_html.listened(tried(), clip("one two"), [first, second])
     assert "WER 50.00 % (1 in 2 words)" in page and "WER 0.00 % (0 in 2 words)" in page
     assert page.count('class="pair substitute"') == 2  # the one, and the legend's
     assert page.count("data-start") == 1
@@ -216,52 +216,54 @@ def test_both_answer_and_errors_are_counted():
 
 def test_the_normaliser_of_the_run_counts():
     shelf = Shelf(old=Loud("One, TWO."), new=Loud("One, TWO."))
-    errors = [a.errors for a in compare.listen(shelf, tried(normalizer="whisper_basic"), clip("one two"), "en")]
+    errors = [a.errors for a in try_model.listen(shelf, tried(normalizer="whisper_basic"), clip("one two"), "en")]
     assert errors == [0, 0]
 
 
 def test_without_a_reference_the_two_are_compared():
     shelf = Shelf(old=Loud("one too"), new=Loud("one two three"))
-    page = compared.listened(tried(), clip(), list(compare.listen(shelf, tried(), clip())))
+    page = try_model_html.listened(tried(), clip(), list(try_model.listen(shelf, tried(), clip())))
     assert "What training changed" in page and 'class="pair insert"' in page
     same = Shelf(old=Loud("one"), new=Loud("one"))
-    assert "both wrote the same" in compared.listened(tried(), clip(), list(compare.listen(same, tried(), clip())))
+    assert "both wrote the same" in try_model_html.listened(
+        tried(), clip(), list(try_model.listen(same, tried(), clip()))
+    )
 
 
 def test_what_fails_is_told_in_its_column():
     shelf = Shelf(old="There is no model old <b>.", new=Loud("fine"))
-    answers = list(compare.listen(shelf, tried(), clip()))
+    answers = list(try_model.listen(shelf, tried(), clip()))
     assert [a.wrong for a in answers] == ["There is no model old <b>.", ""]
-    page = compared.listened(tried(), clip(), answers)
+    page = try_model_html.listened(tried(), clip(), answers)
     assert "There is no model old &lt;b&gt;." in page and "fine" in page and "What training changed" not in page
 
 
 def test_a_model_from_nothing_has_one_column():
     about = tried(original=None)
-    (answer,) = compare.listen(Shelf(new=Loud()), about, clip())
-    page = compared.listened(about, clip(), [answer])
+    (answer,) = try_model.listen(Shelf(new=Loud()), about, clip())
+    page = try_model_html.listened(about, clip(), [answer])
     assert page.count("<section") == 1 and "Before training" not in page
-    assert "trained from nothing" in compared.about(about)
-    waiting = compared.listened(tried(), clip(), [])
+    assert "trained from nothing" in try_model_html.about(about)
+    waiting = try_model_html.listened(tried(), clip(), [])
     assert waiting.count("<section") == 2 and waiting.count("waiting") == 2
 
 
 def test_speakers_are_drawn():
     segments = [{"speaker": "A", "start": 0.1, "end": 0.9}]
     about = tried(original=None, task="diarize")
-    (answer,) = compare.listen(Shelf(new=Loud(segments=segments)), about, clip())
-    assert compared.listened(about, clip(), [answer]).count("<rect") == 1
+    (answer,) = try_model.listen(Shelf(new=Loud(segments=segments)), about, clip())
+    assert try_model_html.listened(about, clip(), [answer]).count("<rect") == 1
     known = clip(segments=({"speaker": "ann", "start": 0.1, "end": 0.5},))
-    assert "DER" in compared.listened(about, known, [answer])
+    assert "DER" in try_model_html.listened(about, known, [answer])
 
 
 def test_speech_is_heard_with_its_level():
     about, shelf = tried(task="speak"), Shelf(old=Loud(), new=Loud())
     voice = clip("that is me")
-    answers = list(compare.speak(shelf, about, " say  this ", voice, seed=3))
+    answers = list(try_model.speak(shelf, about, " say  this ", voice, seed=3))
     text, given = shelf.models["new"].asked[0]
     assert text == "say this" and given["reference_text"] == "that is me" and given["seed"] == 3
-    page = compared.spoken(about, answers)
+    page = try_model_html.spoken(about, answers)
     assert page.count("data:audio/flac;base64,") == 2 and "1.0 s long" in page and "-20 dBFS" in page
 
 
@@ -275,12 +277,12 @@ def test_speech_is_heard_with_its_level():
 )
 def test_what_cannot_be_spoken_is_refused_at_once(text, voice, error, sentence):
     with pytest.raises(error, match=sentence):
-        compare.speak(Shelf(), tried(task="speak"), text, voice)
+        try_model.speak(Shelf(), tried(task="speak"), text, voice)
 
 
 def test_texts_are_escaped():
     words = [{"word": EVIL, "start": 0.0, "end": 0.5, "confidence": 0.9}]
     answers = [Answer(EVIL, False, text=EVIL, words=words), Answer(EVIL, True, text="b", words=words)]
     about = Trial(EVIL, "new", "words", EVIL, (), "none", "")
-    for page in (compared.listened(about, clip(), answers), compared.about(about)):
+    for page in (try_model_html.listened(about, clip(), answers), try_model_html.about(about)):
         assert "<img src=x" not in page and "&lt;img src=x" in page

@@ -10,10 +10,10 @@ from starlette.responses import PlainTextResponse
 import stentor.studio
 from stentor.cli import main
 from stentor.errors import ConfigError
-from stentor.studio.accounts import Accounts, is_local, passwords
-from stentor.studio.door import USER, Door, head, page_files
-from stentor.studio.routes import body, route
 from stentor.studio.serve import listen
+from stentor.studio.server.accounts import Accounts, is_local, passwords
+from stentor.studio.server.routes import body, route
+from stentor.studio.server.server import USER, Door, head, page_files
 from stentor.studio.texts import say, texts
 
 PEOPLE = {"anna": "the first password", "ben": "the second one"}
@@ -31,10 +31,16 @@ def test_others_do(host):
         passwords(host, None)
 
 
-@pytest.mark.parametrize("given, problem", [
-    (None, "STUDIO_KEY must hold"), ("short", "at least 8"), ("anna:short", "at least 8"),
-    ("anna:long enough", "at least 8"), ("anna:password1 Anna:password2", "twice"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, problem",
+    [
+        (None, "STUDIO_KEY must hold"),
+        ("short", "at least 8"),
+        ("anna:short", "at least 8"),
+        ("anna:long enough", "at least 8"),
+        ("anna:password1 Anna:password2", "twice"),
+    ],
+)
 def test_passwords_that_are_refused(given, problem, monkeypatch):
     monkeypatch.delenv("STUDIO_KEY", raising=False)
     if given is not None:
@@ -91,9 +97,14 @@ def door(tmp_path, words=None, routes=(), local=True):
     return client
 
 
-@pytest.mark.parametrize("host, origin", [
-    ("127.0.0.1:7860", "http://127.0.0.1:7860"), ("localhost:7860", None), ("[::1]:7860", "http://[::1]:7860"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "host, origin",
+    [
+        ("127.0.0.1:7860", "http://127.0.0.1:7860"),
+        ("localhost:7860", None),
+        ("[::1]:7860", "http://[::1]:7860"),
+    ],
+)
 def test_the_pages_own_requests_pass(host, origin, tmp_path):
     headers = {"Host": host, **({"Origin": origin} if origin else {})}
     assert door(tmp_path).get("/", headers=headers).text == "page of owner"
@@ -104,10 +115,18 @@ def test_behind_another_name_with_a_password(tmp_path):
     assert client.get("/", headers={"Host": "studio.example.org"}).status_code == 401
 
 
-@pytest.mark.parametrize("headers", [
-    {"Origin": "http://evil.example"}, {"Origin": "http://127.0.0.1:8000"}, {"Origin": "null"},
-    {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Host": "evil.example:7860"}, {"Host": ""},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://127.0.0.1:8000"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Host": "evil.example:7860"},
+        {"Host": ""},
+    ],
+)
 def test_other_origins_and_host_names_do_not(headers, tmp_path):
     answer = door(tmp_path).post("/anything", headers=headers)
     assert answer.status_code == 403 and "refused" in answer.text
@@ -145,17 +164,24 @@ def test_people_have_folders_of_their_own(tmp_path):
     assert client.get("/studio/where").status_code == 401
 
 
-@pytest.mark.parametrize("name, word", [
-    ("anna", "the second one"), ("", "the first password"), ("../anna", "the first password"), ("eve", ""),
-    ("anna", ""), ("a" * 100, "x"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, word",
+    [
+        ("anna", "the second one"),
+        ("", "the first password"),
+        ("../anna", "the first password"),
+        ("eve", ""),
+        ("anna", ""),
+        ("a" * 100, "x"),
+    ],
+)
 def test_wrong_passwords(name, word, tmp_path, monkeypatch):
     waits = []
 
     async def sleep(seconds):
         waits.append(seconds)
 
-    monkeypatch.setattr("stentor.studio.door.asyncio.sleep", sleep)
+    monkeypatch.setattr("stentor.studio.server.server.asyncio.sleep", sleep)
     client = door(tmp_path, PEOPLE)
     for _ in range(3):
         answer = client.post("/studio/sign-in", data={"name": name, "password": word})

@@ -6,14 +6,16 @@ from stentor.config.document import Mistakes
 from stentor.config.load import dump, load_text
 from stentor.config.reference import keys
 from stentor.errors import ConfigError
-from stentor.studio.form import BASIC, changed, form, form_of, plain, sections, shown, value_of
+from stentor.studio.runs.form import BASIC, changed, form, form_of, plain, sections, shown, value_of
 
-FILE = dump({
-    "task": {"type": "transcribe"},
-    "model": {"type": "whisper", "from": "openai/whisper-tiny", "lora": {}},
-    "data": {"train": [{"type": "jsonl", "path": "train.jsonl"}]},
-    "optim": {"lr": 1e-5},
-})  # fmt: skip
+FILE = dump(
+    {
+        "task": {"type": "transcribe"},
+        "model": {"type": "whisper", "from": "openai/whisper-tiny", "lora": {}},
+        "data": {"train": [{"type": "jsonl", "path": "train.jsonl"}]},
+        "optim": {"lr": 1e-5},
+    }
+)
 
 
 def row(key, text=FILE):
@@ -59,8 +61,14 @@ def test_a_widget_shows_what_the_file_says():
 
 def test_changes_are_written_into_the_file_and_load():
     text = FILE
-    for key, value in {"train.epochs": "20", "optim.lr": "1e-4", "model.lora.rank": "4", "train.clip": "null",
-                       "data.augment.speed": "[0.9, 1.1]", "train.precision": "auto"}.items():  # fmt: skip
+    for key, value in {
+        "train.epochs": "20",
+        "optim.lr": "1e-4",
+        "model.lora.rank": "4",
+        "train.clip": "null",
+        "data.augment.speed": "[0.9, 1.1]",
+        "train.precision": "auto",
+    }.items():
         text = changed(text, row(key), value)
     config = load_text(text).config
     assert (config.train.epochs, config.optim.lr, config.model.lora.rank) == (20, 1e-4, 4)
@@ -86,11 +94,15 @@ def test_what_a_person_wrote_by_hand_stays():
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("train.steps", "0", "outside of its limits"), ("optim.lr", "much", "not a number"),
-        ("train.keep", "1.5", "whole number"), ("callbacks", "[a", "YAML"), ("optim.lr", "nan", "finite"),
-        ("optim.lr", "1e999", "finite"), ("train.device", "tpu", "none of"),
+        ("train.steps", "0", "outside of its limits"),
+        ("optim.lr", "much", "not a number"),
+        ("train.keep", "1.5", "whole number"),
+        ("callbacks", "[a", "YAML"),
+        ("optim.lr", "nan", "finite"),
+        ("optim.lr", "1e999", "finite"),
+        ("train.device", "tpu", "none of"),
     ],
-)  # fmt: skip
+)
 def test_wrong_values_are_told_with_their_key(key, value, said):
     with pytest.raises(ConfigError, match=said) as caught:
         changed(FILE, row(key), value)
@@ -100,10 +112,13 @@ def test_wrong_values_are_told_with_their_key(key, value, said):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no `type` of its task"), ("task: [", "run.yaml:1"), ("- a", "keys with values"),
-        ("model: whisper", "no `type` of its task"), ("task: transcribe\nmodel: ../../etc", "no model of type"),
+        ("", "no `type` of its task"),
+        ("task: [", "run.yaml:1"),
+        ("- a", "keys with values"),
+        ("model: whisper", "no `type` of its task"),
+        ("task: transcribe\nmodel: ../../etc", "no model of type"),
     ],
-)  # fmt: skip
+)
 def test_files_that_say_no_task_and_model_have_no_form(text, said):
     with pytest.raises(ConfigError, match=said):
         form_of(text)

@@ -10,36 +10,107 @@ import pytest
 from stentor.config.document import Mistakes
 from stentor.config.load import dump
 from stentor.config.schema import Config
-from stentor.config.section import Section, alternatives
-from stentor.config.walk import entries
+from stentor.config.schema_walk import entries
 from stentor.errors import ConfigError
-from stentor.studio import settings
-from stentor.studio.guard import FREE, OWN, REFUSED, checked
+from stentor.section import Section, alternatives
 from stentor.studio.projects import Projects
+from stentor.studio.runs import settings
+from stentor.studio.server.path_policy import FREE, OWN, REFUSED, checked
 
 NOT_PATHS = {
-    "Config.name", "Embedder.revision", "Recognizer.language", "XVector.revision", "Speak.instruct_from",
-    "Whisper.revision", "CTC.revision", "OmniVoice.revision", "AudioLLM.revision", "Origin.revision",
-    "SSL.revision", "Codec.revision", "LanguageAdapter.language", "Lora.targets", "Whisper.freeze", "CTC.freeze",
-    "OmniVoice.freeze", "AudioLLM.freeze", "SpeechLLM.freeze", "Transformer.freeze", "Source.language",
-    "Corpus.name", "Corpus.split", "Hub.preset", "Hub.subset", "Hub.name", "Hub.config", "Hub.split",
-    "Hub.revision", "Hub.data_files", "Columns.audio", "Columns.text", "Columns.language", "Columns.speaker",
-    "Columns.id", "Columns.duration", "Join.same", "Synth.voices", "Voices.accents", "Voices.variants", "Data.by",
-    "Group.params", "Calibrate.set", "EarlyStop.metric", "WandB.project", "WandB.entity", "WandB.group",
-    "WandB.tags", "Trackio.project", "Trackio.space_id",
-}  # fmt: skip
+    "Config.name",
+    "Embedder.revision",
+    "Recognizer.language",
+    "XVector.revision",
+    "Speak.instruct_from",
+    "Whisper.revision",
+    "CTC.revision",
+    "OmniVoice.revision",
+    "AudioLLM.revision",
+    "Origin.revision",
+    "SSL.revision",
+    "Codec.revision",
+    "LanguageAdapter.language",
+    "Lora.targets",
+    "Whisper.freeze",
+    "CTC.freeze",
+    "OmniVoice.freeze",
+    "AudioLLM.freeze",
+    "SpeechLLM.freeze",
+    "Transformer.freeze",
+    "Source.language",
+    "Corpus.name",
+    "Corpus.split",
+    "Hub.preset",
+    "Hub.subset",
+    "Hub.name",
+    "Hub.config",
+    "Hub.split",
+    "Hub.revision",
+    "Hub.data_files",
+    "Columns.audio",
+    "Columns.text",
+    "Columns.language",
+    "Columns.speaker",
+    "Columns.id",
+    "Columns.duration",
+    "Join.same",
+    "Synth.voices",
+    "Voices.accents",
+    "Voices.variants",
+    "Data.by",
+    "Group.params",
+    "Calibrate.set",
+    "EarlyStop.metric",
+    "WandB.project",
+    "WandB.entity",
+    "WandB.group",
+    "WandB.tags",
+    "Trackio.project",
+    "Trackio.space_id",
+}
 """Texts that are names, not paths. They are held to the same rule: nothing of them leads out."""
 PATHS = {
-    "Config.output", "Embedder.from", "Recognizer.from", "XVector.from", "Transcribe.spelling", "Family.init",
-    "Whisper.from", "CTC.from", "OmniVoice.from", "Codec.from", "Voxtral.from", "Voxtral.tokenizer",
-    "Qwen3ASR.from", "Qwen3ASR.tokenizer", "Origin.from", "SSL.from", "Features.store",
-}  # fmt: skip
+    "Config.output",
+    "Embedder.from",
+    "Recognizer.from",
+    "XVector.from",
+    "Transcribe.spelling",
+    "Family.init",
+    "Whisper.from",
+    "CTC.from",
+    "OmniVoice.from",
+    "Codec.from",
+    "Voxtral.from",
+    "Voxtral.tokenizer",
+    "Qwen3ASR.from",
+    "Qwen3ASR.tokenizer",
+    "Origin.from",
+    "SSL.from",
+    "Features.store",
+}
 """Texts that may be a path (or a name on the Hub)."""
 OUT = [
-    "/etc/passwd", "../other/model", "runs/../../other", "~/models", "~root/x", "file:///etc/passwd", "file:/etc/x",
-    "https://example.org/model", "s3://bucket/x", "hf://datasets/x/y", "$HOME/model", "${HOME}/model", "..", "a/..",
-    "models\\..\\x", "inside/link", "inside/linked/model", "a\0b", "/proc/self/environ",
-]  # fmt: skip
+    "/etc/passwd",
+    "../other/model",
+    "runs/../../other",
+    "~/models",
+    "~root/x",
+    "file:///etc/passwd",
+    "file:/etc/x",
+    "https://example.org/model",
+    "s3://bucket/x",
+    "hf://datasets/x/y",
+    "$HOME/model",
+    "${HOME}/model",
+    "..",
+    "a/..",
+    "models\\..\\x",
+    "inside/link",
+    "inside/linked/model",
+    "a\0b",
+    "/proc/self/environ",
+]
 
 
 @pytest.fixture
@@ -156,12 +227,14 @@ def test_sources_whose_files_can_name_anything_are_the_owners(projects, tmp_path
         ({"data__eval": {"../../x": {"type": "synth", "texts": "digits", "count": 5}}}, "data.eval"),
         ({"data__augment": {"noise": {"paths": ["/home"]}}}, "data.augment.noise.paths.0"),
         ({"model": {"type": "whisper", "config": {"auto_map": {"AutoModel": "x.Y"}}}}, "model.config.auto_map"),
-        ({"model": {"type": "whisper", "config": {"attn_implementation": "someone/kernel"}}},
-         "model.config.attn_implementation"),
+        (
+            {"model": {"type": "whisper", "config": {"attn_implementation": "someone/kernel"}}},
+            "model.config.attn_implementation",
+        ),
         ({"model": {"type": "whisper", "config": {"text_config": {"_name_or_path": "x"}}}}, "model.config.text_config"),
         ({"model": {"type": "whisper", "config": {"paths": ["/etc"]}}}, "model.config.paths"),
     ],
-)  # fmt: skip
+)
 def test_what_is_for_the_owner_alone(projects, change, key):
     found = refusals(run(**change), projects)
     assert len(found) == 1 and found[0][0].startswith(key)
@@ -189,7 +262,7 @@ def test_a_plug_in_is_not_run_for_others(projects):
 
 def test_every_text_of_the_schema_is_known_here():
     """A new key that may hold a text has to be looked at, and put into one of the lists."""
-    from stentor.studio.guard import _owner
+    from stentor.studio.server.path_policy import _owner
 
     found = set()
     for entry in entries(Config):
@@ -209,7 +282,7 @@ def test_every_path_of_the_schema_is_held_inside(projects):
         if Path in set(_leaves(entry.field.annotation)):
             seen.add(entry.path[-1])
     assert {"path", "paths", "from", "to", "cache", "audio", "uem", "statistics", "audio_folder"} <= seen
-    from stentor.studio.guard import _Guard
+    from stentor.studio.server.path_policy import _Guard
 
     guard = _Guard(projects.folder, ())
     for value in (Path("/etc/passwd"), [Path("/etc/passwd")], (Path("../x"),)):
@@ -229,10 +302,11 @@ def _deep(kind: type[Section]) -> set[Any]:
 
 
 def _all_keys() -> set[str]:
-    from stentor.studio.guard import _owner
+    from stentor.studio.server.path_policy import _owner
 
-    return {f"{_owner(e.owner, n)}.{n}" for e in entries(Config) for n, f in e.owner.model_fields.items()
-            if f is e.field}  # fmt: skip
+    return {
+        f"{_owner(e.owner, n)}.{n}" for e in entries(Config) for n, f in e.owner.model_fields.items() if f is e.field
+    }
 
 
 def _leaves(annotation: Any) -> Any:
@@ -257,6 +331,6 @@ def test_the_environment_is_not_asked(projects, monkeypatch):
 
 
 def test_a_config_that_is_too_long_is_not_read(projects, monkeypatch):
-    monkeypatch.setattr("stentor.studio.guard.load_text", lambda text: pytest.fail("it was read"))
+    monkeypatch.setattr("stentor.studio.server.path_policy.load_text", lambda text: pytest.fail("it was read"))
     with pytest.raises(ConfigError, match="200001 characters is too long"):
         checked("x" * 200_001, projects)

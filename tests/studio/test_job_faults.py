@@ -12,10 +12,11 @@ import pytest
 from stand_in import STUDIO, YAML, ended, process_of, starts, until
 
 from stentor.errors import ConfigError, StentorError
-from stentor.studio import detached, files, jobs, keeper
-from stentor.studio.course import course
-from stentor.studio.jobs import state
+from stentor.studio import files
 from stentor.studio.projects import Projects
+from stentor.studio.runs import detached, jobs, supervisor
+from stentor.studio.runs.jobs import state
+from stentor.studio.runs.progress import course
 
 
 def test_a_killed_training_is_told(projects, train):
@@ -117,7 +118,7 @@ def test_a_full_disk_starts_nothing(projects, train, monkeypatch, tmp_path):
 
 
 def test_how_a_run_ended_fits_on_a_disk_that_filled_up(tmp_path):
-    from stentor.studio.keeper import ENDING_BYTES, write_ending
+    from stentor.studio.runs.supervisor import ENDING_BYTES, write_ending
 
     (tmp_path / "ending.json").write_bytes(b"{}".ljust(ENDING_BYTES))
     place = (tmp_path / "ending.json").stat().st_ino
@@ -308,9 +309,9 @@ def test_what_a_command_leaves_behind_is_ended(tmp_path, monkeypatch):
     """Loader workers that outlive their training would hold the lock for ever."""
     with detached.alone(tmp_path, "busy") as lock:
         os.set_inheritable(lock, True)
-        (tmp_path / "ending.json").write_bytes(b"{}".ljust(keeper.ENDING_BYTES))
-        run = f"from stentor.studio import keeper; keeper._LINGER = 0.2; keeper.main({[str(tmp_path), str(lock)]!r} + "
-        run += f"[{sys.executable!r}, '-S', '-c', {LEAVES!r}])"
+        (tmp_path / "ending.json").write_bytes(b"{}".ljust(supervisor.ENDING_BYTES))
+        run = "from stentor.studio.runs import supervisor; supervisor._LINGER = 0.2; "
+        run += f"supervisor.main({[str(tmp_path), str(lock)]!r} + [{sys.executable!r}, '-S', '-c', {LEAVES!r}])"
         done = subprocess.run([sys.executable, "-c", run], pass_fds=(lock,), timeout=60, check=False)
     assert done.returncode == 0
     until(lambda: not detached.alive(tmp_path))

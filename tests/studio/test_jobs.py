@@ -6,10 +6,10 @@ import pytest
 from stand_in import YAML, ended, starts, until
 
 from stentor.errors import ConfigError
-from stentor.studio import jobs
-from stentor.studio.course import course
-from stentor.studio.follow import Rows, tail
-from stentor.studio.jobs import Job, state
+from stentor.studio.runs import jobs
+from stentor.studio.runs.follow import Rows, tail
+from stentor.studio.runs.jobs import Job, state
+from stentor.studio.runs.progress import course
 
 
 def test_a_run_from_its_start_to_its_end(projects, train, monkeypatch):
@@ -74,8 +74,13 @@ def test_names_and_configs_that_are_refused(projects, train, tmp_path):
         for wrong in (lambda name=name: jobs.start(projects, YAML, name), lambda name=name: jobs.find(projects, name)):
             with pytest.raises(ConfigError, match="cannot be the run's name"):
                 wrong()
-    for yaml, told in (("a: [", "not YAML"), ("", "empty"), ("- 1", "empty"), ("name: ../x\n", "run's name"),
-                       ("x" * 200_001, "too long")):  # fmt: skip
+    for yaml, told in (
+        ("a: [", "not YAML"),
+        ("", "empty"),
+        ("- 1", "empty"),
+        ("name: ../x\n", "run's name"),
+        ("x" * 200_001, "too long"),
+    ):
         with pytest.raises(ConfigError, match=told):
             jobs.start(projects, yaml)
     assert not list(projects.runs.iterdir()) and not starts(tmp_path)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from stentor.studio import jobs
-from stentor.studio.keeping import keep
+from stentor.studio.runs import jobs
+from stentor.studio.runs.data_snapshot import keep
 
 
 @pytest.fixture
@@ -29,8 +29,12 @@ def read(path):
 
 def run_file(dataset):
     parts = dataset.parts()
-    return {"data": {"train": [{"type": "jsonl", "path": str(parts["train"])}],
-                     "eval": {"held_out": {"type": "jsonl", "path": str(parts["held_out"])}}}}  # fmt: skip
+    return {
+        "data": {
+            "train": [{"type": "jsonl", "path": str(parts["train"])}],
+            "eval": {"held_out": {"type": "jsonl", "path": str(parts["held_out"])}},
+        }
+    }
 
 
 def test_a_run_keeps_what_it_learns_from(projects, dataset, tmp_path):

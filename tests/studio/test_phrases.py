@@ -57,19 +57,53 @@ ALPHABETS = {
 """Letters that each set must hold at least twice. Scripts with too many letters to list have only `SCRIPTS`."""
 
 BORROWED = {
-    "ca": "kw", "cs": "qwx", "cy": "kjáäéëïöûẃẁ", "da": "cqwxzé", "de": "éà", "el": "ϊϋΐΰ", "es": "kw",
-    "et": "cqwxyzž", "eu": "cqvwyç", "fi": "bcqwxzåšž", "fr": "kwæüÿ", "gl": "jkwyüï", "hu": "qwx",
-    "id": "qx", "is": "cqwz", "it": "jkwxyîó", "lt": "qwx", "mt": "àèìòùyc", "nb": "cqwxzéòôó",
-    "nl": "qéèêóöüáíú", "pl": "qvx", "pt": "kwyü", "ro": "kqwy", "sk": "qwx", "sv": "qwzéà", "tr": "âîû",
-}  # fmt: skip
+    "ca": "kw",
+    "cs": "qwx",
+    "cy": "kjáäéëïöûẃẁ",
+    "da": "cqwxzé",
+    "de": "éà",
+    "el": "ϊϋΐΰ",
+    "es": "kw",
+    "et": "cqwxyzž",
+    "eu": "cqvwyç",
+    "fi": "bcqwxzåšž",
+    "fr": "kwæüÿ",
+    "gl": "jkwyüï",
+    "hu": "qwx",
+    "id": "qx",
+    "is": "cqwz",
+    "it": "jkwxyîó",
+    "lt": "qwx",
+    "mt": "àèìòùyc",
+    "nb": "cqwxzéòôó",
+    "nl": "qéèêóöüáíú",
+    "pl": "qvx",
+    "pt": "kwyü",
+    "ro": "kqwy",
+    "sk": "qwx",
+    "sv": "qwzéà",
+    "tr": "âîû",
+}
 """Letters of foreign words and stress marks that may stand in a set besides its alphabet."""
 
 SCRIPTS = {
-    "ar": ("ARABIC",), "be": ("CYRILLIC",), "bn": ("BENGALI",), "fa": ("ARABIC",), "hi": ("DEVANAGARI",),
-    "hy": ("ARMENIAN",), "ja": ("HIRAGANA", "KATAKANA", "CJK"), "ka": ("GEORGIAN",), "kk": ("CYRILLIC",),
-    "ko": ("HANGUL",), "mr": ("DEVANAGARI",), "ta": ("TAMIL",), "te": ("TELUGU",), "th": ("THAI",),
-    "ur": ("ARABIC",), "zh": ("CJK",),
-}  # fmt: skip
+    "ar": ("ARABIC",),
+    "be": ("CYRILLIC",),
+    "bn": ("BENGALI",),
+    "fa": ("ARABIC",),
+    "hi": ("DEVANAGARI",),
+    "hy": ("ARMENIAN",),
+    "ja": ("HIRAGANA", "KATAKANA", "CJK"),
+    "ka": ("GEORGIAN",),
+    "kk": ("CYRILLIC",),
+    "ko": ("HANGUL",),
+    "mr": ("DEVANAGARI",),
+    "ta": ("TAMIL",),
+    "te": ("TELUGU",),
+    "th": ("THAI",),
+    "ur": ("ARABIC",),
+    "zh": ("CJK",),
+}
 """Scripts (how Unicode names of letters begin) of languages without an entry in `ALPHABETS`."""
 
 NO_SPACES = {"ja", "km", "my", "th", "zh"}

@@ -11,8 +11,9 @@ import pytest
 import soundfile
 
 from stentor.errors import StentorError
-from stentor.studio import detached, longs, receiving
-from stentor.studio.uploads import Upload
+from stentor.studio.dataset.dataset import long_recordings, receiving
+from stentor.studio.dataset.uploads import Upload
+from stentor.studio.runs import detached
 
 BATCH = "0123456789abcdef"
 
@@ -49,9 +50,9 @@ def lines(answer):
 
 def test_a_batch_becomes_records(client):
     voices = client.projects.create("voices", "de")
-    for number, (name, data) in enumerate([
-        ("b.wav", wav(1.1)), ("a.wav", wav(1.2)), ("x.wav", b"<html>"), ("../../t.csv", b"file,text\na.wav,<b>\n")
-    ]):  # fmt: skip
+    for number, (name, data) in enumerate(
+        [("b.wav", wav(1.1)), ("a.wav", wav(1.2)), ("x.wav", b"<html>"), ("../../t.csv", b"file,text\na.wav,<b>\n")]
+    ):
         answer = put(client, number, name, data)
         assert answer.status_code == 200 and answer.json()["size"] == len(data)
     answer = client.post("/studio/take/voices", json={"batch": BATCH, "files": [1, 0, 2, 3], "speaker": "Ann"})
@@ -175,7 +176,7 @@ def test_a_long_recording_by_a_model(client, lecture, monkeypatch):
     voices = client.projects.create("voices", "de")
     launched = []
     monkeypatch.setattr(detached, "launch", lambda folder, command, lock, cwd: launched.append((folder, command)))
-    monkeypatch.setattr(longs, "drafters", lambda projects: [("nobody", ""), ("Tiny", "whisper_tiny")])
+    monkeypatch.setattr(long_recordings, "drafters", lambda projects: [("nobody", ""), ("Tiny", "whisper_tiny")])
     put(client, 0, "lecture.wav", lecture.path.read_bytes())
     put(client, 1, "broken.wav", b"no audio")
     asked = {"batch": BATCH, "model": "whisper_tiny", "speaker": "L"}
@@ -184,7 +185,10 @@ def test_a_long_recording_by_a_model(client, lecture, monkeypatch):
     begun = client.post("/studio/long/voices", json=asked).json()
     assert begun["refused"][0].startswith("broken.wav is not a wav")
     [(folder, command)] = launched
-    assert command[1:3] == ["-m", "stentor.studio.longs"] and command[4] == folder.name == f"long-{begun['id']}"
+    assert (
+        command[1:3] == ["-m", "stentor.studio.dataset.long_recordings"]
+        and command[4] == folder.name == f"long-{begun['id']}"
+    )
 
     class Model:
         def transcribe(self, audio, rate, language):
@@ -192,7 +196,7 @@ def test_a_long_recording_by_a_model(client, lecture, monkeypatch):
             return SimpleNamespace(text=" Stück ")
 
     monkeypatch.setattr("stentor.inference.load.load", lambda source: Model() if source == "openai/whisper-tiny" else 0)
-    longs.main(*command[3:5])
+    long_recordings.main(*command[3:5])
     [work] = client.get("/studio/long/voices").json()["works"]
     assert work["state"] == "finished" and work["done"] == work["of"] == work["added"] == len(voices.records()) > 1
     assert {(r["text"], r["draft"], r["speaker"]) for r in voices.records()} == {("Stück", True, "L")}
@@ -218,11 +222,11 @@ def test_what_ended_early_can_go_on(client, lecture, monkeypatch):
 
     monkeypatch.setattr(type(voices), "add", killed)
     with pytest.raises(KeyboardInterrupt):
-        longs.main(*launched[0][3:5])
+        long_recordings.main(*launched[0][3:5])
     [work] = client.get("/studio/long/voices").json()["works"]
     assert work["state"] == "failed" and work["added"] == 1 and "What was done is kept" in work["sentence"]
     assert client.post(f"/studio/long/voices/{id}/go-on").status_code == 200
-    longs.main(*launched[1][3:5])
+    long_recordings.main(*launched[1][3:5])
     [work] = client.get("/studio/long/voices").json()["works"]
     assert work["state"] == "finished" and work["added"] == work["of"] == len(voices.records())
     assert client.post(f"/studio/long/voices/{id}/go-on").status_code == 400  # nothing is left to do

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from stentor.studio.recorder import MOST_BYTES, MOST_ROWS, Rows
-from stentor.studio.script import phrases_of, prompt_id
+from stentor.studio.dataset.prompts import phrases_of, prompt_id
+from stentor.studio.dataset.recorder import MOST_BYTES, MOST_ROWS, Rows
 
 RATE = 16000
 ROWS = "/studio/speak/voice/rows"
@@ -176,11 +176,11 @@ def test_rows_that_are_recorded_are_shown(client, dataset):
 def test_a_changed_script_keeps_recordings_at_their_phrases(client, dataset, rows, monkeypatch):
     take(client, rows[0])
     others = ["A new one.", rows[0]["phrase"], "Another."]
-    monkeypatch.setattr("stentor.studio.recorder.phrases_of", lambda dataset: others)
+    monkeypatch.setattr("stentor.studio.dataset.recorder.phrases_of", lambda dataset: others)
     found = client.get(ROWS).json()["rows"]
     assert [row["text"] for row in found[:4]] == [*others, ""]
     assert "id" in found[1] and "id" not in found[0]
-    monkeypatch.setattr("stentor.studio.recorder.phrases_of", lambda dataset: others[2:])
+    monkeypatch.setattr("stentor.studio.dataset.recorder.phrases_of", lambda dataset: others[2:])
     assert client.get(ROWS).json()["recorded"] == 0 and len(dataset.records()) == 1
 
 
@@ -195,12 +195,20 @@ def test_html_stays_text(client, dataset, rows):
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"not audio at all" * 100, b"<html><script>x</script></html>", b"RIFF\0\0\0\0WAVE", b"fLaC" + bytes(9),
-        b"#EXTM3U\nfile:///etc/passwd\n", b"\x1a\x45\xdf\xa3" + bytes(9), wav()[:20], b"RIFF\x24\0\0\0WAVEjunk",
-        wav(rate=2000), wav()[:44],
+        b"",
+        b"not audio at all" * 100,
+        b"<html><script>x</script></html>",
+        b"RIFF\0\0\0\0WAVE",
+        b"fLaC" + bytes(9),
+        b"#EXTM3U\nfile:///etc/passwd\n",
+        b"\x1a\x45\xdf\xa3" + bytes(9),
+        wav()[:20],
+        b"RIFF\x24\0\0\0WAVEjunk",
+        wav(rate=2000),
+        wav()[:44],
     ],
     ids=["empty", "text", "html", "header", "flac", "playlist", "webm", "cut", "junk", "rate", "nothing"],
-)  # fmt: skip
+)
 def test_what_is_no_recording_is_refused(client, dataset, rows, data):
     answer = take(client, rows[0], data)
     assert answer.status_code == 400 and answer.json()["error"].endswith(".")

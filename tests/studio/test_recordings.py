@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stentor.studio.recordings import TEXTS, Remark, listen
+from stentor.studio.dataset.recordings import TEXTS, Remark, listen
 
 RATE = 16000
 

@@ -6,9 +6,9 @@ import time
 import numpy as np
 import pytest
 
-from stentor.data.suspect import KINDS
-from stentor.studio import findings
-from stentor.studio.findings import checked
+from stentor.data.outliers import KINDS
+from stentor.studio.dataset.dataset import findings
+from stentor.studio.dataset.findings import checked
 from stentor.studio.texts import texts
 
 RATE = 16000
@@ -76,7 +76,7 @@ def test_every_remark_has_a_text():
 
 def test_the_findings_are_those_of_prepare_check(dataset):
     from stentor.config.load import parse_source
-    from stentor.data.check import check
+    from stentor.data.dataset_report import check
 
     ours = {kind: set(settled(dataset).chosen(kind)) for kind in KINDS}
     report = check({"set": parse_source(str(dataset.manifest))})
@@ -151,7 +151,7 @@ def test_removed_recordings_can_be_put_back(client, dataset, ids):
 
 
 def test_removed_for_good(client, dataset, ids, monkeypatch):
-    from stentor.studio import dataset as module
+    from stentor.studio.dataset.dataset import dataset as module
 
     first, second = (dataset.audio(dataset.record(id)) for id in ids[:2])
     post(client, "remove", id=ids[0])

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from stentor.errors import ConfigError, DataError
-from stentor.studio import hub_phrases, script
+from stentor.studio.dataset.dataset import hub_prompts, prompts
+from stentor.studio.dataset.prompts import own_list, phrases_of, prompt_id, readable, set_source, source_of, sources
 from stentor.studio.phrases import NAMES
-from stentor.studio.script import own_list, phrases_of, prompt_id, readable, set_source, source_of, sources
 
 
 @pytest.fixture
@@ -30,14 +30,14 @@ def no_network(monkeypatch):
 
 
 def test_languages_are_those_of_phrases_and_of_models():
-    found = script.languages()
+    found = prompts.languages()
     codes = [code for _, code in found]
     assert len(codes) == len(set(codes)) == len(NAMES) and ("Swedish", "sv") in found
     assert {"yue", "haw", "la"} <= set(codes)  # of Whisper, without phrases
     assert dict(map(reversed, found))["la"] != "Latin"
     with pytest.raises(ConfigError, match="no language code"):
-        script.checked_language("klingon")
-    assert [script.checked_language(c) for c in ("no", "pt-BR", " SV ", "", None)] == ["nb", "pt", "sv", None, None]
+        prompts.checked_language("klingon")
+    assert [prompts.checked_language(c) for c in ("no", "pt-BR", " SV ", "", None)] == ["nb", "pt", "sv", None, None]
 
 
 def test_recordings_belong_to_their_phrase_whatever_the_source(swedish):
@@ -97,12 +97,22 @@ def test_a_damaged_list_gives_way_to_the_built_in_one(swedish):
     assert phrases_of(swedish) == whole
 
 
-@pytest.mark.parametrize(("text", "kept"), [
-    ("Hunden sprang över vägen.", True), ("  \u201cHej du där, kom hit!\u201d ", True), ("Nej.", False),
-    ("Det kostar 25 kronor om dagen.", False), ("word " * 21, False), ("SHOUTED TEXT OF A CORPUS", False),
-    ("Se http://x.se/a för mer", False), ("<b>fet text här</b>", False),
-    ("今日はとても天気がいいですね。", True), ("はい", False), ("- - - a - - -", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Hunden sprang över vägen.", True),
+        ("  \u201cHej du där, kom hit!\u201d ", True),
+        ("Nej.", False),
+        ("Det kostar 25 kronor om dagen.", False),
+        ("word " * 21, False),
+        ("SHOUTED TEXT OF A CORPUS", False),
+        ("Se http://x.se/a för mer", False),
+        ("<b>fet text här</b>", False),
+        ("今日はとても天気がいいですね。", True),
+        ("はい", False),
+        ("- - - a - - -", False),
+    ],
+)
 def test_sentences_that_can_be_read_aloud(text, kept):
     assert (readable(text, "sv") is not None) == kept
 
@@ -112,7 +122,7 @@ def test_pieces_of_speech_are_no_sentences():
         readable("and then we went", "en", whole=True) is None and readable("Then we went,", "en", whole=True) is None
     )
     assert readable("Then we went home.", "en", whole=True) == "Then we went home."
-    found = hub_phrases.sentences(
+    found = hub_prompts.sentences(
         iter(["One two three.", "one two three!", "Four five six.", "7 8 9", "Seven a b."]), "en", 3
     )
     assert list(found) == ["One two three.", "Four five six.", "Seven a b."]
@@ -121,12 +131,12 @@ def test_pieces_of_speech_are_no_sentences():
 @pytest.fixture
 def answering(monkeypatch):
     """The process that streams, replaced by one that runs this code."""
-    monkeypatch.setattr("stentor.studio.settings.reachable", lambda: True)
+    monkeypatch.setattr("stentor.studio.runs.settings.reachable", lambda: True)
 
     def answer(code):
-        popen = hub_phrases.subprocess.Popen
+        popen = hub_prompts.subprocess.Popen
         monkeypatch.setattr(
-            hub_phrases.subprocess, "Popen", lambda command, **rest: popen([sys.executable, "-c", code], **rest)
+            hub_prompts.subprocess, "Popen", lambda command, **rest: popen([sys.executable, "-c", code], **rest)
         )
 
     return answer
@@ -143,14 +153,17 @@ def test_phrases_of_the_hub(swedish, answering):
     assert set_source(swedish, "fleurs", count=11).startswith("11 ") and len(phrases_of(swedish)) == 11
 
 
-@pytest.mark.parametrize(("code", "told"), [
-    ("print('{\"error\": \"it is gated, hf_canarycanary said\"}')", "gave no sentences.*it is gated, \\*\\*\\* said"),
-    ("print('{\"end\": true}')", "too few sentences in Swedish"),
-    ("import time; print('{\"text\": \"Hej du\"}', flush=True); time.sleep(60)", "did not answer within 1 seconds"),
-    ("", "did not answer"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ('print(\'{"error": "it is gated, hf_canarycanary said"}\')', "gave no sentences.*it is gated, \\*\\*\\* said"),
+        ("print('{\"end\": true}')", "too few sentences in Swedish"),
+        ('import time; print(\'{"text": "Hej du"}\', flush=True); time.sleep(60)', "did not answer within 1 seconds"),
+        ("", "did not answer"),
+    ],
+)
 def test_a_hub_that_gives_nothing_changes_nothing(swedish, answering, monkeypatch, code, told):
-    monkeypatch.setattr(hub_phrases.fetch, "__defaults__", (1.0,))
+    monkeypatch.setattr(hub_prompts.fetch, "__defaults__", (1.0,))
     answering(code)
     before = phrases_of(swedish)
     with pytest.raises(DataError, match=told) as error:
@@ -160,7 +173,7 @@ def test_a_hub_that_gives_nothing_changes_nothing(swedish, answering, monkeypatc
 
 
 def test_a_hub_out_of_reach_is_told_at_once(swedish, monkeypatch):
-    monkeypatch.setattr("stentor.studio.settings.reachable", lambda: False)
+    monkeypatch.setattr("stentor.studio.runs.settings.reachable", lambda: False)
     with pytest.raises(DataError, match="Hub cannot be reached"):
         set_source(swedish, "granary")
 
@@ -168,19 +181,23 @@ def test_a_hub_out_of_reach_is_told_at_once(swedish, monkeypatch):
 def test_texts_are_streamed_without_their_audio(tmp_path, monkeypatch, capsys):
     """A parquet data set as FLEURS lies on the Hub: only the column of texts is asked for."""
     datasets = pytest.importorskip("datasets")
-    rows = [{"audio": {"bytes": b"no audio", "path": "a.wav"}, "raw_transcription": f"Det är mening {chr(97 + i)} här."}
-            for i in range(5)]  # fmt: skip
+    rows = [
+        {"audio": {"bytes": b"no audio", "path": "a.wav"}, "raw_transcription": f"Det är mening {chr(97 + i)} här."}
+        for i in range(5)
+    ]
     (tmp_path / "data").mkdir()
     made = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio())
     made.to_parquet(tmp_path / "data" / "train-00000-of-00001.parquet")
     asked = []
     load = datasets.load_dataset
     monkeypatch.setattr(
-        datasets, "load_dataset",
-        lambda name, config, **rest: asked.append((name, rest)) or load(str(tmp_path), split="train", streaming=True,
-                                                                       columns=rest["columns"]),
-    )  # fmt: skip
-    hub_phrases.main("fleurs", "sv", "3")
+        datasets,
+        "load_dataset",
+        lambda name, config, **rest: (
+            asked.append((name, rest)) or load(str(tmp_path), split="train", streaming=True, columns=rest["columns"])
+        ),
+    )
+    hub_prompts.main("fleurs", "sv", "3")
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert [r.get("text") for r in said] == [f"Det är mening {c} här." for c in "abc"] + [None]
     [(name, rest)] = asked

@@ -14,7 +14,7 @@ import pytest
 import soundfile
 
 from stentor.errors import ConfigError
-from stentor.studio import shipping
+from stentor.studio.runs import publish_jobs
 from stentor.studio.texts import texts
 
 ANNA, BEN = "anna's long password", "ben's other password"
@@ -58,9 +58,9 @@ def two(tmp_path):
     """Anna and Ben, at a studio without Gradio. Anna has a data set with one recording."""
     from starlette.testclient import TestClient
 
-    from stentor.studio.accounts import Accounts
-    from stentor.studio.door import Door
-    from stentor.studio.pages import ROUTES
+    from stentor.studio.server.accounts import Accounts
+    from stentor.studio.server.pages import ROUTES
+    from stentor.studio.server.server import Door
 
     door = Door(Accounts(tmp_path / "studio", WORDS), local=True, port=7860, routes=ROUTES, load=lambda: None)
     client = TestClient(door, base_url=HERE)
@@ -74,12 +74,20 @@ def two(tmp_path):
 
 def every_route(dataset, id):
     """(method, path) of every route of ours, about a data set or run of that name."""
-    from stentor.studio.pages import ROUTES
+    from stentor.studio.server.pages import ROUTES
 
     values = {
-        "dataset": dataset, "id": id, "name": dataset, "number": "0", "batch": "0" * 16, "what": "stop",
-        "path": "samples/x.wav", "file": "x", "run": dataset, "row": "x",
-    }  # fmt: skip
+        "dataset": dataset,
+        "id": id,
+        "name": dataset,
+        "number": "0",
+        "batch": "0" * 16,
+        "what": "stop",
+        "path": "samples/x.wav",
+        "file": "x",
+        "run": dataset,
+        "row": "x",
+    }
     for found in ROUTES:
         path = re.sub(r"\{(\w+)(?::\w+)?\}", lambda m: values[m[1]], found.path)
         for method in sorted(found.methods - {"HEAD"}):
@@ -118,12 +126,21 @@ def test_nothing_is_told_before_the_sign_in(two):
 # Another site ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("headers", [
-    {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": "http://127.0.0.1:7861"},
-    {"Origin": "http://127.0.0.1.evil.example:7860"}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"},
-    {"Host": "evil.example"}, {"Host": "127.0.0.1.evil.example:7860"}, {"Host": ""},
-    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:7861"},
+        {"Origin": "http://127.0.0.1.evil.example:7860"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example:7860"},
+        {"Host": ""},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+    ],
+)
 def test_another_site_reaches_no_route(two, headers):
     anna, _ = two
     id = anna.record["id"]
@@ -216,10 +233,17 @@ def test_no_path_leads_out(client, tmp_path, name):
     (client.projects.folder.parent / "secret.wav").write_bytes(b"top secret")
     client.projects.create("voices").add(sound(), 8000, "text")
     for path in (
-        f"/studio/page/{name}", f"/studio/audio/{name}/x", f"/studio/audio/voices/{name}", f"/studio/check/{name}",
-        f"/studio/runs/{name}/report", f"/studio/runs/x/spoken/{name}", f"/studio/page/../../{name}",
-        f"/studio/speak/{name}/rows", f"/studio/long/{name}", f"/studio/phrases/{name}",
-    ):  # fmt: skip
+        f"/studio/page/{name}",
+        f"/studio/audio/{name}/x",
+        f"/studio/audio/voices/{name}",
+        f"/studio/check/{name}",
+        f"/studio/runs/{name}/report",
+        f"/studio/runs/x/spoken/{name}",
+        f"/studio/page/../../{name}",
+        f"/studio/speak/{name}/rows",
+        f"/studio/long/{name}",
+        f"/studio/phrases/{name}",
+    ):
         answer = client.get(path)
         assert answer.status_code in (400, 401, 404), path
         assert "top secret" not in answer.text and "root:" not in answer.text
@@ -227,9 +251,14 @@ def test_no_path_leads_out(client, tmp_path, name):
 
 def test_the_sources_of_the_server_are_not_served(client):
     for path in (
-        "/studio/page/../door.py", "/studio/page/%2e%2e/door.py", "/studio/page/__init__.py", "/studio/page/.",
-        "/studio/page/check.js/../../texts.yaml", "/studio/../door.py", "/src/stentor/studio/door.py",
-    ):  # fmt: skip
+        "/studio/page/../door.py",
+        "/studio/page/%2e%2e/door.py",
+        "/studio/page/__init__.py",
+        "/studio/page/.",
+        "/studio/page/check.js/../../texts.yaml",
+        "/studio/../door.py",
+        "/src/stentor/studio/door.py",
+    ):
         answer = client.get(path)
         assert answer.status_code in (400, 404) and "import" not in answer.text, path
 
@@ -242,9 +271,14 @@ def test_hand_written_manifests_serve_nothing_else(client, tmp_path):
     (dataset.folder / "audio" / "link.wav").symlink_to(outside)
     (dataset.folder / "beside.wav").write_bytes(outside.read_bytes())
     lines = {
-        "abs": str(outside), "up": "../../../../precious.wav", "hidden": "audio/../../../../../precious.wav",
-        "link": "audio/link.wav", "manifest": "../manifest.jsonl", "own": "dataset.json", "nul": "audio/\0.wav",
-    }  # fmt: skip
+        "abs": str(outside),
+        "up": "../../../../precious.wav",
+        "hidden": "audio/../../../../../precious.wav",
+        "link": "audio/link.wav",
+        "manifest": "../manifest.jsonl",
+        "own": "dataset.json",
+        "nul": "audio/\0.wav",
+    }
     with open(dataset.manifest, "a") as file:
         file.write("".join(json.dumps({"id": k, "audio_path": v, "text": "x"}) + "\n" for k, v in lines.items()))
     for id in lines:
@@ -255,9 +289,9 @@ def test_hand_written_manifests_serve_nothing_else(client, tmp_path):
     # Neither is it trained on, published, removed or moved.
     dataset.add(sound(), 8000, "another text")
     assert "precious" not in "".join(path.read_text() for path in dataset.parts().values())
-    order = shipping.Order("dataset", "voices", "me/voices")
+    order = publish_jobs.Order("dataset", "voices", "me/voices")
     with pytest.raises(ConfigError):
-        shipping.make_card(client.projects, order)
+        publish_jobs.make_card(client.projects, order)
     dataset.remove(lines)
     dataset.forget_removed()
     assert outside.exists() and (dataset.folder / "dataset.json").exists()
@@ -267,14 +301,17 @@ def test_hand_written_manifests_serve_nothing_else(client, tmp_path):
     "name", ["--to", "-x", "a b", "a\nb", "a;b", "$(id)", "../x", "", "x" * 65, "ä", None, 7, ["x"]]
 )
 def test_names_never_become_options_or_paths(projects, name):
-    from stentor.studio import jobs
+    from stentor.studio.runs import jobs
 
     for use in (
-        lambda: projects.create(name), lambda: projects.dataset(name), lambda: jobs.find(projects, name),
-        lambda: jobs.start(projects, "task: {type: transcribe}", name), lambda: shipping.find(projects, name),
-        lambda: shipping.checked(projects, shipping.Order("dataset", name, "me/voices")),
-        lambda: shipping.checked(projects, shipping.Order("model", name, "me/voices")),
-    ):  # fmt: skip
+        lambda: projects.create(name),
+        lambda: projects.dataset(name),
+        lambda: jobs.find(projects, name),
+        lambda: jobs.start(projects, "task: {type: transcribe}", name),
+        lambda: publish_jobs.find(projects, name),
+        lambda: publish_jobs.checked(projects, publish_jobs.Order("dataset", name, "me/voices")),
+        lambda: publish_jobs.checked(projects, publish_jobs.Order("model", name, "me/voices")),
+    ):
         with pytest.raises(ConfigError):
             use()
     assert not list((projects.folder / "datasets").iterdir()) and not list(projects.runs.iterdir())
@@ -286,9 +323,9 @@ def test_names_never_become_options_or_paths(projects, name):
 def test_repositories_never_become_options(projects, to):
     projects.create("voices").add(sound(), 8000, "text")
     with pytest.raises(ConfigError):
-        shipping.checked(projects, shipping.Order("dataset", "voices", to))
+        publish_jobs.checked(projects, publish_jobs.Order("dataset", "voices", to))
     with pytest.raises(ConfigError):
-        shipping.checked(projects, shipping.Order("dataset", "voices", "me/x", licence=f"mit {to} --public"))
+        publish_jobs.checked(projects, publish_jobs.Order("dataset", "voices", "me/x", licence=f"mit {to} --public"))
 
 
 # Uploads --------------------------------------------------------------------------------------------------------------
@@ -296,10 +333,15 @@ def test_repositories_never_become_options(projects, to):
 
 BATCH = "0123456789abcdef"
 DISGUISED = (
-    b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile:///etc/passwd\n", b"ffconcat version 1.0\nfile /etc/passwd\n",
-    b"<html><script>window.pwned=1</script>", b"\x7fELF" + bytes(60), b"PK\x03\x04" + bytes(60),
-    b"RIFF\x10\0\0\0WAVEjunk", b"ID3", b"",
-)  # fmt: skip
+    b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile:///etc/passwd\n",
+    b"ffconcat version 1.0\nfile /etc/passwd\n",
+    b"<html><script>window.pwned=1</script>",
+    b"\x7fELF" + bytes(60),
+    b"PK\x03\x04" + bytes(60),
+    b"RIFF\x10\0\0\0WAVEjunk",
+    b"ID3",
+    b"",
+)
 
 
 @pytest.mark.parametrize("data", DISGUISED)
@@ -316,7 +358,7 @@ def test_disguised_files_are_taken_nowhere(client, data):
 
 
 def test_oversized_files_are_not_read_to_the_end(client, monkeypatch):
-    from stentor.studio import receiving, recorder, transcripts
+    from stentor.studio.dataset.dataset import receiving, recorder, transcripts
 
     client.projects.create("voices", "en")
     monkeypatch.setattr(recorder, "MOST_BYTES", 1000)
@@ -338,10 +380,17 @@ def test_oversized_files_are_not_read_to_the_end(client, monkeypatch):
     assert [p.name for p in client.projects.tmp.glob("upload-*/*")] == []
 
 
-@pytest.mark.parametrize("path", [
-    "/studio/upload/../../x/0", "/studio/upload/..%2f..%2fx/0", "/studio/upload/0123456789ABCDEF/0",
-    f"/studio/upload/{BATCH}/-1", f"/studio/upload/{BATCH}/9999999", f"/studio/upload/{BATCH}/..",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/studio/upload/../../x/0",
+        "/studio/upload/..%2f..%2fx/0",
+        "/studio/upload/0123456789ABCDEF/0",
+        f"/studio/upload/{BATCH}/-1",
+        f"/studio/upload/{BATCH}/9999999",
+        f"/studio/upload/{BATCH}/..",
+    ],
+)
 def test_uploads_go_to_their_own_folder(client, path):
     answer = client.put(path, params={"name": "../../../../evil.wav"}, content=b"RIFF")
     assert answer.status_code in (400, 404, 405)
@@ -386,7 +435,7 @@ def test_texts_are_answered_as_json(two):
 
 def test_scripts_never_write_html():
     """What the studio's own scripts put into the page is text: there is no way in which it could become a tag."""
-    from stentor.studio.door import page_files
+    from stentor.studio.server.server import page_files
 
     ways = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|ContextualFragment|DOMParser"
     for name, code in page_files().items():
@@ -394,7 +443,7 @@ def test_scripts_never_write_html():
 
 
 def test_texts_in_the_head_end_no_script():
-    from stentor.studio.door import head, page_files
+    from stentor.studio.server.server import head, page_files
 
     page = head(page_files())
     assert (
@@ -407,9 +456,9 @@ def test_texts_in_the_head_end_no_script():
 def test_the_answers_of_models_are_escaped():
     from pathlib import Path
 
-    from stentor.publish import drawings
-    from stentor.studio import compared
-    from stentor.studio.compare import Answer, Clip, Trial
+    from stentor.report import drawings
+    from stentor.studio.runs import try_model_html
+    from stentor.studio.runs.try_model import Answer, Clip, Trial
 
     clip = Clip(sound(1.0, 16000), 16000, f"said {SCRIPT}", (), "en")
     words = [{"word": SCRIPT, "start": 0.0, "end": 0.4}]
@@ -417,9 +466,11 @@ def test_the_answers_of_models_are_escaped():
     answers = [Answer(SCRIPT, False, 0.1, SCRIPT, words, errors=1, total=2), Answer("b", True, wrong=SCRIPT)]
     segments = [{"speaker": SCRIPT, "start": 0.0, "end": 0.5}]
     for page in (
-        compared.listened(tried, clip, answers), compared.about(tried),
-        drawings.speakers(segments, clip.samples, clip.rate), drawings.words(words, clip.samples, clip.rate),
-    ):  # fmt: skip
+        try_model_html.listened(tried, clip, answers),
+        try_model_html.about(tried),
+        drawings.speakers(segments, clip.samples, clip.rate),
+        drawings.words(words, clip.samples, clip.rate),
+    ):
         assert not alive(page) and "<script>window" not in page
 
 
@@ -432,8 +483,8 @@ def whole(tmp_path_factory):
     pytest.importorskip("gradio")
     from starlette.testclient import TestClient
 
-    from stentor.studio.accounts import Accounts
     from stentor.studio.serve import make_door
+    from stentor.studio.server.accounts import Accounts
 
     folder = tmp_path_factory.mktemp("whole")
     (folder / "secret.txt").write_text("top secret")
@@ -473,9 +524,10 @@ def fired(person, target, data, session="s0"):
     config = person.get("/config").json()
     ids = {c["props"].get("elem_id"): c["id"] for c in config["components"]}
     index = next(
-        d["id"] for d in config["dependencies"]
+        d["id"]
+        for d in config["dependencies"]
         if [ids[target[0]], target[1]] in [list(t) for t in d["targets"]] and d["backend_fn"]
-    )  # fmt: skip
+    )
     return answered(person, index, data, session)
 
 
@@ -484,9 +536,10 @@ def opened(person, session):
     config = person.get("/config").json()
     ids = {c["props"].get("elem_id"): c["id"] for c in config["components"]}
     index = next(
-        d["id"] for d in config["dependencies"]
+        d["id"]
+        for d in config["dependencies"]
         if ids["dataset"] in d["outputs"] and d["inputs"] == [ids["dataset"]] and "load" in str(d["targets"])
-    )  # fmt: skip
+    )
     return answered(person, index, [None], session)
 
 
@@ -546,32 +599,68 @@ def test_gradio_serves_no_other_file(whole):
 
     record = anna.projects.dataset("of-anna").records()[0]
     paths = [
-        "/etc/passwd", str(anna.folder / "secret.txt"), gradio.__file__, shipping.__file__,
-        str(anna.projects.dataset("of-anna").audio(record)), str(anna.projects.dataset("of-anna").manifest),
-        "../../../../../../etc/passwd", "http://127.0.0.1:7860/config", "https://example.org/", "file:///etc/passwd",
-    ]  # fmt: skip
+        "/etc/passwd",
+        str(anna.folder / "secret.txt"),
+        gradio.__file__,
+        publish_jobs.__file__,
+        str(anna.projects.dataset("of-anna").audio(record)),
+        str(anna.projects.dataset("of-anna").manifest),
+        "../../../../../../etc/passwd",
+        "http://127.0.0.1:7860/config",
+        "https://example.org/",
+        "file:///etc/passwd",
+    ]
     for path in paths:
         for asked in (path, path.replace("/", "%2F"), path.replace(".", "%2e")):
             for before in ("/gradio_api/file=", "/file=", "/gradio_api/file/", "/gradio_api/proxy=", "/proxy="):
                 answer = anna.get(before + asked)
                 assert answer.status_code in (400, 403, 404), before + asked
     for before in ("/static/", "/assets/", "/svelte/", "/"):
-        for path in ("../../../../../../../../etc/passwd", "..%2f..%2f..%2f..%2f..%2f..%2fetc%2fpasswd",
-                     "%2fetc%2fpasswd", "....//....//etc/passwd", "..%5c..%5cetc%5cpasswd"):  # fmt: skip
+        for path in (
+            "../../../../../../../../etc/passwd",
+            "..%2f..%2f..%2f..%2f..%2f..%2fetc%2fpasswd",
+            "%2fetc%2fpasswd",
+            "....//....//etc/passwd",
+            "..%5c..%5cetc%5cpasswd",
+        ):
             answer = anna.get(before + path)
             assert answer.status_code in (400, 403, 404) and "root:" not in answer.text, before + path
 
 
 def test_what_the_page_does_not_need_of_gradio_is_not_there(whole):
     anna, _ = whole
-    for path in ("monitoring", "monitoring/summary", "logout", "openapi.json", "docs", "runs",
-                 "gradio_api/monitoring", "gradio_api/openapi.json", "gradio_api/token", "gradio_api/user",
-                 "gradio_api/dev/reload", "gradio_api/vibe-code", "gradio_api/profiling/summary", "gradio_api/runs",
-                 "gradio_api/deep_link", "gradio_api/call/x/y", "gradio_api/run-history/records"):  # fmt: skip
+    for path in (
+        "monitoring",
+        "monitoring/summary",
+        "logout",
+        "openapi.json",
+        "docs",
+        "runs",
+        "gradio_api/monitoring",
+        "gradio_api/openapi.json",
+        "gradio_api/token",
+        "gradio_api/user",
+        "gradio_api/dev/reload",
+        "gradio_api/vibe-code",
+        "gradio_api/profiling/summary",
+        "gradio_api/runs",
+        "gradio_api/deep_link",
+        "gradio_api/call/x/y",
+        "gradio_api/run-history/records",
+    ):
         assert anna.get(f"/{path}").status_code == 404, path
-    for path in ("login", "gradio_api/run/predict", "gradio_api/api/predict", "gradio_api/call/x",
-                 "gradio_api/vibe-edit", "gradio_api/component_server", "gradio_api/process_recording",
-                 "gradio_api/profiling/clear", "gradio_api/stream/x", "gradio_api/run-history/connect"):  # fmt: skip
+    for path in (
+        "login",
+        "gradio_api/run/predict",
+        "gradio_api/api/predict",
+        "gradio_api/call/x",
+        "gradio_api/vibe-edit",
+        "gradio_api/component_server",
+        "gradio_api/process_recording",
+        "gradio_api/profiling/clear",
+        "gradio_api/stream/x",
+        "gradio_api/run-history/connect",
+    ):
         assert anna.post(f"/{path}", json={"data": []}).status_code == 404, path
 
 

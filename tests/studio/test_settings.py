@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
+from stentor.commands.plan.suggest import suggest
 from stentor.config.load import load_text, stage_configs
 from stentor.errors import ConfigError, StentorError
 from stentor.models.base import Family
-from stentor.planning.suggest import suggest
-from stentor.studio import plans, settings
 from stentor.studio.projects import Projects
-from stentor.studio.settings import FULL, LORA, OWN, RUN
+from stentor.studio.runs import plans, settings
+from stentor.studio.runs.settings import FULL, LORA, OWN, RUN
 from stentor.tasks.base import Task
 
 CHOICES = [(t, m.name, how) for m in settings.known().values() for t in m.tasks for how in m.methods]
@@ -97,10 +97,15 @@ def test_tasks_go_by_what_the_recordings_have(projects):
 
 @pytest.mark.parametrize(
     ("choice", "family", "own", "said"),
-    [("nothing", None, None, "no model nothing"), (OWN, None, "openai/whisper-tiny", "kind"),
-     (OWN, "whisper", " ", "name on the Hub"), ("small_speak", None, None, "no model"),
-     (RUN + "missing", None, None, "no run missing"), (RUN + "../x", None, None, "cannot be")],
-)  # fmt: skip
+    [
+        ("nothing", None, None, "no model nothing"),
+        (OWN, None, "openai/whisper-tiny", "kind"),
+        (OWN, "whisper", " ", "name on the Hub"),
+        ("small_speak", None, None, "no model"),
+        (RUN + "missing", None, None, "no run missing"),
+        (RUN + "../x", None, None, "cannot be"),
+    ],
+)
 def test_choices_that_are_not_there_are_told(projects, choice, family, own, said):
     with pytest.raises(ConfigError, match=said):
         settings.chosen(choice, "transcribe", projects, family, own)
@@ -147,18 +152,32 @@ def test_names_of_runs_are_valid_and_free(projects):
 
 
 PLAN = {
-    "name": "run", "task": "transcribe", "model": "whisper",
+    "name": "run",
+    "task": "transcribe",
+    "model": "whisper",
     "said": ["Listing the training data (jsonl) ...", "held_out shares with the training data: 1 of 2 speakers."],
-    "parameters": [{"part": "a", "total": 3e9, "trained": 0, "adapters": 0},
-                   {"part": "b", "total": 1e9, "trained": 2e6, "adapters": 2e6}],
-    "data": {"records": 1200, "hours": 2.5, "steps": 300, "epochs": 3.0, "batches_per_step": 1,
-             "held_out": {"dev": {"records": 10, "hours": 0.01}},
-             "dropped": {"too_long": {"count": 5, "named": ["a", "b", "c"]}}},
+    "parameters": [
+        {"part": "a", "total": 3e9, "trained": 0, "adapters": 0},
+        {"part": "b", "total": 1e9, "trained": 2e6, "adapters": 2e6},
+    ],
+    "data": {
+        "records": 1200,
+        "hours": 2.5,
+        "steps": 300,
+        "epochs": 3.0,
+        "batches_per_step": 1,
+        "held_out": {"dev": {"records": 10, "hours": 0.01}},
+        "dropped": {"too_long": {"count": 5, "named": ["a", "b", "c"]}},
+    },
     "suggestion": {"notes": ["optim.lr 1 is 100000 times above the suggestion."]},
-    "memory": {"device": "cuda", "free": 8 * 2**30, "not_tried": "it would not fit",
-               "methods": [{"chosen": False, "total": 40 * 2**30}, {"chosen": True, "total": 12 * 2**30}]},
+    "memory": {
+        "device": "cuda",
+        "free": 8 * 2**30,
+        "not_tried": "it would not fit",
+        "methods": [{"chosen": False, "total": 40 * 2**30}, {"chosen": True, "total": 12 * 2**30}],
+    },
     "time": {"seconds": None},
-}  # fmt: skip
+}
 
 
 def test_a_plan_in_words():
@@ -173,7 +192,7 @@ def test_a_plan_in_words():
 
 
 def test_a_real_plan_is_read(dataset):
-    from stentor.planning import plan
+    from stentor.commands.plan import plan
 
     text = settings.written(settings.start("language", settings.known()["small_language"], FULL, dataset))
     found = json.loads(json.dumps(plan(load_text(text).config)))

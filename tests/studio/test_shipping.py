@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from stentor.errors import ConfigError
-from stentor.studio import detached, shipping
 from stentor.studio.files import write_bytes
 from stentor.studio.projects import Projects
-from stentor.studio.shipping import Order, card_to_send, make_card, publish, retargeted
+from stentor.studio.runs import detached, publish_jobs
+from stentor.studio.runs.publish_jobs import Order, card_to_send, make_card, publish, retargeted
 
 CANARY = "hf_CanaryCanaryCanary77"
 RATE = 16000
@@ -36,9 +36,11 @@ def run(projects):
     from safetensors.numpy import save_file
 
     config = {
-        "name": "first", "task": {"type": "transcribe"}, "model": {"type": "speech_llm"},
+        "name": "first",
+        "task": {"type": "transcribe"},
+        "model": {"type": "speech_llm"},
         "data": {"train": [{"type": "jsonl", "path": "t.jsonl"}], "eval": {}, "test": {}},
-    }  # fmt: skip
+    }
     place = projects.runs / "first"
     (place / "export").mkdir(parents=True)
     results = {"eval": {}, "data": {"used": 2}, "steps": 9, "command": ["stentor", "train", "/home/me/run.yaml"]}
@@ -74,13 +76,13 @@ def at_once(monkeypatch):
 
 
 def test_what_can_be_published(projects, voice, run):
-    assert shipping.offers(projects) == [("model", "first"), ("dataset", "voice"), ("demo", "first")]
-    assert not shipping.has_adapters(projects, "first")
-    assert shipping.parted("model:first") == ("model", "first")
-    assert shipping.parted("--merge") == shipping.parted("other:x") == ("model", "")
-    assert shipping.suggested("demo:first", "anna") == "anna/first-demo"
-    assert shipping.suggested("demo:ben/voice", "anna") == "anna/voice-demo"
-    assert shipping.suggested("model:first", None) == ""
+    assert publish_jobs.offers(projects) == [("model", "first"), ("dataset", "voice"), ("demo", "first")]
+    assert not publish_jobs.has_adapters(projects, "first")
+    assert publish_jobs.parted("model:first") == ("model", "first")
+    assert publish_jobs.parted("--merge") == publish_jobs.parted("other:x") == ("model", "")
+    assert publish_jobs.suggested("demo:first", "anna") == "anna/first-demo"
+    assert publish_jobs.suggested("demo:ben/voice", "anna") == "anna/voice-demo"
+    assert publish_jobs.suggested("model:first", None) == ""
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_nothing_of_the_page_reaches_a_command_unchecked(projects, run, hub, ord
 
 
 def test_the_manifest_that_is_sent(projects, voice):
-    rows = [json.loads(line) for line in shipping._manifest(projects, "voice").splitlines()]
+    rows = [json.loads(line) for line in publish_jobs._manifest(projects, "voice").splitlines()]
     sides = voice.sides()
     assert [r["split"] for r in rows] == [{"train": "train", "held_out": "test"}[sides[r["id"]]] for r in rows]
     assert {r["split"] for r in rows} == {"train", "test"}
@@ -118,10 +120,10 @@ def test_the_manifest_that_is_sent(projects, voice):
     with voice.manifest.open("a") as file:
         file.write(json.dumps({"id": "x", "audio_path": "audio/../../../run.yaml", "text": "x"}) + "\n")
     with pytest.raises(ConfigError, match=r"without \.\."):
-        shipping._manifest(projects, "voice")
+        publish_jobs._manifest(projects, "voice")
     projects.create("empty")
     with pytest.raises(ConfigError, match="no recordings"):
-        shipping._manifest(projects, "empty")
+        publish_jobs._manifest(projects, "empty")
 
 
 def test_a_data_set_alone(projects, voice, hub, at_once):
@@ -129,25 +131,25 @@ def test_a_data_set_alone(projects, voice, hub, at_once):
     text = make_card(projects, order)
     assert "license: cc-by-4.0" in text and f"{hub.user}/voice" in text and not list(projects.tmp.iterdir())
     publication = publish(projects, order, text + "\nMore.\n")
-    status = shipping.state(publication)
+    status = publish_jobs.state(publication)
     repo = hub.repos[f"datasets/{hub.user}/voice"]
     assert status.state == "published" and status.link == f"{hub.endpoint}/datasets/{hub.user}/voice"
     assert repo.private and repo.files["README.md"].decode().rstrip().endswith("More.")
     assert sum(name.endswith(".wav") for name in repo.files) == 4
-    assert shipping.publications(projects) == [publication] and publication.order == order
-    assert shipping.find(projects, publication.folder.name) == publication
+    assert publish_jobs.publications(projects) == [publication] and publication.order == order
+    assert publish_jobs.find(projects, publication.folder.name) == publication
     with pytest.raises(ConfigError, match="cannot be"):
-        shipping.find(projects, "../runs/first")
+        publish_jobs.find(projects, "../runs/first")
 
 
 def test_a_model_and_its_demo(projects, run, hub, at_once):
     model = publish(projects, Order("model", "first", f"{hub.user}/first", licence="mit", private=False))
-    assert shipping.state(model).state == "published" and not hub.repos[f"{hub.user}/first"].private
+    assert publish_jobs.state(model).state == "published" and not hub.repos[f"{hub.user}/first"].private
     assert "--public" in at_once[0] and not any(hub.token in word for word in at_once[0])
-    assert ("demo", f"{hub.user}/first") in shipping.offers(projects)
+    assert ("demo", f"{hub.user}/first") in publish_jobs.offers(projects)
     assert make_card(projects, Order("demo", "first", f"{hub.user}/demo")).startswith("---\ntitle: first")
     demo = publish(projects, Order("demo", f"{hub.user}/first", f"{hub.user}/demo"))
-    assert shipping.state(demo).state == "published", shipping.state(demo)
+    assert publish_jobs.state(demo).state == "published", publish_jobs.state(demo)
     assert f"{hub.user}/first" in hub.repos[f"spaces/{hub.user}/demo"].files["space.json"].decode()
 
 
@@ -158,13 +160,13 @@ def test_publish_again_goes_on(projects, voice, hub, at_once, monkeypatch):
     order = Order("dataset", "voice", f"{hub.user}/voice")
     hub.fail(503, "/commit/", times=None, message="out of order")
     publication = publish(projects, order, "---\nlicense: mit\n---\n# Mine\n")
-    status = shipping.state(publication)
+    status = publish_jobs.state(publication)
     assert status.state == "failed" and status.sentence.count("\n") == 0 and "out of order" in status.sentence
     assert "Sending" in status.lines and "out of order" not in status.lines
     sent = len(hub.asked("^PUT"))
     hub.faults.clear()
-    shipping.again(projects, publication)
-    assert shipping.state(publication).state == "published"
+    publish_jobs.again(projects, publication)
+    assert publish_jobs.state(publication).state == "published"
     assert sent == 4 and len(hub.asked("^PUT")) == 4  # the recordings were there already
     assert b"# Mine" in hub.repos[f"datasets/{hub.user}/voice"].files["README.md"]
 
@@ -174,18 +176,18 @@ def test_one_at_a_time(projects, voice, hub, at_once, monkeypatch):
     order = Order("dataset", "voice", f"{hub.user}/voice")
     publication = publish(projects, order)
     with detached.alone(publication.folder, "busy"):
-        assert shipping.state(publication).state == "running"
+        assert publish_jobs.state(publication).state == "running"
         for other in (order, Order("dataset", "voice", f"{hub.user.upper()}/Voice")):
             with pytest.raises(ConfigError, match="being published already"):
                 publish(projects, other)
         with pytest.raises(ConfigError, match="being published already"):
-            shipping.again(projects, publication)
+            publish_jobs.again(projects, publication)
     assert publication.order == order
 
 
 def test_without_a_token(projects, voice, hub, monkeypatch):
     monkeypatch.delenv("HF_TOKEN")
-    assert shipping.account() == (False, None)
+    assert publish_jobs.account() == (False, None)
     with pytest.raises(ConfigError, match=r"hf auth login"):
         publish(projects, Order("dataset", "voice", "anna/voice"))
     assert not (projects.folder / "published").exists()
@@ -196,22 +198,22 @@ def test_who_may_publish(projects, voice, hub, at_once):
     publication = publish(projects, order)
     guest = Projects(projects.folder, guarded=True, publishes=False)
     asked = len(hub.requests)
-    for ask in (lambda: publish(guest, order), lambda: shipping.again(guest, publication)):
+    for ask in (lambda: publish(guest, order), lambda: publish_jobs.again(guest, publication)):
         with pytest.raises(ConfigError, match="not open to you"):
             ask()
     assert len(hub.requests) == asked and len(at_once) == 1
 
 
 def test_whose_token_it_is(hub, monkeypatch):
-    monkeypatch.setattr(shipping, "_accounts", {})
+    monkeypatch.setattr(publish_jobs, "_accounts", {})
     hub.pull()
-    assert shipping.account() == (True, None)
+    assert publish_jobs.account() == (True, None)
     hub.plug()
-    assert shipping.account() == (True, None)  # asked again after a minute only
-    monkeypatch.setattr(shipping, "_accounts", {})
-    assert shipping.account() == (True, hub.user)
+    assert publish_jobs.account() == (True, None)  # asked again after a minute only
+    monkeypatch.setattr(publish_jobs, "_accounts", {})
+    assert publish_jobs.account() == (True, hub.user)
     asked = len(hub.asked("whoami"))
-    assert shipping.account() == (True, hub.user) and len(hub.asked("whoami")) == asked
+    assert publish_jobs.account() == (True, hub.user) and len(hub.asked("whoami")) == asked
 
 
 def test_no_token_in_what_is_left_behind(projects, voice, run, hub, at_once, monkeypatch):
@@ -220,14 +222,14 @@ def test_no_token_in_what_is_left_behind(projects, voice, run, hub, at_once, mon
     monkeypatch.setenv("HF_TOKEN", CANARY)
     hub.fail(400, "/commit/", message=f"you sent {CANARY}")
     failed = publish(projects, Order("dataset", "voice", f"{hub.user}/voice"))
-    assert "***" in shipping.state(failed).sentence
+    assert "***" in publish_jobs.state(failed).sentence
     publish(projects, Order("model", "first", f"{hub.user}/first"))
     assert {r.token for r in hub.requests if r.path.startswith("/api")} == {CANARY}  # it was used
     written = [p.read_bytes() for p in projects.folder.rglob("*") if p.is_file()]
     sent = [content for repo in hub.repos.values() for content in repo.files.values()]
     assert len(written) > 20 and sent
     assert not [data for data in [*written, *sent] if CANARY.encode() in bytes(data)]
-    assert CANARY not in str(at_once) + shipping.state(failed).lines + shipping.state(failed).sentence
+    assert CANARY not in str(at_once) + publish_jobs.state(failed).lines + publish_jobs.state(failed).sentence
 
 
 def test_a_card_follows_the_form_until_somebody_changes_it():
@@ -250,8 +252,8 @@ def test_it_outlives_the_studio(projects, voice, hub, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", hub.fresh["PYTHONPATH"])
     hub.fail(403, "/commit/", message="not today")
     publication = publish(projects, Order("dataset", "voice", f"{hub.user}/voice"))
-    assert ended(publication).state == "failed" and "not today" in shipping.state(publication).sentence
-    shipping.again(projects, publication)
+    assert ended(publication).state == "failed" and "not today" in publish_jobs.state(publication).sentence
+    publish_jobs.again(projects, publication)
     status = ended(publication)
     assert status.state == "published" and f"{hub.user}/voice" in status.link, status
     assert len(hub.asked("^PUT")) == 4
@@ -259,6 +261,6 @@ def test_it_outlives_the_studio(projects, voice, hub, monkeypatch):
 
 def ended(publication):
     until = time.monotonic() + 120
-    while (status := shipping.state(publication)).alive and time.monotonic() < until:
+    while (status := publish_jobs.state(publication)).alive and time.monotonic() < until:
         time.sleep(0.05)
     return status

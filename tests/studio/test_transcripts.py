@@ -4,15 +4,20 @@ import pytest
 
 from stentor.errors import ConfigError, DataError
 from stentor.inference.formats import to_srt, to_textgrid, to_vtt
-from stentor.studio import transcripts
-from stentor.studio.transcripts import match, parse
+from stentor.studio.dataset.dataset import transcripts
+from stentor.studio.dataset.transcripts import match, parse
 
 TRANSCRIPT = {
-    "audio": "a.wav", "duration": 6.0, "language": "en", "text": 'say "hi" now then stop',
-    "words": [{"word": w, "start": s, "end": s + 0.4} for w, s in
-              (("say", 0.1), ('"hi"', 0.6), ("now", 1.1), ("then", 4.0), ("stop", 4.5))],
+    "audio": "a.wav",
+    "duration": 6.0,
+    "language": "en",
+    "text": 'say "hi" now then stop',
+    "words": [
+        {"word": w, "start": s, "end": s + 0.4}
+        for w, s in (("say", 0.1), ('"hi"', 0.6), ("now", 1.1), ("then", 4.0), ("stop", 4.5))
+    ],
     "segments": [{"start": 0.1, "end": 1.5, "text": 'say "hi" now'}, {"start": 4.0, "end": 4.9, "text": "then stop"}],
-}  # fmt: skip
+}
 SHORT = """File type = "ooTextFile"
 "TextGrid"
 
@@ -70,7 +75,9 @@ def test_subtitles():
     text += "01:00:00.0 --> 01:00:01.0\n{\\an8}on\n"
     entries = parse("t.vtt", text.encode())
     assert [(e.text, e.start, e.end, e.speaker) for e in entries] == [
-        ("Hi you, 1 < 2", 1.0, 2.5, "Ann"), ("on", 3600.0, 3601.0, None)]  # fmt: skip
+        ("Hi you, 1 < 2", 1.0, 2.5, "Ann"),
+        ("on", 3600.0, 3601.0, None),
+    ]
     with pytest.raises(DataError) as told:
         parse("t.srt", b"1\n00:00:xx --> 1\nno\n\n2\n00:00:02,000 --> 00:00:01,000\nback\n")
     assert [line.split(": ")[0] for line in str(told.value).splitlines()] == ["t.srt:2", "t.srt:6"]
@@ -78,9 +85,13 @@ def test_subtitles():
 
 def test_lines_and_tables():
     assert plain(parse("x.txt", "\ufeffeins\r\n\r\nzwei\r\n".encode())) == [
-        ("eins", None, None, None), ("zwei", None, None, None)]  # fmt: skip
+        ("eins", None, None, None),
+        ("zwei", None, None, None),
+    ]
     assert [(e.file, e.text) for e in parse("x.txt", b"a.wav\tone two\nd/b.wav\tthree\n")] == [
-        ("a", "one two"), ("b", "three")]  # fmt: skip
+        ("a", "one two"),
+        ("b", "three"),
+    ]
     assert [(e.file, e.text) for e in parse("m.txt", b"LJ001|Dr. 12|Doctor twelve\n")] == [("LJ001", "Doctor twelve")]
     table = b'file;start;end;sentence\na.wav;1;2.5;hi\nb.wav;;;"x;y"\n'
     assert plain(parse("m.csv", table)) == [("hi", "a", 1.0, 2.5), ("x;y", "b", None, None)]
@@ -90,18 +101,21 @@ def test_lines_and_tables():
     assert (entry.file, entry.start, entry.end, entry.language, entry.speaker) == ("a", 1, 3, "fr", "7")
 
 
-@pytest.mark.parametrize(("name", "data", "told"), [
-    ("a.csv", b"one,two,three\n1,2,3\n", "a.csv:1: no column is named text"),
-    ("a.csv", b"file,text\nx.wav\n", "a.csv:2: this line has 1 columns"),
-    ("a.csv", b"file,text,start\nx.wav,hi,soon\n", "a.csv:2: start and end must be seconds"),
-    ("a.csv", b"file,text,start,end\nx.wav,hi,nan,inf\n", "a.csv:2: start and end must be seconds"),
-    ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n{\n', "a.jsonl:2: it has no `text`"),
-    ("a.jsonl", b"[" * 100_000, "a.jsonl:1: this is not a JSON object"),
-    ("a.txt", b"fine\n\xff\xfa\n", "a.txt:2: this is not UTF-8 text"),
-    ("a.txt", b"fine\nMZ\0\0", "a.txt:2: this is not a text file"),
-    ("a.txt", b" \n", "a.txt holds no transcript"),
-    ("a.txt", b"ok\n" + b"x" * 5001, "a.txt:2: A transcript of 5001 characters"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("a.csv", b"one,two,three\n1,2,3\n", "a.csv:1: no column is named text"),
+        ("a.csv", b"file,text\nx.wav\n", "a.csv:2: this line has 1 columns"),
+        ("a.csv", b"file,text,start\nx.wav,hi,soon\n", "a.csv:2: start and end must be seconds"),
+        ("a.csv", b"file,text,start,end\nx.wav,hi,nan,inf\n", "a.csv:2: start and end must be seconds"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n{\n', "a.jsonl:2: it has no `text`"),
+        ("a.jsonl", b"[" * 100_000, "a.jsonl:1: this is not a JSON object"),
+        ("a.txt", b"fine\n\xff\xfa\n", "a.txt:2: this is not UTF-8 text"),
+        ("a.txt", b"fine\nMZ\0\0", "a.txt:2: this is not a text file"),
+        ("a.txt", b" \n", "a.txt holds no transcript"),
+        ("a.txt", b"ok\n" + b"x" * 5001, "a.txt:2: A transcript of 5001 characters"),
+    ],
+)
 def test_mistakes_are_told_with_their_line(name, data, told):
     with pytest.raises(DataError) as error:
         parse(name, data)
@@ -206,19 +220,32 @@ def hostile(what):
     """Files on which a reader that looks at anything twice never ends: half a megabyte of one line."""
     many = 2**19
     return {
-        "marks.TextGrid": '"TextGrid"' + '"' * many, "letters.TextGrid": '"TextGrid" ' + "a" * many + '"',
-        "brackets.TextGrid": '"TextGrid" ' + "[" * many, "flags.TextGrid": '"TextGrid" ' + "<" * many,
-        "others.TextGrid": '"TextGrid" ' + ")" * many, "lines.TextGrid": '"TextGrid" "' + "\n" * (many // 4),
+        "marks.TextGrid": '"TextGrid"' + '"' * many,
+        "letters.TextGrid": '"TextGrid" ' + "a" * many + '"',
+        "brackets.TextGrid": '"TextGrid" ' + "[" * many,
+        "flags.TextGrid": '"TextGrid" ' + "<" * many,
+        "others.TextGrid": '"TextGrid" ' + ")" * many,
+        "lines.TextGrid": '"TextGrid" "' + "\n" * (many // 4),
         "voices.srt": "00:00:01,000 --> 00:00:02,000\n" + "<v " * (many // 3),
         "tags.srt": "00:00:01,000 --> 00:00:02,000\n" + "<i " * (many // 3) + "{\\" * 9999,
         "clocks.srt": "00:" * (many // 3) + "-->" * 9,
-    }[what]  # fmt: skip
+    }[what]
 
 
-@pytest.mark.parametrize("name", [
-    "marks.TextGrid", "letters.TextGrid", "brackets.TextGrid", "flags.TextGrid", "others.TextGrid", "lines.TextGrid",
-    "voices.srt", "tags.srt", "clocks.srt",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "marks.TextGrid",
+        "letters.TextGrid",
+        "brackets.TextGrid",
+        "flags.TextGrid",
+        "others.TextGrid",
+        "lines.TextGrid",
+        "voices.srt",
+        "tags.srt",
+        "clocks.srt",
+    ],
+)
 def test_hostile_files_end_soon(name):
     """Were one of them read in quadratic time, this test would not end."""
     with pytest.raises(DataError):

@@ -5,9 +5,9 @@ import pytest
 import soundfile
 
 from stentor.errors import AudioError, ConfigError, DataError
-from stentor.studio import uploads
-from stentor.studio.split import split_into
-from stentor.studio.uploads import Upload, add_uploads, kind_of
+from stentor.studio.dataset.dataset import uploads
+from stentor.studio.dataset.split import split_into
+from stentor.studio.dataset.uploads import Upload, add_uploads, kind_of
 
 RATE = 44100
 
@@ -37,13 +37,20 @@ def upload(tmp_path):
 
 
 def test_uploads_of_all_formats(voices, upload, tmp_path):
-    audio = [upload(f"../{name}", rate=rate, channels=c) for name, rate, c in (
-        ("a.wav", 44100, 2), ("b.flac", 48000, 1), ("c.mp3", 16000, 1), ("d.ogg", 22050, 1))]  # fmt: skip
-    done = add_uploads(voices, audio, [upload("t.csv", "file,text,speaker\nd.ogg,vier,D\na.wav,eins,A\n")],
-                       speaker="all")  # fmt: skip
+    audio = [
+        upload(f"../{name}", rate=rate, channels=c)
+        for name, rate, c in (("a.wav", 44100, 2), ("b.flac", 48000, 1), ("c.mp3", 16000, 1), ("d.ogg", 22050, 1))
+    ]
+    done = add_uploads(
+        voices, audio, [upload("t.csv", "file,text,speaker\nd.ogg,vier,D\na.wav,eins,A\n")], speaker="all"
+    )
     assert not done.refused
     assert [(r["text"], r.get("speaker")) for r in done.records] == [
-        ("eins", "A"), ("", "all"), ("", "all"), ("vier", "D")]  # fmt: skip
+        ("eins", "A"),
+        ("", "all"),
+        ("", "all"),
+        ("vier", "D"),
+    ]
     assert [soundfile.info(voices.audio(r)).samplerate for r in done.records] == [44100, 48000, 16000, 22050]
     assert [r["source"] for r in done.records] == ["a", "b", "c", "d"]
 
@@ -67,11 +74,22 @@ def test_subtitles_cut_a_recording(voices, upload):
     assert [(r["text"], r["duration"]) for r in done.records] == [("eins", 1.5), ("zwei drei", 1.0)]
 
 
-@pytest.mark.parametrize("data", [
-    b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n", b"ffconcat version 1.0\nfile /etc/passwd\n", b"<html><script>",
-    b"\x7fELF" + bytes(60), b"PK\x03\x04" + bytes(60), b"RIFF\x10\0\0\0WAVEjunk", b"fLaC" + bytes(99), b"ID3", b"",
-    b"\0\0\0\x20ftypM4A " + bytes(64), b"\x1a\x45\xdf\xa3" + bytes(64),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
+        b"ffconcat version 1.0\nfile /etc/passwd\n",
+        b"<html><script>",
+        b"\x7fELF" + bytes(60),
+        b"PK\x03\x04" + bytes(60),
+        b"RIFF\x10\0\0\0WAVEjunk",
+        b"fLaC" + bytes(99),
+        b"ID3",
+        b"",
+        b"\0\0\0\x20ftypM4A " + bytes(64),
+        b"\x1a\x45\xdf\xa3" + bytes(64),
+    ],
+)
 def test_disguised_uploads_are_refused(voices, upload, data):
     good = upload("good.wav")
     done = add_uploads(voices, [upload("speech.wav", data), good])
@@ -80,7 +98,7 @@ def test_disguised_uploads_are_refused(voices, upload, data):
 
 
 def test_oversized_uploads_are_refused(voices, upload, monkeypatch):
-    from stentor.studio import uploads
+    from stentor.studio.dataset.dataset import uploads
 
     done = add_uploads(voices, [upload("wide.wav", channels=9), upload("long.ogg", seconds=61, rate=8000)])
     assert "9 channels" in done.refused[0] and "lasts 61 s" in done.refused[1] and not done.records

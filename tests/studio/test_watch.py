@@ -7,10 +7,11 @@ import time
 
 import pytest
 
-from stentor.studio import course as courses
-from stentor.studio import detached, files, jobs, machine, watch
-from stentor.studio.course import course
-from stentor.studio.jobs import Job
+from stentor.studio import files
+from stentor.studio.runs import detached, jobs, machine, watch
+from stentor.studio.runs import progress as courses
+from stentor.studio.runs.jobs import Job
+from stentor.studio.runs.progress import course
 
 
 @pytest.fixture
@@ -97,9 +98,17 @@ def test_time_left_is_robust(run):
 
 @pytest.mark.parametrize(
     ("seconds", "told"),
-    [(10, "less than a minute"), (70, "about a minute"), (250, "about 4 minutes"), (1500, "about 25 minutes"),
-     (3500, "about an hour"), (9000, "about 2.5 hours"), (50_000, "about 14 hours"), (200_000, "about 2.5 days")],
-)  # fmt: skip
+    [
+        (10, "less than a minute"),
+        (70, "about a minute"),
+        (250, "about 4 minutes"),
+        (1500, "about 25 minutes"),
+        (3500, "about an hour"),
+        (9000, "about 2.5 hours"),
+        (50_000, "about 14 hours"),
+        (200_000, "about 2.5 days"),
+    ],
+)
 def test_times_as_people_say_them(seconds, told):
     assert watch.about(seconds) == told
 
@@ -139,11 +148,15 @@ def test_each_state_has_its_sentence_and_buttons(projects, run, living):
 def test_stages(projects, run, living):
     job = run(
         state=None,
-        events=[{"time": 101.0, "event": "stage", "stage": 1, "of": 2}, started(10, stage="1"),
-                {"time": 110.0, "event": "finished", "step": 10, "stage": "1"},
-                {"time": 111.0, "event": "stage", "stage": 2, "of": 2}, started(20, 112.0, stage="2")],
+        events=[
+            {"time": 101.0, "event": "stage", "stage": 1, "of": 2},
+            started(10, stage="1"),
+            {"time": 110.0, "event": "finished", "step": 10, "stage": "1"},
+            {"time": 111.0, "event": "stage", "stage": 2, "of": 2},
+            started(20, 112.0, stage="2"),
+        ],
         rows=[*steps((10, 109.0), stage="1"), *steps((2, 113.0), (4, 115.0), stage="2")],
-    )  # fmt: skip
+    )
     living(job)
     now = jobs.state(job)
     assert (now.step, now.total) == (4, 20) and "part 2 of 2" in now.sentence
@@ -153,9 +166,12 @@ def test_stages(projects, run, living):
 def test_a_finished_run_shows_its_results(projects, run):
     score = {"value": 0.083, "low": 0.05, "high": 0.12, "errors": 83, "total": 1000}
     results = {
-        "eval": {"held_out": {"wer": score}}, "before": {"held_out": {"wer": {**score, "value": 0.25}}},
-        "change": {}, "seconds": 754.0, "steps": 400,
-    }  # fmt: skip
+        "eval": {"held_out": {"wer": score}},
+        "before": {"held_out": {"wer": {**score, "value": 0.25}}},
+        "change": {},
+        "seconds": 754.0,
+        "steps": 400,
+    }
     job = run(events=[started(400)], results=results)
     (job.folder / "report.html").write_text("<p>report")
     status = watch.view(projects, job).status
@@ -163,8 +179,12 @@ def test_a_finished_run_shows_its_results(projects, run):
     assert 'href="/studio/runs/first/report"' in status
     row = watch.row(job)
     assert (row.state, row.steps, row.metric, row.before, row.after) == (
-        "finished", "400", "WER, held_out", "25.00 %", "8.30 %",
-    )  # fmt: skip
+        "finished",
+        "400",
+        "WER, held_out",
+        "25.00 %",
+        "8.30 %",
+    )
     assert row.after_interval == "5.00–12.00 %" and row.time == "12 min 34 s"
 
 
@@ -184,9 +204,14 @@ def test_runs_are_compared(projects, run):
 def test_a_new_run_of_a_deleted_name_shows_nothing_of_the_old(projects, run):
     def answer(heard):
         return {
-            "step": 10, "set": "held_out", "id": "a", "seconds": 1.0, "reference": {"text": "one"},
-            "output": {"text": heard}, "record": {},
-        }  # fmt: skip
+            "step": 10,
+            "set": "held_out",
+            "id": "a",
+            "seconds": 1.0,
+            "reference": {"text": "one"},
+            "output": {"text": heard},
+            "record": {},
+        }
 
     for value, heard in ((5.0, "before"), (1.0, "afterwards")):
         loss = [{"step": n, "time": 101.0 + n, "train/loss": value / n} for n in (1, 2)]
@@ -202,9 +227,14 @@ def test_a_new_run_of_a_deleted_name_shows_nothing_of_the_old(projects, run):
 def test_samples_show_what_differs_with_players(projects, run):
     def answer(step, name, said, heard, **output):
         return {
-            "step": step, "set": "held_out", "id": name, "seconds": 1.5, "reference": {"text": said},
-            "output": {"text": heard, **output}, "record": {"id": name, "audio_path": "/x/a.wav", "language": "en"},
-        }  # fmt: skip
+            "step": step,
+            "set": "held_out",
+            "id": name,
+            "seconds": 1.5,
+            "reference": {"text": said},
+            "output": {"text": heard, **output},
+            "record": {"id": name, "audio_path": "/x/a.wav", "language": "en"},
+        }
 
     rows = [answer(0, "a", "one two", ""), answer(10, "a", "one two", "one too"), answer(20, "a", "one two", "one two")]
     job = run(rows=steps((1, 102.0)), events=[started()], samples=rows)
@@ -231,11 +261,14 @@ def test_a_look_reads_only_what_is_new(projects, run, living, monkeypatch):
     first = watch.view(projects, job)
     parsed = []
     loads = json.loads
-    monkeypatch.setattr("stentor.studio.follow.json.loads", lambda line: parsed.append(line) or loads(line))
+    monkeypatch.setattr("stentor.studio.runs.follow.json.loads", lambda line: parsed.append(line) or loads(line))
     again = watch.view(projects, job)
     assert (again.status, again.curves, again.samples, again.log) == (
-        first.status, first.curves, first.samples, first.log,
-    )  # fmt: skip
+        first.status,
+        first.curves,
+        first.samples,
+        first.log,
+    )
     assert not [line for line in parsed if b"train/loss" in (line if isinstance(line, bytes) else b"")]
     append(job.folder / "metrics.jsonl", *steps((3, 104.0)))
     assert 'data-step="3"' in watch.view(projects, job).status
@@ -331,9 +364,17 @@ def test_only_own_recordings_are_played(client, run, projects, corpus, tmp_path)
         record = {"id": name, "audio_path": str(path), **part}
         return {"step": 1, "set": "held out", "id": name, "reference": {}, "output": {}, "record": record}
 
-    run(samples=[row("a", own / "a.wav"), row("part", own / "a.wav", start=0.1, duration=0.2),
-                 row("other", tmp_path / "other.wav"), row("link", own / "link.wav"), row("etc", "/etc/passwd"),
-                 row("nul", "a\0b"), row("up", "../other.wav")])  # fmt: skip
+    run(
+        samples=[
+            row("a", own / "a.wav"),
+            row("part", own / "a.wav", start=0.1, duration=0.2),
+            row("other", tmp_path / "other.wav"),
+            row("link", own / "link.wav"),
+            row("etc", "/etc/passwd"),
+            row("nul", "a\0b"),
+            row("up", "../other.wav"),
+        ]
+    )
 
     def get(name):
         return client.get("/studio/runs/first/sound", params={"set": "held out", "id": name})

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from stentor.tasks.decoding import Checks, compression_ratio, token_spans, word_confidences, word_tokens
+from stentor.tasks.decode_checks import Checks, compression_ratio, token_spans, word_confidences, word_tokens
 
 
 def pieces_decoder(pieces, strip=False):

@@ -9,21 +9,22 @@ import pytest
 import torch
 from lhotse.cut import MixedCut, MixTrack
 
-from stentor.data.cut import cut_from_record, load, record_from_cut, segments_of, uem_of
+from stentor.data.batch import Prediction
+from stentor.data.cut import cut_from_record, record_from_cut, segments_of, uem_of
+from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError
-from stentor.labels.binary import Binary
-from stentor.labels.overlap import Overlap
-from stentor.labels.powerset import Powerset
-from stentor.labels.speaker import Speaker
 from stentor.losses.contrastive import Contrastive
 from stentor.losses.ctc import CTC
 from stentor.losses.diarization import PermutationInvariantBCE
 from stentor.losses.regularise import NormRegularisation
 from stentor.models.transformer.frontend import Features
 from stentor.models.transformer.processor import TransformerProcessor
-from stentor.tasks.base import Prediction
 from stentor.tasks.diarize import Diarize
 from stentor.tasks.diarize.frames import activity, covered, pools, spans_of_pieces
+from stentor.tasks.diarize.labels.binary import Binary
+from stentor.tasks.diarize.labels.overlap import Overlap
+from stentor.tasks.diarize.labels.powerset import Powerset
+from stentor.tasks.diarize.labels.speaker import Speaker
 from stentor.tasks.diarize.windows import Windows
 
 
@@ -495,10 +496,10 @@ def test_recordings_that_are_held_out_stay_whole(trained):
 def test_audio_of_a_piece_is_that_of_the_recording(meetings):
     record = json.loads((meetings / "train.jsonl").read_text().splitlines()[5])
     whole = cut_from_record(record, meetings, "test")
-    audio = load(whole)
+    audio = load_audio(whole)
     for piece in Diarize(chunk=8).pieces(whole):
         first = round(piece.start * 16000)
-        np.testing.assert_array_equal(load(piece), audio[first : first + round(piece.duration * 16000)])
+        np.testing.assert_array_equal(load_audio(piece), audio[first : first + round(piece.duration * 16000)])
 
 
 def test_pieces_leave_no_gap():

@@ -10,17 +10,15 @@ from pydantic import ValidationError
 from stentor.config.load import load
 from stentor.config.plugins import load_plugins
 from stentor.errors import ConfigError
-from stentor.labels.base import Labels
-from stentor.labels.binary import Binary
-from stentor.labels.overlap import Overlap
-from stentor.labels.powerset import Powerset
-from stentor.labels.speaker import Speaker
 from stentor.losses.diarization import powerset_table
+from stentor.tasks.diarize.labels.base import Labels
+from stentor.tasks.diarize.labels.binary import Binary
+from stentor.tasks.diarize.labels.overlap import Overlap
+from stentor.tasks.diarize.labels.powerset import Powerset
+from stentor.tasks.diarize.labels.speaker import Speaker
 
 #                 0  1  2  3  4  5
-WHO = np.array([[0, 1, 1, 0, 1, 1],
-                [0, 0, 1, 1, 1, 1],
-                [0, 0, 0, 0, 1, 0]], bool).T  # fmt: skip
+WHO = np.array([[0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 0]], bool).T
 NAMES = ["ann", "ben", "cid"]
 
 
@@ -82,10 +80,12 @@ def test_probabilities_of_outputs_that_are_on_or_off():
 
 def test_a_reference_in_the_terms_of_the_labels():
     segments = [
-        {"speaker": "ann", "start": 1.0, "end": 4.0}, {"speaker": "ann", "start": 3.0, "end": 5.0},
-        {"speaker": "ben", "start": 3.5, "end": 6.0}, {"speaker": "cid", "start": 6.0, "end": 7.0},
+        {"speaker": "ann", "start": 1.0, "end": 4.0},
+        {"speaker": "ann", "start": 3.0, "end": 5.0},
+        {"speaker": "ben", "start": 3.5, "end": 6.0},
+        {"speaker": "cid", "start": 6.0, "end": 7.0},
         {"speaker": "ben", "start": 9.0, "end": 9.5},
-    ]  # fmt: skip
+    ]
     assert Speaker().told(segments) == segments
     assert [(s["start"], s["end"]) for s in Binary().told(segments)] == [(1.0, 7.0), (9.0, 9.5)]
     assert {s["speaker"] for s in Binary().told(segments)} == {"speech"}
@@ -97,8 +97,11 @@ def test_a_reference_in_the_terms_of_the_labels():
 def test_each_kind_is_trained_by_its_own_loss():
     found = {kind: [loss.type for loss in cls().losses().values()] for kind, cls in Labels.choices().items()}
     assert found == {
-        "speaker": ["pit_bce"], "powerset": ["powerset"], "binary": ["bce_with_logits"], "overlap": ["bce_with_logits"]
-    }  # fmt: skip
+        "speaker": ["pit_bce"],
+        "powerset": ["powerset"],
+        "binary": ["bce_with_logits"],
+        "overlap": ["bce_with_logits"],
+    }
 
 
 def test_no_more_at_once_than_there_are_speakers():
@@ -129,7 +132,7 @@ def test_labels_are_found_by_name(tmp_path):
 
 PLUGIN = '''
 from typing import Literal
-from stentor.labels.base import Labels, sigmoid
+from stentor.tasks.diarize.labels.base import Labels, sigmoid
 
 class Edges(Labels):
     """Whether somebody begins to talk."""

@@ -9,10 +9,11 @@ import torch
 from torch.nn import functional as F
 
 from stentor.cli import main
+from stentor.data.batch import Prediction
 from stentor.errors import ConfigError, DataError
 from stentor.models.base import Family, Needs
 from stentor.sources.base import Source
-from stentor.tasks.base import Prediction, Task
+from stentor.tasks.base import Task
 
 torch.set_num_threads(1)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stentor.data.mix import rng
+from stentor.data.seeding import rng
 from stentor.tasks.base import Task
 from stentor.tasks.speak import Conditions, Speak, Spoken, draw
 

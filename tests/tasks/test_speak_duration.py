@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stentor.data.pace import weight
+from stentor.data.speaking_rate import weight
 from stentor.tasks.speak.chunks import chunks
 from stentor.tasks.speak.duration import PACE_TEXT, estimate, frames
 
@@ -12,11 +12,29 @@ from stentor.tasks.speak.duration import PACE_TEXT, estimate, frames
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("abc", 3.0), ("Привет", 6.0), ("你好", 6.0), ("안녕", 5.0), ("ひらカタ", 8.8), ("नम", 3.6), ("مرحب", 6.0),
-        ("שלום", 6.0), ("ไทย", 4.5), ("42", 7.0), ("a, b.", 3.2), ("a b", 2.2), ("", 0.0), ("e\u0301", 1.0),
-        ("नि", 1.8), ("三", 3.0), ("ー", 2.2), ("￥５", 4.0), ("\u200d", 0.0), ("𠀀", 3.0), ("ａ", 1.0),
+        ("abc", 3.0),
+        ("Привет", 6.0),
+        ("你好", 6.0),
+        ("안녕", 5.0),
+        ("ひらカタ", 8.8),
+        ("नम", 3.6),
+        ("مرحب", 6.0),
+        ("שלום", 6.0),
+        ("ไทย", 4.5),
+        ("42", 7.0),
+        ("a, b.", 3.2),
+        ("a b", 2.2),
+        ("", 0.0),
+        ("e\u0301", 1.0),
+        ("नि", 1.8),
+        ("三", 3.0),
+        ("ー", 2.2),
+        ("￥５", 4.0),
+        ("\u200d", 0.0),
+        ("𠀀", 3.0),
+        ("ａ", 1.0),
     ],
-)  # fmt: skip
+)
 def test_each_script_has_its_weight(text, expected):
     assert weight(text) == pytest.approx(expected)
 
@@ -98,7 +116,7 @@ def records(points):
 
 
 def test_the_pace_of_records_is_measured():
-    from stentor.data.pace import Pace, measure
+    from stentor.data.speaking_rate import Pace, measure
 
     points = [("x" * n, 0.3 + 0.07 * n + 0.01 * (-1) ** n) for n in range(4, 60)]
     found = measure(records([*points, ("x" * 10, 30.0), ("", 3.0)]))  # one record is far off, one says nothing

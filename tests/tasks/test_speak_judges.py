@@ -6,12 +6,12 @@ from typing import ClassVar, Literal
 import numpy as np
 import pytest
 
-from stentor.judges.base import Judge, Listener
-from stentor.tasks.base import Prediction
+from stentor.data.batch import Prediction
 from stentor.tasks.speak import Speak
+from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
 
 
-class Ear(Judge):
+class Ear(SpeechEvaluator):
     """Hears a word for each tenth of a second that is louder than a half."""
 
     type: Literal["ear"] = "ear"
@@ -23,10 +23,10 @@ class Ear(Judge):
                 " ".join("word" for i in range(0, len(c) - 99, 100) if abs(c[i : i + 100]).max() > 0.5) for c in clips
             ]
 
-        return Listener(1000, hear)
+        return LoadedEvaluator(1000, hear)
 
 
-class Voice(Judge):
+class Voice(SpeechEvaluator):
     type: Literal["nobody"] = "nobody"
     gives: ClassVar = "voice"
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from stentor.data.sound import unpacked_sound
+from stentor.data.audio_base64 import unpacked_sound
+from stentor.data.batch import Example
 from stentor.errors import ConfigError
-from stentor.models.base import Example
 from stentor.tasks.speak import Speak, seed_of
 
 

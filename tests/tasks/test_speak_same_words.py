@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "models"))  # for tiny_omnivo
 
 from tiny_omnivoice import build, codes_of
 
-from stentor.data.mix import rng
-from stentor.models.base import Example
+from stentor.data.batch import Example
+from stentor.data.seeding import rng
 from stentor.tasks.speak import Speak, Spoken, draw
 
 TEXTS = ("well [laughter] i never", "[sigh]so[question-ah] it is[laughter]", "plain words")

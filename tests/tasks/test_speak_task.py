@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stentor.data.audio_base64 import is_sound, packed_sound, unpacked_sound
 from stentor.data.cut import cut_from_record
-from stentor.data.mix import rng
-from stentor.data.sound import is_sound, packed_sound, unpacked_sound
+from stentor.data.seeding import rng
 from stentor.tasks.speak import Speak
 
 
@@ -21,8 +21,12 @@ def test_fields_of_the_record():
         cut(language_id="de", instruct="male", text_pinyin="x1", clean_start_token_idx=9, speaker="anna")
     )
     assert (found.text, found.language, found.instruct, found.pinyin, found.clean_from) == (
-        "good morning", "de", "male", "x1", 9,
-    )  # fmt: skip
+        "good morning",
+        "de",
+        "male",
+        "x1",
+        9,
+    )
 
 
 def test_another_field_may_stand_in_for_the_instruct():
@@ -41,9 +45,7 @@ def test_records_without_text_are_refused():
 def test_samples_that_are_too_short_or_too_long_are_refused_with_a_reason():
     task = Speak(min_tokens=50, max_tokens=100)
     assert task.misfit(cut(), lambda: 49)[0] == "too_few_tokens"
-    assert task.misfit(cut(), lambda: 101) == (
-        "too_many_tokens", "a: 101 positions, more than `task.max_tokens` (100)"
-    )  # fmt: skip
+    assert task.misfit(cut(), lambda: 101) == ("too_many_tokens", "a: 101 positions, more than `task.max_tokens` (100)")
     assert task.misfit(cut(), lambda: 50) is None and task.misfit(cut(), lambda: 100) is None
     assert Speak().misfit(cut(), lambda: pytest.fail("nothing is counted without limits")) is None
 

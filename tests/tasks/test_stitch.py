@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from stentor.tasks.diarize.cluster import between, cluster, cosine, whitened
-from stentor.tasks.diarize.hear import Heard
-from stentor.tasks.diarize.stitch import (
+from stentor.tasks.diarize.aggregate import (
     activity,
     chain,
     decided,
@@ -15,6 +13,8 @@ from stentor.tasks.diarize.stitch import (
     smoothed,
     together,
 )
+from stentor.tasks.diarize.clustering import between, cluster, cosine, whitened
+from stentor.tasks.diarize.inference import Heard
 from stentor.tasks.diarize.tune import Recording, tune
 from stentor.tasks.diarize.windows import Windows
 
@@ -51,9 +51,17 @@ def heard(talk, window=100, step=25, slots=2, seed=0, voices=None, noise=0.0):
                 voice = voices[k] + noise * rng.standard_normal(voices.shape[1])
                 embeddings[w, slot] = voice / np.linalg.norm(voice)
     return Heard(
-        FRAME, frames * 1600, 16000, np.array(starts), np.full(len(starts), length), scores, None,
-        None if voices is None else embeddings, None, alone,
-    )  # fmt: skip
+        FRAME,
+        frames * 1600,
+        16000,
+        np.array(starts),
+        np.full(len(starts), length),
+        scores,
+        None,
+        None if voices is None else embeddings,
+        None,
+        alone,
+    )
 
 
 def answer(found, **settings):

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import stentor
+from stentor.data.batch import Example
 from stentor.losses.base import Loss
-from stentor.models.base import Example, Family
+from stentor.models.base import Family
 from stentor.tasks.base import Task
 
 TEXTS = ["one two three", "nine eight", "zero zero seven"]
@@ -22,17 +23,28 @@ def bundle():
         {
             "type": "speech_llm",
             "encoder": {
-                "config": {"model_type": "whisper", "d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 2,
-                           "encoder_ffn_dim": 64}
+                "config": {
+                    "model_type": "whisper",
+                    "d_model": 32,
+                    "encoder_layers": 1,
+                    "encoder_attention_heads": 2,
+                    "encoder_ffn_dim": 64,
+                }
             },
             "llm": {
-                "config": {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
-                           "num_attention_heads": 4, "num_key_value_heads": 2}
+                "config": {
+                    "model_type": "qwen2",
+                    "hidden_size": 32,
+                    "intermediate_size": 64,
+                    "num_hidden_layers": 1,
+                    "num_attention_heads": 4,
+                    "num_key_value_heads": 2,
+                }
             },
             "tokenizer": {"type": "characters"},
             "ctc": {},
         }
-    )  # fmt: skip
+    )
     needs = Task.model_validate("transcribe").needs({"text": None, "ctc": None})
     needs.texts = lambda: TEXTS
     made = family.build(needs)

@@ -5,9 +5,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from stentor.data.batch import Batch, Example, Prediction
 from stentor.data.cut import cut_from_record
-from stentor.models.base import Bundle, Example
-from stentor.tasks.base import Batch, Prediction, Task
+from stentor.models.base import Bundle
+from stentor.tasks.base import Task
 from stentor.tasks.transcribe import Transcribe
 
 LOOP = "la " * 60
@@ -95,8 +96,10 @@ def test_only_failed_items_are_decoded_again_and_at_rising_temperatures():
     assert [o["temperature"] for o in found] == [0.0, 0.4, 0.0]
     assert found[1]["failed"] == []
     assert [(which, t, beams) for which, t, beams, _ in model.model.calls] == [
-        ([0, 1, 2], 0.0, 4), ([1], 0.2, 1), ([1], 0.4, 1)
-    ]  # fmt: skip
+        ([0, 1, 2], 0.0, 4),
+        ([1], 0.2, 1),
+        ([1], 0.4, 1),
+    ]
 
 
 def test_when_all_fail_the_least_bad_answer_is_kept():

@@ -45,8 +45,10 @@ def test_words_after_transcription(straight, train, tmp_path, capsys):
     assert {name.partition(".")[0] for name in set(after) - set(before)} == {"aligner"}
     one, two = (json.loads((f / "results.json").read_text())["eval"]["dev"] for f in (first, straight))
     assert one["wer"] == two["wer"] and "word_time_mean_ms" in two and "word_time_mean_ms" not in one
-    spoken = [[json.loads(line)["output"]["text"] for line in (f / "predictions" / "dev.jsonl").open()]
-              for f in (first, straight)]  # fmt: skip
+    spoken = [
+        [json.loads(line)["output"]["text"] for line in (f / "predictions" / "dev.jsonl").open()]
+        for f in (first, straight)
+    ]
     assert spoken[0] == spoken[1]
     fitted = stentor.load(straight).bundle.model.aligner.calibration.tolist()
     assert fitted == after["aligner.calibration"].tolist()

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 import stentor
+from stentor.data.batch import Example, Prediction
 from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
-from stentor.models.base import Example, Family
+from stentor.models.base import Family
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.speech_llm.tokenizers import bpe, characters
-from stentor.tasks.base import Prediction, Task
+from stentor.tasks.base import Task
 from stentor.tasks.words import timed, units
 
 torch.set_num_threads(1)
@@ -21,14 +22,29 @@ torch.set_num_threads(1)
 TEXTS = ["one two three", "nine eight", "zero zero seven"]
 FAMILY = {
     "type": "speech_llm",
-    "encoder": {"config": {"model_type": "whisper", "d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 2,
-                           "encoder_ffn_dim": 64}},
-    "llm": {"config": {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
-                       "num_attention_heads": 4, "num_key_value_heads": 2}},
+    "encoder": {
+        "config": {
+            "model_type": "whisper",
+            "d_model": 32,
+            "encoder_layers": 1,
+            "encoder_attention_heads": 2,
+            "encoder_ffn_dim": 64,
+        }
+    },
+    "llm": {
+        "config": {
+            "model_type": "qwen2",
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+        }
+    },
     "tokenizer": {"type": "characters"},
     "prompt": {"instruction": None},
     "aligner": {"width": 16, "heads": 2},
-}  # fmt: skip
+}
 
 
 def make(**changes):
@@ -175,8 +191,11 @@ def test_times_go_to_the_words_that_are_the_same():
 def test_characters_share_the_time_of_their_word():
     found = timed("日本 です。", given(("日本", 0.0, 0.4), ("です。", 0.5, 0.9)), "ja")
     assert [(w["word"], w["start"], w["end"]) for w in found] == [
-        ("日", 0.0, 0.2), ("本", 0.2, 0.4), ("で", 0.5, pytest.approx(0.7)), ("す", pytest.approx(0.7), 0.9)
-    ]  # fmt: skip
+        ("日", 0.0, 0.2),
+        ("本", 0.2, 0.4),
+        ("で", 0.5, pytest.approx(0.7)),
+        ("す", pytest.approx(0.7), 0.9),
+    ]
 
 
 def cut(text, words, tmp_path):
@@ -273,9 +292,16 @@ def test_an_export_without_the_frozen_base_holds_the_aligner(tmp_path):
 
     torch.manual_seed(1)
     config = AutoConfig.for_model(
-        **FAMILY["encoder"]["config"], decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=64, vocab_size=50,
-        pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1,
-    )  # fmt: skip
+        **FAMILY["encoder"]["config"],
+        decoder_layers=1,
+        decoder_attention_heads=2,
+        decoder_ffn_dim=64,
+        vocab_size=50,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+    )
     WhisperForConditionalGeneration(config).save_pretrained(tmp_path / "base")
     bundle = make(encoder={"from": str(tmp_path / "base")}, freeze=["encoder.*"])
     for name, parameter in bundle.model.encoder.named_parameters():  # `make` has shaken the base as well

@@ -92,20 +92,34 @@ def whisper(folder: Path) -> None:
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>"]
     trainer = trainers.BpeTrainer(
-        vocab_size=290, special_tokens=special, show_progress=False,
+        vocab_size=290,
+        special_tokens=special,
+        show_progress=False,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-    )  # fmt: skip
+    )
     tokenizer.train_from_iterator([f" {SENTENCE}"] * 9, trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=special[0])
     fast.save_pretrained(folder)
     torch.manual_seed(0)
     model = WhisperForConditionalGeneration(
         WhisperConfig(
-            vocab_size=290, num_mel_bins=80, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
-            decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, pad_token_id=0, bos_token_id=0,
-            eos_token_id=0, decoder_start_token_id=1, suppress_tokens=None, begin_suppress_tokens=None,
+            vocab_size=290,
+            num_mel_bins=80,
+            d_model=32,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            encoder_ffn_dim=32,
+            decoder_ffn_dim=32,
+            pad_token_id=0,
+            bos_token_id=0,
+            eos_token_id=0,
+            decoder_start_token_id=1,
+            suppress_tokens=None,
+            begin_suppress_tokens=None,
         )
-    )  # fmt: skip
+    )
     ids = torch.tensor([[1, 2, *fast.encode(f" {SENTENCE}"), 0]])
     encoded = torch.randn(1, 50, 32)
     memorise(model, lambda: model(encoder_outputs=(encoded,), decoder_input_ids=ids[:, :-1]).logits, ids[:, 1:])
@@ -124,11 +138,19 @@ def llm(folder: Path) -> None:
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(
         Qwen2Config(
-            vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
-            num_key_value_heads=2, tie_word_embeddings=True, max_position_embeddings=1024,
-            pad_token_id=tokenizer.pad_token_id, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            tie_word_embeddings=True,
+            max_position_embeddings=1024,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
         )
-    )  # fmt: skip
+    )
     said = torch.tensor([[*tokenizer.encode(SENTENCE), tokenizer.eos_token_id]])
     before = torch.full((1, 1), tokenizer.encode("\n")[0])
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.config.section import Section
 from stentor.errors import AudioError
+from stentor.section import Section
 
 if TYPE_CHECKING:
     import numpy as np

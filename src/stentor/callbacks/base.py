@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from stentor.config.section import Choice
+from stentor.section import Choice
 
 if TYPE_CHECKING:
+    from stentor.data.batch import Batch, Prediction
     from stentor.engine.trainer import Trainer
-    from stentor.tasks.base import Batch, Prediction, Score
+    from stentor.metrics.score import Score
 
 
 class Callback(Choice):

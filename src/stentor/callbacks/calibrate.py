@@ -10,8 +10,9 @@ from stentor.callbacks.base import Callback
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
+    from stentor.data.batch import Prediction
     from stentor.engine.trainer import Trainer
-    from stentor.tasks.base import Prediction, Score
+    from stentor.metrics.score import Score
 
 
 class Calibrate(Callback):

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import PrivateAttr
 
 from stentor.callbacks.base import Callback
-from stentor.metrics.show import MINOR, duration, figure, interval
+from stentor.metrics.format import MINOR, duration, figure, interval
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from stentor.data.batch import Prediction
     from stentor.engine.trainer import Trainer
-    from stentor.tasks.base import Prediction, Score
+    from stentor.metrics.score import Score
 
 REFRESH = 0.2
 """Seconds between two drawings of the bar."""
@@ -44,10 +45,16 @@ class Console(Callback):
 
         # No refresh thread: a bar that is drawn from the loop cannot outlive it or write into a closed terminal.
         self._progress = Progress(
-            TextColumn("[bold]train"), BarColumn(bar_width=None), MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"), TimeElapsedColumn(), TextColumn("{task.fields[left]}"),
-            auto_refresh=False, transient=True, expand=True,
-        )  # fmt: skip
+            TextColumn("[bold]train"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            auto_refresh=False,
+            transient=True,
+            expand=True,
+        )
         self._bar = self._progress.add_task(
             "train", total=trainer.total_steps, completed=trainer.step, figures="", left=""
         )

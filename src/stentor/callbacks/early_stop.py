@@ -9,11 +9,12 @@ from pydantic import Field, PrivateAttr
 
 from stentor.callbacks.base import Callback
 from stentor.errors import ConfigError
-from stentor.metrics.show import figure
+from stentor.metrics.format import figure
 
 if TYPE_CHECKING:
+    from stentor.data.batch import Prediction
     from stentor.engine.trainer import Trainer
-    from stentor.tasks.base import Prediction, Score
+    from stentor.metrics.score import Score
 
 
 class EarlyStop(Callback):

@@ -11,8 +11,8 @@ from stentor.errors import ConfigError
 from stentor.models.base import Redrawn
 
 if TYPE_CHECKING:
+    from stentor.data.batch import Batch
     from stentor.engine.trainer import Trainer
-    from stentor.tasks.base import Batch
 
 
 class Redraw(Callback):

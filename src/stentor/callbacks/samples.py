@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
     from accelerate.tracking import GeneralTracker
 
+    from stentor.data.batch import Prediction
     from stentor.engine.trainer import Trainer
-    from stentor.tasks.base import Prediction, Score
+    from stentor.metrics.score import Score
 
 FILE = "samples.jsonl"
 FOLDER = "samples"
@@ -117,7 +118,7 @@ class Samples(Callback):
         """
         import soundfile
 
-        from stentor.data.sound import is_sound, unpacked_sound
+        from stentor.data.audio_base64 import is_sound, unpacked_sound
 
         output = dict(prediction.output)
         for key, value in output.items():
@@ -132,13 +133,13 @@ class Samples(Callback):
         return output
 
     def _spoken(self, probe: list[Prediction]) -> list[Sound]:
-        from stentor.data.sound import is_sound, unpacked_sound
+        from stentor.data.audio_base64 import is_sound, unpacked_sound
 
         answers = [(p.id, p.output["audio"]) for p in probe if is_sound(p.output.get("audio"))]
         return [Sound("spoken", name, unpacked_sound(sound), sound["rate"]) for name, sound in answers]
 
     def _sounds(self, probe: list[Prediction]) -> list[Sound]:
-        from stentor.data.record import load_record
+        from stentor.data.load_record_audio import load_record
         from stentor.errors import AudioError
 
         sounds = []
@@ -160,7 +161,7 @@ def file_name(name: str) -> str:
 
 
 def _said(answer: dict[str, Any]) -> str:
-    from stentor.data.sound import is_sound
+    from stentor.data.audio_base64 import is_sound
 
     text = answer.get("text")
     answer = {k: v for k, v in answer.items() if not is_sound(v)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import PrivateAttr
 
 from stentor.callbacks.base import Callback
-from stentor.config.section import Section
+from stentor.section import Section
 
 if TYPE_CHECKING:
     from accelerate.tracking import GeneralTracker
@@ -81,9 +81,10 @@ class Tracking(Callback):
 
     def on_metrics(self, trainer: Trainer, metrics: dict[str, Any]) -> None:
         values = {
-            key: value for key, value in metrics.items()
+            key: value
+            for key, value in metrics.items()
             if isinstance(value, (int, float)) and not isinstance(value, bool) and key not in ("step", "time")
-        }  # fmt: skip
+        }
         for tracker in list(trainer.accelerator.trackers):
             guarded(trainer, tracker, lambda tracker=tracker: tracker.log(values, step=metrics["step"]))
 
@@ -120,9 +121,14 @@ class Tracking(Callback):
 
                 options = wandb_section.model_dump(exclude={"project"}, exclude_none=True)
                 return WandBTracker(
-                    wandb_section.project, name=trainer.config.name, id=self._run_id, resume="allow", config=config,
-                    dir=str(trainer.folder), **options,
-                )  # fmt: skip
+                    wandb_section.project,
+                    name=trainer.config.name,
+                    id=self._run_id,
+                    resume="allow",
+                    config=config,
+                    dir=str(trainer.folder),
+                    **options,
+                )
 
             makers["wandb"] = wandb
         if self.trackio is not None:
@@ -133,9 +139,12 @@ class Tracking(Callback):
 
                 options = trackio_section.model_dump(exclude={"project"}, exclude_none=True)
                 return TrackioTracker(
-                    trackio_section.project, name=f"{trainer.config.name}-{self._run_id}", resume="allow",
-                    config=config, **options,
-                )  # fmt: skip
+                    trackio_section.project,
+                    name=f"{trainer.config.name}-{self._run_id}",
+                    resume="allow",
+                    config=config,
+                    **options,
+                )
 
             makers["trackio"] = trackio
         return makers

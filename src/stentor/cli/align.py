@@ -29,8 +29,8 @@ def register(app: typer.Typer) -> None:
         plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with your own model family.")] = None,
     ) -> None:
         """Find out when each word of a known text is said in a recording."""
+        from stentor.commands.align import Request, align_file
         from stentor.config.plugins import load_plugins
-        from stentor.inference.align_file import Request, align_file
 
         load_plugins(plugin or [])
         align_file(Request(model, audio, text, format, out, engine, language, device, lag))

@@ -24,8 +24,8 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Say who speaks when in audio files, as RTTM or JSON."""
+        from stentor.commands.diarize import Request, diarize_files
         from stentor.config.plugins import load_plugins
-        from stentor.inference.diarize import Request, diarize_files
 
         load_plugins(plugin or [])
         diarize_files(Request(model, audio, format, out, speakers, min_speakers, max_speakers, device))

@@ -9,6 +9,6 @@ def register(app: typer.Typer) -> None:
         json: bool = typer.Option(False, "--json", help="Answer as JSON."),
     ) -> None:
         """What this machine has, what is missing, what clashes, each with its mend. Exit code 1 when it is broken."""
-        from stentor.doctor import main
+        from stentor.commands.doctor import main
 
         raise typer.Exit(main(json))

@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Write manifests of a known corpus, on disk or downloaded."""
-        from stentor.prepare import prepare_corpus as run
+        from stentor.commands.prepare.corpus import prepare_corpus as run
 
         run(name, source, to, split, download, not recordings, option or [])
 
@@ -51,8 +51,8 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Decode and inspect all records; write a page with what there is and what looks wrong."""
+        from stentor.commands.prepare.corpus import check_data as run
         from stentor.config.plugins import load_plugins
-        from stentor.prepare import check_data as run
 
         load_plugins(plugin or [])
         run(data, model, to, jobs)
@@ -82,9 +82,9 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Find out when each word of a transcribed corpus was said. The same command goes on after a kill."""
+        from stentor.commands.prepare.words import Request
+        from stentor.commands.prepare.words import prepare_words as run
         from stentor.config.plugins import load_plugins
-        from stentor.prepare_words import Request
-        from stentor.prepare_words import prepare_words as run
 
         load_plugins(plugin or [])
         run(Request(data, to, engine, model, jobs, max_wer, device, tuple(plugin or []), lag))
@@ -109,9 +109,9 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Compute the features of a data set and store them for training. The same command goes on after a kill."""
+        from stentor.commands.prepare.features import Request
+        from stentor.commands.prepare.features import prepare_features as run
         from stentor.config.plugins import load_plugins
-        from stentor.prepare_features import Request
-        from stentor.prepare_features import prepare_features as run
 
         load_plugins(plugin or [])
         run(Request(data, to, config, tuple(option or []), jobs))
@@ -136,9 +136,9 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Fit an audio codec on a data set (or take a published one), and report what speech loses in it."""
+        from stentor.commands.prepare.codec import Request
+        from stentor.commands.prepare.codec import prepare_codec as run
         from stentor.config.plugins import load_plugins
-        from stentor.prepare_codec import Request
-        from stentor.prepare_codec import prepare_codec as run
 
         load_plugins(plugin or [])
         run(Request(data, to, codec, tuple(option or []), hours, seed, device))
@@ -190,18 +190,31 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Encode a data set for speech synthesis, into tar shards. The same command goes on after a kill."""
+        from stentor.commands.prepare.tokens import NoisyPrompts, Request
+        from stentor.commands.prepare.tokens import prepare_tokens as run
         from stentor.config.plugins import load_plugins
-        from stentor.prepare_tokens import NoisyPrompts, Request
-        from stentor.prepare_tokens import prepare_tokens as run
 
         load_plugins(plugin or [])
         noisy = NoisyPrompts(tuple(noise or []), tuple(reverb or [])) if noisy_prompts or noise or reverb else None
         run(
             Request(
-                data, to, codec, jobs, samples_per_shard, min_shards, num_machines, machine_index, min_seconds,
-                max_seconds, device, seed, noisy, rate, tuple(plugin or []),
+                data,
+                to,
+                codec,
+                jobs,
+                samples_per_shard,
+                min_shards,
+                num_machines,
+                machine_index,
+                min_seconds,
+                max_seconds,
+                device,
+                seed,
+                noisy,
+                rate,
+                tuple(plugin or []),
             )
-        )  # fmt: skip
+        )
 
     @prepare.command("mixtures")
     def prepare_mixtures(
@@ -220,9 +233,9 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Store simulated conversations with who speaks when. The same command goes on after a kill."""
+        from stentor.commands.prepare.mixtures import Request
+        from stentor.commands.prepare.mixtures import prepare_mixtures as run
         from stentor.config.plugins import load_plugins
-        from stentor.prepare_mixtures import Request
-        from stentor.prepare_mixtures import prepare_mixtures as run
 
         load_plugins(plugin or [])
         run(Request(data, config, to, jobs))

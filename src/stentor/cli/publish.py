@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
         ] = False,
     ) -> None:
         """Publish a model with its card: results, usage, limits, licences and how to repeat it."""
-        from stentor.publishing import publish_model as run
+        from stentor.commands.publish import publish_model as run
 
         run(model, to, private, dry_run, message, license, card, merge)
 
@@ -70,7 +70,7 @@ def register(app: typer.Typer) -> None:
         ] = False,
     ) -> None:
         """Publish a data set: audio and transcripts as the Hub's viewer plays them, with a data card."""
-        from stentor.publishing import publish_dataset as run
+        from stentor.commands.publish import publish_dataset as run
 
         run(data, to, private, dry_run, message, license, card, name, flac)
 
@@ -93,6 +93,6 @@ def register(app: typer.Typer) -> None:
         card: Card = None,
     ) -> None:
         """Publish a demo of a model as a Gradio Space."""
-        from stentor.publishing import publish_demo as run
+        from stentor.commands.publish import publish_demo as run
 
         run(model, to, private, dry_run, message, title, task, hardware, secret or [], card)

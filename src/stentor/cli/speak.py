@@ -55,17 +55,33 @@ def register(app: typer.Typer) -> None:
         plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with your own model family.")] = None,
     ) -> None:
         """Say a text, in the model's voice or in another, and write it as audio."""
+        from stentor.commands.speak import Request, speak_files
         from stentor.config.plugins import load_plugins
-        from stentor.inference.speak_files import Request, speak_files
 
         load_plugins(plugin or [])
         settings = {"steps": steps, "guidance": guidance, "compile": compile or None}
         speak_files(
             Request(
-                model=model, text=text, out=out, reference=reference, reference_text=reference_text,
-                recognizer=recognizer, voice=voice, save_voice=save_voice, instruct=instruct, language=language,
-                duration=duration, speed=speed, seed=seed, normalize=normalize, denoise=denoise, finish=not raw,
-                texts=from_, format=format, force=force, device=device,
+                model=model,
+                text=text,
+                out=out,
+                reference=reference,
+                reference_text=reference_text,
+                recognizer=recognizer,
+                voice=voice,
+                save_voice=save_voice,
+                instruct=instruct,
+                language=language,
+                duration=duration,
+                speed=speed,
+                seed=seed,
+                normalize=normalize,
+                denoise=denoise,
+                finish=not raw,
+                texts=from_,
+                format=format,
+                force=force,
+                device=device,
                 generation={key: value for key, value in settings.items() if value is not None},
             )
-        )  # fmt: skip
+        )

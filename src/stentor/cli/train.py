@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
         load_plugins(plugin or [])
         loaded = load(config, overrides or [])
         if plan_only:
-            from stentor.planning import show
+            from stentor.commands.plan import show
 
             typer.echo(show(stage_configs(loaded), processes, json))
             return
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
             plugins = [part for path in plugin or [] for part in ("--plugin", str(path))]
             same = ["train", str(config), *(overrides or []), *plugins, "--processes", str(processes)]
             raise typer.Exit(launch(processes, same))
-        from stentor.run import train as run
+        from stentor.commands.train import train as run
 
         folder = Path(loaded.config.output) / loaded.config.name
         run(stage_configs(loaded), folder, {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)})
@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
         out: Path = typer.Option(Path("runs/quickstart"), "--out", help="Run folder to write."),
     ) -> None:
         """Make a spoken corpus, train a small recogniser on it, score it on unheard voices: CPU, offline, minutes."""
-        from stentor.quickstart import quickstart as run
+        from stentor.commands.quickstart import quickstart as run
 
         raise typer.Exit(run(out))
 
@@ -99,19 +99,19 @@ def register(app: typer.Typer) -> None:
         if tune:
             if task is not None or diarizer is not None:
                 raise typer.BadParameter("it goes with neither --task nor --diarizer", param_hint="--tune")
-            from stentor.scoring.tune import tune as search
+            from stentor.commands.evaluate.tune import tune as search
 
             typer.echo(search(model, data, json))
             return
         if diarizer is not None:
             if task is not None:
                 raise typer.BadParameter("it is for transcripts: leave out --task", param_hint="--diarizer")
-            from stentor.scoring.attributed import attributed
+            from stentor.commands.evaluate.speaker_attributed import attributed
 
             typer.echo(attributed(model, diarizer, data, json))
             return
-        from stentor.scoring import evaluate as run
-        from stentor.scoring.speech import Listening
+        from stentor.commands.evaluate import evaluate as run
+        from stentor.commands.evaluate.speech import Listening
 
         asked = Listening(recognizer, embedder, judge or [], voice, length, generation, denoise, normalizer, audio)
         typer.echo(run(model, data, task, json, batch_tokens, asked.check()))
@@ -137,6 +137,6 @@ def register(app: typer.Typer) -> None:
         from stentor.config.plugins import load_plugins
 
         load_plugins(plugin or [])
-        from stentor.exporting import export as run
+        from stentor.commands.export import export as run
 
         typer.echo(run(model, to, merge, "onnx" if onnx else format, quantization))

@@ -34,8 +34,8 @@ def register(app: typer.Typer) -> None:
         plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with your own model family.")] = None,
     ) -> None:
         """Write down what is said in audio files, as text, JSON or subtitles."""
+        from stentor.commands.transcribe import Request, transcribe_files
         from stentor.config.plugins import load_plugins
-        from stentor.inference.files import Request, transcribe_files
 
         load_plugins(plugin or [])
         transcribe_files(

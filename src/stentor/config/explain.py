@@ -10,8 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from stentor.config.document import Key, Mistake, Node, dotted, split_key
-from stentor.config.section import Choice, Misfit, Section, alternatives
-from stentor.config.walk import (
+from stentor.config.schema_walk import (
     at,
     entries,
     entry,
@@ -24,21 +23,42 @@ from stentor.config.walk import (
     takes_list,
     takes_names,
 )
-from stentor.config.words import describe, either, show
+from stentor.config.type_names import describe, either, show
+from stentor.section import Choice, ConfigConflict, Section, alternatives
 
 # Errors about types that carry no link to pydantic's pages; all others without one are our own sentences.
 _TYPES = ("conversion", "path_type")
 
 # Names that other toolkits use for what has another name here.
 _ELSEWHERE = {
-    "learning_rate": "lr", "optimizer": "optim", "scheduler": "schedule", "warmup": "warmup_steps",
-    "num_epochs": "epochs", "num_train_epochs": "epochs", "max_epochs": "epochs", "max_steps": "steps",
-    "batch_size": "batch_tokens", "grad_accum": "accumulate", "gradient_accumulation_steps": "accumulate",
-    "max_grad_norm": "clip", "gradient_clipping": "clip", "mixed_precision": "precision", "torch_compile": "compile",
-    "eval_steps": "eval_every", "save_steps": "save_every", "logging_steps": "log_every", "random_seed": "seed",
-    "num_workers": "workers", "validation": "eval", "dev": "eval", "val": "eval", "output_dir": "output",
-    "lora_r": "rank", "lora_alpha": "alpha", "r": "rank",
-}  # fmt: skip
+    "learning_rate": "lr",
+    "optimizer": "optim",
+    "scheduler": "schedule",
+    "warmup": "warmup_steps",
+    "num_epochs": "epochs",
+    "num_train_epochs": "epochs",
+    "max_epochs": "epochs",
+    "max_steps": "steps",
+    "batch_size": "batch_tokens",
+    "grad_accum": "accumulate",
+    "gradient_accumulation_steps": "accumulate",
+    "max_grad_norm": "clip",
+    "gradient_clipping": "clip",
+    "mixed_precision": "precision",
+    "torch_compile": "compile",
+    "eval_steps": "eval_every",
+    "save_steps": "save_every",
+    "logging_steps": "log_every",
+    "random_seed": "seed",
+    "num_workers": "workers",
+    "validation": "eval",
+    "dev": "eval",
+    "val": "eval",
+    "output_dir": "output",
+    "lora_r": "rank",
+    "lora_alpha": "alpha",
+    "r": "rank",
+}
 
 
 def explain(error: ValidationError, root: Node, schema: type[Section]) -> list[Mistake]:
@@ -107,7 +127,7 @@ class _Teller:
             text = f"unknown type '{name}' for '{key}'{guess(name, known)}; known: {', '.join(known)}"
         elif kind in ("value_error", "assertion_error"):
             error = found["ctx"]["error"]
-            if isinstance(error, Misfit):
+            if isinstance(error, ConfigConflict):
                 path = (*path, *split_key(error.key))
                 place, key = self.root.at(path), dotted(path)
             text = _told(key, str(error))
@@ -221,7 +241,7 @@ def guess(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
 def _fits(value: Any, annotation: Any) -> bool:
     from pydantic import TypeAdapter
 
-    from stentor.config.section import converts
+    from stentor.section import converts
 
     if converts(value, annotation):
         return False

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from stentor.config.document import Mistake, Mistakes, Node, Place, dotted, moved, parse
 from stentor.config.merge import override, read, stage
 from stentor.config.schema import Config
-from stentor.config.section import Section
+from stentor.section import Section
 
 if TYPE_CHECKING:
     from stentor.sources.base import Source
@@ -57,7 +57,7 @@ def load(path: Path | None, overrides: Sequence[str] = (), schema: type[Section]
 def load_text(text: str, source: str = "run.yaml", schema: type[Section] = Config) -> Loaded:
     """As `load`, of a config that is not a file, called `source` in messages. It may have no `base:`, which would be
     relative to nothing."""
-    from stentor.config.words import show
+    from stentor.config.type_names import show
 
     mistakes: list[Mistake] = []
     root = parse(text, source, 0, mistakes)

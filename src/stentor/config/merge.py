@@ -23,9 +23,9 @@ from stentor.config.document import (
     read_text,
     split_key,
 )
-from stentor.config.section import Choice, Section, alternatives
-from stentor.config.walk import at, inner, is_open, takes_list
-from stentor.config.words import show
+from stentor.config.schema_walk import at, inner, is_open, takes_list
+from stentor.config.type_names import show
+from stentor.section import Choice, Section, alternatives
 
 _OVERRIDES = 1_000_000  # rank of the places of overrides: after all files
 

@@ -11,12 +11,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from stentor.config.explain import guess
-from stentor.config.meanings import meanings, summary
 from stentor.config.schema import Config
-from stentor.config.section import CHOICE, Choice, Section
-from stentor.config.walk import Entry, entries, field_annotation, fields, is_open, kinds_of, sections_in
-from stentor.config.words import short
+from stentor.config.schema_walk import Entry, entries, field_annotation, fields, is_open, kinds_of, sections_in
+from stentor.config.type_names import short
 from stentor.errors import ConfigError, StentorError
+from stentor.section import CHOICE, Choice, Section, field_docs, summary
 
 _HEAD = """# Reference of the config
 
@@ -235,7 +234,7 @@ def _type(field: FieldInfo) -> str:
 
 
 def _meaning(owner: type[Section], key: str, field: FieldInfo) -> str:
-    if key in (known := meanings(owner)):
+    if key in (known := field_docs(owner)):
         return known[key]
     return next((summary(section) for _, section in sections_in(field.annotation)), "")
 

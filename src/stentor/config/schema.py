@@ -5,11 +5,11 @@ from typing import Any
 from pydantic import model_validator
 
 from stentor.callbacks.base import Callback
-from stentor.config.section import Misfit, Section
-from stentor.data.section import Data
+from stentor.dataloading.section import Data
 from stentor.engine.section import Optim, Schedule, Train
 from stentor.losses.base import Loss
 from stentor.models.base import Family
+from stentor.section import ConfigConflict, Section
 from stentor.tasks.base import Task
 
 
@@ -43,14 +43,14 @@ class Config(Section):
     def _fits_together(self) -> "Config":
         family = self.model
         if family.tasks and not self.task.is_a(family.tasks):
-            raise Misfit("model.type", f"{family.type} serves {', '.join(family.tasks)}, not {self.task.type}")
+            raise ConfigConflict("model.type", f"{family.type} serves {', '.join(family.tasks)}, not {self.task.type}")
         if found := family.misfit(self.task):
-            raise Misfit(f"model.{found[0]}", found[1])
+            raise ConfigConflict(f"model.{found[0]}", found[1])
         if self.data.layout is None:
             self.data.layout = family.layout()
         if self.data.layout not in family.layouts:
             known = " or ".join(family.layouts)
-            raise Misfit("data.layout", f"a model of type {family.type} needs the layout {known}")
+            raise ConfigConflict("data.layout", f"a model of type {family.type} needs the layout {known}")
         return self
 
     def plain(self) -> dict[str, Any]:

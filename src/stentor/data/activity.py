@@ -27,12 +27,13 @@ def speech_of(cut: Cut) -> list[tuple[float, float]]:
 
     With word times: each word. Without: what an energy detector hears (the audio is read). Empty when nothing is said.
     """
-    from stentor.data.cut import load, words_of
+    from stentor.data.cut import words_of
+    from stentor.data.load_audio import load_audio
 
     if words := words_of(cut):
         spans = [(word["start"], word["end"]) for word in words]
     else:
-        spans = loud_spans(load(cut), 16000)
+        spans = loud_spans(load_audio(cut), 16000)
     return [(start, end) for start, end in clip_spans(spans, cut.duration)]
 
 

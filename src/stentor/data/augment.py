@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.config.fields import Range
-from stentor.config.section import Misfit, Section
 from stentor.errors import AudioError, DataError
+from stentor.section import ConfigConflict, Range, Section
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +43,7 @@ class Noise(Section):
     @model_validator(mode="after")
     def _from_somewhere(self) -> Noise:
         if not self.paths and not self.builtin:
-            raise Misfit("paths", "noise needs `paths` or `builtin`")
+            raise ConfigConflict("paths", "noise needs `paths` or `builtin`")
         return self
 
     def apply(self, audio: np.ndarray, rng: np.random.Generator, rate: int = RATE) -> np.ndarray:
@@ -78,7 +77,7 @@ class Reverb(Section):
     @model_validator(mode="after")
     def _from_somewhere(self) -> Reverb:
         if not self.paths and not self.simulated:
-            raise Misfit("simulated", "reverb needs `paths` or `simulated: true`")
+            raise ConfigConflict("simulated", "reverb needs `paths` or `simulated: true`")
         return self
 
     def apply(self, audio: np.ndarray, rng: np.random.Generator, rate: int = RATE) -> np.ndarray:
@@ -261,7 +260,7 @@ def list_audio(paths: tuple[Path, ...]) -> list[Path]:
 
     Raises `DataError` for a path that does not exist or holds no audio.
     """
-    from stentor.sources.jsonl import Jsonl, not_found
+    from stentor.data.jsonl import not_found, read_cuts
 
     files: list[Path] = []
     for path in (p.expanduser() for p in paths):
@@ -272,7 +271,7 @@ def list_audio(paths: tuple[Path, ...]) -> list[Path]:
         elif path.name.endswith((".jsonl", ".jsonl.gz")):
             from stentor.data.cut import Unusable, audio_path
 
-            cuts = (c for c in Jsonl(path=path).cuts() if not isinstance(c, Unusable))
+            cuts = (c for c in read_cuts(path) if not isinstance(c, Unusable))
             found = [Path(name) for c in cuts if (name := audio_path(c))]
         else:
             found = [path]

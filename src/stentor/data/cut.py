@@ -17,7 +17,6 @@ from stentor.data.fields import items_in, seconds_in, spans_in
 from stentor.errors import AudioError, DataError
 
 if TYPE_CHECKING:
-    import numpy as np
     from lhotse import MonoCut, Recording
     from lhotse.cut import Cut
     from lhotse.supervision import SupervisionSegment
@@ -27,7 +26,7 @@ RATE = 16000
 OF_PARTS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "uem")
 """Custom keys that say something about the parts of a mixed cut and not of the whole."""
 AUDIO_KEYS = ("audio_path", "start", "duration", "voice", "mixed_turn", "made_noise")
-"""Keys of a record that say how its audio is had again (see stentor.data.record)."""
+"""Keys of a record that say how its audio is had again (see stentor.data.load_record_audio)."""
 
 
 @dataclass
@@ -68,9 +67,12 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
         return Unusable(name, "empty", f"{where}: the record's duration is 0.")
     total = start + duration
     recording = Recording(
-        id=str(file), sources=[AudioSource("file", [0], str(file))], sampling_rate=RATE,
-        num_samples=round(total * RATE), duration=total,
-    )  # fmt: skip
+        id=str(file),
+        sources=[AudioSource("file", [0], str(file))],
+        sampling_rate=RATE,
+        num_samples=round(total * RATE),
+        duration=total,
+    )
     return cut_of(record, name, recording, start, duration, where)
 
 
@@ -97,15 +99,26 @@ def cut_of(
         extra["uem"] = [[start + a, start + b] for a, b in spans_in(extra["uem"], where)]
     language = record.get("language") or record.get("language_id")
     return MonoCut(
-        id=name, start=start, duration=duration, channel=0, recording=recording, custom=extra or None,
+        id=name,
+        start=start,
+        duration=duration,
+        channel=0,
+        recording=recording,
+        custom=extra or None,
         supervisions=_supervisions(name, record, recording, language, start, duration, words, segments),
-    )  # fmt: skip
+    )
 
 
 def _supervisions(
-    name: str, record: dict[str, Any], recording: Recording, language: str | None, start: float, duration: float,
-    words: list[dict[str, Any]], segments: list[dict[str, Any]],
-) -> list[SupervisionSegment]:  # fmt: skip
+    name: str,
+    record: dict[str, Any],
+    recording: Recording,
+    language: str | None,
+    start: float,
+    duration: float,
+    words: list[dict[str, Any]],
+    segments: list[dict[str, Any]],
+) -> list[SupervisionSegment]:
     """One supervision for the whole record, or one per segment; a word belongs to the segment it lies deepest in."""
     from lhotse import SupervisionSegment
     from lhotse.supervision import AlignmentItem
@@ -116,17 +129,26 @@ def _supervisions(
         alignment = {"word": items} if items else None
         return [
             SupervisionSegment(
-                id=name, start=0.0, duration=duration, text=record.get("text"), speaker=record.get("speaker"),
-                alignment=alignment, **base,
+                id=name,
+                start=0.0,
+                duration=duration,
+                text=record.get("text"),
+                speaker=record.get("speaker"),
+                alignment=alignment,
+                **base,
             )
-        ]  # fmt: skip
+        ]
     supervisions = [
         SupervisionSegment(
-            id=f"{name}-{i}", start=s["start"], duration=round(s["end"] - s["start"], 6), speaker=s.get("speaker"),
-            text=s.get("text"), **base,
+            id=f"{name}-{i}",
+            start=s["start"],
+            duration=round(s["end"] - s["start"], 6),
+            speaker=s.get("speaker"),
+            text=s.get("text"),
+            **base,
         )
         for i, s in enumerate(segments)
-    ]  # fmt: skip
+    ]
     for word, item in zip(words, items):
         home = max(supervisions, key=lambda s: min(s.end, word["end"]) - max(s.start, word["start"]))
         home.alignment = home.alignment or {"word": []}
@@ -316,58 +338,16 @@ def _scored(cut: Cut, at: float = 0.0) -> list[list[float]] | None:
 def field_of(cut: Cut, key: str) -> Any:
     """A manifest field of a cut by its manifest name; None when absent."""
     known = {
-        "speaker": speaker_of, "language": language_of, "text": text_of, "words": words_of, "audio_path": audio_path,
-        "id": lambda cut: cut.id, "start": lambda cut: cut.start, "duration": lambda cut: cut.duration,
-    }  # fmt: skip
+        "speaker": speaker_of,
+        "language": language_of,
+        "text": text_of,
+        "words": words_of,
+        "audio_path": audio_path,
+        "id": lambda cut: cut.id,
+        "start": lambda cut: cut.start,
+        "duration": lambda cut: cut.duration,
+    }
     return known[key](cut) if key in known else custom_of(cut).get(key)
-
-
-def load(cut: Cut, rate: int = RATE) -> np.ndarray:
-    """The audio of a cut: float32 [samples] at `rate` Hz, mono. Raises `AudioError`.
-
-    Spoken cuts (custom key `voice`, from the `synth` source) are generated; mixed cuts are summed track by track, with
-    lhotse's meaning of `snr`; files, and the encoded audio of the `hub` and `shards` sources, are read with
-    stentor.audio.io; levels, rooms and noise of simulated conversations are made (stentor.data.mixture); anything else
-    is left to lhotse.
-    """
-    from lhotse.cut import MixedCut, PaddingCut
-
-    from stentor.data import mixture
-    from stentor.data.codes import has_codes
-    from stentor.data.embedded import audio as embedded_audio
-    from stentor.data.embedded import is_embedded
-
-    if isinstance(cut, PaddingCut):
-        import numpy as np
-
-        return np.zeros(round(cut.duration * rate), np.float32)
-    if isinstance(cut, MixedCut) and not cut.transforms:
-        return mixture.mix(cut, rate)
-    if isinstance(cut, MixedCut):
-        return mixture.load_with_lhotse(cut, rate)
-    if cut.has_custom("mixed_turn"):
-        return mixture.part(cut, rate)
-    if mixture.is_noise(cut):
-        return mixture.noise(cut, rate)
-    if is_spoken(cut):
-        from stentor.data.spoken import audio
-
-        first = round(cut.start * rate)
-        return audio(cut.custom["voice"], rate)[first : first + round(cut.duration * rate)]
-    if is_embedded(cut):
-        return embedded_audio(cut, rate)
-    if has_codes(cut):
-        raise AudioError(
-            f"{cut.recording.id} holds codec tokens and no audio; this model needs audio. Shards with audio files in "
-            "them, or any other source, would do.",
-            "no_audio",
-        )
-    path = audio_path(cut)
-    if path is not None:
-        from stentor.audio.io import read
-
-        return read(path, rate=rate, start=cut.start, duration=cut.duration)
-    return mixture.load_with_lhotse(cut, rate)
 
 
 def _placed(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, SupervisionSegment]]:

@@ -60,6 +60,4 @@ def write_corpus(corpus: Corpus, to: Path) -> list[Written]:
     """Write one manifest per part of a corpus into the folder `to`: `train.jsonl`, `en-train.jsonl` ..."""
     parts = corpus.parts()
     names = list(parts) if corpus.split is None else [corpus.pick(list(parts))]
-    return [
-        write_manifest(corpus.shaped(parts[name]()), to / f"{name.replace('/', '-')}.jsonl") for name in names
-    ]  # fmt: skip
+    return [write_manifest(corpus.shaped(parts[name]()), to / f"{name.replace('/', '-')}.jsonl") for name in names]

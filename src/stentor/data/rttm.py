@@ -19,10 +19,21 @@ from stentor.errors import DataError
 MAX_PROBLEMS = 20
 OTHER_TYPES = frozenset(
     {
-        "SPKR-INFO", "LEXEME", "NON-LEX", "NON-SPEECH", "SEGMENT", "NOSCORE", "NO_RT_METADATA", "A/P", "SU", "CB", "IP",
-        "EDIT", "FILLER",
+        "SPKR-INFO",
+        "LEXEME",
+        "NON-LEX",
+        "NON-SPEECH",
+        "SEGMENT",
+        "NOSCORE",
+        "NO_RT_METADATA",
+        "A/P",
+        "SU",
+        "CB",
+        "IP",
+        "EDIT",
+        "FILLER",
     }
-)  # fmt: skip
+)
 """Types of RTTM lines that say nothing about speakers' times."""
 
 
@@ -160,7 +171,7 @@ def uem_lines_of(path: str | Path) -> Iterator[Line]:
 
 def _fields(path: Path, kind: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """(`file:line`, the fields, where to put a problem) of each line; raises what was put there."""
-    from stentor.sources.jsonl import open_text
+    from stentor.data.jsonl import open_text
 
     problems: list[str] = []
     with open_text(path) as lines:

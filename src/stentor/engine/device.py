@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from stentor.engine import zero
+from stentor.engine import deepspeed
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def wrap(
     world = accelerator.num_processes
     if train.deepspeed is not None:
         refuse_to_shard(model, "train.deepspeed")
-        return model.to(accelerator.device), ""  # see stentor.engine.zero
+        return model.to(accelerator.device), ""  # see stentor.engine.deepspeed
     if train.shard:
         if train.compile:
             raise ConfigError("`train.compile` and `train.shard` do not go together yet: leave one out.")
@@ -137,9 +137,10 @@ def _shard(model: nn.Module, accelerator: Accelerator, layers: Sequence[str]) ->
     # Autocast chooses the compute type of each operation; the policy only lowers the weights that travel between
     # devices. Gradients are added up in float32 as without shards, and inputs stay as they are: some are times.
     policy = MixedPrecisionPolicy(
-        param_dtype=low if accelerator.device.type == "cuda" else None, reduce_dtype=torch.float32,
+        param_dtype=low if accelerator.device.type == "cuda" else None,
+        reduce_dtype=torch.float32,
         cast_forward_inputs=False,
-    )  # fmt: skip
+    )
     units = 0
     # Layer by layer each is moved to its device and divided: the whole model need not fit into one.
     for module in list(model.modules()):
@@ -176,8 +177,8 @@ def full(tensor: torch.Tensor, keep: bool = True) -> torch.Tensor:
     no use for it says so with `keep` False, and it is not copied from the device)."""
     from torch.distributed.tensor import DTensor
 
-    if zero.is_divided(tensor):
-        value = zero.whole(tensor)
+    if deepspeed.is_divided(tensor):
+        value = deepspeed.whole(tensor)
     else:
         value = (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
     return value.cpu() if keep else value

@@ -25,11 +25,16 @@ def environment(accelerator: Accelerator) -> dict[str, Any]:
             versions[name] = None
     gpu = torch.cuda.get_device_name() if accelerator.device.type == "cuda" else None
     return {
-        "python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}",
-        "processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads(), "gpu": gpu,
-        "processes": accelerator.num_processes, "precision": accelerator.mixed_precision.replace("no", "fp32"),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+        "processes": accelerator.num_processes,
+        "precision": accelerator.mixed_precision.replace("no", "fp32"),
         "packages": versions,
-    }  # fmt: skip
+    }
 
 
 def processor() -> str:

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stentor.data.batch import Batch, Prediction
 from stentor.data.cut import record_from_cut
-from stentor.data.loader import Reader, batches
-from stentor.data.mix import Dropped
-from stentor.data.plan import Plan, Planned
+from stentor.dataloading.batch_sampler import Plan, Planned
+from stentor.dataloading.loader import Reader, batches
+from stentor.dataloading.mixing import Dropped
 from stentor.errors import DataError
-from stentor.tasks.base import Batch, Prediction, Score
+from stentor.metrics.score import Score
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+    from stentor.data.batch import Example
     from stentor.engine.device import Control
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle, Example
+    from stentor.models.base import Bundle
     from stentor.tasks.base import Task
 
 

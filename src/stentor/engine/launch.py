@@ -54,9 +54,12 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
         port = free.getsockname()[1]
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, int(usable_cores() // processes)))
     shared = {
-        "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port), "OMP_NUM_THREADS": threads,
-    }  # fmt: skip
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": threads,
+    }
     running: list[subprocess.Popen[bytes]] = []
     said: list[IO[bytes] | None] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -68,9 +71,11 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
                 subprocess.Popen(
                     [sys.executable, "-m", "stentor", *arguments],
                     env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                    stdout=quiet, stderr=quiet, preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+                    stdout=quiet,
+                    stderr=quiet,
+                    preexec_fn=_end_with_parent if sys.platform == "linux" else None,
                 )
-            )  # fmt: skip
+            )
         for number in handlers:
             signal.signal(number, lambda *_: _terminate(running))
         return _wait(running, said)
@@ -101,8 +106,11 @@ def _wait(running: list[subprocess.Popen[bytes]], said: list[IO[bytes] | None]) 
     if code >= 0:
         return code
     hint = " (often: out of memory)" if code == -signal.SIGKILL else ""
-    print(f"stentor: process {failed} of {len(running)} was ended by signal {-code}{hint}. Run the same command again "
-          "to go on.", file=sys.stderr)  # fmt: skip
+    print(
+        f"stentor: process {failed} of {len(running)} was ended by signal {-code}{hint}. Run the same command again "
+        "to go on.",
+        file=sys.stderr,
+    )
     return 1
 
 

@@ -171,12 +171,15 @@ def load_optimizer_state(
                     continue
                 optimizer.state[parameter] = {
                     # Step counters keep their own type; moments follow the parameter's device and sharding.
-                    key: like(value, parameter).to(value.dtype) if isinstance(value, torch.Tensor) and value.ndim
-                    else value.to(parameter.device) if isinstance(value, torch.Tensor) and key != "step"
-                    else value.to(parameter.device) if isinstance(value, torch.Tensor) and _fused(optimizer)
+                    key: like(value, parameter).to(value.dtype)
+                    if isinstance(value, torch.Tensor) and value.ndim
+                    else value.to(parameter.device)
+                    if isinstance(value, torch.Tensor) and key != "step"
+                    else value.to(parameter.device)
+                    if isinstance(value, torch.Tensor) and _fused(optimizer)
                     else value
                     for key, value in state.items()
-                }  # fmt: skip
+                }
 
 
 def _fused(optimizer: torch.optim.Optimizer) -> bool:

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.config.section import Section
+from stentor.section import Section
 
 
 class Group(Section):
@@ -47,9 +47,16 @@ class Schedule(Section):
     """Learning rate as a factor of the peak, a function of the optimizer step alone (plateau: of the metric too)."""
 
     type: Literal[
-        "cosine", "cosine_restarts", "linear", "exponential", "step", "plateau", "constant", "inverse_sqrt",
+        "cosine",
+        "cosine_restarts",
+        "linear",
+        "exponential",
+        "step",
+        "plateau",
+        "constant",
+        "inverse_sqrt",
         "warmup_stable_decay",
-    ] = "cosine"  # fmt: skip
+    ] = "cosine"
     """Shape after the warm-up."""
     warmup_steps: int | None = Field(None, ge=0)
     """Steps of linear warm-up. Null: see `warmup_ratio`."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stentor.data.lanes import Lanes
-from stentor.engine import average, checkpoint
+from stentor.dataloading.stream_shards import Lanes
+from stentor.engine import checkpoint, ema
 from stentor.engine.optim import load_optimizer_state, optimizer_state
 from stentor.errors import ConfigError, StentorError
 
@@ -21,9 +21,9 @@ def save(trainer: Trainer) -> None:
     """Write a checkpoint; all ranks call, the main one writes. Raises StentorError when the disk refuses."""
     model = trainer.bundle.model
     keep = trainer.main  # the others only take part: a copy on each rank could fill the machine's memory
-    weights = average.whole(average.trained(model), keep)
-    ema = average.whole(trainer.average.shadow, keep) if trainer.average else None
-    fixed = average.whole(average.untrained(trainer.bundle), keep)
+    weights = ema.whole(ema.trained(model), keep)
+    averaged = ema.whole(trainer.average.shadow, keep) if trainer.average else None
+    fixed = ema.whole(ema.untrained(trainer.bundle), keep)
     if trainer.zero:
         tensors, plain = trainer.zero.optimizer_state(keep)
     else:
@@ -35,14 +35,14 @@ def save(trainer: Trainer) -> None:
     def fill(folder: Path) -> None:
         (folder / "resume").mkdir()
         checkpoint.save_tensors(folder / "resume" / "weights.safetensors", dict(weights))
-        if ema is not None:
-            checkpoint.save_tensors(folder / "resume" / "ema.safetensors", dict(ema))
+        if averaged is not None:
+            checkpoint.save_tensors(folder / "resume" / "ema.safetensors", dict(averaged))
         checkpoint.save_tensors(folder / "resume" / "optimizer.safetensors", tensors)
         (folder / "resume" / "state.json").write_text(
             json.dumps(_state(trainer) | {"optimizer": plain, "meter": meter, "lanes": lanes})
         )
         (folder / "export").mkdir()
-        export(trainer, folder / "export", fixed | (ema if ema is not None else weights))
+        export(trainer, folder / "export", fixed | (averaged if averaged is not None else weights))
 
     failure = None
     if trainer.main:
@@ -63,15 +63,23 @@ def save(trainer: Trainer) -> None:
 def _state(trainer: Trainer) -> dict[str, Any]:
     scaler = trainer.accelerator.scaler
     return {
-        "step": trainer.step, "position": trainer.position, "next_index": trainer.next_index,
-        "batches_per_step": trainer.batches_per_step, "epoch": trainer.epoch, "skipped": trainer.skipped,
-        "seconds": trainer.seconds, "best": trainer.best, "fingerprint": trainer.fingerprint,
+        "step": trainer.step,
+        "position": trainer.position,
+        "next_index": trainer.next_index,
+        "batches_per_step": trainer.batches_per_step,
+        "epoch": trainer.epoch,
+        "skipped": trainer.skipped,
+        "seconds": trainer.seconds,
+        "best": trainer.best,
+        "fingerprint": trainer.fingerprint,
         "optim": trainer.config.optim.type,
         "plateau": [trainer.plateau.best, trainer.plateau.bad, trainer.plateau.factor],
-        "bad": trainer.bad, "seen": trainer.seen, "evaluated": trainer.evaluated,
+        "bad": trainer.bad,
+        "seen": trainer.seen,
+        "evaluated": trainer.evaluated,
         "scaler": scaler.state_dict() if scaler else None,
         "callbacks": {f"{i}-{c.type}": c.state_dict() for i, c in enumerate(trainer.callbacks)},
-    }  # fmt: skip
+    }
 
 
 def load(trainer: Trainer, folder: Path) -> None:
@@ -87,9 +95,9 @@ def load(trainer: Trainer, folder: Path) -> None:
         )
     weights = checkpoint.load_tensors(folder / "resume" / "weights.safetensors")
     try:
-        if missing := set(average.trained(model)) - set(weights):
+        if missing := set(ema.trained(model)) - set(weights):
             raise KeyError(min(missing))
-        average.put(model, weights)
+        ema.put(model, weights)
     except (KeyError, RuntimeError) as error:
         raise ConfigError(
             f"The checkpoint {folder} belongs to another model ({error}). Put the `model:` section back, or start a "
@@ -178,7 +186,7 @@ def restore_best(trainer: Trainer) -> None:
     """Put the weights of the best checkpoint into the model."""
     if found := _best(trainer):
         trainer.average = None  # it has gone on past the best, and would take its place
-        average.put(trainer.bundle.model, checkpoint.load_tensors(average.exported_weights(found[0])))
+        ema.put(trainer.bundle.model, checkpoint.load_tensors(ema.exported_weights(found[0])))
 
 
 def chosen(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -187,9 +195,9 @@ def chosen(trainer: Trainer) -> dict[str, torch.Tensor]:
     found = _best(trainer)
     model = trainer.bundle.model
     if use == "average" and len(found) > 1:
-        average.put(model, average.mean(found, average.drawn(model)))
+        ema.put(model, ema.mean(found, ema.drawn(model)))
     elif use in ("best", "average") and found:
-        average.put(model, checkpoint.load_tensors(average.exported_weights(found[0])))
+        ema.put(model, checkpoint.load_tensors(ema.exported_weights(found[0])))
     elif trainer.average:
-        average.put(model, average.whole(trainer.average.shadow))
-    return average.whole(average.trained(model) | average.untrained(trainer.bundle), keep=trainer.main)
+        ema.put(model, ema.whole(trainer.average.shadow))
+    return ema.whole(ema.trained(model) | ema.untrained(trainer.bundle), keep=trainer.main)

@@ -14,26 +14,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from stentor.data.loader import Reader, batches
-from stentor.data.mix import Dropped
-from stentor.data.plan import Item, Plan, Planned
-from stentor.engine import average, footprint, state
+from stentor.data.batch import Batch, Prediction
+from stentor.dataloading.batch_sampler import Item, Plan, Planned
+from stentor.dataloading.loader import Reader, batches
+from stentor.dataloading.mixing import Dropped
+from stentor.engine import ema, memory_estimate, state
+from stentor.engine.deepspeed import Zero
 from stentor.engine.device import Control, give_back_memory, no_sync, wrap
 from stentor.engine.evaluate import EvalSet, evaluate
-from stentor.engine.journal import Journal
-from stentor.engine.meter import Meter
+from stentor.engine.metric_accumulator import Meter
 from stentor.engine.optim import Plateau, build, factor
+from stentor.engine.run_logger import Journal
 from stentor.engine.signals import on_signal
-from stentor.engine.zero import Zero
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
-from stentor.tasks.base import Batch, Prediction, Score
+from stentor.metrics.score import Score
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from stentor.callbacks.base import Callback
     from stentor.config.schema import Config
-    from stentor.data.lanes import Lanes
+    from stentor.dataloading.stream_shards import Lanes
     from stentor.losses.base import Loss
     from stentor.models.base import Bundle
     from stentor.tasks.base import Task
@@ -75,7 +76,7 @@ class Trainer:
             how, optimizers = self.zero.how, []
         self.say(f"Training on {how}, {accelerator.mixed_precision.replace('no', 'fp32')}.")
         self.optimizers = [accelerator.prepare_optimizer(o) for o in optimizers]
-        self.average = average.Average(bundle.model, self.train.ema) if self.train.ema else None
+        self.average = ema.Average(bundle.model, self.train.ema) if self.train.ema else None
         self.plateau = Plateau(config.schedule)
         self.step, self.epoch, self.skipped, self.lr = 0, 0, 0, 0.0
         self.position = {"epoch": 0, "within": 0, "index": 0}
@@ -409,7 +410,7 @@ class Trainer:
         expected = self._expected(reader, items, batch.slots)
         began = time.monotonic()
         try:
-            with footprint.Peak(self.device, expected.weights, self._alone) as peak:
+            with memory_estimate.Peak(self.device, expected.weights, self._alone) as peak:
                 self._try(batch)
             if self.device.type == "cuda" and not self.train.compile:
                 self._count_flops(reader[Planned(items[:1], 0, 0, 0)][1])
@@ -426,16 +427,16 @@ class Trainer:
                 buffer.copy_(kept[name])
         self.say(
             f"Dry run of the largest batch: {len(items)} items, {batch.slots} positions, {batch.seconds:.0f} s of "
-            f"audio, {time.monotonic() - began:.1f} s, {footprint.compared(peak, expected)}"
+            f"audio, {time.monotonic() - began:.1f} s, {memory_estimate.compared(peak, expected)}"
         )
 
-    def _expected(self, reader: Reader, items: list[Item], slots: int) -> footprint.Footprint:
+    def _expected(self, reader: Reader, items: list[Item], slots: int) -> memory_estimate.Footprint:
         """What `--plan-only` would say of this run's memory, from one and two items of the largest batch."""
         tries = []
         for count in (1, 2) if self._alone and len(items) > 2 else ():
             _, few = reader[Planned(items[:count], 0, 0, 0)]
             tries += [(few.slots, few)] if few.ids else []
-        return footprint.estimate(self.bundle.model, self.config, self.world, self._try, tries, slots)
+        return memory_estimate.estimate(self.bundle.model, self.config, self.world, self._try, tries, slots)
 
     @property
     def _alone(self) -> bool:
@@ -497,10 +498,18 @@ class Trainer:
         sharded = self.train.shard or (self.zero is not None and self.zero.stage == 3)
         with self.zero.evaluating() if self.zero else contextlib.nullcontext():
             return evaluate(
-                self.bundle, self.task, self.losses, eval_set, self.accelerator, self.control,
-                workers=self.config.data.workers, prefetch=self.config.data.prefetch, sharded=sharded,
-                packed=self._packed, max_bad=self.config.data.max_bad,
-            )  # fmt: skip
+                self.bundle,
+                self.task,
+                self.losses,
+                eval_set,
+                self.accelerator,
+                self.control,
+                workers=self.config.data.workers,
+                prefetch=self.config.data.prefetch,
+                sharded=sharded,
+                packed=self._packed,
+                max_bad=self.config.data.max_bad,
+            )
 
     def row_of(self, name: str, scores: Mapping[str, Score], means: Mapping[str, float]) -> dict[str, float]:
         """What metrics.jsonl says of one scored set."""

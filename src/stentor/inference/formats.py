@@ -72,23 +72,44 @@ def to_textgrid(transcript: Transcript) -> str:
     for word in _words(transcript, "textgrid"):
         tiers.setdefault(word.get("speaker") or "words", []).append(word)
     tiers = tiers or {"words": []}
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0", f"xmax = {_number(end)}",
-             "tiers? <exists>", f"size = {len(tiers)}", "item []:"]  # fmt: skip
+    lines = [
+        'File type = "ooTextFile"',
+        'Object class = "TextGrid"',
+        "",
+        "xmin = 0",
+        f"xmax = {_number(end)}",
+        "tiers? <exists>",
+        f"size = {len(tiers)}",
+        "item []:",
+    ]
     for i, (name, words) in enumerate(tiers.items(), 1):
         intervals = list(_intervals(words, end))
-        lines += [f"    item [{i}]:", '        class = "IntervalTier"', f'        name = "{_quote(name)}"',
-                  "        xmin = 0", f"        xmax = {_number(end)}",
-                  f"        intervals: size = {len(intervals)}"]  # fmt: skip
+        lines += [
+            f"    item [{i}]:",
+            '        class = "IntervalTier"',
+            f'        name = "{_quote(name)}"',
+            "        xmin = 0",
+            f"        xmax = {_number(end)}",
+            f"        intervals: size = {len(intervals)}",
+        ]
         for n, (a, b, text) in enumerate(intervals, 1):
-            lines += [f"        intervals [{n}]:", f"            xmin = {_number(a)}",
-                      f"            xmax = {_number(b)}",
-                      f'            text = "{_quote(text)}"']  # fmt: skip
+            lines += [
+                f"        intervals [{n}]:",
+                f"            xmin = {_number(a)}",
+                f"            xmax = {_number(b)}",
+                f'            text = "{_quote(text)}"',
+            ]
     return "\n".join(lines) + "\n"
 
 
 WRITERS: dict[str, Callable[..., str]] = {
-    "json": to_json, "txt": to_txt, "srt": to_srt, "vtt": to_vtt, "ctm": to_ctm, "textgrid": to_textgrid,
-}  # fmt: skip
+    "json": to_json,
+    "txt": to_txt,
+    "srt": to_srt,
+    "vtt": to_vtt,
+    "ctm": to_ctm,
+    "textgrid": to_textgrid,
+}
 SUFFIXES = {name: "TextGrid" if name == "textgrid" else name for name in WRITERS}
 NEED_WORDS = frozenset({"ctm", "textgrid"})
 SUBTITLES = frozenset({"srt", "vtt"})

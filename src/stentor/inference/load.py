@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from stentor.inference.diarize import Diarization
     from stentor.inference.recording import Recording
     from stentor.inference.speak import Speech
+    from stentor.inference.speak.voice import Voice
     from stentor.inference.transcribe import Transcript
-    from stentor.inference.voice import Voice
     from stentor.models.base import Bundle
     from stentor.tasks.base import Task
 
@@ -108,7 +108,7 @@ class Model:
     ) -> Speech:
         """A text of any length, spoken: `.audio` float32 [samples] at `.rate` Hz, and its `.codes`.
 
-        In a saved `voice` (see `stentor.inference.voice`), in that of a `reference` (a file, or an array at
+        In a saved `voice` (see `stentor.inference.speak.voice`), in that of a `reference` (a file, or an array at
         `reference_rate` Hz; `recognizer` writes down what is said in it where `reference_text` does not say), as
         `instruct` describes it, or in the model's own. `duration` in seconds, or `speed`, overrules the duration rule.
         `normalize` writes numbers in words. `denoise` asks for clean speech after a noisy reference (default: of models
@@ -116,7 +116,7 @@ class Model:
         task's section of that name, such as `steps=16`. Remarks are logged. Raises ConfigError, DataError and
         AudioError.
         """
-        from stentor.inference.speaker import Speaker
+        from stentor.inference.speak.speaker import Speaker
 
         speaker = Speaker(self, generation, recognizer, normalize, denoise)
         asked = speaker.utterance(

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 from unicodedata import category, combining, east_asian_width
 
-from stentor.metrics.text import SPACELESS, language_code
+from stentor.text.normalize import SPACELESS, language_code
 
 LINE = 42
 """Columns per line."""

@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import AudioError, ConfigError
-from stentor.inference.attribute import Turns, divided, said_by, with_speakers
 from stentor.inference.recording import Recording
-from stentor.inference.segment import Detector, EnergyDetector, Window, cut
-from stentor.metrics.text import SPACELESS, language_code
+from stentor.inference.speaker_attribution import Turns, divided, said_by, with_speakers
+from stentor.inference.vad import Detector, EnergyDetector, Window, cut
+from stentor.text.normalize import SPACELESS, language_code
 
 if TYPE_CHECKING:
     from stentor.models.base import Bundle
@@ -144,7 +144,7 @@ def _decode(
     on_window: Callable[[float], None] | None,
 ) -> None:
     """Decode all windows of the jobs that have none decoded yet."""
-    from stentor.models.base import Example
+    from stentor.data.batch import Example
 
     rate = bundle.processor.sample_rate
     pool = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from stentor.config.section import Choice
+from stentor.section import Choice
 
 if TYPE_CHECKING:
     import torch

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from stentor.metrics.text import characters, normalize, words
 from stentor.metrics.wer import REFERENCE, bootstrap, count_errors
+from stentor.text.normalize import characters, normalize, words
 
 if TYPE_CHECKING:
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
 
 def relative_change(
@@ -26,7 +26,7 @@ def relative_change(
     The interval resamples items with both systems' errors on them together (paired bootstrap, Bisani and Ney 2004), so
     it is much narrower than the two rates' own intervals suggest. None when `before` makes no error.
     """
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
     split = words if unit == "word" else characters
     tongues = languages or [None] * len(references)

@@ -14,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError, DataError
-from stentor.metrics.text import normalize, words
 from stentor.metrics.wer import bootstrap
+from stentor.text.normalize import normalize, words
 
 if TYPE_CHECKING:
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
 PAUSE = 0.5
 """Seconds between two words of a speaker that begin a new segment, whose words are timed by their letters."""
@@ -93,7 +93,7 @@ def _score(files: Sequence[Attributed], measure: Any, normalizer: str, spelling:
     import numpy as np
     from meeteval.io import SegLST
 
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
     kinds = ("substitutions", "deletions", "insertions", "scored_speaker", "missed_speaker", "falarm_speaker")
     rows = []
@@ -130,9 +130,12 @@ def _seglst(
         said = words(normalize(segment["text"], normalizer, file.language, spelling), file.language)
         if said:
             yield {
-                "session_id": file.id, "speaker": str(segment["speaker"]), "words": " ".join(said),
-                "start_time": segment["start"], "end_time": segment["end"],
-            }  # fmt: skip
+                "session_id": file.id,
+                "speaker": str(segment["speaker"]),
+                "words": " ".join(said),
+                "start_time": segment["start"],
+                "end_time": segment["end"],
+            }
 
 
 def _meeteval() -> Any:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from pyannote.core import Annotation, Timeline
 
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
 COLLAR = 0.25
 """Seconds to either side of a boundary that `der_collar` leaves out: NIST's."""
@@ -134,7 +134,7 @@ def relative_change(before: Sequence[Spoken], after: Sequence[Spoken]) -> Score 
     """
     import numpy as np
 
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
     first, second = (np.array([e.wrong for e in errors(files)]) for files in (before, after))
     if not first.sum():
@@ -183,9 +183,14 @@ class _Read:
             metric = kind(collar=2 * collar, skip_overlap=skip_overlap)
             found = metric.compute_components(self.reference, self.hypothesis, uem=self.uem)
             self._found[key] = Errors(
-                self.id, found["total"], found["missed detection"], found["false alarm"], found["confusion"],
-                found["correct"], len(self.reference.crop(self.uem).labels()),
-            )  # fmt: skip
+                self.id,
+                found["total"],
+                found["missed detection"],
+                found["false alarm"],
+                found["confusion"],
+                found["correct"],
+                len(self.reference.crop(self.uem).labels()),
+            )
         return self._found[key]
 
 
@@ -277,7 +282,7 @@ def _ratio(above: Sequence[float], below: Sequence[float]) -> Score:
     """`sum(above) / sum(below)` with its interval; one of each per recording."""
     import numpy as np
 
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
     low, high = _interval(np.asarray(above, np.float64), np.asarray(below, np.float64))
     return Score(_value(float(sum(above)), float(sum(below))), low=low, high=high)

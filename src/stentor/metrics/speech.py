@@ -17,7 +17,7 @@ from stentor.metrics.wer import score as error_rate
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
 SYNTHETIC, CODEC, REAL = "synthetic", "codec", "real"
 COLUMNS = (SYNTHETIC, CODEC, REAL)
@@ -61,7 +61,7 @@ def mean(values: Sequence[float | None]) -> Score:
     """The mean of the values that are known, with a bootstrap interval over items; NaN for none."""
     import numpy as np
 
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
     known = np.array([v for v in values if v is not None], np.float64)
     if not len(known):
@@ -81,7 +81,7 @@ def share(right: Sequence[bool | None]) -> Score:
 
 def real_time_factor(computing: float, spoken: float) -> Score:
     """Seconds of computing for a second of speech: below 1 is faster than real time."""
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
     details = {"computing_seconds": round(computing, 3), "speech_seconds": round(spoken, 3)}
     return Score(computing / spoken if spoken else float("nan"), details=details)

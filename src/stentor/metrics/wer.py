@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from stentor.metrics.text import characters, normalize, words
+from stentor.text.normalize import characters, normalize, words
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
 Operation = Literal["equal", "substitute", "delete", "insert"]
 
@@ -118,8 +118,10 @@ def frequent_errors(pairs: Iterable[tuple[Sequence[str], Sequence[str]]], top: i
     Ties are in alphabetical order, so that the list does not depend on the order of the items.
     """
     found: dict[str, Counter[tuple[str, ...]]] = {
-        "substitutions": Counter(), "deletions": Counter(), "insertions": Counter()
-    }  # fmt: skip
+        "substitutions": Counter(),
+        "deletions": Counter(),
+        "insertions": Counter(),
+    }
     for reference, hypothesis in pairs:
         for step, ref, hyp in align(reference, hypothesis):
             if step == "substitute":
@@ -146,9 +148,9 @@ def score(
     """The corpus-level error rate after `normalizer`, with its interval and details.
 
     `groups` names ways to break the rate down: `{"speaker": [one label per item]}` adds `details["by_speaker"]` when
-    there is more than one label. `languages` (one per item) picks the units, see `stentor.metrics.text.words`.
+    there is more than one label. `languages` (one per item) picks the units, see `stentor.text.normalize.words`.
     """
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
     split = words if unit == "word" else characters
     pairs = [
@@ -172,9 +174,13 @@ def score(
     for name, labels in (groups or {}).items():
         if len(set(labels)) > 1:
             details[f"by_{name}"] = {
-                str(label): {"value": rate(part), "errors": int(part[:, :REFERENCE].sum()),
-                             "total": int(part[:, REFERENCE].sum()), "items": len(part)}
+                str(label): {
+                    "value": rate(part),
+                    "errors": int(part[:, :REFERENCE].sum()),
+                    "total": int(part[:, REFERENCE].sum()),
+                    "items": len(part),
+                }
                 for label in sorted(set(labels), key=str)
                 for part in (counts[[i for i, other in enumerate(labels) if other == label]],)
-            }  # fmt: skip
+            }
     return Score(rate(counts), int(errors.sum()), int(totals.sum()), low, high, details)

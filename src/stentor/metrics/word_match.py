@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stentor.metrics.text import normalize, words
 from stentor.metrics.wer import matches
+from stentor.text.normalize import normalize, words
 
 Word = Mapping[str, Any]
 """`{"word", "start", "end"}` in seconds, and of hypotheses perhaps `confidence` in [0, 1]. A time may be missing."""

@@ -19,7 +19,7 @@ from stentor.metrics.word_match import Matches, Word, has_times, match, time_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
 TOLERANCES = (20, 50, 100, 200)
 """Milliseconds of the shares within and of the collars of F1."""
@@ -55,7 +55,7 @@ def score(
     `ids` name items in the lists of the worst; default their positions. Details of the first metric are plain data:
     counts, histogram, worst words and items.
     """
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
     if not len(references) == len(hypotheses) == len(languages or references) == len(ids or references):
         raise ValueError(
@@ -88,7 +88,7 @@ def _ratio(sums: Sequence[float], totals: Sequence[int]) -> Score:
     """`sum(sums) / sum(totals)` with its interval; [items] each."""
     import numpy as np
 
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
     above, below = np.asarray(sums, np.float64), np.asarray(totals, np.int64)
     total = int(below.sum())
@@ -117,7 +117,7 @@ def _mean(items: Sequence[Matches], slot: str) -> Score:
 def _median(items: Sequence[Matches], slot: str) -> Score:
     import numpy as np
 
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
     errors = [np.abs(item.errors(slot)) for item in items if item.errors(slot)]
     if not errors:
@@ -158,8 +158,10 @@ def _f1(items: Sequence[Matches], collar: float) -> Score:
     found.details = {
         "precision": sum(right_hypothesis) / sum(hypothesis) if sum(hypothesis) else None,
         "recall": sum(right_reference) / sum(reference) if sum(reference) else None,
-        "right": sum(right_hypothesis), "hypothesis_words": sum(hypothesis), "reference_words": sum(reference),
-    }  # fmt: skip
+        "right": sum(right_hypothesis),
+        "hypothesis_words": sum(hypothesis),
+        "reference_words": sum(reference),
+    }
     return found
 
 
@@ -172,7 +174,7 @@ def _matched(items: Sequence[Matches]) -> Score:
 def _calibration(items: Sequence[Matches]) -> Score:
     import numpy as np
 
-    from stentor.tasks.base import Score
+    from stentor.metrics.score import Score
 
     tables = []
     for item in items:
@@ -196,11 +198,16 @@ def _calibration(items: Sequence[Matches]) -> Score:
         "confidence": float(sure / words),
         "accuracy": float(right_words / words),
         "bins": [
-            {"low": i / BINS, "high": (i + 1) / BINS, "words": int(count),
-             "confidence": float(s / count) if count else None, "accuracy": float(r / count) if count else None}
+            {
+                "low": i / BINS,
+                "high": (i + 1) / BINS,
+                "words": int(count),
+                "confidence": float(s / count) if count else None,
+                "accuracy": float(r / count) if count else None,
+            }
             for i, (count, s, r) in enumerate(whole)
         ],
-    }  # fmt: skip
+    }
     return Score(_ece(whole), low=float(low), high=float(high), details=details)
 
 
@@ -241,7 +248,8 @@ def _details(
         "boundaries": len(both),
         "reference_words_without_times": sum(not has_times(w) for item in items for w in item.reference),
         "hypothesis_words_without_times": sum(not has_times(w) for item in items for w in item.hypothesis),
-        "words_not_scored": sum(map(len, references)) + sum(map(len, hypotheses))
+        "words_not_scored": sum(map(len, references))
+        + sum(map(len, hypotheses))
         - sum(len(item.reference) + len(item.hypothesis) for item in items),
         "percentiles_ms": {str(p): float(np.percentile(both, p)) for p in (50, 90, 95, 99)} if len(both) else {},
         "histogram": {
@@ -250,7 +258,7 @@ def _details(
         },
         "worst_words": _worst_words(items, names),
         "worst_items": _worst_items(items, names),
-    }  # fmt: skip
+    }
 
 
 def _histogram(errors: Sequence[float]) -> dict[str, Any]:
@@ -263,10 +271,12 @@ def _histogram(errors: Sequence[float]) -> dict[str, Any]:
     places = np.searchsorted(edges, values, side="right")
     counts = np.bincount(places, minlength=len(edges) + 1)
     return {
-        "below": int(counts[0]), "counts": counts[1:-1].tolist(), "above": int(counts[-1]),
+        "below": int(counts[0]),
+        "counts": counts[1:-1].tolist(),
+        "above": int(counts[-1]),
         "mean_ms": float(values.mean()) if len(values) else None,
         "median_ms": float(np.median(values)) if len(values) else None,
-    }  # fmt: skip
+    }
 
 
 def _worst_words(items: Sequence[Matches], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -277,20 +287,29 @@ def _worst_words(items: Sequence[Matches], names: Sequence[str]) -> list[dict[st
     found = []
     for _, i, k in rows[:WORST]:
         m = items[i].found[k]
-        found.append({
-            "item": names[i], "word": " ".join(w["word"] for w in m.reference),
-            "reference": [time_of(m.reference[0], "start"), time_of(m.reference[-1], "end")],
-            "hypothesis": [time_of(m.hypothesis[0], "start"), time_of(m.hypothesis[-1], "end")],
-            "start_error_ms": m.start_error, "end_error_ms": m.end_error,
-        })  # fmt: skip
+        found.append(
+            {
+                "item": names[i],
+                "word": " ".join(w["word"] for w in m.reference),
+                "reference": [time_of(m.reference[0], "start"), time_of(m.reference[-1], "end")],
+                "hypothesis": [time_of(m.hypothesis[0], "start"), time_of(m.hypothesis[-1], "end")],
+                "start_error_ms": m.start_error,
+                "end_error_ms": m.end_error,
+            }
+        )
     return found
 
 
 def _worst_items(items: Sequence[Matches], names: Sequence[str]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
-        {"item": names[i], "mean_ms": sum(map(abs, errors)) / len(errors), "boundaries": len(errors),
-         "words": len(item.reference), "matched": sum(len(m.reference) for m in item.found)}
+        {
+            "item": names[i],
+            "mean_ms": sum(map(abs, errors)) / len(errors),
+            "boundaries": len(errors),
+            "words": len(item.reference),
+            "matched": sum(len(m.reference) for m in item.found),
+        }
         for i, item in enumerate(items)
         if (errors := item.errors())
-    ]  # fmt: skip
+    ]
     return sorted(rows, key=lambda row: -row["mean_ms"])[: WORST // 2]

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from stentor.config.section import Choice
+from stentor.section import Choice
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
     from lhotse.cut import Cut
 
-    from stentor.tasks.base import Batch, Task
+    from stentor.data.batch import Batch, Example
+    from stentor.tasks.base import Task
 
 
 @dataclass
@@ -43,20 +43,6 @@ class Needs:
     """Weights of a codec's codebooks in the loss, for models whose config names them. None: the usual ones."""
     instruct_from: str | None = None
     """Field of the records that describes the voice where they have no `instruct`. None: no field."""
-
-
-@dataclass
-class Example:
-    """One prepared item: what `Processor.collate` makes a batch from."""
-
-    id: str
-    audio: np.ndarray | None = None  # float32 [samples] at the processor's sample rate, augmented
-    text: str | None = None
-    language: str | None = None
-    context: str | None = None
-    rng: np.random.Generator | None = None
-    """Per-item randomness, f(seed, epoch, id); None in evaluation and inference."""
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 class Processor(Protocol):

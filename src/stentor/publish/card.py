@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from stentor.metrics.show import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
-from stentor.publish.changes import changes, groups
+from stentor.metrics.format import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
+from stentor.report.changes import changes, groups
 
 PIPELINES = {
     "transcribe": ("automatic-speech-recognition", "Speech recognition"),
@@ -96,9 +96,12 @@ def _write_eval_results(folder: Path, config: Mapping[str, Any], results: Mappin
             continue
         metric, score = next(iter(scores.items()))
         entry = EvalResultEntry(
-            dataset_id=source["name"], task_id=task_of(source) or source.get("config") or "default",
-            value=_value(metric, score), dataset_revision=source.get("revision"), notes=_notes(metric, score),
-        )  # fmt: skip
+            dataset_id=source["name"],
+            task_id=task_of(source) or source.get("config") or "default",
+            value=_value(metric, score),
+            dataset_revision=source.get("revision"),
+            notes=_notes(metric, score),
+        )
         folder.mkdir(exist_ok=True)
         with (folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.yaml").open("w", encoding="utf-8") as stream:
             YAML().dump(eval_result_entries_to_yaml([entry]), stream)
@@ -141,12 +144,15 @@ def model_index(config: Mapping[str, Any], results: Mapping[str, Any], task: str
             if score["value"] is not None:
                 entries.append(
                     EvalResult(
-                        task_type=task, dataset_type=source["name"] if _on_hub(source) else source.get("type", "local"),
-                        dataset_name=name, dataset_split=source.get("split"), metric_type=metric,
+                        task_type=task,
+                        dataset_type=source["name"] if _on_hub(source) else source.get("type", "local"),
+                        dataset_name=name,
+                        dataset_split=source.get("split"),
+                        metric_type=metric,
                         metric_name=f"{label(metric)} (%)" if is_rate(metric) else metric,
                         metric_value=_value(metric, score),
                     )
-                )  # fmt: skip
+                )
     return entries
 
 
@@ -262,8 +268,10 @@ def _changes(results: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"| {_plain(row.set)} | {row.metric} | {before} | {after} | {row.change} | {row.change_interval} |"
         )
-    notes = ["The same items were scored by the same code before the first step. Changes are relative; their intervals "
-             "resample the items with both answers together."]  # fmt: skip
+    notes = [
+        "The same items were scored by the same code before the first step. Changes are relative; their intervals "
+        "resample the items with both answers together."
+    ]
     if worse := [f"{row.metric} on `{row.set}`" for row in rows if row.worse]:
         notes.append(f"**Training made it worse beyond chance: {', '.join(worse)}.**")
     return ["### Before and after training", "\n".join(lines), " ".join(notes)]

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from stentor.audio.io import probe
+from stentor.data.jsonl import MAX_PROBLEMS, each_line
 from stentor.errors import AudioError, DataError
-from stentor.metrics.show import duration
-from stentor.sources.jsonl import MAX_PROBLEMS, each_line
+from stentor.metrics.format import duration
 
 PLAYED = (".wav", ".flac", ".mp3", ".ogg", ".opus")
 """Files that the Hub's viewer and `datasets` read as they are; others become FLAC."""
@@ -162,8 +162,10 @@ def _write(
             continue
         row = {
             **{k: v for k, v in record.items() if k not in DROPPED and not _is_place(k, v)},
-            "file_name": file.as_posix(), "id": name, "duration": round(seconds, 3),
-        }  # fmt: skip
+            "file_name": file.as_posix(),
+            "id": name,
+            "duration": round(seconds, 3),
+        }
         if language := record.get("language") or record.get("language_id"):
             row["language"] = language
             facts.languages[str(language)] += seconds  # type: ignore[assignment]
@@ -270,11 +272,14 @@ def write_card(name: str, repo: str | None, licence: str | None, splits: Mapping
         task_categories=["automatic-speech-recognition"] if texts else ["audio-classification"],
         size_categories=[next((label for most, label in SIZES if records < most), "n>1M")],
         tags=["audio", "speech", "stentor"],
-        configs=[{
-            "config_name": "default", "default": True,
-            "data_files": [{"split": split, "path": f"data/{split}/**"} for split in splits],
-        }],
-    )  # fmt: skip
+        configs=[
+            {
+                "config_name": "default",
+                "default": True,
+                "data_files": [{"split": split, "path": f"data/{split}/**"} for split in splits],
+            }
+        ],
+    )
     rows = ["| split | records | audio | longest | speakers | languages |", "|---|---|---|---|---|---|"]
     for split, s in splits.items():
         spoken = ", ".join(_plain(c) for c in sorted(s.languages)) or "not declared"
@@ -314,14 +319,22 @@ def write_card(name: str, repo: str | None, licence: str | None, splits: Mapping
     shared = _shared_speakers(splits)
     parts += [
         "## Limits",
-        "\n".join(f"* {line}" for line in [
-            "Figures are counted from the files; nobody's transcripts were judged here.",
-            *([f"{shared} speaker{'s are' if shared > 1 else ' is'} in more than one split, so that scores on these "
-               "say nothing of new voices."]
-              if shared else []),
-            f"Licence: {licence}." if licence else "No licence is stated, so that all rights are reserved.",
-        ]),
-    ]  # fmt: skip
+        "\n".join(
+            f"* {line}"
+            for line in [
+                "Figures are counted from the files; nobody's transcripts were judged here.",
+                *(
+                    [
+                        f"{shared} speaker{'s are' if shared > 1 else ' is'} in more than one split, so that scores on "
+                        "these say nothing of new voices."
+                    ]
+                    if shared
+                    else []
+                ),
+                f"Licence: {licence}." if licence else "No licence is stated, so that all rights are reserved.",
+            ]
+        ),
+    ]
     return f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n"
 
 

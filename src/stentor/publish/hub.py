@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stentor.errors import LEAST_SECRET, SECRET_NAMES, TOKEN, ConfigError, hide
-from stentor.publish.failures import LOGIN, clean, explained, network, passing, root, short
+from stentor.publish.hub_errors import LOGIN, clean, explained, network, passing, root, short
 
 Kind = Literal["model", "dataset", "space"]
 Say = Callable[[str], None]
@@ -279,9 +279,11 @@ def _open(api: Any, target: Target, say: Say) -> set[str]:
         private = target.private is not False
         try:
             api.create_repo(
-                target.repo, repo_type=target.kind, private=private,
+                target.repo,
+                repo_type=target.kind,
+                private=private,
                 space_sdk="gradio" if target.kind == "space" else None,
-            )  # fmt: skip
+            )
         except HfHubHTTPError as error:
             if error.response.status_code != 409:
                 raise

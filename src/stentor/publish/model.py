@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stentor.errors import ConfigError
-from stentor.publish.bases import local_bases, read, tensors
+from stentor.publish.base_models import local_bases, read, tensors
 from stentor.publish.card import TaskOf, base_models, write_card
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
@@ -162,9 +162,11 @@ def complete(
     if repo is not None and name:
         body = re.sub(rf'stentor\.load\("(?:{re.escape(name)}|FOLDER)"\)', f'stentor.load("{repo}")', body)
         body = re.sub(
-            rf"^stentor (transcribe|diarize|speak) (?:{re.escape(name)}|FOLDER)(?= )", rf"stentor \1 {repo}", body,
+            rf"^stentor (transcribe|diarize|speak) (?:{re.escape(name)}|FOLDER)(?= )",
+            rf"stentor \1 {repo}",
+            body,
             flags=re.M,
-        )  # fmt: skip
+        )
         body = body.replace(f"Where `{name}` is this folder, or its id on the Hub:\n\n", "")
         body = body.replace("Where `FOLDER` is this folder, or its id on the Hub:\n\n", "")
     body = UNSTATED.sub("", body) if card.data.get("license") else body

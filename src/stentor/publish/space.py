@@ -23,7 +23,7 @@ from typing import Any
 
 from stentor.errors import ConfigError
 from stentor.inference.load import CONFIG, HUB_ID, TRAINING_CONFIG, find_export
-from stentor.publish.bases import local_bases
+from stentor.publish.base_models import local_bases
 from stentor.publish.card import PIPELINES, base_models, languages
 
 TEMPLATES = Path(__file__).parent / "templates" / "space"
@@ -35,9 +35,27 @@ TASKS = {
     "speak": ("Write a text and hear it, in the voice of a recording or of a description.", "🔊"),
 }
 """Per task the sentence under the title, and the Space's emoji."""
-PACKAGES = ("accelerate", "av", "gradio", "huggingface_hub", "jinja2", "lhotse", "numpy", "peft", "pydantic",
-            "rapidfuzz", "ruamel.yaml", "safetensors", "scipy", "soundfile", "soxr", "tokenizers", "torch",
-            "transformers", "urllib3")  # fmt: skip
+PACKAGES = (
+    "accelerate",
+    "av",
+    "gradio",
+    "huggingface_hub",
+    "jinja2",
+    "lhotse",
+    "numpy",
+    "peft",
+    "pydantic",
+    "rapidfuzz",
+    "ruamel.yaml",
+    "safetensors",
+    "scipy",
+    "soundfile",
+    "soxr",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "urllib3",
+)
 """What serving imports. No more: packages that the Hub adds to a Space pin others of their own."""
 OF_FAMILY = {"voxtral": ("mistral-common[audio]",)}
 """What a family needs besides."""
@@ -197,11 +215,19 @@ def _readme(facts: Mapping[str, Any], hardware: str) -> str:
     from huggingface_hub import SpaceCardData
 
     data = SpaceCardData(
-        title=facts["title"], emoji=TASKS[facts["task"]][1], colorFrom="blue", colorTo="indigo", sdk="gradio",
-        sdk_version=version("gradio"), python_version=".".join(platform.python_version_tuple()[:2]), app_file="app.py",
-        pinned=False, suggested_hardware=hardware, models=facts["hub"] or None,
+        title=facts["title"],
+        emoji=TASKS[facts["task"]][1],
+        colorFrom="blue",
+        colorTo="indigo",
+        sdk="gradio",
+        sdk_version=version("gradio"),
+        python_version=".".join(platform.python_version_tuple()[:2]),
+        app_file="app.py",
+        pinned=False,
+        suggested_hardware=hardware,
+        models=facts["hub"] or None,
         tags=["stentor", "speech", facts["task"]],
-    )  # fmt: skip
+    )
     served = (
         "the model in `model/`" if facts["local"] else f"[`{facts['model']}`](https://huggingface.co/{facts['model']})"
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from stentor.config.section import Choice
+from stentor.section import Choice
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -87,3 +87,15 @@ class Source(Choice):
 
 def _among(value: Any, wanted: Any) -> bool:
     return value in wanted if isinstance(wanted, list) else value == wanted
+
+
+UNEVEN = 10
+"""Parts that each lane must have when some have one more than others: a lane with less data comes to its next epoch
+earlier, so a tenth is what its records may be ahead."""
+
+
+def lanes_of(parts: int, most: int) -> int:
+    """Into how many lanes a source of so many parts (files, row groups) goes: a divisor of `most`, with equal numbers
+    of parts in all of them, or nearly so."""
+    fits = (n for n in range(most, 0, -1) if most % n == 0 and (parts % n == 0 or parts >= UNEVEN * n))
+    return next(fits, 1)

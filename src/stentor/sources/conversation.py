@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from stentor.config.fields import IntRange, Range
-from stentor.config.section import Misfit
 from stentor.data.augment import Noise, Reverb
 from stentor.errors import DataError
+from stentor.section import ConfigConflict, IntRange, Range
 from stentor.sources.base import Source
 from stentor.sources.turns import Turns
 
@@ -90,15 +89,17 @@ class Conversation(Source):
     @model_validator(mode="after")
     def _fits(self) -> Conversation:
         if (self.seconds is None) == (self.turns is None):
-            raise Misfit(
+            raise ConfigConflict(
                 "turns", "a conversation ends after `seconds` or after `turns`: give one, and null for the other"
             )
         if self.speaker_weights is not None and len(self.speaker_weights) != len(self._numbers()):
-            raise Misfit("speaker_weights", f"needs one weight for each number of `speakers` {self._numbers()}")
+            raise ConfigConflict("speaker_weights", f"needs one weight for each number of `speakers` {self._numbers()}")
         if self.noise is not None and "babble" in self.noise.builtin:
-            raise Misfit("noise.builtin", "babble is made of one utterance; here give white, pink, brown or hum")
+            raise ConfigConflict(
+                "noise.builtin", "babble is made of one utterance; here give white, pink, brown or hum"
+            )
         if (self.seconds if isinstance(self.seconds, float) else (self.seconds or (1.0,))[0]) < 2 * LEAST:
-            raise Misfit("seconds", f"a conversation lasts {2 * LEAST:g} s at least")
+            raise ConfigConflict("seconds", f"a conversation lasts {2 * LEAST:g} s at least")
         return self
 
     def _numbers(self) -> list[int]:

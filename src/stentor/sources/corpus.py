@@ -24,14 +24,30 @@ if TYPE_CHECKING:
     from stentor.data.cut import Unusable
 
 LANGUAGES = {
-    "English": "en", "Singaporean English": "en", "Chinese": "zh", "Mandarin": "zh", "Spanish": "es", "Japanese": "ja",
-    "Arabic": "ar", "Korean": "ko", "Hebrew": "he", "Bengali": "bn", "tibetan": "bo",
-}  # fmt: skip
+    "English": "en",
+    "Singaporean English": "en",
+    "Chinese": "zh",
+    "Mandarin": "zh",
+    "Spanish": "es",
+    "Japanese": "ja",
+    "Arabic": "ar",
+    "Korean": "ko",
+    "Hebrew": "he",
+    "Bengali": "bn",
+    "tibetan": "bo",
+}
 """Language names that lhotse's recipes write, as codes."""
 NO_RECIPE = {
-    "msdwild": "MSDWild", "avaavd": "AVA-AVD", "ego4d": "Ego4D", "ramc": "MagicData-RAMC", "displace": "DISPLACE",
-    "magicdataramc": "MagicData-RAMC", "simsamu": "SIMSAMU", "repere": "REPERE", "dihard2": "DIHARD II",
-}  # fmt: skip
+    "msdwild": "MSDWild",
+    "avaavd": "AVA-AVD",
+    "ego4d": "Ego4D",
+    "ramc": "MagicData-RAMC",
+    "displace": "DISPLACE",
+    "magicdataramc": "MagicData-RAMC",
+    "simsamu": "SIMSAMU",
+    "repere": "REPERE",
+    "dihard2": "DIHARD II",
+}
 """Corpora for diarization that come with RTTM files and for which lhotse has no recipe, by their plain names."""
 
 
@@ -71,7 +87,7 @@ class Corpus(Source):
         if self.download:
             folder = self._download(folder)
         if not folder.is_dir():
-            from stentor.sources.jsonl import not_found
+            from stentor.data.jsonl import not_found
 
             raise not_found(folder)
         if self.name == "librispeech":

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from stentor.config.section import Section
 from stentor.errors import AudioError, ConfigError, DataError
+from stentor.section import Section
 from stentor.sources.base import Source
 from stentor.sources.held_out import draw, group_of, groups_of, held_groups
 from stentor.sources.hub_presets import PRESETS, Preset
@@ -28,7 +28,7 @@ USUAL = {
     "speaker": ("speaker", "speaker_id", "client_id", "json.speaker"),
     "id": ("id", "utt_id", "utterance_id", "audio_id", "__key__"),
     "duration": ("duration", "audio_duration", "duration_ms", "json.duration"),
-}  # fmt: skip
+}
 """Column names that are understood without being named."""
 COMPUTED = ("characters_per_second", "repeats")
 
@@ -100,7 +100,7 @@ class Hub(Source):
     _lane: tuple[int, int] = (0, 1)
 
     def lanes(self, most: int) -> int:
-        from stentor.data.lanes import lanes_of
+        from stentor.sources.base import lanes_of
 
         if not self.streaming or self.limit is not None or self.skip:  # they count from the front of the whole stream
             return 1
@@ -207,9 +207,11 @@ class Hub(Source):
             if self.name is None:
                 raise ConfigError("A hub source needs `name` (an id on the Hub or a folder) or `preset`.")
             return self.name, {
-                "config": self.config, "split": self.split or "train", "revision": self.revision,
+                "config": self.config,
+                "split": self.split or "train",
+                "revision": self.revision,
                 "data_files": self.data_files,
-            }  # fmt: skip
+            }
         split = self.split or preset.split
         spelled = self._spelled(preset)
 
@@ -217,9 +219,11 @@ class Hub(Source):
             return pattern and pattern.format(language=spelled, split=split)
 
         return self.name or preset.name, {
-            "config": self.config or fill(preset.config), "split": split, "revision": self.revision or preset.revision,
+            "config": self.config or fill(preset.config),
+            "split": split,
+            "revision": self.revision or preset.revision,
             "data_files": self.data_files or fill(preset.data_files),
-        }  # fmt: skip
+        }
 
     def _spelled(self, preset: Preset) -> str | None:
         """The language as the data set spells it. Raises `ConfigError` with the languages there are."""
@@ -274,7 +278,7 @@ class _Maker:
     """Makes cuts from rows."""
 
     def __init__(self, source: Hub, preset: Preset | None, columns: dict[str, str], name: str, split: str):
-        from stentor.sources.jsonl import Files
+        from stentor.data.jsonl import Files
 
         self.columns, self.name, self.split, self.streaming = columns, name, split, source.streaming
         self.quality = {**(preset.quality if preset else {}), **source.quality}
@@ -321,10 +325,19 @@ class _Maker:
         used = {c.partition(".")[0] for k, c in self.columns.items()}
         extra = {k: v for k, v in row.fields.items() if k not in used and isinstance(v, str | int | float | bool)}
         cut = cut_from_record(
-            {**{k: v for k, v in extra.items() if k not in ("audio_path", "start", "words", "segments", "language_id")},
-             **record, "duration": length, "audio_path": path or name},
-            Path(), where,
-        )  # fmt: skip
+            {
+                **{
+                    k: v
+                    for k, v in extra.items()
+                    if k not in ("audio_path", "start", "words", "segments", "language_id")
+                },
+                **record,
+                "duration": length,
+                "audio_path": path or name,
+            },
+            Path(),
+            where,
+        )
         if path is None and not isinstance(cut, Unusable):
             from lhotse import AudioSource
 
@@ -355,7 +368,7 @@ class _Maker:
     def _seconds(self, said: Any, row: Row, path: str | None, where: str) -> float:
         """The recording's length: as the data set says (checked for the first row), or from its header."""
         from stentor.audio.io import probe
-        from stentor.data.embedded import seconds
+        from stentor.data.embedded_audio import seconds
 
         column = self.columns.get("duration")
         if isinstance(said, int | float) and column and self.checked:

@@ -38,7 +38,7 @@ class Row:
     data: Any = None
     """Encoded audio, as a buffer."""
     place: dict[str, Any] | None = None
-    """Where `data` can be read again (see stentor.data.embedded)."""
+    """Where `data` can be read again (see stentor.data.embedded_audio)."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Opened:
 
     def _listed(self) -> Iterator[Row]:
         """Straight from the Arrow files that `datasets` keeps, without touching more of the audio than its header."""
-        from stentor.data.embedded import arrow
+        from stentor.data.embedded_audio import arrow
 
         labels = {k: f for k, f in (self.data.features or {}).items() if type(f).__name__ == "ClassLabel"}
         number = 0
@@ -100,9 +100,15 @@ class Opened:
 
 
 def opened(
-    name: str, config: str | None, split: str, revision: str | None, data_files: str | None, stream: bool,
-    cache: Path | None, audio: str | None,
-) -> Opened:  # fmt: skip
+    name: str,
+    config: str | None,
+    split: str,
+    revision: str | None,
+    data_files: str | None,
+    stream: bool,
+    cache: Path | None,
+    audio: str | None,
+) -> Opened:
     """The data set, downloaded (or found in the cache) unless it is streamed.
 
     Raises `ConfigError` without the package `datasets` and `DataError`, saying what to do, for a data set, config,
@@ -121,7 +127,7 @@ def opened(
     folder = Path(name).expanduser()
     local = folder.is_dir()
     if not local and (name.startswith((".", "/", "~")) or name.count("/") > 1):
-        from stentor.sources.jsonl import not_found
+        from stentor.data.jsonl import not_found
 
         raise not_found(folder)
     label = str(folder) if local else name
@@ -135,9 +141,14 @@ def opened(
             data = data.to_iterable_dataset(num_shards=min(PARTS, max(len(data), 1))) if stream else data
         else:
             data = datasets.load_dataset(
-                str(folder) if local else name, config, split=split, streaming=stream, revision=revision,
-                data_files={split: data_files} if data_files else None, cache_dir=str(cache) if cache else None,
-            )  # fmt: skip
+                str(folder) if local else name,
+                config,
+                split=split,
+                streaming=stream,
+                revision=revision,
+                data_files={split: data_files} if data_files else None,
+                cache_dir=str(cache) if cache else None,
+            )
         if stream and data.features is None:
             data = data._resolve_features()
         if stream and data.num_shards < PARTS:
@@ -162,9 +173,14 @@ def opened(
 
 
 def texts(
-    name: str, config: str | None, split: str, revision: str | None, data_files: str | None, cache: Path | None,
+    name: str,
+    config: str | None,
+    split: str,
+    revision: str | None,
+    data_files: str | None,
+    cache: Path | None,
     columns: tuple[str, ...],
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """The texts of the first of these columns that is there, streamed. Where a format keeps columns apart (parquet)
     the audio is not read. Raises as `opened`."""
     try:
@@ -174,9 +190,12 @@ def texts(
     _store_as_given(datasets.Audio)
     logging.getLogger("datasets").setLevel(logging.ERROR)
     options = {
-        "split": split, "streaming": True, "revision": revision, "cache_dir": str(cache) if cache else None,
+        "split": split,
+        "streaming": True,
+        "revision": revision,
+        "cache_dir": str(cache) if cache else None,
         "data_files": {split: data_files} if data_files else None,
-    }  # fmt: skip
+    }
     with explained(name, config, revision):
         data = None
         with suppress(ValueError, KeyError):  # a format that is read row by row takes no columns

@@ -42,11 +42,30 @@ GRANARY_LANGUAGES = _same("bg hr cs da nl en et fi fr de el hu it lv lt mt pl pt
 """The 25 European languages of Granary (Koluguri et al. 2025)."""
 
 GRANARY_NAMES = {
-    "bg": "Bulgarian", "hr": "Croatian", "cs": "Czech", "da": "Danish", "nl": "Dutch", "en": "English",
-    "et": "Estonian", "fi": "Finnish", "fr": "French", "de": "German", "el": "Greek", "hu": "Hungarian",
-    "it": "Italian", "lv": "Latvian", "lt": "Lithuanian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian",
-    "ru": "Russian", "sk": "Slovak", "es": "Spanish", "sv": "Swedish", "uk": "Ukrainian",
-}  # fmt: skip
+    "bg": "Bulgarian",
+    "hr": "Croatian",
+    "cs": "Czech",
+    "da": "Danish",
+    "nl": "Dutch",
+    "en": "English",
+    "et": "Estonian",
+    "fi": "Finnish",
+    "fr": "French",
+    "de": "German",
+    "el": "Greek",
+    "hu": "Hungarian",
+    "it": "Italian",
+    "lv": "Latvian",
+    "lt": "Lithuanian",
+    "pl": "Polish",
+    "pt": "Portuguese",
+    "ro": "Romanian",
+    "ru": "Russian",
+    "sk": "Slovak",
+    "es": "Spanish",
+    "sv": "Swedish",
+    "uk": "Ukrainian",
+}
 """Languages of Granary's YODAS subset that are published with their audio, as that data set spells them."""
 
 FLEURS = (
@@ -60,19 +79,33 @@ FLEURS = (
 """FLEURS's spellings of its 102 languages."""
 
 MLS = {
-    "de": "german", "nl": "dutch", "fr": "french", "es": "spanish", "it": "italian", "pt": "portuguese",
+    "de": "german",
+    "nl": "dutch",
+    "fr": "french",
+    "es": "spanish",
+    "it": "italian",
+    "pt": "portuguese",
     "pl": "polish",
-}  # fmt: skip
+}
 MLS_COLUMNS = {
-    "audio": "audio", "text": "transcript", "speaker": "speaker_id", "id": "id", "duration": "audio_duration",
-}  # fmt: skip
+    "audio": "audio",
+    "text": "transcript",
+    "speaker": "speaker_id",
+    "id": "id",
+    "duration": "audio_duration",
+}
 
 
 def _granary_transcripts(subset: str, languages: dict[str, str]) -> Preset:
     return Preset(
-        "nvidia/Granary", {"audio": "audio_filepath", "text": "text", "duration": "duration"},
-        config=f"{{language}}_{subset}", split="asr", languages=languages, stream=True, audio=False,
-    )  # fmt: skip
+        "nvidia/Granary",
+        {"audio": "audio_filepath", "text": "text", "duration": "duration"},
+        config=f"{{language}}_{subset}",
+        split="asr",
+        languages=languages,
+        stream=True,
+        audio=False,
+    )
 
 
 PRESETS: dict[str, Preset | dict[str, Preset]] = {
@@ -80,7 +113,10 @@ PRESETS: dict[str, Preset | dict[str, Preset]] = {
         "yodas": Preset(
             "espnet/yodas-granary",
             {"audio": "audio", "text": "text", "id": "utt_id", "duration": "duration", "speaker": "original_audio_id"},
-            split="asr_only", languages=GRANARY_NAMES, stream=True, quality={"characters_per_second": [2.0, 30.0]},
+            split="asr_only",
+            languages=GRANARY_NAMES,
+            stream=True,
+            quality={"characters_per_second": [2.0, 30.0]},
         ),
         "ytc": _granary_transcripts("ytc", GRANARY_LANGUAGES),
         "voxpopuli": _granary_transcripts("voxpopuli", GRANARY_LANGUAGES),
@@ -91,39 +127,62 @@ PRESETS: dict[str, Preset | dict[str, Preset]] = {
         {"audio": "audio", "text": "sentence", "speaker": "client_id", "id": "path"},
     ),
     "fleurs": Preset(
-        "google/fleurs", {"audio": "audio", "text": "raw_transcription", "id": "path"},
-        languages={**{f.split("_")[0]: f for f in FLEURS.split()}, "zh": "cmn_hans_cn", "tl": "fil_ph"}, config=None,
-        data_files="{language}/{split}/*.parquet", revision=EXPORT,
+        "google/fleurs",
+        {"audio": "audio", "text": "raw_transcription", "id": "path"},
+        languages={**{f.split("_")[0]: f for f in FLEURS.split()}, "zh": "cmn_hans_cn", "tl": "fil_ph"},
+        config=None,
+        data_files="{language}/{split}/*.parquet",
+        revision=EXPORT,
     ),
     "voxpopuli": Preset(
         "facebook/voxpopuli",
         {"audio": "audio", "text": "raw_text", "speaker": "speaker_id", "id": "audio_id"},
-        languages=_same("en de fr es pl it ro hu cs nl fi hr sk sl et lt"), config=None,
-        data_files="{language}/*{split}/*.parquet", revision=EXPORT,
+        languages=_same("en de fr es pl it ro hu cs nl fi hr sk sl et lt"),
+        config=None,
+        data_files="{language}/*{split}/*.parquet",
+        revision=EXPORT,
     ),
     "librispeech": {
         "clean": Preset(
-            "openslr/librispeech_asr", {"audio": "audio", "text": "text", "speaker": "speaker_id", "id": "id"},
-            config="clean", split="train.100", languages={"en": "en"},
+            "openslr/librispeech_asr",
+            {"audio": "audio", "text": "text", "speaker": "speaker_id", "id": "id"},
+            config="clean",
+            split="train.100",
+            languages={"en": "en"},
         ),
         "other": Preset(
-            "openslr/librispeech_asr", {"audio": "audio", "text": "text", "speaker": "speaker_id", "id": "id"},
-            config="other", split="train.500", languages={"en": "en"},
+            "openslr/librispeech_asr",
+            {"audio": "audio", "text": "text", "speaker": "speaker_id", "id": "id"},
+            config="other",
+            split="train.500",
+            languages={"en": "en"},
         ),
     },
     "mls": {
         "european": Preset("facebook/multilingual_librispeech", MLS_COLUMNS, languages=MLS),
         "english": Preset(
-            "parler-tts/mls_eng", MLS_COLUMNS, config=None, languages={"en": "en"}, stream=True,
+            "parler-tts/mls_eng",
+            MLS_COLUMNS,
+            config=None,
+            languages={"en": "en"},
+            stream=True,
         ),
     },
     "emilia": {
         subset: Preset(
             "amphion/Emilia-Dataset",
-            {"audio": "mp3", "text": "json.text", "speaker": "json.speaker", "id": "json.id",
-             "duration": "json.duration"},
-            config=None, languages={c: c.upper() for c in ("zh", "en", "ja", "fr", "de", "ko")}, stream=True,
-            data_files=f"{folder}/{{language}}/*.tar", quality={"json.dnsmos": [3.0, None]},
+            {
+                "audio": "mp3",
+                "text": "json.text",
+                "speaker": "json.speaker",
+                "id": "json.id",
+                "duration": "json.duration",
+            },
+            config=None,
+            languages={c: c.upper() for c in ("zh", "en", "ja", "fr", "de", "ko")},
+            stream=True,
+            data_files=f"{folder}/{{language}}/*.tar",
+            quality={"json.dnsmos": [3.0, None]},
         )
         for subset, folder in (("emilia", "Emilia"), ("yodas", "Emilia-YODAS"))
     },
@@ -131,14 +190,20 @@ PRESETS: dict[str, Preset | dict[str, Preset]] = {
         subset: Preset(
             "MLCommons/peoples_speech",
             {"audio": "audio", "text": "text", "id": "id", "duration": "duration_ms"},
-            config=subset, languages={"en": "en"}, stream=True,
+            config=subset,
+            languages={"en": "en"},
+            stream=True,
         )
         for subset in ("clean", "clean_sa", "dirty", "dirty_sa")
     },
     "yodas": Preset(
-        "espnet/yodas", {"audio": "audio", "text": "text", "id": "utt_id"}, config=None,
-        data_files="{language}000/*{split}/*.parquet", revision=EXPORT, stream=True,
+        "espnet/yodas",
+        {"audio": "audio", "text": "text", "id": "utt_id"},
+        config=None,
+        data_files="{language}000/*{split}/*.parquet",
+        revision=EXPORT,
+        stream=True,
         quality={"characters_per_second": [2.0, 30.0]},
     ),
-}  # fmt: skip
+}
 """By name; those with subsets by subset too, the usual one first."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, SerializeAsAny
 
-from stentor.config.fields import IntRange, Range
 from stentor.errors import DataError
+from stentor.section import IntRange, Range
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:

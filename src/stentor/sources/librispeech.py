@@ -79,9 +79,13 @@ def _records(transcript: Path, lower: bool, genders: dict[str, str], times: dict
             raise DataError(f"{transcript}:{number}: expected `speaker-chapter-utterance TEXT`, got {line[:40]!r}.")
         speaker, chapter, _ = ids
         record = {
-            "id": name, "audio_path": files.get(name, f"{name}.flac"), "text": text.lower() if lower else text,
-            "language": "en", "speaker": speaker, "chapter": chapter,
-        }  # fmt: skip
+            "id": name,
+            "audio_path": files.get(name, f"{name}.flac"),
+            "text": text.lower() if lower else text,
+            "language": "en",
+            "speaker": speaker,
+            "chapter": chapter,
+        }
         if speaker in genders:
             record["gender"] = genders[speaker]
         if name in times:
@@ -108,10 +112,16 @@ def _alignments(folder: Path, part: Path, transcript: Path) -> dict[str, list[di
     of the silences (empty words) between them."""
     name = transcript.name.replace(".trans.txt", ".alignment.txt")
     file = next(
-        (f for f in (folder / part.name / transcript.parent.relative_to(part) / name,
-                     folder / "LibriSpeech" / part.name / transcript.parent.relative_to(part) / name) if f.exists()),
+        (
+            f
+            for f in (
+                folder / part.name / transcript.parent.relative_to(part) / name,
+                folder / "LibriSpeech" / part.name / transcript.parent.relative_to(part) / name,
+            )
+            if f.exists()
+        ),
         None,
-    )  # fmt: skip
+    )
     times = {}
     for line in file.read_text(encoding="utf-8").splitlines() if file else ():
         utterance, words, ends = line.replace('"', "").split(" ")

@@ -42,7 +42,7 @@ class Manifest(Source):
     def _cuts(self, path: Path) -> Iterator[Cut | Unusable]:
         from lhotse.serialization import deserialize_item
 
-        from stentor.sources.jsonl import LHOTSE, Files, each_line
+        from stentor.data.jsonl import LHOTSE, Files, each_line
 
         files = Files()
 
@@ -83,9 +83,11 @@ def split_utterances(cuts: Iterator[Cut | Unusable]) -> Iterator[Cut | Unusable]
                 yield Unusable(supervision.id, "empty", f"{supervision.id} lies outside of its recording {cut.id}.")
                 continue
             fields = {
-                "id": supervision.id, "start": round(cut.start + start, 6), "duration": round(end - start, 6),
+                "id": supervision.id,
+                "start": round(cut.start + start, 6),
+                "duration": round(end - start, 6),
                 "supervisions": [fastcopy(supervision, start=0.0, duration=round(end - start, 6))],
-            }  # fmt: skip
+            }
             if isinstance(supervision.channel, int):
                 yield MonoCut(**fields, channel=supervision.channel, recording=cut.recording, custom=cut.custom)
             else:

@@ -90,10 +90,11 @@ class Rttm(Source):
             if line.start >= seconds or (line.speaker and line.end > seconds + TOLERANCE):
                 what = f"segment of {line.speaker}" if line.speaker else "scored part"
                 return Unusable(
-                    name, "truncated",
+                    name,
+                    "truncated",
                     f"{line.where}: a {what} goes from {line.start:g} to {line.end:g} s, but {file} ends at "
                     f"{seconds:.2f} s; the file is cut short, or the times belong to another version of it.",
-                )  # fmt: skip
+                )
         segments, merged = merge_segments(
             {"speaker": line.speaker, "start": line.start, "end": min(line.end, seconds)} for line in said
         )
@@ -118,7 +119,7 @@ class Finder:
         if self.pattern:
             return
         if not place.is_dir():
-            from stentor.sources.jsonl import not_found
+            from stentor.data.jsonl import not_found
 
             if place.exists():
                 raise DataError(f"`audio` of an rttm source is a folder or a pattern with {{id}} in it, got {place}.")
@@ -160,7 +161,7 @@ class Finder:
 
 def _files(path: Path, kind: str) -> list[Path]:
     """The files that a path, a folder or a pattern means. Raises `DataError` when there is none."""
-    from stentor.sources.jsonl import not_found
+    from stentor.data.jsonl import not_found
 
     path = path.expanduser()
     if path.is_dir():

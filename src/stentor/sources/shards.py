@@ -75,7 +75,7 @@ class Shards(Source):
         return (samples if self.limit is None else min(samples, self.limit)) > STREAM_FROM
 
     def lanes(self, most: int) -> int:
-        from stentor.data.lanes import lanes_of
+        from stentor.sources.base import lanes_of
 
         if not self.streaming or self.limit is not None or self.skip:  # they count from the front of the whole stream
             return 1
@@ -131,7 +131,7 @@ class Shards(Source):
     def _shuffled(self, shards: list[Shard]) -> Iterator[Cut | Unusable]:
         """The records in the order of an epoch, a function of (seed, epoch, lane): shards in random order, `mix` of
         them open at a time, their records in random order."""
-        from stentor.data.mix import rng
+        from stentor.data.seeding import rng
 
         seed, epoch = self._order or (0, 0)
         order = rng(seed, "shards", epoch, *self._lane)
@@ -225,7 +225,7 @@ class Shards(Source):
         return cut
 
     def _frames(self, label: dict[str, Any], at: dict[str, Any], name: str) -> int:
-        from stentor.data.codes import shape_at
+        from stentor.data.codec_tokens import shape_at
 
         frames = label.get("num_tokens")
         if frames is None:
@@ -242,7 +242,7 @@ class Shards(Source):
         if self._rows is None:
             from collections import Counter
 
-            from stentor.data.codes import shape_at
+            from stentor.data.codec_tokens import shape_at
             from stentor.data.tar import index
 
             shapes: list[tuple[int, ...]] = []
@@ -262,7 +262,7 @@ class Shards(Source):
 
 def _listed(path: Path) -> list[Shard]:
     """The shards that a list, a folder or a tar file stands for."""
-    from stentor.sources.jsonl import not_found
+    from stentor.data.jsonl import not_found
 
     if not path.exists():
         raise not_found(path)
@@ -289,7 +289,7 @@ def _alone(tar: Path) -> Shard:
 
 
 def _lines_of_list(path: Path) -> list[Shard]:
-    from stentor.sources.jsonl import Files, open_text
+    from stentor.data.jsonl import Files, open_text
 
     found, wrong = [], []
     files = Files()
@@ -325,7 +325,7 @@ def _place(written: str, folder: Path, files: Any) -> Path:
 
 def _lines(path: Path) -> list[tuple[int, str]]:
     """The lines of a file of labels with their numbers."""
-    from stentor.sources.jsonl import open_text
+    from stentor.data.jsonl import open_text
 
     with open_text(path) as lines:
         return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
@@ -343,7 +343,7 @@ def _by_id(found: Index) -> dict[str, tuple[str, Place]]:
 
 def _seconds(place: dict[str, Any], name: str) -> float:
     """Length of encoded audio in a tar file, from its header."""
-    from stentor.data.embedded import seconds
+    from stentor.data.embedded_audio import seconds
     from stentor.data.tar import read_at
 
     return seconds(read_at(place), name)

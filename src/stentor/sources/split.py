@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, SerializeAsAny
 
-from stentor.config.fields import IntRange
 from stentor.errors import DataError
+from stentor.section import IntRange
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
@@ -96,7 +96,11 @@ def _piece(cut: Cut, first: int, after: int, name: str) -> Cut:
     (supervision,) = cut.supervisions
     items = sorted((i for i in supervision.alignment["word"] if i.symbol), key=lambda i: i.start)
     said = replace(
-        supervision, id=name, start=0.0, duration=end - start, text=" ".join(spelled[first:after]),
+        supervision,
+        id=name,
+        start=0.0,
+        duration=end - start,
+        text=" ".join(spelled[first:after]),
         alignment={"word": items[first:after]},
-    )  # fmt: skip
+    )
     return replace(cut, id=name, start=cut.start + start, duration=end - start, supervisions=[said])

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from stentor.config.fields import IntRange, Range
-from stentor.config.section import Section
 from stentor.errors import ConfigError, DataError
+from stentor.section import IntRange, Range, Section
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class Synth(Source):
     def records(self) -> Iterator[Cut | Unusable]:
         from stentor.audio.synth import RATE
         from stentor.data.cut import Unusable
-        from stentor.data.spoken import speak_all
+        from stentor.data.synth_cache import speak_all
 
         requests = self.requests()
         part = self.voices.part if isinstance(self.voices, Voices) else None
@@ -160,7 +159,7 @@ class Synth(Source):
 
     def _listed(self) -> list[str]:
         if isinstance(self.texts, Path):
-            from stentor.sources.jsonl import not_found, open_text
+            from stentor.data.jsonl import not_found, open_text
 
             path = self.texts.expanduser()
             if not path.exists():
@@ -185,18 +184,27 @@ def spoken_cut(name: str, request: dict[str, Any], seconds: float, words: list[d
 
     from stentor.data.cut import RATE
 
-    recording = Recording(
-        id=name, sources=[], sampling_rate=RATE, num_samples=round(seconds * RATE), duration=seconds
-    )  # fmt: skip
+    recording = Recording(id=name, sources=[], sampling_rate=RATE, num_samples=round(seconds * RATE), duration=seconds)
     items = [AlignmentItem(w["word"], w["start"], round(w["end"] - w["start"], 6)) for w in words]
     supervision = SupervisionSegment(
-        id=name, recording_id=name, start=0.0, duration=seconds, text=request["text"], speaker=request["voice"],
-        language=request["voice"].partition("+")[0].partition("-")[0], alignment={"word": items},
-    )  # fmt: skip
+        id=name,
+        recording_id=name,
+        start=0.0,
+        duration=seconds,
+        text=request["text"],
+        speaker=request["voice"],
+        language=request["voice"].partition("+")[0].partition("-")[0],
+        alignment={"word": items},
+    )
     return MonoCut(
-        id=name, start=0.0, duration=seconds, channel=0, recording=recording, supervisions=[supervision],
+        id=name,
+        start=0.0,
+        duration=seconds,
+        channel=0,
+        recording=recording,
+        supervisions=[supervision],
         custom={"voice": request},
-    )  # fmt: skip
+    )
 
 
 def surround(cut: Cut, before: float, after: float) -> Cut:

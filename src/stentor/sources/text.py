@@ -48,7 +48,7 @@ class Text(Source):
             raise DataError(f"{self.path or 'texts'} holds no text.")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        from stentor.sources.jsonl import open_text
+        from stentor.data.jsonl import open_text
 
         if self.texts is not None:
             yield from enumerate(self.texts, 1)

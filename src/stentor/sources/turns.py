@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
-from stentor.config.section import Section
 from stentor.errors import DataError
+from stentor.section import Section
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -54,9 +54,14 @@ class Draws:
     """Draws of turn-taking. Pauses, gaps and overlaps come from a mean or from observed values."""
 
     def __init__(
-        self, same_speaker: float, overlap_share: float, backchannel: float, pause: Lengths, gap: Lengths,
+        self,
+        same_speaker: float,
+        overlap_share: float,
+        backchannel: float,
+        pause: Lengths,
+        gap: Lengths,
         overlap: Lengths,
-    ):  # fmt: skip
+    ):
         self.same_speaker, self.overlap_share, self.backchannel = same_speaker, overlap_share, backchannel
         self.pause, self.gap, self.overlap = pause, gap, overlap
 
@@ -115,7 +120,10 @@ def estimate(recordings: dict[str, list[dict[str, Any]]], where: Path) -> Draws:
             "several conversations, or write the averages (`statistics: {gap: 0.4, ...}`)."
         )
     return Draws(
-        same_speaker=len(pauses) / (len(pauses) + changes), overlap_share=len(overlaps) / changes,
+        same_speaker=len(pauses) / (len(pauses) + changes),
+        overlap_share=len(overlaps) / changes,
         backchannel=min(1.0, backchannels / max(turns - backchannels, 1)),
-        pause=sorted(pauses), gap=sorted(gaps), overlap=sorted(overlaps),
-    )  # fmt: skip
+        pause=sorted(pauses),
+        gap=sorted(gaps),
+        overlap=sorted(overlaps),
+    )

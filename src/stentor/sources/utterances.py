@@ -57,9 +57,13 @@ class Turn:
             if a < start + kept
         ]
         return replace(
-            self.utterance, id=name, start=part["first"], duration=kept, supervisions=supervisions,
+            self.utterance,
+            id=name,
+            start=part["first"],
+            duration=kept,
+            supervisions=supervisions,
             custom={**(self.utterance.custom or {}), "mixed_turn": part},
-        )  # fmt: skip
+        )
 
     def _said(self, name: str, a: float, b: float, start: float) -> SupervisionSegment:
         """The supervision of a segment, with its words where their times are known; a word cut off is none."""
@@ -72,9 +76,13 @@ class Turn:
         ]
         text = " ".join(item.symbol for item in items) or None
         return replace(
-            whole, id=name, start=round(a - start, 6), duration=round(b - a, 6), text=text,
+            whole,
+            id=name,
+            start=round(a - start, 6),
+            duration=round(b - a, 6),
+            text=text,
             alignment={"word": items} if items else None,
-        )  # fmt: skip
+        )
 
 
 class Bank:
@@ -225,9 +233,12 @@ def _single(cut: Cut) -> Cut | Unusable:
     if len(cut.supervisions) > 1:
         words = list(chain.from_iterable((s.alignment or {}).get("word", []) for s in cut.supervisions))
         merged = replace(
-            cut.supervisions[0], start=0.0, duration=cut.duration, text=None,
+            cut.supervisions[0],
+            start=0.0,
+            duration=cut.duration,
+            text=None,
             alignment={"word": sorted(words, key=lambda w: w.start)} if words else None,
-        )  # fmt: skip
+        )
         return replace(cut, supervisions=[merged])
     return cut
 

@@ -7,15 +7,15 @@ from typing import Any
 import gradio as gr
 
 from stentor.errors import StentorError
-from stentor.studio.accounts import Accounts
-from stentor.studio.door import USER, head, page_files
-from stentor.studio.jobs import jobs
+from stentor.studio.dataset.prompts import languages
+from stentor.studio.dataset.uploads import MOST_BYTES
 from stentor.studio.projects import Projects
-from stentor.studio.script import languages
+from stentor.studio.runs.jobs import jobs
+from stentor.studio.server.accounts import Accounts
+from stentor.studio.server.server import USER, head, page_files
 from stentor.studio.steps.choices import Choice
 from stentor.studio.steps.shared import Shared, on
 from stentor.studio.texts import say
-from stentor.studio.uploads import MOST_BYTES
 
 _SANS = ["ui-sans-serif", "system-ui", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
 _SURE = """(name) => confirm(window.stentorTexts.dataset_sure.replaceAll("{name}", name)) ? name : ''"""
@@ -35,17 +35,25 @@ def mounted(accounts: Accounts) -> Any:
         primary_hue="teal", neutral_hue="slate", radius_size="lg", font=_SANS, font_mono=["ui-monospace", "monospace"]
     )
     theme.set(
-        block_label_text_color="*body_text_color", block_title_text_color="*body_text_color",
-        block_title_background_fill="transparent", block_label_background_fill="transparent",
-        block_label_text_color_dark="*body_text_color", block_title_text_color_dark="*body_text_color",
-        block_title_background_fill_dark="transparent", block_label_background_fill_dark="transparent",
+        block_label_text_color="*body_text_color",
+        block_title_text_color="*body_text_color",
+        block_title_background_fill="transparent",
+        block_label_background_fill="transparent",
+        block_label_text_color_dark="*body_text_color",
+        block_title_text_color_dark="*body_text_color",
+        block_title_background_fill_dark="transparent",
+        block_label_background_fill_dark="transparent",
         checkbox_label_background_fill_selected="*primary_700",
-        checkbox_label_background_fill_selected_dark="*primary_700", slider_color="*primary_700",
-        block_title_padding="0", block_title_text_weight="500", button_primary_background_fill="*primary_700",
-        button_primary_background_fill_hover="*primary_800", button_primary_background_fill_dark="*primary_600",
+        checkbox_label_background_fill_selected_dark="*primary_700",
+        slider_color="*primary_700",
+        block_title_padding="0",
+        block_title_text_weight="500",
+        button_primary_background_fill="*primary_700",
+        button_primary_background_fill_hover="*primary_800",
+        button_primary_background_fill_dark="*primary_600",
         button_primary_background_fill_hover_dark="*primary_700",
         body_text_color_subdued="*neutral_500",
-    )  # fmt: skip
+    )
     built = page(accounts)
     # Gradio holds the files that events name to its upload folder only in a page that "has launched", which a mounted
     # page never says of itself: any file of the machine could be given as a clip.

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from stentor.errors import ConfigError, StentorError
-from stentor.studio.dataset import RATES, DataSet, Record, label
+from stentor.studio.dataset.dataset import RATES, DataSet, Record, label
 from stentor.studio.files import NAME, checked_name, inside, telling, write_json
 
 __all__ = ["RATES", "DataSet", "Projects", "Record"]

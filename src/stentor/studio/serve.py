@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.errors import ConfigError
-from stentor.studio.accounts import Accounts, is_local, passwords
+from stentor.studio.server.accounts import Accounts, is_local, passwords
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -82,8 +82,8 @@ def serve(
 
 def make_door(accounts: Accounts, host: str, port: int) -> Any:
     """The ASGI app of a studio."""
-    from stentor.studio.door import Door
-    from stentor.studio.pages import ROUTES
+    from stentor.studio.server.pages import ROUTES
+    from stentor.studio.server.server import Door
 
     def load() -> Any:
         from stentor.studio.app import mounted

@@ -2,77 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from stentor.config.section import Choice
+from stentor.section import Choice
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
     from lhotse.cut import Cut
 
+    from stentor.data.batch import Batch, Example, Prediction
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle, Example, Needs, Processor
-
-
-@dataclass
-class Batch:
-    """What a model trains on in one forward pass, made on the CPU by a loader worker."""
-
-    inputs: dict[str, torch.Tensor]
-    """Keyword arguments of the model's forward."""
-    counts: dict[str, int]
-    """Targets per loss term: what the engine divides the summed losses by, across micro-batches and ranks."""
-    ids: list[str]
-    seconds: float = 0.0
-    """Seconds of audio."""
-    tokens: int = 0
-    """Sequence positions that hold something."""
-    slots: int = 0
-    """Sequence positions in all, padding included."""
-    dropped: list[tuple[str, str, str]] = field(default_factory=list)
-    """Items that could not be used: (id, reason, message)."""
-
-    def to(self, device: torch.device) -> Batch:
-        self.inputs = {k: v.to(device, non_blocking=True) for k, v in self.inputs.items()}
-        return self
-
-    def pin_memory(self) -> Batch:
-        self.inputs = {k: v.pin_memory() for k, v in self.inputs.items()}
-        return self
-
-
-@dataclass
-class Prediction:
-    """What the model said about one item, as plain data that travels between ranks."""
-
-    id: str
-    reference: dict[str, Any]
-    output: dict[str, Any]
-    seconds: float = 0.0
-    record: dict[str, Any] = field(default_factory=dict)
-    """The item's manifest record, for reports with audio players."""
-
-
-@dataclass
-class Score:
-    """A metric with what it is made of; `low` and `high` are a bootstrap 95 % interval."""
-
-    value: float
-    """NaN when there was nothing to measure."""
-    errors: int | None = None
-    total: int | None = None
-    low: float | None = None
-    high: float | None = None
-    details: dict[str, Any] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON, which has no NaN: `value` is None then; what is not known is left out."""
-        value = self.value if math.isfinite(self.value) else None
-        return {"value": value} | {k: v for k, v in asdict(self).items() if k != "value" and v is not None and v != {}}
+    from stentor.metrics.score import Score
+    from stentor.models.base import Bundle, Needs, Processor
 
 
 class Task(Choice):

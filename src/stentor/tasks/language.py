@@ -10,14 +10,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from stentor.tasks.base import Prediction, Score, Task
+from stentor.data.batch import Prediction
+from stentor.metrics.score import Score
+from stentor.tasks.base import Task
 
 if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
+    from stentor.data.batch import Example
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle, Example, Needs
+    from stentor.models.base import Bundle, Needs
 
 
 class Language(Task):
@@ -42,8 +45,8 @@ class Language(Task):
         return None if (text_of(cut) or "").strip() else "empty_text"
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
+        from stentor.data.batch import Example
         from stentor.data.cut import language_of, text_of
-        from stentor.models.base import Example
 
         return Example(id=cut.id, text=text_of(cut), language=language_of(cut), rng=rng)
 

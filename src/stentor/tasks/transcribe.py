@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from stentor.metrics.text import Normalizer
-from stentor.tasks.base import Prediction, Score, Task
-from stentor.tasks.decoding import Checks, compression_ratio, word_confidences
+from stentor.data.batch import Prediction
+from stentor.metrics.score import Score
+from stentor.tasks.base import Task
+from stentor.tasks.decode_checks import Checks, compression_ratio, word_confidences
+from stentor.text.normalize import Normalizer
 
 if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
+    from stentor.data.batch import Example
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle, Example, Needs
+    from stentor.models.base import Bundle, Needs
 
 
 class Transcribe(Task):
@@ -67,8 +70,8 @@ class Transcribe(Task):
         return None if (text_of(cut) or "").strip() else "empty_text"
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
+        from stentor.data.batch import Example
         from stentor.data.cut import RATE, field_of, language_of, text_of, words_of
-        from stentor.models.base import Example
 
         # The audio may have been played faster or slower. All processors so far take RATE samples a second.
         scale = 1.0 if audio is None else len(audio) / RATE / cut.duration
@@ -180,8 +183,9 @@ class Transcribe(Task):
         languages = [p.reference.get("language") for p in after]
         how = {"normalizer": self.normalizer, "languages": languages, "spelling": self.spelling}
         found = {
-            "wer": relative_change(*texts, unit="word", **how), "cer": relative_change(*texts, unit="character", **how)
-        }  # fmt: skip
+            "wer": relative_change(*texts, unit="word", **how),
+            "cer": relative_change(*texts, unit="character", **how),
+        }
         names = sorted(found, key=lambda metric: metric != self.metric)
         return {metric: change for metric in names if (change := found[metric]) is not None}
 

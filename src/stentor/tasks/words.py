@@ -16,17 +16,19 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from stentor.data.batch import Prediction
 from stentor.errors import ConfigError, DataError
-from stentor.metrics.text import SPACELESS, language_code
-from stentor.tasks.base import Prediction, Score
+from stentor.metrics.score import Score
 from stentor.tasks.transcribe import Transcribe
+from stentor.text.normalize import SPACELESS, language_code
 
 if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
+    from stentor.data.batch import Example
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle, Example
+    from stentor.models.base import Bundle
 
 
 class Words(Transcribe):
@@ -128,18 +130,20 @@ class Words(Transcribe):
                 found.append(None)
                 continue
             length = len(example.audio) / processor.sample_rate
-            found.append([
-                {
-                    "word": word["word"],
-                    "start": round(min(start, length), 3),
-                    "end": round(min(end, length), 3),
-                    "confidence": round(confidence((probability, certain), calibration), 4),
-                    "signs": [round(probability, 6), round(certain, 6)],
-                }
-                for word, (start, end), certain, probability in zip(
-                    words, times[row].tolist(), sure[row].tolist(), log_probs[row].exp().tolist()
-                )
-            ])  # fmt: skip
+            found.append(
+                [
+                    {
+                        "word": word["word"],
+                        "start": round(min(start, length), 3),
+                        "end": round(min(end, length), 3),
+                        "confidence": round(confidence((probability, certain), calibration), 4),
+                        "signs": [round(probability, 6), round(certain, 6)],
+                    }
+                    for word, (start, end), certain, probability in zip(
+                        words, times[row].tolist(), sure[row].tolist(), log_probs[row].exp().tolist()
+                    )
+                ]
+            )
         return found
 
     def reference(self, cut: Cut) -> dict[str, Any]:

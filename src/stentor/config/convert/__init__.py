@@ -15,8 +15,8 @@ from stentor.config.explain import explain, guess
 from stentor.config.load import dump, inline
 from stentor.config.merge import merge, put, stage
 from stentor.config.schema import Config
-from stentor.config.section import Section
 from stentor.errors import ConfigError
+from stentor.section import Section
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,11 @@ class Given:
         """Raise `Mistakes` for every value that was not taken."""
         if self.values:
             raise Mistakes(
-                [Mistake(node.place, f"unknown key '{key}'{guess(key, known, 0.7)}: it has no counterpart", key)
-                 for key, node in self.values.items()]
-            )  # fmt: skip
+                [
+                    Mistake(node.place, f"unknown key '{key}'{guess(key, known, 0.7)}: it has no counterpart", key)
+                    for key, node in self.values.items()
+                ]
+            )
 
 
 @dataclass

@@ -34,13 +34,27 @@ _SAME = {
 }
 """Keys with one counterpart of the same meaning."""
 _DEFAULTS: dict[str, Any] = {
-    "task.drop_cond_ratio": 0.1, "task.prompt_ratio_range": [0.0, 0.3], "task.mask_ratio_range": [0.0, 1.0],
-    "task.language_ratio": 0.8, "task.use_pinyin_ratio": 0.3, "task.instruct_ratio": 1.0,
-    "task.only_instruct_ratio": 0.5, "losses.codes.weights": [8, 8, 6, 6, 4, 4, 2, 2], "optim.lr": 1e-4,
-    "optim.weight_decay": 0.01, "train.clip": 1.0, "train.steps": 300_000, "train.seed": 42, "schedule.type": "cosine",
-    "data.batch_tokens": 8192, "train.accumulate": 1, "data.workers": 8, "train.log_every": 100,
-    "train.eval_every": 1000, "train.save_every": 10_000,
-}  # fmt: skip
+    "task.drop_cond_ratio": 0.1,
+    "task.prompt_ratio_range": [0.0, 0.3],
+    "task.mask_ratio_range": [0.0, 1.0],
+    "task.language_ratio": 0.8,
+    "task.use_pinyin_ratio": 0.3,
+    "task.instruct_ratio": 1.0,
+    "task.only_instruct_ratio": 0.5,
+    "losses.codes.weights": [8, 8, 6, 6, 4, 4, 2, 2],
+    "optim.lr": 1e-4,
+    "optim.weight_decay": 0.01,
+    "train.clip": 1.0,
+    "train.steps": 300_000,
+    "train.seed": 42,
+    "schedule.type": "cosine",
+    "data.batch_tokens": 8192,
+    "train.accumulate": 1,
+    "data.workers": 8,
+    "train.log_every": 100,
+    "train.eval_every": 1000,
+    "train.save_every": 10_000,
+}
 """Values of what is not in the file."""
 _WITHOUT = {
     "allow_tf32": "what is computed in float32 is so in full",
@@ -48,18 +62,40 @@ _WITHOUT = {
 }
 """Keys that have no counterpart, and why."""
 _LORA = {"lora_r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
-_PADDED = {"min_sample_tokens": "task.min_tokens", "max_sample_tokens": "task.max_tokens",
-           "max_batch_size": "data.max_items"}  # fmt: skip
+_PADDED = {
+    "min_sample_tokens": "task.min_tokens",
+    "max_sample_tokens": "task.max_tokens",
+    "max_batch_size": "data.max_items",
+}
 """Keys of the padded path alone."""
 _PADDED_DEFAULTS = {"min_sample_tokens": 50, "max_sample_tokens": 2000, "max_batch_size": 64}
 _ATTENTION = {"flex_attention": "flex", "sdpa": "sdpa", "eager": "sdpa"}
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "no": "fp32"}
 _KNOWN = (
-    *_SAME, *_WITHOUT, *_LORA, *_PADDED, "output_dir", "data_config", "llm_name_or_path", "audio_vocab_size",
-    "audio_mask_id", "num_audio_codebook", "init_from_checkpoint", "warmup_type", "warmup_ratio", "warmup_steps",
-    "mixed_precision", "use_deepspeed", "deepspeed_config", "attn_implementation", "keep_last_n_checkpoints",
-    "use_lora", "lora_bias", "lora_target_modules", "lora_modules_to_save",
-)  # fmt: skip
+    *_SAME,
+    *_WITHOUT,
+    *_LORA,
+    *_PADDED,
+    "output_dir",
+    "data_config",
+    "llm_name_or_path",
+    "audio_vocab_size",
+    "audio_mask_id",
+    "num_audio_codebook",
+    "init_from_checkpoint",
+    "warmup_type",
+    "warmup_ratio",
+    "warmup_steps",
+    "mixed_precision",
+    "use_deepspeed",
+    "deepspeed_config",
+    "attn_implementation",
+    "keep_last_n_checkpoints",
+    "use_lora",
+    "lora_bias",
+    "lora_target_modules",
+    "lora_modules_to_save",
+)
 _ENTRY = ("language_id", "manifest_path", "repeat")
 RATE = 25
 """Frames a second of OmniVoice's codec."""
@@ -119,8 +155,9 @@ def _model(given: Given, draft: Draft) -> bool:
     """The section `model`; answers whether batches are padded."""
     draft.put("model.type", "omnivoice")
     start = given.take("init_from_checkpoint")
-    shape = {key: given.take(key) for key in ("llm_name_or_path", "audio_vocab_size", "audio_mask_id",
-                                              "num_audio_codebook")}  # fmt: skip
+    shape = {
+        key: given.take(key) for key in ("llm_name_or_path", "audio_vocab_size", "audio_mask_id", "num_audio_codebook")
+    }
     vocabulary, mask = shape["audio_vocab_size"], shape["audio_mask_id"]
     entries = _whole_number(vocabulary, "audio_vocab_size", _ENTRIES + 1) - 1
     if _whole_number(mask, "audio_mask_id", entries, 0) != entries:
@@ -170,8 +207,15 @@ def _lora(given: Given, draft: Draft) -> None:
     if bias is not None and bias.value != "none":
         raise Mistakes([Mistake(bias.place, "'lora_bias' must be none: biases are not trained beside adapters here")])
     if saved is not None and sorted(map(str, saved.plain())) != _WHOLE:
-        raise Mistakes([Mistake(saved.place, f"'lora_modules_to_save' must be {' and '.join(_WHOLE)}: these are "
-                                             "trained whole beside adapters here, and nothing else")])  # fmt: skip
+        raise Mistakes(
+            [
+                Mistake(
+                    saved.place,
+                    f"'lora_modules_to_save' must be {' and '.join(_WHOLE)}: these are "
+                    "trained whole beside adapters here, and nothing else",
+                )
+            ]
+        )
     same = (("lora_bias", bias), ("lora_modules_to_save", saved))
     draft.keep("As always here:", [(key, node) for key, node in same if node is not None])
 
@@ -235,8 +279,9 @@ def _entries(
         if not manifests or not all(isinstance(m.value, str) for m in manifests):
             mistakes.append(Mistake(entry.place, f"an entry of '{part}' needs a manifest_path, or a list of them"))
             continue
-        repeat, language = (None if (n := values.get(k)) is None or n.value is None else n
-                            for k in ("repeat", "language_id"))  # fmt: skip
+        repeat, language = (
+            None if (n := values.get(k)) is None or n.value is None else n for k in ("repeat", "language_id")
+        )
         found.append((manifests, repeat, language))
     return found
 
@@ -261,8 +306,10 @@ def _batches(given: Given, draft: Draft, padded: bool) -> None:
             value = limits[theirs]
             draft.put(ours, _PADDED_DEFAULTS[theirs] if value is None else value)
     else:
-        draft.keep("Only of padded batches (attn_implementation: sdpa):",
-                   [(key, node) for key, node in limits.items() if node is not None])  # fmt: skip
+        draft.keep(
+            "Only of padded batches (attn_implementation: sdpa):",
+            [(key, node) for key, node in limits.items() if node is not None],
+        )
     tokens = draft.root.value["data"].value["batch_tokens"].value
     if isinstance(tokens, int) and tokens > 0:
         # The number of tokens is the only limit of a sample there.

@@ -11,14 +11,28 @@ from stentor.config.document import Mistake, Mistakes, Node, Place
 from stentor.config.explain import guess
 
 _LAYERS = {
-    "d_model": "d_model", "num_layers": "layers", "num_heads": "heads", "attention_type": "attention", "d_ff": "d_ff",
+    "d_model": "d_model",
+    "num_layers": "layers",
+    "num_heads": "heads",
+    "attention_type": "attention",
+    "d_ff": "d_ff",
     "dropout": "dropout",
-}  # fmt: skip
+}
 """Settings of a stack of layers."""
 _OF_LAYERS = (
-    *_LAYERS, "nb_features", "activation", "positional", "use_rezero", "use_scalenorm", "use_cross_attention", "device",
-    "batch_size", "num_classes", "feature_redraw_interval", "auto_check_redraw",
-)  # fmt: skip
+    *_LAYERS,
+    "nb_features",
+    "activation",
+    "positional",
+    "use_rezero",
+    "use_scalenorm",
+    "use_cross_attention",
+    "device",
+    "batch_size",
+    "num_classes",
+    "feature_redraw_interval",
+    "auto_check_redraw",
+)
 _PARTS = ("global_config", "encoder", "decoder")
 _SAME = {
     "training.optimizer.type": "optim.type",
@@ -55,11 +69,10 @@ _WITHOUT = {
     "`redraw` counts optimizer steps for the whole model, by itself": (
         *(f"model.{part}.auto_check_redraw" for part in _PARTS),
     ),
-    "a decoder attends to the encoder where there is one": (
-        *(f"model.{part}.use_cross_attention" for part in _PARTS),
-    ),
+    "a decoder attends to the encoder where there is one": (*(f"model.{part}.use_cross_attention" for part in _PARTS),),
     "the peak is `optim.lr`, and the schedule ends with the run": (
-        "training.scheduler.max_lr", "training.scheduler.decay_steps",
+        "training.scheduler.max_lr",
+        "training.scheduler.decay_steps",
     ),
     "a plateau is one of the task's main metric, which knows its direction": ("training.scheduler.mode",),
     "losses are sums that are divided by the targets of the whole step, over all batches and processes": (
@@ -67,18 +80,31 @@ _WITHOUT = {
     ),
     "fp16 is scaled by itself where `train.precision` asks for it": ("training.amp_loss_scale",),
     "the task's main metric on the first evaluation set picks the best checkpoint": (
-        "training.validation.metric_for_best_model", "training.validation.greater_is_better",
+        "training.validation.metric_for_best_model",
+        "training.validation.greater_is_better",
         "training.checkpoint.monitor_metric",
     ),
     "checkpoints always hold all of it, and the same command again goes on where it was": tuple(
-        f"training.checkpoint.{key}" for key in (
-            "resume", "snapshot_optimizer", "snapshot_scheduler", "snapshot_features", "resume_restore_optimizer",
-            "resume_restore_scheduler", "resume_restore_trainer_state",
+        f"training.checkpoint.{key}"
+        for key in (
+            "resume",
+            "snapshot_optimizer",
+            "snapshot_scheduler",
+            "snapshot_features",
+            "resume_restore_optimizer",
+            "resume_restore_scheduler",
+            "resume_restore_trainer_state",
         )
     ),
     "processes are started by `stentor train RUN.yaml --processes N`, and kept in step": tuple(
-        f"training.distributed.{key}" for key in (
-            "backend", "world_size", "local_rank", "sync_gradient_barrier", "gradient_as_bucket_view", "static_graph",
+        f"training.distributed.{key}"
+        for key in (
+            "backend",
+            "world_size",
+            "local_rank",
+            "sync_gradient_barrier",
+            "gradient_as_bucket_view",
+            "static_graph",
         )
     ),
     "everything is logged each time": tuple(
@@ -88,10 +114,12 @@ _WITHOUT = {
         f"training.performance.{key}" for key in ("pin_memory", "persistent_workers", "drop_last", "batch_shim")
     ),
     "see `task.windows` (diarize) and `task.beams` (transcribe)": (
-        "training.eval_knobs.batch_size", "training.eval_knobs.beam_width", "training.eval_knobs.sliding_window",
+        "training.eval_knobs.batch_size",
+        "training.eval_knobs.beam_width",
+        "training.eval_knobs.sliding_window",
         "training.eval_knobs.min_speaker_dim",
     ),
-}  # fmt: skip
+}
 """What has no key here, by the reason."""
 _SECTIONS = {
     "training.tuning": "settings are searched for by a loop around `stentor train RUN.yaml key=value`",
@@ -99,16 +127,32 @@ _SECTIONS = {
 }
 """Free sections without a counterpart."""
 _OTHERS = (
-    "model.model_type", "model.name", *(f"model.{part}.{key}" for part in _PARTS for key in _OF_LAYERS),
-    "training.epochs", "training.max_steps", "training.random_seed", "training.scheduler.min_lr",
-    "training.mixed_precision", "training.feature_redraw_interval", "training.callbacks", "training.profiling",
-    "training.loss.main", "training.loss.label_smoothing", "training.loss.auxiliary", "training.loss.focal_alpha",
-    "training.loss.focal_gamma", "training.validation.validate_on_epoch", "training.checkpoint.save_best_only",
-    "training.checkpoint.interval_in_epochs", *(f"training.early_stopping.{key}" for key in (
-        "patience", "metric", "min_delta", "mode", "restore_best_weights")),
-    "training.logging.tensorboard", "training.logging.wandb", "training.logging.wandb_project",
-    "training.logging.wandb_entity", "training.eval_knobs.label_type",
-)  # fmt: skip
+    "model.model_type",
+    "model.name",
+    *(f"model.{part}.{key}" for part in _PARTS for key in _OF_LAYERS),
+    "training.epochs",
+    "training.max_steps",
+    "training.random_seed",
+    "training.scheduler.min_lr",
+    "training.mixed_precision",
+    "training.feature_redraw_interval",
+    "training.callbacks",
+    "training.profiling",
+    "training.loss.main",
+    "training.loss.label_smoothing",
+    "training.loss.auxiliary",
+    "training.loss.focal_alpha",
+    "training.loss.focal_gamma",
+    "training.validation.validate_on_epoch",
+    "training.checkpoint.save_best_only",
+    "training.checkpoint.interval_in_epochs",
+    *(f"training.early_stopping.{key}" for key in ("patience", "metric", "min_delta", "mode", "restore_best_weights")),
+    "training.logging.tensorboard",
+    "training.logging.wandb",
+    "training.logging.wandb_project",
+    "training.logging.wandb_entity",
+    "training.eval_knobs.label_type",
+)
 _KNOWN = (*_SAME, *(key for keys in _WITHOUT.values() for key in keys), *_SECTIONS, *_OTHERS, *DATA)
 _TASKS = {"encoder": "diarize", "encoder_decoder": "transcribe", "decoder": "language"}
 _LABELS = {"binary": "binary", "speaker_id": "speaker", "custom": "speaker", "ego": "speaker"}
@@ -283,8 +327,10 @@ def _optim(work: Work) -> None:
             draft.put(ours, given.take(theirs))
     if least is not None:
         if peak is None or not _number(peak, "training.optimizer.lr") > 0:
-            draft.keep("The lowest learning rate is a share of the peak here, which is not given:",
-                       [("training.scheduler.min_lr", least)])  # fmt: skip
+            draft.keep(
+                "The lowest learning rate is a share of the peak here, which is not given:",
+                [("training.scheduler.min_lr", least)],
+            )
         else:
             share = _number(least, "training.scheduler.min_lr") / _number(peak, "training.optimizer.lr")
             draft.put("schedule.min_ratio", Node(float(f"{share:.6g}"), least.place))
@@ -339,8 +385,10 @@ def _callbacks(work: Work) -> None:
     else:
         title = "Nothing is redrawn: there is no linear attention, or its features are fixed."
     draft.keep(title, [(f"{key}.feature_redraw_interval", node) for key, node in intervals])
-    stop = {key: given.take(f"training.early_stopping.{key}") for key in (
-        "patience", "min_delta", "restore_best_weights", "metric", "mode")}  # fmt: skip
+    stop = {
+        key: given.take(f"training.early_stopping.{key}")
+        for key in ("patience", "min_delta", "restore_best_weights", "metric", "mode")
+    }
     if any(node is not None for node in stop.values()):
         place = work.callback("early_stop")
         for key, ours in (
@@ -371,8 +419,10 @@ def _callbacks(work: Work) -> None:
     if profiling is not None and _flag(profiling, "training.profiling"):
         work.callback("profile")
     if named is not None and named.plain():
-        draft.keep("Callbacks there; here each has its own settings above, or is part of the loop:",
-                   [("training.callbacks", named)])  # fmt: skip
+        draft.keep(
+            "Callbacks there; here each has its own settings above, or is part of the loop:",
+            [("training.callbacks", named)],
+        )
 
 
 def _drop(work: Work, title: str, key: str) -> None:

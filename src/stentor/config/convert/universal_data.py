@@ -13,55 +13,107 @@ from stentor.config.explain import guess
 
 _FEATURES = {
     "feature_type": "type",
-    **{key: key for key in (
-        "num_mel_bins", "frame_length", "frame_shift", "sampling_rate", "preemph_coeff", "window_type", "dither",
-        "snip_edges", "remove_dc_offset", "low_freq", "high_freq", "num_ceps", "cepstral_lifter", "use_energy",
-    )},
+    **{
+        key: key
+        for key in (
+            "num_mel_bins",
+            "frame_length",
+            "frame_shift",
+            "sampling_rate",
+            "preemph_coeff",
+            "window_type",
+            "dither",
+            "snip_edges",
+            "remove_dc_offset",
+            "low_freq",
+            "high_freq",
+            "num_ceps",
+            "cepstral_lifter",
+            "use_energy",
+        )
+    },
     "storage_path": "store",
-}  # fmt: skip
+}
 """Features: theirs and ours. They stand in `global_config` or in its section `features`."""
 _FIXED = {
     "features are Kaldi's, as lhotse makes them by default": (
-        "round_to_power_of_two", "energy_floor", "raw_energy", "use_fft_mag", "num_filters",
-        "torchaudio_compatible_mel_scale", "norm_filters",
+        "round_to_power_of_two",
+        "energy_floor",
+        "raw_energy",
+        "use_fft_mag",
+        "num_filters",
+        "torchaudio_compatible_mel_scale",
+        "norm_filters",
     ),
     "`prepare features --jobs N` makes features ahead; where they lie says `model.features.store`": (
-        "num_jobs", "torch_threads", "storage_type", "mix_eagerly", "progress_bar", "device",
+        "num_jobs",
+        "torch_threads",
+        "storage_type",
+        "mix_eagerly",
+        "progress_bar",
+        "device",
     ),
-}  # fmt: skip
+}
 """Features without a counterpart, by the reason."""
 _LOADING = {
     "features are made on the fly, or read where `model.features.store` names a place": (
-        "strategy", *(f"input_strategy.{key}" for key in (
-            "num_workers", "executor_type", "use_batch_extract", "fault_tolerant", "return_audio")),
+        "strategy",
+        *(
+            f"input_strategy.{key}"
+            for key in ("num_workers", "executor_type", "use_batch_extract", "fault_tolerant", "return_audio")
+        ),
     ),
     "batches are planned from lengths alone: `data.max_items`, `data.batch_tokens`, `data.buckets`": tuple(
         f"sampler.{key}" for key in ("type", "num_buckets", "shuffle", "drop_last")
     ),
     "workers are kept, and memory is pinned, where it helps": (
-        "dataloader.pin_memory", "dataloader.persistent_workers",
+        "dataloader.pin_memory",
+        "dataloader.persistent_workers",
     ),
     "no speaker is enrolled: all are told apart at once": ("min_enroll_len", "max_enroll_len"),
-}  # fmt: skip
+}
 _MAPS = ("training.training_dataset_map", "training.validation.validation_dataset_map")
 _SOURCES = ("corpus_dir", "output_dir", "force_download")
 _CORPORA = {"voxceleb1": "voxceleb", "voxceleb2": "voxceleb"}
 """Corpora whose lhotse recipe has another name."""
-_ENTRY = ("name", "download_params.target_dir", "download_params.force_download", "process_params.corpus_dir",
-          "process_params.output_dir")  # fmt: skip
+_ENTRY = (
+    "name",
+    "download_params.target_dir",
+    "download_params.force_download",
+    "process_params.corpus_dir",
+    "process_params.output_dir",
+)
 _TEXT = 256
 """Positions of a text, and frames a second times seconds of audio: what an item of a batch is counted as."""
 KNOWN = (
-    "datasets", *(f"global_config.{key}" for key in (*_SOURCES, "random_seed", "cut_window_seconds")),
-    *(f"global_config.{part}{key}" for part in ("", "features.")
-      for key in (*_FEATURES, *(k for keys in _FIXED.values() for k in keys))),
-    *(f"global_config.data_loading.{key}" for key in (
-        "frame_stack", "context_size", "subsampling", "chunk_size", "dataloader.num_workers",
-        "dataloader.prefetch_factor", *(k for keys in _LOADING.values() for k in keys))),
-    "training.batch_size", "training.eval_knobs.max_duration", "training.performance.num_workers",
-    "training.performance.prefetch_factor", "training.validation.batch_size", "training.validation.max_steps",
-    "training.validation.splits", *(f"{key}.{part}" for key in _MAPS for part in ("combine", "splits")),
-)  # fmt: skip
+    "datasets",
+    *(f"global_config.{key}" for key in (*_SOURCES, "random_seed", "cut_window_seconds")),
+    *(
+        f"global_config.{part}{key}"
+        for part in ("", "features.")
+        for key in (*_FEATURES, *(k for keys in _FIXED.values() for k in keys))
+    ),
+    *(
+        f"global_config.data_loading.{key}"
+        for key in (
+            "frame_stack",
+            "context_size",
+            "subsampling",
+            "chunk_size",
+            "dataloader.num_workers",
+            "dataloader.prefetch_factor",
+            *(k for keys in _LOADING.values() for k in keys),
+        )
+    ),
+    "training.batch_size",
+    "training.eval_knobs.max_duration",
+    "training.performance.num_workers",
+    "training.performance.prefetch_factor",
+    "training.validation.batch_size",
+    "training.validation.max_steps",
+    "training.validation.splits",
+    *(f"{key}.{part}" for key in _MAPS for part in ("combine", "splits")),
+)
 
 
 @dataclass
@@ -218,10 +270,13 @@ class _Entry:
         self.options = [(key.partition(".")[2], value) for key, value in self.given.under("process_params")]
         self.download = self.given.under("download_params")
         mistakes += [
-            Mistake(v.place, f"unknown key 'datasets.{self.name}.{k}'{guess(k, (*_ENTRY, *params), 0.6)}: it has no "
-                             "counterpart", k)
+            Mistake(
+                v.place,
+                f"unknown key 'datasets.{self.name}.{k}'{guess(k, (*_ENTRY, *params), 0.6)}: it has no counterpart",
+                k,
+            )
             for k, v in self.given.values.items()
-        ]  # fmt: skip
+        ]
 
     def put(self, draft: Draft, key: str, split: str, shared: dict[str, Node | None], task: str) -> None:
         """Write a source of this corpus."""

@@ -12,10 +12,18 @@ from stentor.config.document import Mistake, Mistakes, Node, Place
 
 # Values that our side reads from the models themselves or has no need of; they are kept as comments.
 _IMPLIED = (
-    "model.architecture_version", "model.audio_encoder_dim", "model.llm_dim", "model.effective_frame_rate",
-    "model.max_audio_frames", "model.audio_start_token", "model.audio_end_token", "model.transcribe_token",
-    "training.max_text_length", "output.final_model_dir", "device.gpu_ids",
-)  # fmt: skip
+    "model.architecture_version",
+    "model.audio_encoder_dim",
+    "model.llm_dim",
+    "model.effective_frame_rate",
+    "model.max_audio_frames",
+    "model.audio_start_token",
+    "model.audio_end_token",
+    "model.transcribe_token",
+    "training.max_text_length",
+    "output.final_model_dir",
+    "device.gpu_ids",
+)
 _WORDS = {
     "model.alignment_interp_frames": "ramps around a word, in 80 ms frames; `losses.alignment.blur` has seconds",
     "model.alignment_heads": "all heads of the aligner take part",
@@ -52,13 +60,33 @@ _STAGE_2 = {
 }
 """Keys of phase 2 and their counterparts in the second stage."""
 _OTHERS = (
-    "model.audio_encoder", "model.freeze_audio_encoder", "model.llm_model", "model.freeze_llm", "model.use_lora",
-    "model.lora_r", "model.lora_alpha", "model.lora_dropout", "model.lora_target_modules", "model.projection_dropout",
-    "model.downsample_factor", "model.frame_rate", "model.sample_rate", "training.phase1.batch_size",
-    "training.use_amp", "data.data_dir", "data.train_split", "data.val_split", "data.timestamps_dir",
-    "data.whisper_model", "data.max_wer", "model.alignment_loss_weight", "training.phase2.alignment_weight",
-    "training.phase2.batch_size", "output.use_wandb", "output.wandb_project",
-)  # fmt: skip
+    "model.audio_encoder",
+    "model.freeze_audio_encoder",
+    "model.llm_model",
+    "model.freeze_llm",
+    "model.use_lora",
+    "model.lora_r",
+    "model.lora_alpha",
+    "model.lora_dropout",
+    "model.lora_target_modules",
+    "model.projection_dropout",
+    "model.downsample_factor",
+    "model.frame_rate",
+    "model.sample_rate",
+    "training.phase1.batch_size",
+    "training.use_amp",
+    "data.data_dir",
+    "data.train_split",
+    "data.val_split",
+    "data.timestamps_dir",
+    "data.whisper_model",
+    "data.max_wer",
+    "model.alignment_loss_weight",
+    "training.phase2.alignment_weight",
+    "training.phase2.batch_size",
+    "output.use_wandb",
+    "output.wandb_project",
+)
 
 
 class Source(NamedTuple):
@@ -108,8 +136,10 @@ def _model(given: Given, draft: Draft) -> float:
     draft.put("model.projector.dropout", given.take("model.projection_dropout"))
     draft.put("model.llm.from", given.take("model.llm_model") or "Qwen/Qwen2-1.5B")
     lora = _take_flag(given, "model.use_lora")
-    theirs = {ours: given.take(f"model.lora_{key}") for key, ours in
-              (("r", "rank"), ("alpha", "alpha"), ("dropout", "dropout"), ("target_modules", "targets"))}  # fmt: skip
+    theirs = {
+        ours: given.take(f"model.lora_{key}")
+        for key, ours in (("r", "rank"), ("alpha", "alpha"), ("dropout", "dropout"), ("target_modules", "targets"))
+    }
     frozen = ["encoder.*"] if _take_flag(given, "model.freeze_audio_encoder") else []
     whole = _take_flag(given, "model.freeze_llm")
     if lora:
@@ -118,8 +148,10 @@ def _model(given: Given, draft: Draft) -> float:
             if node is not None and node.value is not None:
                 draft.put(f"model.lora.{ours}", _globs(node) if ours == "targets" else node)
     else:
-        draft.keep("LoRA is off (model.use_lora); its values:",
-                   [(f"model.lora.{k}", v) for k, v in theirs.items() if v is not None])  # fmt: skip
+        draft.keep(
+            "LoRA is off (model.use_lora); its values:",
+            [(f"model.lora.{k}", v) for k, v in theirs.items() if v is not None],
+        )
         frozen += ["llm.*"] if whole else []
     draft.put("model.freeze", frozen)
     rate_of_audio = given.take("model.sample_rate")

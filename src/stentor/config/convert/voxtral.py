@@ -16,11 +16,17 @@ from stentor.errors import ConfigError
 _SCRIPTS = ("train.py", "train_lora.py")
 _FLAGS = ("use-lora", "freeze-audio-tower", "push-dataset", "push-to-hub", "bf16", "gradient-checkpointing")
 _SAME = {
-    "train-batch-size": "batch-size", "per-device-train-batch-size": "batch-size",
-    "per-device-eval-batch-size": "eval-batch-size", "gradient-accumulation-steps": "grad-accum",
-    "num-train-epochs": "epochs", "lr": "learning-rate", "lora-rank": "lora-r", "model": "model-checkpoint",
-    "model-id": "model-checkpoint", "freeze-audio": "freeze-audio-tower",
-}  # fmt: skip
+    "train-batch-size": "batch-size",
+    "per-device-train-batch-size": "batch-size",
+    "per-device-eval-batch-size": "eval-batch-size",
+    "gradient-accumulation-steps": "grad-accum",
+    "num-train-epochs": "epochs",
+    "lr": "learning-rate",
+    "lora-rank": "lora-r",
+    "model": "model-checkpoint",
+    "model-id": "model-checkpoint",
+    "freeze-audio": "freeze-audio-tower",
+}
 """Other spellings, of forks of the scripts and of transformers' Trainer."""
 _PLAIN = {
     "grad-accum": ("train.accumulate", 4),
@@ -45,10 +51,22 @@ _IMPLIED = {
 }
 """Options without a counterpart, and why."""
 _OTHERS = (
-    "use-lora", "lora-r", "lora-alpha", "lora-dropout", "freeze-audio-tower", "dataset-jsonl", "dataset-name",
-    "dataset-config", "train-count", "eval-count", "model-checkpoint", "output-dir", "batch-size", "save-steps",
+    "use-lora",
+    "lora-r",
+    "lora-alpha",
+    "lora-dropout",
+    "freeze-audio-tower",
+    "dataset-jsonl",
+    "dataset-name",
+    "dataset-config",
+    "train-count",
+    "eval-count",
+    "model-checkpoint",
+    "output-dir",
+    "batch-size",
+    "save-steps",
     "trackio-space",
-)  # fmt: skip
+)
 _KNOWN = (*_PLAIN, *_IMPLIED, *_OTHERS)
 _ENDS = re.compile(r"[|&;]+|[0-9]*[<>].*")
 """Where the shell's grammar ends a command."""
@@ -92,8 +110,10 @@ def convert(given: Path | str) -> Converted:
     script, words = _command(_lines(read_text(given) if isinstance(given, Path) else given, place))
     options, unknown = _options(words)
     draft = Draft(place)
-    notes = ["transcripts are learnt with their end token, and languages and long texts are as the records have them; "
-             "the run file says what the scripts do otherwise."]  # fmt: skip
+    notes = [
+        "transcripts are learnt with their end token, and languages and long texts are as the records have them; "
+        "the run file says what the scripts do otherwise."
+    ]
     _output(options, draft)
     draft.put("task", "transcribe")
     lora = _model(options, draft, script)
@@ -247,8 +267,9 @@ def _model(options: Given, draft: Draft, script: str) -> bool:
         draft.put("model.lora.targets", targets + ([] if frozen else [f"audio_tower.*.{x}_proj" for x in "qkv"]))
         draft.put("model.dtype", "bfloat16")
     else:
-        draft.keep("LoRA is off (no --use-lora); its values:",
-                   [(f"--lora-{k}", v) for k, v in theirs.items() if v is not None])  # fmt: skip
+        draft.keep(
+            "LoRA is off (no --use-lora); its values:", [(f"--lora-{k}", v) for k, v in theirs.items() if v is not None]
+        )
     if frozen:
         draft.put("model.freeze", ["audio_tower.*"])
     return lora
@@ -261,8 +282,10 @@ def _data(options: Given, draft: Draft, notes: list[str]) -> None:
     file, name, config = (options.take(f"dataset-{k}") for k in ("jsonl", "name", "config"))
     if file is not None:
         source: dict[str, Any] = {"type": "jsonl", "path": file}
-        draft.keep("--dataset-jsonl comes before these:", [(f"--dataset-{k}", v) for k, v in
-                   (("name", name), ("config", config)) if v is not None])  # fmt: skip
+        draft.keep(
+            "--dataset-jsonl comes before these:",
+            [(f"--dataset-{k}", v) for k, v in (("name", name), ("config", config)) if v is not None],
+        )
         notes.append(
             f"relative `audio_path`s in {file.value} start from its folder, those of the scripts from where they were "
             "started."

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from stentor.config.section import Misfit
 from stentor.errors import DataError
-from stentor.models.adapt import Lora as Adapters
 from stentor.models.base import Bundle, Family, Needs
+from stentor.models.peft import Lora as Adapters
 from stentor.models.quantize import Bits, check
+from stentor.section import ConfigConflict
 
 if TYPE_CHECKING:
     import torch
@@ -91,7 +91,7 @@ class AudioLLM(Family):
             kind = self.architecture.removesuffix("ForConditionalGeneration")
             raise ValueError(f"give either `from` (a Hub id or folder) or `config` (keys of a {kind}Config), not both")
         if (self.tokenizer is None) != (self.config is None):
-            raise Misfit(
+            raise ConfigConflict(
                 "tokenizer",
                 f"a model built from `config` needs `tokenizer`, a folder with {self.tokenizer_holds}"
                 if self.tokenizer is None
@@ -128,7 +128,7 @@ class AudioLLM(Family):
         return None
 
     def build(self, needs: Needs) -> Bundle:
-        from stentor.models.audio_llm.assemble import build
+        from stentor.models.audio_llm.build import build
 
         return build(self)
 

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from stentor.errors import ConfigError
-from stentor.models.adapt import ADAPTER, base_name, is_adapter
 from stentor.models.audio_llm import AudioLLM, Lora
-from stentor.models.audio_llm.assemble import adapt, classes, finish, from_base
+from stentor.models.audio_llm.build import adapt, classes, finish, from_base
 from stentor.models.audio_llm.modeling import AudioLLMModel
 from stentor.models.base import Bundle
-from stentor.models.folder import (
+from stentor.models.peft import ADAPTER, base_name, is_adapter
+from stentor.models.quantize import quantize
+from stentor.models.weights_io import (
     ADAPTER_FILE,
     fold,
     fold_state,
@@ -32,7 +33,6 @@ from stentor.models.folder import (
     write_adapters,
     write_weights,
 )
-from stentor.models.quantize import quantize
 
 log = logging.getLogger("stentor")
 
@@ -78,7 +78,7 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
 
 
 def _write_configs(bundle: Bundle, folder: Path) -> None:
-    import stentor
+    from stentor import __version__
 
     family = bundle.family
     config = json.loads(bundle.model.config.to_json_string())
@@ -86,7 +86,7 @@ def _write_configs(bundle: Bundle, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     bundle.processor.generation_config().save_pretrained(folder)
     facts = {
-        "stentor_version": stentor.__version__,
+        "stentor_version": __version__,
         "family": family.model_dump(mode="json", by_alias=True),
         "commit": family._commit,
     }

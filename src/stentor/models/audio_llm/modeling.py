@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.models.search import Result, search
+from stentor.models.decoding import Result, search
 
 TEXT_INPUTS = ("input_ids", "audio_index", "attention_mask", "position_ids")
 """Inputs of a batch for generation that are not audio."""
@@ -77,12 +77,12 @@ class AudioLLMModel(nn.Module):
         self, inputs: dict[str, Tensor], max_new_tokens: list[int], eos_ids: set[int], **options: Any
     ) -> list[Result]:
         """Token ids (end token left out) and their log-probabilities for each item of a batch made for generation;
-        `options` are those of `stentor.models.search.search`."""
+        `options` are those of `stentor.models.decoding.search`."""
         return search(Decoder(self, inputs), max_new_tokens, eos_ids, **options)
 
 
 class Decoder:
-    """The language model with its cache, after the prompts were read; as `stentor.models.search.search` takes it."""
+    """The language model with its cache, after the prompts were read; as `stentor.models.decoding.search` takes it."""
 
     def __init__(self, model: AudioLLMModel, inputs: dict[str, Tensor]):
         from transformers import DynamicCache

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from stentor.data.augment import SpecAugment
+from stentor.data.batch import Batch, Example
 from stentor.errors import DataError
-from stentor.models.base import Example
-from stentor.tasks.base import Batch
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

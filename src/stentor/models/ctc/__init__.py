@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from stentor.config.section import Misfit, Section
-from stentor.models.adapt import Lora as Adapters
 from stentor.models.base import Bundle, Family, Needs
+from stentor.models.peft import Lora as Adapters
 from stentor.models.quantize import Bits, check
+from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
     import torch
@@ -86,9 +86,13 @@ class CTC(Family):
         if self.config is not None and not isinstance(self.config.get("model_type"), str):
             raise ValueError("`config` needs `model_type`, such as `{model_type: wav2vec2, hidden_size: 144}`")
         if self.config is not None and self.alphabet == "own":
-            raise Misfit("alphabet", "a model built from `config` has no tokenizer of its own: take `transcripts`")
+            raise ConfigConflict(
+                "alphabet", "a model built from `config` has no tokenizer of its own: take `transcripts`"
+            )
         if self.adapter is not None and self.lora is not None and self.adapter.only:
-            raise Misfit("adapter.only", "with `lora` set it `false`: `only` trains nothing but the language adapter")
+            raise ConfigConflict(
+                "adapter.only", "with `lora` set it `false`: `only` trains nothing but the language adapter"
+            )
         return self
 
     @classmethod

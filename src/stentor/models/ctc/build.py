@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from stentor.errors import ConfigError
-from stentor.models.adapt import adapt, freeze_parameters, lora_targets
 from stentor.models.base import Bundle, Needs
 from stentor.models.ctc import CTC
 from stentor.models.ctc.modeling import CTCModel, encoder_of, head_of
 from stentor.models.ctc.processor import CTCProcessor
 from stentor.models.ctc.spelling import from_transcripts, from_vocabulary
+from stentor.models.peft import adapt, freeze_parameters, lora_targets
 from stentor.models.pretrained import part_config, reach
 from stentor.models.quantize import quantize
 from stentor.models.speech_llm.encoders import WAVE, adjust, geometry
@@ -147,9 +147,13 @@ def _pretrained(family: CTC, config: Any, fresh: bool, where: str) -> Any:
         if family.adapter is not None and not fresh:
             options = {**options, "target_lang": family.adapter.language}
         return AutoModelForCTC.from_pretrained(
-            name, config=config, dtype=torch.float32, use_safetensors=True,
-            ignore_mismatched_sizes=fresh or family.adapter is not None, **options,
-        )  # fmt: skip
+            name,
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            ignore_mismatched_sizes=fresh or family.adapter is not None,
+            **options,
+        )
 
     if family.adapter is not None and getattr(config, "adapter_attn_dim", None) is None:
         raise ConfigError(f"model.adapter: {family.source} has no language adapters; they are for MMS models.")

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from stentor.models.base import Bundle
-from stentor.models.folder import fold_state
+from stentor.models.weights_io import fold_state
 
 PREFIX = "recogniser."
 

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stentor.data.batch import Batch
 from stentor.errors import DataError
 from stentor.models.ctc.spelling import spelling
 from stentor.models.speech_llm.encoders import HOP, Geometry
 from stentor.models.speech_llm.tokenizers import ctc_frames
-from stentor.tasks.base import Batch
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.models.base import Example
+    from stentor.data.batch import Example
 
 SHORTEST = 1600
 """Samples; silence is added to shorter clips, which convolutions make no frame of."""

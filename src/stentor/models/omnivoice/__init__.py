@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from stentor.audio.codecs.base import Codec
-from stentor.config.section import Misfit, Section
-from stentor.models.adapt import Lora as Adapters
 from stentor.models.base import Bundle, Family, Needs
-from stentor.models.origin import Origin
+from stentor.models.codecs.base import Codec
+from stentor.models.peft import Lora as Adapters
+from stentor.models.pretrained_section import Origin
+from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
     import torch
@@ -100,13 +100,13 @@ class OmniVoice(Family):
         if self.source is not None:
             for key in ("text", "codebooks", "entries"):
                 if getattr(self, key) is not None:
-                    raise Misfit(key, "the model of `from` has its own: leave it out")
+                    raise ConfigConflict(key, "the model of `from` has its own: leave it out")
         elif self.llm is not None and self.llm.config is not None and self.text is None:
-            raise Misfit(
+            raise ConfigConflict(
                 "llm", "a language model built from `config` has no tokenizer: set `model.text: {type: characters}`"
             )
         elif self.llm is not None and self.llm.source is not None and self.text is not None:
-            raise Misfit("text", "a pretrained language model comes with its own tokenizer: leave it out")
+            raise ConfigConflict("text", "a pretrained language model comes with its own tokenizer: leave it out")
         return self
 
     def layout(self) -> Literal["padded", "packed"]:

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from stentor.data.pace import measure
+from stentor.data.speaking_rate import measure
 from stentor.errors import AudioError, ConfigError
-from stentor.models.adapt import adapt, is_adapter
 from stentor.models.base import Bundle, Needs
 from stentor.models.omnivoice import OmniVoice
 from stentor.models.omnivoice.modeling import OmniVoiceModel
 from stentor.models.omnivoice.processor import CODEC, OmniVoiceProcessor, check_codec
 from stentor.models.omnivoice.text import ABSENT, add_special
 from stentor.models.packing import flex, items
+from stentor.models.peft import adapt, is_adapter
 from stentor.models.pretrained import part_config, reach
 from stentor.models.speech_llm.tokenizers import bpe, characters
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.audio.codecs.base import AudioCodec, Codec
+    from stentor.models.codecs.base import AudioCodec, Codec
 
 FIT_SECONDS = 3600.0
 """Audio that a codec is fitted on at most."""
@@ -37,8 +37,8 @@ CODEBOOKS, ENTRIES = 8, 1024
 def build(family: OmniVoice, needs: Needs) -> Bundle:
     """A model ready to train: bases loaded, tokenizer and codec made, `init` applied, adapters added, parameters
     frozen."""
-    from stentor.models.folder import load_adapters
     from stentor.models.omnivoice.export import initialise, read
+    from stentor.models.weights_io import load_adapters
 
     wrong = [term for term in needs.terms if term != "codes"]
     if wrong:
@@ -74,7 +74,7 @@ def build(family: OmniVoice, needs: Needs) -> Bundle:
 
 def heard(processor: OmniVoiceProcessor, needs: Needs) -> None:
     """Raises ConfigError when the training data is audio that nothing can encode."""
-    from stentor.data.codes import has_codes
+    from stentor.data.codec_tokens import has_codes
 
     first = next(iter(needs.cuts()), None) if needs.cuts is not None else None
     if first is not None and processor.codec is None and not has_codes(first):
@@ -127,10 +127,14 @@ def new(family: OmniVoice, needs: Needs, before: Path | None) -> Bundle:
             part,
             "model.llm",
             lambda name, options: AutoModel.from_pretrained(
-                name, config=config, dtype=torch.float32, attn_implementation=flex.NAME, use_safetensors=True,
+                name,
+                config=config,
+                dtype=torch.float32,
+                attn_implementation=flex.NAME,
+                use_safetensors=True,
                 **options,
             ),
-        )  # fmt: skip
+        )
     see_both_ways(llm, "model.llm")
     model = OmniVoiceModel(llm, codebooks, entries + 1, entries)
     bundle = bundle_of(family, model, tokenizer, codec)
@@ -256,7 +260,7 @@ def styles(needs: Needs) -> Iterator[str]:
 def codec_of(family: OmniVoice, needs: Needs, before: Path | None) -> AudioCodec | None:
     """The codec of the section `codec`: opened, that of an earlier stage, or fitted on the training audio. None where
     there is no such section."""
-    from stentor.audio.codecs.base import open_codec
+    from stentor.models.codecs.base import open_codec
 
     section = family.codec
     if section is None:
@@ -304,9 +308,9 @@ def codec_beside(family: OmniVoice, own: AudioCodec | None) -> AudioCodec | None
 def training_audio(section: Codec, needs: Needs) -> Iterator[np.ndarray]:
     """Audio of at most `FIT_SECONDS` of the training records, in an order that is theirs alone. Raises ConfigError
     where there is none."""
-    from stentor.audio.codecs.base import at_peak
-    from stentor.data.codes import has_codes
-    from stentor.data.cut import load
+    from stentor.data.codec_tokens import has_codes
+    from stentor.data.load_audio import load_audio
+    from stentor.models.codecs.base import at_peak
 
     cuts = list(needs.cuts() if needs.cuts is not None else ())
     tokens = sum(map(has_codes, cuts))
@@ -319,7 +323,7 @@ def training_audio(section: Codec, needs: Needs) -> Iterator[np.ndarray]:
     seconds = 0.0
     for cut in sorted(cuts, key=lambda cut: hashlib.blake2b(cut.id.encode(), digest_size=8).digest()):
         try:
-            audio = load(cut, section.sample_rate)
+            audio = load_audio(cut, section.sample_rate)
         except AudioError:  # counted where it is read for training
             continue
         if len(audio) >= section.sample_rate // 10:

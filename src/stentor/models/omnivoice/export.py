@@ -18,20 +18,9 @@ from typing import Any
 
 from torch import Tensor
 
-from stentor.data.pace import Pace
+from stentor.data.speaking_rate import Pace
 from stentor.errors import ConfigError
-from stentor.models.adapt import ADAPTER, base_name, freeze_parameters, is_adapter
 from stentor.models.base import Bundle
-from stentor.models.folder import (
-    ADAPTER_FILE,
-    fold,
-    merged_state,
-    put_adapters,
-    read_weights,
-    tied_copies,
-    write_adapters,
-    write_weights,
-)
 from stentor.models.omnivoice import LLM, Lora, OmniVoice
 from stentor.models.omnivoice.build import (
     backbone,
@@ -46,6 +35,17 @@ from stentor.models.omnivoice.build import (
 from stentor.models.omnivoice.modeling import OmniVoiceModel
 from stentor.models.omnivoice.processor import CODEC, check_codec
 from stentor.models.omnivoice.text import SPECIAL
+from stentor.models.peft import ADAPTER, base_name, freeze_parameters, is_adapter
+from stentor.models.weights_io import (
+    ADAPTER_FILE,
+    fold,
+    merged_state,
+    put_adapters,
+    read_weights,
+    tied_copies,
+    write_adapters,
+    write_weights,
+)
 
 log = logging.getLogger("stentor")
 
@@ -93,7 +93,7 @@ def save_merged(bundle: Bundle, folder: Path) -> None:
 
 
 def _write_configs(bundle: Bundle, folder: Path) -> None:
-    import stentor
+    from stentor import __version__
 
     family: Any = bundle.family
     model: Any = bundle.model
@@ -111,7 +111,7 @@ def _write_configs(bundle: Bundle, folder: Path) -> None:
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     facts = {
-        "stentor_version": stentor.__version__,
+        "stentor_version": __version__,
         "family": family.model_dump(mode="json", by_alias=True),
         "commit": family._commit,
         "pace": bundle.processor.pace,  # type: ignore[attr-defined]
@@ -139,7 +139,7 @@ def _read(family: OmniVoice, folder: Path, where: str) -> tuple[Bundle, dict[str
     from transformers import AutoConfig
     from transformers.initialization import no_init_weights
 
-    from stentor.audio.codecs.base import open_codec
+    from stentor.models.codecs.base import open_codec
 
     facts = _facts(folder, where)
     config = AutoConfig.for_model(**facts["llm_config"])

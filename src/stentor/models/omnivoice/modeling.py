@@ -79,9 +79,11 @@ class OmniVoiceModel(nn.Module):
         else:
             mask = None
         out = self.llm(
-            inputs_embeds=self.embed(input_ids, audio_mask), attention_mask=mask, position_ids=position_ids,
+            inputs_embeds=self.embed(input_ids, audio_mask),
+            attention_mask=mask,
+            position_ids=position_ids,
             use_cache=False,
-        )  # fmt: skip
+        )
         return out.last_hidden_state.to(self.audio_heads.weight.dtype)  # of a backbone that is kept in bfloat16
 
     def _packed(self, documents: Tensor, tables: dict[str, Tensor]) -> Any:
@@ -98,9 +100,15 @@ class OmniVoiceModel(nn.Module):
         return table(documents)
 
     def forward(
-        self, input_ids: Tensor, audio_mask: Tensor, rows: Tensor, lengths: Tensor | None = None,
-        position_ids: Tensor | None = None, documents: Tensor | None = None, **more: Tensor,
-    ) -> dict[str, dict[str, Tensor]]:  # fmt: skip
+        self,
+        input_ids: Tensor,
+        audio_mask: Tensor,
+        rows: Tensor,
+        lengths: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        documents: Tensor | None = None,
+        **more: Tensor,
+    ) -> dict[str, dict[str, Tensor]]:
         """Arguments of the losses: for each codebook c, as `codes_c`, the hidden states of the cells to be learned and
         the output layer of that codebook; logits of other positions are never computed.
 

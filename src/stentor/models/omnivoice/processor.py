@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from stentor.audio.codecs.base import at_peak
-from stentor.data.codes import ReadsCodes, has_codes
-from stentor.data.kept import Kept, Storing
+from stentor.data.batch import Batch, Example
+from stentor.data.codec_tokens import ReadsCodes, has_codes
+from stentor.data.feature_cache import Kept, Storing
 from stentor.errors import AudioError, ConfigError
-from stentor.models.base import Example
+from stentor.models.codecs.base import at_peak
 from stentor.models.omnivoice.sample import IGNORED, Sample, build
 from stentor.models.omnivoice.text import ABSENT, ids_of, spoken, style
 from stentor.models.packing.flex import BLOCK, tables
 from stentor.models.speech_llm.tokenizers import padding_id
-from stentor.tasks.base import Batch
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.audio.codecs.base import AudioCodec
     from stentor.data.augment import Augment
-    from stentor.data.pace import Pace
+    from stentor.data.speaking_rate import Pace
+    from stentor.models.codecs.base import AudioCodec
     from stentor.models.omnivoice.prompt import Prompt
 
 CODEC = "audio_tokenizer"
@@ -181,14 +180,14 @@ class OmniVoiceProcessor(ReadsCodes, Storing):
             )
 
     def stored(self, cut: Cut) -> Kept | None:
-        from stentor.data.cut import load
-        from stentor.models.transformer.stored import key_of
+        from stentor.data.load_audio import load_audio
+        from stentor.models.transformer.feature_cache import key_of
 
         assert self.codec is not None
         key = key_of(cut)
         codes = self._kept.get(key)
         if codes is None:
-            codes = self.codec.encode([at_peak(load(cut, self.codec.sample_rate))])[0]
+            codes = self.codec.encode([at_peak(load_audio(cut, self.codec.sample_rate))])[0]
             if self._bytes < MEMORY:
                 self._kept[key] = codes
                 self._bytes += codes.nbytes
@@ -252,9 +251,11 @@ class OmniVoiceProcessor(ReadsCodes, Storing):
     def sample(self, example: Example, codes: np.ndarray) -> Sample:
         """The sample of one example with its codes [C, T]."""
         conditions = example.extra["conditions"]
-        text = [] if conditions.unconditional else self.text_ids(
-            conditions.text, conditions.language, conditions.instruct, conditions.denoise
-        )  # fmt: skip
+        text = (
+            []
+            if conditions.unconditional
+            else self.text_ids(conditions.text, conditions.language, conditions.instruct, conditions.denoise)
+        )
         # A copy: the same example gives the same sample each time.
         return build(conditions, codes, text, self.mask_id, copy.deepcopy(example.rng))
 

@@ -52,9 +52,13 @@ def tables(lengths: Sequence[int], causal: bool = True) -> dict[str, Tensor]:
 
 
 def block_mask(
-    documents: Tensor, partial_count: Tensor, partial_index: Tensor, full_count: Tensor, full_index: Tensor,
+    documents: Tensor,
+    partial_count: Tensor,
+    partial_index: Tensor,
+    full_count: Tensor,
+    full_index: Tensor,
     causal: bool = True,
-) -> BlockMask:  # fmt: skip
+) -> BlockMask:
     """The BlockMask of `tables`, on their device."""
 
     def same_document(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from stentor.config.section import Misfit
-from stentor.models.adapt import base_name, is_adapter
+from stentor.models.peft import base_name, is_adapter
+from stentor.section import ConfigConflict
 
 if TYPE_CHECKING:
     import torch
@@ -29,9 +29,9 @@ BYTES = {"8bit": 1.0, "4bit": 0.5 + (1 + 4 / 256) / 64}
 
 
 def check(quantize: Bits | None, lora: Any | None) -> None:
-    """Raise Misfit, for the validator of a family, where `quantize` stands without `lora`."""
+    """Raise ConfigConflict, for the validator of a family, where `quantize` stands without `lora`."""
     if quantize is not None and lora is None:
-        raise Misfit(
+        raise ConfigConflict(
             "quantize",
             "weights in 8 or 4 bits cannot be trained themselves: add adapters (`lora: {}`), or leave `quantize` out",
         )

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from stentor.models.audio_llm.modeling import AudioLLMModel
-from stentor.models.search import Result
+from stentor.models.decoding import Result
 
 
 class Qwen3ASRModel(AudioLLMModel):

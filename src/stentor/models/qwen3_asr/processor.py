@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from stentor.audio.features import HOP, WhisperMel
+from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
 from stentor.models.audio_llm.processor import AudioLLMProcessor
-from stentor.models.base import Example
 
 PIECE = 100
 """Frames of one second, over which the encoder's convolutions run."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from stentor.config.section import Misfit, Section
-from stentor.models.adapt import Lora as Adapters
 from stentor.models.base import Bundle, Family, Needs
-from stentor.models.origin import Origin
+from stentor.models.peft import Lora as Adapters
+from stentor.models.pretrained_section import Origin
 from stentor.models.quantize import Bits, check
+from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +95,7 @@ class Aligner(Section):
     @model_validator(mode="after")
     def _divisible(self) -> Aligner:
         if self.width % self.heads:
-            raise Misfit("width", f"must be a multiple of `heads` ({self.heads})")
+            raise ConfigConflict("width", f"must be a multiple of `heads` ({self.heads})")
         return self
 
 
@@ -183,7 +183,7 @@ class SpeechLLM(Family):
         )
 
     def build(self, needs: Needs) -> Bundle:
-        from stentor.models.speech_llm.assemble import build
+        from stentor.models.speech_llm.build import build
 
         return build(self, needs)
 

@@ -93,9 +93,17 @@ class Aligner(nn.Module):
         return self.norm_keys(keys) * keep[..., None], keep
 
     def forward(
-        self, features: Tensor, lengths: Tensor, hidden: Tensor, states: Tensor, tokens: Tensor,
-        text_rows: Tensor, word_tokens: Tensor, word_parts: Tensor, moved: Tensor | None = None,
-    ) -> Scores:  # fmt: skip
+        self,
+        features: Tensor,
+        lengths: Tensor,
+        hidden: Tensor,
+        states: Tensor,
+        tokens: Tensor,
+        text_rows: Tensor,
+        word_tokens: Tensor,
+        word_parts: Tensor,
+        moved: Tensor | None = None,
+    ) -> Scores:
         """Boundary scores of all words.
 
         `features` and `lengths` as the encoder got them, `hidden` its frames [B, T', audio]. `states` [N, text] are the

@@ -15,9 +15,13 @@ from pathlib import Path
 from torch import Tensor
 
 from stentor.errors import ConfigError
-from stentor.models.adapt import base_name, freeze_parameters, is_adapter
 from stentor.models.base import Bundle
-from stentor.models.folder import (
+from stentor.models.peft import base_name, freeze_parameters, is_adapter
+from stentor.models.quantize import dequantized, quantize
+from stentor.models.speech_llm import Lora, SpeechLLM
+from stentor.models.speech_llm.build import assemble, finish
+from stentor.models.speech_llm.processor import SpeechLLMProcessor
+from stentor.models.weights_io import (
     fold,
     merged_state,
     put_adapters,
@@ -26,10 +30,6 @@ from stentor.models.folder import (
     write_adapters,
     write_weights,
 )
-from stentor.models.quantize import dequantized, quantize
-from stentor.models.speech_llm import Lora, SpeechLLM
-from stentor.models.speech_llm.assemble import assemble, finish
-from stentor.models.speech_llm.processor import SpeechLLMProcessor
 
 log = logging.getLogger("stentor")
 
@@ -76,7 +76,7 @@ def _left_to_base(bundle: Bundle) -> set[str]:
 
 
 def _write_config(bundle: Bundle, folder: Path) -> None:
-    import stentor
+    from stentor import __version__
 
     family, model = bundle.family, bundle.model
     bases = {
@@ -89,7 +89,7 @@ def _write_config(bundle: Bundle, folder: Path) -> None:
     }
     facts = {
         "model_type": "speech_llm",
-        "stentor_version": stentor.__version__,
+        "stentor_version": __version__,
         "family": family.model_dump(mode="json", by_alias=True),
         "bases": bases,
         "ctc_alphabet": bundle.processor.ctc.characters if bundle.processor.ctc else None,

@@ -1,4 +1,4 @@
-"""Decoding of the speech LLM: its language model with a KV cache, for `stentor.models.search`."""
+"""Decoding of the speech LLM: its language model with a KV cache, for `stentor.models.decoding`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from stentor.models.search import Result, search
+from stentor.models.decoding import Result, search
 
 if TYPE_CHECKING:
     from stentor.models.speech_llm.modeling import SpeechLLMModel

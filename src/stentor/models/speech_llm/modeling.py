@@ -186,9 +186,16 @@ class SpeechLLMModel(ListensOnce):
         if self.aligner is not None and word_times is not None:
             moved, times = self.aligner.moved(feature_lengths, word_times) if self.training else (None, word_times)
             scores = self.aligner(
-                features, feature_lengths, hidden, out.flatten(0, 1), embeds.flatten(0, 1),
-                text_rows, word_tokens, word_parts, moved,
-            )  # fmt: skip
+                features,
+                feature_lengths,
+                hidden,
+                out.flatten(0, 1),
+                embeds.flatten(0, 1),
+                text_rows,
+                word_tokens,
+                word_parts,
+                moved,
+            )
             losses["alignment"] = {**vars(scores), "times": times, "step": self.aligner.step}
         return losses
 
@@ -205,9 +212,18 @@ class SpeechLLMModel(ListensOnce):
 
     @torch.no_grad()
     def align(
-        self, features: Tensor, feature_lengths: Tensor, input_ids: Tensor, audio_index: Tensor, audio_rows: Tensor,
-        text_rows: Tensor, word_tokens: Tensor, word_parts: Tensor, position_ids: Tensor | None = None, **_: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        self,
+        features: Tensor,
+        feature_lengths: Tensor,
+        input_ids: Tensor,
+        audio_index: Tensor,
+        audio_rows: Tensor,
+        text_rows: Tensor,
+        word_tokens: Tensor,
+        word_parts: Tensor,
+        position_ids: Tensor | None = None,
+        **_: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Word times of known texts, from the states that the aligner was trained on.
 
         Inputs as `forward` takes them. Returns start and end in seconds [B, W, 2], how sure they are [B, W] (see

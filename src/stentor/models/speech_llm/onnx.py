@@ -28,8 +28,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stentor.data.batch import Example
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle, Example
+from stentor.models.base import Bundle
 from stentor.models.speech_llm.aligner import Aligner
 from stentor.models.speech_llm.encoders import SAMPLE_RATE, encode
 from stentor.models.speech_llm.generate import steady_attention
@@ -76,9 +77,15 @@ class LLMGraph(nn.Module):
         self.llm, self.head = model.llm, model.head
 
     def forward(
-        self, input_ids: Tensor, audio: Tensor, audio_index: Tensor, attention_mask: Tensor, position_ids: Tensor,
-        rows: Tensor, past: list[Tensor],
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+        self,
+        input_ids: Tensor,
+        audio: Tensor,
+        audio_index: Tensor,
+        attention_mask: Tensor,
+        position_ids: Tensor,
+        rows: Tensor,
+        past: list[Tensor],
+    ) -> tuple[Tensor, ...]:
         from transformers import DynamicCache
 
         cache = DynamicCache(list(zip(past[::2], past[1::2])))
@@ -148,7 +155,7 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
 
     Everything is float32. Raises ConfigError when a package is missing, or naming the part that cannot be exported.
     """
-    import stentor
+    from stentor import __version__
     from stentor.models.speech_llm.export import _write_config
 
     need_packages()
@@ -164,7 +171,7 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
     _write_config(bundle, folder)
     facts: dict[str, Any] = {
         "format": FORMAT,
-        "stentor_version": stentor.__version__,
+        "stentor_version": __version__,
         "torch_version": torch.__version__,
         "opset": OPSET,
         "graphs": {name: {"file": f"{name}.onnx", "outputs": made} for name, made in outputs.items()},
@@ -172,17 +179,23 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
         "seconds_per_frame": 1 / model.shape.frame_rate,
         "frames_per_position": bundle.processor.factor,
         "eos_id": bundle.processor.eos_id,
-        "cache": {"layers": len(example["past"]) // 2, "heads": example["past"][0].shape[1],
-                  "width": example["past"][0].shape[3], "value_width": example["past"][1].shape[3]},
+        "cache": {
+            "layers": len(example["past"]) // 2,
+            "heads": example["past"][0].shape[1],
+            "width": example["past"][0].shape[3],
+            "value_width": example["past"][1].shape[3],
+        },
         "text_width": example["audio"].shape[1],
         "aligner": None,
-    }  # fmt: skip
+    }
     if model.aligner is not None:
         aligner = model.aligner
         facts["aligner"] = {
-            "kind": aligner.kind, "stride": aligner.stride, "seconds_per_point": aligner.step,
+            "kind": aligner.kind,
+            "stride": aligner.stride,
+            "seconds_per_point": aligner.step,
             "calibration": aligner.calibration.tolist(),
-        }  # fmt: skip
+        }
     (folder / CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
@@ -263,11 +276,16 @@ def _graphs(model: SpeechLLMModel, example: dict[str, Any]) -> Iterator[tuple[st
         "llm",
         LLMGraph(model),
         *pick(
-            input_ids=(0, 1), audio=(0,), audio_index=(0,), attention_mask=(0, 1), position_ids=(0, 1), rows=(0,),
+            input_ids=(0, 1),
+            audio=(0,),
+            audio_index=(0,),
+            attention_mask=(0, 1),
+            position_ids=(0, 1),
+            rows=(0,),
             past=[(0, 2)] * len(present),
         ),
         ["logits", "states", "embeds", *present],
-    )  # fmt: skip
+    )
     if model.aligner is not None:
         yield (
             "aligner",
@@ -294,9 +312,15 @@ def _write(
     try:
         with _quietly():
             program = torch.onnx.export(
-                graph, kwargs=inputs, dynamo=True, dynamic_shapes={n: free(a) for n, a in axes.items()},
-                input_names=names, output_names=outputs, opset_version=OPSET, verbose=False,
-            )  # fmt: skip
+                graph,
+                kwargs=inputs,
+                dynamo=True,
+                dynamic_shapes={n: free(a) for n, a in axes.items()},
+                input_names=names,
+                output_names=outputs,
+                opset_version=OPSET,
+                verbose=False,
+            )
             program.save(path, external_data=size > INLINE)
     except Exception as error:  # the exporter's errors are of many kinds
         reason = " ".join(str(error.__cause__ or error).split())

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
-from stentor.models.search import Result, search
+from stentor.models.decoding import Result, search
 from stentor.models.speech_llm import SpeechLLM
 from stentor.models.speech_llm.aligner import Aligner
 from stentor.models.speech_llm.boundaries import Scores
@@ -124,18 +124,29 @@ class OnnxModel(ListensOnce):
         return [row[:n].tolist() for row, n in zip(best, frames.tolist())]
 
     def read(
-        self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor, rows: Tensor, past: list[Tensor],
-        audio: Tensor | None = None, audio_index: Tensor | None = None,
-    ) -> list[Tensor]:  # fmt: skip
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        position_ids: Tensor,
+        rows: Tensor,
+        past: list[Tensor],
+        audio: Tensor | None = None,
+        audio_index: Tensor | None = None,
+    ) -> list[Tensor]:
         """One call of the language model, see `onnx.LLMGraph`: logits [M, V], states and embeddings [B * L, width],
         then keys and values."""
         if audio is None or audio_index is None:
             audio, audio_index = torch.empty(0, self.text_width), torch.empty(0, dtype=torch.long)
         names = [f"past.{i}.{part}" for i in range(self.cache["layers"]) for part in ("key", "value")]
         return self.llm(
-            input_ids=input_ids, audio=audio, audio_index=audio_index, attention_mask=attention_mask,
-            position_ids=position_ids, rows=rows, **dict(zip(names, past)),
-        )  # fmt: skip
+            input_ids=input_ids,
+            audio=audio,
+            audio_index=audio_index,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            rows=rows,
+            **dict(zip(names, past)),
+        )
 
     def nothing_past(self, rows: int) -> list[Tensor]:
         """A cache without any position."""
@@ -143,26 +154,45 @@ class OnnxModel(ListensOnce):
         return [torch.empty(keys), torch.empty(values)] * self.cache["layers"]
 
     def generate(
-        self, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], beams: int = 1,
-        temperature: float = 0.0, generator: torch.Generator | None = None, length_penalty: float = 1.0,
-    ) -> list[Result]:  # fmt: skip
+        self,
+        inputs: dict[str, Tensor],
+        max_new_tokens: int | list[int],
+        eos_ids: set[int],
+        beams: int = 1,
+        temperature: float = 0.0,
+        generator: torch.Generator | None = None,
+        length_penalty: float = 1.0,
+    ) -> list[Result]:
         """See `stentor.models.speech_llm.generate.generate`."""
         count = len(inputs["input_ids"])
         limits = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
         return search(OnnxDecoder(self, inputs), limits, eos_ids, beams, temperature, generator, length_penalty)
 
     def align(
-        self, features: Tensor, feature_lengths: Tensor, input_ids: Tensor, audio_index: Tensor, audio_rows: Tensor,
-        text_rows: Tensor, word_tokens: Tensor, word_parts: Tensor, **_: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        self,
+        features: Tensor,
+        feature_lengths: Tensor,
+        input_ids: Tensor,
+        audio_index: Tensor,
+        audio_rows: Tensor,
+        text_rows: Tensor,
+        word_tokens: Tensor,
+        word_parts: Tensor,
+        **_: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """See `SpeechLLMModel.align`; for padded batches."""
         hidden, audio, counts = self.hear(features, feature_lengths)
         spoken = text_rows >= 0
         (batch, size), told = input_ids.shape, text_rows[spoken]
         logits, states, embeds, *_ = self.read(
-            input_ids, torch.ones_like(input_ids), torch.arange(size).expand(batch, -1), told - 1,
-            self.nothing_past(batch), audio.flatten(0, 1)[audio_rows], audio_index,
-        )  # fmt: skip
+            input_ids,
+            torch.ones_like(input_ids),
+            torch.arange(size).expand(batch, -1),
+            told - 1,
+            self.nothing_past(batch),
+            audio.flatten(0, 1)[audio_rows],
+            audio_index,
+        )
         log_probs = torch.zeros(text_rows.shape)
         log_probs[spoken] = logits.log_softmax(-1).gather(1, input_ids.flatten()[told][:, None])[:, 0]
         place = torch.arange(text_rows.shape[1])
@@ -174,10 +204,14 @@ class OnnxModel(ListensOnce):
                 rows = text_rows[i][spoken[i]]
                 times[i : i + 1, :words], sure[i : i + 1, :words] = self.aligner.times(
                     self.aligner(
-                        features[i : i + 1, ..., :length], hidden[i : i + 1, :count], states[rows], embeds[rows],
-                        word_tokens[i : i + 1, :words], word_parts[i : i + 1, :words],
+                        features[i : i + 1, ..., :length],
+                        hidden[i : i + 1, :count],
+                        states[rows],
+                        embeds[rows],
+                        word_tokens[i : i + 1, :words],
+                        word_parts[i : i + 1, :words],
                     )
-                )  # fmt: skip
+                )
         return times, sure, log_probs[:, None].masked_fill(~own, 0.0).amin(-1)
 
 
@@ -225,9 +259,13 @@ class OnnxAligner:
     ) -> Scores:
         """Boundary scores of one clip without padding; see `onnx.AlignerGraph`."""
         start, end, *inside = self.graph(
-            features=features, frames=frames, states=states, tokens=tokens, word_tokens=word_tokens,
+            features=features,
+            frames=frames,
+            states=states,
+            tokens=tokens,
+            word_tokens=word_tokens,
             word_parts=word_parts,
-        )  # fmt: skip
+        )
         words = torch.ones(word_tokens.shape[:2], dtype=torch.bool)
         return Scores(start, end, inside[0] if inside else None, words, self.points(torch.tensor([features.shape[-1]])))
 

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 
 from stentor.data.augment import SpecAugment
+from stentor.data.batch import Batch, Example
 from stentor.errors import DataError
-from stentor.models.base import Example
 from stentor.models.speech_llm import Prompt
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
-from stentor.tasks.base import Batch
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.config.section import Misfit, Section
 from stentor.models.base import Bundle, Family, Needs
 from stentor.models.transformer.frontend import SSL, Features
+from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
     import torch
@@ -112,11 +112,11 @@ class Transformer(Family):
             if part in self.kind.split("_"):
                 self.__dict__[part] = _joined(part, self.shared, getattr(self, part))
             elif getattr(self, part) is not None:
-                raise Misfit(part, f"a model of the kind {self.kind} has no {part}: leave it out")
+                raise ConfigConflict(part, f"a model of the kind {self.kind} has no {part}: leave it out")
         if self.kind == "decoder" and self.ssl is not None:
-            raise Misfit("ssl", "a decoder alone hears no audio: leave it out")
+            raise ConfigConflict("ssl", "a decoder alone hears no audio: leave it out")
         if self.kind != "encoder" and self.embedding is not None:
-            raise Misfit("embedding", "only a model of the kind encoder labels frames: leave it out")
+            raise ConfigConflict("embedding", "only a model of the kind encoder labels frames: leave it out")
         return self
 
     def misfit(self, task: Task) -> tuple[str, str] | None:
@@ -178,18 +178,20 @@ def _joined(part: str, shared: Layers, own: Layers | None) -> Layers:
             places = [(where, key) for key in keys.split() for where in (part, "shared")]
             written = {part: own.model_fields_set, "shared": given}
             where, key = next((p for p in places if p[1] in written[p[0]]), places[0])
-            raise Misfit(f"{where}.{key}", message)
+            raise ConfigConflict(f"{where}.{key}", message)
 
     size, rest = divmod(joined.d_model, joined.heads)
     check(rest != 0, "heads d_model", f"d_model ({joined.d_model}) must be a multiple of heads ({joined.heads})")
     check(
-        joined.positions == "rope" and size % 2 == 1, "positions heads d_model",
+        joined.positions == "rope" and size % 2 == 1,
+        "positions heads d_model",
         f"rope needs heads of even size; d_model / heads is {size}",
-    )  # fmt: skip
+    )
     check(
-        joined.attention_dropout > 0 and joined.attention != "softmax", "attention_dropout",
+        joined.attention_dropout > 0 and joined.attention != "softmax",
+        "attention_dropout",
         f"{joined.attention} attention has no weights to drop: leave it out",
-    )  # fmt: skip
+    )
     kernel = joined.conv_kernel
     if part == "decoder":
         check(joined.attention == "linear", "attention", "a decoder may only look back: take `causal_linear`")

@@ -15,14 +15,14 @@ from typing import Any
 from torch import Tensor
 
 from stentor.errors import ConfigError
-from stentor.models.adapt import freeze_parameters
 from stentor.models.base import Bundle, Needs
-from stentor.models.folder import read_weights, write_weights
+from stentor.models.peft import freeze_parameters
 from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
 from stentor.models.transformer import Transformer
 from stentor.models.transformer.modeling import TransformerModel
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.models.transformer.ssl import front_end, geometry_of
+from stentor.models.weights_io import read_weights, write_weights
 
 log = logging.getLogger("stentor")
 
@@ -162,7 +162,7 @@ def _some(names: list[str]) -> str:
 
 def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     """Write an export; see `Family.save`."""
-    import stentor
+    from stentor import __version__
 
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(state, folder)
@@ -170,7 +170,7 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     model: Any = bundle.model
     facts = {
         "model_type": "transformer",
-        "stentor_version": stentor.__version__,
+        "stentor_version": __version__,
         "family": bundle.family.model_dump(mode="json", by_alias=True),
         "classes": model.frame_head.out_features if model.frame_head is not None else None,
         "ssl_config": model.frontend.config if model.frontend is not None else None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from stentor.audio.kaldi import KaldiFeatures
-from stentor.config.section import Section
+from stentor.section import Section
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,4 +1,4 @@
-"""What the transformer writes: its decoder step by step for `stentor.models.search`, or its CTC head."""
+"""What the transformer writes: its decoder step by step for `stentor.models.decoding`, or its CTC head."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from stentor.errors import ConfigError
 from stentor.models.ctc.modeling import merge
-from stentor.models.search import Result, search
+from stentor.models.decoding import Result, search
 
 if TYPE_CHECKING:
     from stentor.models.transformer.modeling import TransformerModel

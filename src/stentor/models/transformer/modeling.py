@@ -48,10 +48,16 @@ class Layer(nn.Module):
         self.first = branch(feed_forward(), 0.5) if s.macaron else None
         self.attention = branch(
             Attention(
-                s.d_model, s.heads, s.attention, causal, s.attention_dropout, s.attention_features,
-                rotary=rotary, fixed=fixed,
+                s.d_model,
+                s.heads,
+                s.attention,
+                causal,
+                s.attention_dropout,
+                s.attention_features,
+                rotary=rotary,
+                fixed=fixed,
             )
-        )  # fmt: skip
+        )
         self.cross = None
         if cross is not None:
             kind = s.cross_attention or ("softmax" if s.attention == "softmax" else "linear")
@@ -291,8 +297,9 @@ class TransformerModel(ListensOnce):
         if self.embedding_head is not None and pools is not None:
             pooled = pools.to(hidden.dtype) @ self.embedding_head(hidden)
             outputs["embeddings"] = {
-                "embeddings": F.normalize(pooled.float(), dim=-1).flatten(0, 1), "labels": pool_labels.flatten()
-            }  # fmt: skip
+                "embeddings": F.normalize(pooled.float(), dim=-1).flatten(0, 1),
+                "labels": pool_labels.flatten(),
+            }
         return outputs
 
     @torch.no_grad()

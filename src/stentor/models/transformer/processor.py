@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from stentor.data.augment import SpecAugment
-from stentor.data.kept import Kept, Storing
+from stentor.data.batch import Batch, Example
+from stentor.data.feature_cache import Kept, Storing
 from stentor.errors import DataError
-from stentor.models.base import Example
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
+from stentor.models.transformer.feature_cache import Store
 from stentor.models.transformer.frontend import Features
-from stentor.models.transformer.stored import Store
-from stentor.tasks.base import Batch
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

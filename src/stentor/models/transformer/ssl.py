@@ -45,9 +45,7 @@ def front_end(section: SSL, shape: Geometry, known: dict[str, Any] | None = None
     config.layerdrop = 0.0  # every layer is heard, in each step
     if known is None and section.source is not None:
         options = {"config": config, "dtype": torch.float32, "use_safetensors": True}
-        encoder = reach(
-            section, "model.ssl", lambda name, given: AutoModel.from_pretrained(name, **options, **given)
-        )  # fmt: skip
+        encoder = reach(section, "model.ssl", lambda name, given: AutoModel.from_pretrained(name, **options, **given))
     else:
         encoder = AutoModel.from_config(config, dtype=torch.float32)
     return FrontEnd(adjust(encoder, section.source is not None), shape, section.freeze)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from stentor.audio.features import HOP, WINDOW, WhisperMel
+from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
 from stentor.models.audio_llm.processor import RATE, AudioLLMProcessor
-from stentor.models.base import Example
 
 log = logging.getLogger("stentor")
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from stentor.models.adapt import Lora as Adapters
 from stentor.models.base import Bundle, Family, Needs
+from stentor.models.peft import Lora as Adapters
 from stentor.models.quantize import Bits, check
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Whisper(Family):
         return message and ("unknown_language", f"{cut.id}: {message}.")
 
     def build(self, needs: Needs) -> Bundle:
-        from stentor.models.whisper.assemble import build
+        from stentor.models.whisper.build import build
 
         return build(self, needs)
 

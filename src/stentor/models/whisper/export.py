@@ -14,9 +14,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from stentor.models.adapt import ADAPTER, adapt, base_name, is_adapter
 from stentor.models.base import Bundle
-from stentor.models.folder import (
+from stentor.models.peft import ADAPTER, adapt, base_name, is_adapter
+from stentor.models.quantize import quantize
+from stentor.models.weights_io import (
     ADAPTER_FILE,
     fold_state,
     load_adapters,
@@ -26,9 +27,8 @@ from stentor.models.folder import (
     write_adapters,
     write_weights,
 )
-from stentor.models.quantize import quantize
 from stentor.models.whisper import Whisper
-from stentor.models.whisper.assemble import finish, pretrained
+from stentor.models.whisper.build import finish, pretrained
 
 FILE = "stentor.json"
 

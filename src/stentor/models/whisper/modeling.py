@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stentor.models.adapt import divided
-from stentor.models.search import Result, search
+from stentor.models.decoding import Result, search
+from stentor.models.peft import divided
 
 
 class WhisperRecogniser(nn.Module):
@@ -105,7 +105,7 @@ class WhisperRecogniser(nn.Module):
     ) -> list[Result]:
         """Token ids after the prompt (end token left out) and their log-probabilities, for each item of a batch.
 
-        See `stentor.models.search.search`. `inputs` come from the processor's `collate(labels=False)`.
+        See `stentor.models.decoding.search`. `inputs` come from the processor's `collate(labels=False)`.
         """
         rows = len(inputs["input_ids"])
         limits = [max_new_tokens] * rows if isinstance(max_new_tokens, int) else list(max_new_tokens)

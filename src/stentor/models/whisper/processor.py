@@ -11,9 +11,8 @@ from torch import Tensor
 
 from stentor.audio.features import HOP, RATE, WINDOW, WhisperMel
 from stentor.data.augment import SpecAugment
+from stentor.data.batch import Batch, Example
 from stentor.errors import DataError
-from stentor.models.base import Example
-from stentor.tasks.base import Batch
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

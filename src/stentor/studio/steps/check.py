@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gradio as gr
 
-from stentor.studio import division
+from stentor.studio.dataset.dataset import train_test_split
 from stentor.studio.projects import DataSet, Projects
 from stentor.studio.steps.shared import Shared, element, on, opened
 from stentor.studio.texts import say
@@ -23,12 +23,17 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     with gr.Column(elem_id="division"):
         gr.Markdown(f"### {say('division')}\n{say('division_help')}")
         with gr.Row(equal_height=False):
-            share = gr.Slider(5, 50, 100 * division.SHARE, step=5, label=say("share"), elem_id="share", min_width=220)
+            share = gr.Slider(
+                5, 50, 100 * train_test_split.SHARE, step=5, label=say("share"), elem_id="share", min_width=220
+            )
             by = gr.Radio(
                 [(say("by_text"), "text"), (say("by_speaker"), "speaker")],
-                value=division.BY[0], label=say("divide_by"), info=say("divide_by_help"), elem_id="divide_by",
+                value=train_test_split.BY[0],
+                label=say("divide_by"),
+                info=say("divide_by_help"),
+                elem_id="divide_by",
                 min_width=220,
-            )  # fmt: skip
+            )
         with gr.Row(equal_height=False):
             split = gr.Button(say("split"), elem_id="split", min_width=160, scale=0)
             divided = gr.Markdown(elem_id="divided")
@@ -38,9 +43,9 @@ def build(shared: Shared, tab: gr.Tab) -> None:
 
     def shown(projects: Projects, name: str | None, before: str) -> list[object]:
         if name not in projects.datasets():
-            return ["", 100 * division.SHARE, division.BY[0], ""]
+            return ["", 100 * train_test_split.SHARE, train_test_split.BY[0], ""]
         dataset = projects.dataset(name)
-        part, kind = division.chosen(dataset.about)
+        part, kind = train_test_split.chosen(dataset.about)
         page = element(name, "stentor-check")
         return [gr.skip() if name == before else page, 100 * part, kind, _said(dataset)]
 

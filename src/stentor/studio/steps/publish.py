@@ -8,9 +8,9 @@ from typing import Any
 
 import gradio as gr
 
-from stentor.studio import shipping
 from stentor.studio.projects import Projects
-from stentor.studio.shipping import Order, Publication, Status
+from stentor.studio.runs import publish_jobs
+from stentor.studio.runs.publish_jobs import Order, Publication, Status
 from stentor.studio.steps.choices import Choice
 from stentor.studio.steps.shared import Shared, on, plain
 from stentor.studio.texts import say
@@ -23,9 +23,12 @@ NONE = ""
 OFFERS = {"model": "publish_model", "dataset": "publish_dataset", "demo": "publish_demo"}
 KINDS = {"model": "publish_kind_model", "dataset": "publish_kind_dataset", "demo": "publish_kind_demo"}
 STATES = {
-    "running": "publish_running", "stopping": "publish_stopping", "stopped": "publish_stopped",
-    "failed": "publish_failed", "published": "publish_published",
-}  # fmt: skip
+    "running": "publish_running",
+    "stopping": "publish_stopping",
+    "stopped": "publish_stopped",
+    "failed": "publish_failed",
+    "published": "publish_published",
+}
 """Keys of the texts."""
 
 
@@ -39,18 +42,30 @@ def build(shared: Shared, tab: gr.Tab) -> None:
                 what = Choice([], label=say("publish_what"), elem_id="publish_what", scale=2)
                 method = gr.Radio(
                     [(say("publish_adapters"), ADAPTERS), (say("publish_merged"), MERGED)],
-                    value=ADAPTERS, label=say("publish_method"), elem_id="publish_method", visible=False, scale=2,
-                )  # fmt: skip
+                    value=ADAPTERS,
+                    label=say("publish_method"),
+                    elem_id="publish_method",
+                    visible=False,
+                    scale=2,
+                )
             with gr.Row():
                 to = gr.Textbox(
-                    label=say("publish_to"), info=say("publish_to_help"), placeholder=say("publish_to_hint"),
-                    max_length=200, elem_id="publish_to", scale=2,
-                )  # fmt: skip
+                    label=say("publish_to"),
+                    info=say("publish_to_help"),
+                    placeholder=say("publish_to_hint"),
+                    max_length=200,
+                    elem_id="publish_to",
+                    scale=2,
+                )
                 licence = gr.Dropdown(
-                    [(say("publish_no_licence"), NONE), *((name, name) for name in shipping.LICENCES)], value=NONE,
-                    label=say("publish_licence"), info=say("publish_licence_help"), allow_custom_value=True,
-                    elem_id="publish_licence", scale=2,
-                )  # fmt: skip
+                    [(say("publish_no_licence"), NONE), *((name, name) for name in publish_jobs.LICENCES)],
+                    value=NONE,
+                    label=say("publish_licence"),
+                    info=say("publish_licence_help"),
+                    allow_custom_value=True,
+                    elem_id="publish_licence",
+                    scale=2,
+                )
             private = gr.Checkbox(True, label=say("publish_private"), elem_id="publish_private")
         with gr.Row():
             make = gr.Button(say("publish_card_make"), elem_id="card_make")
@@ -61,9 +76,14 @@ def build(shared: Shared, tab: gr.Tab) -> None:
             again = gr.Button(say("publish_again"), visible=False, variant="primary", elem_id="publish_again")
             stop = gr.Button(say("publish_stop"), visible=False, variant="stop", elem_id="publish_stop")
         card = gr.Textbox(
-            label=say("publish_card"), info=say("publish_card_help"), lines=14, max_lines=30, visible=False,
-            max_length=shipping.MOST_CARD, elem_id="card",
-        )  # fmt: skip
+            label=say("publish_card"),
+            info=say("publish_card_help"),
+            lines=14,
+            max_lines=30,
+            visible=False,
+            max_length=publish_jobs.MOST_CARD,
+            elem_id="card",
+        )
     # The card as it was written, and what for: so that one which nobody touched follows the choices.
     written = gr.State(None)
     # The name that was suggested last: what a person wrote is never replaced.
@@ -72,7 +92,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     timer = gr.Timer(EVERY, active=False)
 
     def offered(projects: Projects, value: str | None) -> Any:
-        choices = [(say(OFFERS[kind], name=of), f"{kind}:{of}") for kind, of in shipping.offers(projects)]
+        choices = [(say(OFFERS[kind], name=of), f"{kind}:{of}") for kind, of in publish_jobs.offers(projects)]
         known = [key for _, key in choices]
         chosen = value if value in known else (known[0] if known else None)
         return [gr.Dropdown(choices, value=chosen), *_choice(projects, chosen), gr.Column(visible=projects.publishes)]
@@ -81,35 +101,35 @@ def build(shared: Shared, tab: gr.Tab) -> None:
         """Who is signed in, asked of the Hub while the rest of the page is there already; and a name to publish to."""
         if not projects.publishes:
             return [say("publish_closed"), gr.skip(), gr.skip()]
-        token, user = shipping.account()
-        name = shipping.suggested(value or "", user)
+        token, user = publish_jobs.account()
+        name = publish_jobs.suggested(value or "", user)
         free = bool(name) and (target or "").strip() in ("", before)
         return [_signed_in(token, user, projects.guarded), *([name, name] if free else [gr.skip(), gr.skip()])]
 
     def carded(projects: Projects, *values: Any) -> Any:
         order = _order(*values)
-        text = shipping.make_card(projects, order)
+        text = publish_jobs.make_card(projects, order)
         return [gr.Textbox(text, visible=True), (order, text)]
 
     def cleared(projects: Projects, value: str | None, made: tuple[Order, str] | None) -> Any:
         """A card of something else is not shown any longer."""
-        other = made is not None and (made[0].what, made[0].of) != shipping.parted(value or "")
+        other = made is not None and (made[0].what, made[0].of) != publish_jobs.parted(value or "")
         return [gr.Textbox("", visible=False), None] if other else [gr.skip(), gr.skip()]
 
     def published(projects: Projects, *values: Any) -> Any:
         *choices, text, made = values
         order = _order(*choices)
-        card = shipping.card_to_send(order, text or "", made)
-        publication = shipping.publish(projects, order, card)
+        card = publish_jobs.card_to_send(order, text or "", made)
+        publication = publish_jobs.publish(projects, order, card)
         gr.Info(say("publish_begun" if card in (None, text) else "publish_card_anew"))
         return [_listed(projects, publication.folder.name), *_look(projects, publication.folder.name, "")]
 
     def repeated(projects: Projects, name: str | None) -> Any:
-        shipping.again(projects, shipping.find(projects, name or ""))
+        publish_jobs.again(projects, publish_jobs.find(projects, name or ""))
         return _look(projects, name, "")
 
     def stopped(projects: Projects, name: str | None) -> Any:
-        shipping.stop(shipping.find(projects, name or ""))
+        publish_jobs.stop(publish_jobs.find(projects, name or ""))
         return _look(projects, name, "")
 
     form, state = [what, method, to, private, licence, suggested], [shown, again, stop, seen, timer]
@@ -132,10 +152,10 @@ def build(shared: Shared, tab: gr.Tab) -> None:
 
 def _order(what: str | None, method: str, to: str | None, private: bool, licence: str | None, before: str) -> Order:
     """The order of the form. Raises a plain error where something is not filled in."""
-    kind, of = shipping.parted(what or "")
+    kind, of = publish_jobs.parted(what or "")
     target = (to or "").strip()
     if target == before:  # a name that was suggested may not have followed the choice yet
-        target = shipping.suggested(what or "", shipping.account()[1]) or target
+        target = publish_jobs.suggested(what or "", publish_jobs.account()[1]) or target
     if not of or not target:
         raise gr.Error(say("publish_card_none"), print_exception=False)
     merge = kind == "model" and method == MERGED
@@ -144,8 +164,8 @@ def _order(what: str | None, method: str, to: str | None, private: bool, licence
 
 def _choice(projects: Projects, value: str | None) -> list[Any]:
     """The choices between adapters and the whole model, and of a licence, where there are any."""
-    kind, of = shipping.parted(value or "")
-    adapters = kind == "model" and bool(of) and shipping.has_adapters(projects, of)
+    kind, of = publish_jobs.parted(value or "")
+    adapters = kind == "model" and bool(of) and publish_jobs.has_adapters(projects, of)
     return [gr.Radio(visible=adapters), gr.Dropdown(visible=kind != "demo")]
 
 
@@ -159,7 +179,7 @@ def _signed_in(token: bool, user: str | None, guarded: bool) -> str:
 
 def _listed(projects: Projects, name: str | None) -> Any:
     """The publications, to choose from where there are several; the last one is chosen unless another was."""
-    found = shipping.publications(projects)
+    found = publish_jobs.publications(projects)
     names = [p.folder.name for p in found]
     choices = [(f"{p.order.to} ({say(KINDS[p.order.what])})", p.folder.name) for p in found]
     chosen = name if name in names else (names[0] if names else None)
@@ -170,8 +190,8 @@ def _look(projects: Projects, name: str | None, before: str) -> list[Any]:
     """How a publication stands; nothing is sent where nothing changed."""
     if not name:
         return [gr.skip()] * 5
-    publication = shipping.find(projects, name)
-    status = shipping.state(publication)
+    publication = publish_jobs.find(projects, name)
+    status = publish_jobs.state(publication)
     text = _drawn(publication, status)
     if text == before:
         return [gr.skip()] * 5

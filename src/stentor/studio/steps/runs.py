@@ -7,10 +7,10 @@ from typing import Any
 
 import gradio as gr
 
-from stentor.studio import jobs, watch
-from stentor.studio.compare import MODELS
-from stentor.studio.pieces import style
 from stentor.studio.projects import Projects
+from stentor.studio.runs import jobs, watch
+from stentor.studio.runs.html_fragments import style
+from stentor.studio.runs.try_model import MODELS
 from stentor.studio.steps.choices import Names, Several
 from stentor.studio.steps.shared import Shared, on
 from stentor.studio.texts import say
@@ -48,14 +48,23 @@ def build(shared: Shared, tab: gr.Tab) -> None:
             samples = gr.HTML(elem_id="samples", padding=False)
         with gr.Accordion(say("log"), open=False):
             log = gr.Textbox(
-                show_label=False, lines=12, max_lines=12, autoscroll=True, interactive=False, elem_id="log",
+                show_label=False,
+                lines=12,
+                max_lines=12,
+                autoscroll=True,
+                interactive=False,
+                elem_id="log",
                 container=False,
-            )  # fmt: skip
+            )
         with gr.Accordion(say("compare_title"), open=False, visible=False) as comparison:
             others = Several(
-                [], multiselect=True, label=say("compare"), info=say("compare_help"), elem_id="compare",
+                [],
+                multiselect=True,
+                label=say("compare"),
+                info=say("compare_help"),
+                elem_id="compare",
                 max_choices=watch.MOST_COMPARED - 1,
-            )  # fmt: skip
+            )
             table = gr.HTML(elem_id="compared", padding=False)
     sent = gr.State({})
     timer = gr.Timer(OFTEN)

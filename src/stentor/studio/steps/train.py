@@ -15,18 +15,22 @@ import gradio as gr
 
 from stentor.config.document import Mistakes
 from stentor.errors import StentorError
-from stentor.studio import jobs, plans, settings
-from stentor.studio.compare import MODELS
-from stentor.studio.form import BASIC, Row, changed, form, form_of, read, sections, shown, value_of
-from stentor.studio.guard import checked
 from stentor.studio.projects import Projects
-from stentor.studio.settings import FULL, LORA, OWN
+from stentor.studio.runs import jobs, plans, settings
+from stentor.studio.runs.form import BASIC, Row, changed, form, form_of, read, sections, shown, value_of
+from stentor.studio.runs.settings import FULL, LORA, OWN
+from stentor.studio.runs.try_model import MODELS
+from stentor.studio.server.path_policy import checked
 from stentor.studio.steps.choices import Choice
 from stentor.studio.steps.shared import Shared, on
 from stentor.studio.texts import say
 
-_IDS = {"train.epochs": "basic_epochs", "optim.lr": "basic_lr", "data.max_items": "basic_batch",
-        "model.lora.rank": "basic_rank"}  # fmt: skip
+_IDS = {
+    "train.epochs": "basic_epochs",
+    "optim.lr": "basic_lr",
+    "data.max_items": "basic_batch",
+    "model.lora.rank": "basic_rank",
+}
 _SCROLL = "() => document.querySelector('#yaml')?.scrollIntoView({behavior: 'smooth', block: 'center'})"
 
 
@@ -72,9 +76,18 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     """The run whose settings were taken over, if any."""
 
     def choose(
-        projects: Projects, dataset: str | None, what: str, choice: str | None, kind: str | None, named: str | None,
-        how: str, text: str, before: tuple[str, ...], anew: bool = False, method_too: bool = False,
-    ) -> list[Any]:  # fmt: skip
+        projects: Projects,
+        dataset: str | None,
+        what: str,
+        choice: str | None,
+        kind: str | None,
+        named: str | None,
+        how: str,
+        text: str,
+        before: tuple[str, ...],
+        anew: bool = False,
+        method_too: bool = False,
+    ) -> list[Any]:
         """All that follows from the choices. The run file is written where one has changed, or `anew`."""
         try:
             have = settings.facts(projects.dataset(dataset)) if dataset else None
@@ -105,8 +118,12 @@ def build(shared: Shared, tab: gr.Tab) -> None:
         train = "" if have is None else say("train_hours", train=have.records, time=plans.duration(have.hours * 3600))
         written = "" if tree is None else settings.written(tree)
         # What a person has just typed is left alone where no choice has changed.
-        new = [*_settled(projects, written), written, settings.run_name(projects, dataset, str(choice), named),
-               (*now, how)]  # fmt: skip
+        new = [
+            *_settled(projects, written),
+            written,
+            settings.run_name(projects, dataset, str(choice), named),
+            (*now, how),
+        ]
         return [
             _line(train),
             gr.Dropdown(offered, value=what),
@@ -121,20 +138,40 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     choices = [shared.dataset, task, model, family, own, method, yaml, written_for]
     shows = [facts, task, model, about, other, family, method, said, *basics, yaml, name, written_for]
     # One listener for all, so that they follow each other.
-    events = [tab.select, shared.dataset.change, task.input, model.input, family.input, own.submit, own.blur,
-              shared.started.change]  # fmt: skip
+    events = [
+        tab.select,
+        shared.dataset.change,
+        task.input,
+        model.input,
+        family.input,
+        own.submit,
+        own.blur,
+        shared.started.change,
+    ]
     on(shared, partial(gr.on, events), choose, choices, shows, trigger_mode="always_last")
     on(shared, method.input, partial(choose, method_too=True), choices, shows, trigger_mode="always_last")
     on(shared, make.click, partial(choose, anew=True, method_too=True), choices, shows, trigger_mode="always_last")
     make.click(lambda: "", None, retried, api_visibility="private", show_progress="hidden")
 
-    on(shared, yaml.change, lambda projects, text: _remarks(projects, text or ""), yaml, said,
-       trigger_mode="always_last")  # fmt: skip
+    on(
+        shared,
+        yaml.change,
+        lambda projects, text: _remarks(projects, text or ""),
+        yaml,
+        said,
+        trigger_mode="always_last",
+    )
     on(shared, yaml.blur, lambda projects, text: _settled(projects, text or "")[1:], yaml, basics)
     for key, widget in zip(BASIC, basics, strict=True):
         _listen(shared, widget, key, yaml, said)
-    on(shared, name.change, lambda projects, value: settings.command(projects, value or ""), name, command,
-       trigger_mode="always_last")  # fmt: skip
+    on(
+        shared,
+        name.change,
+        lambda projects, value: settings.command(projects, value or ""),
+        name,
+        command,
+        trigger_mode="always_last",
+    )
 
     def planned(projects: Projects, text: str) -> Any:
         yield _line(say("plan_working"), "working")
@@ -158,8 +195,15 @@ def build(shared: Shared, tab: gr.Tab) -> None:
         gr.Info(say("started", name=job.name))
         return [job.name, _next(projects, job.name), ""]
 
-    on(shared, start.click, begin, [yaml, name, retried], [shared.started, name, retried], trigger_mode="once",
-       concurrency_limit=None)  # fmt: skip
+    on(
+        shared,
+        start.click,
+        begin,
+        [yaml, name, retried],
+        [shared.started, name, retried],
+        trigger_mode="once",
+        concurrency_limit=None,
+    )
 
     def reused(projects: Projects, which: str) -> list[Any]:
         if not which:

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from stentor.config.section import Misfit
+from stentor.data.batch import Batch, Prediction
 from stentor.errors import ConfigError
-from stentor.labels.base import Labels
-from stentor.labels.speaker import Speaker
-from stentor.tasks.base import Batch, Prediction, Score, Task
+from stentor.metrics.score import Score
+from stentor.section import ConfigConflict
+from stentor.tasks.base import Task
+from stentor.tasks.diarize.labels.base import Labels
+from stentor.tasks.diarize.labels.speaker import Speaker
 from stentor.tasks.diarize.windows import Windows
 
 if TYPE_CHECKING:
@@ -30,9 +32,10 @@ if TYPE_CHECKING:
     import torch
     from lhotse.cut import Cut
 
+    from stentor.data.batch import Example
     from stentor.losses.base import Loss
     from stentor.metrics.diarization import Spoken
-    from stentor.models.base import Bundle, Example, Needs, Processor
+    from stentor.models.base import Bundle, Needs, Processor
 
 PIECE = "#"
 """Between the id of a recording and the second at which a piece of it begins."""
@@ -63,7 +66,7 @@ class Diarize(Task):
     @model_validator(mode="after")
     def _leaves_nothing_out(self) -> Diarize:
         if self.shift is not None and self.shift > self.chunk:
-            raise Misfit("shift", f"pieces would leave gaps between them: at most the chunk ({self.chunk:g})")
+            raise ConfigConflict("shift", f"pieces would leave gaps between them: at most the chunk ({self.chunk:g})")
         return self
 
     # Training
@@ -138,8 +141,8 @@ class Diarize(Task):
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
         """`extra` holds `segments`, `uem` and `duration`, in seconds of the recording as it is: the audio may have been
         played faster or slower (see `collate`)."""
+        from stentor.data.batch import Example
         from stentor.data.cut import segments_of, uem_of
-        from stentor.models.base import Example
 
         extra = {"segments": segments_of(cut), "uem": uem_of(cut), "duration": cut.duration}
         return Example(id=cut.id, audio=audio, rng=rng, extra=extra)
@@ -179,8 +182,8 @@ class Diarize(Task):
 
     def _cut(self, example: Example, processor: Processor) -> Iterator[Example]:
         """A whole recording in pieces, as training has them."""
+        from stentor.data.batch import Example
         from stentor.data.rttm import clip_spans
-        from stentor.models.base import Example
         from stentor.tasks.diarize.frames import spans_of_pieces
 
         assert example.audio is not None
@@ -225,8 +228,8 @@ class Diarize(Task):
 
     def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
         """`segments` `{"speaker", "start", "end"}` in seconds, in order of time, and `frame_seconds`."""
-        from stentor.tasks.diarize.hear import hear
-        from stentor.tasks.diarize.stitch import diarization
+        from stentor.tasks.diarize.aggregate import diarization
+        from stentor.tasks.diarize.inference import hear
 
         labels = self.labels
         return [

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stentor.tasks.diarize.stitch import activity, smoothed
+from stentor.tasks.diarize.aggregate import activity, smoothed
 from stentor.tasks.diarize.windows import Windows
 
 if TYPE_CHECKING:
-    from stentor.tasks.diarize.hear import Heard
+    from stentor.tasks.diarize.inference import Heard
 
 GRID = 0.01
 """Seconds of a step in which errors are counted."""

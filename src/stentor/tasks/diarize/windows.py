@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field, model_validator
 
-from stentor.config.section import Misfit, Section
+from stentor.section import ConfigConflict, Section
 
 
 class Embedder(Section):
@@ -53,14 +53,16 @@ class Windows(Section):
     @model_validator(mode="after")
     def _fits(self) -> Windows:
         if self.median % 2 == 0:
-            raise Misfit("median", f"a median filter has an odd number of frames, got {self.median}")
+            raise ConfigConflict("median", f"a median filter has an odd number of frames, got {self.median}")
         if self.offset is not None and self.offset > (self.threshold or 0.5):
-            raise Misfit("offset", f"it cannot be above the threshold ({self.threshold or 0.5:g}), got {self.offset:g}")
+            raise ConfigConflict(
+                "offset", f"it cannot be above the threshold ({self.threshold or 0.5:g}), got {self.offset:g}"
+            )
         if self.speakers is not None and (self.min_speakers or self.max_speakers):
-            raise Misfit("speakers", "give the number of speakers, or its bounds, not both")
+            raise ConfigConflict("speakers", "give the number of speakers, or its bounds, not both")
         low, high = self.bounds
         if high is not None and low > high:
-            raise Misfit("min_speakers", f"at least {low} and at most {high} speakers cannot be")
+            raise ConfigConflict("min_speakers", f"at least {low} and at most {high} speakers cannot be")
         return self
 
     @property

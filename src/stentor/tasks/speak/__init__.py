@@ -19,18 +19,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from stentor.config.section import Misfit
-from stentor.judges.base import Judge
-from stentor.tasks.base import Prediction, Score, Task
+from stentor.data.batch import Prediction
+from stentor.metrics.score import Score
+from stentor.section import ConfigConflict
+from stentor.tasks.base import Task
 from stentor.tasks.speak.conditions import Conditions, Spoken, draw
+from stentor.tasks.speak.evaluator import SpeechEvaluator
 from stentor.tasks.speak.generation import Generation
 
 if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
+    from stentor.data.batch import Example
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle, Example, Needs
+    from stentor.models.base import Bundle, Needs
 
 RATE = 16000
 """Hz of the silence that judges are tried on."""
@@ -71,7 +74,7 @@ class Speak(Task):
     sample_prompt: float | None = Field(None, ge=0, lt=1)
     """Share of a record's own frames that such a sample goes on from. Null: 0.25 for records without an instruct, which
     have no voice otherwise, and none for the others."""
-    judges: list[Judge] = []
+    judges: list[SpeechEvaluator] = []
     """Second models that listen to these samples, such as `{type: recognizer, from: runs/asr}`: their word error rate
     (or quality) is scored at each evaluation, beside that of the recordings. Those of voices listen in `stentor
     evaluate` alone."""
@@ -89,18 +92,18 @@ class Speak(Task):
     @model_validator(mode="after")
     def _something_is_learned(self) -> Speak:
         if self.mask_ratio_range[1] == 0:
-            raise Misfit("mask_ratio_range", "masks nothing, so there is nothing to learn")
+            raise ConfigConflict("mask_ratio_range", "masks nothing, so there is nothing to learn")
         if self.prompt_ratio_range[1] == 1:
-            raise Misfit("prompt_ratio_range", "a prompt of all frames leaves nothing to learn: at most 0.99")
+            raise ConfigConflict("prompt_ratio_range", "a prompt of all frames leaves nothing to learn: at most 0.99")
         if None not in (self.min_tokens, self.max_tokens) and self.min_tokens > self.max_tokens:  # type: ignore[operator]
-            raise Misfit("min_tokens", f"is more than `max_tokens` ({self.max_tokens}): no record is left")
+            raise ConfigConflict("min_tokens", f"is more than `max_tokens` ({self.max_tokens}): no record is left")
         return self
 
     def check(self) -> None:
         """The judges are opened, on the CPU and on a second of silence."""
         import numpy as np
 
-        from stentor.judges.panel import hear
+        from stentor.tasks.speak.evaluator_scores import hear
 
         hear(self._listening(), {"synthetic": [np.zeros(RATE, np.float32)]}, RATE, [None])
 
@@ -137,8 +140,8 @@ class Speak(Task):
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
         """`extra` holds the `conditions` that were drawn and the record's `instruct`. Without `rng` (evaluation) they
         are drawn by the record's id alone, and so is what `Example.rng` will give: an evaluation repeats exactly."""
-        from stentor.data.mix import rng as random_of
-        from stentor.models.base import Example
+        from stentor.data.batch import Example
+        from stentor.data.seeding import rng as random_of
 
         record = self.spoken(cut)
         rng = random_of("speak", cut.id) if rng is None else rng
@@ -195,7 +198,7 @@ class Speak(Task):
         """
         import numpy as np
 
-        from stentor.data.sound import packed_sound
+        from stentor.data.audio_base64 import packed_sound
 
         processor = bundle.processor
         if processor.codec is None:
@@ -236,7 +239,7 @@ class Speak(Task):
         self, bundle: Bundle, examples: Sequence[Example], spoken: Sequence[np.ndarray], codec: Sequence[np.ndarray]
     ) -> list[dict[str, Any]]:
         """What the judges say about each example; nothing without any."""
-        from stentor.judges.panel import hear
+        from stentor.tasks.speak.evaluator_scores import hear
 
         judges = self._listening()
         if not judges:
@@ -245,7 +248,7 @@ class Speak(Task):
         device = str(next(bundle.model.parameters()).device)
         return hear(judges, sounds, bundle.processor.codec.sample_rate, [e.language for e in examples], device)
 
-    def _listening(self) -> list[Judge]:
+    def _listening(self) -> list[SpeechEvaluator]:
         """Those of voices need the whole set."""
         return [judge for judge in self.judges if judge.gives != "voice"]
 
@@ -269,14 +272,16 @@ class Speak(Task):
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
         """What the `judges` say of the samples; the loss over all records, which comes first, is added by the engine.
         `stentor evaluate` has every record spoken and judged."""
-        from stentor.judges.panel import scores
+        from stentor.tasks.speak.evaluator_scores import scores
 
         spoken = [p for p in predictions if "heard" in p.output]
         said = [p.reference for p in spoken]
         return scores(
             [p.output["heard"] for p in spoken],
-            [r["text"] for r in said], [r["language"] for r in said], [r["speaker"] for r in said],
-        )  # fmt: skip
+            [r["text"] for r in said],
+            [r["language"] for r in said],
+            [r["speaker"] for r in said],
+        )
 
     def main_metric(self) -> tuple[str, str]:
         return "loss", "min"

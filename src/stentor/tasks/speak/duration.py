@@ -5,7 +5,7 @@ Each character has a weight by its script; a reference says how many seconds its
 
 from __future__ import annotations
 
-from stentor.data.pace import Pace, weight
+from stentor.data.speaking_rate import Pace, weight
 
 PACE_TEXT = "Nice to meet you."
 """What is said in one second where nothing else tells the pace."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from stentor.config.section import Section
+from stentor.section import Section
 
 
 class Generation(Section):

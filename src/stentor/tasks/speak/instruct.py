@@ -7,26 +7,60 @@ import re
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "gender": ("male", "female", "男", "女"),
     "age": (
-        "child", "teenager", "young adult", "middle-aged", "elderly",
-        "儿童", "少年", "青年", "中年", "老年",
+        "child",
+        "teenager",
+        "young adult",
+        "middle-aged",
+        "elderly",
+        "儿童",
+        "少年",
+        "青年",
+        "中年",
+        "老年",
     ),
     "pitch": (
-        "very low pitch", "low pitch", "moderate pitch", "high pitch", "very high pitch",
-        "极低音调", "低音调", "中音调", "高音调", "极高音调",
+        "very low pitch",
+        "low pitch",
+        "moderate pitch",
+        "high pitch",
+        "very high pitch",
+        "极低音调",
+        "低音调",
+        "中音调",
+        "高音调",
+        "极高音调",
     ),
     "style": ("whisper", "耳语"),
     "accent": tuple(
         f"{name} accent"
         for name in (
-            "american", "australian", "british", "canadian", "chinese",
-            "indian", "japanese", "korean", "portuguese", "russian",
+            "american",
+            "australian",
+            "british",
+            "canadian",
+            "chinese",
+            "indian",
+            "japanese",
+            "korean",
+            "portuguese",
+            "russian",
         )
     ),
     "dialect": (
-        "河南话", "陕西话", "四川话", "贵州话", "云南话", "桂林话",
-        "济南话", "石家庄话", "甘肃话", "宁夏话", "青岛话", "东北话",
+        "河南话",
+        "陕西话",
+        "四川话",
+        "贵州话",
+        "云南话",
+        "桂林话",
+        "济南话",
+        "石家庄话",
+        "甘肃话",
+        "宁夏话",
+        "青岛话",
+        "东北话",
     ),
-}  # fmt: skip
+}
 """By category; of each category an instruct has one at most."""
 SEPARATOR = re.compile(r"\s*[,，、;；]\s*")
 

@@ -19,7 +19,7 @@ import numpy as np
 import stentor
 from stentor.audio.io import probe, read
 from stentor.errors import StentorError, without_secrets
-from stentor.publish import drawings
+from stentor.report import drawings
 
 FOLDER = Path(__file__).parent
 FACTS: dict[str, Any] = json.loads((FOLDER / "space.json").read_text(encoding="utf-8"))
@@ -35,12 +35,17 @@ KEPT = 3600
 FONTS = ["ui-sans-serif", "system-ui", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
 """Of the visitor's system: nothing is fetched from elsewhere."""
 THEME = gr.themes.Soft(font=FONTS, font_mono=["ui-monospace", "monospace"]).set(
-    block_label_text_color="*body_text_color", block_title_text_color="*body_text_color",
-    block_label_text_color_dark="*body_text_color", block_title_text_color_dark="*body_text_color",
-    block_title_background_fill="transparent", block_label_background_fill="transparent",
-    block_title_background_fill_dark="transparent", block_label_background_fill_dark="transparent",
-    block_title_padding="0", block_title_text_weight="500",
-)  # fmt: skip
+    block_label_text_color="*body_text_color",
+    block_title_text_color="*body_text_color",
+    block_label_text_color_dark="*body_text_color",
+    block_title_text_color_dark="*body_text_color",
+    block_title_background_fill="transparent",
+    block_label_background_fill="transparent",
+    block_title_background_fill_dark="transparent",
+    block_label_background_fill_dark="transparent",
+    block_title_padding="0",
+    block_title_text_weight="500",
+)
 HEAD = f"<style>{drawings.style()}</style><script>{drawings.script()}</script>"
 CSS = """
 .gradio-container { max-width: 1100px !important; margin: 0 auto; }
@@ -119,6 +124,14 @@ def launch(blocks: gr.Blocks) -> None:
     """Serve: one request at a time, the others wait. No file is served but what a request made."""
     blocks.queue(max_size=WAITING, default_concurrency_limit=1)
     blocks.launch(
-        css=CSS, head=HEAD, theme=THEME, max_file_size=f"{LIMITS['megabytes']}mb", share=False,
-        show_error=False, ssr_mode=False, mcp_server=False, enable_monitoring=False, run_history=False,
-    )  # fmt: skip
+        css=CSS,
+        head=HEAD,
+        theme=THEME,
+        max_file_size=f"{LIMITS['megabytes']}mb",
+        share=False,
+        show_error=False,
+        ssr_mode=False,
+        mcp_server=False,
+        enable_monitoring=False,
+        run_history=False,
+    )

@@ -5,7 +5,7 @@ from typing import Any
 import gradio as gr
 from demo import DRAWN_RATE, launch, listen, load, page, polite, sound_input
 
-from stentor.publish import drawings
+from stentor.report import drawings
 
 MODEL = load()
 MOST_SPEAKERS = 20
@@ -26,9 +26,13 @@ with page() as blocks:
             audio = sound_input("Conversation")
         with gr.Column():
             speakers = gr.Number(
-                0, label="Number of speakers", info="0 where it is not known", precision=0, minimum=0,
+                0,
+                label="Number of speakers",
+                info="0 where it is not known",
+                precision=0,
+                minimum=0,
                 maximum=MOST_SPEAKERS,
-            )  # fmt: skip
+            )
             button = gr.Button("Who speaks when?", variant="primary")
     drawing = gr.HTML()
     with gr.Tab("Table"):

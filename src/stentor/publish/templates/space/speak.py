@@ -51,9 +51,7 @@ with page() as blocks:
                 seed = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=LONGEST_SEED)
             button = gr.Button("Speak", variant="primary")
         speech = gr.Audio(label="Speech", interactive=False, format="wav")
-    button.click(
-        speak, [text, reference, reference_text, instruct, language, speed, seed], speech, api_name="speak"
-    )  # fmt: skip
+    button.click(speak, [text, reference, reference_text, instruct, language, speed, seed], speech, api_name="speak")
 
 if __name__ == "__main__":
     launch(blocks)

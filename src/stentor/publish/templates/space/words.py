@@ -6,7 +6,7 @@ import gradio as gr
 from demo import DRAWN_RATE, language_input, launch, listen, load, page, polite, sound_input
 
 from stentor.inference.formats import to_srt
-from stentor.publish import drawings
+from stentor.report import drawings
 
 MODEL = load()
 HEADERS = ["word", "start (s)", "end (s)", "confidence"]

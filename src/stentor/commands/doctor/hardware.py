@@ -1,0 +1,181 @@
+"""The processor, the memory, the disk and the GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stentor.commands.doctor.finding import (
+    BROKEN,
+    NOTE,
+    OK,
+    WARNING,
+    Finding,
+    installed,
+    last_line,
+    numbers,
+    python_process,
+)
+from stentor.engine.launch import usable_cores
+
+TORCH_PROBE = """
+import json, warnings
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    import torch
+    found = {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip, "gpus": []}
+    found["available"] = torch.cuda.is_available()
+    if found["available"]:
+        for i in range(torch.cuda.device_count()):
+            p = torch.cuda.get_device_properties(i)
+            found["gpus"].append([p.name, p.total_memory, f"sm_{p.major}{p.minor}", p.major >= 8])
+        try:
+            x = torch.ones(64, 64, device="cuda")
+            found["works"] = float((x @ x).sum()) == 64.0 ** 3
+        except Exception as error:
+            found["works"], found["error"] = False, str(error)
+    found["mps"] = torch.backends.mps.is_available()
+    found["threads"] = torch.get_num_threads()
+found["said"] = [str(w.message) for w in said if "CUDA" in str(w.message)]
+print("\\n" + json.dumps(found))
+"""
+
+
+def torch() -> Iterator[Finding]:
+    if not installed("torch"):
+        return  # already among the missing packages
+    rc, out, err = python_process(TORCH_PROBE)
+    if rc != 0:
+        mend = "Install torch again: pip install --force-reinstall torch (see pytorch.org for the build for your GPU)."
+        yield Finding("torch", BROKEN, f"cannot be imported: {last_line(err) or f'exit code {rc}'}", mend)
+        return
+    found = json.loads(out.splitlines()[-1])
+    build = f"CUDA {found['cuda']}" if found["cuda"] else f"ROCm {found['hip']}" if found["hip"] else "CPU build"
+    yield Finding("torch", OK, f"{found['version']} ({build}, {found['threads']} threads)")
+    yield from _gpu(found, _nvidia())
+
+
+def _gpu(found: dict[str, Any], driver: dict[str, str] | None) -> Iterator[Finding]:
+    """`found`: what torch says; `driver`: what nvidia-smi says, None without it."""
+    gpu_build = bool(found["cuda"] or found["hip"])
+    if found["available"]:
+        for name, memory, architecture, bf16 in found["gpus"]:
+            about = f"{name}, {memory / 2**30:.0f} GiB, {architecture}, {'bf16' if bf16 else 'no bf16: fp32 or fp16'}"
+            if found["works"]:
+                yield Finding("gpu", OK, about)
+            else:
+                yield Finding(
+                    "gpu",
+                    BROKEN,
+                    f"{about}, but a computation on it fails: {last_line(found.get('error', ''))}",
+                    "Install a torch build that knows this GPU (pytorch.org), or train with train.device=cpu.",
+                )
+        if driver is not None and found["cuda"] and numbers(driver["cuda"])[0] < numbers(found["cuda"])[0]:
+            yield Finding(
+                "driver",
+                WARNING,
+                f"driver {driver['driver']} is made for CUDA {driver['cuda']}, torch for {found['cuda']}",
+                "Update the NVIDIA driver.",
+            )
+    elif driver is not None and not gpu_build:
+        yield Finding(
+            "gpu",
+            WARNING,
+            f"{driver['name']} is there, but this torch is a CPU build",
+            "Install a CUDA build of torch (pytorch.org) to train on the GPU.",
+        )
+    elif driver is not None:
+        said = f": {found['said'][0]}" if found["said"] else ""
+        yield Finding(
+            "gpu",
+            WARNING,
+            f"{driver['name']} is there, but torch (CUDA {found['cuda']}) cannot use it with driver "
+            f"{driver['driver']} (CUDA {driver['cuda']}){said}",
+            "Update the NVIDIA driver, or install a torch build for an older CUDA (pytorch.org).",
+        )
+    elif found["mps"]:
+        yield Finding("gpu", NOTE, "Apple GPU: used for transcribing (--device mps), not for training")
+    else:
+        yield Finding("gpu", NOTE, "none: training runs on the CPU, in fp32")
+
+
+def _nvidia() -> dict[str, str] | None:
+    """Name, driver and CUDA version as nvidia-smi gives them; None without a working nvidia-smi."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    query = subprocess.run(
+        [program, "--query-gpu=name,driver_version", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    if query.returncode != 0 or "," not in query.stdout:
+        return None
+    name, driver = query.stdout.splitlines()[0].rsplit(",", 1)
+    table = subprocess.run([program], capture_output=True, text=True, timeout=30).stdout
+    cuda = re.search(r"CUDA(?: UMD)? Version:\s*([\d.]+)", table)
+    return {"name": name.strip(), "driver": driver.strip(), "cuda": cuda[1] if cuda else "0"}
+
+
+def machine() -> Iterator[Finding]:
+    cores, usable = os.cpu_count() or 1, usable_cores()
+    memory = _memory()
+    about = f"{usable:g} of {cores} cores" if usable < cores else f"{cores} cores"
+    yield Finding("machine", OK, about + (f", {memory / 2**30:.0f} GiB of memory" if memory else ""))
+    if sys.platform == "linux" and os.path.isdir("/dev/shm"):
+        shared = shutil.disk_usage("/dev/shm").total
+        if shared < 256 * 2**20:
+            yield Finding(
+                "shared memory",
+                WARNING,
+                f"/dev/shm has {shared / 2**20:.0f} MiB: loader workers may die of a bus error",
+                "Start the container with more (docker run --shm-size=2g or --ipc=host), or set data.workers=0.",
+            )
+    if os.name == "posix":
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < 1024:
+            yield Finding("open files", WARNING, f"at most {soft} at a time", "ulimit -n 4096, or fewer data.workers.")
+
+
+def _memory() -> int | None:
+    """Bytes of memory, as the machine or the control group limits it."""
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return None
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.exists() and (text := limit.read_text().strip()) != "max":
+        total = min(total, int(text))
+    return total
+
+
+def disk() -> Iterator[Finding]:
+    place = Path("runs") if Path("runs").is_dir() else Path()
+    name = "runs/" if place.name else "this folder"
+    free = shutil.disk_usage(place).free
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"stentor")
+    except OSError as error:
+        yield Finding(
+            "disk",
+            BROKEN,
+            f"nothing can be written to {name} ({error.strerror})",
+            "Run from a folder that you may write to, or set output=FOLDER.",
+        )
+        return
+    about = f"{free / 1e9:.1f} GB free in {name}"
+    if free < 5e9:
+        yield Finding("disk", WARNING, about, "Checkpoints need room: free some, set output=FOLDER or train.keep=1.")
+    else:
+        yield Finding("disk", OK, about)

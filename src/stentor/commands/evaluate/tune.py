@@ -1,0 +1,178 @@
+"""`stentor evaluate --tune`: the settings of a diarization model that suit a development set, stored in its export."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.commands.evaluate import left_out, records
+from stentor.errors import AudioError, ConfigError, DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from lhotse.cut import Cut
+
+    from stentor.dataloading.batch_sampler import Plan
+    from stentor.dataloading.mixing import Dropped
+    from stentor.metrics.score import Score
+    from stentor.tasks.diarize import Diarize
+    from stentor.tasks.diarize.inference import Heard
+    from stentor.tasks.diarize.windows import Windows
+
+
+def tune(model: str, data: str, out: Path | None) -> str:
+    """Search the settings with the least DER on one data source and write them to the model's training_config.json.
+
+    The model runs once over each recording. Returns what was found, as text, and writes it to `out` (JSON) when given.
+    Raises ConfigError for a model on the Hub, one of an unfinished run, or of another task.
+    """
+    import torch
+
+    from stentor.config.load import parse_source
+    from stentor.engine.device import accelerator
+    from stentor.engine.section import Train
+    from stentor.inference.load import TRAINING_CONFIG, find_export, load
+    from stentor.tasks.diarize.inference import hear
+    from stentor.tasks.diarize.tune import Recording
+    from stentor.tasks.diarize.tune import tune as search
+
+    source = parse_source(data)
+    if not Path(model).exists():
+        raise ConfigError(
+            f"{model} is no folder here, and --tune stores what it finds in the model's folder: get the model first, "
+            f"with `stentor export {model} --to DIR`, and tune that."
+        )
+    folder = find_export(model)
+    if (folder.parent / "meta.json").is_file():
+        raise ConfigError(
+            f"The run {model} is not finished, and the files of its checkpoints must stay as they are: take a copy of "
+            f"the model with `stentor export {model} --to DIR`, and tune that."
+        )
+    if not (folder / TRAINING_CONFIG).is_file():
+        raise ConfigError(f"{folder} has no {TRAINING_CONFIG}, where --tune stores what it finds: export it again.")
+    loaded = load(model)
+    task: Diarize = loaded.for_diarization()
+    plan, dropped, section = records(loaded, task, source, data)
+    cuts: list[Cut] = []
+    device = accelerator(
+        Train(
+            precision=loaded.training.get("train", {}).get("precision", "auto") if torch.cuda.is_available() else "auto"
+        )
+    )
+    loaded.bundle.model.to(device.device)
+    rate = loaded.bundle.processor.sample_rate
+    with device.autocast():
+        heard = list(hear(loaded.bundle, task, _audio(plan, rate, cuts, dropped)))
+    dropped.check(len(cuts) + dropped.bad, section.max_bad, data)
+    if not cuts:
+        raise DataError(f"{data}: no record could be tuned on.")
+    references = [task.reference(cut) for cut in cuts]
+    permutes, names = task.labels.permutes, task.labels.names
+    recordings = [
+        Recording.of(h, r["segments"], r["uem"], None if permutes else names)
+        for h, r in zip(heard, references, strict=True)
+    ]
+    rounds: list[str] = []
+    found = search(recordings, task.windows, permutes, rounds.append)
+    before = _scores(task, task.windows, heard, references, cuts)
+    after = _scores(task, found, heard, references, cuts)
+    metric = task.main_metric()[0]
+    if after[metric].value >= before[metric].value:  # the grid of the search is not the metric itself
+        found, after = task.windows, before
+    changed = {
+        key: (old, new)
+        for key, new in found.model_dump(mode="json", by_alias=True).items()
+        if new != (old := task.windows.model_dump(mode="json", by_alias=True)[key])
+    }
+    if changed:
+        loaded.training["task"]["windows"] = found.model_dump(mode="json", by_alias=True)
+        _rewrite(folder / TRAINING_CONFIG, loaded.training)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figures = {
+            "model": model,
+            "data": data,
+            "records": len(cuts),
+            "changed": {key: {"before": old, "after": new} for key, (old, new) in changed.items()},
+            "windows": found.model_dump(mode="json", by_alias=True),
+            "before": {name: score.as_dict() for name, score in before.items()},
+            "after": {name: score.as_dict() for name, score in after.items()},
+            "dropped": dict(dropped.reasons),
+            "named": dict(dropped.named),
+        }
+        out.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
+    return _text(len(cuts), metric, before, after, changed, rounds, folder) + left_out(dropped)
+
+
+def _audio(plan: Plan, rate: int, cuts: list[Cut], dropped: Dropped) -> Iterator[list[np.ndarray]]:
+    """The audio of each record that can be read; the records themselves are added to `cuts`."""
+    from stentor.data.load_audio import load_audio
+
+    for items in plan.epoch(0):
+        for item in items:
+            try:
+                audio = load_audio(item.cut, rate)
+            except AudioError as error:
+                dropped.add(error.reason, f"{item.cut.id}: {error}")
+                continue
+            cuts.append(item.cut)
+            yield [audio]
+
+
+def _scores(
+    task: Diarize, windows: Windows, heard: list[Heard], references: list[dict[str, Any]], cuts: list[Cut]
+) -> dict[str, Score]:
+    from stentor.data.batch import Prediction
+    from stentor.tasks.diarize.aggregate import diarization
+
+    return task.score(
+        [
+            Prediction(
+                cut.id,
+                reference,
+                {
+                    "segments": diarization(h, windows, task.labels.permutes, task.labels.names),
+                    "frame_seconds": h.frame_seconds,
+                },
+                cut.duration,
+            )
+            for cut, reference, h in zip(cuts, references, heard, strict=True)
+        ]
+    )
+
+
+def _rewrite(path: Path, content: dict[str, Any]) -> None:
+    """Replace a JSON file in one step: a reader finds the old one or the new one, whole."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=1, ensure_ascii=False))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def _text(
+    count: int,
+    metric: str,
+    before: dict[str, Score],
+    after: dict[str, Score],
+    changed: dict[str, tuple[Any, Any]],
+    rounds: list[str],
+    folder: Path,
+) -> str:
+    from stentor.metrics.format import figure
+
+    if not changed:
+        return f"{count} records  {metric} {figure(metric, before[metric].value)}: no other settings are better."
+    settings = ", ".join(f"{key} {_told(old)} -> {_told(new)}" for key, (old, new) in changed.items())
+    return (
+        f"{count} records  {metric} {figure(metric, before[metric].value)} -> {figure(metric, after[metric].value)}\n"
+        f"  {settings}\n  {'; '.join(rounds)}\nStored in {folder}: from now on the model is used so."
+    )
+
+
+def _told(value: Any) -> str:
+    return "null" if value is None else f"{value:g}"

@@ -1,0 +1,58 @@
+"""What two copies of a model that speaks are compared by: what they say, token by token, and how their codecs sound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stentor.data.batch import Example
+    from stentor.models.base import Bundle
+    from stentor.tasks.base import Task
+
+STEPS = 4
+
+
+def said(bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
+    """The utterances as a model says them in a few steps and without chance: `codes` int16 [codebooks, frames], and
+    `sound`, float32 [samples], what its codec makes of the recording's own tokens (None without one)."""
+    processor: Any = bundle.processor
+    codes = [processor.codes(e) for e in examples]
+    utterances = [
+        processor.utterance(e.text, language=e.language, instruct=e.extra["instruct"], frames=c.shape[1])
+        for e, c in zip(examples, codes, strict=True)
+    ]
+    spoken = bundle.model.speak(
+        utterances, seeds=[0] * len(utterances), steps=STEPS, position_temperature=0.0, class_temperature=0.0
+    )
+    sounds = processor.codec.decode(codes) if processor.codec is not None else [None] * len(codes)
+    return [{"codes": c, "sound": s} for c, s in zip(spoken, sounds, strict=True)]
+
+
+def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two answers of `said` are the same, sounds but for what nobody hears."""
+    import numpy as np
+
+    if not np.array_equal(one["codes"], other["codes"]):
+        return False
+    a, b = one["sound"], other["sound"]
+    if a is None or b is None:
+        return a is b
+    return a.shape == b.shape and bool(np.allclose(a, b, atol=1e-2))
+
+
+def at_random(task: Task, bundle: Bundle, texts: Sequence[str]) -> list[Example]:
+    """The texts with codec tokens that mean nothing: two models answer them alike or not."""
+    from stentor.data.cut import cut_from_record
+    from stentor.data.seeding import rng
+
+    processor: Any = bundle.processor
+    examples = []
+    for number, text in enumerate(texts):
+        record = {"id": f"{text!r} with codec tokens at random", "audio_path": "-", "duration": 1.0, "text": text}
+        example = task.example(cut_from_record(record, Path(), "the probe"), None, None)  # type: ignore[arg-type]
+        shape = (processor.codebooks, 20 + 10 * number)
+        example.extra["codes"] = rng("probe", number).integers(0, processor.vocabulary, shape).astype("int16")
+        examples.append(example)
+    return examples

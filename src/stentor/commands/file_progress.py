@@ -1,0 +1,102 @@
+"""Commands that go through audio files: a progress bar, where answers go, and what was left out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stentor.errors import AudioError, ConfigError, DataError
+from stentor.inference.formats import file_names
+
+
+class Progress:
+    """A bar on standard error when that is a terminal; otherwise nothing."""
+
+    def __init__(self, files: int, doing: str):
+        self.bar: Any = None
+        self.seconds = 0.0
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            self.bar = Bar(
+                TextColumn(doing),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("files"),
+                TextColumn("{task.fields[minutes]:.1f} min of audio"),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self.task = self.bar.add_task("", total=files, minutes=0.0)
+
+    def __enter__(self) -> Progress:
+        if self.bar:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar:
+            self.bar.stop()
+
+    def window(self, seconds: float) -> None:
+        """So many seconds of audio more are done."""
+        self.seconds += seconds
+        if self.bar:
+            self.bar.update(self.task, minutes=self.seconds / 60)
+
+    def file(self) -> None:
+        """A file more is done."""
+        if self.bar:
+            self.bar.advance(self.task)
+
+    def print(self, text: str, error: bool = False) -> None:
+        """A line on standard output, or with `error` on standard error, that leaves the bar whole."""
+        if self.bar and (error or sys.stdout.isatty()):
+            # Above the bar, not through it.
+            self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True) if error else self._above(text)
+        else:
+            print(text, file=sys.stderr if error else sys.stdout, flush=True)
+
+    def _above(self, text: str) -> None:
+        self.bar.stop()
+        print(text, flush=True)
+        self.bar.start()
+
+
+class Files(Progress):
+    """What a command that goes through audio files has to keep: where answers go, under which names, and what was left
+    out. `names` gives the name of each file's answer in turn.
+
+    Raises ConfigError when the folder `out` cannot be made.
+    """
+
+    def __init__(self, audio: Sequence[str], out: str | None, doing: str):
+        super().__init__(len(audio), doing)
+        self.audio, self.failed = audio, list[str]()
+        self.names = iter(file_names(audio))
+        self.folder = None if out is None else Path(out)
+        if self.folder is not None:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"The folder --out {self.folder} cannot be made: {error.strerror}.") from error
+
+    def left_out(self, name: str, error: AudioError) -> None:
+        """The next file cannot be read: it is named, and the others are gone on with."""
+        self.failed.append(name)
+        next(self.names)
+        self.print(f"stentor: {error}", error=True)
+        self.file()
+
+    def check(self, done: str) -> None:
+        """Raises DataError when files were left out; `done` says what could not be done with them."""
+        if self.failed:
+            raise DataError(
+                f"{len(self.failed)} of {len(self.audio)} files could not be {done}: {', '.join(self.failed)}. "
+                f"The reasons are above{'; the others are done' if len(self.failed) < len(self.audio) else ''}."
+            )

@@ -1,0 +1,373 @@
+"""`stentor speak` behind its options: one text into one file, or many from a file into a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import ConfigError, DataError, StentorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from stentor.inference.speak import Utterance
+    from stentor.inference.speak.speaker import Speaker
+
+MANIFEST = "speech.jsonl"
+BATCH = 32
+"""Lines of a file that are spoken together."""
+
+
+@dataclass
+class Request:
+    """The options of the command."""
+
+    model: str
+    text: str | None = None
+    out: str | None = None
+    reference: str | None = None
+    reference_text: str | None = None
+    recognizer: str | None = None
+    voice: str | None = None
+    save_voice: str | None = None
+    instruct: str | None = None
+    language: str | None = None
+    duration: float | None = None
+    speed: float | None = None
+    seed: int | None = None
+    normalize: bool = False
+    denoise: bool | None = None
+    finish: bool = True
+    texts: str | None = None
+    """A JSONL file, one text a line."""
+    format: str = "wav"
+    force: bool = False
+    device: str = "auto"
+    generation: dict[str, Any] = field(default_factory=dict)
+
+
+def speak_files(request: Request) -> None:
+    """Speak and write. Raises ConfigError for options that do not go together, and what `Speaker` raises; of many
+    texts, those that cannot be spoken are named on standard error, and DataError is raised at the end."""
+    _check(request)
+    from stentor.inference.load import load
+    from stentor.inference.speak.speaker import Speaker
+
+    lines = None if request.texts is None else read_lines(request.texts)
+    speaker = Speaker(
+        load(request.model, request.device),
+        request.generation,
+        request.recognizer,
+        request.normalize,
+        request.denoise,
+        _warn,
+    )
+    if request.save_voice is not None:
+        _save_voice(request, speaker)
+    if lines is not None:
+        _many(request, speaker, lines)
+    elif request.text is not None:
+        _one(request, speaker)
+
+
+def _check(request: Request) -> None:
+    from stentor.audio.io import WRITTEN
+
+    if request.text is not None and request.texts is not None:
+        raise ConfigError("Give a TEXT or a file with --from, not both.")
+    if request.text is None and request.texts is None and request.save_voice is None:
+        raise ConfigError("There is nothing to speak: give a TEXT, `-` for standard input, or a file with --from.")
+    if request.save_voice is not None and request.reference is None:
+        raise ConfigError("--save-voice keeps the voice of a reference: give --reference.")
+    if request.format not in WRITTEN:
+        raise ConfigError(f"Unknown --format {request.format}; known: {', '.join(WRITTEN)}.")
+    if request.text == "-":
+        request.text = sys.stdin.read()
+    if request.text is not None and not request.text.strip():
+        raise ConfigError("The text is empty: there is nothing to speak.")
+    if request.text is None and request.texts is None:
+        return
+    if request.out is None:
+        where = "a folder" if request.texts is not None else "a file, such as --out speech.wav"
+        raise ConfigError(f"Say where the speech goes: {where}{' with --out' if request.texts else ''}.")
+    out = Path(request.out)
+    if request.text is not None:
+        if out.is_dir():
+            raise ConfigError(f"--out {out} is a folder: give a file, such as {out / 'speech.wav'}.")
+        if out.suffix.lower().lstrip(".") not in WRITTEN:
+            raise ConfigError(f"--out {out}: audio is written as .wav, .flac or .ogg.")
+    elif out.is_file():
+        raise ConfigError(f"--out {out} is a file: give a folder for the speech of --from.")
+    _writable(out if request.texts is not None else out.parent)
+
+
+def _writable(folder: Path) -> None:
+    """Before the model is loaded and the work done. Raises ConfigError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"The folder {folder} of --out cannot be made: {error.strerror}.") from None
+    if not os.access(folder, os.W_OK):
+        raise ConfigError(f"The folder {folder} of --out cannot be written to: check its permissions.")
+
+
+def _warn(sentence: str) -> None:
+    print(f"stentor: warning: {sentence}", file=sys.stderr, flush=True)
+
+
+def _save_voice(request: Request, speaker: Speaker) -> None:
+    from stentor.inference.speak.voice import save_voice
+
+    assert request.reference is not None and request.save_voice is not None
+    voice = speaker.voice(request.reference, request.reference_text, language=request.language)
+    path = save_voice(voice, request.save_voice, speaker.codec)
+    print(f"{path}: a voice of {voice.frames / speaker.codec.frame_rate:.1f} s, for --voice {request.save_voice}")
+
+
+def _one(request: Request, speaker: Speaker) -> None:
+    from stentor.audio.io import write
+
+    assert request.text is not None and request.out is not None
+    asked = speaker.utterance(
+        request.text,
+        request.voice,
+        request.reference,
+        request.reference_text,
+        None,
+        request.instruct,
+        request.language,
+        request.duration,
+        1.0 if request.speed is None else request.speed,
+        request.seed,
+    )
+    began = time.perf_counter()
+    speech = next(speaker.speak([asked], request.finish))
+    took = time.perf_counter() - began
+    write(request.out, speech.audio, speech.rate)
+    print(told(request.out, speech.seconds, took))
+
+
+def told(what: str, seconds: float, took: float) -> str:
+    """How long something is and how long it took."""
+    return f"{what}: {seconds:.2f} s of speech in {took:.2f} s (real-time factor {took / max(seconds, 1e-9):.3g})"
+
+
+@dataclass
+class Line:
+    """One text of a file."""
+
+    number: int
+    record: dict[str, Any]
+    problem: str | None = None
+    """Why it cannot be spoken."""
+
+    @property
+    def id(self) -> str:
+        return str(self.record.get("id", f"line{self.number:05d}"))
+
+
+TYPES: dict[str, tuple[type, ...]] = {
+    "id": (str, int),
+    "text": (str,),
+    "reference": (str,),
+    "reference_text": (str,),
+    "voice": (str,),
+    "instruct": (str,),
+    "language": (str,),
+    "duration": (int, float),
+    "speed": (int, float),
+    "seed": (int,),
+}
+"""Keys of a line that mean something here; null is as if the key were not there, other keys are passed through."""
+
+
+def read_lines(path: str) -> list[Line]:
+    """The lines of a JSONL file, each with its problem where it has one; empty lines are skipped.
+
+    Raises ConfigError when the file cannot be read, DataError when it holds no line.
+    """
+    try:
+        content = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"--from {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--from {path} is no UTF-8 text: it holds one JSON object a line.") from None
+    lines: list[Line] = []
+    seen: dict[str, int] = {}
+    for number, written in enumerate(content.split("\n"), 1):
+        if not written.strip():
+            continue
+        try:
+            record = json.loads(written)
+        except ValueError as error:
+            lines.append(Line(number, {}, f"is no JSON ({error})"))
+            continue
+        if not isinstance(record, dict):
+            lines.append(Line(number, {}, f"is no JSON object, such as {json.dumps({'id': 'a', 'text': '...'})}"))
+            continue
+        line = Line(number, {key: value for key, value in record.items() if value is not None})
+        line.problem = _problem(line, seen)
+        lines.append(line)
+    if not lines:
+        raise DataError(f"--from {path} is empty: it holds one JSON object a line.")
+    return lines
+
+
+def _problem(line: Line, seen: dict[str, int]) -> str | None:
+    if "text" not in line.record:
+        return "has no `text`"
+    for key, kinds in TYPES.items():
+        value = line.record.get(key)
+        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
+            return f"has {json.dumps(value, ensure_ascii=False)[:40]} as `{key}`, which must be {_named(kinds)}"
+    if Path(line.id).name != line.id or line.id.startswith(".") or not line.id.isprintable():
+        return f"has the id {line.id!r}, which is no name for a file"
+    first = seen.setdefault(line.id.lower(), line.number)
+    return None if first == line.number else f"has the id {line.id!r} of line {first}"
+
+
+def _named(kinds: tuple[type, ...]) -> str:
+    return {str: "text", int: "a whole number", float: "a number"}[kinds[-1] if kinds != (str, int) else str]
+
+
+def _many(request: Request, speaker: Speaker, lines: list[Line]) -> None:
+    """Each line into DIR/ID.wav, and DIR/speech.jsonl with all of them. What is there already is kept."""
+    from stentor.audio.io import write
+    from stentor.commands.file_progress import Progress
+
+    assert request.out is not None and request.texts is not None
+    folder = Path(request.out)
+    defaults = _Defaults(request, speaker, Path(request.texts).parent)
+    failed: list[str] = []
+    made: dict[int, dict[str, Any]] = {}
+    new, seconds, took = 0, 0.0, 0.0
+    bar = Progress(len(lines), "speaking")
+
+    def leave_out(line: Line, why: str) -> None:
+        failed.append(f"line {line.number}")
+        bar.print(f"stentor: {request.texts}:{line.number}: {why}", error=True)
+        bar.file()
+
+    speaker.remark = lambda sentence: bar.print(f"stentor: warning: {sentence}", error=True)
+    with bar:
+        waiting: list[tuple[Line, Utterance]] = []
+
+        def say() -> None:
+            nonlocal new, seconds, took
+            began = time.perf_counter()
+            for (line, _), speech in zip(waiting, speaker.speak([u for _, u in waiting], request.finish)):
+                path = folder / f"{line.id}.{request.format}"
+                write(path, speech.audio, speech.rate)
+                made[line.number] = _record(line, path.name, speech.seconds)
+                new += 1
+                seconds += speech.seconds
+                bar.window(speech.seconds)
+                bar.file()
+            took += time.perf_counter() - began
+            waiting.clear()
+
+        for line in lines:
+            if line.problem is not None:
+                leave_out(line, f"the line {line.problem}.")
+                continue
+            path = folder / f"{line.id}.{request.format}"
+            if not request.force and (kept := _kept(path, line)) is not None:
+                made[line.number] = kept
+                bar.file()
+                continue
+            try:
+                waiting.append((line, defaults.utterance(line)))
+            except StentorError as error:
+                leave_out(line, str(error))
+                continue
+            if len(waiting) == BATCH:
+                say()
+        if waiting:
+            say()
+    _write_manifest(folder / MANIFEST, (made[number] for number in sorted(made)))
+    if new:
+        print(told(f"{folder}: {new} spoken", seconds, took))
+    if len(made) > new:
+        print(f"{folder}: {len(made) - new} kept as they are; --force speaks them again")
+    if failed:
+        raise DataError(
+            f"{len(failed)} of {len(lines)} lines could not be spoken: {', '.join(failed[:20])}"
+            f"{', ...' if len(failed) > 20 else ''}. The reasons are above"
+            f"{'; the others are done' if len(failed) < len(lines) else ''}."
+        )
+
+
+class _Defaults:
+    """What the command's options say for the lines that do not."""
+
+    def __init__(self, request: Request, speaker: Speaker, folder: Path):
+        self.request, self.speaker, self.folder = request, speaker, folder
+        self.seed = speaker.generation.seed if request.seed is None else request.seed
+
+    def utterance(self, line: Line) -> Utterance:
+        """Checked. Raises ConfigError, DataError and AudioError."""
+        from stentor.tasks.speak import seed_of
+
+        record, request = line.record, self.request
+        voice, reference = record.get("voice"), record.get("reference")
+        reference_text = record.get("reference_text")
+        if voice is not None:
+            voice = self._path(voice)
+        if reference is not None:
+            reference = self._path(reference)
+        if voice is None and reference is None:
+            voice, reference = request.voice, request.reference
+            reference_text = request.reference_text if reference_text is None else reference_text
+        duration, speed = record.get("duration"), record.get("speed")
+        if duration is None and speed is None:
+            duration, speed = request.duration, request.speed
+        return self.speaker.utterance(
+            record["text"],
+            voice,
+            reference,
+            reference_text,
+            None,
+            record.get("instruct", request.instruct),
+            record.get("language", request.language),
+            duration,
+            1.0 if speed is None else float(speed),
+            record.get("seed", seed_of(self.seed, line.id)),
+        )
+
+    def _path(self, written: str) -> str:
+        """As in manifests: relative to the file's folder."""
+        return written if Path(written).is_absolute() else str(self.folder / written)
+
+
+NOT_KEPT = ("reference", "reference_text", "voice", "speed", "seed", "audio_path", "start", "duration", "words")
+"""Keys of a line that are about something else than the speech that was made of it."""
+
+
+def _record(line: Line, name: str, seconds: float) -> dict[str, Any]:
+    """What the manifest says about the speech of a line."""
+    others = {key: value for key, value in line.record.items() if key not in NOT_KEPT}
+    return {**others, "id": line.id, "audio_path": name, "duration": round(seconds, 3)}
+
+
+def _kept(path: Path, line: Line) -> dict[str, Any] | None:
+    """The record of what a former run made of a line, None when it made nothing, or nothing whole."""
+    from stentor.audio.io import probe
+    from stentor.errors import AudioError
+
+    if not path.is_file():
+        return None
+    try:
+        return _record(line, path.name, probe(path).duration)
+    except AudioError:
+        return None
+
+
+def _write_manifest(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records), encoding="utf-8")
+    os.replace(part, path)

@@ -1,0 +1,153 @@
+"""Finding one's way in a schema: which keys a section has, what stands at a dotted key, all keys with their kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from stentor.config.document import Key
+from stentor.section import Choice, Section, alternatives
+
+
+def fields(section: type[Section]) -> dict[str, FieldInfo]:
+    """The section's keys as written in a file."""
+    return {field.alias or name: field for name, field in section.model_fields.items()}
+
+
+def is_open(section: type[Section]) -> bool:
+    """Whether `type:` picks the class of this section."""
+    return issubclass(section, Choice) and Choice in section.__bases__
+
+
+def section_of(annotation: Any, value: Any = None) -> type[Section] | None:
+    """The section class that an annotation stands for; for a choice, the class that the value's `type` picks.
+
+    A choice whose type is missing or unknown gives its base class.
+    """
+    for kind in alternatives(annotation):
+        if isinstance(kind, type) and issubclass(kind, Section):
+            return chosen(kind, value) if is_open(kind) else kind
+    return None
+
+
+def chosen(base: type[Section], value: Any) -> type[Section]:
+    """The class of a choice that the value's `type` picks, or the base class."""
+    assert issubclass(base, Choice)
+    name = value if isinstance(value, str) else base.default_type
+    if isinstance(value, dict):
+        name = value.get("type", base.default_type)
+    return base.choices().get(name, base) if isinstance(name, str) else base
+
+
+def inner(annotation: Any, value: Any, key: Key) -> Any:
+    """The annotation of the value's entry, or None where the schema knows none. `value` is plain data."""
+    section = section_of(annotation, value)
+    if section is not None:
+        field = fields(section).get(str(key))
+        return field_annotation(field) if field else None
+    for kind in alternatives(annotation):
+        origin, args = get_origin(kind), get_args(kind)
+        if origin is dict:
+            return args[1]
+        if origin in (list, tuple, set) and isinstance(key, int):
+            return args[key] if origin is tuple and Ellipsis not in args and key < len(args) else args[0]
+    return None
+
+
+def field_annotation(field: FieldInfo) -> Any:
+    """A field's annotation with its bounds (pydantic keeps the outermost bounds apart)."""
+    from typing import Annotated
+
+    return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+
+
+def at(schema: Any, data: Any, path: Sequence[Key]) -> Any:
+    """The annotation at a path of plain data, or None."""
+    for key in path:
+        schema = inner(schema, data, key)
+        data = entry(data, key)
+    return schema
+
+
+def takes_list(annotation: Any) -> bool:
+    return any(get_origin(k) in (list, tuple, set) for k in alternatives(annotation))
+
+
+def takes_names(annotation: Any) -> bool:
+    return any(get_origin(k) is dict for k in alternatives(annotation))
+
+
+def has(data: Any, key: Key) -> bool:
+    """Whether plain data has the entry; a bare string has a `type`."""
+    if isinstance(data, dict):
+        return key in data
+    if isinstance(data, list):
+        return isinstance(key, int) and key < len(data)
+    return isinstance(data, str) and key == "type"
+
+
+def entry(data: Any, key: Key) -> Any:
+    """The entry of plain data, or None. The `type` of a bare string is the string."""
+    if isinstance(data, str) and key == "type":
+        return data
+    if isinstance(data, dict):
+        return data.get(str(key))
+    if isinstance(data, list) and isinstance(key, int) and key < len(data):
+        return data[key]
+    return None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One key of the schema."""
+
+    path: tuple[str, ...]
+    """`*` stands for an entry of a list, `NAME` for a name of one's own in a mapping."""
+    field: FieldInfo
+    owner: type[Section]
+    kinds: tuple[tuple[tuple[str, ...], str], ...] = ()
+    """For each choice on the way: its path and the type under which this key exists."""
+
+    @property
+    def key(self) -> str:
+        return ".".join(self.path)
+
+
+def entries(
+    schema: type[Section], path: tuple[str, ...] = (), kinds: Any = (), around: tuple[type[Section], ...] = ()
+) -> Iterator[Entry]:
+    """Every key of a schema, with the keys of each kind of each choice; sections inside themselves are left out."""
+    for key, field in fields(schema).items():
+        here = (*path, key)
+        yield Entry(here, field, schema, kinds)
+        for steps, section in sections_in(field.annotation):
+            if section in around:
+                continue
+            if is_open(section):
+                for name, kind in kinds_of(section).items():
+                    yield from entries(kind, (*here, *steps), (*kinds, ((*here, *steps), name)), (*around, section))
+            else:
+                yield from entries(section, (*here, *steps), kinds, (*around, section))
+
+
+def sections_in(annotation: Any) -> Iterator[tuple[tuple[str, ...], type[Section]]]:
+    """The sections inside an annotation, with the steps to them (`*` for lists, `NAME` for mappings)."""
+    for kind in alternatives(annotation):
+        origin, args = get_origin(kind), get_args(kind)
+        if isinstance(kind, type) and issubclass(kind, Section):
+            yield (), kind
+        elif origin in (list, tuple, set):
+            for steps, section in sections_in(args[0]):
+                yield ("*", *steps), section
+        elif origin is dict:
+            for steps, section in sections_in(args[1]):
+                yield ("NAME", *steps), section
+
+
+def kinds_of(base: type[Section]) -> dict[str, type[Section]]:
+    """The kinds of a choice by name, sorted."""
+    assert issubclass(base, Choice)
+    return dict(sorted(base.choices().items()))

@@ -1,0 +1,320 @@
+"""A look at data before it costs GPU hours: how much there is, of what, and which records are likely to be wrong.
+
+`check` reads every transcript and decodes every file; the answer is plain data (`Report.as_dict` is the JSON file),
+drawn as a page by stentor.report.check.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stentor.data.cut import Unusable, language_of, speaker_of, text_of, words_of
+from stentor.data.outliers import KINDS, Row, plural, suspect
+from stentor.data.processes import plain_signals
+from stentor.data.signal_stats import Sound, measure
+from stentor.errors import ConfigError, DataError
+from stentor.text.normalize import plain_text
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.sources.base import Source
+
+MAX_BAD = 0.01
+"""Share of unusable records above which the command fails."""
+LISTED = 100
+"""Records that are named for each finding; all are counted."""
+RARE = 5
+"""A character in fewer records than this is rare."""
+AT_ONCE = 16
+"""Recordings that a helper process is given at a time."""
+
+
+@dataclass
+class Finding:
+    """Records of one kind of `KINDS`, the worst first."""
+
+    kind: str
+    count: int
+    records: list[dict[str, Any]]
+    """`{"id", "set", "detail", "text", "seconds"}`, at most `LISTED`."""
+    rows: list[Row] = field(default_factory=list, repr=False)
+    """The same records, with their audio."""
+
+
+@dataclass
+class Report:
+    """What was found in one or several data sets."""
+
+    sets: list[dict[str, Any]]
+    totals: dict[str, Any]
+    histograms: dict[str, dict[str, Any]]
+    languages: list[dict[str, Any]]
+    speakers: list[dict[str, Any]]
+    texts: dict[str, Any]
+    characters: list[dict[str, Any]]
+    overlap: list[dict[str, Any]]
+    findings: list[Finding]
+    tokenizer: str | None = None
+
+    @property
+    def bad(self) -> float:
+        """Share of unusable records."""
+        return self.totals["unusable"] / max(self.totals["records"], 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON report."""
+        findings = [
+            {"kind": f.kind, "title": KINDS[f.kind][0], "count": f.count, "records": f.records} for f in self.findings
+        ]
+        parts = {k: getattr(self, k) for k in self.__dataclass_fields__ if k != "findings"}
+        return {**parts, "unusable_share": self.bad, "findings": findings}
+
+
+def check(
+    sources: Mapping[str, Source],
+    tokenizer: Path | None = None,
+    jobs: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Report:
+    """Read and decode all records of the sources, by name, with `jobs` processes.
+
+    `tokenizer` is a tokenizer.json whose characters the texts are compared with. Raises `DataError` for a source that
+    cannot be read at all and `ConfigError` for a missing tokenizer.
+    """
+    writable = characters_of(tokenizer) if tokenizer else None
+    rows = [row for name, source in sources.items() for row in _rows(name, source)]
+    if not rows:
+        raise DataError("The data holds no records.")
+    waiting = [row for row in rows if row.cut is not None]
+    for done, (row, sound) in enumerate(zip(waiting, _listen([row.cut for row in waiting], jobs)), 1):
+        row.sound = sound
+        progress(done, len(waiting))
+    good = [row for row in rows if not row.sound.reason]
+    letters = _characters(good, writable)
+    findings = [f for f in _findings(rows, {c["character"] for c in letters if c["outside"]}) if f.count]
+    lengths, rates = [r.seconds for r in good], [r.rate for r in good if r.rate]
+    return Report(
+        sets=[{"name": name, **_totals([r for r in rows if r.set == name])} for name in sources],
+        totals=_totals(rows),
+        histograms={
+            name: histogram(values)
+            for name, values in (
+                ("length", lengths),
+                ("rate", rates),
+                ("level", [r.sound.level for r in good if r.sound.rate]),
+            )
+            if values
+        },
+        languages=_groups(good, "language"),
+        speakers=_groups(good, "speaker"),
+        texts=_texts(good),
+        characters=letters,
+        overlap=_overlap(good, list(sources)),
+        findings=findings,
+        tokenizer=str(tokenizer) if tokenizer else None,
+    )
+
+
+def characters_of(tokenizer: Path) -> Callable[[str], bool]:
+    """Whether a tokenizer can write a character, from its tokenizer.json."""
+    from tokenizers import Tokenizer
+
+    if not tokenizer.is_file():
+        raise ConfigError(f"{tokenizer} does not exist: the model has no tokenizer to compare the texts with.")
+    unknown = json.loads(tokenizer.read_text(encoding="utf-8"))["model"].get("unk_token")
+    model = Tokenizer.from_file(str(tokenizer))
+
+    def writable(character: str) -> bool:
+        tokens = model.encode(character, add_special_tokens=False).tokens
+        return bool(tokens or character.isspace()) and unknown not in tokens
+
+    return writable
+
+
+def histogram(values: Sequence[float], bins: int = 30) -> dict[str, Any]:
+    """`{"start", "step", "counts", "below", "above", "min", "median", "mean", "max"}` with a round step.
+
+    The bars cover all but the outermost half percent on each side; those are counted in `below` and `above`.
+    """
+    data = np.asarray(values, dtype=np.float64)
+    low, high = np.percentile(data, [0.5, 99.5]) if len(data) > 200 else (data.min(), data.max())
+    raw = max(high - low, abs(high) * 0.01, 1e-3) / bins
+    size = 10 ** np.floor(np.log10(raw))
+    step = float(next(m * size for m in (1, 2, 5, 10) if m * size >= raw))
+    first = int(np.floor(low / step))
+    count = int(np.floor(high / step)) - first + 1
+    index = np.floor(data / step).astype(int) - first
+    counts = np.bincount(index[(index >= 0) & (index < count)], minlength=count)
+    return {
+        "start": round(first * step, 9),
+        "step": step,
+        "counts": counts.tolist(),
+        "below": int((index < 0).sum()),
+        "above": int((index >= count).sum()),
+        "min": float(data.min()),
+        "median": float(np.median(data)),
+        "mean": float(data.mean()),
+        "max": float(data.max()),
+    }
+
+
+def _rows(name: str, source: Source) -> Iterator[Row]:
+    for cut in source.cuts():
+        if isinstance(cut, Unusable):
+            yield Row(cut.id, name, sound=Sound(cut.reason, cut.message))
+        else:
+            yield Row(cut.id, name, cut, text_of(cut), speaker_of(cut), language_of(cut), cut.duration)
+
+
+def _listen(cuts: Sequence[Cut], jobs: int) -> Iterator[Sound]:
+    if jobs <= 1 or len(cuts) < 2 * AT_ONCE:
+        yield from map(measure, cuts)
+        return
+    # Forked where possible: a spawned process would import lhotse and torch again.
+    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+    with multiprocessing.get_context(method).Pool(jobs, initializer=plain_signals) as pool:
+        yield from pool.imap(measure, cuts, AT_ONCE)
+
+
+def _totals(rows: Sequence[Row]) -> dict[str, Any]:
+    good = [r for r in rows if not r.sound.reason]
+    return {
+        "records": len(rows),
+        "unusable": len(rows) - len(good),
+        "reasons": dict(Counter(r.sound.reason for r in rows if r.sound.reason).most_common()),
+        "hours": sum(r.seconds for r in good) / 3600,
+        "with_text": sum(bool(r.text) for r in good),
+        "with_words": sum(bool(r.cut is not None and words_of(r.cut)) for r in good),
+        "words": sum(len(r.text.split()) for r in good if r.text),
+        "speakers": len({s for r in good for s in r.speakers} - {None}),
+        "languages": len({r.language for r in good} - {None}),
+    }
+
+
+def _groups(rows: Sequence[Row], key: str) -> list[dict[str, Any]]:
+    """Records and hours for each speaker or language, the largest first; None stands for records that name none."""
+    groups: dict[str | None, list[float]] = defaultdict(list)
+    for row in rows:
+        for name, seconds in row.speakers.items() if key == "speaker" else [(row.language, row.seconds)]:
+            groups[name].append(seconds)
+    order = sorted(groups.items(), key=lambda item: (-sum(item[1]), str(item[0])))
+    return [{"name": name, "records": len(s), "hours": sum(s) / 3600} for name, s in order]
+
+
+def _texts(rows: Sequence[Row]) -> dict[str, Any]:
+    texts = Counter(r.text for r in rows if r.text)
+    repeated = [(text, count) for text, count in texts.most_common(20) if count > 1]
+    return {
+        "distinct": len(texts),
+        "repeated": sum(count for count in texts.values() if count > 1),
+        "most_repeated": [{"text": text, "records": count} for text, count in repeated],
+        "vocabulary": len({word for text in texts for word in text.split()}),
+    }
+
+
+def _characters(rows: Sequence[Row], writable: Callable[[str], bool] | None) -> list[dict[str, Any]]:
+    """All characters of the texts, the rarest first, each with how many records hold it and one of them."""
+    records: Counter[str] = Counter()
+    example: dict[str, str] = {}
+    for row in rows:
+        for character in set(row.text or ""):
+            records[character] += 1
+            example.setdefault(character, row.id)
+    return [
+        {
+            "character": c,
+            "code": f"U+{ord(c):04X}",
+            "name": unicodedata.name(c, "unnamed").lower(),
+            "records": n,
+            "rare": n < RARE,
+            "outside": writable is not None and not writable(c),
+            "example": example[c],
+        }
+        for c, n in sorted(records.items(), key=lambda item: (item[1], item[0]))
+    ]
+
+
+def _overlap(rows: Sequence[Row], names: Sequence[str]) -> list[dict[str, Any]]:
+    """What two sets have in common, of how many in each: for an honest test set, nothing but perhaps some texts."""
+    found: dict[str, dict[str, set[Any]]] = {
+        name: {"ids": set(), "recordings": set(), "speakers": set(), "texts": set()} for name in names
+    }
+    for row in rows:
+        own = found[row.set]
+        own["ids"].add(row.id)
+        own["recordings"].add(row.sound.digest)
+        own["speakers"].update(set(row.speakers) - {None})
+        own["texts"].update({plain_text(row.text or "")} - {""})
+    kinds = ("ids", "recordings", "speakers", "texts")
+    return [
+        {
+            "sets": [a, b],
+            **{k: len(found[a][k] & found[b][k]) for k in kinds},
+            "of": {k: [len(found[a][k]), len(found[b][k])] for k in kinds},
+        }
+        for a, b in combinations(names, 2)
+    ]
+
+
+def suspects(rows: Sequence[Row], outside: set[str]) -> dict[str, list[tuple[float, Row, str]]]:
+    """(how bad, row, detail) of all measured rows that look wrong, by kind of `KINDS`, the worst first. `outside` are
+    the characters that a model cannot write."""
+    good = [r for r in rows if not r.sound.reason]
+    texts_expected = any(r.text and r.text.strip() for r in good)
+    seen: dict[str, Row] = {}
+    twins: list[tuple[float, Row, str]] = []
+    for row in good:
+        first = seen.setdefault(row.sound.digest, row)
+        if first is not row:
+            twins.append(
+                (0.0, row, f"same samples as {first.id}" + (f" ({first.set})" if first.set != row.set else ""))
+            )
+    found: dict[str, list[tuple[float, Row, str]]] = defaultdict(list)
+    found["unusable"] = [(0.0, r, f"{r.sound.reason}: {r.sound.message}") for r in rows if r.sound.reason]
+    found["same_audio"] = twins
+    for row in good:
+        for kind, badness, detail in suspect(row, texts_expected, outside):
+            found[kind].append((badness, row, detail))
+    return {kind: sorted(found[kind], key=lambda entry: -entry[0]) for kind in KINDS}
+
+
+def _findings(rows: Sequence[Row], outside: set[str]) -> Iterator[Finding]:
+    """One finding of each kind, also those without records."""
+    for kind, found in suspects(rows, outside).items():
+        yield Finding(
+            kind,
+            len(found),
+            [
+                {"id": r.id, "set": r.set, "detail": detail, "text": r.text, "seconds": round(r.seconds, 3)}
+                for _, r, detail in found[:LISTED]
+            ],
+            [r for _, r, _ in found[:LISTED]],
+        )
+
+
+def summary(report: Report) -> list[str]:
+    """The report in a few plain lines."""
+    total = report.totals
+    lines = [
+        f"{plural(total['records'], 'record')}, {total['hours']:.2f} hours, {plural(total['speakers'], 'speaker')}, "
+        f"{plural(total['languages'], 'language')}"
+    ]
+    if lengths := report.histograms.get("length"):
+        lines.append(f"lengths {lengths['min']:.1f} to {lengths['max']:.1f} s, median {lengths['median']:.1f} s")
+    lines += [f"{f.count:,} x {KINDS[f.kind][0].lower()}" for f in report.findings]
+    for pair in report.overlap:
+        common = [f"{plural(pair[k], k[:-1])} (of {a:,} and {b:,})" for k, (a, b) in pair["of"].items() if pair[k]]
+        if common:
+            lines.append(f"{pair['sets'][0]} and {pair['sets'][1]} share {', '.join(common)}")
+    return lines

@@ -1,0 +1,83 @@
+"""What an evaluation set has in common with the training data: its figures say nothing about new speakers or texts
+when it shares them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from stentor.data.cut import audio_path, text_of
+from stentor.text.normalize import plain_text
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.dataloading.dataset import Feed
+    from stentor.engine.evaluate import EvalSet
+
+KINDS = ("speakers", "texts", "ids", "recordings")
+"""What is compared. Recordings are files, whichever part of them is meant."""
+
+Overlap = dict[str, dict[str, list[int | None]]]
+"""Set -> kind -> [how many of them are in the training data too, how many the set has]; null where that is unknown: the
+training data is a stream, or names no speakers."""
+
+
+def overlap(train: Iterable[Cut] | None, sets: Mapping[str, Iterable[Cut]]) -> Overlap:
+    """Speakers, texts, ids and recordings that each set shares with the training data (None: a stream, unknown).
+
+    Texts are equal when their words are: case and punctuation do not count.
+    """
+    own: dict[str, dict[str, set[str]]] = {name: {kind: set() for kind in KINDS} for name in sets}
+    for name, cuts in sets.items():
+        for cut in cuts:
+            for kind, value in _facts(cut):
+                own[name][kind].add(value)
+    shared: dict[str, dict[str, set[str]]] = {name: {kind: set() for kind in KINDS} for name in sets}
+    named = dict.fromkeys(KINDS, False)
+    if sets and train is not None:
+        named |= {"ids": True, "texts": True, "recordings": True}
+        for cut in train:
+            for kind, value in _facts(cut):
+                named[kind] = True
+                for name in own:
+                    if value in own[name][kind]:
+                        shared[name][kind].add(value)
+    return {
+        name: {kind: [len(shared[name][kind]) if named[kind] else None, len(own[name][kind])] for kind in KINDS}
+        for name in sets
+    }
+
+
+def of_run(feed: Feed, sets: Iterable[EvalSet]) -> Overlap:
+    """`overlap` of a run's evaluation sets with what it trains on, replayed data included."""
+    cuts = {s.name: (item.cut for items in s.plan.epoch(0) for item in items) for s in sets}
+    return overlap(None if feed.streams else feed.cuts(), cuts)
+
+
+def told(found: Overlap) -> list[str]:
+    """One line for each set."""
+    lines = []
+    for name, kinds in found.items():
+        if all(shared is None for shared, _ in kinds.values()):
+            lines.append(f"{name}: what it shares with the training data is unknown, as that is a stream.")
+            continue
+        common = [f"{shared:,} of {of:,} {kind}" for kind, (shared, of) in kinds.items() if shared]
+        if common:
+            line = f"{name} shares with the training data: {', '.join(common)}"
+        else:
+            none = " and no ".join(kind for kind, (shared, of) in kinds.items() if of and shared == 0)
+            line = f"{name} shares no {none} with the training data"
+        unknown = not kinds["speakers"][1] or kinds["speakers"][0] is None
+        lines.append(line + (" (speakers are not named)." if unknown else "."))
+    return lines
+
+
+def _facts(cut: Cut) -> Iterator[tuple[str, str]]:
+    yield "ids", cut.id
+    for speaker in {s.speaker for s in cut.supervisions} - {None}:
+        yield "speakers", speaker
+    if text := plain_text(text_of(cut) or ""):
+        yield "texts", text
+    if path := audio_path(cut):
+        yield "recordings", path

@@ -1,0 +1,184 @@
+"""From planned batches to tensors: reads and augments audio in worker processes, one batch at a time."""
+
+from __future__ import annotations
+
+import atexit
+import signal
+import threading
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from stentor.data.batch import Batch
+from stentor.data.codec_tokens import ReadsCodes, has_codes, load_codes
+from stentor.data.feature_cache import Kept, Storing
+from stentor.data.load_audio import load_audio
+from stentor.errors import AudioError, StentorError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stentor.data.augment import Augment
+    from stentor.data.batch import Example
+    from stentor.dataloading.batch_sampler import Item, Planned
+    from stentor.models.base import Processor
+    from stentor.tasks.base import Task
+
+
+class Reader(Dataset):
+    """Makes one batch from one `Planned`; lives in the workers, so it holds no model."""
+
+    def __init__(self, task: Task, processor: Processor, augment: Augment | None, seed: int, packed: bool = False):
+        self.task, self.processor, self.augment, self.seed, self.packed = task, processor, augment, seed, packed
+
+    def examples(self, items: list[Item]) -> tuple[list[Example], list[tuple[str, str, str]]]:
+        """Prepared items, and those that could not be read as (id, reason, message)."""
+        examples, dropped = [], []
+        for item in items:
+            try:
+                codes = self._codes(item)
+                kept = None if codes is not None else self._kept(item)
+                unheard = codes is not None or kept is not None or not self.task.audio
+                audio = None if unheard else load_audio(item.cut, self.processor.sample_rate)
+            except AudioError as error:
+                dropped.append((item.cut.id, error.reason, f"{item.cut.id}: {error}"))
+                continue
+            rng = None
+            if self.augment is not None:
+                rng = item.rng(self.seed, "augment")
+                if audio is not None and not self.augment.keeps(item.speed):
+                    audio = self.augment.apply(audio, rng, item.speed, self.processor.sample_rate)
+            example = self.task.example(item.cut, audio, rng)
+            if codes is not None:
+                example.extra["codes"] = codes
+            if kept is not None:
+                example.extra |= kept._asdict()
+            if self.augment is not None and self.augment.spec_augment is not None:
+                example.extra["spec_augment"] = self.augment.spec_augment.model_dump()
+            examples.append(example)
+        return examples, dropped
+
+    def _codes(self, item: Item) -> np.ndarray | None:
+        """The codec tokens of an item, where it has such and the model takes them."""
+        if not (isinstance(self.processor, ReadsCodes) and has_codes(item.cut)):
+            return None
+        return load_codes(item.cut, self.processor.codebooks, self.processor.vocabulary)
+
+    def _kept(self, item: Item) -> Kept | None:
+        """What the processor has stored of an item whose audio training leaves as it is."""
+        if self.augment is None or not isinstance(self.processor, Storing) or not self.augment.keeps(item.speed):
+            return None
+        return self.processor.stored(item.cut)
+
+    def __getitem__(self, planned: Planned) -> tuple[Planned, Batch]:
+        examples, dropped = self.examples(planned.items)
+        if examples:
+            batch = self.task.collate(examples, self.processor, self.packed)
+        else:
+            batch = Batch({}, {}, [], 0.0)
+        batch.dropped = dropped + batch.dropped  # what could not be read, and what the processor refused
+        # Only the place in the plan travels back with the batch: the cuts stay behind in the worker.
+        place = type(planned)([], planned.index, planned.epoch, planned.within)
+        return place, batch
+
+
+class Dealt(Sampler):
+    """A sampler over an iterator of planned batches."""
+
+    def __init__(self, planned: Iterator[Planned]):
+        self.planned = planned
+
+    def __iter__(self) -> Iterator[Planned]:
+        return self.planned
+
+
+class Answering(Dataset):
+    """Answers an expected error instead of raising it: torch would raise it again with a traceback for its message."""
+
+    def __init__(self, reader: Dataset):
+        self.reader = reader
+
+    def __getitem__(self, planned: Any) -> Any:
+        try:
+            return self.reader[planned]
+        except StentorError as error:
+            return error
+
+
+def batches(
+    reader: Dataset, planned: Iterator[Any], workers: int, prefetch: int, pin: bool
+) -> Generator[Any, None, None]:
+    """`reader[p]` for each planned batch, in order, prepared ahead in `workers` processes.
+
+    Raises StentorError when a worker dies.
+    """
+    loader = DataLoader(
+        Answering(reader),
+        sampler=Dealt(planned),
+        batch_size=None,
+        num_workers=workers,
+        pin_memory=pin,
+        prefetch_factor=prefetch if workers else None,
+        collate_fn=_as_is,
+        worker_init_fn=_quiet if workers else None,
+    )
+    end = _nothing
+    try:
+        made = _calmly(loader)
+        if workers:
+            # Workers ignore SIGTERM, and an iterator that a traceback or a half-read generator still holds ends none
+            # of them: without this the process would wait for them for ever when it exits.
+            end = made._shutdown_workers
+            atexit.register(end)
+        for batch in made:
+            if isinstance(batch, StentorError):
+                raise batch
+            yield batch
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        if not (workers and _of_dead_worker(error)):
+            raise
+        said = str(error).partition("\n")[0] or type(error).__name__
+        raise StentorError(
+            "A data worker process died (killed, or out of memory). Nothing trained so far is lost: run the same "
+            f"command again to go on, with a lower `data.workers` or `data.prefetch` if memory was short. ({said})"
+        ) from error
+    finally:
+        atexit.unregister(end)
+        end()
+
+
+def _calmly(loader: DataLoader) -> Any:
+    """The loader's iterator, without the signal handler that raises a worker's death anywhere in this process, also in
+    the middle of an optimizer step. Waiting for the next batch notices a death as well."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGCHLD) if main else None
+    made = iter(loader)
+    if main:
+        signal.signal(signal.SIGCHLD, before)
+    return made
+
+
+def _of_dead_worker(error: Exception) -> bool:
+    """torch's own message, or the loss of the connection that the worker's last tensors came through. What a worker
+    raised itself begins with "Caught"."""
+    if isinstance(error, RuntimeError):
+        return "DataLoader worker (pid" in str(error) or "Pin memory thread exited" in str(error)
+    return not str(error).startswith("Caught ")
+
+
+def _nothing() -> None:
+    """In one process there are no workers to end."""
+
+
+def _as_is(x: Any) -> Any:
+    return x
+
+
+def _quiet(worker: int) -> None:
+    # Ctrl-C, and a launcher's SIGTERM, reach the whole process group: the training process saves and then ends its
+    # workers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    torch.set_num_threads(1)

@@ -1,0 +1,222 @@
+"""Several sources into one epoch: repeats, weights, language balance, and what had to be dropped."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stentor.data.cut import Unusable, language_of
+from stentor.data.seeding import rng
+from stentor.errors import DataError
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.dataloading.section import Data
+    from stentor.sources.base import Source
+
+BAD = (
+    "missing",
+    "unreadable",
+    "empty",
+    "not_finite",
+    "silent",
+    "truncated",
+    "unknown_language",
+    "not_in_alphabet",
+    "no_codec",
+    "other_codec",
+    "no_member",
+    "no_audio",
+    "wrong_type",
+    "wrong_shape",
+    "wrong_range",
+)
+"""Drop reasons that mean a broken record, or one for another model, as against one that is merely not wanted (too long,
+no text)."""
+Refusal = Callable[["Cut"], tuple[str, str] | None]
+"""(reason, sentence) for a record that a model can do nothing with."""
+
+
+@dataclass
+class Dropped:
+    """Records that are not used, by reason, with the first few named."""
+
+    reasons: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    named: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    most_named = 20
+
+    def add(self, reason: str, message: str, seconds: float = 0.0) -> None:
+        self.reasons[reason] += 1
+        self.seconds += seconds
+        if len(self.named[reason]) < self.most_named:
+            self.named[reason].append(message)
+
+    @property
+    def bad(self) -> int:
+        return sum(self.reasons[r] for r in BAD)
+
+    def merge(self, other: Dropped) -> None:
+        """Count what `other` counted as well."""
+        self.reasons.update(other.reasons)
+        self.seconds += other.seconds
+        for reason, messages in other.named.items():
+            self.named[reason] += messages[: self.most_named - len(self.named[reason])]
+
+    def check(self, seen: int, max_bad: float, what: str) -> None:
+        """Raise DataError when more than the share `max_bad` of `seen` records is broken."""
+        if self.bad > max_bad * seen:
+            lines = [f"  {m}" for r in BAD for m in self.named[r]]
+            more = f"\n  ... and {self.bad - len(lines)} more" if self.bad > len(lines) else ""
+            raise DataError(
+                f"{what}: {self.bad} of {seen} records cannot be used, more than `data.max_bad` allows "
+                f"({max_bad:.1%}). Mend or remove these, or raise `data.max_bad`:\n" + "\n".join(lines) + more
+            )
+
+
+def usable(
+    cuts: Iterable[Cut | Unusable],
+    data: Data,
+    refuse: Callable[[Cut], str | None],
+    dropped: Dropped,
+    refusal: Refusal | None = None,
+) -> Iterator[Cut]:
+    """The cuts that can be trained on; the others are counted in `dropped` by reason."""
+    for cut in cuts:
+        if isinstance(cut, Unusable):
+            dropped.add(cut.reason, cut.message)
+        elif cut.duration > data.max_seconds:
+            dropped.add("too_long", f"{cut.id}: {cut.duration:.1f} s", cut.duration)
+        elif 0 < cut.duration < data.min_seconds:  # texts alone have no duration
+            dropped.add("too_short", f"{cut.id}: {cut.duration:.3f} s", cut.duration)
+        elif reason := refuse(cut):
+            dropped.add(reason, cut.id, cut.duration)
+        elif refusal is not None and (refused := refusal(cut)):
+            dropped.add(*refused, cut.duration)
+        else:
+            yield cut
+
+
+@dataclass
+class Pool:
+    """All usable cuts of one listed source."""
+
+    cuts: list[Cut]
+    repeat: float
+    weight: float | None
+    """Given for all pools of a mix or for none (`Data` sees to it)."""
+
+
+class Mix:
+    """An epoch's records from several listed sources, as a pure function of (seed, epoch)."""
+
+    def __init__(self, pools: Sequence[Pool], language_temperature: float | None = None):
+        self.pools = list(pools)
+        self.factors: list[np.ndarray] = [np.full(len(p.cuts), p.repeat) for p in pools]
+        weights = [p.weight for p in pools if p.weight is not None]
+        if weights:
+            total = sum(len(p.cuts) * p.repeat for p in pools) / sum(weights)
+            self.factors = [np.full(len(p.cuts), w * total / max(len(p.cuts), 1)) for p, w in zip(pools, weights)]
+        if language_temperature is not None:
+            hours: Counter[str | None] = Counter()
+            for pool in pools:
+                for cut in pool.cuts:
+                    hours[language_of(cut)] += cut.duration
+            most = max(hours.values())
+            gain = {k: (most / v) ** (1 - language_temperature) for k, v in hours.items()}
+            for pool, factor in zip(pools, self.factors):
+                factor *= [gain[language_of(cut)] for cut in pool.cuts]
+
+    def __len__(self) -> int:
+        """Records in an epoch, up to rounding."""
+        return round(sum(f.sum() for f in self.factors))
+
+    def epoch(self, seed: int, epoch: int) -> Iterator[tuple[Cut, int]]:
+        """(cut, copy) pairs in source order; `copy` tells repeats of a record within the epoch apart.
+
+        A record with factor 2.25 comes twice, and a third time in every fourth epoch.
+        """
+        for number, (pool, factor) in enumerate(zip(self.pools, self.factors)):
+            phase = rng(seed, "mix", number).random(len(pool.cuts))
+            # Whole copies by the phase-shifted running total: fractions are exact over the epochs, for every record.
+            copies = np.floor(factor * (epoch + 1) + phase) - np.floor(factor * epoch + phase)
+            for cut, times in zip(pool.cuts, copies.astype(int)):
+                for copy in range(times):
+                    yield cut, copy
+
+
+class ReplayMix:
+    """Records that are mixed in on top of an epoch's own ones, as a pure function of (seed, epoch)."""
+
+    def __init__(self, pools: Sequence[Pool], share: float):
+        self.pools = [p for p in pools if p.cuts]
+        self.ratio = share / (1 - share)
+        """Replayed items for each one of the epoch's own."""
+        sizes = np.array([len(p.cuts) * p.repeat if p.weight is None else p.weight for p in self.pools])
+        self.shares = sizes / sizes.sum()
+        """Of each pool in the replayed items."""
+
+    def __len__(self) -> int:
+        """Records to draw from."""
+        return sum(len(p.cuts) for p in self.pools)
+
+    def counts(self, own: int) -> list[int]:
+        """Items of each pool beside so many of the epoch's own; they add up to the rounded share of all."""
+        ends = np.rint(round(own * self.ratio) * np.concatenate([[0.0], np.cumsum(self.shares)]))
+        return np.diff(ends).astype(int).tolist()
+
+    def epoch(self, seed: int, epoch: int, own: int) -> Iterator[tuple[Cut, int]]:
+        """(cut, copy) pairs beside `own` items: each epoch takes the next ones of a shuffled ring of the records, so
+        that every record has come once before one comes again."""
+        for number, (pool, count) in enumerate(zip(self.pools, self.counts(own))):
+            order = rng(seed, "replay", number).permutation(len(pool.cuts))
+            for place in range(count):
+                yield pool.cuts[order[(epoch * count + place) % len(order)]], place // len(order)
+
+    def between(self, seed: int, epoch: int, own: Iterable[tuple[Cut, int]]) -> Iterator[tuple[Cut, int]]:
+        """The (cut, copy) pairs of `own`, of unknown number, with replayed ones in between; those are drawn anew in
+        each epoch."""
+        generator = rng(seed, "replay", epoch)
+        orders = [generator.permutation(len(p.cuts)) for p in self.pools]
+        given = [0] * len(self.pools)
+        for place, pair in enumerate(own, 1):
+            yield pair
+            while sum(given) + 1 <= place * self.ratio:
+                pool = int(generator.choice(len(self.pools), p=self.shares))
+                copy, at = divmod(given[pool], len(orders[pool]))
+                given[pool] += 1
+                yield self.pools[pool].cuts[orders[pool][at]], copy
+
+
+def listed(
+    sources: Sequence[Source],
+    data: Data,
+    refuse: Callable[[Cut], str | None],
+    dropped: Dropped,
+    what: str,
+    refusal: Refusal | None = None,
+) -> list[Pool]:
+    """Read the metadata of listed sources. Raises DataError when too many are broken or nothing is left."""
+    pools, seen, used = [], 0, 0
+    for source in sources:
+        before = sum(dropped.reasons.values())
+        cuts = list(usable(source.cuts(), data, refuse, dropped, refusal))
+        seen += len(cuts) + sum(dropped.reasons.values()) - before
+        used += len(cuts)
+        pools.append(Pool(cuts, source.repeat, source.weight))
+    dropped.check(seen, data.max_bad, what)
+    if not used:
+        reasons = ", ".join(f"{v} {k}" for k, v in dropped.reasons.items()) or "the source is empty"
+        raise DataError(f"{what}: no usable record ({reasons}).")
+    return pools
+
+
+def hours(pools: Sequence[Pool]) -> float:
+    """Hours of audio in the pools, each record once."""
+    return math.fsum(c.duration for p in pools for c in p.cuts) / 3600

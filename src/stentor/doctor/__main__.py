@@ -1,7 +1,0 @@
-"""`python -m stentor.doctor [--json]`: works even where the command line's own packages are missing."""
-
-import sys
-
-from stentor.doctor import main
-
-sys.exit(main("--json" in sys.argv[1:]))

@@ -1,0 +1,122 @@
+"""Averages of weights: over time (EMA) and over the best checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence, Set
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from stentor.engine import deepspeed
+from stentor.engine.checkpoint import load_tensors
+from stentor.engine.device import full, like
+from stentor.models.base import Redrawn
+
+if TYPE_CHECKING:
+    from stentor.models.base import Bundle
+
+
+def trained(model: nn.Module) -> dict[str, torch.Tensor]:
+    """What training changes: trainable parameters and persistent buffers, by name, as they lie on this rank."""
+    persistent = set(model.state_dict().keys())
+    # Of a divided parameter (DeepSpeed) the data is empty.
+    tensors = {n: p if deepspeed.is_divided(p) else p.data for n, p in model.named_parameters() if p.requires_grad}
+    return tensors | {n: b for n, b in model.named_buffers() if n in persistent}
+
+
+def drawn(model: nn.Module) -> set[str]:
+    """Names of the buffers that are a random draw. A mean of two draws would be none: averaged weights go with one."""
+    modules = [(name, m) for name, m in model.named_modules() if isinstance(m, Redrawn)]
+    return {f"{name}.{b}".lstrip(".") for name, m in modules for b, _ in m.named_buffers(recurse=False)}  # type: ignore[attr-defined]
+
+
+def untrained(bundle: Bundle) -> dict[str, torch.Tensor]:
+    """What an export holds besides the trained weights (frozen weights that cannot be had from elsewhere)."""
+    names = bundle.family.exported(bundle) - set(trained(bundle.model))
+    state = bundle.model.state_dict(keep_vars=True)
+    return {n: state[n] for n in sorted(names) if n in state}
+
+
+def whole(tensors: dict[str, torch.Tensor], keep: bool = True) -> dict[str, torch.Tensor]:
+    """Unsharded copies on the CPU. All ranks must call; those with `keep` False get nothing."""
+    found = {}
+    for name, tensor in tensors.items():
+        value = full(tensor, keep)
+        if keep:
+            found[name] = value.clone()
+    return found
+
+
+@torch.no_grad()
+def put(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+    """Copy whole tensors into the model's (possibly sharded) parameters and buffers."""
+    own = trained(model)
+    parameters = dict(model.named_parameters())
+    for name, value in tensors.items():
+        if name in parameters and deepspeed.trains(parameters[name]):
+            deepspeed.assign(parameters[name], value)
+        else:
+            own[name].copy_(like(value, own[name]))
+
+
+class Average:
+    """Exponential moving average of the trained weights (Polyak averaging), with a warm-up of its decay."""
+
+    def __init__(self, model: nn.Module, decay: float):
+        self.model, self.decay, self.drawn = model, decay, drawn(model)
+        self.shadow = {n: t.clone() for n, t in trained(model).items()}
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        decay = min(self.decay, (1 + step) / (10 + step))
+        for name, tensor in trained(self.model).items():
+            if tensor.is_floating_point() and name not in self.drawn:
+                self.shadow[name].lerp_(tensor, 1 - decay)
+            else:
+                self.shadow[name].copy_(tensor)
+
+    @torch.no_grad()
+    def load(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Put back whole tensors of a checkpoint."""
+        for name, value in tensors.items():
+            self.shadow[name].copy_(like(value, self.shadow[name]))
+
+    @contextlib.contextmanager
+    @torch.no_grad()
+    def applied(self) -> Iterator[None]:
+        """The model holds the average inside the block."""
+        own = trained(self.model)
+        kept = {n: t.clone() for n, t in own.items()}
+        for name, tensor in own.items():
+            tensor.copy_(self.shadow[name])
+        try:
+            yield
+        finally:
+            # Looked up again: listing them also drops the gathered copies that a sharded model still holds.
+            for name, tensor in trained(self.model).items():
+                tensor.copy_(kept[name])
+
+
+def mean(checkpoints: Sequence[Path], first: Set[str] = frozenset()) -> dict[str, torch.Tensor]:
+    """The mean of the checkpoints' exported weights (of their EMA where there is one); counters and the names in
+    `first` (random draws) from the first checkpoint."""
+    total: dict[str, torch.Tensor] = {}
+    averaged: set[str] = set()
+    for number, folder in enumerate(checkpoints):
+        for name, tensor in load_tensors(exported_weights(folder)).items():
+            if number == 0:
+                if tensor.is_floating_point() and name not in first:
+                    averaged.add(name)
+                total[name] = tensor.double() if name in averaged else tensor
+            elif name in averaged:
+                total[name] += tensor.double()
+    return {n: t / len(checkpoints) if n in averaged else t for n, t in total.items()}
+
+
+def exported_weights(checkpoint: Path) -> Path:
+    """The weights that the checkpoint was evaluated with: the EMA's if there is one."""
+    ema = checkpoint / "resume" / "ema.safetensors"
+    return ema if ema.exists() else checkpoint / "resume" / "weights.safetensors"

@@ -1,0 +1,271 @@
+"""Memory of training: what stands between steps, what a batch adds, and how much was really taken.
+
+Sizes are bytes of tensors. What allocators add to them (fragments, workspaces of kernels, the CUDA context) is not
+counted: a few per cent and some hundred MB on a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+if TYPE_CHECKING:
+    from stentor.config.schema import Config
+
+STATE = {
+    "adamw": 8,
+    "adam": 8,
+    "adamax": 8,
+    "adamw8bit": 2,
+    "sgd": 4,
+    "rmsprop": 8,
+    "adagrad": 4,
+    "muon": 4,
+}
+"""Bytes of optimizer state per trained parameter: two moments in float32, or one. Muon has one for the matrices; those
+of AdamW for the rest hardly count beside it."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes that one process needs, by what they are for."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    """State of the optimizer, and the moving average of `train.ema`."""
+    activations: float | None = None
+    """What the largest batch keeps for the backward pass, with the working memory of its largest moment."""
+    together: bool = False
+    """Whether gradients are there from one batch to the next, because of accumulation or of other processes. Otherwise
+    they come as activations go, and the larger of the two counts."""
+
+    @property
+    def batch(self) -> float:
+        """Bytes at the largest moment of a forward and backward pass, as in the dry run: without the optimizer."""
+        held = self.activations or 0.0
+        return self.weights + (self.gradients + held if self.together else max(self.gradients, held))
+
+    @property
+    def total(self) -> float:
+        """Bytes at the largest moment of training."""
+        return self.batch + self.optimizer
+
+
+def standing(weights: float, trained: float, config: Config, world: int = 1) -> Footprint:
+    """What is there whatever the batch: bytes of all weights, number of `trained` parameters, which are in float32.
+
+    Each of `world` processes has all of it; of what is sharded (FSDP2, the stages of DeepSpeed) its share.
+    """
+    state = STATE[config.optim.type] + 4 * config.optim.amsgrad + (4 if config.train.ema else 0)
+    stage = 3 if config.train.shard else 0
+    if config.train.deepspeed is not None:
+        from stentor.engine.deepspeed import deepspeed_config
+
+        stage = deepspeed_config(config.train)["zero_optimization"]["stage"]
+    share = [world if stage >= least else 1 for least in (3, 2, 1)]  # of weights, gradients, optimizer state
+    together = config.train.accumulate > 1 or world > 1
+    return Footprint(weights / share[0], 4 * trained / share[1], state * trained / share[2], None, together)
+
+
+def estimate(
+    model: nn.Module,
+    config: Config,
+    world: int,
+    run: Callable[[Any], None],
+    tries: Sequence[tuple[float, Any]],
+    size: float,
+) -> Footprint:
+    """What training a model as it is takes; see `standing` and `activations`, which are left out without `tries`."""
+    weights = sum(t.nbytes for t in [*model.parameters(), *model.buffers()])
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    held = None
+    with contextlib.suppress(RuntimeError, NotImplementedError):  # kernels that cannot be watched
+        held = largest(activations(model, run, tries, size)) if tries else None
+    return replace(standing(weights, trained, config, world), activations=held)
+
+
+def activations(
+    model: nn.Module, run: Callable[[Any], None], tries: Iterable[tuple[float, Any]], size: float
+) -> np.ndarray:
+    """The `moments` of a batch of `size` positions, from smaller ones.
+
+    `run(batch)` computes the loss of a batch and goes backward; `tries` are one or two (positions, batch): memory grows
+    as a straight line through them.
+    """
+    (slots, first), *more = [(slots, moments(model, partial(run, batch))) for slots, batch in tries]
+    if not more or more[0][0] == slots:
+        return first * size / slots
+    slope = (more[0][1] - first) / (more[0][0] - slots)
+    return np.maximum(first + slope * (size - slots), first)
+
+
+def moments(model: nn.Module, run: Callable[[], None]) -> np.ndarray:
+    """Bytes of the tensors made inside `run`, a forward and backward pass, without gradients of parameters: [the most
+    in the forward pass, what is held at its end, what comes on top of that for moments, late in the forward pass or in
+    the backward pass].
+
+    Each grows in its own straight line with positions and with layers; the largest moment of all, see `largest`, may be
+    early (convolutions over the audio) or late.
+    """
+    hooks = [
+        p.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
+        for p in model.parameters()
+        if p.requires_grad
+    ]
+    try:
+        with Live() as live:
+            run()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return np.array([live.forward, live.held, max(live.late, live.peak_backward - live.held)], float)
+
+
+def largest(found: np.ndarray) -> float:
+    """The most bytes at once, of `moments`."""
+    return float(max(found[0], found[1] + found[2]))
+
+
+class Live(TorchDispatchMode):
+    """Counts the bytes of tensors that are made inside it and are still there: `now`, and the most so far, `peak`.
+
+    When the backward pass begins: `forward`, the most until then; `held`, what there is; `late`, the most that there
+    was beside what is held, from when half of that was there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.forward = self.held = self.late = self.peak_backward = 0
+        self._backward = False
+        self._events: list[tuple[int, int]] = []  # number of the tensor, bytes that came (or went)
+        self._count = 0
+        self._known: dict[int, weakref.ref] = {}
+
+    @property
+    def peak(self) -> int:
+        return max(self.forward, self.peak_backward)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self._backward and torch._C._current_graph_task_id() >= 0:
+            self._turn()
+        out = func(*args, **(kwargs or {}))
+        given = {t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                if storage._cdata not in given and storage._cdata not in self._known:
+                    self._add(storage)
+        return out
+
+    def _turn(self) -> None:
+        self._backward = True
+        self.held = self.peak_backward = self.now
+        gone = {number for number, size in self._events if size < 0}
+        now = held = 0
+        for number, size in self._events:
+            now += size
+            held += size if number not in gone else 0
+            if 2 * held >= self.held:
+                self.late = max(self.late, now - held)
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        key, size, number = storage._cdata, storage.nbytes(), self._count
+        self._count += 1
+
+        def gone(_: Any) -> None:
+            self.now -= size
+            del self._known[key]
+            if not self._backward:
+                self._events.append((number, -size))
+
+        self._known[key] = weakref.ref(storage, gone)
+        self.now += size
+        if self._backward:
+            self.peak_backward = max(self.peak_backward, self.now)
+        else:
+            self.forward = max(self.forward, self.now)
+            self._events.append((number, size))
+
+
+class Peak:
+    """Measures the memory of what runs inside, a forward and backward pass, in bytes.
+
+    `bytes`: the most that tensors took at once, `weights` included; on a CPU they are counted one by one, on a GPU the
+    allocator knows. `grown`: on a CPU, what the process grew by meanwhile: more for what the C library keeps of freed
+    memory, less when it had some left from before.
+    """
+
+    def __init__(self, device: torch.device, weights: float, count: bool = True):
+        """Without `count`, for what cannot be watched, `bytes` on a CPU is what the process grew by."""
+        self.device, self.weights = device, weights
+        self._live = Live() if count and device.type != "cuda" else None
+        self.bytes = 0.0
+        self.grown: float | None = None
+
+    def __enter__(self) -> Peak:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+            return self
+        import psutil
+
+        self._process = psutil.Process()
+        self._before = self._most = self._process.memory_info().rss
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._look, daemon=True)
+        self._watch.start()
+        if self._live is not None:
+            self._live.__enter__()
+        return self
+
+    def _look(self) -> None:
+        while not self._over.wait(0.01):
+            self._most = max(self._most, self._process.memory_info().rss)
+
+    def __exit__(self, *error: Any) -> None:
+        if self.device.type == "cuda":
+            self.bytes = float(torch.cuda.max_memory_allocated(self.device))
+            return
+        if self._live is not None:
+            self._live.__exit__(*error)
+        self._over.set()
+        self._watch.join()
+        self.grown = float(max(self._most, self._process.memory_info().rss) - self._before)
+        self.bytes = self.weights + (self.grown if self._live is None else self._live.peak)
+
+
+def compared(peak: Peak, expected: Footprint) -> str:
+    """What was measured beside the estimate, for the log."""
+    grown = "" if peak.grown is None else f"; the process grew by {gib(peak.grown)}"
+    held = "not estimated" if expected.activations is None else gib(expected.activations)
+    return (
+        f"{gib(peak.bytes)} GiB at most{grown}. Estimated: {gib(expected.batch)} GiB (weights {gib(expected.weights)}, "
+        f"gradients {gib(expected.gradients)}, activations {held}); the optimizer's state adds "
+        f"{gib(expected.optimizer)} GiB from step 1 on."
+    )
+
+
+def gib(bytes_: float) -> str:
+    """Bytes in GiB."""
+    return f"{bytes_ / 2**30:.{2 if bytes_ >= 2**30 / 10 else 3}f}"
+
+
+def free(device: torch.device) -> float:
+    """Bytes that this process could still take on the device."""
+    if device.type == "cuda":
+        own = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(torch.cuda.mem_get_info(device)[0] + own)
+    import psutil
+
+    return float(psutil.virtual_memory().available)

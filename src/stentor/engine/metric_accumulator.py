@@ -1,0 +1,97 @@
+"""What happened between two rows of metrics: summed losses, throughput, waiting. Sums stay on the device until read."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stentor.engine.device import Control
+    from stentor.losses.base import Loss
+
+DENSE_BF16 = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12, "3090": 71e12}
+"""Peak FLOP/s without sparsity, from the makers' data sheets."""
+
+
+class Meter:
+    """Counts between two readings."""
+
+    def __init__(self, losses: Mapping[str, Loss], device: torch.device, control: Control):
+        self.losses, self.device, self.control = losses, device, control
+        self.flops_per_slot: float | None = None
+        """Measured by the dry run on a GPU; for the model FLOP utilisation."""
+        self.reset()
+
+    def reset(self) -> None:
+        self.sums = {t: torch.zeros((), dtype=torch.float64, device=self.device) for t in self.losses}
+        self.counts: Counter[str] = Counter()
+        self.norms: list[torch.Tensor] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the time and what was done in it (an evaluation came between), keep the losses."""
+        self.tokens = self.slots = self.seconds = self.wait = 0.0
+        self._since = time.monotonic()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The losses since the last reading, over all ranks (all must call)."""
+        sums = self.control.sum([float(self.sums[t]) for t in self.losses])
+        return {
+            "sums": dict(zip(self.losses, sums)),
+            "counts": dict(self.counts),
+            "norms": [float(n) for n in self.norms],
+            "flops_per_slot": self.flops_per_slot,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], main: bool) -> None:
+        """Go on counting; the sums of all ranks go to the main one."""
+        for term, value in state["sums"].items():
+            if main and term in self.sums:
+                self.sums[term] += value
+        self.counts = Counter(state["counts"])
+        self.norms = [torch.tensor(n, device=self.device) for n in state["norms"]]
+        self.flops_per_slot = state["flops_per_slot"]
+
+    def work(self, tokens: float, slots: float, seconds: float) -> None:
+        """Positions, padded positions and seconds of audio of a step, over all ranks."""
+        self.tokens, self.slots, self.seconds = self.tokens + tokens, self.slots + slots, self.seconds + seconds
+
+    def step(self, sums: Mapping[str, torch.Tensor], totals: Mapping[str, float], norm: torch.Tensor) -> None:
+        """An optimizer step: this rank's summed losses, all ranks' target counts, the gradient norm."""
+        for term in self.losses:
+            self.sums[term] += sums[term].double()
+            self.counts[term] += round(totals[term])
+        self.norms.append(norm.detach())
+
+    def row(self, lr: float) -> dict[str, Any]:
+        """The metrics since the last reading (all ranks must call), and a new start."""
+        sums = self.control.sum([float(self.sums[t]) for t in self.losses])
+        wait = self.control.sum([self.wait])[0] / self.control.world
+        spent = max(time.monotonic() - self._since, 1e-9)
+        means = {t: s / self.counts[t] if self.counts[t] else None for t, s in zip(self.losses, sums)}
+        row = {
+            "train/loss": sum(self.losses[t].weight * v for t, v in means.items() if v is not None),
+            **{f"train/{t}": v for t, v in means.items()},
+            "lr": lr,
+            "grad_norm": float(torch.stack(self.norms).mean()) if self.norms else None,
+            "tokens_per_second": self.tokens / spent,
+            "audio_seconds_per_second": self.seconds / spent,
+            "padding": 1 - self.tokens / self.slots if self.slots else 0.0,
+            "data_wait": wait / spent,
+            "mfu": self._mfu(self.slots / spent),
+        }
+        self.reset()
+        return row
+
+    def _mfu(self, slots_per_second: float) -> float | None:
+        """Model FLOP utilisation: the dry run's FLOPs per position at this speed, over the GPU's peak."""
+        if self.flops_per_slot is None:
+            return None
+        name = torch.cuda.get_device_name()
+        peak = next((v for k, v in DENSE_BF16.items() if k in name), None)
+        return self.flops_per_slot * slots_per_second / self.control.world / peak if peak else None

@@ -1,0 +1,49 @@
+"""A speaker model of transformers as a judge of voices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FRAME = 0.01
+"""Seconds of a frame of speech activity; here everything is speech."""
+
+
+class XVector(SpeechEvaluator):
+    """A model that embeds voices (WavLM and its like with an x-vector head), as SIM is measured with."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    type: Literal["xvector"] = "xvector"
+    source: str = Field(alias="from")
+    """Hub id or folder of a model that `AutoModelForAudioXVector` loads, such as microsoft/wavlm-base-plus-sv. Its
+    first 10 seconds of each clip are heard."""
+    revision: str | None = None
+    """Branch, tag or commit of the Hub id. Null: the newest."""
+
+    gives: ClassVar = "voice"
+
+    def open(self, device: str = "cpu") -> LoadedEvaluator:
+        import numpy as np
+
+        from stentor.inference.load import pick_device
+        from stentor.tasks.diarize.speakers import XVectors
+        from stentor.tasks.diarize.windows import Embedder
+
+        section = Embedder.model_validate({"from": self.source, "revision": self.revision})
+        model = XVectors(section, str(pick_device(device)), "xvector")
+
+        def hear(audios: Sequence[np.ndarray], languages: Sequence[str | None]) -> list[np.ndarray]:
+            return [
+                model(audio, np.ones((1 + int(len(audio) / model.rate / FRAME), 1), bool), FRAME, model.rate)[0]
+                for audio in audios
+            ]
+
+        return LoadedEvaluator(model.rate, hear)

@@ -1,0 +1,83 @@
+"""What every way of finding word times takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stentor.inference.recording import Recording
+    from stentor.inference.vad import Activity
+
+Reason = Literal["no_words", "too_long_text", "mismatch"]
+"""Why a text has no word times, or none to trust: nothing in it is spoken, there is not enough audio to say it, or it
+is not what was said."""
+
+
+@dataclass
+class Clip:
+    """A recording with the text that is spoken in it."""
+
+    id: str
+    text: str
+    language: str | None
+    recording: Recording
+    activity: Activity
+    """Levels and speech of the recording, see `stentor.inference.vad.Detector`."""
+
+    @property
+    def samples(self) -> int:
+        return self.activity.samples
+
+    @property
+    def seconds(self) -> float:
+        return self.activity.samples / self.recording.rate
+
+    def read(self, start: int, end: int) -> np.ndarray:
+        """Samples [start, end), float32."""
+        return self.recording.read(start, end)
+
+
+@dataclass
+class Word:
+    """A word with its time in seconds from the start of the clip."""
+
+    word: str
+    start: float
+    end: float
+    confidence: float
+    """From 0 to 1; what it measures is the engine's own."""
+
+    def as_dict(self, shift: float = 0.0) -> dict[str, Any]:
+        return {
+            "word": self.word,
+            "start": round(self.start + shift, 3),
+            "end": round(self.end + shift, 3),
+            "confidence": round(self.confidence, 4),
+        }
+
+
+@dataclass
+class Aligned:
+    """Word times of one clip."""
+
+    words: list[Word]
+    heard: str | None = None
+    """What the model writes down by itself, where that was asked for or needed."""
+    worse: float | None = None
+    """How much less likely the text is than what the model would write, in its own measure."""
+    reason: Reason | None = None
+    """What is wrong. With `mismatch` there are words all the same."""
+
+
+class Aligner(Protocol):
+    """A way of finding word times of known texts."""
+
+    rate: int
+    """Samples per second of the recordings that it takes."""
+
+    def align(self, clips: Sequence[Clip], transcribe: bool = False) -> list[Aligned]:
+        """Word times of each clip, of any length; with `transcribe` also what the model hears by itself."""

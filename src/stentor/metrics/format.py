@@ -1,0 +1,138 @@
+"""How figures are written for people: in progress lines, reports and model cards."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+RATES = frozenset(
+    {
+        "wer",
+        "cer",
+        "mer",
+        "der",
+        "jer",
+        "ser",
+        "eer",
+        "ece",
+        "accuracy",
+        "precision",
+        "recall",
+        "f1",
+        "within",
+        "matched",
+        "cpwer",
+        "tcpwer",
+    }
+)
+
+
+LABELS = {
+    "der_collar": "DER, 0.25 s collar",
+    "der_no_overlap": "DER without overlap",
+    "speaker_count": "right speaker count",
+    "frame_f1": "frame F1",
+    "cpwer": "cpWER",
+    "tcpwer": "tcpWER",
+    "aas_ms": "accumulated average shift",
+}
+
+
+MINOR = frozenset(
+    {
+        "aas_ms",
+        *(f"word_{slot}_{kind}_ms" for slot in ("start", "end") for kind in ("mean", "median")),
+        *(f"{name}_{tolerance}ms" for name in ("within", "word_f1") for tolerance in (20, 100, 200)),
+    }
+)
+"""Metrics that say nearly the same as another one: left out where there is little room."""
+
+
+def label(metric: str) -> str:
+    """A metric's name for people: `WER`, `CTC WER`, `mean boundary error`, `word F1, 50 ms collar`."""
+    if found := re.fullmatch(r"word_(time|start|end)_(mean|median)_ms", metric):
+        return f"{found[2]} {'boundary' if found[1] == 'time' else found[1]} error"
+    if found := re.fullmatch(r"within_(\d+)ms", metric):
+        return f"boundaries within {found[1]} ms"
+    if found := re.fullmatch(r"word_f1_(\d+)ms", metric):
+        return f"word F1, {found[1]} ms collar"
+    if metric in LABELS:
+        return LABELS[metric]
+    words = metric.replace("_", " ")
+    return words.upper() if is_rate(metric) and len(metric.rpartition("_")[2]) == 3 else words
+
+
+def is_rate(metric: str) -> bool:
+    """Whether a metric is a share that people read in percent: one of its parts (`dev/ctc_wer`) is a known rate."""
+    name = metric.lower().replace("/", "_")
+    return bool(RATES & set(name.split("_"))) or name.endswith("speaker_count")
+
+
+def figure(metric: str, value: float | None) -> str:
+    """A metric's value: `3.61 %` for rates, `12.3 ms` for times, `0.0418` for the rest; `–` for none."""
+    if value is None or math.isnan(value):
+        return "–"
+    if is_rate(metric):
+        return f"{100 * value:.2f} %"
+    if metric.endswith("_ms"):
+        return f"{value:,.0f} ms" if abs(value) >= 100 else f"{value:.1f} ms"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def percent(change: float | None) -> str:
+    """A relative change: `−25.0 %`, `+3.1 %`; `–` for none."""
+    if change is None or math.isnan(change):
+        return "–"
+    return f"{100 * change:+.1f} %".replace("-", "−")
+
+
+def interval(metric: str, score: Mapping[str, Any]) -> str:
+    """The 95 % interval of a score (`low`, `high`) as `2.90–4.41 %`; empty when it has none."""
+    low, high = score.get("low"), score.get("high")
+    if low is None or high is None:
+        return ""
+    if is_rate(metric):
+        return f"{100 * low:.2f}–{100 * high:.2f} %"
+    if metric.endswith("_ms"):
+        return f"{low:.1f}–{high:.1f} ms"
+    return f"{low:.4g}–{high:.4g}"
+
+
+def der_parts(score: Mapping[str, Any]) -> str:
+    """What a diarization error rate is made of, and how it is scored; empty for other scores."""
+    details = score.get("details") or {}
+    if "miss_rate" not in details:
+        return ""
+    parts = [("missed", "miss"), ("false alarm", "false_alarm"), ("confusion", "confusion")]
+    collar = f"{details['collar']:g} s collar" if details["collar"] else "no collar"
+    return (
+        ", ".join(f"{name} {100 * details[f'{key}_rate']:.1f} %" for name, key in parts)
+        + f"; {collar}, overlap {'' if details['overlap'] else 'not '}scored"
+    )
+
+
+def loss_parts(score: Mapping[str, Any]) -> str:
+    """What a loss over an evaluation set is the mean of; empty for other scores."""
+    details = score.get("details") or {}
+    targets = details.get("targets")
+    return f"{details['items']:,} records, {sum(targets.values()):,} targets" if targets else ""
+
+
+def duration(seconds: float) -> str:
+    """A length of time: `48 s`, `3 min 20 s`, `2 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s" if seconds >= 10 or whole == seconds else f"{seconds:.1f} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def count(number: float) -> str:
+    """A large number in short: `950`, `12.3 k`, `4.21 M`, `7.30 G`."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(number) >= size:
+            return f"{number / (1e3 if unit == 'k' else size):.3g} {unit}"
+    return f"{number:,.0f}"

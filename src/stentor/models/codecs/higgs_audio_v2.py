@@ -1,0 +1,45 @@
+"""`higgs_audio_v2`: Boson AI's codec, which OmniVoice uses: 24 kHz, 25 frames per second, 8 codebooks of 1,024."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from stentor.models.codecs.neural import Facts, Neural
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MODELING = "transformers.models.higgs_audio_v2_tokenizer.modeling_higgs_audio_v2_tokenizer"
+"""By its whole name: without torchaudio, transformers hides it."""
+
+
+class HiggsAudioV2(Neural):
+    """Higgs Audio v2: acoustic and semantic (HuBERT) features in the same codebooks."""
+
+    type: Literal["higgs_audio_v2"] = "higgs_audio_v2"
+    codebooks: int | None = Field(None, ge=1)
+    """Codebooks that are used, of those that it has. Null: all."""
+
+    model_types: ClassVar[tuple[str, ...]] = ("higgs_audio_v2_tokenizer",)
+    usual: ClassVar[str | None] = "eustlb/higgs-audio-v2-tokenizer"
+
+    def model_class(self) -> Any:
+        from importlib import import_module
+
+        from stentor.models.codecs.resample import with_resample
+
+        with with_resample():  # the module imports torchaudio, for this one function
+            modeling = import_module(MODELING)
+        return modeling.HiggsAudioV2TokenizerModel
+
+    def facts(self, config: Any) -> Facts:
+        codebooks = self.used(self.codebooks, config.num_quantizers)
+        return Facts(config.sample_rate, config.hop_length, codebooks, config.codebook_size)
+
+    def codes(self, model: Any, wave: Tensor, facts: Facts) -> Tensor:
+        return model.encode(wave[None, None]).audio_codes[0]
+
+    def wave(self, model: Any, codes: Tensor) -> Tensor:
+        return model.decode(codes).audio_values[0, 0]

@@ -1,0 +1,145 @@
+"""The codec `mel_rvq`: fitted, saved, encoding and decoding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stentor.errors import ConfigError, DataError
+from stentor.models.codecs.base import AudioCodec
+from stentor.models.codecs.mel_rvq.kmeans import residual_kmeans, residual_nearest
+from stentor.models.codecs.mel_rvq.spectra import Spectra
+
+if TYPE_CHECKING:
+    from stentor.models.codecs.mel_rvq import MelRVQ
+
+SETTINGS = (
+    "codebooks",
+    "entries",
+    "sample_rate",
+    "mels",
+    "hop",
+    "window",
+    "stack",
+    "floor",
+    "iterations",
+    "momentum",
+)
+"""What config.json keeps."""
+
+
+class MelRVQCodec(AudioCodec):
+    """Residual k-means over stacked log-mel frames, decoded by Griffin-Lim."""
+
+    type = "mel_rvq"
+
+    def __init__(self, settings: dict[str, Any], tensors: dict[str, Tensor]):
+        self.settings = settings
+        self.sample_rate = settings["sample_rate"]
+        self.codebooks, self.vocabulary, self.stack = settings["codebooks"], settings["entries"], settings["stack"]
+        self.hop = settings["hop"] * self.stack
+        self.tensors = tensors
+        """`codebooks` [codebooks, entries, D] of frames less `mean` [D] over `scale` [1]; D = stack * mels."""
+        self.spectra = Spectra(*(settings[key] for key in ("sample_rate", "mels", "hop", "window", "floor")))
+        self.device = "cpu"
+
+    @classmethod
+    def fit(cls, section: MelRVQ, audios: Iterable[np.ndarray], seed: int) -> Self:
+        """See `MelRVQ.fit`."""
+        settings = {key: getattr(section, key) for key in SETTINGS}
+        codec = cls(settings, {})
+        generator = torch.Generator().manual_seed(seed)
+        kept: list[Tensor] = []
+        count, share = 0, 1.0
+        for audio in audios:
+            if len(audio) < codec.hop:
+                continue
+            frames = codec._frames(audio)
+            if share < 1:
+                frames = frames[torch.rand(len(frames), generator=generator) < share]
+            kept.append(frames)
+            count += len(frames)
+            if count > 2 * section.fit_frames:  # every frame of the corpus keeps the same chance, in bounded memory
+                whole = torch.cat(kept)
+                kept = [whole[torch.rand(len(whole), generator=generator) < 0.5]]
+                count, share = len(kept[0]), share / 2
+        if not count:
+            raise DataError("The codec mel_rvq cannot be fitted: there is no audio of at least one frame.")
+        vectors = torch.cat(kept)
+        vectors = vectors[torch.randperm(len(vectors), generator=generator)[: section.fit_frames]]
+        mean = vectors.mean(0)
+        scale = vectors.std(unbiased=False).clamp(min=1e-3)[None]
+        books = residual_kmeans((vectors - mean) / scale, section.codebooks, section.entries, section.rounds, generator)
+        codec.tensors = {"codebooks": books, "mean": mean, "scale": scale}
+        return codec
+
+    @classmethod
+    def load(cls, folder: Path, decoding: dict[str, Any]) -> Self:
+        """A saved one. Raises ConfigError for a damaged or incomplete folder."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            tensors = load_file(folder / "model.safetensors")
+            settings = {key: saved[key] for key in SETTINGS}
+            codec = cls({**settings, **decoding}, {key: tensors[key] for key in ("codebooks", "mean", "scale")})
+            size = settings["stack"] * settings["mels"]
+            assert tensors["codebooks"].shape == (settings["codebooks"], settings["entries"], size)
+        except (OSError, KeyError, ValueError, SafetensorError, AssertionError) as error:
+            said = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": .")
+            raise ConfigError(
+                f"The codec in {folder} is damaged or incomplete ({said}). Get or make it again."
+            ) from None
+        return codec
+
+    def save(self, folder: Path) -> None:
+        from safetensors.torch import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(
+            json.dumps({"model_type": self.type, **self.settings}, indent=1) + "\n", encoding="utf-8"
+        )
+        save_file({key: t.cpu().contiguous() for key, t in self.tensors.items()}, folder / "model.safetensors")
+
+    def to(self, device: str) -> Self:
+        self.tensors = {key: t.to(device) for key, t in self.tensors.items()}
+        self.spectra.to(device)
+        self.device = device
+        return self
+
+    def _frames(self, audio: np.ndarray) -> Tensor:
+        """Stacked log-mel frames [frames, stack * mels]; the end of the clip is filled up with silence."""
+        padded = torch.zeros(self.frames(len(audio)) * self.hop, device=self.device)
+        padded[: len(audio)] = torch.as_tensor(audio, dtype=torch.float32)
+        with torch.no_grad():
+            return self.spectra.log_mel(padded).reshape(-1, self.stack * self.settings["mels"])
+
+    def _encode(self, audios: Sequence[np.ndarray]) -> list[np.ndarray]:
+        # Clip by clip: of other shapes, a product of matrices may round differently and turn the nearest entry.
+        t = self.tensors
+        return [
+            residual_nearest((self._frames(audio) - t["mean"]) / t["scale"], t["codebooks"]).cpu().numpy()
+            for audio in audios
+        ]
+
+    def log_mel(self, codes: np.ndarray) -> Tensor:
+        """Log-mel frames [frames * stack, mels] that the codes stand for."""
+        index = torch.as_tensor(codes.astype(np.int64), device=self.device)
+        summed = sum(book[row] for book, row in zip(self.tensors["codebooks"], index))
+        return (summed * self.tensors["scale"] + self.tensors["mean"]).reshape(-1, self.settings["mels"])
+
+    def _decode(self, codes: Sequence[np.ndarray]) -> list[np.ndarray]:
+        with torch.no_grad():
+            return [
+                self.spectra.audio(self.log_mel(clip), self.settings["iterations"], self.settings["momentum"])
+                .cpu()
+                .numpy()
+                for clip in codes
+            ]

@@ -1,0 +1,158 @@
+"""What the codecs of transformers have in common: networks with residual codebooks, read from a folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from stentor.errors import ConfigError
+from stentor.models.codecs.base import AudioCodec, Codec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+SETTINGS = "codec.json"
+"""Beside a codec's own config.json: which part of it is used (such as 8 of its 32 codebooks)."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a model's config says of its codes."""
+
+    sample_rate: int
+    hop: int
+    codebooks: int
+    """Of those that it has: how many are used."""
+    vocabulary: int
+
+
+class Neural(Codec):
+    """A codec of transformers. Each kind says what its model is called with and what it answers."""
+
+    def model_class(self) -> Any:
+        """The class of transformers."""
+        raise NotImplementedError
+
+    def facts(self, config: Any) -> Facts:
+        """Raises ConfigError for settings that the codec does not have."""
+        raise NotImplementedError
+
+    def codes(self, model: Any, wave: Tensor, facts: Facts) -> Tensor:
+        """int [codebooks or more, frames] of a wave [frames * hop]."""
+        raise NotImplementedError
+
+    def wave(self, model: Any, codes: Tensor) -> Tensor:
+        """Samples [about frames * hop] of int64 codes [1, codebooks, frames]."""
+        raise NotImplementedError
+
+    def read(self, folder: Path) -> AudioCodec:
+        from stentor.models.pretrained import reach
+
+        section = self
+        if (folder / SETTINGS).is_file():
+            try:
+                kept = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+                given = {key: getattr(self, key) for key in self.model_fields_set - {"source"}}
+                section = type(self).model_validate({**kept, **given}, by_name=True)
+            except ValueError as error:
+                raise ConfigError(f"{folder / SETTINGS} is damaged ({type(error).__name__}). Get it again.") from None
+        local = type(self).model_validate({"from": str(folder)})
+        model = reach(local, "codec", lambda name, _: load(self.model_class(), name))
+        return NeuralCodec(section, model, folder)
+
+    def used(self, wanted: int | None, available: int, usual: int | None = None) -> int:
+        """How many codebooks: those that are wanted, the usual ones, or all. Raises ConfigError for too many."""
+        if wanted is not None and wanted > available:
+            raise ConfigError(f"codec.codebooks: {wanted} are wanted and the {self.type} codec has {available}.")
+        return wanted or min(usual or available, available)
+
+
+def load(model_class: Any, folder: str) -> Any:
+    """The model in float32, for evaluation. Raises ConfigError where weights are missing."""
+    import torch
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    model, found = model_class.from_pretrained(
+        folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True
+    )
+    parameters = {name for name, _ in model.named_parameters()}
+    missing = sorted({*found["missing_keys"], *(key for key, *_ in found["mismatched_keys"])} & parameters)
+    if missing:  # transformers would go on with random ones
+        raise ConfigError(
+            f"The weights in {folder} do not fit its config.json: {len(missing)} are missing or of another shape, such "
+            f"as {missing[0]}. Get it again."
+        )
+    return model.eval()
+
+
+class NeuralCodec(AudioCodec):
+    """A network of transformers as a codec.
+
+    Clips are computed one by one: in a batch, convolutions would hear the padding behind a shorter clip, and sums of
+    other shapes round differently, which turns codes. The end of a clip is filled up with silence to a whole frame.
+    """
+
+    def __init__(self, section: Neural, model: Any, folder: Path):
+        facts = section.facts(model.config)
+        self.section, self.model, self.folder, self.facts = section, model, folder, facts
+        self.type = section.type
+        self.sample_rate, self.hop = facts.sample_rate, facts.hop
+        self.codebooks, self.vocabulary = facts.codebooks, facts.vocabulary
+        self.device = "cpu"
+
+    def __reduce__(self) -> tuple[Callable[..., NeuralCodec], tuple[Neural, Path, str]]:
+        # Modules with weight normalisation refuse to be pickled for a spawned process: it reads the folder again.
+        return _again, (self.section, self.folder, self.device)
+
+    def to(self, device: str) -> Self:
+        self.model.to(device)
+        self.device = device
+        return self
+
+    def save(self, folder: Path) -> None:
+        """Copy the codec's own files, so that other programs find what they know, and write codec.json."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder.resolve() != self.folder.resolve():
+            for file in sorted(self.folder.iterdir()):
+                if file.suffix in (".json", ".safetensors"):
+                    shutil.copyfile(file, folder / file.name)
+        settings = self.section.model_dump(mode="json", exclude={"source", "revision"})
+        (folder / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+
+    def _encode(self, audios: Sequence[np.ndarray]) -> list[np.ndarray]:
+        import torch
+
+        found = []
+        with torch.inference_mode():
+            for audio in audios:
+                frames = self.frames(len(audio))
+                wave = torch.zeros(frames * self.hop)
+                wave[: len(audio)] = torch.as_tensor(audio, dtype=torch.float32)
+                codes = self.section.codes(self.model, wave.to(self.device), self.facts)
+                assert codes.shape[1] == frames
+                found.append(codes[: self.codebooks].cpu().numpy())
+        return found
+
+    def _decode(self, codes: Sequence[np.ndarray]) -> list[np.ndarray]:
+        import numpy as np
+        import torch
+
+        found = []
+        with torch.inference_mode():
+            for clip in codes:
+                ids = torch.as_tensor(clip.astype(np.int64), device=self.device)[None]
+                wave = self.section.wave(self.model, ids)[: clip.shape[1] * self.hop]
+                # Transposed convolutions of odd strides end a few samples early.
+                short = clip.shape[1] * self.hop - len(wave)
+                found.append(np.pad(wave.float().cpu().numpy(), (0, short)))
+        return found
+
+
+def _again(section: Neural, folder: Path, device: str) -> NeuralCodec:
+    return NeuralCodec(section, load(section.model_class(), str(folder)), folder).to(device)

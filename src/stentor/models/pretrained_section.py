@@ -1,0 +1,30 @@
+"""A part of a model and where it comes from: pretrained weights, or a config of transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict, Field, model_validator
+
+from stentor.section import Section
+
+
+class Origin(Section):
+    """A part that comes from pretrained weights (`from`) or is built from a transformers config (`config`)."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    source: str | None = Field(None, alias="from")
+    """Hub id or local folder of a pretrained model."""
+    config: dict[str, Any] | None = None
+    """Build it untrained from a transformers config, such as `{model_type: whisper, d_model: 144}`."""
+    revision: str | None = None
+    """Branch, tag or commit of the Hub model. Null: the default branch."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Origin:
+        if (self.source is None) == (self.config is None):
+            raise ValueError("give either `from` (a Hub id or folder) or `config` (a transformers config), not both")
+        if self.config is not None and not isinstance(self.config.get("model_type"), str):
+            raise ValueError("`config` needs `model_type`, such as `{model_type: whisper, d_model: 144}`")
+        return self

@@ -1,0 +1,237 @@
+"""Building a speech LLM from its config: parts, tokenizer, adapters, freezing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from stentor.errors import ConfigError
+from stentor.models.base import Bundle, Needs
+from stentor.models.peft import adapt, base_name, is_adapter
+from stentor.models.pretrained import part_config, reach
+from stentor.models.quantize import quantize
+from stentor.models.speech_llm import SpeechLLM
+from stentor.models.speech_llm.encoders import WAVE, adjust, geometry
+from stentor.models.speech_llm.modeling import SpeechLLMModel
+from stentor.models.speech_llm.processor import SpeechLLMProcessor
+from stentor.models.speech_llm.projector import Projector, factor
+from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
+
+
+def build(family: SpeechLLM, needs: Needs) -> Bundle:
+    """A model ready to train: bases loaded, tokenizer made, `init` applied, adapters added, parameters frozen."""
+    from stentor.models.speech_llm.export import initialise
+    from stentor.models.weights_io import load_adapters
+
+    if "ctc" in needs.terms and family.ctc is None:
+        raise ConfigError("losses.ctc needs a CTC head: set `model.ctc: {units: characters}`, or leave the term out.")
+    if family.ctc is not None and "ctc" not in needs.terms and not _frozen("ctc_head.weight", family.freeze):
+        raise ConfigError(
+            "model.ctc: the head would never be trained: add `ctc: {type: ctc}` to `losses`, or `ctc_head.*` to "
+            "`model.freeze`."
+        )
+    if "alignment" in needs.terms and family.aligner is None:
+        raise ConfigError(
+            "losses.alignment needs an alignment module: set `model.aligner: {kind: attention}`, or leave the term out."
+        )
+    if needs.task == "words" and family.aligner is None:
+        raise ConfigError("The task `words` needs an alignment module: set `model.aligner: {kind: attention}`.")
+    left = family.aligner is not None and "alignment" not in needs.terms
+    if left and not _frozen("aligner.place.weight", family.freeze):
+        raise ConfigError(
+            "model.aligner would never be trained: take the task `words` with the loss `alignment: {type: alignment}`, "
+            "or add `aligner.*` to `model.freeze`."
+        )
+    texts = needs.texts or (lambda: iter(()))
+    encoder_config = part_config(family.encoder, "model.encoder")
+    llm_config = part_config(family.llm, "model.llm")
+    made = family.tokenizer.type if family.tokenizer else None
+    before = _processor_of(family.init) if family.init else None
+    # What was made from the data of an earlier stage stays: its weights have a row for each token and character.
+    tokenizer = before.tokenizer if before and made else _tokenizer(family, texts)
+    ctc = None
+    if family.ctc:
+        ctc = before.ctc.characters if before and before.ctc else alphabet(texts())
+    shape = geometry(
+        encoder_config, family.encoder.window, _normalize(family.encoder, encoder_config), family.encoder.log_mel
+    )
+    processor = SpeechLLMProcessor(
+        tokenizer, shape, factor(shape.frame_rate, family.projector.rate), family.prompt, ctc, made, family.token_rate
+    )
+    bundle = assemble(family, processor, encoder_config, llm_config)
+    adapters = initialise(bundle, Path(family.init)) if family.init else {}
+    adapt(bundle.model, family.lora, family.freeze)
+    if adapters:
+        load_adapters(bundle.model, adapters)
+    quantize(bundle.model, family.quantize)
+    finish(bundle)
+    return bundle
+
+
+def assemble(
+    family: SpeechLLM, processor: SpeechLLMProcessor, encoder_config: Any, llm_config: Any, have: set[str] | None = None
+) -> Bundle:
+    """The model of the parts; those with `from` get their pretrained weights.
+
+    `have` are the names of weights that will be loaded afterwards: a base is not read when they cover its part.
+    """
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    attention = family.llm.attention
+    if attention == "flex":
+        from stentor.models.packing import flex
+
+        flex.check(llm_config, "model.llm.attention")
+        attention, processor.flex = flex.NAME, True
+
+    def new_llm() -> nn.Module:
+        try:
+            return AutoModelForCausalLM.from_config(llm_config, attn_implementation=attention, dtype=torch.float32)
+        except ValueError as error:  # no causal model of this kind, sizes that do not go together, no such attention
+            raise ConfigError(f"model.llm: {' '.join(str(error).split())}") from error
+
+    if family.tokenizer is not None:
+        tokenizer = processor.tokenizer
+        llm_config.vocab_size = len(tokenizer)
+        llm_config.pad_token_id = tokenizer.pad_token_id
+        llm_config.bos_token_id = tokenizer.bos_token_id
+        llm_config.eos_token_id = tokenizer.eos_token_id
+    # A made tokenizer has its own rows in the embeddings, so a pretrained language model cannot have one.
+    encoder_base = family.encoder.source is not None and _lacks(have, "encoder", lambda: _new_encoder(encoder_config))
+    llm_base = family.llm.source is not None and _lacks(have, "llm", new_llm)
+    encoder = _load_encoder(family, encoder_config) if encoder_base else _new_encoder(encoder_config)
+    encoder = adjust(encoder, pretrained=family.encoder.source is not None)
+    if llm_base:
+        llm = reach(
+            family.llm,
+            "model.llm",
+            lambda name, options: AutoModelForCausalLM.from_pretrained(
+                name,
+                config=llm_config,
+                dtype=torch.float32,
+                attn_implementation=attention,
+                use_safetensors=True,
+                **options,
+            ),
+        )
+    else:
+        llm = new_llm()
+    projector = Projector(
+        family.projector.type,
+        processor.factor,
+        encoder.config.hidden_size,
+        llm.get_input_embeddings().weight.shape[1],
+        family.projector.hidden,
+        family.projector.dropout,
+    )
+    classes = len(processor.ctc) if processor.ctc else None
+    model = SpeechLLMModel(encoder, processor.shape, projector, llm, classes, family.aligner)
+    bundle = Bundle(model, processor, family, model.listening_once)
+    family._from_base = {
+        name
+        for name in model.state_dict()
+        if (encoder_base and name.startswith("encoder.")) or (llm_base and name.startswith("llm."))
+    }
+    return bundle
+
+
+def _lacks(have: set[str] | None, part: str, make: Any) -> bool:
+    """Whether an export that has these weights still needs the base of a part."""
+    from stentor.models.weights_io import tied_copies
+
+    if have is None:
+        return True
+    with torch.device("meta"):
+        skeleton = make()
+    return not {f"{part}.{name}" for name in set(skeleton.state_dict()) - tied_copies(skeleton)} <= have
+
+
+def finish(bundle: Bundle) -> None:
+    """Storage and memory options, after adapters and freezing."""
+    family, model = bundle.family, bundle.model
+    if family.dtype == "bfloat16":
+        for name in ("encoder", "llm"):
+            part = {f"{name}.{n}": p for n, p in model.get_submodule(name).named_parameters() if not is_adapter(n)}
+            if any(base_name(n) in family._from_base for n in part) and not any(p.requires_grad for p in part.values()):
+                for parameter in part.values():
+                    if parameter.is_floating_point():  # others are kept in 8 or 4 bits
+                        parameter.data = parameter.data.to(torch.bfloat16)
+    if family.gradient_checkpointing:
+        for part in (model.encoder, model.llm):
+            part.gradient_checkpointing_enable({"use_reentrant": False})
+    layers = {*(model.encoder._no_split_modules or ()), *(model.llm._no_split_modules or ())}
+    family._wrap_layers = tuple(sorted(layers & {type(module).__name__ for module in model.modules()}))
+    model.train()
+
+
+def _frozen(name: str, globs: list[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
+def _normalize(part: Any, config: Any) -> bool | None:
+    """Whether a pretrained wave encoder wants normalised audio, where its preprocessor_config.json says so."""
+    if part.source is None or config.model_type not in WAVE:
+        return None
+    from transformers import AutoFeatureExtractor
+
+    try:
+        extractor = AutoFeatureExtractor.from_pretrained(part.source, revision=part.revision or "main")
+    except (OSError, ValueError):  # no such file: the encoder's config decides
+        return None
+    return getattr(extractor, "do_normalize", None)
+
+
+def _processor_of(folder: str) -> SpeechLLMProcessor:
+    if not (Path(folder) / "config.json").exists():
+        raise ConfigError(f"model.init: {folder} is not an export folder (it has no config.json).")
+    return SpeechLLMProcessor.load(Path(folder))
+
+
+def _tokenizer(family: SpeechLLM, texts: Any) -> Any:
+    from transformers import AutoTokenizer
+
+    if family.tokenizer is None:
+        return reach(family.llm, "model.llm", lambda name, options: AutoTokenizer.from_pretrained(name, **options))
+
+    def lines() -> Iterable[str]:
+        yield from texts()
+        if family.prompt.instruction:
+            yield family.prompt.instruction + "\n"
+
+    if family.tokenizer.type == "characters":
+        return characters(lines())
+    return bpe(lines(), family.tokenizer.size)
+
+
+def _new_encoder(config: Any) -> nn.Module:
+    from transformers import AutoModel
+
+    if config.model_type == "whisper":
+        from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+        config._attn_implementation = "sdpa"
+        return WhisperEncoder(config)
+    return AutoModel.from_config(config, dtype=torch.float32)
+
+
+def _load_encoder(family: SpeechLLM, config: Any) -> nn.Module:
+    from transformers import AutoModel
+    from transformers.models.parakeet.modeling_parakeet import ParakeetEncoder
+    from transformers.models.whisper.modeling_whisper import WhisperModel
+
+    def load(name: str, options: dict[str, Any]) -> nn.Module:
+        options = {**options, "use_safetensors": True}
+        if config.model_type == "whisper":
+            return WhisperModel.from_pretrained(name, dtype=torch.float32, **options).encoder
+        if config.model_type == "parakeet_encoder":
+            return ParakeetEncoder.from_pretrained(name, config=config, dtype=torch.float32, **options)
+        return AutoModel.from_pretrained(name, dtype=torch.float32, **options)
+
+    return reach(family.encoder, "model.encoder", load)

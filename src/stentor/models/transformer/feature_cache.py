@@ -1,0 +1,347 @@
+"""Stored features: a folder that any number of processes fill and read at the same time, without locks.
+
+`store.json` says with which settings. Each process that adds features writes two files of its own: NAME.bin with the
+values end to end, and NAME.jsonl with a line for each record, which is written last. What a kill cuts short has no
+line, or half a line, and is never seen. Everybody reads all files, and looks for new lines when a record is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import weakref
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from stentor import __version__
+from stentor.audio.kaldi import KaldiFeatures
+from stentor.data.feature_cache import Kept
+from stentor.data.load_audio import load_audio
+from stentor.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.data.augment import Augment
+    from stentor.models.transformer.frontend import Features
+
+SETTINGS = "store.json"
+FORMAT = 1
+LEVELS = 2**16 - 1
+"""Steps of a value of 16 bits."""
+LABELS = {"text", "context", "segments", "words", "uem"}
+"""Custom keys of cuts that are not about their audio."""
+
+
+class Place(NamedTuple):
+    """Where the features of a record lie, and how they are written."""
+
+    file: str
+    at: int
+    frames: int
+    samples: int
+    low: float
+    """Value of the lowest of 65536 levels (16 bits)."""
+    step: float
+    """From level to level (16 bits); 0: values are float32."""
+    crc: int
+
+
+class Store:
+    """The features of many records in a folder. Pickles, and lives on in forked processes.
+
+    Raises ConfigError when the folder was filled with other settings, DataError when it cannot be written.
+    """
+
+    def __init__(self, folder: Path, features: KaldiFeatures, bits: int):
+        self.folder, self.rate, self.bins = folder, features.sampling_rate, features.bins
+        # The mean and the range of a power spectrum say nothing about its quiet bins.
+        self.bits = 32 if features.type == "spectrogram" else bits
+        self.settings = {name: getattr(features, name) for name in KaldiFeatures.model_fields}
+        self.settings["store_bits"] = self.bits
+        self._places: dict[str, Place] = {}
+        self._seen: dict[str, int] = {}  # bytes of each index that were read
+        self._open: dict[str, int] = {}  # file descriptors of values
+        self._writer: _Writer | None = None
+        self._check()
+        self._look()
+
+    @classmethod
+    def of(cls, features: Features) -> Store:
+        """The store of the section, which has one. One for this run alone goes when the process ends."""
+        assert features.store is not None
+        if features.store != "memory":
+            return cls(Path(features.store).expanduser(), features, features.store_bits)
+        folder = _own_folder()
+        store = cls(folder, features, features.store_bits)
+        weakref.finalize(store, _remove, folder, os.getpid())
+        return store
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": {}, "_writer": None}
+
+    def __len__(self) -> int:
+        """Records that are known to be stored."""
+        return len(self._places)
+
+    # Reading
+
+    def get(self, cut: Cut, make: Callable[[np.ndarray], np.ndarray]) -> Kept:
+        """The features of a cut, float32 [frames, bins]. What is not there is made of the audio and added.
+
+        Raises AudioError for audio that cannot be used.
+        """
+        key = key_of(cut)
+        kept = self.find(key)
+        if kept is None:
+            audio = load_audio(cut, self.rate)
+            self.add(key, cut.id, make(audio), len(audio))
+            kept = self.find(key)  # as it will be read from now on
+            assert kept is not None
+        return kept
+
+    def has(self, cut: Cut) -> bool:
+        """Whether the features of a cut are stored, as far as is known (see `look`)."""
+        return key_of(cut) in self._places
+
+    def find(self, key: str) -> Kept | None:
+        """What is stored under a key; None when there is nothing, or it is damaged."""
+        if key not in self._places:
+            self._look()
+        place = self._places.get(key)
+        if place is None:
+            return None
+        kind = np.dtype("<u2" if place.step else "<f4")
+        size = place.frames * self.bins * kind.itemsize
+        data = self._read(place, size)
+        if len(data) != size or zlib.crc32(data) != place.crc:
+            del self._places[key]
+            return None
+        values = np.frombuffer(data, kind).reshape(place.frames, self.bins)
+        if place.step:
+            values = values * np.float32(place.step) + np.float32(place.low)
+        return Kept(values.astype(np.float32, copy=False), place.samples)
+
+    def _read(self, place: Place, size: int) -> bytes:
+        if place.file not in self._open:
+            try:
+                self._open[place.file] = os.open(self.folder / f"{place.file}.bin", os.O_RDONLY)
+            except OSError:
+                return b""
+        return os.pread(self._open[place.file], size, place.at)
+
+    def _look(self) -> None:
+        """Read what was added to the indexes."""
+        for entry in os.scandir(self.folder):
+            name, _, kind = entry.name.partition(".")
+            if kind != "jsonl":
+                continue
+            seen = self._seen.get(name, 0)
+            if entry.stat().st_size <= seen:
+                continue
+            with open(entry.path, "rb") as file:
+                file.seek(seen)
+                lines = file.read()
+            whole = lines.rfind(b"\n") + 1  # the last line may be half written
+            for line in lines[:whole].splitlines():
+                fact = json.loads(line)
+                self._places[fact.pop("key")] = Place(name, **{k: fact[k] for k in Place._fields[1:]})
+            self._seen[name] = seen + whole
+
+    # Writing
+
+    def add(self, key: str, name: str, features: np.ndarray, samples: int) -> None:
+        """Store the features [frames, bins] of the record `name`. Raises DataError when they cannot be written."""
+        low, step = 0.0, 0.0
+        values = features.astype("<f4")
+        if self.bits == 16:
+            low = float(features.min())
+            step = (float(features.max()) - low) / LEVELS or 1.0
+            values = np.rint((features - np.float32(low)) / np.float32(step)).clip(0, LEVELS).astype("<u2")
+        data = values.tobytes()
+        try:
+            if self._writer is None or self._writer.process != os.getpid():
+                self._writer = _Writer(self.folder)
+            self._writer.add(
+                data,
+                {
+                    "key": key,
+                    "id": name,
+                    "frames": len(features),
+                    "samples": samples,
+                    "low": low,
+                    "step": step,
+                    "crc": zlib.crc32(data),
+                },
+            )
+        except OSError as error:
+            raise DataError(
+                f"Features cannot be stored in {self.folder} ({error.strerror}): make room there, or set "
+                "`model.features.store` to another folder or to null."
+            ) from error
+
+    def _check(self) -> None:
+        """Claim the folder for these settings, or refuse it."""
+        file = self.folder / SETTINGS
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not file.exists():
+                # Another rank may be writing the settings at this moment.
+                if any(not other.name.startswith(SETTINGS) for other in self.folder.iterdir()):
+                    raise ConfigError(
+                        f"{self.folder} is not empty and holds no stored features (no {SETTINGS}): give another folder."
+                    )
+                part = self.folder / f"{SETTINGS}.{secrets.token_hex(4)}"
+                part.write_text(json.dumps({"format": FORMAT, "features": self.settings}, indent=1) + "\n", "utf-8")
+                part.replace(file)
+        except OSError as error:
+            raise ConfigError(f"Features cannot be stored in {self.folder} ({error.strerror}).") from error
+        try:
+            said = json.loads(file.read_text("utf-8"))
+            before = said["features"] if said["format"] == FORMAT else None
+        except (ValueError, KeyError, TypeError):
+            before = None
+        if before is None:
+            raise ConfigError(f"{file} is damaged or of another version: delete {self.folder} and store them anew.")
+        unlike = [f"{k} was {before.get(k)!r} and is {v!r}" for k, v in self.settings.items() if before.get(k) != v]
+        if unlike:
+            raise ConfigError(
+                f"{self.folder} holds features of other settings ({'; '.join(unlike)}). Take those settings, or store "
+                "the features of these in another folder."
+            )
+
+    # What a run says
+
+    def about(self, cuts: Sequence[Cut], augment: Augment) -> list[str]:
+        """What is stored of a run's training data. Raises ConfigError where that would never be used, or there is no
+        room for the rest."""
+        speeds = augment.speed or [1.0]
+        if not any(augment.keeps(speed) for speed in speeds):
+            raise ConfigError(
+                "model.features.store: stored features are those of audio as it is, and `data.augment` changes it anew "
+                "in each epoch. Leave out `store`, or all of `data.augment` but `spec_augment`."
+            )
+        lines = []
+        if not all(augment.keeps(speed) for speed in speeds):
+            lines.append("Features are stored of items that are played at their own speed; others are computed.")
+        if not cuts:
+            return lines
+        missing = [cut for cut in cuts if not self.has(cut)]
+        where = str(self.folder)
+        found = f"Features of {len(cuts) - len(missing):,} of {len(cuts):,} training items are stored in {where}"
+        if not missing:
+            return [*lines, f"{found}."]
+        seconds = sum(cut.duration for cut in missing)
+        shift = self.settings["frame_shift"]
+        assert isinstance(shift, float)
+        needed = seconds / shift * self.bins * self.bits / 8
+        free = shutil.disk_usage(self.folder).free
+        if needed > free:
+            raise ConfigError(
+                f"model.features.store: the features of {seconds / 3600:.1f} h take {needed / 1e9:.1f} GB, and {where} "
+                f"has room for {free / 1e9:.1f} GB. Give a folder with more room, or leave out `store`."
+            )
+        rest = f"the other {len(missing):,}" if len(missing) < len(cuts) else "they"
+        return [*lines, f"{found}; {rest} are computed when they first come, and kept ({needed / 1e9:.2f} GB)."]
+
+
+class _Writer:
+    """The two files that one process adds to."""
+
+    def __init__(self, folder: Path):
+        self.process = os.getpid()
+        name = secrets.token_hex(6)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        self.values = os.open(folder / f"{name}.bin", flags, 0o666)
+        self.index = os.open(folder / f"{name}.jsonl", flags, 0o666)
+        self.at = self.lines = 0
+
+    def add(self, data: bytes, fact: dict[str, Any]) -> None:
+        line = json.dumps({**fact, "at": self.at}, ensure_ascii=False).encode() + b"\n"
+        end = _write(self.values, data, self.at)
+        self.lines = _write(self.index, line, self.lines)
+        self.at = end
+
+
+def _write(file: int, data: bytes, at: int) -> int:
+    """Where the data end that are put there. On a full disk it fails half way, and is written over by the next."""
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(file, view, at)
+        view, at = view[done:], at + done
+    return at
+
+
+def key_of(cut: Cut) -> str:
+    """Says which audio a cut is: its id, and everything that its samples depend on, down to the size and the time of
+    change of its files. Other labels, or another folder, give the same key."""
+    digest = hashlib.blake2b(digest_size=16)
+    for fact in _facts(cut):
+        digest.update(repr(fact).encode() + b"\0")
+    return digest.hexdigest()
+
+
+def _facts(cut: Cut) -> Iterator[Any]:
+    from lhotse.cut import MixedCut, PaddingCut
+
+    yield cut.id, round(cut.duration, 6)
+    if isinstance(cut, PaddingCut):
+        return
+    if isinstance(cut, MixedCut):
+        yield cut.transforms
+        for track in cut.tracks:
+            yield round(track.offset, 6), track.snr, track.mute, track.is_snr_reference
+            yield from _facts(track.cut)
+        return
+    yield round(cut.start, 6), cut.channel
+    yield sorted((k, v) for k, v in (cut.custom or {}).items() if k not in LABELS)
+    if cut.recording is None:
+        return
+    yield cut.recording.transforms
+    if not cut.recording.sources:  # generated, perhaps in another way by another version
+        yield cut.recording.id, __version__
+    for source in cut.recording.sources:
+        if source.type == "file":
+            path = str(source.source)
+            try:
+                found = os.stat(path)
+                yield os.path.basename(path), found.st_size, found.st_mtime_ns
+            except OSError:  # `load` says what is wrong with it
+                yield path, None
+        elif source.type == "memory":
+            yield zlib.crc32(source.source), len(source.source)
+        else:
+            yield source.type, str(source.source)
+
+
+def _own_folder() -> Path:
+    """A new temporary folder of this process. Those of processes that were killed are removed."""
+    place = Path(tempfile.gettempdir())
+    for old in place.glob("stentor-features-*-*"):
+        process = old.name.split("-")[2]
+        if process.isdigit() and not _lives(int(process)):
+            shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"stentor-features-{os.getpid()}-"))
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _remove(folder: Path, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,139 @@
+"""Building a Whisper from its config section: weights, tokenizer, adapters, freezing."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from stentor.errors import ConfigError
+from stentor.models.base import Bundle, Needs
+from stentor.models.peft import adapt
+from stentor.models.pretrained import part_config, reach
+from stentor.models.quantize import quantize
+from stentor.models.whisper import Whisper
+from stentor.models.whisper.modeling import WhisperRecogniser
+from stentor.models.whisper.processor import FRAMES, WhisperProcessor
+from stentor.models.whisper.tokenizer import byte_tokenizer, generation_facts, keep_merges
+
+
+class WhisperBundle(Bundle):
+    """A bundle whose parts are the encoder and the decoder."""
+
+    def parts(self) -> dict[str, nn.Module]:
+        return {"encoder": self.model.model.encoder, "decoder": self.model.model.decoder}
+
+
+def build(family: Whisper, needs: Needs) -> Bundle:
+    """A model ready to train: weights loaded, `init` applied, adapters added, parameters frozen."""
+    if other := sorted(set(needs.terms) - {"text"}):
+        raise ConfigError(f"losses.{other[0]}: Whisper has no such output; it is trained with `text` alone.")
+    bundle = pretrained(family) if family.source is not None else fresh(family)
+    if family.init is not None:
+        initialise(bundle, Path(family.init))
+    adapt(bundle.model, family.lora, family.freeze)
+    quantize(bundle.model, family.quantize)
+    finish(bundle)
+    return bundle
+
+
+def pretrained(family: Whisper) -> Bundle:
+    """Model, tokenizer and generation config of `from`. Raises ConfigError when they cannot be had."""
+    from transformers import GenerationConfig, WhisperForConditionalGeneration, WhisperTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    part = SimpleNamespace(source=family.source, revision=family.revision, config=None)
+    config = part_config(part, "model")
+    if config.model_type != "whisper":
+        raise ConfigError(f"model.from: {family.source} is a {config.model_type} model; give a Whisper.")
+
+    def load(name: str, options: dict[str, Any]) -> tuple[nn.Module, Any]:
+        whisper = WhisperForConditionalGeneration.from_pretrained(
+            name, config=config, dtype=torch.float32, attn_implementation="sdpa", use_safetensors=True, **options
+        )
+        with suppress(OSError):  # older folders have none: transformers made one from the config
+            whisper.generation_config = GenerationConfig.from_pretrained(name, **options)
+        return whisper, WhisperTokenizer.from_pretrained(name, **options)
+
+    whisper, tokenizer = reach(part, "model", load)
+    if family.merges is not None:
+        keep_merges(tokenizer, family.merges)
+    return assemble(family, whisper, tokenizer)
+
+
+def fresh(family: Whisper) -> Bundle:
+    """An untrained model of `config` with a tokenizer of bytes."""
+    from transformers import GenerationConfig, WhisperForConditionalGeneration
+
+    tokenizer = byte_tokenizer()
+    end = tokenizer.eos_token_id
+    facts = generation_facts(tokenizer)
+    ids = {
+        "vocab_size": facts["no_timestamps_token_id"] + 1 + FRAMES + 1,
+        "pad_token_id": end,
+        "bos_token_id": end,
+        "eos_token_id": end,
+        "decoder_start_token_id": facts["decoder_start_token_id"],
+    }
+    settings = {"model_type": "whisper", **ids, **(family.config or {})}
+    config = part_config(SimpleNamespace(source=None, revision=None, config=settings), "model")
+    if set(ids) & set(family.config or {}):
+        key = sorted(set(ids) & set(family.config or {}))[0]
+        raise ConfigError(f"model.config.{key} comes from the tokenizer: leave it out.")
+    whisper = WhisperForConditionalGeneration._from_config(config, dtype=torch.float32, attn_implementation="sdpa")
+    whisper.generation_config = GenerationConfig(**facts, max_length=config.max_target_positions)
+    return assemble(family, whisper, tokenizer)
+
+
+def assemble(family: Whisper, whisper: nn.Module, tokenizer: Any) -> Bundle:
+    """The bundle of a WhisperForConditionalGeneration and a WhisperTokenizer."""
+    config, said = whisper.config, whisper.generation_config.to_dict()
+    if config.max_source_positions != FRAMES:
+        raise ConfigError(f"model.config.max_source_positions must be {FRAMES}: 30 s of audio, as all Whispers have.")
+    # Older generation configs do not say; OpenAI's rule is the size of the vocabulary.
+    multilingual = said.get("is_multilingual")
+    multilingual = config.vocab_size >= 51865 if multilingual is None else multilingual
+    processor = WhisperProcessor(
+        tokenizer,
+        config.num_mel_bins,
+        config.max_target_positions,
+        multilingual,
+        family.timestamps,
+        family.token_rate,
+        family.full_window,
+    )
+    # Sinusoids, never trained; transformers' `from_pretrained` forgets that.
+    whisper.model.encoder.embed_positions.requires_grad_(False)
+    languages = sorted(processor.languages.values())
+    suppressed, first = said.get("suppress_tokens") or [], said.get("begin_suppress_tokens") or []
+    return WhisperBundle(WhisperRecogniser(whisper, languages, suppressed, first), processor, family)
+
+
+def initialise(bundle: Bundle, folder: Path) -> None:
+    """Start from the weights of an export or of any Whisper folder, before adapters are added."""
+    from stentor.models.whisper.export import load
+
+    if not (folder / "config.json").exists():
+        raise ConfigError(f"model.init: {folder} is not an export folder (it has no config.json).")
+    other = load(folder)
+    own, theirs = bundle.model.state_dict(), other.model.state_dict()
+    for name, tensor in own.items():
+        if name not in theirs or theirs[name].shape != tensor.shape:
+            there = list(theirs[name].shape) if name in theirs else "missing"
+            raise ConfigError(
+                f"model.init: {name} is {there} in {folder} and {list(tensor.shape)} here; `model` must describe the "
+                "same Whisper."
+            )
+    bundle.model.load_state_dict({name: theirs[name] for name in own})
+
+
+def finish(bundle: Bundle) -> None:
+    """Memory options, after adapters and freezing."""
+    if bundle.family.gradient_checkpointing:
+        bundle.model.model.gradient_checkpointing_enable({"use_reentrant": False})
+    bundle.model.train()

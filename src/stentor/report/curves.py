@@ -1,0 +1,186 @@
+"""Which curves of metrics.jsonl become which charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from stentor.metrics.format import MINOR, is_rate, label
+from stentor.report.figures import Chart, Curve, chart
+
+HIGHER_IS_BETTER = {"accuracy", "f1", "precision", "recall", "similarity", "mos", "within", "matched"}
+
+LOOP = (
+    ("audio_seconds_per_second", "Audio throughput", "seconds of audio per second", False),
+    ("tokens_per_second", "Token throughput", "filled sequence positions per second", False),
+    ("padding", "Padding", "share of sequence positions", True),
+    ("data_wait", "Waiting for data", "share of the time", True),
+    ("memory_gb", "Memory", "GB", False),
+    ("gpu_utilization", "GPU utilisation", "share of the time with a kernel running", True),
+    ("mfu", "Model FLOPs utilisation", "share of the GPU's peak", True),
+)
+"""How the loop ran: key, title, note, whether it is a share."""
+
+
+class Series:
+    """The numbers in rows of metrics.jsonl, which may be added as they come."""
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()):
+        self.values: dict[str, tuple[list[float], list[float]]] = {}
+        """Per metric its (steps, values), finite ones only; the steps of several stages are laid end to end."""
+        self.borders: list[tuple[float, str]] = []
+        """Where stages begin, and their names."""
+        self.rows = 0
+        self._offset = self._last = 0.0
+        self._stage: Any = None
+        self.add(rows)
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            if row.get("stage") != self._stage:
+                if self.rows:
+                    self._offset = self._last
+                    self.borders.append((self._offset, f"stage {row.get('stage')}"))
+                self._stage = row.get("stage")
+            self.rows += 1
+            self._last = self._offset + (row.get("step") or 0)
+            for key, value in row.items():
+                if key in ("step", "epoch", "time", "stage") or isinstance(value, bool):
+                    continue
+                if isinstance(value, (int, float)) and math.isfinite(value):
+                    xs, ys = self.values.setdefault(key, ([], []))
+                    xs.append(self._last)
+                    ys.append(value)
+
+
+def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """Evaluation metrics first, then losses, then how the loop ran. Keys that are not known get a chart each."""
+    return charts_of(Series(rows))
+
+
+def charts_of(numbers: Series, loop: bool = True) -> list[Chart]:
+    """As `all_charts`; without `loop` only what is learned: evaluation metrics, losses and learning rates."""
+    series, borders = numbers.values, numbers.borders
+    charts: list[Chart] = []
+
+    def add(title: str, keys: Sequence[str], names: Sequence[str] | None = None, **options: Any) -> None:
+        found = [(k, n) for k, n in zip(keys, names or keys) if k in series]
+        if found:
+            curves = [Curve(n, *series[k]) for k, n in found]
+            charts.append(chart(title, curves, borders=borders, **options))
+
+    metrics: dict[str, list[str]] = {}
+    for key in series:
+        if key.startswith("eval/") and key.count("/") >= 2 and key.split("/", 2)[2] not in MINOR:
+            metrics.setdefault(key.split("/", 2)[2], []).append(key)
+    terms = [m for m in metrics if m.startswith("loss_")]
+    if len(terms) == 1:  # the same as the loss
+        del metrics[terms[0]]
+    families = {metric for numbered in _numbered(terms).values() for metric in numbered}
+    codebooks = {k: keys for k, keys in metrics.items() if k in families}
+    metrics = {k: keys for k, keys in metrics.items() if k not in families}
+    for number, (metric, keys) in enumerate(metrics.items()):
+        top = max(max(series[k][1]) for k in keys)
+        low = min(min(series[k][1]) for k in keys)
+        unit = ", ms" if metric.endswith("_ms") else ""
+        add(
+            _title(metric),
+            keys,
+            [k.split("/", 2)[1] for k in keys],
+            note=f"evaluation{unit}, ring: best",
+            marks=True,
+            percent=is_rate(metric),
+            zero=is_rate(metric),
+            best=_better(metric),
+            log=low > 0 and top / low > 8,
+        )
+        if number == 0:
+            _training_loss(series, add)
+    if not metrics:
+        _training_loss(series, add)
+    for name in dict.fromkeys(key.split("/", 2)[1] for keys in codebooks.values() for key in keys):
+        own = [f"eval/{name}/{metric}" for metric in codebooks]
+        add(f"Loss by codebook, {name}", own, _numbers(own), note="evaluation", marks=True, ordered=True)
+    rates = [k for k in series if k == "lr" or k.startswith("lr/")]
+    add("Learning rate", rates, log=False, zero=True)
+    if not loop:
+        return charts
+    add("Gradient norm", ["grad_norm"], note="before clipping", smooth=True)
+    for key, title, note, percent in LOOP:
+        add(title, [key], note=note, percent=percent, zero=True, smooth=True, log=False)
+    details = [k for k in series if k.startswith("memory/")]
+    names = [k.removeprefix("memory/").removesuffix("_gb").replace("_", " ") for k in details]
+    add("Memory in detail", details, names, note="GB", zero=True, log=False)
+    known = {"grad_norm", *(row[0] for row in LOOP)}
+    for key in series:
+        if key not in known and not key.startswith(("eval/", "train/", "lr", "memory/")):
+            add(key, [key], smooth=True)
+    return charts
+
+
+def compared(runs: Mapping[str, Series]) -> list[Chart]:
+    """Charts with a line for each run: evaluation metrics set by set, the training loss, the learning rate. What only
+    one of several runs measured is left out."""
+    keys = list(dict.fromkeys(key for series in runs.values() for key in series.values))
+    keys = [k for k in keys if k.startswith("eval/") and k.count("/") >= 2 and k.split("/", 2)[2] not in MINOR]
+    sets = {key.split("/", 2)[1] for key in keys}
+    charts: list[Chart] = []
+    for key in [*keys[:1], "train/loss", *keys[1:], "lr"]:
+        curves = [Curve(name, *series.values[key]) for name, series in runs.items() if key in series.values]
+        if len(curves) < min(2, len(runs)):
+            continue
+        if not key.startswith("eval/"):
+            title = {"train/loss": "Training loss", "lr": "Learning rate"}[key]
+            rate = key == "lr"
+            charts.append(chart(title, curves, smooth=not rate, zero=rate, log=False if rate else None))
+            continue
+        _, name, metric = key.split("/", 2)
+        title = _title(metric) + (f", {name}" if len(sets) > 1 else "")
+        charts.append(
+            chart(
+                title,
+                curves,
+                note="evaluation, ring: best",
+                marks=True,
+                percent=is_rate(metric),
+                zero=is_rate(metric),
+                best=_better(metric),
+            )
+        )
+    return charts
+
+
+def _better(metric: str) -> str:
+    return "max" if HIGHER_IS_BETTER & set(metric.lower().split("_")) else "min"
+
+
+def _training_loss(series: Mapping[str, Any], add: Callable[..., None]) -> None:
+    terms = [k for k in series if k.startswith("train/") and k != "train/loss"]
+    codebooks = [k for numbered in _numbered(terms).values() for k in numbered]
+    terms = [k for k in terms if k not in codebooks]
+    losses = ["train/loss", *(terms if len(terms) > 1 or codebooks else [])]
+    add("Training loss", losses, ["total", *(k.removeprefix("train/") for k in losses[1:])], smooth=True)
+    add("Training loss by codebook", codebooks, _numbers(codebooks), smooth=True, ordered=True)
+
+
+def _numbered(names: Sequence[str]) -> dict[str, list[str]]:
+    """Terms that are one loss by codebook, `codes_0`, `codes_1`, ..., by what they share."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        stem, _, number = name.rpartition("_")
+        if stem and number.isdigit():
+            found.setdefault(stem, []).append((int(number), name))
+    return {stem: [name for _, name in sorted(own)] for stem, own in found.items() if len(own) > 1}
+
+
+def _numbers(names: Sequence[str]) -> list[str]:
+    return [name.rpartition("_")[2] for name in names]
+
+
+def _title(metric: str) -> str:
+    """`CTC WER` for `ctc_wer`, `Loss, ctc` for `loss_ctc`."""
+    if metric.startswith("loss_"):
+        return f"Loss, {metric.removeprefix('loss_')}"
+    words = label(metric)
+    return words[0].upper() + words[1:]

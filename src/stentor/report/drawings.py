@@ -1,0 +1,220 @@
+"""What a model answers about one recording, drawn as the report draws it, for pages that Gradio makes: the demo Spaces
+and the studio's step "Try".
+
+Each function answers an HTML fragment whose texts are escaped. A page shows it with `style()` and `script()` once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from stentor.report import timeline, word_times
+from stentor.report.examples import UNSURE, compare
+from stentor.report.figures import SIZE, Tick
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jinja2 import Environment
+
+LONGEST = 120.0
+"""Seconds of a recording that are drawn; a drawing holds its sound."""
+LINE = 8.0
+"""Seconds of words that one line shows at most."""
+NOTHING = "Nothing was heard."
+
+
+@dataclass
+class Answer:
+    """What a model answered about a recording, line by line."""
+
+    lines: list[Any]
+    """`word_times.Drawing` or `timeline.Line`."""
+    sound: str
+    """A data: URL of what is drawn."""
+    partly: str
+    """What part of the recording is drawn; empty when it is all."""
+
+
+def words(said: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int) -> str:
+    """Words with their times below the recording's spectrogram; a word plays when it is clicked.
+
+    `said` as in a transcript: `{"word", "start", "end", "confidence"}`; `samples` float32 [samples] at `rate` Hz.
+    """
+    if not said:
+        return _nothing()
+    samples, seconds, partly = _shown(samples, rate)
+    lines = [_word_line(said, samples, rate, *span) for span in _spans(seconds, LINE)]
+    return _render("words.html", "answered", Answer(lines, _sound(samples, rate), partly))
+
+
+def speakers(segments: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int) -> str:
+    """Who speaks when, a lane for each speaker; a stretch plays when it is clicked.
+
+    `segments`: `{"speaker", "start", "end"}`; `samples` float32 [samples] at `rate` Hz.
+    """
+    if not segments:
+        return _nothing()
+    samples, seconds, partly = _shown(samples, rate)
+    inside = [{**s, "end": min(s["end"], seconds)} for s in segments if s["start"] < seconds]
+    found = timeline.compare(inside, [], None, seconds)
+    lines = [timeline.line(found, *span) for span in _spans(seconds, timeline.LINE)]
+    return _render("timeline.html", "answered", Answer(lines, _sound(samples, rate), partly))
+
+
+def judged_speakers(
+    reference: Sequence[Mapping[str, Any]],
+    segments: Sequence[Mapping[str, Any]],
+    samples: np.ndarray,
+    rate: int,
+    name: str = "",
+) -> str:
+    """The same over the segments of a reference, with what is missed, falsely raised and confused."""
+    seconds = len(samples) / rate
+    row = {"id": name, "reference": {"duration": seconds}}
+    drawing = timeline.draw(row, timeline.compare(reference, segments, None, seconds))
+    if seconds <= LONGEST:
+        drawing.sound = _sound(samples, rate)
+    return _render("timeline.html", "drawing", drawing)
+
+
+def sound(samples: np.ndarray, rate: int) -> str:
+    """A player over the sound's spectrogram. `samples` float32 [samples] at `rate` Hz, at most `LONGEST` seconds of
+    which are drawn; it can be heard whole."""
+    from stentor.report.spectrogram import png, spectrogram
+
+    shown, seconds, _ = _shown(samples, rate)
+    tick = next((t for t in timeline.TICKS if seconds / t <= timeline.MOST_TICKS), timeline.TICKS[-1])
+    ticks = [Tick(100 * i * tick / seconds, timeline.clock(i * tick, tick)) for i in range(int(seconds / tick) + 1)]
+    line = word_times.Drawing(
+        id="",
+        speaker=None,
+        begin=0.0,
+        end=seconds,
+        whole=True,
+        mean="",
+        verdict="",
+        far=0,
+        references=[],
+        outputs=[],
+        reference_lines="",
+        output_lines="",
+        ticks=ticks,
+        picture=word_times.data_url("image/png", png(spectrogram(shown, rate))),
+    )
+    return _render("words.html", "answered", Answer([line], _sound(samples, rate), ""))
+
+
+def differences(
+    first: str, second: str, names: tuple[str, str], normalizer: str = "none", language: str | None = None
+) -> str:
+    """Two texts word by word, the second below the first, with what was inserted, left out and replaced marked. `names`
+    say what they are to those who do not see the page."""
+    return _render("pairs.html", "words", compare(first, second, normalizer, language), UNSURE, *names)
+
+
+def style() -> str:
+    """The style sheet of all drawings, in the colours of Gradio's theme, light and dark; it reaches nothing else."""
+    pages = environment()
+    inner = "".join(_macro(pages, page, "style") for page in ("pairs.html", "words.html", "timeline.html"))
+    return _source(pages, "drawn.css").replace("/* DRAWINGS */", inner)
+
+
+def script() -> str:
+    """The JavaScript that lets drawings play, to be run once in a page."""
+    return _source(environment(), "drawn.js")
+
+
+def environment() -> Environment:
+    """Where the templates of the report and of drawings are; texts in them are escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    from stentor.metrics.format import count, duration, figure
+
+    pages = Environment(
+        loader=PackageLoader("stentor.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters |= {"duration": duration, "short": count, "figure": lambda value, metric: figure(metric, value)}
+    return pages
+
+
+def _render(page: str, macro: str, *arguments: Any) -> str:
+    return f'<div class="stentor-drawn">{_macro(environment(), page, macro, *arguments)}</div>'
+
+
+def _macro(pages: Environment, page: str, macro: str, *arguments: Any) -> str:
+    return str(vars(pages.get_template(page).module)[macro](*arguments))
+
+
+def _source(pages: Environment, name: str) -> str:
+    return pages.loader.get_source(pages, name)[0]  # type: ignore[union-attr]
+
+
+def _nothing() -> str:
+    return f'<div class="stentor-drawn"><p class="soft">{NOTHING}</p></div>'
+
+
+def _shown(samples: np.ndarray, rate: int) -> tuple[np.ndarray, float, str]:
+    """The samples that are drawn, their seconds, and a sentence where that is not all."""
+    seconds = len(samples) / rate
+    if seconds <= LONGEST:
+        return samples, seconds, ""
+    told = f"The first {LONGEST:.0f} of {seconds:.0f} s are drawn."
+    return samples[: round(LONGEST * rate)], LONGEST, told
+
+
+def _spans(seconds: float, longest: float) -> list[tuple[float, float]]:
+    """Begin and end of lines of the same length."""
+    count = max(1, ceil(seconds / longest - 1e-6))
+    return [(i * seconds / count, (i + 1) * seconds / count) for i in range(count)]
+
+
+def _word_line(
+    said: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int, begin: float, end: float
+) -> word_times.Drawing:
+    from stentor.report.spectrogram import png, spectrogram
+
+    def boxed(word: Mapping[str, Any]) -> word_times.Box:
+        sure = word.get("confidence")
+        title = f"{word['word']}: {word['start']:.2f}–{word['end']:.2f} s"
+        title += "" if sure is None else f", confidence {sure:.2f}"
+        shown = word_times.box(
+            word, begin, end, "right unsure" if sure is not None and sure < UNSURE else "right", title
+        )
+        shown.start, shown.end = word["start"], word["end"]  # the sound is that of the whole recording
+        return shown
+
+    length = end - begin
+    outputs = [boxed(w) for w in said if word_times.has_times(w) and w["start"] < end and w["end"] > begin]
+    tick = 0.5 if length > 2 else 0.2
+    first = ceil(begin / tick - 1e-9)
+    times = [i * tick for i in range(first, int(end / tick + 1e-9) + 1)]
+    picture = png(spectrogram(samples[round(begin * rate) : round(end * rate)], rate))
+    return word_times.Drawing(
+        id="",
+        speaker=None,
+        begin=begin,
+        end=end,
+        whole=False,
+        mean="",
+        verdict="",
+        far=0,
+        references=[],
+        outputs=outputs,
+        reference_lines="",
+        output_lines=word_times.lines(outputs, 0, SIZE),
+        ticks=[Tick(100 * (t - begin) / length, timeline.clock(t, tick)) for t in times],
+        picture=word_times.data_url("image/png", picture),
+    )
+
+
+def _sound(samples: np.ndarray, rate: int) -> str:
+    from stentor.data.audio_base64 import packed_sound
+
+    return f"data:audio/flac;base64,{packed_sound(samples, rate)['flac']}"

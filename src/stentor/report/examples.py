@@ -1,0 +1,194 @@
+"""Example predictions for the report: which ones, what differs, and their sound."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stentor.errors import StentorError
+
+RATE = 16000
+LONGEST = 30.0
+"""Seconds; longer recordings get no player."""
+BUDGET = 8_000_000
+"""Bytes of sound in one page."""
+UNSURE = 0.5
+"""Words with less confidence are marked."""
+
+
+@dataclass
+class Cell:
+    """One step of the alignment: a reference word above an output word."""
+
+    kind: str
+    """equal, substitute, delete or insert."""
+    reference: str | None
+    output: str | None
+    confidence: float | None = None
+
+
+@dataclass
+class Example:
+    """One prediction as the report shows it."""
+
+    id: str
+    seconds: float
+    speaker: str | None
+    language: str | None
+    errors: int
+    total: int
+    cells: list[Cell] = field(default_factory=list)
+    reference: str = ""
+    output: str = ""
+    """Set instead of `cells` when the answer is not a text: shortened JSON."""
+    ctc: str | None = None
+    """What the CTC head alone would have said."""
+    context: str | None = None
+    record: Mapping[str, Any] = field(default_factory=dict)
+    sound: str | None = None
+    """A data: URL."""
+
+
+def choose(
+    rows: Sequence[Mapping[str, Any]], normalizer: str, worst: int = 6, typical: int = 6
+) -> tuple[list[Example], list[Example]]:
+    """The examples with the most errors (worst first), and others drawn at random by a hash of their ids."""
+    from stentor.metrics.wer import REFERENCE
+
+    counts = _errors(rows, normalizer)
+    errors, totals = counts[:, :REFERENCE].sum(1), counts[:, REFERENCE]
+    order = sorted(range(len(rows)), key=lambda i: (-errors[i], totals[i], str(rows[i]["id"])))
+    bad = [i for i in order if errors[i] > 0][:worst]
+    rest = sorted(set(range(len(rows))) - set(bad), key=lambda i: hashlib.blake2b(str(rows[i]["id"]).encode()).digest())
+
+    def example(i: int) -> Example:
+        return _example(rows[i], normalizer, int(errors[i]), int(totals[i]))
+
+    return [example(i) for i in bad], [example(i) for i in rest[:typical]]
+
+
+def audio_of(record: Mapping[str, Any]) -> bytes | None:
+    """The sound of a manifest record as a 16 kHz, 16 bit mono WAV file; None when it cannot be read any more."""
+    import soundfile
+
+    from stentor.data.load_record_audio import load_record
+
+    try:
+        samples = load_record(record, RATE)
+    except (StentorError, OSError):  # deleted or moved since: the report is written without this player
+        return None
+    if samples is None or not len(samples):
+        return None
+    file = io.BytesIO()
+    soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
+    return file.getvalue()
+
+
+def add_sounds(examples: Sequence[Example], budget: int = BUDGET) -> int:
+    """Give each example its player while the budget (bytes) lasts; answers what is left of it."""
+    for example in examples:
+        if example.seconds > LONGEST or example.seconds * RATE * 2 > budget:
+            continue
+        wav = audio_of(example.record)
+        if wav is not None and len(wav) <= budget:
+            example.sound = "data:audio/wav;base64," + base64.b64encode(wav).decode()
+            budget -= len(wav)
+    return budget
+
+
+def compare(
+    reference: str, output: str, normalizer: str, language: str | None, words: Sequence[Mapping[str, Any]] = ()
+) -> list[Cell]:
+    """The two texts as written, aligned word by word on their normalised forms.
+
+    Words that the normaliser leaves nothing of (lone punctuation) are left out. `words` carry `confidence`.
+    """
+    from stentor.metrics.wer import align
+
+    said, heard = _units(reference, normalizer, language), _units(output, normalizer, language)
+    shown = output.split()
+    sure = [w.get("confidence") for w in words] if len(words) == len(shown) else [None] * len(shown)
+    cells = []
+    i = j = 0
+    for kind, _, _ in align([key for key, _, _ in said], [key for key, _, _ in heard]):
+        ref = out = place = None
+        if kind != "insert":
+            _, ref, _ = said[i]
+            i += 1
+        if kind != "delete":
+            _, out, place = heard[j]
+            j += 1
+        cells.append(Cell(kind, ref, out, sure[place] if place is not None else None))
+    return cells
+
+
+def _units(text: str, normalizer: str, language: str | None) -> list[tuple[str, str, int]]:
+    """(normalised form, as written, index of the word that it comes from) of each unit that is scored."""
+    from stentor.text.normalize import normalize, words
+
+    units = []
+    for place, word in enumerate(text.split()):
+        form = normalize(word, normalizer, language)
+        parts = words(form, language)
+        if len(parts) == 1 or (parts and " " in form):
+            units.append((form, word, place))
+        else:  # languages written without spaces: every character is a unit
+            units += [(part, part, place) for part in parts]
+    return units
+
+
+def _texts(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    reference, output = row.get("reference", {}).get("text"), row.get("output", {}).get("text")
+    return (reference, output) if isinstance(reference, str) and isinstance(output, str) else None
+
+
+def _language(row: Mapping[str, Any]) -> str | None:
+    return row.get("reference", {}).get("language") or (row.get("record") or {}).get("language")
+
+
+def _errors(rows: Sequence[Mapping[str, Any]], normalizer: str) -> Any:
+    """Word errors of each row as in `stentor.metrics.wer.count_errors`; zeros where there is no text."""
+    import numpy as np
+
+    from stentor.metrics.wer import count_errors
+    from stentor.text.normalize import normalize, words
+
+    pairs = []
+    for row in rows:
+        language = _language(row)
+        texts = _texts(row) or ("", "")
+        pairs.append(tuple(words(normalize(t, normalizer, language), language) for t in texts))
+    return count_errors(pairs) if pairs else np.zeros((0, 4), np.int64)
+
+
+def _example(row: Mapping[str, Any], normalizer: str, errors: int, total: int) -> Example:
+    record = row.get("record") or {}
+    example = Example(
+        id=str(row["id"]),
+        seconds=float(row.get("seconds") or 0.0),
+        speaker=record.get("speaker"),
+        language=_language(row),
+        errors=errors,
+        total=total,
+        record=record,
+        context=record.get("context"),
+    )
+    texts = _texts(row)
+    if texts is None:
+        example.reference, example.output = _short(row.get("reference")), _short(row.get("output"))
+        return example
+    output = row["output"]
+    example.cells = compare(*texts, normalizer, example.language, output.get("words") or ())
+    ctc = output.get("ctc")
+    example.ctc = ctc.get("text") if isinstance(ctc, dict) else ctc
+    return example
+
+
+def _short(value: Any, longest: int = 400) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= longest else text[:longest] + " …"

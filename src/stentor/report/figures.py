@@ -1,0 +1,289 @@
+"""Line charts as plain data for the report's template: SVG paths, ticks and the values to show under the pointer.
+
+The drawing is split in two so that it stays crisp at any width: lines are paths in a unit box (0..1000, y down) that
+the browser stretches with strokes of constant width; tick labels are text placed in percent, never stretched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+SIZE = 1000
+POINTS = 400
+"""Most points of a curve in the page; longer curves are drawn by the mean, lowest and highest of each stretch."""
+
+
+@dataclass
+class Curve:
+    """One line of a chart: values `ys` at optimizer steps `xs` (ascending, finite)."""
+
+    name: str
+    xs: list[float]
+    ys: list[float]
+
+
+@dataclass
+class Line:
+    """A curve as it is drawn."""
+
+    name: str
+    path: str
+    """The line that is read: smoothed when the curve is dense and noisy."""
+    raw: str = ""
+    """The logged values behind a smoothed line, drawn faintly; empty when the line shows them already."""
+    dots: str = ""
+    """Marks of single values (evaluations)."""
+    best: tuple[float, float] | None = None
+    """Place of the best value in percent (left, bottom)."""
+    xs: list[float] = field(default_factory=list)
+    ys: list[float] = field(default_factory=list)
+    last: str = ""
+
+
+@dataclass
+class Tick:
+    at: float
+    """Percent from the left or from the bottom."""
+    label: str
+
+
+@dataclass
+class Chart:
+    """A chart, ready for the template."""
+
+    title: str
+    note: str
+    lines: list[Line]
+    xticks: list[Tick]
+    yticks: list[Tick]
+    borders: list[Tick]
+    """Where a new stage begins."""
+    summary: str
+    """What the chart shows, in words, for those who do not see it."""
+    percent: bool
+    bounds: tuple[float, float, float, float]
+    """x from, x to, y from, y to; y in logarithms (base 10) when `log`."""
+    log: bool
+    ordered: bool = False
+    """Whether the lines are steps of one scale, and so are their colours."""
+
+
+def chart(
+    title: str,
+    curves: Sequence[Curve],
+    *,
+    note: str = "",
+    percent: bool = False,
+    zero: bool = False,
+    marks: bool = False,
+    best: str | None = None,
+    smooth: bool = False,
+    log: bool | None = None,
+    borders: Sequence[tuple[float, str]] = (),
+    ordered: bool = False,
+) -> Chart:
+    """A chart of at least one curve with at least one point.
+
+    `percent`: values are shares, shown times 100. `zero`: the axis starts at 0. `marks`: dots at each value. `best`:
+    `min` or `max`, to mark that value. `smooth`: allow a moving average. `log`: None decides by the spread. `borders`:
+    steps at which a stage begins, with its name. `ordered`: the curves are steps of one scale.
+    """
+    ys = [y for c in curves for y in c.ys]
+    if log is None:
+        log = min(ys) > 0 and max(ys) / min(ys) > 30
+    low, high, values = _scale(min(ys), max(ys), zero=zero, log=log, percent=percent)
+    x0, x1 = 0.0, max(1.0, *(c.xs[-1] for c in curves))
+
+    def left(x: float) -> float:
+        return (x - x0) / (x1 - x0)
+
+    def up(y: float) -> float:
+        y = math.log10(y) if log else y
+        return min(1.0, max(0.0, (y - low) / (high - low)))
+
+    lines, averaged = [], 0
+    for c in curves:
+        width = _smoothing(c) if smooth else 1
+        averaged = max(averaged, width)
+        shown = Curve(c.name, c.xs, _moving_average(c.ys, width)) if width > 1 else c
+        thin = _thin(shown)
+        line = Line(
+            name=c.name,
+            path=_path([(left(x), up(y)) for x, y in zip(thin.xs, thin.ys)]),
+            raw=_path([(left(x), up(y)) for x, y in _envelope(c)]) if width > 1 or len(c.xs) > POINTS else "",
+            xs=[round(x) for x in thin.xs],
+            ys=[float(f"{y:.4g}") for y in thin.ys],
+            last=value_text(c.ys[-1], percent),
+        )
+        if marks or len(c.xs) == 1:
+            line.dots = "".join(f"M{_px(left(x))} {_px(1 - up(y))}h0" for x, y in zip(thin.xs, thin.ys))
+        if best is not None:
+            at = (min if best == "min" else max)(range(len(c.ys)), key=lambda i: c.ys[i])
+            line.best = (round(100 * left(c.xs[at]), 2), round(100 * up(c.ys[at]), 2))
+        lines.append(line)
+    notes = [note] if note else []
+    if log:
+        notes.append("log scale")
+    if averaged > 1:
+        notes.append(f"bold: mean of {averaged} rows")
+    return Chart(
+        title=title,
+        note=", ".join(notes),
+        lines=lines,
+        xticks=[Tick(round(100 * left(v), 2), step_text(v)) for v in _steps(x0, x1)],
+        yticks=[Tick(round(100 * up(v), 2), text) for v, text in values],
+        borders=[Tick(round(100 * left(x), 2), name) for x, name in borders if x0 <= x <= x1],
+        summary=f"{title}. " + " ".join(_sentence(c, percent) for c in curves),
+        percent=percent,
+        bounds=(x0, x1, low, high),
+        log=log,
+        ordered=ordered,
+    )
+
+
+def values(chart: Chart) -> dict[str, Any]:
+    """What `charts.js` shows of a chart under the pointer, as plain data."""
+    lines = [{"name": line.name, "xs": line.xs, "ys": line.ys} for line in chart.lines]
+    return {
+        "percent": chart.percent,
+        "bounds": chart.bounds,
+        "log": chart.log,
+        "ordered": chart.ordered,
+        "lines": lines,
+    }
+
+
+def value_text(value: float, percent: bool = False) -> str:
+    """A value as it is written beside a chart."""
+    if percent:
+        return f"{100 * value:.2f} %" if value < 0.1 else f"{100 * value:.1f} %"
+    if value == 0:
+        return "0"
+    if abs(value) >= 1e4 or abs(value) < 1e-3:
+        text = f"{value:.2e}".replace("e-0", "e-").replace("e+0", "e")
+        return text if abs(value) < 1e-3 else step_text(value)
+    return f"{value:.4g}"
+
+
+def step_text(value: float) -> str:
+    """A count as an axis label: `800`, `1.5k`, `20k`, `3M`."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{unit}"
+    return f"{value:.4g}"
+
+
+def _sentence(curve: Curve, percent: bool) -> str:
+    low = min(range(len(curve.ys)), key=curve.ys.__getitem__)
+    return (
+        f"{curve.name}: {value_text(curve.ys[0], percent)} at step {curve.xs[0]:g}, "
+        f"{value_text(curve.ys[-1], percent)} at step {curve.xs[-1]:g}, "
+        f"lowest {value_text(curve.ys[low], percent)} at step {curve.xs[low]:g}."
+    )
+
+
+def _scale(
+    low: float, high: float, *, zero: bool, log: bool, percent: bool
+) -> tuple[float, float, list[tuple[float, str]]]:
+    """Ends of the value axis (logarithms when `log`) and its ticks with their labels."""
+    if log:
+        a, b = math.log10(low), math.log10(high)
+        pad = 0.04 * (b - a)
+        a, b = a - pad, b + pad
+        mantissas = (1,) if b - a > 3 else (1, 3) if b - a > 1.7 else (1, 2, 5)
+        decades = range(math.floor(a), math.ceil(b) + 1)
+        ticks = [m * 10.0**d for d in decades for m in mantissas if a <= math.log10(m * 10.0**d) <= b]
+        if b - a > 6:
+            ticks = ticks[:: math.ceil((b - a) / 6)]
+        return a, b, [(t, _tick_text(t, percent)) for t in ticks]
+    if zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if high == low:
+        pad = abs(high) * 0.1 or 1.0
+        low, high = (0.0, high + pad) if zero and low >= 0 else (low - pad, high + pad)
+    step = _nice((high - low) / 4)
+    low = math.floor(low / step + 1e-9) * step
+    room = 0.02 * (high - low)  # a line along the very top would hide in the frame
+    high = math.ceil((high + room) / step - 1e-9) * step
+    return low, high, [(t, _tick_text(t, percent)) for t in _range(low, high, step)]
+
+
+def _steps(low: float, high: float) -> list[float]:
+    step = max(1.0, _nice((high - low) / 5))
+    return _range(math.ceil(low / step - 1e-9) * step, high, step)
+
+
+def _range(low: float, high: float, step: float) -> list[float]:
+    return [round(low + i * step, 12) for i in range(math.floor((high - low) / step + 1e-6) + 1)]
+
+
+def _nice(step: float) -> float:
+    """The smallest of 1, 2, 2.5, 5 times a power of ten that is not below `step`."""
+    scale = 10.0 ** math.floor(math.log10(step))
+    return next(m * scale for m in (1, 2, 2.5, 5, 10) if m * scale >= step * 0.999999)
+
+
+def _tick_text(value: float, percent: bool) -> str:
+    if percent:
+        return f"{100 * value:.4g} %"
+    if value and (abs(value) >= 1e4 or abs(value) < 1e-3):
+        if abs(value) >= 1:
+            return step_text(value)
+        return f"{value:.2g}".replace("e-0", "e-")
+    return f"{value:.4g}"
+
+
+def _smoothing(curve: Curve) -> int:
+    """Rows that a moving average spans: 1 (none) for short or already smooth curves."""
+    n = len(curve.ys)
+    if n < 60:
+        return 1
+    return max(5, 2 * (n // 60) + 1)
+
+
+def _moving_average(values: Sequence[float], width: int) -> list[float]:
+    """Centred mean over `width` values, narrower at both ends so that nothing is shifted."""
+    sums = [0.0]
+    for v in values:
+        sums.append(sums[-1] + v)
+    means = []
+    for i in range(len(values)):
+        half = min(width // 2, i, len(values) - 1 - i)
+        means.append((sums[i + half + 1] - sums[i - half]) / (2 * half + 1))
+    return means
+
+
+def _stretches(n: int) -> list[range]:
+    parts = min(n, POINTS)
+    return [range(i * n // parts, (i + 1) * n // parts) for i in range(parts)]
+
+
+def _thin(curve: Curve) -> Curve:
+    """The curve with at most `POINTS` points: means of equal stretches, the last point kept."""
+    if len(curve.xs) <= POINTS:
+        return curve
+    parts = _stretches(len(curve.xs))
+    xs = [fmean(curve.xs[i] for i in part) for part in parts]
+    ys = [fmean(curve.ys[i] for i in part) for part in parts]
+    return Curve(curve.name, [*xs[:-1], curve.xs[-1]], [*ys[:-1], curve.ys[-1]])
+
+
+def _envelope(curve: Curve) -> list[tuple[float, float]]:
+    """Lowest and highest value of each stretch, in order: no spike is lost to thinning."""
+    points = []
+    for part in _stretches(len(curve.xs)):
+        ends = {min(part, key=curve.ys.__getitem__), max(part, key=curve.ys.__getitem__)}
+        points += [(curve.xs[i], curve.ys[i]) for i in sorted(ends)]
+    return points
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{_px(x)} {_px(1 - y)}" for x, y in points)
+
+
+def _px(share: float) -> str:
+    return f"{share * SIZE:.1f}".rstrip("0").rstrip(".")

@@ -1,0 +1,292 @@
+"""Who spoke when in the report: the reference over the model's answer, speaker by speaker, with the errors below."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from stentor.metrics.format import figure
+from stentor.report.examples import LONGEST, RATE, audio_of
+from stentor.report.figures import SIZE, Tick
+
+LINE = 60.0
+"""Seconds that one line shows at most."""
+LINES = 4
+"""Lines of one recording: of longer ones those with most that is wrong."""
+MOST = 20
+"""Recordings that are drawn in one page."""
+COLOURS = 6
+KINDS = ("missed", "false alarm", "confused")
+TICKS = (0.5, 1, 2, 5, 10)
+"""Seconds between the ticks of a line: the first that gives at most `MOST_TICKS`."""
+MOST_TICKS = 13
+
+
+@dataclass
+class Bar:
+    """A stretch of time in a row, in thousandths of the line's width."""
+
+    left: float
+    width: float
+    start: float
+    """Seconds in the recording."""
+    end: float
+    title: str
+
+
+@dataclass
+class Lane:
+    """One speaker: when he speaks, above, and when the model says so, below."""
+
+    name: str
+    """As the reference calls him; empty for somebody whom only the model hears."""
+    heard: str
+    """As the model calls him; empty where it does not hear him."""
+    colour: int
+    reference: list[Bar]
+    output: list[Bar]
+
+
+@dataclass
+class Line:
+    """A part of a recording."""
+
+    begin: float
+    end: float
+    lanes: list[Lane]
+    errors: list[tuple[str, list[Bar]]]
+    """One row for each of `KINDS`."""
+    overlap: str
+    """SVG path over the times when the reference has several speakers, in a box of `SIZE`."""
+    unscored: list[Bar]
+    """What lies outside of the UEM."""
+    ticks: list[Tick]
+
+
+@dataclass
+class Drawing:
+    """One recording."""
+
+    id: str
+    seconds: float
+    der: str
+    parts: str
+    """What the error rate is made of."""
+    speakers: str
+    right: bool
+    """Whether nothing is wrong."""
+    lines: list[Line]
+    partly: str
+    """What part of the recording is drawn; empty when it is all."""
+    sound: str = ""
+    """A data: URL."""
+
+
+@dataclass
+class Timelines:
+    """One evaluation set."""
+
+    name: str
+    facts: str
+    groups: list[tuple[str, int, str]]
+    """Number of speakers, recordings, error rate."""
+    drawings: list[Drawing] = field(default_factory=list)
+    more: int = 0
+    """Recordings that are not drawn."""
+
+
+@dataclass
+class Compared:
+    """One recording, cut wherever anything begins or ends."""
+
+    edges: np.ndarray
+    """Seconds, float64 [E + 1]."""
+    names: list[str]
+    """Speakers of the reference, in order of arrival."""
+    heard: list[str]
+    """Those of the answer."""
+    pairs: dict[str, str]
+    """Speaker of the answer -> of the reference: one to one, so that most seconds are right."""
+    active: np.ndarray
+    """Who speaks in the reference, bool [N, E]."""
+    told: np.ndarray
+    """Who speaks in the answer, bool [K, E]."""
+    wrong: dict[str, np.ndarray]
+    """How many are missed, falsely raised and confused, int64 [E], 0 beyond the UEM."""
+    scored: np.ndarray
+    """bool [E]."""
+
+    def seconds(self, kind: str, begin: float = 0.0, end: float = np.inf) -> float:
+        """Speaker seconds of one of `KINDS` between two times."""
+        lengths = np.clip(self.edges[1:], begin, end) - np.clip(self.edges[:-1], begin, end)
+        return float(self.wrong[kind] @ lengths)
+
+    def errors(self, begin: float = 0.0, end: float = np.inf) -> float:
+        return sum(self.seconds(kind, begin, end) for kind in KINDS)
+
+    @property
+    def total(self) -> float:
+        """Seconds of speech in the reference, each speaker's counted."""
+        return float((self.active.sum(0) * self.scored) @ np.diff(self.edges))
+
+
+def compare(
+    reference: Sequence[Mapping[str, Any]],
+    output: Sequence[Mapping[str, Any]],
+    uem: Sequence[Sequence[float]] | None,
+    seconds: float,
+) -> Compared:
+    """What is right and wrong, and where. The sums are those of `stentor.metrics.diarization.errors` without collar."""
+    from scipy.optimize import linear_sum_assignment
+
+    names, heard = ([*dict.fromkeys(s["speaker"] for s in side)] for side in (reference, output))
+    times = {0.0, seconds, *(t for s in (*reference, *output) for t in (s["start"], s["end"]))}
+    edges = np.array(sorted(times | {float(t) for span in uem or () for t in span}))
+
+    def activity(spans: Iterable[Sequence[float]]) -> np.ndarray:
+        change = np.zeros(len(edges), np.int64)
+        for start, end in spans:
+            change[np.searchsorted(edges, start)] += 1
+            change[np.searchsorted(edges, end)] -= 1
+        return np.cumsum(change)[:-1] > 0
+
+    def rows(side: Sequence[Mapping[str, Any]], speakers: Sequence[str]) -> np.ndarray:
+        found = [activity((s["start"], s["end"]) for s in side if s["speaker"] == name) for name in speakers]
+        return np.array(found, bool).reshape(len(speakers), len(edges) - 1)
+
+    said, told = rows(reference, names), rows(output, heard)
+    scored = np.ones(len(edges) - 1, bool) if uem is None else activity(uem)
+    common = (said * scored * np.diff(edges)) @ told.T
+    matched = [(i, j) for i, j in zip(*linear_sum_assignment(common, maximize=True), strict=True) if common[i, j] > 0]
+    right = sum((said[i] & told[j] for i, j in matched), np.zeros(len(edges) - 1, np.int64))
+    real, guessed = said.sum(0), told.sum(0)
+    wrong = {
+        "missed": np.maximum(real - guessed, 0) * scored,
+        "false alarm": np.maximum(guessed - real, 0) * scored,
+        "confused": (np.minimum(real, guessed) - right) * scored,
+    }
+    return Compared(edges, names, heard, {heard[j]: names[i] for i, j in matched}, said, told, wrong, scored)
+
+
+def timelines(
+    name: str, scores: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], budget: int, most: int = MOST
+) -> tuple[Timelines, int]:
+    """What to show of an evaluation set, and what is left of `budget` (bytes of sound).
+
+    `scores` are those of `stentor.metrics.diarization.scores` as dicts, `rows` the predictions of the task `diarize`.
+    The recordings with most that is wrong come first.
+    """
+    found = [
+        (row, compare(row["reference"]["segments"], row["output"]["segments"], row["reference"]["uem"], _seconds(row)))
+        for row in rows
+    ]
+    found.sort(key=lambda item: (-round(item[1].errors(), 3), str(item[0]["id"])))
+    total = sum(c.total for _, c in found)
+    clean = sum(c.errors() < 0.0005 for _, c in found)
+    groups = (scores["der"].get("details") or {}).get("by_speakers") or {}
+    view = Timelines(
+        name=name,
+        facts=f"{len(rows):,} recordings with {total:,.0f} s of speech, {clean:,} without any error",
+        groups=[(n, part["items"], figure("der", part["value"])) for n, part in groups.items()],
+        more=max(0, len(found) - most),
+    )
+    for row, compared in found[:most]:
+        drawing = draw(row, compared)
+        if drawing.seconds <= LONGEST and drawing.seconds * RATE * 2 <= budget:
+            wav = audio_of(row.get("record") or {})
+            if wav is not None and len(wav) <= budget:
+                drawing.sound = "data:audio/wav;base64," + base64.b64encode(wav).decode()
+                budget -= len(wav)
+        view.drawings.append(drawing)
+    return view, budget
+
+
+def draw(row: Mapping[str, Any], compared: Compared) -> Drawing:
+    """One recording, in lines of at most `LINE` seconds."""
+    seconds = _seconds(row)
+    count = max(1, ceil(seconds / LINE - 1e-6))
+    spans = [(i * seconds / count, (i + 1) * seconds / count) for i in range(count)]
+    shown = sorted(sorted(spans, key=lambda span: -compared.errors(*span))[:LINES])
+    parts = [f"{kind} {compared.seconds(kind):.1f} s" for kind in KINDS if compared.seconds(kind) >= 0.05]
+    wrong, total = compared.errors(), compared.total
+    rate = wrong / total if total else float(wrong > 0)
+    names, heard = len(compared.names), len(compared.heard)
+    return Drawing(
+        id=str(row["id"]),
+        seconds=seconds,
+        der=figure("der", rate),
+        parts=", ".join(parts) + (" of " if parts else "") + f"{total:.1f} s of speech",
+        speakers=f"{names} speaker{'' if names == 1 else 's'}" + (f", {heard} heard" if heard != names else ""),
+        right=wrong < 0.0005,
+        lines=[line(compared, *span) for span in shown],
+        partly=f"{len(shown)} of {count} parts are drawn, those with most that is wrong" if count > LINES else "",
+    )
+
+
+def line(compared: Compared, begin: float, end: float) -> Line:
+    """A stretch of a recording, in seconds."""
+    scale = SIZE / (end - begin)
+
+    def bar(start: float, stop: float, title: str) -> Bar:
+        left = (max(start, begin) - begin) * scale
+        return Bar(left, (min(stop, end) - begin) * scale - left, start, stop, f"{title}: {start:.2f}–{stop:.2f} s")
+
+    def stretches(told: np.ndarray) -> list[tuple[float, float]]:
+        found, edges = [], compared.edges
+        for on, part in groupby(range(len(told)), key=lambda i: bool(told[i])):
+            places = list(part)
+            start, stop = float(edges[places[0]]), float(edges[places[-1] + 1])
+            if on and start < end and stop > begin:
+                found.append((start, stop))
+        return found
+
+    def bars(names: Sequence[str], active: np.ndarray, name: str) -> list[Bar]:
+        return [bar(*span, name) for span in stretches(active[names.index(name)])] if name else []
+
+    def path(told: np.ndarray) -> str:
+        boxes = [bar(*span, "") for span in stretches(told)]
+        return "".join(f"M{b.left:.1f} 0h{b.width:.1f}V{SIZE}h{-b.width:.1f}z" for b in boxes)
+
+    mapped = {real: told for told, real in compared.pairs.items()}
+    people = [(real, mapped.get(real, "")) for real in compared.names]
+    people += [("", told) for told in compared.heard if told not in compared.pairs]
+    lanes = [
+        Lane(
+            real,
+            told,
+            i % COLOURS + 1 if real else 0,
+            bars(compared.names, compared.active, real),
+            bars(compared.heard, compared.told, told),
+        )
+        for i, (real, told) in enumerate(people)
+    ]
+    tick = next((t for t in TICKS if (end - begin) / t <= MOST_TICKS), TICKS[-1])
+    first = ceil(begin / tick - 1e-9)
+    times = [t * tick for t in range(first, int(end / tick + 1e-9) + 1)]
+    return Line(
+        begin,
+        end,
+        [lane for lane in lanes if lane.reference or lane.output],
+        [(kind, [bar(*span, kind) for span in stretches(compared.wrong[kind] > 0)]) for kind in KINDS],
+        path(compared.active.sum(0) > 1),
+        [bar(*span, "not scored") for span in stretches(~compared.scored)],
+        [Tick(100 * (t - begin) / (end - begin), clock(t, tick)) for t in times],
+    )
+
+
+def clock(seconds: float, step: float = 1.0) -> str:
+    """`7`, `7.5` (where `step` is a fraction), `1:07`, `1:02:03`."""
+    if seconds < 60:
+        return f"{seconds:.1f}" if step < 1 else f"{seconds:.0f}"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
+
+
+def _seconds(row: Mapping[str, Any]) -> float:
+    return float(row["reference"]["duration"])

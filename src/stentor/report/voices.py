@@ -1,0 +1,201 @@
+"""Speech that a model has said, for the report: the recording, the best its codec could do, and what was said, at the
+end and on the way there, each as a player above its spectrogram."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stentor.data.audio_base64 import is_sound, packed_sound, unpacked_sound
+from stentor.errors import StentorError
+from stentor.report.examples import LONGEST
+from stentor.report.run_folder import Run
+
+RATE = 16000
+STEPS = 6
+"""Evaluations of which an item is heard, the first and the last among them."""
+MOST = 8
+"""Items of each set."""
+
+
+@dataclass
+class Strip:
+    """A sound as it is shown."""
+
+    label: str
+    note: str
+    seconds: float
+    sound: str
+    """A data: URL."""
+    picture: str
+    """Its spectrogram, a data: URL."""
+    width: float = 100.0
+    """Percent of the width that the longest strip of the card takes."""
+    prompt: float = 0.0
+    """Percent of the strip, at its beginning, that are the recording's own."""
+    heard: str = ""
+    """What a recogniser heard."""
+
+
+@dataclass
+class Voice:
+    """One record that was spoken."""
+
+    id: str
+    text: str
+    facts: list[str]
+    """The voice asked for, the language."""
+    strips: list[Strip]
+    """The recording, its codec tokens decoded, what was said: of these what there is."""
+    earlier: list[Strip]
+    """What was said before training and at the evaluations, in this order."""
+
+
+@dataclass
+class Voices:
+    """The spoken records of one evaluation set."""
+
+    name: str
+    items: int
+    """Records that the loss is over; 0 when unknown."""
+    voices: list[Voice] = field(default_factory=list)
+
+
+def voiced_sets(run: Run, budget: int) -> tuple[list[Voices], int]:
+    """The spoken records of each evaluation set, and what is left of `budget` (bytes of sounds and pictures).
+
+    From the final predictions; of a run without them yet, from its newest samples. First every record gets its final
+    sounds, then, while the budget lasts, those of earlier steps.
+    """
+    finals = {name: [r for r in rows if is_sound(_audio(r))][:MOST] for name, rows in run.predictions.items()}
+    stage = run.samples[-1].get("stage") if run.samples else None
+    samples = [r for r in run.samples if isinstance(_audio(r), Mapping) and r.get("stage") == stage]
+    names = [n for n in dict.fromkeys([*finals, *(r["set"] for r in samples)]) if n not in finals or finals[n]]
+    purse = Purse(budget)
+    sets = []
+    for name in names:
+        own = [r for r in samples if r["set"] == name]
+        last = max((r["step"] for r in own), default=0)
+        rows = finals.get(name) or [r for r in own if r["step"] == last][:MOST]
+        details = next(iter((run.results.get("eval") or {}).get(name, {}).values()), {}).get("details") or {}
+        found = Voices(name, details.get("items", 0))
+        for row in rows:
+            step = None if name in finals else row["step"]
+            if (voice := _voice(run, row, step, purse)) is not None:
+                found.voices.append(voice)
+        sets.append((found, own, last if name in finals else last - 1))
+    for found, own, last in sets:
+        for voice in found.voices:
+            rows = sorted((r for r in own if r["id"] == voice.id and r["step"] <= last), key=lambda r: r["step"])
+            first = [r for r in run.before.get(found.name, []) if r["id"] == voice.id]
+            for row in [*first, *spread(rows, STEPS)]:
+                label = f"step {row['step']:,}" if "step" in row else "before training"
+                strip = purse.strip(label, "", _sound(run, _audio(row)))
+                if strip is not None:
+                    strip.prompt = _prompt(row, strip)
+                    voice.earlier.append(strip)
+            _scale(voice)
+    return [found for found, _, _ in sets if found.voices], purse.left
+
+
+def spread(rows: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of the rows, evenly, with the first and the last."""
+    if len(rows) <= most:
+        return list(rows)
+    return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
+
+
+class Purse:
+    """Makes strips while there are bytes left for them."""
+
+    def __init__(self, budget: int):
+        self.left = budget
+
+    def strip(self, label: str, note: str, sound: Mapping[str, Any] | None) -> Strip | None:
+        """None without a sound, for one that is too long, and when the budget is spent."""
+        from stentor.report.spectrogram import png, spectrogram
+
+        if sound is None or len(sound["flac"]) > self.left:
+            return None
+        samples = unpacked_sound(sound)
+        seconds = len(samples) / sound["rate"]
+        if not 0 < seconds <= LONGEST:
+            return None
+        picture = base64.b64encode(png(spectrogram(samples, sound["rate"]))).decode()
+        cost = len(sound["flac"]) + len(picture)
+        if cost > self.left:
+            return None
+        self.left -= cost
+        return Strip(
+            label, note, seconds, f"data:audio/flac;base64,{sound['flac']}", f"data:image/png;base64,{picture}"
+        )
+
+
+def _voice(run: Run, row: Mapping[str, Any], step: int | None, purse: Purse) -> Voice | None:
+    reference, output, record = row.get("reference") or {}, row["output"], row.get("record") or {}
+    said = purse.strip("spoken" if step is None else f"spoken, step {step:,}", "", _sound(run, output["audio"]))
+    if said is None:
+        return None
+    if prompt := output.get("prompt_seconds"):
+        said.note, said.prompt = f"the first {prompt:.1f} s are the recording's own", _prompt(row, said)
+    recording = purse.strip("recording", "", _recording(record))
+    codec = purse.strip(
+        "codec", "the recording's codec tokens: the best that could be said", _sound(run, output.get("codec"))
+    )
+    told = [
+        ("voice", reference.get("instruct")),
+        ("speaker", reference.get("speaker")),
+        ("", reference.get("language")),
+    ]
+    facts = list(dict.fromkeys(f"{kind} {value}".strip() for kind, value in told if value))
+    if reference.get("instruct") == reference.get("speaker"):
+        facts = [f for f in facts if not f.startswith("speaker ")]
+    heard = (output.get("heard") or {}).get("text") or {}  # of stentor.tasks.speak.evaluator_scores.hear
+    for strip, column in ((said, "synthetic"), (codec, "codec"), (recording, "real")):
+        if strip is not None and column in heard:
+            strip.heard = heard[column] or "(nothing)"
+    strips = [s for s in (recording, codec, said) if s is not None]
+    return Voice(str(row["id"]), str(reference.get("text") or ""), facts, strips, [])
+
+
+def _prompt(row: Mapping[str, Any], strip: Strip) -> float:
+    return min(100.0, 100 * (row["output"].get("prompt_seconds") or 0.0) / strip.seconds)
+
+
+def _scale(voice: Voice) -> None:
+    """Widths that go with the seconds."""
+    longest = max(s.seconds for s in [*voice.strips, *voice.earlier])
+    for strip in [*voice.strips, *voice.earlier]:
+        strip.width = round(100 * strip.seconds / longest, 2)
+
+
+def _audio(row: Mapping[str, Any]) -> Any:
+    return (row.get("output") or {}).get("audio")
+
+
+def _sound(run: Run, told: Any) -> Mapping[str, Any] | None:
+    """A sound that lies in the row itself or in a file of the run folder; None when there is none any more."""
+    if is_sound(told):
+        return told
+    if not isinstance(told, Mapping) or "file" not in told:
+        return None
+    from stentor.data.load_record_audio import load_record
+
+    try:
+        samples = load_record({"audio_path": str(run.folder / told["file"])}, told["rate"])
+    except StentorError:
+        return None
+    return None if samples is None else packed_sound(samples, told["rate"])
+
+
+def _recording(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """None for records of codec tokens alone, and where the file cannot be read any more."""
+    from stentor.data.load_record_audio import load_record
+
+    try:
+        samples = load_record(record, RATE)
+    except (StentorError, OSError):
+        return None
+    return None if samples is None or not len(samples) else packed_sound(samples, RATE)

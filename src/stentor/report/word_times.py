@@ -1,0 +1,361 @@
+"""Word times in the report: how large the errors are, and examples drawn over their spectrograms."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import StentorError
+from stentor.metrics.format import figure
+from stentor.metrics.word_match import Match, Matches, has_times, match
+from stentor.metrics.word_time import TOLERANCES
+from stentor.report.figures import SIZE, Tick
+
+if TYPE_CHECKING:
+    import numpy as np
+
+RATE = 16000
+STRETCH = 6.0
+"""Seconds that a drawing shows at most."""
+NEAR = 50.0
+"""Milliseconds; words with both boundaries so near are drawn as right."""
+WORST = 4
+TYPICAL = 4
+INSIDE = 0.95
+"""Share of the errors that the histogram shows; it ends at the next of `ENDS`."""
+ENDS = (20, 50, 100, 200)
+"""Milliseconds."""
+BARS = 40
+"""Bins of the histogram."""
+
+
+Item = tuple[Mapping[str, Any], Matches]
+"""A prediction with its matched words."""
+
+
+@dataclass
+class Box:
+    """A word in one of the two rows of a drawing."""
+
+    word: str
+    left: float
+    """Percent of the drawing's width."""
+    width: float
+    start: float
+    """Seconds in the drawing's sound."""
+    end: float
+    kind: str
+    """right, near (matched, both boundaries within `NEAR`), far (matched), or other (not matched); of references right
+    or other."""
+    title: str
+
+
+@dataclass
+class Drawing:
+    """A stretch of a recording with the words of the reference above it and those of the model below."""
+
+    id: str
+    speaker: str | None
+    begin: float
+    """Seconds in the recording, of the stretch."""
+    end: float
+    whole: bool
+    """Whether the stretch is all of the recording."""
+    mean: str
+    verdict: str
+    far: int
+    references: list[Box]
+    outputs: list[Box]
+    reference_lines: str
+    """SVG path of the boundaries, in the upper half of a unit box."""
+    output_lines: str
+    """The same in the lower half: where they agree, the two make one line."""
+    ticks: list[Tick]
+    picture: str = ""
+    """Data URL of the spectrogram; empty when the sound cannot be had."""
+    sound: str = ""
+    """Data URL of the stretch."""
+
+
+@dataclass
+class Histogram:
+    """Signed errors of starts and of ends."""
+
+    starts: str
+    """SVG path of the bars."""
+    ends: str
+    xticks: list[Tick]
+    yticks: list[Tick]
+    outside: str
+    bias: str
+    summary: str
+
+
+@dataclass
+class Calibration:
+    """Confidence against the share of words that are right."""
+
+    bars: str
+    """SVG path of the shares."""
+    dots: str
+    """Mean confidence and share of each bin."""
+    ece: str
+    summary: str
+
+
+@dataclass
+class WordTimes:
+    """One evaluation set's word times."""
+
+    name: str
+    rows: list[tuple[str, str, str]]
+    """Boundary; median and mean of its absolute error."""
+    shares: list[tuple[str, str, str]]
+    """Tolerance; boundaries within it, F1 with it as collar."""
+    facts: str
+    histogram: Histogram | None
+    calibration: Calibration | None
+    worst: list[Drawing] = field(default_factory=list)
+    typical: list[Drawing] = field(default_factory=list)
+
+
+def word_times(
+    name: str, scores: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], budget: int
+) -> tuple[WordTimes, int]:
+    """What to show of an evaluation set, and what is left of `budget` (bytes of pictures and sound).
+
+    `scores` are those of `stentor.metrics.word_time.score` as dicts, `rows` the predictions.
+    """
+    details = scores["word_time_mean_ms"]["details"]
+
+    def value(metric: str) -> str:
+        return figure(metric, scores[metric]["value"])
+
+    view = WordTimes(
+        name=name,
+        rows=[
+            (label, value(f"{key}_median_ms"), value(f"{key}_mean_ms"))
+            for label, key in (("starts", "word_start"), ("ends", "word_end"), ("both", "word_time"))
+        ],
+        shares=[(f"{t} ms", value(f"within_{t}ms"), value(f"word_f1_{t}ms")) for t in TOLERANCES],
+        facts=f"{details['boundaries']:,} boundaries of {details['matched_words']:,} matched words; "
+        f"{value('words_matched')} of the {details['reference_words']:,} reference words are matched",
+        histogram=None,
+        calibration=calibration(scores["ece"]) if scores["ece"]["value"] is not None else None,
+    )
+    found = [
+        (row, match(row["reference"]["words"], row["output"]["words"], details["normalizer"], _language(row)))
+        for row in rows
+    ]
+    starts, ends = ([e for _, m in found for e in m.errors(slot)] for slot in ("start", "end"))
+    if starts or ends:
+        view.histogram = histogram(starts, ends)
+    worst, typical = _choose(found)
+    # In turns, so that both kinds get pictures when the budget ends early.
+    for i in range(max(len(worst), len(typical))):
+        for chosen, drawn, focused in ((worst, view.worst, True), (typical, view.typical, False)):
+            if i < len(chosen):
+                drawing, budget = draw(*chosen[i], focused, budget)
+                drawn.append(drawing)
+    return view, budget
+
+
+# Figures --------------------------------------------------------------------------------------------------------------
+
+
+def histogram(starts: Sequence[float], ends: Sequence[float]) -> Histogram:
+    """Of signed errors in ms, over the middle range that holds nearly all of them."""
+    errors = {"start": starts, "end": ends}
+    total = len(starts) + len(ends)
+    limit = next(
+        (end for end in ENDS if sum(-end <= e < end for es in errors.values() for e in es) >= INSIDE * total), ENDS[-1]
+    )
+    counts = {slot: [0] * BARS for slot in errors}
+    for slot, values in errors.items():
+        for e in values:
+            if -limit <= e < limit:
+                counts[slot][int((e + limit) * BARS / (2 * limit))] += 1
+    top = _round_up(max(map(max, counts.values())) or 1)
+    step = SIZE / BARS
+
+    def bars(slot: str, shift: float) -> str:
+        return "".join(
+            f"M{(i + shift) * step:.1f} {SIZE}v{-SIZE * n / top:.1f}h{0.42 * step:.1f}V{SIZE}z"
+            for i, n in enumerate(counts[slot])
+            if n
+        )
+
+    out = {slot: len(values) - sum(counts[slot]) for slot, values in errors.items()}
+    lost = f"starts beyond ±{limit} ms: {out['start']:,}, ends: {out['end']:,}"
+    bias = "; ".join(
+        f"{slot}s are {abs(median(values)):.1f} ms {'late' if median(values) > 0 else 'early'} in the median"
+        for slot, values in errors.items()
+        if values
+    )
+    ticks = [round(-limit + i * limit / 2) for i in range(5)]
+    return Histogram(
+        starts=bars("start", 0.06),
+        ends=bars("end", 0.52),
+        xticks=[Tick(50 + 50 * t / limit, f"{'+' if t > 0 else '−' if t < 0 else ''}{abs(t)}") for t in ticks],
+        yticks=[Tick(100 * share, f"{round(top * share):,}") for share in (0, 0.5, 1)],
+        outside=lost if sum(out.values()) else "",
+        bias=bias,
+        summary=f"Histogram of signed errors from −{limit} to +{limit} ms. {bias}. {lost}.",
+    )
+
+
+def calibration(score: Mapping[str, Any]) -> Calibration:
+    """Shares of right words by confidence, from the bins of `stentor.metrics.word_time`."""
+    bins = [b for b in score["details"]["bins"] if b["words"]]
+    width = SIZE / len(score["details"]["bins"])
+    bars = "".join(
+        f"M{SIZE * b['low'] + 6:.0f} {SIZE}v{-SIZE * b['accuracy']:.1f}h{width - 12:.0f}V{SIZE}z" for b in bins
+    )
+    dots = "".join(f"M{SIZE * b['confidence']:.1f} {SIZE - SIZE * b['accuracy']:.1f}h0" for b in bins)
+    said = "; ".join(f"{100 * b['confidence']:.0f} %: {100 * b['accuracy']:.0f} %" for b in bins)
+    return Calibration(bars, dots, figure("ece", score["value"]), f"Confidence and share of right words: {said}.")
+
+
+def _round_up(count: int) -> int:
+    """The next even number of at most two digits and zeros."""
+    scale = 10 ** max(0, len(str(count)) - 2)
+    top = -(-count // scale) * scale
+    return top + scale * (top // scale % 2)
+
+
+# Drawings -------------------------------------------------------------------------------------------------------------
+
+
+def draw(row: Mapping[str, Any], found: Matches, focused: bool, budget: int) -> tuple[Drawing, int]:
+    """One prediction; `focused` on its largest error, else from its first word."""
+    begin, end = _stretch(float(row["seconds"]), found, focused)
+    length = end - begin
+    of_reference = {id(w): m for m in found.found for w in m.reference}
+    of_output = {id(w): m for m in found.found for w in m.hypothesis}
+
+    def boxed(word: Mapping[str, Any], kind: str, note: str) -> Box:
+        return box(word, begin, end, kind, f"{word['word']}: {word['start']:.3f}–{word['end']:.3f} s{note}")
+
+    def shown(words: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        return [w for w in words if has_times(w) and w["start"] < end and w["end"] > begin]
+
+    references = [boxed(w, "right" if id(w) in of_reference else "other", "") for w in shown(found.reference)]
+    outputs = [boxed(w, *_judged(w, of_output.get(id(w)))) for w in shown(found.hypothesis)]
+    errors = [abs(e) for e in found.errors()]
+    far = sum(e > NEAR for e in errors)
+    missed = len(found.reference) - sum(len(m.reference) for m in found.found)
+    verdict = (
+        f"{far} of {len(errors)} boundaries more than {NEAR:.0f} ms off"
+        if far
+        else (f"all {len(errors)} boundaries within {NEAR:.0f} ms")
+    )
+    if missed:
+        verdict += f", {missed} word{'s' if missed > 1 else ''} not found"
+    tick = 0.5 if length > 2 else 0.2
+    drawing = Drawing(
+        id=str(row["id"]),
+        speaker=(row.get("record") or {}).get("speaker"),
+        begin=begin,
+        end=end,
+        whole=length >= float(row["seconds"]) - 1e-3,
+        mean=figure("mean_ms", sum(errors) / len(errors)),
+        verdict=verdict,
+        far=far + missed,
+        references=references,
+        outputs=outputs,
+        reference_lines=lines(references, 0, SIZE // 2),
+        output_lines=lines(outputs, SIZE // 2, SIZE),
+        ticks=[Tick(100 * i * tick / length, f"{begin + i * tick:.1f}") for i in range(int(length / tick) + 1)],
+    )
+    samples = _sound(row.get("record") or {}, begin, end)
+    if samples is not None:
+        from stentor.report.spectrogram import png, spectrogram
+
+        picture, sound = png(spectrogram(samples, RATE)), _wav(samples)
+        if len(picture) + len(sound) <= budget:
+            budget -= len(picture) + len(sound)
+            drawing.picture, drawing.sound = data_url("image/png", picture), data_url("audio/wav", sound)
+    return drawing, budget
+
+
+def box(word: Mapping[str, Any], begin: float, end: float, kind: str, title: str) -> Box:
+    """A word as far as it lies in a drawing from `begin` to `end`, seconds in the recording."""
+    start, stop = max(word["start"], begin) - begin, min(word["end"], end) - begin
+    length = end - begin
+    return Box(word["word"], 100 * start / length, 100 * (stop - start) / length, start, stop, kind, title)
+
+
+def lines(boxes: Sequence[Box], top: int, bottom: int) -> str:
+    """SVG path of the boundaries of words, from `top` to `bottom` of a box of `SIZE`."""
+    edges = sorted({round(x * SIZE / 100, 1) for b in boxes for x in (b.left, b.left + b.width)})
+    return "".join(f"M{x:g} {top}V{bottom}" for x in edges)
+
+
+def data_url(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def _choose(found: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    """The items with the largest mean error (worst first), and others drawn by a hash of their ids."""
+    timed = [(sum(map(abs, errors)) / len(errors), row, m) for row, m in found if (errors := m.errors())]
+    timed.sort(key=lambda item: (-item[0], str(item[1]["id"])))
+    worst, rest = timed[:WORST], timed[WORST:]
+    rest.sort(key=lambda item: hashlib.blake2b(str(item[1]["id"]).encode()).digest())
+    return [item[1:] for item in worst], [item[1:] for item in rest[:TYPICAL]]
+
+
+def _language(row: Mapping[str, Any]) -> str | None:
+    return row["reference"].get("language")
+
+
+def _stretch(seconds: float, found: Matches, focused: bool) -> tuple[float, float]:
+    """Begin and end in seconds of what is drawn."""
+    if seconds <= STRETCH:
+        return 0.0, seconds
+    if focused:
+        worst = max((m for m in found.found if m.worst), key=lambda m: m.worst, default=found.found[0])
+        words = [w for w in (*worst.reference, *worst.hypothesis) if has_times(w)]
+        middle = (min(w["start"] for w in words) + max(w["end"] for w in words)) / 2 if words else 0.0
+        begin = middle - STRETCH / 2
+    else:
+        begin = min((w["start"] for w in found.reference if has_times(w)), default=0.0) - 0.3
+    begin = min(max(begin, 0.0), seconds - STRETCH)
+    return begin, begin + STRETCH
+
+
+def _judged(word: Mapping[str, Any], found: Match | None) -> tuple[str, str]:
+    """Kind of an output word and what its title says about it."""
+    sure = f", confidence {word['confidence']:.2f}" if "confidence" in word else ""
+    if found is None:
+        return "other", f", not in the reference{sure}"
+    if found.start_error is None or found.end_error is None:
+        return "right", f", reference without time{sure}"
+    errors = f", start {found.start_error:+.0f} ms, end {found.end_error:+.0f} ms"
+    return "near" if found.within(NEAR) else "far", errors + sure
+
+
+def _sound(record: Mapping[str, Any], begin: float, end: float) -> np.ndarray | None:
+    """Samples of the stretch at `RATE` Hz; None when the recording cannot be read any more."""
+    from stentor.data.load_record_audio import load_record
+
+    try:
+        samples = load_record(record, RATE)
+    except (StentorError, OSError):  # deleted or moved since: drawn without its sound
+        return None
+    if samples is None:
+        return None
+    part = samples[round(begin * RATE) : round(end * RATE)]
+    return part if len(part) else None
+
+
+def _wav(samples: np.ndarray) -> bytes:
+    import soundfile
+
+    file = io.BytesIO()
+    soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
+    return file.getvalue()

@@ -1,0 +1,395 @@
+"""A data set: a folder of recordings with their texts, kept on disk as they are made.
+
+    FOLDER/{audio/*.wav, manifest.jsonl, dataset.json}
+    FOLDER/{train,held_out}.jsonl           the division, see train_test_split.py
+    FOLDER/{removed/*.wav, removed.jsonl}   what can still be put back
+
+A recording is a WAV file that is on the disk before the manifest names it; a change of the manifest is one appended
+line or one renamed file. So whatever is killed in the middle, the data set is as before or as after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import ConfigError, StentorError
+from stentor.studio.dataset.dataset import train_test_split
+from stentor.studio.files import append_line, clean_text, inside, locked, read_json, telling, write_bytes, write_json
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MOST_RECORDS = 50_000
+"""Records of the largest data set; larger ones are trained on from their own manifests."""
+RATES = (4000, 192_000)
+"""Sampling rates in Hz of recordings that are taken."""
+REMOVED_FOR = 30 * 24 * 3600.0
+"""Seconds for which a removed recording can be put back."""
+Record = dict[str, Any]
+_LABEL = 100
+"""Characters of the longest language, speaker or prompt id."""
+
+
+class DataSet:
+    """A folder of recordings. Every method reads the disk: any number of pages and processes may use it at once."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.name = folder, folder.name
+        self.manifest = folder / "manifest.jsonl"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What `dataset.json` holds: `name`, `language`, `created` and what was added by `describe`."""
+        return read_json(self.folder / "dataset.json")
+
+    def describe(self, **facts: Any) -> None:
+        """Add facts (plain data) to `dataset.json`."""
+        with locked(self.folder):
+            write_json(self.folder / "dataset.json", {**self.about, **facts})
+
+    def records(self) -> list[Record]:
+        """The manifest's records in order. A last line that a killed process left unfinished is left out.
+
+        Raises StentorError for another line that is not a record, with its number.
+        """
+        if not self.manifest.exists():
+            return []
+        lines = self.manifest.read_bytes().split(b"\n")
+        found = []
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = None
+            if isinstance(record, dict) and isinstance(record.get("audio_path"), str):
+                found.append({**record, "id": str(record.get("id") or Path(record["audio_path"]).stem)})
+            elif number < len(lines):
+                raise StentorError(f"{self.name}/manifest.jsonl:{number}: this is no record with an audio_path.")
+        return found
+
+    def record(self, id: str) -> Record:
+        """One record. Raises ConfigError when it is not there."""
+        for record in self.records():
+            if record["id"] == id:
+                return record
+        raise ConfigError(f"The recording {str(id)[:80]!r} is not in {self.name}: it may have been removed.")
+
+    def audio(self, record: Record) -> Path:
+        """The file of a record: always one below the data set's own `audio`. Raises ConfigError for another path (a
+        manifest may have been written by hand)."""
+        return inside(self.folder, "audio", str(record["audio_path"]).removeprefix("audio/"))
+
+    def add(
+        self,
+        audio: np.ndarray,
+        rate: int,
+        text: str,
+        language: str | None = None,
+        speaker: str | None = None,
+        prompt: str | None = None,
+        **more: Any,
+    ) -> Record:
+        """Save a recording, float32 mono [samples] at `rate` Hz, as 16-bit WAV at that rate, and its record.
+
+        `prompt` is the id of the phrase that was read; `more` are further keys of the record. On the disk when this
+        returns. Raises AudioError for audio that cannot be kept, ConfigError for a text that is too long, StentorError
+        when the disk is full (then nothing has changed).
+        """
+        record = {
+            **more,
+            "id": _new_id(),
+            "audio_path": "",
+            "text": clean_text(text),
+            "language": label(language or self.about.get("language")),
+            "speaker": label(speaker),
+            "prompt": label(prompt),
+        }
+        with locked(self.folder):
+            if self._count() >= MOST_RECORDS:
+                raise ConfigError(f"The data set {self.name} holds {MOST_RECORDS} recordings: begin another one.")
+            record = self._saved(record, audio, rate)
+            try:
+                append_line(self.manifest, _line(record))
+            except StentorError:
+                self.audio(record).unlink(missing_ok=True)
+                raise
+        return record
+
+    def redo(self, id: str, audio: np.ndarray, rate: int) -> Record:
+        """Replace the audio of a record; its text stays, and what was measured or guessed of the old audio goes. Raises
+        as `add` and `record`."""
+        with locked(self.folder):
+            old = self.record(id)
+            kept = {k: v for k, v in old.items() if k not in ("words", "segments", "start", "duration")}
+            new = self._saved(kept, audio, rate)
+            try:
+                self._rewrite(lambda r: new if r["id"] == id else r)
+            except StentorError:
+                self.audio(new).unlink(missing_ok=True)
+                raise
+            self._forget([old])
+        return new
+
+    def edit(self, id: str, **fields: Any) -> Record:
+        """Change `text`, `language` or `speaker` of a record. A text that a person gave, be it the same, is nobody's
+        draft any more; a new one has no word times. Raises as `record`."""
+        if wrong := fields.keys() - {"text", "language", "speaker"}:
+            raise ConfigError(f"{', '.join(sorted(wrong))} of a recording cannot be edited.")
+        changed = {k: clean_text(v) if k == "text" else label(v) for k, v in fields.items()}
+        with locked(self.folder):
+            old = self.record(id)
+            stale = {"draft"} if "text" in changed else set()
+            stale |= {"words"} if changed.get("text", old.get("text")) != old.get("text") else set()
+            new = {k: v for k, v in {**old, **changed}.items() if k not in stale}
+            self._rewrite(lambda r: new if r["id"] == id else r)
+        return new
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Take recordings out of the data set; answers how many there were. Their files go to `removed/`, from which
+        `put_back` fetches them within 30 days."""
+        wanted, now = set(ids), time.time()
+        with locked(self.folder):
+            whole = self._with_removed()
+            expired = [r for r in whole if "removed" in r and r["removed"] < now - REMOVED_FOR]
+            gone = [r for r in whole if r["id"] in wanted and "removed" not in r]
+            if gone:
+                whole = [{**r, "removed": now} if r in gone else r for r in whole if r not in expired]
+                self._keep_removed(whole)
+                self._rewrite(lambda r: None if r["id"] in wanted else r)
+                self._shelve(gone)
+                self._delete_removed(expired)
+        return len(gone)
+
+    def removed(self) -> list[Record]:
+        """The recordings that can be put back, the one that was removed last first."""
+        return sorted((r for r in self._with_removed() if "removed" in r), key=lambda r: -r["removed"])
+
+    def put_back(self, ids: Iterable[str]) -> int:
+        """Undo `remove`, each recording at its place; answers how many came back. Raises ConfigError for one whose file
+        is gone."""
+        wanted = set(ids)
+        with locked(self.folder):
+            whole = self._with_removed()
+            back = [r for r in whole if r["id"] in wanted and "removed" in r]
+            for record in back:
+                self._unshelve(record)
+            if back:
+                whole = [{k: v for k, v in r.items() if k != "removed"} if r in back else r for r in whole]
+                write_bytes(self.manifest, _lines([r for r in whole if "removed" not in r]))
+                self._keep_removed(whole)
+        return len(back)
+
+    def forget_removed(self) -> int:
+        """Delete what was removed, for good; answers how many recordings that were."""
+        with locked(self.folder):
+            gone = self.removed()
+            write_bytes(self._bin, b"")
+            self._delete_removed(gone)
+        return len(gone)
+
+    def unlisted(self) -> list[str]:
+        """Names of WAV files that no record names: what was recorded when a process was killed in the middle."""
+        named = {Path(r["audio_path"]).name for r in self.records()}
+        return sorted(p.name for p in (self.folder / "audio").glob("*.wav") if p.name not in named)
+
+    def split(self, share: float = train_test_split.SHARE, by: str = "text") -> dict[str, Path]:
+        """Divide anew: write `train.jsonl` and `held_out.jsonl` beside the manifest and remember the choice; answers
+        both paths.
+
+        By `text` no sentence, by `speaker` no voice is on both sides. About `share` of the recordings are held out,
+        those that hash lowest. Records without text are on neither side. Raises ConfigError where one side would be
+        empty.
+        """
+        train_test_split.checked(share, by)
+        with locked(self.folder):
+            records = self._with_text()
+            sides = train_test_split.drawn(records, share, by)
+            write_json(self.folder / "dataset.json", {**self.about, "split": {"by": by, "share": share}})
+            return self._divide(records, sides)
+
+    def parts(self) -> dict[str, Path]:
+        """The files `train` and `held_out` of the division, as a run reads them: made on first use (by text, a tenth
+        held out), afterwards brought up to date when recordings came, went or were corrected. Every recording stays on
+        its side, and a new one joins the recordings of its text (or speaker). Raises ConfigError where one side would
+        be empty."""
+        with locked(self.folder):
+            records, sides = self._placed()
+            return self._divide(records, sides)
+
+    def sides(self) -> dict[str, str]:
+        """`train` or `held_out` by id, as `parts` would write them now; empty before the first division. Records
+        without text are left out."""
+        if not self._known():
+            return {}
+        try:
+            return self._placed()[1]
+        except ConfigError:  # too few are left to be divided
+            return {}
+
+    def move(self, id: str, side: str) -> list[str]:
+        """Put a recording on the side `train` or `held_out`, with all that must stay with it (the same text, or the
+        same speaker); answers their ids. Raises ConfigError when it has no text and when it is all that a side has."""
+        if side not in train_test_split.SIDES:
+            raise ConfigError(f"A recording is moved to train or held_out, not to {side!r}.")
+        with locked(self.folder):
+            self.record(id)
+            records, sides = self._placed()
+            if id not in sides:
+                raise ConfigError(
+                    "A recording without a text is neither trained on nor held out: write its text first."
+                )
+            groups = train_test_split.grouped(records, train_test_split.chosen(self.about)[1])
+            ids = next(ids for ids in groups.values() if id in ids)
+            moved = {**sides, **dict.fromkeys(ids, side)}
+            if len(set(moved.values())) < 2:
+                raise ConfigError("It is all that this side has: put another recording there first.")
+            self._divide(records, moved)
+        return ids
+
+    def _with_text(self) -> list[Record]:
+        """What can be trained on: has a text, and names a file of this data set (a manifest may have been written by
+        hand, and a run reads whatever it names)."""
+        return [
+            r for r in self.records() if isinstance(r.get("text"), str) and r["text"].strip() and self._own_audio(r)
+        ]
+
+    def _own_audio(self, record: Record) -> bool:
+        try:
+            return (
+                self.audio(record).is_relative_to(self.folder / "audio")
+                and not Path(record["audio_path"]).is_absolute()
+            )
+        except ConfigError:
+            return False
+
+    def _known(self) -> dict[str, str]:
+        """Sides as the two files say. A half-written change, which left a record in both, is taken as not made."""
+        return {r["id"]: side for side in train_test_split.SIDES for r in _read(self.folder / f"{side}.jsonl")}
+
+    def _placed(self) -> tuple[list[Record], dict[str, str]]:
+        records, known = self._with_text(), self._known()
+        share, by = train_test_split.chosen(self.about)
+        return records, train_test_split.kept(records, share, by, known) if known else train_test_split.drawn(
+            records, share, by
+        )
+
+    def _divide(self, records: Sequence[Record], sides: Mapping[str, str]) -> dict[str, Path]:
+        """Write the two files where they say something else."""
+        paths = {side: inside(self.folder, f"{side}.jsonl") for side in train_test_split.SIDES}
+        for side, path in paths.items():
+            data = _lines([r for r in records if sides[r["id"]] == side])
+            if not path.is_file() or path.read_bytes() != data:
+                write_bytes(path, data)
+        return paths
+
+    def _saved(self, record: Record, audio: np.ndarray, rate: int) -> Record:
+        """The record with its audio in a new file."""
+        from stentor.audio.io import encode
+
+        if not RATES[0] <= rate <= RATES[1]:
+            raise ConfigError(f"Recordings are kept at {RATES[0]} to {RATES[1]} Hz, not at {rate}.")
+        data = encode(audio, rate, "the recording", "wav")
+        name = f"{record['id']}-{secrets.token_hex(2)}.wav"
+        write_bytes(inside(self.folder / "audio", name), data)
+        full = {**record, "audio_path": f"audio/{name}", "duration": round(len(audio) / rate, 4)}
+        return {k: v for k, v in full.items() if v is not None}
+
+    def _count(self) -> int:
+        return self.manifest.read_bytes().count(b"\n") if self.manifest.exists() else 0
+
+    def _rewrite(self, change: Callable[[Record], Record | None]) -> None:
+        """The manifest with every record as `change` answers it; None removes it."""
+        write_bytes(self.manifest, _lines([new for r in self.records() if (new := change(r)) is not None]))
+
+    def _forget(self, records: Sequence[Record]) -> None:
+        """Delete the files of records that are gone."""
+        for path in self._unnamed(records):
+            path.unlink(missing_ok=True)
+
+    def _unnamed(self, records: Sequence[Record]) -> list[Path]:
+        """The files of records that are gone, where no other record means a part of the same file."""
+        named = {r["audio_path"] for r in self.records()}
+        found = []
+        for record in records:
+            if record["audio_path"] not in named:
+                with contextlib.suppress(ConfigError):  # a path that leads out: not ours to touch
+                    found.append(self.audio(record))
+        return found
+
+    @property
+    def _bin(self) -> Path:
+        return self.folder / "removed.jsonl"
+
+    def _with_removed(self) -> list[Record]:
+        """The records, and at their places those that were removed, with the time of it in `removed`."""
+        whole = self.records()
+        there = {r["id"] for r in whole}
+        for record in _read(self._bin):
+            about = record.get("removed")
+            if record["id"] not in there and isinstance(about, dict) and about.keys() >= {"time", "place"}:
+                whole.insert(about["place"], {**record, "removed": about["time"]})
+        return whole
+
+    def _keep_removed(self, whole: Sequence[Record]) -> None:
+        gone = [(i, r) for i, r in enumerate(whole) if "removed" in r]
+        write_bytes(self._bin, _lines({**r, "removed": {"time": r["removed"], "place": i}} for i, r in gone))
+
+    def _shelf(self, record: Record) -> Path:
+        return inside(self.folder, "removed", self.audio(record).name)
+
+    def _shelve(self, records: Sequence[Record]) -> None:
+        for path in self._unnamed(records):
+            with contextlib.suppress(OSError):  # it stays where it is, and is found there when it is put back
+                (self.folder / "removed").mkdir(exist_ok=True)
+                os.replace(path, inside(self.folder, "removed", path.name))
+
+    def _unshelve(self, record: Record) -> None:
+        path, shelf = self.audio(record), self._shelf(record)
+        if not path.exists():
+            if not shelf.is_file():
+                raise ConfigError(f"The recording {record['id']} cannot be put back: its file is gone.")
+            with telling(path):
+                os.replace(shelf, path)
+
+    def _delete_removed(self, records: Sequence[Record]) -> None:
+        for record in records:
+            with contextlib.suppress(ConfigError):
+                self._shelf(record).unlink(missing_ok=True)
+        self._forget(records)
+
+
+def _line(record: Record) -> str:
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _lines(records: Iterable[Record]) -> bytes:
+    return "".join(_line(r) + "\n" for r in records).encode()
+
+
+def _read(path: Path) -> list[Record]:
+    """Records of a file that only this module writes; what is none is left out."""
+    found = []
+    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+        with contextlib.suppress(ValueError):
+            record = json.loads(line)
+            if isinstance(record, dict) and isinstance(record.get("audio_path"), str) and "id" in record:
+                found.append(record)
+    return found
+
+
+def _new_id() -> str:
+    """Never given again, in order of time."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
+
+
+def label(value: str | None) -> str | None:
+    return None if value is None or not (text := clean_text(value)) else text[:_LABEL]

@@ -1,0 +1,274 @@
+"""What `stentor prepare check` finds in a data set, recording by recording, while a person looks at it.
+
+Decoding is the slow part: each file is heard once, in a thread, and what was measured is kept in `.sounds.jsonl` by the
+file's name, time and size. The rules (stentor.data.outliers) then run over texts and measures each time that something
+has changed, which takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from stentor.data.cut import strings_in
+from stentor.data.dataset_report import suspects
+from stentor.data.fields import items_in, seconds_in
+from stentor.data.outliers import KINDS, Row
+from stentor.data.signal_stats import Sound, measure_file
+from stentor.errors import ConfigError, DataError
+from stentor.studio.dataset.dataset import train_test_split
+from stentor.studio.projects import DataSet, Record
+
+SOUNDS = ".sounds.jsonl"
+"""Measures of a data set's files: kept for speed alone, made again when it is deleted."""
+SAVED_EVERY = 1.0
+"""Seconds between two savings of new measures."""
+STATE = ("manifest.jsonl", "dataset.json", "train.jsonl", "held_out.jsonl")
+"""Files beside `audio/` that an answer depends on."""
+REMEMBERED = 8
+"""Data sets whose measures stay in memory."""
+Key = tuple[str, int, int, float, float | None]
+"""A part of a file: its name, its time and size, where the part starts and how many seconds it lasts."""
+
+
+@dataclass
+class Checked:
+    """A data set as it was found."""
+
+    rows: dict[str, dict[str, Any]]
+    """By id, what is wrong first: `id number text seconds speaker language draft side remarks measured`, as JSON."""
+    measured: int
+    """Recordings that were heard so far; remarks on the others are to come."""
+    kinds: dict[str, int]
+    """How many recordings each kind of remark was made on."""
+    hours: float
+    speakers: int
+    languages: int
+    divided: dict[str, Any] | None
+    """`share by train held_out` of the division; None before the first."""
+
+    def chosen(self, show: str = "all", find: str = "") -> list[str]:
+        """Ids of the rows to show: `all remarks drafts no_text train held_out` or a kind of remark, and with the words
+        `find` in their text. Raises ConfigError for another choice."""
+        tests = {
+            "all": lambda row: True,
+            "remarks": lambda row: bool(row["remarks"]),
+            "drafts": lambda row: row["draft"],
+            "no_text": lambda row: not row["text"],
+            "train": lambda row: row["side"] == "train",
+            "held_out": lambda row: row["side"] == "held_out",
+            **{kind: lambda row, kind=kind: any(r["kind"] == kind for r in row["remarks"]) for kind in KINDS},
+        }
+        if show not in tests:
+            raise ConfigError(f"{show[:40]!r} is no choice of recordings: use one of {', '.join(tests)}.")
+        words = find.casefold().split()
+        return [
+            id for id, row in self.rows.items() if tests[show](row) and all(w in row["text"].casefold() for w in words)
+        ]
+
+    def counts(self) -> dict[str, int]:
+        """How many rows each choice shows."""
+        return {show: len(self.chosen(show)) for show in ("all", "remarks", "drafts", "no_text", "train", "held_out")}
+
+
+def checked(dataset: DataSet) -> Checked:
+    """Look at a data set; what was not heard before is heard from now on, in a thread, and counts as not `measured`.
+    Raises StentorError for a manifest that cannot be read."""
+    return _ears(dataset).checked()
+
+
+@dataclass
+class _Item:
+    """A record with the file to hear; without one, its row says why."""
+
+    record: Record
+    row: Row
+    key: Key | None = None
+    path: Path | None = None
+
+
+class _Ears:
+    """The measures of one data set. Safe from several threads."""
+
+    def __init__(self, dataset: DataSet):
+        self.dataset = dataset
+        self.file = dataset.folder / SOUNDS
+        self.sounds = dict(_saved(self.file))
+        self.lock = threading.Lock()
+        self.thread: threading.Thread | None = None
+        self.last: tuple[Any, Checked] | None = None
+
+    def checked(self) -> Checked:
+        files = _files(self.dataset)
+        folder = self.dataset.folder
+        seen = (files, *(_stamp(folder / name) for name in STATE), len(self.sounds))
+        if self.last is not None and self.last[0] == seen:
+            return self.last[1]
+        items = [self._item(record, files) for record in self.dataset.records()]
+        with self.lock:
+            waiting = [i for i in items if i.key and i.key not in self.sounds]
+            if waiting and (self.thread is None or not self.thread.is_alive()):
+                self.thread = threading.Thread(target=self._hear, args=(waiting,), name="studio-check", daemon=True)
+                self.thread.start()
+            for item in items:
+                if item.key and item.key in self.sounds:
+                    item.row.sound = self.sounds[item.key]
+        answer = _answer(self.dataset, items, len(waiting))
+        if not waiting:
+            self.last = seen, answer
+        return answer
+
+    def _item(self, record: Record, files: dict[str, tuple[int, int]]) -> _Item:
+        """A record, checked as a run would check it: what is wrong with its fields is a remark on it."""
+        row = Row(record["id"], self.dataset.name)
+        item = _Item(record, row)
+        try:
+            strings_in(record, "the record")
+            start = seconds_in(record, "start", "the record") or 0.0
+            seconds = seconds_in(record, "duration", "the record")
+            words = items_in(record, "words", "the record")
+            path = self.dataset.audio(record) if record["audio_path"] not in files else None
+        except (DataError, ConfigError) as error:
+            row.sound = Sound("wrong", str(error))
+            return item
+        row.text, row.speaker, row.declared = record.get("text"), record.get("speaker"), seconds or 0.0
+        row.language = record.get("language") or record.get("language_id")
+        row.times = [] if record.get("segments") else words
+        if path is None:
+            path, times = self.dataset.folder / record["audio_path"], files[record["audio_path"]]
+        else:  # in a folder below, or a link: looked at one by one
+            try:
+                times = _times(path.stat())
+            except OSError:
+                row.sound = Sound("missing", f"{record['audio_path']} is not there.")
+                return item
+        item.key, item.path = (record["audio_path"], *times, start, seconds), path
+        return item
+
+    def _hear(self, waiting: Iterable[_Item]) -> None:
+        """Measure files, one after the other, and keep what was measured."""
+        new: list[tuple[Key, Sound]] = []
+        last = time.monotonic()
+        for item in waiting:
+            assert item.key and item.path
+            try:
+                sound = measure_file(item.path, item.key[3], item.key[4])
+            except Exception as error:  # a decoder's own fault: the recording is told, the others go on
+                sound = Sound("unreadable", f"{item.key[0]} cannot be decoded ({type(error).__name__}).")
+            sound.message = sound.message.replace(str(item.path), item.key[0])
+            new.append((item.key, sound))
+            with self.lock:
+                self.sounds[item.key] = sound
+            if time.monotonic() - last > SAVED_EVERY:
+                self._keep(new)
+                new, last = [], time.monotonic()
+        self._keep(new)
+
+    def _keep(self, new: list[tuple[Key, Sound]]) -> None:
+        lines = "".join(json.dumps([*key, asdict(sound)]) + "\n" for key, sound in new)
+        with contextlib.suppress(OSError), open(self.file, "a", encoding="utf-8") as file:  # deleted, or a full disk
+            file.write(lines)
+
+
+_known: OrderedDict[Path, _Ears] = OrderedDict()
+_known_lock = threading.Lock()
+
+
+def _ears(dataset: DataSet) -> _Ears:
+    with _known_lock:
+        found = _known.pop(dataset.folder, None)
+        # A data set that was deleted and made again has nothing of the old one.
+        if found is None or (
+            found.sounds and not found.file.exists() and not (found.thread and found.thread.is_alive())
+        ):
+            found = _Ears(dataset)
+        _known[dataset.folder] = found
+        while len(_known) > REMEMBERED:
+            _known.popitem(last=False)
+        return found
+
+
+def _saved(path: Path) -> Iterable[tuple[Key, Sound]]:
+    """What a file of measures holds; a line that is none is left out."""
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        with contextlib.suppress(ValueError, TypeError):
+            name, changed, size, start, seconds, sound = json.loads(line)
+            yield (str(name), int(changed), int(size), float(start), seconds), Sound(**sound)
+
+
+def _files(dataset: DataSet) -> dict[str, tuple[int, int]]:
+    """Time and size of the files of `audio/` by the path that a manifest names them with; no links."""
+    with contextlib.suppress(OSError), os.scandir(dataset.folder / "audio") as entries:
+        plain = [e for e in entries if e.is_file(follow_symlinks=False)]
+        return {f"audio/{e.name}": _times(e.stat(follow_symlinks=False)) for e in plain}
+    return {}
+
+
+def _times(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_mtime_ns, stat.st_size
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        return _times(path.stat())
+    except OSError:
+        return None
+
+
+def _answer(dataset: DataSet, items: list[_Item], left: int) -> Checked:
+    sides = dataset.sides()
+    heard = [i.row for i in items if i.key is None or i.row.sound.rate or i.row.sound.reason]
+    numbers = {item.record["id"]: number for number, item in enumerate(items, 1)}
+    found: dict[str, list[dict[str, str]]] = {}
+    worst: dict[str, tuple[int, float]] = {}
+    kinds: Counter[str] = Counter()
+    for place, (kind, suspicious) in enumerate(suspects(heard, set()).items()):
+        for badness, row, detail in suspicious:
+            if kind == "unusable":
+                detail = row.sound.message
+            elif kind == "same_audio":
+                twin = detail.removeprefix("same samples as ")
+                detail = f"No. {numbers.get(twin, '?')}"
+            found.setdefault(row.id, []).append({"kind": kind, "detail": detail})
+            worst.setdefault(row.id, (place, -badness))
+            kinds[kind] += 1
+    rows = {}
+    measured = {row.id for row in heard}
+    last = (len(KINDS), 0.0)
+    for item in items:
+        row, id = item.row, item.record["id"]
+        rows[id] = {
+            "id": id,
+            "number": numbers[id],
+            "text": row.text or "",
+            "seconds": round(row.seconds, 2),
+            "speaker": row.speaker or "",
+            "language": row.language or "",
+            "draft": bool(item.record.get("draft")),
+            "side": sides.get(id),
+            "remarks": found.get(id, []),
+            "measured": id in measured,
+        }
+    # What is wrong, then what has no text, then drafts; among equals as they were recorded.
+    order = sorted(rows, key=lambda id: (worst.get(id, last), bool(rows[id]["text"]), not rows[id]["draft"]))
+    share, by = train_test_split.chosen(dataset.about)
+    counts = Counter(sides.values())
+    return Checked(
+        rows={id: rows[id] for id in order},
+        measured=len(items) - left,
+        kinds={kind: kinds[kind] for kind in KINDS if kinds[kind]},
+        hours=sum(row["seconds"] for row in rows.values()) / 3600,
+        speakers=len({row["speaker"] for row in rows.values()} - {""}),
+        languages=len({row["language"] for row in rows.values()} - {""}),
+        divided={"share": share, "by": by, **{side: counts[side] for side in train_test_split.SIDES}}
+        if sides
+        else None,
+    )

@@ -1,0 +1,123 @@
+"""Sentences of a corpus on the Hub, to be read aloud: texts alone, streamed by a process that is ended after a while.
+
+`python -m stentor.studio.dataset.hub_prompts SOURCE LANGUAGE COUNT` prints a JSON object a line: `{"text": ...}` for
+each sentence as it comes, then `{"end": true}`, or `{"error": sentence}`. A process, because a network that answers nothing
+can hold a thread for minutes, and because the libraries for it are large.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from stentor.errors import DataError, StentorError, without_secrets
+from stentor.studio.dataset.prompts import CORPORA, _plain, language_name, readable
+from stentor.studio.texts import say
+
+LIMIT = 20.0
+"""Seconds after which what has come is taken, or the Hub given up."""
+LEAST = 10
+"""Sentences that are worth taking where fewer than wanted came."""
+LOOKED = 50
+"""Texts that are looked at for each sentence that is wanted, at most."""
+
+
+def fetch(source: str, language: str, count: int, limit: float = LIMIT) -> list[str]:
+    """`count` different sentences of a corpus, or as many as come within `limit` seconds.
+
+    Raises DataError with one sentence when there are fewer than ten: the Hub is out of reach, the corpus is gated or
+    has not this language.
+    """
+    from stentor.studio.runs.settings import reachable
+
+    name = CORPORA[source].name
+    if not reachable():
+        raise DataError(say("phrases_offline", name=name))
+    command = [sys.executable, "-m", "stentor.studio.dataset.hub_prompts", source, language, str(count)]
+    # A request that hangs is given up before the whole is.
+    waits = {"HF_HUB_ETAG_TIMEOUT": "8", "HF_HUB_DOWNLOAD_TIMEOUT": "8", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **waits, "PYTHONSAFEPATH": "1"},
+        start_new_session=True,
+    )
+    found: list[str] = []
+    said, ended = "", False
+    try:
+        for line in _lines(process, time.monotonic() + limit):
+            row = json.loads(line)
+            if "text" in row:
+                found.append(row["text"])
+            said, ended = row.get("error", said), ended or "end" in row
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+    if len(found) >= min(LEAST, count):
+        return found[:count]
+    if said:
+        raise DataError(without_secrets(say("phrases_refused", name=name, why=said)))
+    if ended:
+        raise DataError(say("phrases_few", name=name, language=language_name(language)))
+    raise DataError(say("phrases_late", name=name, seconds=round(limit)))
+
+
+def sentences(texts: Iterator[str], language: str, count: int, whole: bool = False) -> Iterator[str]:
+    """The first `count` texts that can be read aloud, each once."""
+    seen: set[str] = set()
+    for looked, text in enumerate(texts):
+        if len(seen) >= count or looked >= LOOKED * count:
+            return
+        phrase = readable(text, language, whole)
+        if phrase is not None and (key := _plain(phrase)) not in seen:
+            seen.add(key)
+            yield phrase
+
+
+def main(source: str, language: str, count: str) -> None:
+    """What the process does."""
+    from stentor.sources.base import Source
+
+    corpus = CORPORA[source]
+    try:
+        hub = Source.model_validate(
+            {"type": "hub", "preset": corpus.preset, "subset": corpus.subset, "language": language, "stream": True}
+        )
+        for phrase in sentences(hub.texts(), language, int(count), corpus.whole):  # type: ignore[attr-defined]
+            _tell({"text": phrase})
+        _tell({"end": True})
+    except StentorError as error:
+        _tell({"error": str(error)})
+    except Exception as error:  # of a library: one sentence, never a traceback
+        _tell({"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"})
+
+
+def _tell(row: dict[str, object]) -> None:
+    print(json.dumps(row), flush=True)
+
+
+def _lines(process: subprocess.Popen[bytes], until: float) -> Iterator[bytes]:
+    """Lines of a process's output as they come, until it ends or the time is over."""
+    assert process.stdout
+    handle, rest = process.stdout.fileno(), b""
+    while (left := until - time.monotonic()) > 0 and select.select([handle], [], [], left)[0]:
+        data = os.read(handle, 65536)
+        if not data:
+            return
+        *lines, rest = (rest + data).split(b"\n")
+        yield from filter(None, lines)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])
+    sys.stdout.flush()
+    os._exit(0)  # threads of the libraries that still wait for the network

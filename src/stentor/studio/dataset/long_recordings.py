@@ -1,0 +1,250 @@
+"""Long recordings: split at their pauses and written down by a model, by a process that outlives the page.
+
+    tmp/long-ID/files/N      the recordings as they were sent; deleted when all are done, or when it is given up
+    tmp/long-ID/long.json    what was asked for
+    tmp/long-ID/state.json   how far it is
+    and the files of detached.py
+
+Each piece is in the data set as soon as it is written down. After whatever ended it, `go_on` begins where it was.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stentor.errors import AudioError, ConfigError, StentorError
+from stentor.studio.dataset.uploads import Upload, kind_of, shown
+from stentor.studio.files import inside, read_json, telling, write_json
+from stentor.studio.projects import Projects
+from stentor.studio.runs import detached
+from stentor.studio.texts import say
+
+NOBODY = ""
+"""Choice of a model: none, a person writes the texts."""
+RUN = "run:"
+FOLDER = "folder:"
+MOST_REFUSED = 200
+"""Sentences that are kept about what was not taken."""
+_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}")
+
+
+def drafters(projects: Projects) -> list[tuple[str, str]]:
+    """(label, choice) of what can write first texts: nobody, the person's runs, the folders that this studio was given,
+    and the pretrained models of models.yaml."""
+    from stentor.studio.runs import try_model
+    from stentor.studio.runs.settings import known, on_disk, reachable
+
+    rows = [(say("long_nobody"), NOBODY)]
+    for name in try_model.runs(projects):
+        try:
+            if try_model.trial(projects, name).task in ("transcribe", "words"):
+                rows.append((say("long_run", name=name), RUN + name))
+        except StentorError:  # it has another task
+            continue
+    rows += [(folder.name, FOLDER + str(i)) for i, folder in enumerate(_folders(projects))]
+    there = reachable()
+    for model in known().values():
+        source = model.run["model"].get("from")
+        if source and "transcribe" in model.tasks and model.download is not None:
+            away = not there and not on_disk(model.run["model"])
+            rows.append((f"{model.title} {say('model_away')}" if away else model.title, model.name))
+    return rows
+
+
+def source_of(projects: Projects, choice: str) -> str | None:
+    """Folder or Hub id of the model of a choice; None for nobody. Raises ConfigError for what is not on the list."""
+    if choice not in [key for _, key in drafters(projects)]:
+        raise ConfigError(say("no_model", name=str(choice)[:80]))
+    if choice == NOBODY:
+        return None
+    if choice.startswith(RUN):
+        from stentor.studio.runs import try_model
+
+        return str(try_model.trial(projects, choice.removeprefix(RUN)).export)
+    if choice.startswith(FOLDER):
+        return str(_folders(projects)[int(choice.removeprefix(FOLDER))])
+    from stentor.studio.runs.settings import known
+
+    return str(known()[choice].run["model"]["from"])
+
+
+def start(
+    projects: Projects,
+    dataset: str,
+    files: Sequence[Upload],
+    choice: str = NOBODY,
+    language: str | None = None,
+    speaker: str | None = None,
+) -> str:
+    """Begin to split recordings, whose files are moved away; answers the work's id.
+
+    Raises ConfigError for no recording, an unknown data set or model, and while another such work runs: models are
+    large. Raises StentorError when the disk is full.
+    """
+    if not files:
+        raise ConfigError(say("long_none"))
+    name = projects.dataset(dataset).name
+    source = source_of(projects, choice)
+    if any(work["state"] == "running" for work in works(projects)):
+        raise ConfigError(say("long_busy"))
+    id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
+    folder = projects.tmp / f"long-{id}"
+    try:
+        with telling(folder):
+            (folder / "files").mkdir(parents=True)
+            for number, upload in enumerate(files):
+                shutil.move(upload.path, folder / "files" / str(number))
+        asked = {
+            "dataset": name,
+            "names": [shown(f.name) for f in files],
+            "model": source,
+            "language": language,
+            "speaker": speaker,
+            "created": time.time(),
+        }
+        write_json(folder / "long.json", asked)
+        _launch(projects, folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return id
+
+
+def go_on(projects: Projects, id: str) -> None:
+    """Begin again where it was. Raises ConfigError while it runs, and when there is nothing left to do."""
+    folder = _folder(projects, id)
+    if not (folder / "files").is_dir():
+        raise ConfigError(say("long_gone"))
+    if any(work["state"] == "running" for work in works(projects)):
+        raise ConfigError(say("long_busy"))
+    _launch(projects, folder)
+
+
+def stop(projects: Projects, id: str) -> None:
+    """End it; what it has taken stays."""
+    detached.end(_folder(projects, id))
+
+
+def forget(projects: Projects, id: str) -> None:
+    """Take it off the list, with the recordings that were sent; what is in the data set stays. Raises ConfigError while
+    it runs."""
+    folder = _folder(projects, id)
+    with detached.alone(folder, say("long_busy")):
+        gone = projects.tmp / f"deleted-{secrets.token_hex(8)}"
+        with telling(folder):
+            folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def works(projects: Projects, dataset: str | None = None) -> list[dict[str, Any]]:
+    """What was begun, for all data sets or one, the newest first: `id`, `names`, `state` (running, stopped, failed or
+    finished), a `sentence`, `done` and `of` pieces, `added` records, and what was `refused`."""
+    found = []
+    for folder in sorted(projects.tmp.glob("long-*"), reverse=True):
+        asked = read_json(folder / "long.json")
+        if asked and (dataset is None or asked.get("dataset") == dataset):
+            found.append(_work(folder, asked))
+    return found
+
+
+def _work(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    ending = detached.ending(folder)
+    now = read_json(folder / "state.json")
+    done, of, added = (int(now.get(key) or 0) for key in ("done", "of", "added"))
+    if ending.alive:
+        state = "running"
+        sentence = say("long_listens") if not of else say("long_pieces", done=done, of=of)
+    elif now.get("finished"):
+        state, sentence = "finished", say("long_finished", added=added)
+    elif ending.stopping:
+        state, sentence = "stopped", say("long_stopped", done=done, of=of)
+    else:
+        state, sentence = "failed", ending.said or say("long_ended", done=done, of=of)
+    return {
+        "id": folder.name.removeprefix("long-"),
+        "names": asked.get("names", []),
+        "dataset": asked.get("dataset"),
+        "state": state,
+        "sentence": sentence,
+        "done": done,
+        "of": of,
+        "added": added,
+        "refused": now.get("refused", []),
+    }
+
+
+def _folders(projects: Projects) -> list[Path]:
+    """Exports in the folders that the studio was started with (`--models`)."""
+    found = []
+    for root in projects.models:
+        places = [root, *sorted(p for p in Path(root).glob("*") if p.is_dir())]
+        found += [p for p in places if (p / "config.json").is_file()]
+    return found
+
+
+def _folder(projects: Projects, id: str) -> Path:
+    folder = inside(projects.tmp, f"long-{id}") if _ID.fullmatch(id) else None
+    if folder is None or not (folder / "long.json").is_file():
+        raise ConfigError(say("long_unknown"))
+    return folder
+
+
+def _launch(projects: Projects, folder: Path) -> None:
+    with detached.alone(folder, say("long_busy")) as lock:
+        command = [sys.executable, "-m", "stentor.studio.dataset.long_recordings", str(projects.folder), folder.name]
+        detached.launch(folder, command, lock, projects.folder)
+
+
+def main(projects_folder: str, name: str) -> None:
+    """What the process does: `python -m stentor.studio.dataset.long_recordings PROJECTS long-ID`."""
+    from stentor.studio.dataset.split import draft_by, split_into
+
+    projects = Projects(Path(projects_folder))
+    folder = projects.tmp / name
+    asked = read_json(folder / "long.json")
+    dataset = projects.dataset(asked["dataset"])
+    state: dict[str, Any] = {"done": 0, "of": 0, "added": read_json(folder / "state.json").get("added", 0)}
+    refused: list[str] = []
+    write_json(folder / "state.json", state)
+    language = asked["language"] or dataset.about.get("language")
+    draft = None
+    if asked["model"]:
+        from stentor.inference.load import load
+
+        draft = draft_by(load(asked["model"]), language)
+    for number, named in enumerate(asked["names"]):
+        upload = Upload(folder / "files" / str(number), named)
+        before, seen = dict(state), 0
+        try:
+            for piece in split_into(dataset, upload, draft, language, asked["speaker"]):
+                state["done"], state["of"] = before["done"] + piece.done, before["of"] + piece.of
+                state["added"] += piece.record is not None
+                refused += [piece.refused] if piece.refused else []
+                seen = piece.of
+                write_json(folder / "state.json", {**state, "refused": refused[:MOST_REFUSED]})
+        except AudioError as error:  # this recording cannot be used; the next may
+            refused.append(str(error))
+        state["of"] = before["of"] + seen
+    write_json(folder / "state.json", {**state, "finished": True, "refused": refused[:MOST_REFUSED]})
+    shutil.rmtree(folder / "files", ignore_errors=True)
+
+
+def recordings(files: Sequence[Upload]) -> tuple[list[Upload], list[str]]:
+    """Those that are audio by their first bytes, and a sentence for each other."""
+    sound = [f for f in files if kind_of(f.path) is not None]
+    return sound, [say("not_audio", name=shown(f.name)) for f in files if f not in sound]
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:3])
+    except StentorError as problem:
+        print(f"stentor: {problem}", flush=True)
+        sys.exit(problem.exit_code)

@@ -1,0 +1,276 @@
+"""Which phrases a data set reads aloud: the built-in ones, a person's own list, or sentences of a corpus on the Hub.
+
+    datasets/NAME/dataset.json         `phrases`: {"source": builtin | own | fleurs | common_voice | granary, ...}
+    datasets/NAME/phrases.txt          the own list, a phrase a line
+    datasets/NAME/phrases-SOURCE.txt   what was fetched from the Hub
+
+Reading them never touches the network; only `set_source` with a corpus of the Hub does, in a process of its own that is
+ended when it takes too long. A recording remembers its phrase by `prompt_id`, so whatever the source is changed to, and
+back, it belongs to the same phrase.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+from stentor.errors import ConfigError, DataError
+from stentor.studio import phrases as builtin
+from stentor.studio.dataset.dataset import DataSet
+from stentor.studio.files import clean_text, read_json, write_bytes
+from stentor.studio.phrases import NAMES, OTHER_CODES
+from stentor.studio.texts import say
+
+MOST_PHRASES = 5000
+"""Phrases of the longest list."""
+MOST_BYTES = 2 * 2**20
+"""Bytes of the largest list."""
+LONGEST = 300
+"""Characters of the longest phrase of an own list: nobody reads more in one breath."""
+WANTED = 200
+"""Phrases that are fetched from the Hub unless another number is asked for."""
+MOST_PROBLEMS = 10
+_CODE = re.compile(r"[a-z]{2,3}")
+_HIDDEN = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff")
+"""Characters that turn the writing direction of what follows: a phrase would look other than it is."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Where sentences of the Hub come from: a preset of the `hub` source (see sources/hub_presets.py)."""
+
+    preset: str
+    name: str
+    """What people call it."""
+    licence: str
+    subset: str | None = None
+    whole: bool = False
+    """Its texts are pieces of speech: only those that begin and end like a sentence are taken."""
+
+
+CORPORA = {
+    "fleurs": Corpus("fleurs", "FLEURS", "CC-BY-4.0"),
+    "common_voice": Corpus("common_voice", "Common Voice", "CC0-1.0"),
+    "granary": Corpus("granary", "Granary", "CC-BY-4.0", subset="ytc", whole=True),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A place that phrases of a language can come from."""
+
+    key: str
+    label: str
+    online: bool = False
+    """It needs the Hub, unless it was fetched before."""
+
+
+def languages() -> list[tuple[str, str]]:
+    """(label, code) of the languages to choose from: those with built-in phrases first, then all that models know."""
+    ready = builtin.languages()
+    others = sorted((name, code) for code, name in NAMES.items() if code not in ready)
+    return [(name, code) for code, name in ready.items()] + [
+        (say("language_bare", name=name), code) for name, code in others
+    ]
+
+
+def language_name(code: str | None) -> str:
+    """English name of a language, else its code."""
+    return NAMES.get(OTHER_CODES.get(code or "", code or ""), code or say("language_unknown"))
+
+
+def checked_language(code: str | None) -> str | None:
+    """A language's code as it is kept, from a code that a person or a model gives (`no`, `pt-BR`). None stays None.
+
+    Raises ConfigError for what is no ISO 639 code.
+    """
+    if code is None or not code.strip():
+        return None
+    short = re.split(r"[-_]", code.strip().lower())[0]
+    if not _CODE.fullmatch(short):
+        raise ConfigError(f"{code[:40]!r} is no language code: use two or three letters, such as sv or yue.")
+    return OTHER_CODES.get(short, short)
+
+
+def prompt_id(text: str, language: str | None) -> str:
+    """What a recording remembers its phrase by: 12 hexadecimal digits of the text and its language."""
+    key = f"{language or ''}\n{clean_text(text)}"
+    return hashlib.blake2b(key.encode(), digest_size=6).hexdigest()
+
+
+def language_of(dataset: DataSet) -> str | None:
+    """The language that a data set is spoken in; None for one that was made without."""
+    return OTHER_CODES.get(code := dataset.about.get("language"), code)  # type: ignore[arg-type]
+
+
+def source_of(dataset: DataSet) -> str:
+    """Key of the source in use: as chosen, else the built-in phrases."""
+    chosen = read_json(dataset.folder / "dataset.json").get("phrases")
+    key = chosen.get("source") if isinstance(chosen, dict) else None
+    return key if key in ("own", *CORPORA) else "builtin"
+
+
+def phrases_of(dataset: DataSet) -> list[str]:
+    """The phrases of a data set in their order, never two alike. Empty for a language without phrases.
+
+    Reads one small file. A list that is gone or damaged gives way to the built-in phrases.
+    """
+    source = source_of(dataset)
+    if source != "builtin" and (kept := _kept(dataset, source)):
+        return kept
+    language = language_of(dataset)
+    return builtin.phrases(language) if language in builtin.languages() else []
+
+
+def own_of(dataset: DataSet) -> list[str]:
+    """The person's own list, in use or not."""
+    return _kept(dataset, "own")
+
+
+def sources(language: str | None) -> list[Source]:
+    """Where phrases of a language can come from, the built-in ones first where there are any."""
+    found = []
+    if language in builtin.languages():
+        found.append(Source("builtin", say("phrases_builtin", count=len(builtin.phrases(str(language))))))
+    found.append(Source("own", say("phrases_own_list")))
+    for key, corpus in CORPORA.items():
+        if language is not None and _speaks(corpus, language):
+            found.append(Source(key, say("phrases_hub", name=corpus.name, licence=corpus.licence), online=True))
+    return found
+
+
+def set_source(dataset: DataSet, source: str, own: list[str] | None = None, count: int = WANTED) -> str:
+    """Change what a data set reads; answers a sentence for the person. Recordings stay, and belong to their phrases.
+
+    `own`: the new list (see `own_list`); without one, the list that was given before. A corpus of the Hub is asked for
+    `count` sentences, unless as many were fetched before. Raises ConfigError for a source that the language does not
+    have, DataError with one sentence when the Hub cannot be reached or the corpus not be had: then nothing was changed.
+    """
+    language = language_of(dataset)
+    known = {found.key: found for found in sources(language)}
+    if source not in known:
+        if source in CORPORA:
+            raise ConfigError(say("phrases_no_language", name=CORPORA[source].name, language=language_name(language)))
+        raise ConfigError(say("phrases_unknown"))
+    facts: dict[str, Any] = {"source": source}
+    if source == "own":
+        lines = _kept(dataset, "own") if own is None else own
+        if not lines:
+            raise ConfigError(say("phrases_none_given"))
+        if len(lines) > MOST_PHRASES:
+            raise DataError(say("phrases_too_many", count=len(lines), most=MOST_PHRASES))
+        if own is not None:
+            _keep(dataset, "own", own)
+    elif source in CORPORA:
+        from stentor.studio.dataset.hub_prompts import fetch
+
+        corpus = CORPORA[source]
+        count = max(10, min(count, MOST_PHRASES))
+        lines = _kept(dataset, source)
+        if len(lines) < count:
+            lines = fetch(source, str(language), count)
+            _keep(dataset, source, lines)
+        facts |= {"name": corpus.name, "licence": corpus.licence}
+    else:
+        lines = builtin.phrases(str(language))
+    dataset.describe(phrases=facts)
+    return say("phrases_set", count=len(lines))
+
+
+def own_list(text: str = "", name: str | None = None, data: bytes = b"") -> list[str]:
+    """The phrases of pasted lines, or of a txt, csv, tsv or jsonl file called `name`; each once.
+
+    Raises DataError that lists what is wrong with its line: control characters and over-long phrases are refused.
+    """
+    from stentor.studio.dataset.transcripts import decoded, table_texts
+
+    where = name or say("pasted_lines")
+    if len(data) > MOST_BYTES or len(text) > MOST_BYTES:
+        raise ConfigError(say("phrases_too_large", name=where, most=MOST_BYTES // 2**20))
+    whole = decoded(where, data) if name is not None else text.removeprefix("\ufeff")
+    rows = table_texts(where, whole) if name is not None else None
+    if rows is None:
+        rows = list(enumerate(re.split(r"\r\n|\r|\n", whole), 1))
+    problems: list[str] = []
+    found: dict[str, str] = {}
+    for number, raw in rows:
+        line = raw.replace("\t", " ").strip()
+        if any(c in _HIDDEN or unicodedata.category(c) in ("Cc", "Cs") for c in line):
+            problems.append(say("phrase_control", where=where, line=number))
+        elif len(line) > LONGEST:
+            problems.append(say("phrase_long", where=where, line=number, count=len(line), most=LONGEST))
+        elif line and any(c.isalpha() for c in line):
+            found.setdefault(_plain(line), clean_text(line))
+        elif line:
+            problems.append(say("phrase_letters", where=where, line=number))
+        if len(problems) == MOST_PROBLEMS:
+            break
+    if problems:
+        raise DataError("\n".join(problems))
+    if not found:
+        raise DataError(say("phrases_none_given"))
+    return list(found.values())
+
+
+def readable(text: str, language: str, whole: bool = False) -> str | None:
+    """A sentence of a corpus as it can be read aloud, or None: too long or short for one breath, with digits or marks
+    that everybody reads otherwise, and, with `whole`, not a whole sentence."""
+    text = clean_text(text).strip("\"'“”„«» ")
+    if not 8 <= len(text) <= 160 and not (_unspaced(text) and 5 <= len(text) <= 60):
+        return None
+    if not _unspaced(text) and not 3 <= len(text.split()) <= 20:
+        return None
+    if _unspaced(text) and len(text) > 60:
+        return None
+    if any(c in '<>{}[]|\\/@#*_=~^&+%()"' or (c.isnumeric() and not _unspaced(c)) or c in _HIDDEN for c in text):
+        return None
+    if sum(c.isalpha() or unicodedata.category(c)[0] == "M" for c in text) < 0.6 * len(text.replace(" ", "")):
+        return None
+    if text.upper() == text and text.lower() != text:
+        return None
+    if whole and (text[0].islower() or unicodedata.category(text[-1]) != "Po" or text[-1] in ",;:"):
+        return None
+    return text
+
+
+def _plain(text: str) -> str:
+    """What two phrases are compared by: no case, no punctuation."""
+    return re.sub(r"[\W_]+", " ", text.casefold()).strip() or text
+
+
+def _unspaced(text: str) -> bool:
+    """Whether it is written without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese)."""
+    names = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+    letter = next((c for c in text if c.isalpha()), "a")
+    return unicodedata.name(letter, "").startswith(names)
+
+
+def _speaks(corpus: Corpus, language: str) -> bool:
+    from stentor.sources.hub_presets import PRESETS, Preset
+
+    entry = PRESETS[corpus.preset]
+    preset = entry if isinstance(entry, Preset) else entry[str(corpus.subset)]
+    return preset.languages is None or language in preset.languages
+
+
+def _file(source: str) -> str:
+    return "phrases.txt" if source == "own" else f"phrases-{source}.txt"
+
+
+def _kept(dataset: DataSet, source: str) -> list[str]:
+    path = dataset.folder / _file(source)
+    if not path.is_file():
+        return []
+    return list(dict.fromkeys(filter(None, (clean_text(line) for line in _lines(path.read_bytes())))))
+
+
+def _keep(dataset: DataSet, source: str, lines: list[str]) -> None:
+    write_bytes(dataset.folder / _file(source), "".join(line + "\n" for line in lines).encode())
+
+
+def _lines(data: bytes) -> list[str]:
+    """The lines of a list that may have been changed by hand, the over-long ones cut."""
+    return [line[:LONGEST] for line in data[:MOST_BYTES].decode("utf-8", "replace").split("\n")[:MOST_PHRASES]]

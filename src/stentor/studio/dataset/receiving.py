@@ -1,0 +1,312 @@
+"""Files that a browser sends: into the person's own folder piece by piece, then into a data set.
+
+    PUT  /studio/upload/BATCH/NUMBER?name=   one file, into tmp/upload-BATCH/
+    POST /studio/take/DATASET                those of a batch, with their transcripts: answers lines of JSON as it goes
+    GET  /studio/long/DATASET                long recordings that are being split, and the models for it
+    POST /studio/long/DATASET                split those of a batch
+    POST /studio/long/DATASET/ID/WHAT        stop, go-on, forget
+    GET  /studio/phrases/DATASET             which phrases are read, and which there are
+    POST /studio/phrases/DATASET             read others
+
+What page/upload.mjs and page/phrases.mjs talk to. A batch is named by the page (16 hexadecimal digits), and its files
+are numbered: no name that a browser sends becomes part of a path.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import queue
+import re
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+
+from stentor.errors import ConfigError, StentorError, without_secrets
+from stentor.studio.dataset.dataset import label, long_recordings, prompts
+from stentor.studio.dataset.transcripts import MOST_BYTES as MOST_TEXT
+from stentor.studio.dataset.transcripts import TRANSCRIPTS
+from stentor.studio.dataset.uploads import MOST_BYTES, MOST_FILES, Upload, add_uploads, kind_of, shown
+from stentor.studio.files import inside, read_json, telling, write_json
+from stentor.studio.projects import Projects
+from stentor.studio.server.routes import TooLarge, body, route
+from stentor.studio.texts import say
+
+MOST_BATCH = 4 * 2**30
+"""Bytes of all files of one upload."""
+SPARE = 200 * 2**20
+"""Bytes that are left free on the disk."""
+MOST_ASKED = 4 * 2**20
+"""Bytes of the pasted lines and the like."""
+KEPT = 24 * 3600.0
+"""Seconds after which files that were sent and never taken are deleted, and other things that were left."""
+MOST_SHOWN = 200
+"""Sentences that are answered about what was not taken."""
+_BATCH = re.compile(r"[0-9a-f]{16}")
+_LEFT = ("upload-", "take-", "card-", "plan-", "run-", "deleted-")
+"""What stays in a tmp folder when a process is killed in the middle."""
+_taking: set[Path] = set()
+"""Batches that are being put into a data set now."""
+_lock = threading.Lock()
+
+
+def receive(request: Request, projects: Projects) -> dict[str, Any]:
+    """PUT: keep one file of a batch. Raises TooLarge beyond the limits of a file, of a batch and of the disk."""
+    folder = _folder(projects, request.path_params["batch"])
+    number = int(request.path_params["number"])
+    if number >= MOST_FILES * 2:
+        raise ConfigError(say("upload_too_many", most=MOST_FILES))
+    name = shown(request.query_params.get("name", ""))
+    with telling(projects.tmp):
+        if not folder.exists():
+            _tidy(projects)
+        folder.mkdir(exist_ok=True)
+        held = sum(p.stat().st_size for p in folder.glob("[0-9]*"))
+        most = min(MOST_BATCH - held, _limit(name), shutil.disk_usage(folder).free - SPARE)
+    if int(request.headers.get("content-length") or 0) > most:
+        raise _too_large(name, most)
+    part, path = folder / f"part-{number}", folder / str(number)
+    try:
+        with telling(path), open(part, "wb") as file:
+            _copy(request, file, most, name)
+        with telling(path):
+            part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    write_json(folder / f"name-{number}.json", {"name": name})
+    return {"size": path.stat().st_size, "kind": kind_of(path)}
+
+
+def take(request: Request, projects: Projects) -> StreamingResponse:
+    """POST {batch, files, pasted, language, speaker}: put files of a batch (their numbers, in order) into a data set.
+
+    Answers a JSON object a line: {"done", "of"} while it goes on, and at the end {"taken", "refused"} or {"error"}. It
+    goes on when the page is closed.
+    """
+    dataset = projects.dataset(request.path_params["dataset"])
+    asked = _asked(request)
+    folder = _folder(projects, str(asked.get("batch", "")))
+    audio, texts = _sorted(_files(folder, asked.get("files")))
+    language, speaker = _language(asked), label(_text(asked, "speaker"))
+    pasted = _text(asked, "pasted") or ""
+    rows: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    with _lock:  # sent again after a broken connection, while the first request still goes on
+        if folder in _taking:
+            raise ConfigError(say("upload_busy"))
+        _taking.add(folder)
+
+    def work() -> None:
+        try:
+            done = add_uploads(
+                dataset,
+                audio,
+                texts,
+                pasted,
+                language,
+                speaker,
+                on_clip=lambda at, of: rows.put({"done": at, "of": of}),
+            )
+            rows.put(
+                {
+                    "taken": [_about(name, made) for name, made in done.taken],
+                    "refused": [without_secrets(line) for line in done.refused[:MOST_SHOWN]],
+                    "more": max(0, len(done.refused) - MOST_SHOWN),
+                    "records": len(done.records),
+                }
+            )
+            shutil.rmtree(folder, ignore_errors=True)
+        except StentorError as error:
+            rows.put({"error": without_secrets(str(error))})
+        except Exception as error:
+            rows.put({"error": say("unexpected", kind=type(error).__name__)})
+            raise
+        finally:
+            _taking.discard(folder)
+            rows.put(None)
+
+    # In a thread of its own, so that what was sent is taken even when nobody listens to the answer any more.
+    threading.Thread(target=work, name="take").start()
+    return StreamingResponse(
+        _lines(rows),
+        media_type="application/x-ndjson",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+def long(request: Request, projects: Projects) -> dict[str, Any]:
+    """GET: what is being split for a data set, and (with `?models`) what can write first texts."""
+    dataset = projects.dataset(request.path_params["dataset"])
+    answer: dict[str, Any] = {"works": long_recordings.works(projects, dataset.name)}
+    if "models" in request.query_params:
+        answer["models"] = [
+            {"label": shown_as, "choice": choice} for shown_as, choice in long_recordings.drafters(projects)
+        ]
+    return answer
+
+
+def split(request: Request, projects: Projects) -> dict[str, Any]:
+    """POST {batch, files, model, language, speaker}: begin to split the recordings of a batch."""
+    dataset = projects.dataset(request.path_params["dataset"])
+    asked = _asked(request)
+    folder = _folder(projects, str(asked.get("batch", "")))
+    sound, refused = long_recordings.recordings(_files(folder, asked.get("files")))
+    if not sound and refused:
+        raise ConfigError(" ".join(refused))
+    speaker = label(_text(asked, "speaker"))
+    id = long_recordings.start(projects, dataset.name, sound, _text(asked, "model") or "", _language(asked), speaker)
+    shutil.rmtree(folder, ignore_errors=True)
+    return {"id": id, "refused": refused}
+
+
+def steer(request: Request, projects: Projects) -> dict[str, Any]:
+    """POST: stop it, go on, or take it off the list."""
+    steps = {"stop": long_recordings.stop, "go-on": long_recordings.go_on, "forget": long_recordings.forget}
+    what = request.path_params["what"]
+    if what not in steps:
+        raise ConfigError(say("long_unknown"))
+    steps[what](projects, request.path_params["id"])
+    return long(request, projects)
+
+
+def phrases(request: Request, projects: Projects) -> dict[str, Any]:
+    """GET: the source in use and the others of the data set's language. Fast: the network is not touched."""
+    dataset = projects.dataset(request.path_params["dataset"])
+    language = prompts.language_of(dataset)
+    return {
+        "source": prompts.source_of(dataset),
+        "count": len(prompts.phrases_of(dataset)),
+        "own": prompts.own_of(dataset),
+        "language": prompts.language_name(language),
+        "wanted": prompts.WANTED,
+        "sources": [{"key": s.key, "label": s.label, "online": s.online} for s in prompts.sources(language)],
+    }
+
+
+def choose(request: Request, projects: Projects) -> dict[str, Any]:
+    """POST {source, own, file: {name, data in base64}, count}: change what is read. Own phrases are those pasted and
+    those of the file."""
+    dataset = projects.dataset(request.path_params["dataset"])
+    asked = _asked(request)
+    source, file, pasted = str(asked.get("source", "")), asked.get("file"), _text(asked, "own")
+    own: list[str] | None = None
+    if source == "own" and (pasted or file):
+        own = prompts.own_list(pasted) if pasted else []
+        if isinstance(file, dict):
+            try:
+                data = base64.b64decode(str(file.get("data", "")), validate=True)
+            except ValueError:
+                raise ConfigError(say("upload_unknown")) from None
+            own += prompts.own_list(name=shown(str(file.get("name", ""))), data=data)
+        own = list(dict.fromkeys(own))
+    count = asked.get("count")
+    wanted = count if isinstance(count, int) and not isinstance(count, bool) else prompts.WANTED
+    return {"said": prompts.set_source(dataset, source, own, wanted), **phrases(request, projects)}
+
+
+def _about(name: str, made: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "records": len(made),
+        "seconds": sum(r.get("duration", 0.0) for r in made),
+        "texts": [r.get("text", "")[:200] for r in made[:3]],
+    }
+
+
+def _lines(rows: queue.SimpleQueue[dict[str, Any] | None]) -> Iterator[bytes]:
+    while (row := rows.get()) is not None:
+        yield json.dumps(row).encode() + b"\n"
+
+
+def _folder(projects: Projects, batch: str) -> Path:
+    if not _BATCH.fullmatch(batch):
+        raise ConfigError(say("upload_unknown"))
+    return inside(projects.tmp, f"upload-{batch}")
+
+
+def _files(folder: Path, wanted: Any) -> list[Upload]:
+    """Files of a batch in the order that was asked for, which is the one that the person saw; without one, all by their
+    numbers. Raises ConfigError for what is not there."""
+    there = sorted(int(p.name) for p in folder.glob("[0-9]*") if p.name.isdecimal()) if folder.is_dir() else []
+    if not there:
+        raise ConfigError(say("upload_unknown" if wanted else "upload_none"))
+    numbers = wanted if isinstance(wanted, list) and wanted else there
+    if len(set(map(str, numbers))) < len(numbers) or any(n not in there or isinstance(n, bool) for n in numbers):
+        raise ConfigError(say("upload_unknown"))
+    names = {n: str(read_json(folder / f"name-{n}.json").get("name") or n) for n in numbers}
+    return [Upload(folder / str(n), names[n]) for n in numbers]
+
+
+def _sorted(files: list[Upload]) -> tuple[list[Upload], list[Upload]]:
+    """Recordings and transcripts, by the endings of their names: what a recording really is, is looked at later."""
+    texts = [f for f in files if _is_text(f.name)]
+    return [f for f in files if not _is_text(f.name)], texts
+
+
+def _is_text(name: str) -> bool:
+    return name.rpartition(".")[2].lower() in TRANSCRIPTS and "." in name
+
+
+def _limit(name: str) -> int:
+    return MOST_TEXT if _is_text(name) else MOST_BYTES
+
+
+def _too_large(name: str, most: int) -> TooLarge:
+    if most < _limit(name):
+        return TooLarge(say("upload_full", name=name, most=f"{max(0, most) / 1e6:.0f}"))
+    return TooLarge(say("upload_large", name=name, most=f"{most / 1e6:.0f}"))
+
+
+def _copy(request: Request, file: Any, most: int, name: str) -> None:
+    """Write what comes, in this route's own thread: uploads that each waited for a second one would take all threads
+    and wait for ever."""
+    chunks, size = request.stream(), 0
+    while (chunk := anyio.from_thread.run(anext, chunks, None)) is not None:
+        size += len(chunk)
+        if size > most:
+            raise _too_large(name, most)
+        file.write(chunk)
+
+
+def _asked(request: Request) -> dict[str, Any]:
+    try:
+        asked = json.loads(body(request, MOST_ASKED) or b"{}")
+    except ValueError:
+        asked = None
+    if not isinstance(asked, dict):
+        raise ConfigError(say("upload_unknown"))
+    return asked
+
+
+def _text(asked: dict[str, Any], key: str) -> str | None:
+    value = asked.get(key)
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _language(asked: dict[str, Any]) -> str | None:
+    return prompts.checked_language(_text(asked, "language"))
+
+
+def _tidy(projects: Projects) -> None:
+    """Delete batches that nobody took, and what was left behind by what was killed."""
+    for path in projects.tmp.iterdir():
+        if path.name.startswith(_LEFT) and time.time() - path.stat().st_mtime > KEPT:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+ROUTES: list[Route] = [
+    route("/studio/upload/{batch}/{number:int}", receive, methods=("PUT",)),
+    route("/studio/take/{dataset}", take, methods=("POST",)),
+    route("/studio/long/{dataset}", long),
+    route("/studio/long/{dataset}", split, methods=("POST",)),
+    route("/studio/long/{dataset}/{id}/{what}", steer, methods=("POST",)),
+    route("/studio/phrases/{dataset}", phrases),
+    route("/studio/phrases/{dataset}", choose, methods=("POST",)),
+]

@@ -1,0 +1,284 @@
+"""The rows of step 1: phrases to read, what was recorded of each, and the routes that page/speak.js talks to.
+
+A row is a phrase of the data set's script, or, after them, an empty one for words of one's own. It is known by its key:
+the phrase's `prompt_id`, or `own-1`, `own-2`, ... The key is the `prompt` of the row's record, so a script that grows
+or is exchanged takes no recording away from its phrase.
+
+Rule for two pages that record the same row: one record a row, the last take wins, as in a redo. The earlier one is
+replaced, and whoever replaces a take that their page had not seen is told so.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import FileResponse
+from starlette.routing import Route
+
+from stentor.errors import AudioError, ConfigError
+from stentor.studio.dataset.prompts import language_of, phrases_of, prompt_id
+from stentor.studio.dataset.recordings import TEXTS, Levels, Remark, listen
+from stentor.studio.dataset.uploads import Upload, checked, kind_of, read
+from stentor.studio.files import clean_text, locked, read_json, telling, write_json
+from stentor.studio.projects import DataSet, Projects, Record
+from stentor.studio.server.routes import body, route
+
+TEN = 10
+"""Rows that are added at a time."""
+MOST_ROWS = 10_000
+MOST_BYTES = 30_000_000
+"""Bytes of the largest take."""
+LONGEST = 180.0
+"""Seconds of the longest take: 17 MB at 48 kHz. The page ends one after two minutes."""
+LONGEST_PHRASE = 1000
+"""Characters of a phrase: more than a minute of reading."""
+_KEY = re.compile(r"[0-9a-f]{12}|own-[1-9][0-9]{0,4}")
+_MARK = re.compile(r"[A-Za-z0-9-]{0,64}")
+
+
+class Rows:
+    """The rows of a data set as they are on the disk, read once."""
+
+    def __init__(self, dataset: DataSet):
+        self.dataset = dataset
+        self.language = language_of(dataset)
+        self.script = {prompt_id(text, self.language): text for text in phrases_of(dataset)}
+        self.records = {str(r["prompt"]): r for r in dataset.records() if r.get("prompt")}
+        self.notes = _notes(dataset)
+        keys = list(self.script)[:MOST_ROWS]
+        self.keys = [*keys, *(f"own-{i}" for i in range(1, MOST_ROWS - len(keys) + 1))]
+
+    @property
+    def shown(self) -> int:
+        """How many rows the page shows: ten and what was asked for, and every recorded one."""
+        last = max((i for i, key in enumerate(self.keys, 1) if key in self.records), default=0)
+        asked = self.notes.get("shown")
+        return min(MOST_ROWS, max(TEN, asked if isinstance(asked, int) else 0, -(-last // TEN) * TEN))
+
+    def row(self, key: str, number: int | None = None) -> dict[str, Any]:
+        """One row, as JSON: the text is the record's, else as it was edited, else the phrase's."""
+        record, phrase = self.records.get(key), self.script.get(key, "")
+        shown: dict[str, Any] = {"key": key, "phrase": phrase, "text": self.text(key)}
+        if number is not None:
+            shown["number"] = number
+        if record is not None:
+            shown |= {
+                "text": record.get("text", ""),
+                "id": record["id"],
+                "take": _version(record),
+                "seconds": record.get("duration", 0.0),
+            }
+            heard = _mapping(self.notes, "heard").get(key)
+            if isinstance(heard, dict) and heard.get("version") == _version(record):
+                shown |= {"level": heard["level"], "peak": heard["peak"], "remarks": _sentences(heard["remarks"])}
+        return shown
+
+    def text(self, key: str) -> str:
+        """What is to be said in a row that is not recorded."""
+        return str(_mapping(self.notes, "texts").get(key) or self.script.get(key, ""))
+
+    def page(self, offset: int = 0, count: int | None = None) -> dict[str, Any]:
+        """Rows from `offset` on (at most `count`, and those that are shown), with the progress."""
+        shown = self.shown
+        last = shown if count is None else min(shown, offset + count)
+        rows = [self.row(self.keys[i], i + 1) for i in range(offset, last)]
+        return {"rows": rows, "shown": shown, "script": len(self.script), "language": self.language, **self.progress()}
+
+    def progress(self) -> dict[str, Any]:
+        """How many rows are recorded, and seconds of all of them."""
+        done = [self.records[key] for key in self.keys if key in self.records]
+        return {"recorded": len(done), "seconds": sum(r.get("duration", 0.0) for r in done)}
+
+
+def rows(request: Request, projects: Projects) -> dict[str, Any]:
+    """GET: the shown rows, or `count` of them from `offset` on."""
+    given = request.query_params
+    return Rows(_dataset(request, projects)).page(
+        _number(given, "offset", 0, MOST_ROWS) or 0, _number(given, "count", 1, MOST_ROWS)
+    )
+
+
+def more(request: Request, projects: Projects) -> dict[str, Any]:
+    """POST: ten rows more than the page has (`shown`), which are answered. What is shown already stays shown."""
+    have = _number(request.query_params, "shown", 0, MOST_ROWS) or 0
+    dataset = _dataset(request, projects)
+    with locked(dataset.folder / "audio"):
+        found = Rows(dataset)
+        found.notes["shown"] = min(MOST_ROWS, max(found.shown, have + TEN))
+        write_json(dataset.folder / "rows.json", found.notes)
+    return found.page(have)
+
+
+def take(request: Request, projects: Projects) -> dict[str, Any]:
+    """POST with a WAV file as the body: save a recording of row `row`, whose text is `text`.
+
+    `mark` is the page's own name of this take: sent again after a broken connection, it is not saved twice. `replaces`
+    is the take of this row that the page knows of. Answers the row, the progress, and `replaced` when a take was
+    replaced that the page did not know of.
+    """
+    given = request.query_params
+    key, text, mark = _key(given), _text(given.get("text", "")), given.get("mark", "")
+    if not _MARK.fullmatch(mark):
+        raise ConfigError("The mark of a take is up to 64 letters, digits and -.")
+    dataset = _dataset(request, projects)
+    audio, rate = _decoded(projects, body(request, MOST_BYTES))
+    levels = listen(audio, rate)
+    # The data set locks its own folder for each change; this lock makes looking and saving one.
+    with locked(dataset.folder / "audio"):
+        found = Rows(dataset)
+        old = found.records.get(key)
+        heard = _mapping(found.notes, "heard")
+        again = bool(mark) and old is not None and (heard.get(key) or {}).get("mark") == mark
+        if not again:
+            if old is None:
+                record = dataset.add(audio, rate, text, prompt=key)
+            else:
+                record = dataset.redo(old["id"], audio, rate)
+            if record.get("text") != text:
+                record = dataset.edit(record["id"], text=text)
+            found.records[key] = record
+            heard[key] = {"version": _version(record), "mark": mark, **_kept(levels)}
+            _mapping(found.notes, "texts").pop(key, None)
+            write_json(dataset.folder / "rows.json", found.notes)
+    replaced = not again and old is not None and _version(old) != given.get("replaces")
+    return {"row": found.row(key), "replaced": replaced, **found.progress()}
+
+
+def edit(request: Request, projects: Projects) -> dict[str, Any]:
+    """POST with a text as the body: what is said in row `row`. An empty text brings the phrase of the script back."""
+    key = _key(request.query_params)
+    text = _text(body(request, 4 * LONGEST_PHRASE).decode("utf-8", "replace"))
+    dataset = _dataset(request, projects)
+    with locked(dataset.folder / "audio"):
+        found = Rows(dataset)
+        text = text or found.script.get(key, "")
+        record = found.records.get(key)
+        if record is None:
+            texts = _mapping(found.notes, "texts")
+            texts.pop(key, None)
+            if text != found.script.get(key, ""):
+                texts[key] = text
+            write_json(dataset.folder / "rows.json", found.notes)
+        elif record.get("text") != text:
+            found.records[key] = dataset.edit(record["id"], text=text)
+    return {"row": found.row(key), **found.progress()}
+
+
+def remove(request: Request, projects: Projects) -> dict[str, Any]:
+    """POST: take a row's recording out of the data set; its text stays on the row."""
+    key = _key(request.query_params)
+    dataset = _dataset(request, projects)
+    with locked(dataset.folder / "audio"):
+        found = Rows(dataset)
+        record = found.records.pop(key, None)
+        if record is not None:
+            dataset.remove([record["id"]])
+            _mapping(found.notes, "heard").pop(key, None)
+            if record.get("text", "") != found.script.get(key, ""):
+                _mapping(found.notes, "texts")[key] = record.get("text", "")
+            write_json(dataset.folder / "rows.json", found.notes)
+    return {"row": found.row(key), **found.progress()}
+
+
+def audio(request: Request, projects: Projects) -> FileResponse:
+    """GET: a recording of a data set, for every player of the page. Ranges work, so players can seek."""
+    dataset = _dataset(request, projects)
+    path = dataset.audio(dataset.record(request.path_params["id"]))
+    if not path.is_file():
+        raise ConfigError("The file of this recording is not there any more.")
+    headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, no-cache"}
+    return FileResponse(path, media_type="audio/wav", headers=headers)
+
+
+ROUTES: list[Route] = [
+    route("/studio/speak/{dataset}/rows", rows),
+    route("/studio/speak/{dataset}/more", more, ["POST"]),
+    route("/studio/speak/{dataset}/take", take, ["POST"]),
+    route("/studio/speak/{dataset}/text", edit, ["POST"]),
+    route("/studio/speak/{dataset}/remove", remove, ["POST"]),
+    route("/studio/audio/{dataset}/{id}", audio),
+]
+
+
+def _decoded(projects: Projects, data: bytes) -> tuple[Any, int]:
+    """(float32 mono [samples], sampling rate in Hz) of a WAV file's bytes. Raises AudioError for anything else."""
+    path = projects.tmp / f"take-{secrets.token_hex(8)}.wav"
+    try:
+        with telling(projects.folder):
+            path.write_bytes(data)
+        upload = Upload(path, "The recording")
+        if data and kind_of(path) != "wav":
+            raise AudioError("The recording is no WAV file: it was not saved.", "unreadable")
+        seconds, rate = checked(upload)
+        if seconds > LONGEST:
+            raise AudioError(f"The recording lasts {seconds:.0f} s: at most {LONGEST:.0f} s are kept.", "too_long")
+        return read(upload, rate), rate
+    except AudioError as error:
+        # A microphone that is muted gives zeros, which no reader of ours takes.
+        if error.reason == "silent":
+            raise AudioError(Remark("silent", {"level": Levels.level}).sentence, "silent") from None
+        raise
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _dataset(request: Request, projects: Projects) -> DataSet:
+    return projects.dataset(request.path_params["dataset"])
+
+
+def _key(given: Mapping[str, str]) -> str:
+    key = given.get("row", "")
+    if not _KEY.fullmatch(key):
+        raise ConfigError(f"{key[:40]!r} is no row of the list.")
+    return key
+
+
+def _number(given: Mapping[str, str], name: str, least: int, most: int) -> int | None:
+    """A whole number of the query; None when it is not given."""
+    text = given.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
+        raise ConfigError(f"{name} is a number from {least} to {most}, not {text[:40]!r}.")
+    return int(text)
+
+
+def _text(text: str) -> str:
+    text = clean_text(text)
+    if len(text) > LONGEST_PHRASE:
+        raise ConfigError(f"A phrase of {len(text)} characters is too long to read aloud: at most {LONGEST_PHRASE}.")
+    return text
+
+
+def _notes(dataset: DataSet) -> dict[str, Any]:
+    """What the rows need to know beside the manifest: `shown`, edited `texts` of rows that are not recorded, and what
+    was `heard` in takes (nothing of it is trained on)."""
+    return read_json(dataset.folder / "rows.json")
+
+
+def _mapping(notes: dict[str, Any], name: str) -> dict[str, Any]:
+    """A part of the notes; begun anew when it is not there or damaged."""
+    if not isinstance(notes.get(name), dict):
+        notes[name] = {}
+    return notes[name]
+
+
+def _version(record: Record) -> str:
+    """Changes with each take of a record."""
+    return str(record["audio_path"]).rpartition("/")[2]
+
+
+def _kept(levels: Levels) -> dict[str, Any]:
+    return {
+        "level": round(levels.level, 1),
+        "peak": round(levels.peak, 1),
+        "remarks": [[remark.key, remark.values] for remark in levels.remarks],
+    }
+
+
+def _sentences(remarks: list[Any]) -> list[dict[str, str]]:
+    return [{"key": key, "sentence": Remark(key, values).sentence} for key, values in remarks if key in TEXTS]

@@ -1,0 +1,112 @@
+"""What is wrong with a recording, while there is still time to make it again: levels and plain sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from stentor.studio.texts import say
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SHORTEST = 0.5
+"""Seconds of the shortest recording that can hold a phrase."""
+QUIETEST = -40.0
+"""dBFS of speech that is still heard above the noise of most microphones' own electronics."""
+LONGEST = 30.0
+"""Seconds that most models hear at a time (Whisper's window)."""
+SILENT = -60.0
+"""dBFS below which nothing was said."""
+CLIPPED = 1e-4
+"""Share of samples in clipped runs from which a recording is told to be clipped: 1.6 ms in a second at 16 kHz."""
+FRAME = 0.02
+"""Seconds of the frames whose levels are compared."""
+LEAST_ABOVE = 20.0
+"""dB between the loud and the quiet frames under which the background is too loud: speech that is mixed with noise at a
+ratio of 13 dB. Of 120 recordings of real speech, cut to their speech, none is below it and 5 % are below 26."""
+LEAST_SPEECH = 3.0
+"""dB between them under which no speech stands out: steady noise alone has about 1."""
+
+TEXTS = {
+    "empty": "heard_empty",
+    "silent": "heard_silent",
+    "short": "heard_short",
+    "long": "heard_long",
+    "clipped": "heard_clipped",
+    "quiet": "heard_quiet",
+    "noise": "heard_noise",
+    "no_speech": "heard_no_speech",
+}
+"""Key in texts.yaml by remark."""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One thing that is wrong: a key of `TEXTS`, the figures in its sentence, and the sentence."""
+
+    key: str
+    values: dict[str, float]
+
+    @property
+    def sentence(self) -> str:
+        return say(TEXTS[self.key], **self.values)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Figures of one recording for a level meter, and what is wrong with it."""
+
+    seconds: float = 0.0
+    peak: float = -120.0
+    """Largest sample, dBFS."""
+    level: float = -120.0
+    """Level of the loud frames (95th percentile), dBFS."""
+    clipped: float = 0.0
+    """Share of samples in clipped runs."""
+    above: float = 0.0
+    """dB between the loud (95th percentile) and the quiet frames (5th): also in words read without a pause there are
+    closures of stops, in which the background is heard."""
+    remarks: list[Remark] = field(default_factory=list)
+
+
+def listen(audio: np.ndarray, rate: int) -> Levels:
+    """Measure float32 mono [samples] at `rate` Hz. Never raises for what is wrong with the recording."""
+    import numpy as np
+
+    from stentor.data.signal_stats import measures
+
+    if not len(audio):
+        return Levels(remarks=[Remark("empty", {})])
+    sound = measures(audio, rate)
+    peak = float(20 * np.log10(np.abs(audio).max() + 1e-6))
+    above = _above_background(audio, rate)
+    found: list[Remark] = []
+
+    def remark(key: str, when: bool, **values: float) -> None:
+        if when:
+            found.append(Remark(key, values))
+
+    remark("short", sound.seconds < SHORTEST, seconds=sound.seconds, limit=SHORTEST)
+    remark("long", sound.seconds > LONGEST, seconds=sound.seconds, limit=LONGEST)
+    if sound.level < SILENT:
+        remark("silent", True, level=sound.level)
+    else:
+        remark("clipped", sound.clipped > CLIPPED, share=sound.clipped)
+        remark("quiet", sound.level < QUIETEST, level=sound.level, limit=QUIETEST)
+        if above < LEAST_SPEECH:
+            remark("no_speech", True)
+        else:
+            remark("noise", above < LEAST_ABOVE, above=above, limit=LEAST_ABOVE)
+    return Levels(sound.seconds, peak, sound.level, sound.clipped, above, found)
+
+
+def _above_background(audio: np.ndarray, rate: int) -> float:
+    """dB between the loud and the quiet frames."""
+    import numpy as np
+
+    frame = min(round(FRAME * rate), len(audio))
+    frames = audio[: len(audio) // frame * frame].reshape(-1, frame)
+    decibels = 10 * np.log10(np.square(frames, dtype=np.float64).mean(1) + 1e-12)
+    quiet, loud = np.percentile(decibels, [5, 95])
+    return float(loud - quiet)

@@ -1,0 +1,136 @@
+"""The routes of step 2, that page/check_list.mjs talks to: the recordings with what is wrong with them, and what a
+person does about it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.routing import Route
+
+from stentor.errors import ConfigError
+from stentor.studio.dataset.findings import Checked, checked
+from stentor.studio.projects import DataSet, Projects
+from stentor.studio.server.routes import body, route
+
+MOST_ROWS = 200
+"""Rows that are answered at a time."""
+MOST_BYTES = 100_000
+"""Bytes of the largest request."""
+
+
+def overview(request: Request, projects: Projects) -> dict[str, Any]:
+    """GET: the ids of the rows to `show` (with the words `find` in their text), in the order that they are shown in,
+    and the figures on top."""
+    dataset, given = _dataset(request, projects), request.query_params
+    found = checked(dataset)
+    return {"order": found.chosen(given.get("show", "all"), given.get("find", "")), **_figures(dataset, found)}
+
+
+def rows(request: Request, projects: Projects) -> dict[str, Any]:
+    """GET: the rows with the given ids (`id`, many times); those that were removed meanwhile are left out."""
+    ids = request.query_params.getlist("id")
+    if len(ids) > MOST_ROWS:
+        raise ConfigError(f"At most {MOST_ROWS} rows are answered at a time.")
+    found = checked(_dataset(request, projects))
+    return {"rows": [found.rows[id] for id in ids if id in found.rows]}
+
+
+def edit(request: Request, projects: Projects) -> dict[str, Any]:
+    """POST {id, text}: correct a text. Without `text`, what stands there is right: it is no draft any more."""
+    dataset, given = _dataset(request, projects), _given(request)
+    id = _id(given)
+    text = given["text"] if "text" in given else dataset.record(id).get("text", "")
+    if not isinstance(text, str):
+        raise ConfigError("The text of a recording is a string.")
+    dataset.edit(id, text=text)
+    return _row(dataset, id)
+
+
+def move(request: Request, projects: Projects) -> dict[str, Any]:
+    """POST {id, side}: train on a recording, or hold it out, with all that must stay with it."""
+    dataset, given = _dataset(request, projects), _given(request)
+    id = _id(given)
+    moved = dataset.move(id, str(given.get("side")))
+    return {**_row(dataset, id), "moved": moved}
+
+
+def remove(request: Request, projects: Projects) -> dict[str, Any]:
+    """POST {id}: take a recording out of the data set. It can be put back."""
+    dataset = _dataset(request, projects)
+    dataset.remove([_id(_given(request))])
+    return _figures(dataset, checked(dataset))
+
+
+def put_back(request: Request, projects: Projects) -> dict[str, Any]:
+    """POST {id}: undo the removal of a recording."""
+    dataset, given = _dataset(request, projects), _given(request)
+    dataset.put_back([id := _id(given)])
+    return _row(dataset, id)
+
+
+def removed(request: Request, projects: Projects) -> dict[str, Any]:
+    """GET: what can be put back, the last first. POST: delete it for good."""
+    dataset = _dataset(request, projects)
+    if request.method == "POST":
+        dataset.forget_removed()
+    found = dataset.removed()
+    shown = [
+        {"id": r["id"], "text": str(r.get("text") or ""), "seconds": r.get("duration") or 0.0}
+        for r in found[:MOST_ROWS]
+    ]
+    return {"rows": shown, "removed": len(found)}
+
+
+def _figures(dataset: DataSet, found: Checked) -> dict[str, Any]:
+    return {
+        "total": len(found.rows),
+        "measured": found.measured,
+        "hours": found.hours,
+        "speakers": found.speakers,
+        "languages": found.languages,
+        "kinds": found.kinds,
+        "counts": found.counts(),
+        "divided": found.divided,
+        "removed": len(dataset.removed()),
+    }
+
+
+def _row(dataset: DataSet, id: str) -> dict[str, Any]:
+    """A row after a change, with the figures. Raises ConfigError when it is gone."""
+    found = checked(dataset)
+    if id not in found.rows:
+        dataset.record(id)  # says that it is not there
+    return {"row": found.rows[id], **_figures(dataset, found)}
+
+
+def _dataset(request: Request, projects: Projects) -> DataSet:
+    return projects.dataset(request.path_params["dataset"])
+
+
+def _given(request: Request) -> dict[str, Any]:
+    try:
+        given = json.loads(body(request, MOST_BYTES))
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise ConfigError("The request is no JSON object.")
+    return given
+
+
+def _id(given: dict[str, Any]) -> str:
+    if not isinstance(id := given.get("id"), str):
+        raise ConfigError("The request names no recording (id).")
+    return id
+
+
+ROUTES: list[Route] = [
+    route("/studio/check/{dataset}", overview),
+    route("/studio/check/{dataset}/rows", rows),
+    route("/studio/check/{dataset}/edit", edit, ["POST"]),
+    route("/studio/check/{dataset}/move", move, ["POST"]),
+    route("/studio/check/{dataset}/remove", remove, ["POST"]),
+    route("/studio/check/{dataset}/back", put_back, ["POST"]),
+    route("/studio/check/{dataset}/removed", removed, ["GET", "POST"]),
+]

@@ -1,0 +1,144 @@
+"""Transcripts with times: subtitles (SubRip, WebVTT) and Praat's TextGrids."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from stentor.studio.dataset.transcript_entry import Entry, Made, lines_of
+
+_SILENCE = {"sil", "sp", "spn", "<eps>", "<p:>", "<unk>", "<s>", "</s>"}
+"""What aligners write into intervals without words."""
+_PAUSE = 0.5
+"""Seconds between the words of two sentences, where only words are given."""
+_CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})(?:[,.](\d{1,3}))?(?!\d)")
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_STRING = re.compile(r'(?:[^"]+|"")*')
+"""The rest of a string up to its closing mark; two marks are one that it holds."""
+_PASSED = re.compile(r'[A-Za-z_?][^"=:]*[=:]?|(?:\[[^][]*\]?:?)+|(?:<[^<>]*>?)+|!.*|[^\w"[<!?+-]+')
+"""What is no value in a TextGrid: keys, places in lists, flags, comments."""
+_VOICE = re.compile(r"<v(?:\.[^ <>]*)? ([^<>]+)>")
+_TAG = re.compile(r"</?(?:[ibuc]|v|font|ruby|rt|lang)(?:[ .][^<>]*)?>|<\d[\d:.]*>|\{\\[^{}]*\}")
+
+
+def subtitles(name: str, text: str) -> Made:
+    """SubRip and WebVTT: blocks with a line of times; tags (`<i>`, `<v Ann>`, `{\\an8}`) are taken out, a voice is the
+    speaker. A cue that stands there twice (for its style) counts once."""
+    lines = [*lines_of(text), ""]
+    web = name.lower().endswith(".vtt")
+    at, seen = 0, set()
+    while at < len(lines):
+        if "-->" not in lines[at]:
+            at += 1
+            continue
+        where, times = f"{name}:{at + 1}", lines[at].split("-->")
+        found = [_CLOCK.match(part.strip()) for part in times[:2]]
+        said = []
+        at += 1
+        while at < len(lines) and lines[at].strip() and "-->" not in lines[at]:
+            said.append(lines[at])
+            at += 1
+        if at < len(lines) and "-->" in lines[at] and said and said[-1].strip().isdigit():
+            said.pop()  # the next cue's number, without an empty line in between
+        if not all(found) or len(times) != 2:
+            yield f"{where}: these are not times such as 00:00:01,000 --> 00:00:02,500."
+            continue
+        start, end = (_seconds(clock) for clock in found if clock)
+        whole = " ".join(said)
+        voice = _VOICE.search(whole)
+        plain = _TAG.sub("", whole)
+        plain = html.unescape(plain) if web else plain
+        if (start, end, plain) not in seen:
+            seen.add((start, end, plain))
+            yield Entry(plain, None, start, end, None, voice.group(1).strip() if voice else None, where)
+
+
+def _seconds(clock: re.Match[str]) -> float:
+    hours, minutes, seconds, fraction = clock.groups()
+    part = int(fraction) / 10 ** len(fraction) if fraction else 0.0
+    return int(hours or 0) * 3600 + int(minutes) * 60 + int(seconds) + part
+
+
+def textgrid(name: str, text: str) -> Made:
+    """Praat TextGrids, long and short form: the intervals of the first tier that holds sentences.
+
+    The tier of words has the most intervals: of several interval tiers named alike for what they hold, `text`,
+    `sentence`, `utterance`, `transcript` and the like come before the others, and otherwise the one with the fewest
+    intervals that hold text. Where intervals hold single words, they are joined up to the next pause. A speaker is not
+    read.
+    """
+    tokens = list(_tokens(text))
+    if not any(value == "TextGrid" for _, value in tokens[:4]):
+        yield f"{name}:1: this is not a Praat TextGrid."
+        return
+    tiers: list[tuple[str, list[Entry]]] = []
+    at = 0
+    while at < len(tokens):
+        if tokens[at][1] != "IntervalTier" or not isinstance(tokens[at][1], str):
+            at += 1
+            continue
+        head = tokens[at : at + 5]  # class, name, xmin, xmax, size
+        if len(head) < 5 or not isinstance(head[4][1], float):
+            yield f"{name}:{tokens[at][0]}: this tier has no size."
+            return
+        count, made = int(head[4][1]), []
+        at += 5
+        for i in range(count):
+            cell = tokens[at : at + 3]
+            if [type(v) for _, v in cell] != [float, float, str]:
+                line = cell[0][0] if cell else tokens[-1][0]
+                yield f"{name}:{line}: interval {i + 1} of the tier {head[1][1]!s:.40} needs xmin, xmax and text."
+                return
+            start, end, said = (v for _, v in cell)
+            if said.strip() and said.strip().lower() not in _SILENCE:
+                made.append(Entry(said, None, start, end, where=f"{name}:{cell[0][0]}"))
+            at += 3
+        tiers.append((str(head[1][1]).lower(), made))
+    filled = [tier for tier in tiers if tier[1]]
+    if not filled:
+        return
+    known = re.compile(r"text|sent|utt|transcr|phrase|segment|orthog")
+    chosen = min(filled, key=lambda tier: (not known.search(tier[0]), len(tier[1])))[1]
+    yield from _sentences(chosen) if all(" " not in e.text.strip() for e in chosen) else chosen
+
+
+def _sentences(words: list[Entry]) -> Iterator[Entry]:
+    """Words joined with those that follow within `_PAUSE`."""
+    run = [words[0]]
+    for word in [*words[1:], None]:
+        if word is not None and word.start - run[-1].end < _PAUSE:  # type: ignore[operator]
+            run.append(word)
+            continue
+        yield replace(run[0], text=" ".join(w.text for w in run), end=run[-1].end)
+        run = [word] if word is not None else []
+
+
+def _tokens(text: str) -> Iterator[tuple[int, str | float]]:
+    """(line, value) of the strings and numbers of a TextGrid; `xmin =`, `intervals [3]:` and flags are passed over.
+
+    Each character is looked at once, whatever a file holds.
+    """
+    inside: list[str] | None = None
+    began = 0
+    for number, line in enumerate(lines_of(text), 1):
+        at = 0
+        while at < len(line):
+            if inside is not None:
+                found = _STRING.match(line, at)
+                inside.append(found.group() if found else "")
+                at = found.end() + 1 if found else at + 1
+                if at <= len(line):  # a closing mark, or else the string goes on in the next line
+                    yield began, " ".join(inside).replace('""', '"')
+                    inside = None
+            elif line[at] == '"':
+                inside, began, at = [], number, at + 1
+                if at == len(line):
+                    inside.append("")
+            elif found := _NUMBER.match(line, at):
+                yield number, float(found.group())
+                at = found.end()
+            else:
+                found = _PASSED.match(line, at)
+                at = found.end() if found else at + 1

@@ -1,0 +1,326 @@
+"""Transcripts that come with uploaded audio: pasted lines, txt, csv, jsonl, srt, TextGrid.
+
+Each becomes a list of `Entry`. What is wrong is told with the file's name and the line. All are read from text that a
+stranger may have written: names in them are only ever compared with the names of the uploaded files.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stentor.errors import ConfigError, DataError
+from stentor.studio.dataset.subtitle_import import subtitles, textgrid
+from stentor.studio.dataset.transcript_entry import Entry, Made, key, lines_of, stem
+from stentor.studio.files import clean_text
+from stentor.studio.phrases import NAMES, OTHER_CODES
+
+MOST_BYTES = 20 * 2**20
+"""Bytes of the largest transcript file."""
+MOST_LINES = 1_000_000
+"""Lines of the longest transcript file."""
+MOST_PROBLEMS = 20
+_FILE = ("audio_path", "audio", "file", "filename", "file_name", "path", "wav", "id")
+_TEXT = ("text", "transcript", "transcription", "sentence", "normalized_text")
+_LANGUAGE = ("language", "language_id", "locale", "lang")
+_SPEAKER = ("speaker", "speaker_id", "client_id")
+_START = ("start", "start_time", "begin")
+_END = ("end", "end_time", "stop")
+TRANSCRIPTS = ("txt", "lab", "csv", "tsv", "jsonl", "json", "srt", "vtt", "textgrid")
+"""Endings of the transcripts that are read."""
+
+
+def parse(name: str, data: bytes, audio: Sequence[str] = ()) -> list[Entry]:
+    """The entries of a transcript file, by its name's ending; a name without an ending means lines of text.
+
+    `audio`: names of the recordings; lines that begin with them (Kaldi, LibriSpeech) are those recordings' lines.
+    Raises DataError that lists what is wrong, each with its line, and for a format that is not taken, ConfigError for a
+    file that is too large.
+    """
+    if len(data) > MOST_BYTES:
+        raise ConfigError(f"{name} is larger than {MOST_BYTES // 2**20} MB: split it.")
+    ending = name.rpartition(".")[2].lower() if "." in name else ""
+    if ending and ending not in TRANSCRIPTS:
+        raise DataError(
+            f"{name} is no transcript that is taken: save it as txt, csv, tsv, jsonl, srt, vtt or TextGrid."
+        )
+    text = decoded(name, data)
+    if text.count("\n") + text.count("\r") > MOST_LINES:
+        raise ConfigError(f"{name} has more than {MOST_LINES} lines: split it.")
+    readers = {
+        "srt": subtitles,
+        "vtt": subtitles,
+        "textgrid": textgrid,
+        "csv": _csv,
+        "tsv": _csv,
+        "jsonl": _jsonl,
+        "json": _json,
+    }
+    problems: list[str] = []
+    entries = []
+    stems = {key(a) for a in audio}
+    for made in readers[ending](name, text) if ending in readers else _lines(name, text, stems):
+        if isinstance(made, Entry):
+            made = _checked(made)
+        if isinstance(made, str):
+            problems.append(made)
+            if len(problems) == MOST_PROBLEMS:
+                break
+        elif made.text:
+            entries.append(made)
+    if problems:
+        raise DataError("\n".join(problems))
+    if not entries:
+        raise DataError(f"{name} holds no transcript.")
+    if ending in ("srt", "vtt", "textgrid"):
+        entries = [replace(e, file=stem(name)) for e in entries]
+    return entries
+
+
+def table_texts(name: str, text: str) -> list[tuple[int, str]] | None:
+    """(line, text) of the rows of a csv, tsv or jsonl file; None for another ending. Raises DataError."""
+    reader = {"csv": _csv, "tsv": _csv, "jsonl": _jsonl}.get(name.rpartition(".")[2].lower())
+    if reader is None:
+        return None
+    made = list(reader(name, text))
+    if problems := [m for m in made if isinstance(m, str)]:
+        raise DataError("\n".join(problems[:MOST_PROBLEMS]))
+    return [(int(e.where.rpartition(":")[2]), e.text) for e in made if isinstance(e, Entry)]
+
+
+def _checked(made: Entry) -> Entry | str:
+    """The entry with its text and language as they are kept, or what is wrong with it."""
+    try:
+        made = replace(made, text=clean_text(made.text), language=_language(made.language))
+    except ConfigError as error:
+        return f"{made.where}: {error}"
+    if made.start is None and made.end is not None:
+        made = replace(made, start=0.0)
+    times = [t for t in (made.start, made.end) if t is not None]
+    try:
+        fine = all(math.isfinite(t) and t >= 0 for t in times)
+    except OverflowError:
+        fine = False
+    if not fine:
+        return f"{made.where}: start and end must be seconds from the beginning."
+    if made.start is not None and made.end is not None and made.end <= made.start:
+        return f"{made.where}: the end ({made.end:g} s) is not after the start ({made.start:g} s)."
+    return made
+
+
+def _language(said: str | None) -> str | None:
+    """The code of a language that is given by its code, with or without a country, or by its English name."""
+    if said is None or not said.strip():
+        return None
+    plain = said.strip().lower()
+    code = next((c for c, name in NAMES.items() if name.lower() == plain), re.split(r"[-_]", plain)[0])
+    if not re.fullmatch(r"[a-z]{2,3}", code):
+        raise ConfigError(f"{said.strip()[:40]!r} is no language code such as sv or yue.")
+    return OTHER_CODES.get(code, code)
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What belongs together, and what is left over."""
+
+    clips: list[tuple[int, Entry]]
+    """(index of the recording, its transcript)."""
+    bare: list[int]
+    """Recordings without a transcript."""
+    left: list[Entry]
+    """Transcripts without a recording."""
+
+
+def match(audio: Sequence[str], entries: Sequence[Entry]) -> Matched:
+    """Give each transcript to its recording: by name where the entries have one, else in order.
+
+    Raises DataError when entries without names are not as many as recordings, and for names that two recordings share.
+    """
+    named = [e for e in entries if e.file is not None]
+    places = {key(name): i for i, name in enumerate(audio)}
+    if named and len(places) < len(audio):
+        counts = Counter(key(a) for a in audio)
+        doubled = sorted({stem(a) for a in audio if counts[key(a)] > 1})
+        raise DataError(
+            f"Several recordings are named {', '.join(doubled[:5])}: rename them, for each to get its text."
+        )
+    clips = [(places[key(e.file)], e) for e in named if key(e.file) in places]  # type: ignore[arg-type]
+    # Subtitles of the only recording need not have its name.
+    if named and not clips and len(audio) == 1 and all(e.start is not None for e in named):
+        clips = [(0, e) for e in named]
+    taken = {i for i, _ in clips}
+    plain = [e for e in entries if e.file is None]
+    free = [i for i in range(len(audio)) if i not in taken]
+    if plain:
+        if len(plain) != len(free):
+            raise DataError(
+                f"There are {len(plain)} lines of text for {len(free)} recordings: give one line for each, in the same "
+                "order, or put the file's name in front (name, tab, text)."
+            )
+        clips += list(zip(free, plain, strict=True))
+        free = []
+    used = {id(e) for _, e in clips}
+    left = [e for e in entries if id(e) not in used]
+    return Matched(sorted(clips, key=lambda c: (c[0], c[1].start or 0.0)), free, left)
+
+
+def decoded(name: str, data: bytes) -> str:
+    """The text of a file in UTF-8, or UTF-16 with its mark, which Praat and spreadsheets write. Raises DataError with
+    the line that is neither."""
+    code = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = data.decode(code).lstrip("\ufeff")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise DataError(f"{name}:{line}: this is not UTF-8 text; save the file as UTF-8.") from None
+    if "\0" in text:
+        raise DataError(f"{name}:{text[: text.index(chr(0))].count(chr(10)) + 1}: this is not a text file.")
+    return text
+
+
+def _lines(name: str, text: str, stems: set[str]) -> Made:
+    """A line for each recording; `name<tab>text`, `name|text` (LJSpeech) or `name text` (Kaldi) where every line has
+    it, with a name that ends like an audio file or holds no space, or, before a space, that is a recording's."""
+    lines = [(n, line.strip()) for n, line in enumerate(lines_of(text), 1) if line.strip()]
+    for mark in ("\t", "|", " "):
+        parts = [line.partition(mark) for _, line in lines]
+        firsts = [first.strip() for first, _, _ in parts]
+        if mark == " ":
+            named = all(key(first) in stems for first in firsts)
+        else:
+            named = all(found and first and " " not in stem(first) for first, (_, found, _) in zip(firsts, parts))
+        if lines and named:
+            for (n, _), first, (_, _, rest) in zip(lines, firsts, parts, strict=True):
+                # LJSpeech has the normalised text in a third column.
+                said = rest if mark == " " else rest.rpartition(mark)[2] or rest
+                yield Entry(said, stem(first), where=f"{name}:{n}")
+            return
+    for n, line in lines:
+        yield Entry(line, where=f"{name}:{n}")
+
+
+def _csv(name: str, text: str) -> Made:
+    first, _, rest = text.partition("\n")
+    before = 0
+    if re.fullmatch(r"sep=.\r?", first.lower()):  # what Excel puts in front
+        text, before, first = rest, 1, rest.partition("\n")[0]
+    mark = max(",;\t|", key=first.count)
+    # Between tabs, quotation marks mostly mean themselves (Common Voice); spreadsheets still quote whole cells.
+    tabs = mark == "\t"
+    rows = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=mark,
+        strict=not tabs,
+        quoting=csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL,
+    )
+    try:
+        table = [(rows.line_num + before, row) for row in rows if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        yield f"{name}:{rows.line_num + before}: {error}: is a quotation mark missing, or one too many?"
+        return
+    if not table:
+        return
+    if tabs:
+        table = [(number, [_unquoted(cell) for cell in row]) for number, row in table]
+    head = [cell.strip().lower() for cell in table[0][1]]
+    column = {
+        what: next((head.index(n) for n in names if n in head), None)
+        for what, names in (
+            ("text", _TEXT),
+            ("file", _FILE),
+            ("language", _LANGUAGE),
+            ("speaker", _SPEAKER),
+            ("start", _START),
+            ("end", _END),
+        )
+    }
+    if column["text"] is None:
+        widths = {len(row) for _, row in table}
+        if widths not in ({1}, {2}):
+            yield f"{name}:1: no column is named text: name them in the first line, such as `file,text`."
+            return
+        column |= {"text": max(widths) - 1, "file": 0 if widths == {2} else None}
+    else:
+        table = table[1:]
+    for number, row in table:
+        where = f"{name}:{number}"
+        cells = {what: row[i].strip() if i < len(row) else "" for what, i in column.items() if i is not None}
+        if len(row) <= column["text"]:
+            yield f"{where}: this line has {len(row)} columns and none for the text."
+            continue
+        if any(cell.strip() for cell in row[len(head) :]):
+            yield (
+                f"{where}: this line has {len(row)} columns, the first has {len(head)}: put texts that hold {mark!r} "
+                "in quotes."
+            )
+            continue
+        try:
+            times = {k: float(cells[k].replace(",", ".")) if cells.get(k) else None for k in ("start", "end")}
+        except ValueError:
+            yield f"{where}: start and end must be seconds."
+            continue
+        file = stem(cells["file"]) if cells.get("file") else None
+        language, speaker = cells.get("language") or None, cells.get("speaker") or None
+        yield Entry(cells["text"], file, times["start"], times["end"], language, speaker, where)
+
+
+def _unquoted(cell: str) -> str:
+    inner = cell.strip()[1:-1]
+    quoted = len(cell.strip()) > 1 and cell.strip()[0] == cell.strip()[-1] == '"'
+    return inner.replace('""', '"') if quoted and '"' not in inner.replace('""', "") else cell
+
+
+def _jsonl(name: str, text: str) -> Made:
+    for number, line in enumerate(lines_of(text), 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            yield _entry(row, f"{name}:{number}")
+
+
+def _json(name: str, text: str) -> Made:
+    """A list of records, or an object with `segments` (Whisper, and our own JSON): those of the file's own name."""
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        yield f"{name}:{getattr(error, 'lineno', 1)}: this is not JSON."
+        return
+    if isinstance(whole, dict) and isinstance(whole.get("segments"), list):
+        for number, row in enumerate(whole["segments"], 1):
+            made = _entry(row, f"{name}, segment {number}")
+            yield made if isinstance(made, str) else replace(made, file=stem(name))
+        return
+    for number, row in enumerate(whole if isinstance(whole, list) else [whole], 1):
+        yield _entry(row, f"{name}, record {number}")
+
+
+def _entry(row: Any, where: str) -> Entry | str:
+    """A JSON record as an entry, or what is wrong with it."""
+    if not isinstance(row, dict):
+        return f'{where}: this is not a JSON object such as {{"audio_path": "a.wav", "text": "..."}}.'
+    said, file = _pick(row, _TEXT), _pick(row, _FILE)
+    if not isinstance(said, str):
+        return f"{where}: it has no `text`."
+    start, end, length = (
+        v if isinstance(v := _pick(row, names), int | float) and not isinstance(v, bool) else None
+        for names in (_START, _END, ("duration",))
+    )
+    if start is not None and end is None and length is not None:
+        end = start + length
+    language, speaker = (
+        str(v) if isinstance(v := _pick(row, names), str | int) else None for names in (_LANGUAGE, _SPEAKER)
+    )
+    return Entry(said, stem(file) if isinstance(file, str) else None, start, end, language, speaker, where)
+
+
+def _pick(row: dict[str, Any], names: Sequence[str]) -> Any:
+    return next((row[n] for n in names if row.get(n) is not None), None)

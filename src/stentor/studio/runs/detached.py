@@ -1,0 +1,185 @@
+"""Commands of ours that outlive the studio: each has a folder, a keeper (keeper.py) and a lock; all truth is in files.
+
+    FOLDER/run.lock     locked (flock) by the keeper and the command as long as either lives
+    FOLDER/stop         there since somebody asked it to stop
+    FOLDER/output.txt   all that it printed, without secrets
+    FOLDER/ending.json  when it was last started, its process and, afterwards, its exit code and last words
+
+The lock is the system's: it disappears with the last process that inherited it, whatever was killed and whatever is
+left on the disk. So nothing stale stays behind, and a folder has one command at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stentor.errors import ConfigError, StentorError
+from stentor.studio.files import read_json, telling, write_bytes
+from stentor.studio.runs.follow import tail
+from stentor.studio.runs.supervisor import ENDING_BYTES, born
+
+STENTOR = (sys.executable, "-m", "stentor")
+"""`stentor`, as a command."""
+_PATIENCE = 1.0
+"""Seconds that a start waits for a lock which somebody who only looks may hold for a moment."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the command of a folder stands."""
+
+    alive: bool
+    exit: int | None
+    """Its exit code; negative for a signal. None while it runs, when it ended without one (its keeper was killed, or
+    the machine was switched off), and when it was never started."""
+    said: str
+    """Its error paragraph, or the last line that it printed; empty while it runs."""
+    started: float
+    """Seconds since 1970; 0.0 when it never was."""
+    ended: float | None
+    stopping: bool
+    """Whether somebody asked it to stop since it was started."""
+
+
+@contextlib.contextmanager
+def alone(folder: Path, busy: str) -> Iterator[int]:
+    """Alone with a folder that exists: answers the lock, for `launch`. Raises ConfigError(`busy`) while its command
+    lives, among threads and processes."""
+    with telling(folder):
+        handle = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise ConfigError(busy) from None
+                time.sleep(0.02)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def launch(folder: Path, command: Sequence[str], lock: int, cwd: Path) -> None:
+    """Start a command, such as `[*STENTOR, "publish", "model", ...]`, in `cwd`; it and its keeper inherit the lock of
+    `alone`. Its output follows the earlier one. Raises StentorError when the disk is full or nothing can be started.
+
+    A command that cannot be started at all ends at once, with exit code 127 and the reason. No secret may be among the
+    arguments: all users of a machine see them. It inherits the environment.
+    """
+    before = _read(folder / "ending.json")
+    write_bytes(folder / "ending.json", json.dumps({"started": time.time()}).encode().ljust(ENDING_BYTES))
+    try:
+        with telling(folder):
+            (folder / "stop").unlink(missing_ok=True)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "stentor.studio.runs.supervisor", str(folder), str(lock), *command],
+                cwd=cwd,
+                # Nothing that lies in the projects folder is ever imported.
+                env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "NO_COLOR": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=(lock,),
+            )
+    except StentorError:
+        if before is not None:  # how the last attempt ended is still how things stand
+            write_bytes(folder / "ending.json", before)
+        raise
+    # A child that nobody waits for stays in the process table.
+    threading.Thread(target=process.wait, daemon=True).start()
+
+
+def alive(folder: Path) -> bool:
+    """Whether the keeper or the command lives: whether their lock is held."""
+    try:
+        handle = os.open(folder / "run.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def ending(folder: Path) -> Ending:
+    """How the command of a folder stands. Never raises."""
+    lives = alive(folder)  # before the files are read: what ended since is then told the next time, never half
+    found = read_json(folder / "ending.json")
+    code, ended, started = found.get("exit"), found.get("time"), found.get("started")
+    return Ending(
+        lives,
+        code if isinstance(code, int) and not lives else None,
+        str(found.get("said") or "") if not lives else "",
+        float(started) if isinstance(started, (int, float)) else 0.0,
+        float(ended) if isinstance(ended, (int, float)) and not lives else None,
+        (folder / "stop").exists(),
+    )
+
+
+def output(folder: Path, lines: int = 200) -> str:
+    """The end of all that the command printed, at most 64 KiB, without secrets."""
+    return tail(folder / "output.txt", lines)
+
+
+def process(folder: Path) -> int | None:
+    """The number of the command's process, while that process lives. Its number alone would not do: numbers are used
+    again, so the moment in which it began must be the same as well."""
+    found = read_json(folder / "ending.json")
+    pid = found.get("pid")
+    if not isinstance(pid, int) or pid <= 1 or found.get("born") != born(pid) or not alive(folder):
+        return None
+    return pid
+
+
+def asked(folder: Path) -> float | None:
+    """When the command was asked to stop for the last time, in seconds since 1970; None when it was not."""
+    try:
+        return (folder / "stop").stat().st_mtime
+    except OSError:
+        return None
+
+
+def end(folder: Path, number: int = signal.SIGTERM) -> None:
+    """Send a signal to the command itself: SIGTERM asks it to stop, SIGKILL ends it. Nothing happens to one that has
+    ended. Raises StentorError when this user may not."""
+    if not alive(folder):
+        return
+    with contextlib.suppress(StentorError):  # a full disk must not keep anything from being stopped
+        write_bytes(folder / "stop", b"")
+    until = time.monotonic() + _PATIENCE
+    while "pid" not in read_json(folder / "ending.json") and time.monotonic() < until:
+        time.sleep(0.02)  # the keeper has just been started
+    pid = process(folder)
+    if pid is None:
+        return
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        raise StentorError(f"{folder.name} was started by another user: it cannot be stopped from here.") from None
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,282 @@
+"""A form for a run, generated from the config's schema: what each key is called, what it means, what it may be.
+
+Nothing about a key is written here: labels and help come from the docstrings under the fields, limits and choices
+from their types. `BASIC` only picks the keys that are shown first. The run file is what counts: a widget shows what
+stands there, and changes it there; what is left at its default is not written.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Union, get_args, get_origin
+
+import annotated_types as bounds
+
+from stentor.config.document import Mistake, Mistakes, Place, parse, parse_value
+from stentor.config.load import dump, inline
+from stentor.section import field_docs, summary
+from stentor.config.reference import default, sentence
+from stentor.config.schema import Config
+from stentor.section import Section, alternatives
+from stentor.config.schema_walk import entries, field_annotation, fields, is_open, sections_in
+from stentor.config.type_names import describe
+from stentor.errors import ConfigError
+
+BASIC = ("train.epochs", "optim.lr", "data.max_items", "model.lora.rank")
+"""Keys that most runs change. A family that lacks one simply does not show it."""
+_LONGEST_LABEL = 48
+_FREE = ("name", "output", "stages")
+"""Keys that the studio sets itself, and stages, which are written as YAML."""
+
+Kind = Literal["integer", "number", "switch", "choice", "text", "yaml"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One key of the form."""
+
+    key: str
+    """Dotted, as on the command line."""
+    section: str
+    """The first step of the key: the group that it is shown in."""
+    kind: Kind
+    label: str
+    help: str
+    """The key's documentation (but for what the label says), what it may be, and the key."""
+    default: Any
+    """Plain data; None where the key has none or is null. What an untouched row shows."""
+    required: bool
+    optional: bool
+    """Whether null is a value of its own."""
+    may_be: str
+    """What a value may be, in words."""
+    options: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    basic: bool = False
+
+
+@functools.cache
+def form(task: str = "transcribe", family: str = "whisper", schema: type[Section] = Config) -> list[Row]:
+    """The rows of a run with this task and this family, in the order of the schema, basic ones first.
+
+    Sections in lists, in mappings and with a `type` of their own (other than task and model) are one row of YAML each.
+    Raises ConfigError for a task or family that is not known.
+    """
+    picked = {("task",): task, ("model",): family}
+    for path, name in picked.items():
+        known = dict(sections_in(schema.model_fields[path[0]].annotation))[()].choices()  # type: ignore[attr-defined]
+        if name not in known:
+            raise ConfigError(f"There is no {path[0]} of type {name!r}: choose one of {', '.join(sorted(known))}.")
+    rows: list[Row] = []
+    whole: list[tuple[str, ...]] = [(name,) for name in _FREE]  # shown as one row, or not at all
+    for entry in entries(schema):
+        if any(entry.path[: len(path)] == path for path in whole):
+            continue
+        if entry.path in picked or any(picked.get(path) != kind for path, kind in entry.kinds):
+            continue
+        if entry.path[:-1] in picked and entry.path[-1] == "type":
+            continue
+        inside = list(sections_in(entry.field.annotation))
+        if inside and all(not steps and not is_open(section) for steps, section in inside):
+            continue  # its own keys follow
+        if inside:
+            whole.append(entry.path)
+        rows.append(_row(entry.key, entry.owner, entry.field))
+    return sorted(rows, key=lambda row: not row.basic)
+
+
+def form_of(text: str) -> tuple[list[Row], dict[str, Any]]:
+    """The rows for the run file `text`, and the file as plain data. Raises ConfigError where it says no known task and
+    model, or is no YAML."""
+    tree = plain(text)
+    kinds = [_type(tree.get(key), key) for key in ("task", "model")]
+    return form(*kinds), tree
+
+
+def plain(text: str) -> dict[str, Any]:
+    """A run file as plain data. Raises `Mistakes` with the line of what is no YAML."""
+    if not text.strip():
+        return {}
+    mistakes: list[Mistake] = []
+    found = parse(text, "run.yaml", 0, mistakes).plain()
+    if mistakes:
+        raise Mistakes(mistakes)
+    if not isinstance(found, dict):
+        raise ConfigError("The run file is a list of keys with values: it needs at least task, model and data.")
+    return found
+
+
+def value_of(row: Row, tree: Mapping[str, Any]) -> Any:
+    """Plain data of a row in a run file; its default where the file does not say."""
+    found: Any = tree
+    for step in row.key.split("."):
+        if isinstance(found, str) and step == "type":
+            return found  # a section that is written as its bare type
+        if not isinstance(found, dict) or step not in found:
+            return row.default
+        found = found[step]
+    return found
+
+
+def shown(row: Row, tree: Mapping[str, Any]) -> Any:
+    """What a widget shows for a row of a run file: a truth value for a switch, text for all others."""
+    value = value_of(row, tree)
+    if row.kind == "switch":
+        return value is True
+    if value is None:
+        return "" if row.default is None else "null"
+    return value if isinstance(value, str) else inline(value)
+
+
+def changed(text: str, row: Row, value: Any) -> str:
+    """The run file with the value that a widget holds. Empty, or the default, takes the key out of the file.
+
+    Raises ConfigError for a value that the row cannot take; `Mistakes` where the file itself cannot be read.
+    """
+    tree = plain(text)
+    new = read(row, value)
+    steps = row.key.split(".")
+    if new == row.default:
+        _take(tree, steps)
+    else:
+        _put(tree, steps, new)
+    return dump(tree)
+
+
+def read(row: Row, value: Any) -> Any:
+    """Plain data of what a widget holds. Raises ConfigError for text that is not YAML or not a number, and for a value
+    outside the limits; the schema checks the whole afterwards."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return row.default
+    if row.optional and isinstance(value, str) and value.strip() == "null":
+        return None
+    if row.kind == "yaml" and isinstance(value, str):
+        try:
+            return parse_value(value.strip(), Place(0, 0, row.key)).plain()
+        except (Mistakes, ValueError):
+            raise ConfigError(f"{row.key}: {value[:60]!r} is not written as YAML.") from None
+    if row.kind in ("integer", "number"):
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{row.key}: {str(value)[:60]!r} is not a number.") from None
+        if number != number or number in (float("inf"), float("-inf")):
+            raise ConfigError(f"{row.key}: a finite number is needed.")
+        if row.kind == "integer" and number != int(number):
+            raise ConfigError(f"{row.key}: {number:g} is not a whole number.")
+        if (row.least is not None and number < row.least) or (row.most is not None and number > row.most):
+            raise ConfigError(f"{row.key}: {number:g} is outside of its limits. It may be {row.may_be}.")
+        whole = row.kind == "integer" or (isinstance(value, str) and value.strip().isdigit())
+        return int(number) if whole else number
+    if row.kind == "choice" and value not in row.options:
+        raise ConfigError(f"{row.key}: {str(value)[:60]!r} is none of {', '.join(row.options)}.")
+    return value
+
+
+def sections(schema: type[Section] = Config) -> dict[str, str]:
+    """The groups of rows: what each section of the schema is about, by its name, in its order."""
+    about = field_docs(schema)
+    return {name: sentence(about.get(name, "")) for name in fields(schema) if name not in _FREE}
+
+
+def _type(section: Any, key: str) -> str:
+    kind = section.get("type") if isinstance(section, dict) else section
+    if not isinstance(kind, str):
+        raise ConfigError(f"The run file says no `type` of its {key}.")
+    return kind
+
+
+def _row(key: str, owner: type[Section], field: Any) -> Row:
+    annotation = field_annotation(field)
+    kind, options, limits = _widget(annotation)
+    least = next((float(m.ge) for m in limits if isinstance(m, bounds.Ge)), None)
+    least = next((float(m.gt) for m in limits if isinstance(m, bounds.Gt)), least)
+    most = next((float(m.le) for m in limits if isinstance(m, bounds.Le)), None)
+    most = next((float(m.lt) for m in limits if isinstance(m, bounds.Lt)), most)
+    meaning = field_docs(owner).get(key.rpartition(".")[2]) or next((summary(s) for _, s in sections_in(annotation)), "")
+    first = sentence(meaning).rstrip(".")
+    short = 0 < len(first) <= _LONGEST_LABEL and "`" not in first and ":" not in first
+    words = key.replace(".", " ").replace("_", " ")
+    rest = meaning[len(first) :].lstrip(". ") if short else meaning
+    may_be = describe(annotation)
+    return Row(
+        key=key,
+        section=key.partition(".")[0],
+        kind=kind,
+        label=first if short else words[:1].upper() + words[1:],
+        help=f"{rest} {may_be[:1].upper()}{may_be[1:]}; default {default(field)}. `{key}`".strip(),
+        default=_plain(field),
+        required=field.is_required(),
+        optional=type(None) in set(alternatives(annotation)),
+        may_be=may_be,
+        options=options,
+        least=least,
+        most=most,
+        basic=key in BASIC,
+    )
+
+
+def _widget(annotation: Any) -> tuple[Kind, tuple[str, ...], list[Any]]:
+    """The kind of widget, its options and the bounds."""
+    limits: list[Any] = []
+    kinds = []
+    for kind, own in _members(annotation):
+        limits += own
+        if kind is not type(None):
+            kinds.append(kind)
+    if kinds == [bool]:
+        optional = any(kind is type(None) for kind, _ in _members(annotation))
+        return ("yaml" if optional else "switch"), (), []  # a switch has no third state
+    if kinds and all(get_origin(kind) is Literal for kind in kinds):
+        options = [o for kind in kinds for o in get_args(kind)]
+        return ("choice", tuple(options), []) if all(isinstance(o, str) for o in options) else ("yaml", (), [])
+    if kinds == [int]:
+        return "integer", (), limits
+    if kinds == [float] or set(kinds) == {int, float}:
+        return "number", (), limits
+    return ("text", (), []) if kinds == [str] else ("yaml", (), [])
+
+
+def _members(annotation: Any, around: tuple[Any, ...] = ()) -> list[tuple[Any, list[Any]]]:
+    if hasattr(annotation, "__metadata__"):
+        inside, *more = get_args(annotation)
+        return _members(inside, (*around, *more))
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [found for member in get_args(annotation) for found in _members(member, around)]
+    return [(annotation, list(around))]
+
+
+def _plain(field: Any) -> Any:
+    if field.is_required():
+        return None
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, Section):
+        return value.model_dump(mode="json", by_alias=True, exclude_unset=True) or None
+    if isinstance(value, (list, tuple)):
+        return [v.model_dump(mode="json", by_alias=True, exclude_unset=True) if isinstance(v, Section) else v
+                for v in value]
+    return value
+
+
+def _put(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    for step in path[:-1]:
+        if not isinstance(tree.get(step), dict):
+            tree[step] = {"type": tree[step]} if isinstance(tree.get(step), str) else {}
+        tree = tree[step]
+    tree[path[-1]] = value
+
+
+def _take(tree: dict[str, Any], path: Sequence[str]) -> None:
+    """Take a key out, and with it a section of settings that holds nothing any more."""
+    around = tree
+    for step in path[:-1]:
+        if not isinstance(around.get(step), dict):
+            return
+        around = around[step]
+    around.pop(path[-1], None)
+    if len(path) == 2 and not around and path[0] not in ("task", "model", "data"):
+        del tree[path[0]]

@@ -1,0 +1,283 @@
+"""Training runs that the studio starts: processes of their own, whose whole truth is in their folders.
+
+    runs/NAME/run.yaml     the config that the run follows: `stentor train runs/NAME/run.yaml` does the same by hand
+    runs/NAME/studio.json  when it was made, of which run it is a retry
+    runs/NAME/data/        its own copy of the recordings that it learns from (keeping.py)
+    runs/NAME/...          what every detached command leaves (detached.py) and what `stentor train` writes
+
+Nothing is held in memory: any page of any studio sees the same, before and after a restart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from stentor.errors import ConfigError, StentorError
+from stentor.studio.runs import detached
+from stentor.studio.runs.progress import Course, course, forget_courses
+from stentor.studio.runs.detached import Ending
+from stentor.studio.files import checked_name, inside, read_json, telling, write_bytes, write_json
+from stentor.studio.runs.follow import tail
+from stentor.studio.runs.data_snapshot import keep
+from stentor.studio.projects import Projects
+from stentor.studio.texts import say
+
+TRAIN = (*detached.STENTOR, "train")
+State = Literal["waiting", "running", "stopping", "stopped", "failed", "finished"]
+_BEHIND = 10.0
+"""Seconds that the keeper's copy of the output may be behind the run's own log."""
+STOPPED = 75
+"""Exit code of a run that saved everything because it was told to stop."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a run stands."""
+
+    state: State
+    sentence: str
+    """What happens or happened, for a person."""
+    step: int = 0
+    """Optimizer steps that are done, of the present stage."""
+    total: int | None = None
+    """Steps of the present stage, once the run knows."""
+    exit: int | None = None
+    """The training's exit code; negative for a signal. None while it runs, and when it ended without one."""
+
+    @property
+    def alive(self) -> bool:
+        return self.state in ("waiting", "running", "stopping")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: its folder. All there is to know is read from it by the functions here."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def yaml(self) -> str:
+        return (self.folder / "run.yaml").read_text(encoding="utf-8")
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """`created` (seconds since 1970), `retry_of` (a run's name, or not there)."""
+        return read_json(self.folder / "studio.json")
+
+
+def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str | None = None) -> Job:
+    """Start a run with this config, under `name` or the config's own.
+
+    The config's `name` and `output` are set to the run's folder. Raises ConfigError when it is wrong (with the lines),
+    when the name is invalid, and when there is a run of this name: of two starts at once exactly one is made. Raises
+    StentorError when the disk is full.
+    """
+    from stentor.studio.server.path_policy import bounded
+
+    bounded(yaml)
+    tree, name = _placed(yaml, name, projects.runs)
+    _check(_dumped(tree), projects)
+    folder = inside(projects.runs, name)
+    made = projects.tmp / f"run-{secrets.token_hex(8)}"
+    with telling(folder):
+        made.mkdir()
+    try:
+        keep(tree, made, folder, projects)
+        write_bytes(made / "run.yaml", _dumped(tree).encode())
+        write_json(made / "studio.json", {"created": time.time(), **({"retry_of": retry_of} if retry_of else {})})
+        # Locked before it has its name, so that nobody else can start it; and a folder that holds anything is never
+        # replaced by a rename, so of several starts one wins.
+        with _alone(made, name) as lock:
+            try:
+                made.rename(folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise StentorError(
+                        f"{name} could not be made ({error.strerror}): check {projects.runs}."
+                    ) from error
+                raise ConfigError(f"There is a run {name} already: open it, or choose another name.") from None
+            job = Job(folder)
+            try:
+                _launch(folder, projects, lock)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return job
+
+
+def resume(projects: Projects, job: Job) -> None:
+    """Run the same command again: it goes on from its last checkpoint. Raises ConfigError while it still runs."""
+    with _alone(job.folder, job.name) as lock:
+        _launch(job.folder, projects, lock)
+
+
+def stop(job: Job) -> None:
+    """Ask a run to save everything and stop (SIGTERM); `state` is `stopping` until it has. Nothing happens to a run
+    that has ended. Raises StentorError when this user may not."""
+    detached.end(job.folder, signal.SIGTERM)
+
+
+def kill(job: Job) -> None:
+    """End a run at once (SIGKILL), losing what it did since its last checkpoint; for one that does not stop."""
+    detached.end(job.folder, signal.SIGKILL)
+
+
+def find(projects: Projects, name: str) -> Job:
+    """The run of this name. Raises ConfigError."""
+    folder = inside(projects.runs, checked_name(name, "run's name"))
+    if not (folder / "studio.json").is_file():
+        raise ConfigError(f"There is no run {name}.")
+    return Job(folder)
+
+
+def jobs(projects: Projects) -> list[Job]:
+    """All runs of the folder, the newest first."""
+    found = [Job(path.parent) for path in projects.runs.glob("*/studio.json")]
+    return sorted(found, key=lambda job: (job.about.get("created", 0.0), job.name), reverse=True)
+
+
+def delete(projects: Projects, job: Job) -> None:
+    """Remove a run with its checkpoints. Raises ConfigError while it runs."""
+    with _alone(job.folder, job.name):
+        gone = projects.tmp / f"deleted-run-{job.name}-{time.time_ns()}"
+        with telling(job.folder):
+            job.folder.rename(gone)
+    forget_courses()
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def state(job: Job) -> Status:
+    """Where a run stands, from its folder alone."""
+    ending = detached.ending(job.folder)
+    now = course(job.folder)
+    with now.lock:
+        return _status(ending, now)
+
+
+def word(job: Job) -> State:
+    """The state alone, which for a run that ended well or badly costs next to nothing. `running` may still be
+    `waiting`."""
+    ending = detached.ending(job.folder)
+    if ending.alive:
+        return "stopping" if ending.stopping else "running"
+    return state(job).state if ending.exit is None else _state_of(ending, None)
+
+
+def alive(job: Job) -> bool:
+    """Whether a run's processes live."""
+    return detached.alive(job.folder)
+
+
+def log(job: Job, lines: int = 200) -> str:
+    """The end of all that the run printed, without secrets; of what it wrote down itself, when its keeper is gone."""
+    printed, own = (_changed(job.folder / name) for name in ("output.txt", "log.txt"))
+    return tail(job.folder / "log.txt", lines) if own > printed + _BEHIND else detached.output(job.folder, lines)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _status(ending: Ending, now: Course) -> Status:
+    step, total, code = now.step, now.total, ending.exit
+    if ending.alive:
+        if ending.stopping:
+            return Status("stopping", say("run_stopping"), step, total)
+        if now.began < ending.started:  # what the files tell is of an earlier attempt
+            return Status("waiting", say("run_waiting"), step, total)
+        if total is not None and step >= total:
+            return Status("running", say("run_finishing"), step, total)
+        stage = say("run_stage", stage=now.stage[0], stages=now.stage[1]) if now.stage else ""
+        return Status("running", say("run_running", step=step, total=total, stage=stage), step, total)
+    closed = now.closed if now.closed and now.closed.get("time", 0.0) >= ending.started else None
+    state = _state_of(ending, closed)
+    if state == "finished":
+        return Status(state, say("run_finished"), step, total, code)
+    if state == "stopped":
+        saved = code == STOPPED or (closed is not None and closed["event"] == "stopped")
+        return Status(state, say("run_saved" if saved else "run_stopped", step=step), step, total, code)
+    why = str(closed.get("error") or "") if code is None and closed else ""
+    return Status(state, why or _why(code, ending.said), step, total, code)
+
+
+def _state_of(ending: Ending, closed: dict[str, Any] | None) -> State:
+    """How a run ended. Without an exit code (its keeper was killed) the run's own last event decides."""
+    if ending.exit is None:
+        kind = closed["event"] if closed else "failed"
+        return "finished" if kind == "finished" else "stopped" if kind == "stopped" or ending.stopping else "failed"
+    if ending.exit == 0:
+        return "finished"
+    told = ending.exit in (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM)
+    return "stopped" if ending.exit == STOPPED or (ending.stopping and told) else "failed"
+
+
+def _why(code: int | None, said: str) -> str:
+    if code is None:
+        return say("run_vanished")
+    if code == -signal.SIGKILL:
+        return say("run_out_of_memory")
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return say("run_signal", signal=signal.Signals(-code).name)
+    return said or say("run_silent", code=code)
+
+
+def _placed(yaml: str, name: str | None, runs: Path) -> tuple[dict[str, Any], str]:
+    """The config with its name and folder set, and the name. Comments stay."""
+    from ruamel.yaml import YAML, YAMLError
+
+    try:
+        tree = YAML().load(yaml)
+    except YAMLError as error:
+        raise ConfigError(f"The config is not YAML: {' '.join(str(error).split())[:300]}") from None
+    if not isinstance(tree, dict):
+        raise ConfigError("The config is empty: it needs at least task, model and data.")
+    name = checked_name(str(name if name is not None else tree.get("name", "run")), "run's name")
+    tree["name"], tree["output"] = name, str(runs)
+    return tree, name
+
+
+def _dumped(tree: dict[str, Any]) -> str:
+    import io
+
+    from ruamel.yaml import YAML
+
+    editor, out = YAML(), io.StringIO()
+    editor.width = 4096
+    editor.dump(tree, out)
+    return out.getvalue()
+
+
+def _check(text: str, projects: Projects) -> None:
+    """Raises ConfigError with everything that is wrong in a config, and with what this person may not name in one."""
+    from stentor.studio.server.path_policy import checked
+
+    checked(text, projects)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, name: str) -> Iterator[int]:
+    with detached.alone(folder, f"The run {name} is running already: stop it first, or wait.") as lock:
+        yield lock
+
+
+def _launch(folder: Path, projects: Projects, lock: int) -> None:
+    detached.launch(folder, [*TRAIN, str(folder / "run.yaml")], lock, projects.folder)

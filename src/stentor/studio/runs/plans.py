@@ -1,0 +1,135 @@
+"""What a run would need, before it is started: `stentor train RUN.yaml --plan-only`, in words for a person."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.engine.memory_estimate import gib
+from stentor.errors import StentorError, without_secrets
+from stentor.studio.files import telling, write_bytes
+from stentor.studio.server.path_policy import checked
+from stentor.studio.texts import say
+
+if TYPE_CHECKING:
+    from stentor.studio.projects import Projects
+
+LONGEST = 900.0
+"""Seconds that a plan may take; a model that is fetched for the first time is most of them."""
+_KEPT_LINES = 12
+"""Lines at the end of what a plan printed that are told when it fails."""
+
+
+def plan(projects: Projects, text: str, longest: float = LONGEST) -> list[dict[str, Any]]:
+    """The plan of each stage of a run file, as `stentor.commands.plan.plan` gives it. It is worked out by a process of its
+    own, which is ended after `longest` seconds.
+
+    Raises `Mistakes` for a run file that is wrong, StentorError with what the process said when it fails, and when it
+    takes too long.
+    """
+    checked(text, projects)
+    with _folder(projects) as folder:
+        write_bytes(folder / "run.yaml", text.encode())
+        out = folder / "plan.json"
+        said = folder / "said.txt"
+        with telling(said), said.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "stentor", "train", str(folder / "run.yaml"), "--plan-only", "--json", str(out)],
+                cwd=projects.folder,  # where runs are started: relative paths mean the same
+                env={**os.environ, "PYTHONSAFEPATH": "1", "NO_COLOR": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=file,
+                start_new_session=True,
+            )
+        try:
+            code = process.wait(longest)
+        except subprocess.TimeoutExpired:
+            raise StentorError(say("plan_too_long", minutes=round(longest / 60) or 1)) from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if code != 0:
+            lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_KEPT_LINES:]
+            told = without_secrets("\n".join(lines)).replace(f"{folder}{os.sep}", "")
+            raise StentorError(told or say("plan_failed"))
+        found: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))
+        return found
+
+
+def table(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """What one plan says, as (what, how much) for a person."""
+    data, memory, seconds = found["data"], found["memory"], found["time"]["seconds"]
+    rows = []
+    if "records" in data:
+        rows.append(
+            (say("plan_data"), say("plan_data_is", records=data["records"], time=duration(data["hours"] * 3600)))
+        )
+    for name, part in data["held_out"].items():
+        held = say("plan_data_is", records=round(part["records"]), time=duration(part["hours"] * 3600))
+        rows.append((say("plan_held_out", name=name), held))
+    total, trained = (sum(row[key] for row in found["parameters"]) for key in ("total", "trained"))
+    rows.append((say("plan_model"), say("plan_model_is", total=short(total), trained=short(trained))))
+    if data.get("steps"):
+        rows.append((say("plan_steps"), say("plan_steps_is", steps=data["steps"], epochs=f"{data['epochs'] or 0:.3g}")))
+    ours = next((row for row in memory["methods"] if row["chosen"]), memory["methods"][0])
+    free = gib(memory["free"]) if memory.get("free") is not None else "?"
+    device = say("plan_gpu") if memory["device"] == "cuda" else say("plan_cpu")
+    rows.append((say("plan_memory"), say("plan_memory_is", needed=gib(ours["total"]), free=free, device=device)))
+    rows.append((say("plan_time"), say("plan_time_unknown") if seconds is None else duration(seconds)))
+    return rows
+
+
+def warnings(found: dict[str, Any]) -> list[str]:
+    """What a person should know before the start: too little memory, what is left out, settings far from the usual."""
+    data, memory = found["data"], found["memory"]
+    ours = next((row for row in memory["methods"] if row["chosen"]), memory["methods"][0])
+    told = []
+    if memory["not_tried"] and (memory.get("free") or 0) < ours["total"]:
+        told.append(say("plan_too_large", needed=gib(ours["total"]), free=gib(memory["free"])))
+    elif memory["not_tried"]:
+        told.append(say("plan_not_tried"))
+    for reason, facts in data["dropped"].items():
+        more = " ..." if facts["count"] > len(facts["named"]) else ""
+        told.append(say("plan_dropped", count=facts["count"], reason=reason, named=", ".join(facts["named"]) + more))
+    suggestion = found["suggestion"]
+    told += suggestion["notes"] if suggestion else []
+    return [*told, *(line for line in found["said"] if not line.endswith("..."))]  # these only say what is going on
+
+
+def duration(seconds: float) -> str:
+    """A length of time as a person says it."""
+    if seconds < 90:
+        return say("time_seconds", value=f"{seconds:.0f}")
+    if seconds < 90 * 60:
+        return say("time_minutes", value=f"{seconds / 60:.0f}")
+    return say("time_hours", value=f"{seconds / 3600:.1f}")
+
+
+def short(count: float) -> str:
+    """A number of parameters: 1.6 M, 4.7 B."""
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g} {letter}"
+    return f"{count:.0f}"
+
+
+@contextmanager
+def _folder(projects: Projects) -> Iterator[Path]:
+    folder = projects.tmp / f"plan-{time.time_ns()}"
+    with telling(folder):
+        folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

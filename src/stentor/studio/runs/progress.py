@@ -1,0 +1,167 @@
+"""How far a run is, from the files that it writes as it goes. Each look reads what came since the last."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections import deque
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from stentor.report.curves import Series
+from stentor.studio.runs.follow import Rows
+
+MOST_COURSES = 16
+"""Runs whose files are followed at a time; beyond that the one looked at longest ago is read anew when it is asked
+for. This is a cache: all that it holds is on the disk."""
+_SERIALS = itertools.count()
+_PACE = 100
+"""Intervals between logged rows that the time left is told from."""
+
+
+class Course:
+    """What the run in a folder wrote so far. `poll` reads what is new; everything else is as of the last poll."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.serial = next(_SERIALS)
+        """Of this object: what was drawn of a run is not shown for a later one of the same name."""
+        self.lock = threading.RLock()
+        """Held while several fields must belong together: pages look at the same time."""
+        self._events, self._metrics = Rows(folder / "events.jsonl"), Rows(folder / "metrics.jsonl")
+        self._samples = Rows(folder / "samples.jsonl")
+        self._rewritten = 0
+        self._forget_events()
+        self._forget_metrics()
+        self.answers = 0
+        """Changes whenever there are new samples."""
+        self.samples: dict[tuple[Any, str], dict[int, list[dict[str, Any]]]] = {}
+        """Rows of samples.jsonl by (stage, set), then by step: those of the first evaluation and of the last."""
+
+    def poll(self) -> None:
+        """Read what is new."""
+        with self.lock:
+            events, metrics, samples = self._events.poll(), self._metrics.poll(), self._samples.poll()
+            if self._events.anew:
+                self._forget_events()
+            if self._metrics.anew:
+                self._forget_metrics()
+            if self._samples.anew:
+                self.samples = {}
+                self.answers += 1
+            self.answers += bool(samples)
+            for event in events:
+                self._happened(event)
+            self.numbers.add(metrics)
+            for row in metrics:
+                self._measured(row)
+            for row in samples:
+                self._answered(row)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Changes whenever there is something new to draw."""
+        return self._rewritten, self.numbers.rows
+
+    def seconds_left(self) -> float | None:
+        """Until the last step of the present stage, from the pace of this attempt's last rows, evaluations and saving
+        included; None before there is a pace.
+
+        One single pause that is far longer than any other (a machine that was asleep) does not count.
+        """
+        if self.total is None or len(self._ticks) < 2:
+            return None
+        pairs = list(self._ticks)
+        spans = sorted((b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(pairs))
+        if len(spans) > 2 and spans[-1][0] > 10 * max(spans[-2][0], 1.0):
+            spans.pop()
+        seconds, steps = sum(s for s, _ in spans), sum(n for _, n in spans)
+        if steps <= 0 or seconds <= 0:
+            return None
+        return (self.total - self.step) * seconds / steps
+
+    def seconds_trained(self) -> float | None:
+        """From the beginning of this attempt to the last row; None before there is one."""
+        return self._measured_at - self.began if self.began and self._measured_at > self.began else None
+
+    def speed(self, key: str) -> float | None:
+        """Mean of a metric's last values, such as `audio_seconds_per_second`; None before there are any."""
+        _, values = self.numbers.values.get(key, ((), ()))
+        return fmean(values[-5:]) if values else None
+
+    def last(self, key: str) -> float | None:
+        """The last value of a metric."""
+        _, values = self.numbers.values.get(key, ((), ()))
+        return values[-1] if values else None
+
+    def _forget_events(self) -> None:
+        self.step = 0
+        """Optimizer steps that are done, of the present stage."""
+        self.total: int | None = None
+        """Steps of the present stage, once the run knows."""
+        self.stage: tuple[int, int] | None = None
+        """(which, of how many), for runs with several stages."""
+        self.began = 0.0
+        """When training began or went on for the last time: seconds since 1970; 0.0 before."""
+        self.closed: dict[str, Any] | None = None
+        """The last `finished`, `stopped` or `failed` event, unless something came after it."""
+
+    def _forget_metrics(self) -> None:
+        self.numbers = Series()
+        self._ticks: deque[tuple[float, int]] = deque(maxlen=_PACE + 1)
+        self._measured_at = 0.0
+        self._rewritten += 1
+
+    def _happened(self, event: dict[str, Any]) -> None:
+        kind, step, time = event.get("event"), event.get("step"), event.get("time")
+        self.closed = event if kind in ("finished", "stopped", "failed") else None
+        if kind == "stage" and isinstance(event.get("stage"), int) and isinstance(event.get("of"), int):
+            self.stage, self.step, self.total = (event["stage"], event["of"]), 0, None
+            self._ticks.clear()
+        elif kind == "started":
+            self.total = event["total_steps"] if isinstance(event.get("total_steps"), int) else None
+            self.began = time if isinstance(time, (int, float)) else 0.0
+            self._ticks.clear()
+        if isinstance(step, int):
+            self.step = step
+
+    def _measured(self, row: dict[str, Any]) -> None:
+        step, time = row.get("step"), row.get("time")
+        if not isinstance(step, int) or not isinstance(time, (int, float)) or time < self.began:
+            return
+        if self.stage and row.get("stage") != str(self.stage[0]):
+            return
+        self.step = max(self.step, step)
+        if "train/loss" in row:
+            self._ticks.append((time, step))
+        self._measured_at = time
+
+    def _answered(self, row: dict[str, Any]) -> None:
+        if not isinstance(row.get("step"), int):
+            return
+        steps = self.samples.setdefault((row.get("stage"), str(row.get("set"))), {})
+        if row["step"] not in steps and len(steps) > 1:
+            steps.pop(max(steps))
+        steps.setdefault(row["step"], []).append(row)
+
+
+@functools.lru_cache(maxsize=MOST_COURSES)
+def _course(folder: Path, inode: int) -> Course:
+    return Course(folder)
+
+
+def course(folder: Path) -> Course:
+    """The course of the run in a folder, polled. Folders of the same name, one after the other, are told apart."""
+    try:
+        found = _course(folder, folder.stat().st_ino)
+    except FileNotFoundError:
+        found = Course(folder)
+    found.poll()
+    return found
+
+
+def forget_courses() -> None:
+    """Empty the cache: a folder that was deleted may come back as another one with the same numbers."""
+    _course.cache_clear()

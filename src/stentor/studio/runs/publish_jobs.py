@@ -1,0 +1,345 @@
+"""Step 5 without its widgets: what can be published, its card, and publishing as a process that outlives the page.
+
+    FOLDER/published/ID/publication.json  what was asked for, as plain data
+    FOLDER/published/ID/card.md           the card, where a person changed it
+    FOLDER/published/ID/manifest.jsonl    of a data set: what is sent
+    FOLDER/published/ID/output.txt ...    the command and its end, see detached.py
+
+ID comes from the repository, so a repository has one upload at a time, and publishing there again goes on where a
+broken connection left it. The token is the environment's or the Hub's login; it is in none of these files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import signal
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from stentor.errors import ConfigError
+from stentor.publish import hub
+from stentor.studio.runs import detached, jobs
+from stentor.studio.files import checked_name, read_json, telling, write_bytes, write_json
+from stentor.studio.projects import Projects
+
+What = Literal["model", "dataset", "demo"]
+LICENCES = (
+    "apache-2.0", "mit", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0", "openrail",
+    "gpl-3.0", "other",
+)
+"""The licences that are offered; others of the Hub's list can be written."""
+LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}")
+MOST_CARD = 500_000
+"""Characters of the longest card."""
+MOST_LINES = 12
+"""Lines of the command that the page shows."""
+PUBLISHED = "Published: "
+"""How the command's last line begins; the repository's address follows."""
+State = Literal["running", "stopping", "stopped", "failed", "published"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a person asks for."""
+
+    what: What
+    of: str
+    """A run's or a data set's name; of a demo also the id of a model on the Hub (USER/REPO)."""
+    to: str
+    """USER/REPO."""
+    private: bool = True
+    licence: str | None = None
+    merge: bool = False
+    """Of a run with adapters: the whole model, which needs no base."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a publication stands."""
+
+    state: State
+    sentence: str
+    """What went wrong, or the last thing that was done."""
+    link: str | None
+    """Where it is, once it is there."""
+    lines: str
+    """The last lines of the command."""
+
+    @property
+    def alive(self) -> bool:
+        return self.state in ("running", "stopping")
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One publication: its folder."""
+
+    folder: Path
+
+    @property
+    def order(self) -> Order:
+        return Order(**{k: v for k, v in read_json(self.folder / "publication.json").items() if k != "time"})
+
+    @property
+    def time(self) -> float:
+        """When it was last asked for, in seconds since 1970."""
+        return float(read_json(self.folder / "publication.json").get("time", 0.0))
+
+
+def offers(projects: Projects) -> list[tuple[What, str]]:
+    """What can be published, as (what, of): models and demos of the runs that have an export, data sets that hold
+    recordings, demos of models that were published from here."""
+    runs = [job.name for job in jobs.jobs(projects) if (job.folder / "export").is_dir()]
+    filled = [name for name in projects.datasets() if (projects.dataset(name).manifest).exists()]
+    return [
+        *(("model", name) for name in runs), *(("dataset", name) for name in filled),
+        *(("demo", name) for name in (*runs, *_on_hub(projects))),
+    ]
+
+
+def _on_hub(projects: Projects) -> list[str]:
+    """Models that were published from here. Demos are made of no others: the token reads what this person may not."""
+    return [p.order.to for p in publications(projects) if p.order.what == "model" and state(p).state == "published"]
+
+
+def has_adapters(projects: Projects, run: str) -> bool:
+    """Whether a run exported adapters on a base, so that there is a choice between these and the whole model."""
+    return any((jobs.find(projects, run).folder / "export").glob("adapter_*"))
+
+
+def parted(key: str) -> tuple[What, str]:
+    """(what, of) of `what:of`, as the page's list has it; of is empty for what is none."""
+    kind, _, of = key.partition(":")
+    return (kind, of) if kind in get_args(What) else ("model", "")  # type: ignore[return-value]
+
+
+def suggested(key: str, user: str | None) -> str:
+    """A name for the repository of `what:of`: that of the run or data set, under the user whose token it is."""
+    what, of = parted(key)
+    name = of.rpartition("/")[2]
+    return f"{user}/{name}{'-demo' if what == 'demo' else ''}" if user and name else ""
+
+
+def account() -> tuple[bool, str | None]:
+    """Whether a token is there, and whose on the Hub. The Hub is asked once for each token; when it cannot be reached
+    the name is None, and it is asked again after a minute."""
+    from huggingface_hub import get_token
+
+    token = get_token()
+    if not token:
+        return False, None
+    key = hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
+    with _asking:
+        name, when = _accounts.get(key, (None, 0.0))
+        if (name is None and time.monotonic() - when > 60) or not when:
+            name = hub.account()
+            _accounts[key] = name, time.monotonic()
+    return True, name
+
+
+_accounts: dict[str, tuple[str | None, float]] = {}
+_asking = threading.Lock()
+
+
+def checked(projects: Projects, order: Order) -> Order:
+    """The order as it is. Raises ConfigError for anything that is not what it should be: nothing of the page reaches a
+    path or a command before this."""
+    if order.what not in get_args(What):
+        raise ConfigError("Choose what is to be published first.")
+    hub.Target(order.to, "space" if order.what == "demo" else order.what, order.private)
+    if order.licence is not None and not LICENCE.fullmatch(order.licence):
+        raise ConfigError(
+            f"{order.licence[:80]!r} is no licence as the Hub spells it: letters, digits and -, such as cc-by-4.0."
+        )
+    if order.what == "dataset":
+        projects.dataset(order.of)
+    elif not (order.what == "demo" and order.of in _on_hub(projects)):
+        job = jobs.find(projects, checked_name(order.of, "run's name"))
+        if not (job.folder / "export").is_dir():
+            raise ConfigError(f"The run {order.of} has no finished model yet: publish it when it has.")
+    return order
+
+
+def make_card(projects: Projects, order: Order) -> str:
+    """The card as the command would write it. Raises as `checked`, and StentorError for what cannot be published."""
+    checked(projects, order)
+    with telling(projects.tmp), tempfile.TemporaryDirectory(prefix="card-", dir=projects.tmp) as place:
+        folder = Path(place)
+        if order.what == "dataset":
+            from stentor.publish.dataset import build
+
+            write_bytes(folder / "manifest.jsonl", _manifest(projects, order.of))
+            build([str(folder / "manifest.jsonl")], folder / "made", order.to, order.licence, link=True)
+            return (folder / "made" / "README.md").read_text("utf-8")
+        if order.what == "demo":
+            from stentor.publish.space import card
+
+            return card(_model(projects, order))
+        from stentor.publish.model import make_card as written
+
+        facts = hub.licence_of, hub.benchmark_task
+        return written(_model(projects, order), folder, order.to, order.licence, None, order.merge, *facts)
+
+
+def publish(projects: Projects, order: Order, card: str | None = None) -> Publication:
+    """Start publishing, with a card that a person changed, or with the one that the command writes.
+
+    Raises ConfigError for a person who may not publish here, for a wrong order, when the repository is being published
+    to already (of two at once one starts), and when there is no token; StentorError when the disk is full.
+    """
+    _may(projects)
+    checked(projects, order)
+    if card is not None and len(card) > MOST_CARD:
+        raise ConfigError(f"A card of {len(card)} characters is too long: at most {MOST_CARD}.")
+    hub.token_or_refuse()
+    name = f"{order.what}-{hashlib.blake2b(order.to.lower().encode(), digest_size=8).hexdigest()}"
+    publication = Publication(projects.folder / "published" / name)
+    with telling(publication.folder):
+        publication.folder.mkdir(parents=True, exist_ok=True)
+    return _start(projects, publication, order, card)
+
+
+def again(projects: Projects, publication: Publication) -> None:
+    """The same once more, with the card as it was: what the Hub has is not sent again. Raises as `publish`."""
+    _may(projects)
+    hub.token_or_refuse()
+    path = publication.folder / "card.md"
+    _start(
+        projects, publication, checked(projects, publication.order), path.read_text("utf-8") if path.exists() else None
+    )
+
+
+def stop(publication: Publication) -> None:
+    """End the command; publishing again goes on from there."""
+    detached.end(publication.folder, signal.SIGTERM)
+
+
+def publications(projects: Projects) -> list[Publication]:
+    """All publications, that which was asked for last first."""
+    found = [Publication(p.parent) for p in (projects.folder / "published").glob("*/publication.json")]
+    return sorted((p for p in found if _readable(p)), key=lambda p: p.time, reverse=True)
+
+
+def find(projects: Projects, name: str) -> Publication:
+    """A publication by its id. Raises ConfigError."""
+    publication = Publication(projects.folder / "published" / checked_name(name, "publication's name"))
+    if not _readable(publication):
+        raise ConfigError(f"There is no publication {name}.")
+    return publication
+
+
+def state(publication: Publication) -> Status:
+    """Where a publication stands, from its folder alone."""
+    end = detached.ending(publication.folder)
+    text = detached.output(publication.folder, 200)
+    lines = "\n".join(text.splitlines()[-MOST_LINES:])
+    if end.alive:
+        return Status("stopping" if end.stopping else "running", lines.rpartition("\n")[2], None, lines)
+    if end.exit == 0:
+        link = next((s for s in reversed(text.splitlines()) if s.startswith(PUBLISHED)), "").removeprefix(PUBLISHED)
+        return Status("published", "", link or None, lines)
+    if end.stopping or end.exit == -signal.SIGTERM:
+        return Status("stopped", "", None, lines)
+    # Its error is the sentence; there is no need to show it twice.
+    before, error, _ = lines.rpartition("stentor: ")
+    return Status("failed", end.said if end.exit is not None else "", None, before.rstrip() if error else lines)
+
+
+def card_to_send(order: Order, text: str, made: tuple[Order, str] | None) -> str | None:
+    """The card for an order: None, for the command to write it, where the person changed nothing in the one that was
+    shown (`made`: what it was written for, and its text); else theirs, for what the form says now."""
+    if not text.strip() or made is None:
+        return text if text.strip() else None
+    before, shown = made
+    if text.replace("\r\n", "\n").strip() == shown.strip() or (order.what, order.of) != (before.what, before.of):
+        return None
+    return retargeted(text, before, order)
+
+
+def retargeted(card: str, old: Order, new: Order) -> str:
+    """A card that a person changed, for another repository and licence than it was written for."""
+    text = re.sub(rf"(?<![\w/.-]){re.escape(old.to)}(?![\w-])", lambda _: new.to, card) if old.to else card
+    if new.licence != old.licence and new.licence is not None:
+        head, mark, body = text.removeprefix("---\n").partition("\n---\n")
+        if text.startswith("---\n") and mark:
+            line = f"license: {new.licence}"
+            head, found = re.subn(r"^license:.*$", lambda _: line, head, flags=re.M)
+            text = "\n".join(["---", head, *([] if found else [line]), "---", body])
+    return text
+
+
+def _may(projects: Projects) -> None:
+    if not projects.publishes:
+        raise ConfigError(
+            "Publishing is not open to you here: whoever runs this studio can start it with --publish, so that "
+            "everybody publishes with its login of the Hub."
+        )
+
+
+def _start(projects: Projects, publication: Publication, order: Order, card: str | None) -> Publication:
+    folder = publication.folder
+    command = [
+        "publish", order.what, _argument(projects, publication, order), "--to", order.to,
+        "--private" if order.private else "--public",
+    ]
+    if order.licence is not None and order.what != "demo":
+        command += ["--license", order.licence]
+    if order.merge and order.what == "model" and has_adapters(projects, order.of):
+        command.append("--merge")
+    if card is not None:
+        command += ["--card", str(folder / "card.md")]
+    with detached.alone(folder, f"{order.to} is being published already: wait for it, or stop it.") as lock:
+        write_json(folder / "publication.json", {**asdict(order), "time": time.time()})
+        if order.what == "dataset":
+            write_bytes(folder / "manifest.jsonl", _manifest(projects, order.of))
+        if card is not None:
+            write_bytes(folder / "card.md", card.encode())
+        else:
+            (folder / "card.md").unlink(missing_ok=True)
+        detached.launch(folder, [*detached.STENTOR, *command], lock, cwd=projects.folder)
+    return publication
+
+
+def _argument(projects: Projects, publication: Publication, order: Order) -> str:
+    return str(publication.folder / "manifest.jsonl") if order.what == "dataset" else _model(projects, order)
+
+
+def _model(projects: Projects, order: Order) -> str:
+    """The run's folder, or of a demo the Hub's id."""
+    if order.what == "demo" and "/" in order.of:
+        return order.of
+    return str(jobs.find(projects, order.of).folder)
+
+
+def _manifest(projects: Projects, name: str) -> bytes:
+    """The manifest that is published: the recordings as the data set names them, each in its split.
+
+    Every path was found to lie in the data set; keys of the studio's own are left out. Raises ConfigError for an empty
+    data set and for a path that leads out of it.
+    """
+    dataset = projects.dataset(name)
+    sides = dataset.sides()
+    lines = []
+    for record in dataset.records():
+        kept = {k: v for k, v in record.items() if k not in ("prompt", "draft")}
+        split = "test" if sides.get(record["id"]) == "held_out" else "train"
+        lines.append(
+            json.dumps({**kept, "audio_path": str(dataset.audio(record)), "split": split}, ensure_ascii=False) + "\n"
+        )
+    if not lines:
+        raise ConfigError(f"The data set {name} holds no recordings: record or upload some first.")
+    return "".join(lines).encode()
+
+
+def _readable(publication: Publication) -> bool:
+    try:
+        order: Any = publication.order
+    except TypeError:  # not ours, or of another version
+        return False
+    return isinstance(order.to, str) and bool(hub.REPO.fullmatch(order.to)) and order.what in get_args(What)

@@ -1,0 +1,98 @@
+"""What a run answers about held-out recordings, to be read and heard while it goes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from stentor.report.examples import UNSURE, Example, compare
+from stentor.studio.runs.progress import Course, course
+from stentor.studio.runs.jobs import Job
+from stentor.studio.runs.html_fragments import render
+from stentor.studio.texts import say
+
+MOST_SAMPLES = 6
+"""Answers of a set that are shown."""
+_KEPT = 32
+
+
+@dataclass
+class _SampleSet:
+    name: str
+    when: str
+    examples: list[Example]
+
+
+_made: OrderedDict[tuple[Path, int, int], str] = OrderedDict()
+_lock = threading.Lock()
+
+
+def samples(job: Job) -> str:
+    """What the run answers about some held-out recordings, with what differs marked and players."""
+    followed = course(job.folder)
+    with _lock, followed.lock:
+        key = (job.folder, followed.serial, followed.answers)
+        if (html := _made.get(key)) is None:
+            html = _made[key] = render("samples", _sample_sets(job, followed), UNSURE)
+            while len(_made) > _KEPT:
+                _made.popitem(last=False)
+    return html
+
+
+def _sample_sets(job: Job, followed: Course) -> list[_SampleSet]:
+    """The newest answers of each set."""
+    shown = []
+    normalizer = _normalizer(job.folder)
+    for (stage, name), steps in followed.samples.items():
+        if stage is not None and followed.stage and stage != str(followed.stage[0]):
+            continue
+        last = max(steps)
+        found = [_example(job, name, row, normalizer) for row in steps[last][:MOST_SAMPLES]]
+        shown.append(_SampleSet(name, say("samples_at", step=f"{last:,}"), found))
+    return shown
+
+
+def _example(job: Job, name: str, row: dict[str, Any], normalizer: str) -> Example:
+    reference, output, record = (row.get(key) or {} for key in ("reference", "output", "record"))
+    example = Example(
+        id=str(row.get("id")), seconds=float(row.get("seconds") or 0.0), speaker=record.get("speaker"),
+        language=record.get("language") or reference.get("language"), errors=0, total=0,
+    )
+    said, heard = reference.get("text"), output.get("text")
+    if isinstance(said, str) and isinstance(heard, str):
+        example.cells = compare(said, heard, normalizer, example.language, output.get("words") or ())
+        example.errors = sum(cell.kind != "equal" for cell in example.cells)
+        example.total = sum(cell.reference is not None for cell in example.cells)
+    else:
+        example.reference = said if isinstance(said, str) else _plain(reference)
+        example.output = heard if isinstance(heard, str) else _plain(output)
+    spoken = (output.get("audio") or {}).get("file") if isinstance(output.get("audio"), dict) else None
+    base = f"/studio/runs/{quote(job.name)}"
+    if spoken:
+        example.sound = f"{base}/spoken/{quote(str(spoken))}"
+    elif record.get("audio_path"):
+        example.sound = f"{base}/sound?set={quote(name, safe='')}&id={quote(example.id, safe='')}"
+    return example
+
+
+def _plain(value: Any, longest: int = 300) -> str:
+    value = {k: v for k, v in value.items() if k != "audio"} if isinstance(value, dict) else value
+    text = json.dumps(value, ensure_ascii=False) if value else ""
+    return text if len(text) <= longest else text[:longest] + " …"
+
+
+def _normalizer(folder: Path) -> str:
+    """How the run's texts are made alike before they are compared."""
+    from ruamel.yaml import YAML, YAMLError
+
+    try:
+        text = (folder / "resolved.yaml").read_text(encoding="utf-8")
+        found = YAML(typ="safe", pure=True).load(text)
+    except (OSError, YAMLError):
+        return "none"
+    return str((found.get("task") or {}).get("normalizer") or "none") if isinstance(found, dict) else "none"

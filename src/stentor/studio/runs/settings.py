@@ -1,0 +1,399 @@
+"""What a person chooses in the step "Train", and the run file that it makes.
+
+The tasks and families are those of the config's registries, `models.yaml` holds the models that are proposed, and what
+is not chosen keeps the default of the config. The run file is the whole truth: the page shows it, and what a person
+changes in it counts.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.config.load import dump, load
+from stentor.errors import ConfigError, StentorError
+from stentor.commands.plan.suggest import EPOCHS, method_of, suggest
+from stentor.studio.files import name_from, read_json
+from stentor.studio.texts import say, texts
+
+if TYPE_CHECKING:
+    from stentor.models.base import Family
+    from stentor.studio.dataset.dataset import DataSet
+    from stentor.studio.projects import Projects
+
+FULL, LORA = "full", "lora"
+OWN = "own"
+"""The choice of a model that is on no list."""
+RUN = "run:"
+"""What the choice of one of the person's runs begins with; its name follows."""
+SECTIONS = ("task", "model", "data", "losses", "optim", "schedule", "train", "callbacks", "stages")
+_GPU = ("whisper_small", "small_speech_llm")
+_CPU = ("whisper_tiny", "small_speech_llm")
+_REACH = 60.0
+"""Seconds for which it is remembered whether the Hub can be reached."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that can be trained."""
+
+    name: str
+    title: str
+    help: str
+    """One line."""
+    run: dict[str, Any]
+    """Sections of a run file, without data."""
+    tasks: tuple[str, ...]
+    lora: dict[str, Any] = field(default_factory=dict)
+    """Put over `run` for low-rank adapters."""
+    full: dict[str, Any] = field(default_factory=dict)
+    own: dict[str, Any] = field(default_factory=dict)
+    """Put over the section `model` where another model of this family takes its place."""
+    default: str = FULL
+    methods: tuple[str, ...] = (FULL,)
+    """How it can be trained."""
+    parameters: float = 0.0
+    download: float | None = None
+    """Gigabytes that have to be fetched once. None: it begins from nothing, or lies on this machine."""
+
+    @property
+    def family(self) -> str:
+        return str(self.run["model"]["type"])
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a data set has, as far as settings depend on it."""
+
+    records: int
+    hours: float
+    speakers: tuple[int, int]
+    """Speakers that are named in the training part and in the held-out one."""
+    segments: bool
+    """Whether records say who spoke when."""
+    words: bool
+    """Whether records say when each word was said."""
+
+
+# ---------------------------------------------------------------------------------------------- what there is to choose
+
+
+def tasks(facts: Facts | None = None) -> list[tuple[str, str]]:
+    """(title, type) of the tasks of the registry that some family serves, those with most families first; with `facts`
+    only those that the data set has what is needed for."""
+    from stentor.tasks.base import Task
+
+    serving = {name: len(families(name)) for name in Task.choices()}
+    found = [n for n in sorted(serving, key=lambda n: (-serving[n], n)) if serving[n]]
+    return [(title("task", n), n) for n in found if facts is None or missing(n, facts) is None]
+
+
+def missing(task: str, facts: Facts) -> str | None:
+    """What a data set lacks for a task, as a sentence. None: nothing."""
+    if task == "words" and not facts.words:
+        return say("lacks_words")
+    if task == "diarize" and not facts.segments and min(facts.speakers) < 2:
+        return say("lacks_speakers")
+    return None
+
+
+def families(task: str) -> dict[str, type[Family]]:
+    """The families of the registry that serve a task, by type."""
+    from stentor.models.base import Family
+
+    return {name: kind for name, kind in sorted(Family.choices().items()) if task in kind.tasks}
+
+
+def pretrained_families(task: str) -> list[tuple[str, str]]:
+    """(title, type) of the families that begin from one pretrained model (`model.from`), as `models.yaml` has them."""
+    order = [model.family for model in known().values()]
+    found = [n for n, k in families(task).items() if any(f.alias == "from" for f in k.model_fields.values())]
+    found.sort(key=lambda n: order.index(n) if n in order else len(order))
+    return [(title("family", n), n) for n in found]
+
+
+def title(kind: str, name: str) -> str:
+    """What a task or family is called; the name itself for one that came with a plug-in."""
+    key = {"task": f"task_{name}", "family": f"family_{name}"}[kind]
+    return say(key) if key in texts() else name
+
+
+@functools.cache
+def known() -> dict[str, Model]:
+    """The models of `models.yaml` by name, in its order. Their `methods` follow from the schema of their families."""
+    from ruamel.yaml import YAML
+
+    from stentor.models.base import Family
+
+    text = resources.files(__package__).joinpath("models.yaml").read_text(encoding="utf-8")
+    found = {}
+    for name, facts in YAML(typ="safe").load(text).items():
+        family = Family.choices()[facts["run"]["model"]["type"]]
+        adapters = "lora" in family.model_fields and facts.get("download") is not None
+        found[name] = Model(
+            name=name,
+            title=say(f"model_{name}"),
+            help=say(f"model_{name}_help"),
+            methods=(LORA, FULL) if adapters else (FULL,),
+            tasks=tuple(facts["tasks"]),
+            **{key: value for key, value in facts.items() if key != "tasks"},
+        )
+    return found
+
+
+def models(task: str, projects: Projects) -> list[tuple[str, str]]:
+    """(title, choice) of what can be trained for a task: the known models, the person's runs, and any other model."""
+    there = reachable()
+    rows = []
+    for model in known().values():
+        if task in model.tasks:
+            away = model.download is not None and not there and not on_disk(model.run["model"])
+            rows.append((f"{model.title} {say('model_away')}" if away else model.title, model.name))
+    rows += [(say("model_run", name=run.removeprefix(RUN)), run) for run in runs(task, projects)]
+    if pretrained_families(task):
+        rows.append((say("model_own"), OWN))
+    return rows
+
+
+def first(task: str) -> str:
+    """The choice that a person begins with: a small pretrained model that this machine can train, one that needs no
+    network where there is none."""
+    own = [m for m in known().values() if task in m.tasks]
+    wanted = [known()[n] for n in (_GPU if _has_gpu() else _CPU)]
+    order = [m for m in wanted if m in own] + own
+    ready = [m for m in order if m.download is None or on_disk(m.run["model"]) or reachable()]
+    if not _has_gpu():  # what is large is no way to begin without one
+        ready = [m for m in ready if m.parameters < 0.3e9] or ready
+    return ready[0].name if ready else OWN
+
+
+def runs(task: str, projects: Projects) -> list[str]:
+    """Choices of the person's runs whose models can be trained on for a task."""
+    from stentor.studio.runs.jobs import jobs
+
+    found = []
+    for job in jobs(projects):
+        try:
+            _run_model(projects, job.name, task)
+        except StentorError:  # it is not finished, has another task, or was written by an older studio
+            continue
+        found.append(RUN + job.name)
+    return found
+
+
+def chosen(choice: str, task: str, projects: Projects, family: str | None = None, own: str | None = None) -> Model:
+    """The model of a choice. For `OWN`, `family` and `own` (a Hub id or a folder) say which.
+
+    Raises ConfigError for a choice that is not there or not for this task.
+    """
+    if choice.startswith(RUN):
+        return _run_model(projects, choice.removeprefix(RUN), task)
+    if choice == OWN:
+        if family not in dict(map(reversed, pretrained_families(task))):  # type: ignore[arg-type]
+            raise ConfigError(say("no_family"))
+        if not own or not own.strip():
+            raise ConfigError(say("no_own"))
+        like = next((m for m in known().values() if m.family == family and m.download is not None), None)
+        run = copy.deepcopy(like.run) if like else {"model": {"type": family}}
+        run["model"] |= {**(like.own if like else {}), "from": own.strip()}
+        lora = "lora" in families(task)[str(family)].model_fields
+        default = like.default if like else FULL
+        return Model(OWN, own.strip(), "", run, (task,), default=default, methods=(LORA, FULL) if lora else (FULL,),
+                     parameters=like.parameters if like else 0.0)
+    if choice not in known() or task not in known()[choice].tasks:
+        raise ConfigError(say("no_model", name=str(choice)[:80]))
+    return known()[choice]
+
+
+def _run_model(projects: Projects, name: str, task: str) -> Model:
+    """The model of a finished run, to be trained on. Raises ConfigError."""
+    from stentor.studio.runs.jobs import find
+
+    job = find(projects, name)
+    if not (job.folder / "export" / "config.json").is_file():
+        raise ConfigError(say("run_unfinished", name=name))
+    loaded = load(job.folder / "run.yaml")
+    last = (loaded.stages or (loaded.config,))[-1]
+    before, family = last.task.type, last.model
+    model = {"type": family.type, **family.model_dump(mode="json", by_alias=True, exclude_unset=True)}
+    run: dict[str, Any] = {"model": {**model, "init": str(job.folder / "export")}}
+    if task == "words" and before == "transcribe" and "aligner" in type(family).model_fields:
+        run["model"] |= {"aligner": {}, "lora": None, "freeze": ["encoder.*", "projector.*", "llm.*", "ctc_head.*"]}
+        run |= {"optim": {"lr": 0.002}, "train": {"epochs": 20}}
+    elif before != task:
+        raise ConfigError(say("run_other_task", name=name, task=title("task", before)))
+    given = loaded.config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    run["task"] = {k: v for k, v in last.task.model_dump(mode="json", by_alias=True, exclude_unset=True).items()
+                   if k != "type"} if before == task else {}
+    if before == task and given.get("losses"):
+        run["losses"] = given["losses"]
+    run["data"] = {k: v for k, v in given.get("data", {}).items() if k not in ("train", "eval", "test")}
+    method = FULL if run["model"].get("lora") is None else LORA
+    total = read_json(job.folder / "results.json").get("parameters", {}).get("total", 0.0)
+    return Model(RUN + name, name, say("model_run_help", name=name), run, (task,), default=method, methods=(method,),
+                 parameters=float(total))
+
+
+# --------------------------------------------------------------------------------------------------- what becomes of it
+
+
+def facts(dataset: DataSet) -> Facts:
+    """What a data set has. Raises ConfigError where it has too little to be divided."""
+    parts = {name: _records(path) for name, path in dataset.parts().items()}
+    train = parts["train"]
+    everything = [r for records in parts.values() for r in records]
+    heard = [len({r["speaker"] for r in parts[p] if r.get("speaker")}) for p in ("train", "held_out")]
+    return Facts(
+        records=len(train),
+        hours=sum(float(r.get("duration") or 0.0) for r in train) / 3600,
+        speakers=(heard[0], heard[1]),
+        segments=all(r.get("segments") for r in everything),
+        words=sum(bool(r.get("words")) for r in train) > 1,
+    )
+
+
+def start(task: str, model: Model, method: str, dataset: DataSet) -> dict[str, Any]:
+    """The run as plain data. Learning rate and epochs are those that `stentor train --plan-only` suggests for the
+    model, the way it is trained and the hours of the data set, where it suggests any.
+
+    Raises ConfigError for a method that the model does not have and for data that cannot serve the task.
+    """
+    if method not in model.methods:
+        raise ConfigError(say("no_method"))
+    about = facts(dataset)
+    if lack := missing(task, about):
+        raise ConfigError(lack)
+    tree: dict[str, Any] = {"task": {"type": task}}
+    _merge(tree, copy.deepcopy(model.run))
+    _merge(tree, copy.deepcopy(model.lora if method == LORA else model.full))
+    if method == LORA:
+        tree["model"].setdefault("lora", {})
+    tree["data"] = {**_sources(task, dataset, about), **tree.get("data", {})}
+    train = tree.setdefault("train", {})
+    if task in ("transcribe", "diarize") or not {"lr", "epochs"} & {*train, *tree.get("optim", {})}:
+        kind = LORA if method == LORA else method_of(tree["model"], head=False)
+        good = suggest(model.family, kind, about.hours, model.parameters)
+        tree.setdefault("optim", {}).setdefault("lr", good.lr)
+        train.setdefault("epochs", good.epochs)
+    most = tree["data"].get("max_items") or 16
+    steps = max(1, math.ceil(train.get("epochs", EPOCHS["full"][0][1]) * math.ceil(about.records / most)))
+    train.setdefault("log_every", max(1, min(20, steps // 40)))
+    scratch = method_of(tree["model"]) == "scratch"
+    if scratch:  # many short epochs: scoring each would take longer than training
+        train.setdefault("eval_every", max(1, steps // 10))
+    tree.setdefault("callbacks", [{"type": "samples", "count": 6}])
+    if not scratch and not tree.get("stages"):
+        tree["callbacks"].append({"type": "early_stop", "patience": 3})
+    return {key: tree[key] for key in SECTIONS if key in tree}
+
+
+def _sources(task: str, dataset: DataSet, about: Facts) -> dict[str, Any]:
+    """The sections `train` and `eval` of the data set's own division."""
+    parts = {name: {"type": "jsonl", "path": str(path)} for name, path in dataset.parts().items()}
+    if task == "diarize" and not about.segments:
+        # Recordings of single speakers become conversations; each part has its own.
+        counts = {"train": max(200, min(4000, 4 * about.records)), "held_out": 40}
+        voices = dict(zip(counts, about.speakers, strict=True))
+        parts = {
+            name: {
+                "type": "conversation",
+                "source": parts[name],
+                "speakers": list(range(2, min(3, voices[name]) + 1)),
+                "seconds": 10,
+                "turn": [0.3, 10.0],
+                "count": count,
+            }
+            for name, count in counts.items()
+        }
+    return {"train": [parts["train"]], "eval": {"held_out": parts["held_out"]}}
+
+
+def written(tree: Mapping[str, Any]) -> str:
+    """The run file of plain data."""
+    return dump(dict(tree))
+
+
+def run_name(projects: Projects, dataset: str | None, choice: str, own: str | None = None) -> str:
+    """A name for a run that no other has."""
+    last = choice.removeprefix(RUN) if choice != OWN else (own or "model").rstrip("/").rpartition("/")[2]
+    stem = name_from(f"{dataset or 'run'}-{last}".replace("_", "-"), "run")[:58]
+    return free_name(projects, stem)
+
+
+def free_name(projects: Projects, stem: str) -> str:
+    """`stem`, or else `stem-2` and so on: the first that no run has."""
+    taken = {path.name.lower() for path in projects.runs.iterdir()}
+    return next(n for i in range(1, 10_000) if (n := stem if i == 1 else f"{stem[:58]}-{i}").lower() not in taken)
+
+
+def command(projects: Projects, name: str) -> str:
+    """What a person types to do the same by hand."""
+    import shlex
+
+    return shlex.join(["stentor", "train", str(projects.runs / (name.strip() or "run") / "run.yaml")])
+
+
+# --------------------------------------------------------------------------------------------------------- this machine
+
+
+_seen: list[tuple[float, bool]] = []
+
+
+def reachable() -> bool:
+    """Whether the Hub answers, as far as a second tells; remembered for a minute."""
+    if not _seen or time.monotonic() - _seen[-1][0] > _REACH:
+        _seen[:] = [(time.monotonic(), _knock())]
+    return _seen[-1][1]
+
+
+def _knock() -> bool:
+    import os
+    import socket
+    from urllib.parse import urlsplit
+
+    from huggingface_hub import constants
+
+    if constants.is_offline_mode():
+        return False
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True  # only the proxy knows
+    place = urlsplit(constants.ENDPOINT)
+    try:
+        with socket.create_connection((str(place.hostname), place.port or 443), 1.0):
+            return True
+    except OSError:
+        return False
+
+
+def on_disk(model: Mapping[str, Any]) -> bool:
+    """Whether the pretrained parts that a section `model` names are on this machine already."""
+    from huggingface_hub import try_to_load_from_cache
+
+    named = [s["from"] for s in (model, *(v for v in model.values() if isinstance(v, dict))) if s.get("from")]
+    return all(Path(n).is_dir() or isinstance(try_to_load_from_cache(n, "config.json"), str) for n in named)
+
+
+@functools.cache
+def _has_gpu() -> bool:
+    """Whether there is a GPU, without the seconds that importing torch takes."""
+    return Path("/dev/kfd").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _merge(tree: dict[str, Any], above: Mapping[str, Any]) -> None:
+    for key, value in above.items():
+        if isinstance(value, dict) and isinstance(tree.get(key), dict):
+            _merge(tree[key], value)
+        else:
+            tree[key] = value

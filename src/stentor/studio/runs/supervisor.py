@@ -1,0 +1,137 @@
+"""`python -m stentor.studio.runs.supervisor FOLDER LOCK COMMAND...`: keeps one command that outlives the studio.
+
+It is a session of its own. It starts the command, writes what the command says (without secrets) to `output.txt`, hands
+SIGTERM on, and leaves how it ended in `ending.json`. It holds nothing but Python's standard library.
+
+LOCK is the number of an open file on which the studio holds an exclusive `flock`. The keeper and the command inherit
+it, so the lock is held exactly as long as either lives, whatever is killed; nothing stale can stay behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from stentor.errors import without_secrets
+
+ENDING_BYTES = 4096
+"""`ending.json` has this size from the start: on a disk that filled up meanwhile its bytes can still be overwritten."""
+MOST_OUTPUT = 64 * 2**20
+"""Bytes of output that are kept; the rest is read and dropped, for a command must never wait for its log."""
+_LINGER = 10.0
+"""Seconds that processes which a command left behind, such as loader workers, have to end by themselves."""
+_LAST = 200
+"""Lines of the output that are held for the sentence of the ending."""
+
+
+def main(arguments: list[str]) -> int:
+    folder, lock, command = Path(arguments[0]), int(arguments[1]), arguments[2:]
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stop = False
+
+    def asked(number: int, frame: Any) -> None:
+        nonlocal stop
+        stop = True
+        if process is not None:
+            process.send_signal(signal.SIGTERM)
+
+    process: subprocess.Popen[bytes] | None = None
+    signal.signal(signal.SIGTERM, asked)
+    started = {"started": _started(folder)}
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(lock,),
+            process_group=0,
+            # The command installs its own handlers; SIGINT must not stay ignored for it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+    except OSError as error:
+        why = f"It could not be started ({error.strerror or error})."
+        write_ending(folder, {**started, "exit": 127, "time": time.time(), "said": why})
+        return 1
+    if stop:
+        process.send_signal(signal.SIGTERM)
+    write_ending(folder, {**started, "pid": process.pid, "born": born(process.pid), "exit": None})
+    last: list[str] = []
+    pump = threading.Thread(target=_pump, args=(process, folder / "output.txt", last))
+    pump.start()
+    # It is not taken out of the process table yet, so its number still means it and its group.
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    pump.join(_LINGER)
+    if pump.is_alive():  # it left processes behind, which hold its output and would hold the lock
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        pump.join(_LINGER)
+    code = process.wait()
+    write_ending(folder, {**started, "exit": code, "time": time.time(), "said": said(last)})
+    # Whatever still holds the other end of the output is not waited for.
+    os._exit(0)
+
+
+def write_ending(folder: Path, ending: dict[str, Any]) -> None:
+    """Overwrite `ending.json` in place."""
+    said = str(ending.get("said", ""))[:ENDING_BYTES]
+    while len(data := json.dumps({**ending, "said": said}).encode()) > ENDING_BYTES:
+        said = said[: len(said) * 3 // 4]
+    with open(folder / "ending.json", "r+b") as file:
+        file.write(data.ljust(ENDING_BYTES))
+        file.flush()
+        with contextlib.suppress(OSError):
+            os.fsync(file.fileno())
+
+
+def born(pid: int) -> str | None:
+    """When a process began, in a form that tells it from a later one of the same number; None when it is gone or the
+    system does not say."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+
+
+def said(lines: list[str]) -> str:
+    """The error paragraph at the end of a command's output (`stentor: ...`), or its last line."""
+    text = [line for line in lines if line.strip()]
+    for at in range(len(text) - 1, -1, -1):
+        if text[at].startswith("stentor: "):
+            return "\n".join([text[at].removeprefix("stentor: "), *text[at + 1 :]])
+    return text[-1] if text else ""
+
+
+def _started(folder: Path) -> float:
+    try:
+        return float(json.loads((folder / "ending.json").read_bytes())["started"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return time.time()
+
+
+def _pump(process: subprocess.Popen[bytes], path: Path, last: list[str]) -> None:
+    """Copy the output line by line until it ends, and leave the last lines in `last`."""
+    assert process.stdout
+    file = None
+    with contextlib.suppress(OSError):
+        file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  # closed below, whatever the disk says
+    for raw in iter(lambda: process.stdout.readline(65536), b""):  # type: ignore[union-attr]
+        line = without_secrets(raw.decode("utf-8", "replace")).rstrip("\n").rpartition("\r")[2]
+        last[:] = [*last[-_LAST + 1 :], line]
+        # A full disk costs the log, not the run.
+        with contextlib.suppress(OSError):
+            if file is not None and file.tell() < MOST_OUTPUT:
+                file.write(line + "\n")
+    # What could not be written would be tried again at closing.
+    with contextlib.suppress(OSError):
+        if file is not None:
+            file.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

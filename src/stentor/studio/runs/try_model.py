@@ -1,0 +1,340 @@
+"""Trying a model: what it answers about a clip, beside the model that it was trained from.
+
+Two models at most are kept in memory. Everything here blocks for seconds: it belongs into threads. What is drawn comes
+from `stentor.report.drawings`, as in the report.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import ConfigError, DataError, StentorError
+from stentor.inference.load import TRAINING_CONFIG, Model, find_export
+from stentor.studio.runs import jobs
+from stentor.studio.files import read_json
+from stentor.studio.projects import DataSet, Projects, Record
+from stentor.studio.dataset.uploads import Upload, checked, read
+
+if TYPE_CHECKING:
+    import numpy as np
+
+RATE = 16000
+"""Hz of a clip that a model hears."""
+VOICE_RATE = 24000
+"""Hz of a reference whose voice is taken."""
+LONGEST = 300.0
+"""Seconds of the longest clip."""
+LONGEST_VOICE = 30.0
+"""Seconds of the longest reference: models take a few."""
+MOST_CHARACTERS = 1000
+"""Of a text to speak."""
+MOST_MODELS = 2
+MOST_HELD_OUT = 200
+"""Recordings that are offered."""
+LISTENING = ("transcribe", "words", "diarize")
+"""Tasks that take a clip."""
+TASKS = (*LISTENING, "speak")
+"""Tasks whose models can be tried."""
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run that can be tried."""
+
+    name: str
+    export: Path
+    task: str
+    original: str | None
+    """Folder or Hub id of the model that it was trained from; None where there is none."""
+    parts: tuple[str, ...]
+    """Pretrained parts that it was put together from, where there is no original."""
+    normalizer: str
+    """What the word error rate leaves aside."""
+    instruct: str
+    """Field of the training data that described voices; empty where none did."""
+
+
+def runs(projects: Projects) -> list[str]:
+    """Names of the runs that can be tried, the newest first: those that have ended and left a model."""
+    return [
+        job.name for job in jobs.jobs(projects) if jobs.word(job) in ("finished", "stopped", "failed") and _has(job)
+    ]
+
+
+def trial(projects: Projects, name: str) -> Trial:
+    """A run that is to be tried. Raises ConfigError for one that has no model yet, and for the task `language`."""
+    job = jobs.find(projects, name)
+    export = find_export(job.folder)
+    training = read_json(export / TRAINING_CONFIG)
+    task = training.get("task") or {}
+    kind = str(task.get("type") or "transcribe")
+    if kind not in TASKS:
+        raise ConfigError(f"A model of the task {kind} cannot be tried here, only those for {', '.join(TASKS)}.")
+    source, parts = _origin(projects, job.folder, training)
+    normalizer = str(task.get("normalizer") or "whisper_basic")
+    return Trial(name, export, kind, source, parts, normalizer, str(task.get("instruct_from") or ""))
+
+
+def _origin(projects: Projects, folder: Path, training: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
+    """The model that a run started from, and the pretrained parts where there is none."""
+    while True:
+        section = training.get("model") or {}
+        source = section.get("init") or section.get("from")
+        if not source:
+            return None, tuple(dict.fromkeys(_parts(section)))
+        # Runs are started in the projects folder; relative paths are meant from there.
+        place = projects.folder / str(source)
+        if not place.exists():
+            return str(source), ()
+        if not place.resolve().is_relative_to(folder.resolve()):
+            return str(place), ()
+        training = read_json(place / TRAINING_CONFIG)  # an earlier stage of the same run
+
+
+def _has(job: jobs.Job) -> bool:
+    try:
+        find_export(job.folder)
+    except ConfigError:
+        return False
+    return True
+
+
+def _parts(section: Mapping[str, Any]) -> Iterator[str]:
+    for value in section.values():
+        if isinstance(value, Mapping):
+            if isinstance(value.get("from"), str):
+                yield value["from"]
+            yield from _parts(value)
+
+
+def model_name(source: str) -> str:
+    """A Hub id as it is, of a folder its last name that says something."""
+    if not Path(source).exists():
+        return source
+    names = [part for part in Path(source).parts if part not in ("export", "checkpoints")]
+    return names[-1]
+
+
+# Models ---------------------------------------------------------------------------------------------------------------
+
+
+class Models:
+    """The models in memory: those that were asked for last. One is used at a time."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str, float], Model] = OrderedDict()
+        self.lock = threading.RLock()
+
+    def get(self, source: str | Path, device: str = "auto") -> Model:
+        """The model of a folder or Hub id, loaded unless it is here as it is on the disk. Raises ConfigError."""
+        from stentor.inference.load import load
+
+        with self.lock:
+            key = (str(source), device, _written(source))
+            if key not in self._kept:
+                while len(self._kept) >= MOST_MODELS:
+                    self._release(next(iter(self._kept)))
+                self._kept[key] = load(source, device)
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+    def keep_only(self, *sources: str | Path | None) -> None:
+        """Release all others: another run was chosen, or a training needs the memory."""
+        if self.lock.acquire(blocking=False):  # else one of them is at work: it goes when its place is needed
+            try:
+                for key in [k for k in self._kept if k[0] not in {str(s) for s in sources}]:
+                    self._release(key)
+            finally:
+                self.lock.release()
+
+    def _release(self, key: tuple[str, str, float]) -> None:
+        del self._kept[key]
+        free_memory()
+
+
+def free_memory() -> None:
+    """Give the memory of what was released back, the GPU's too."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+MODELS = Models()
+"""Of this process."""
+
+
+def device(projects: Projects) -> str:
+    """Where a model is tried: beside a training that still runs on the CPU, so as not to take its memory away."""
+    return "cpu" if any(jobs.word(job) in ("waiting", "running", "stopping") for job in jobs.jobs(projects)) else "auto"
+
+
+def _written(source: str | Path) -> float:
+    try:
+        return (find_export(source) / "config.json").stat().st_mtime if Path(source).exists() else 0.0
+    except OSError:
+        return 0.0
+
+
+# Clips ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Clip:
+    """What is listened to."""
+
+    samples: np.ndarray
+    """Float32 mono [samples] at `rate` Hz."""
+    rate: int
+    text: str = ""
+    """What is said in it; empty where nobody knows."""
+    segments: tuple[Mapping[str, Any], ...] = ()
+    """Who speaks when, where somebody knows."""
+    language: str | None = None
+
+
+def uploaded(path: str | Path, rate: int = RATE, longest: float = LONGEST) -> Clip:
+    """A clip that the browser recorded or sent. Raises AudioError, ConfigError for one that is too long."""
+    upload = Upload(Path(path), "The clip")
+    seconds, _ = checked(upload)
+    if seconds > longest:
+        raise ConfigError(f"The clip lasts {seconds:.0f} s: at most {longest:.0f} s are taken here.")
+    return Clip(read(upload, rate), rate)
+
+
+def held_out(dataset: DataSet) -> list[tuple[str, str]]:
+    """(text and seconds, id) of the recordings that training does not hear; all of them before they were divided."""
+    sides = dataset.sides() if (dataset.folder / "held_out.jsonl").is_file() else {}
+    found = [r for r in dataset.records() if not sides or sides.get(r["id"]) == "held_out"]
+    return [(_label(r), r["id"]) for r in found[:MOST_HELD_OUT]]
+
+
+def recorded(dataset: DataSet, id: str, rate: int = RATE, longest: float = LONGEST) -> Clip:
+    """A recording of a data set, with what is known of it. Raises ConfigError, AudioError."""
+    from stentor.audio import io
+
+    record = dataset.record(id)
+    start, seconds = float(record.get("start") or 0.0), record.get("duration")
+    if seconds is not None and seconds > longest:
+        raise ConfigError(f"The recording lasts {seconds:.0f} s: at most {longest:.0f} s are taken here.")
+    samples = io.read(dataset.audio(record), rate, start, seconds)
+    return Clip(
+        samples, rate, str(record.get("text") or ""), tuple(record.get("segments") or ()), record.get("language")
+    )
+
+
+def _label(record: Record) -> str:
+    text = str(record.get("text") or record["id"])
+    return f"{text if len(text) <= 44 else text[:43] + '…'} ({record.get('duration', 0):.1f} s)"
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Answer:
+    """What one model said, or why it did not."""
+
+    model: str
+    """Its name, for people."""
+    tuned: bool
+    """Whether it is the trained one, not the original."""
+    took: float = 0.0
+    """Seconds, without loading."""
+    text: str = ""
+    words: list[dict[str, Any]] | None = None
+    segments: list[dict[str, Any]] | None = None
+    errors: int = 0
+    """Word errors against the clip's text."""
+    total: int = 0
+    """Words of the clip's text as they are scored; 0 where it has none."""
+    sound: np.ndarray | None = None
+    """Float32 [samples] that a speaking model made."""
+    rate: int = 0
+    wrong: str = ""
+    """A sentence, where it could not answer."""
+
+
+def listen(
+    models: Models, tried: Trial, clip: Clip, language: str | None = None, where: str = "auto"
+) -> Iterator[Answer]:
+    """The original's answer about a clip, if there is an original, then the trained model's; each as it is ready."""
+    return _each(
+        models, tried, where, lambda model, answer: _hear(model, tried, clip, clip.language or language, answer)
+    )
+
+
+def speak(
+    models: Models,
+    tried: Trial,
+    text: str,
+    voice: Clip | None = None,
+    instruct: str = "",
+    language: str | None = None,
+    seed: int | None = None,
+    where: str = "auto",
+) -> Iterator[Answer]:
+    """A text as the original, if there is one, says it, then the trained model.
+
+    In the voice of a clip whose `text` is said in it, as `instruct` describes it, or in the model's own. Raises
+    ConfigError and DataError, at once, for what cannot be asked.
+    """
+    text = " ".join(text.split())
+    if not text:
+        raise DataError("Write a text first.")
+    if len(text) > MOST_CHARACTERS:
+        raise ConfigError(f"The text has {len(text)} characters: at most {MOST_CHARACTERS} are spoken here.")
+    if voice is not None and not voice.text.strip():
+        raise DataError("Write down what is said in the clip whose voice is taken.")
+    given: dict[str, Any] = {"instruct": instruct.strip() or None, "language": language, "seed": seed}
+    if voice is not None:
+        given |= {"reference": voice.samples, "reference_rate": voice.rate, "reference_text": voice.text.strip()}
+    return _each(models, tried, where, lambda model, answer: _say(model, text, given, answer))
+
+
+def _each(models: Models, tried: Trial, where: str, ask: Callable[[Model, Answer], None]) -> Iterator[Answer]:
+    sources = [(tried.original, False)] if tried.original else []
+    for source, tuned in [*sources, (str(tried.export), True)]:
+        answer = Answer(tried.name if tuned else model_name(source), tuned)
+        try:
+            with models.lock:
+                ask(models.get(source, where), answer)
+        except StentorError as error:  # told in its place: the other's answer is still worth seeing
+            answer.wrong = str(error)
+        yield answer
+
+
+def _hear(model: Model, tried: Trial, clip: Clip, language: str | None, answer: Answer) -> None:
+    from stentor.inference import diarize, transcribe  # noqa: F401  (their import is not the model's time)
+
+    began = time.perf_counter()
+    if tried.task == "diarize":
+        answer.segments = list(model.diarize(clip.samples, clip.rate).segments)
+    else:
+        found = model.transcribe(clip.samples, clip.rate, language=language)
+        answer.text, answer.words = found.text, found.words
+    answer.took = time.perf_counter() - began
+    if clip.text and answer.segments is None:
+        from stentor.text.normalize import normalize
+        from stentor.metrics.wer import REFERENCE, word_errors
+
+        said, heard = (normalize(t, tried.normalizer, language) for t in (clip.text, answer.text))
+        counts = word_errors([(said, heard)], language)
+        answer.errors, answer.total = int(counts[:, :REFERENCE].sum()), int(counts[:, REFERENCE].sum())
+
+
+def _say(model: Model, text: str, given: dict[str, Any], answer: Answer) -> None:
+    began = time.perf_counter()
+    speech = model.speak(text, **given)
+    answer.sound, answer.rate, answer.took = speech.audio, speech.rate, time.perf_counter() - began

@@ -1,0 +1,115 @@
+"""The answers of compare.py as HTML for the page: side by side, with what differs, and drawn. All texts are escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from stentor.errors import without_secrets
+from stentor.metrics.format import figure
+from stentor.report import drawings
+from stentor.studio.runs.try_model import Answer, Clip, Trial, model_name
+from stentor.studio.texts import say
+
+
+def about(tried: Trial) -> str:
+    """What a run's model is compared with."""
+    if tried.original:
+        told = say("try_compared", original=model_name(tried.original))
+    elif tried.parts:
+        told = say("try_parts", parts=", ".join(model_name(part) for part in tried.parts))
+    else:
+        told = say("try_scratch")
+    return f'<p class="stentor-try-about">{escape(told)}</p>'
+
+
+def listened(tried: Trial, clip: Clip, answers: Sequence[Answer]) -> str:
+    """What is there so far of the answers about a clip."""
+    sides = [_side(tried, clip, answers, tuned) for tuned in ((False, True) if tried.original else (True,))]
+    parts = [f'<div class="sides">{"".join(sides)}</div>']
+    fine = {a.tuned: a for a in answers if not a.wrong}
+    if clip.text and any(a.total for a in answers):
+        parts.append(_legend("try_above_reference"))
+    elif len(fine) == 2 and tried.task != "diarize":
+        parts.append(_changed(fine[False], fine[True]))
+    for answer in (fine.get(True), fine.get(False)):
+        if answer is not None and answer.words:
+            head = say("try_times") + (f" ({_who(answer)})" if tried.original else "")
+            parts.append(f"<h4>{escape(head)}</h4>{drawings.words(answer.words, clip.samples, clip.rate)}")
+    return f'<div class="stentor-try">{"".join(parts)}</div>'
+
+
+def spoken(tried: Trial, answers: Sequence[Answer]) -> str:
+    """What is there so far of a text that is spoken."""
+    sides = [_side(tried, None, answers, tuned) for tuned in ((False, True) if tried.original else (True,))]
+    return f'<div class="stentor-try"><div class="sides">{"".join(sides)}</div></div>'
+
+
+def _side(tried: Trial, clip: Clip | None, answers: Sequence[Answer], tuned: bool) -> str:
+    """One model's column."""
+    answer = next((a for a in answers if a.tuned == tuned), None)
+    name = tried.name if tuned else model_name(tried.original or "")
+    facts: list[str] = []
+    if answer is None:
+        first = not answers and (not tuned or tried.original is None)
+        body = f'<p class="waiting">{escape(say("try_working" if first else "try_next"))}</p>'
+    elif answer.wrong:
+        body = f'<p class="wrong">{escape(without_secrets(answer.wrong))}</p>'
+    else:
+        body = _sound(answer) if clip is None else _heard(tried, clip, answer)
+        if answer.total:
+            rate = figure("wer", answer.errors / answer.total)
+            facts.append(say("try_errors", errors=answer.errors, total=answer.total, rate=rate))
+        if answer.sound is not None:
+            facts += _level(answer)
+        facts.append(say("try_took", seconds=answer.took))
+    told = "".join(f"<span>{escape(fact)}</span>" for fact in facts)
+    kind = "tuned" if tuned else "original"
+    return (
+        f'<section class="side {kind}"><header><b>{escape(say(f"try_{kind}"))}</b><span>{escape(name)}</span></header>'
+        f"{body}<footer>{told}</footer></section>"
+    )
+
+
+def _heard(tried: Trial, clip: Clip, answer: Answer) -> str:
+    if answer.segments is not None:
+        if clip.segments:
+            return drawings.judged_speakers(clip.segments, answer.segments, clip.samples, clip.rate)
+        return drawings.speakers(answer.segments, clip.samples, clip.rate)
+    if answer.total:
+        names = (say("try_reference"), _who(answer))
+        return drawings.differences(clip.text, answer.text, names, tried.normalizer, clip.language)
+    return f'<p class="said" dir="auto">{escape(answer.text) or escape(say("try_nothing"))}</p>'
+
+
+def _changed(before: Answer, after: Answer) -> str:
+    head = f"<h4>{escape(say('try_changed'))}</h4>"
+    if before.text.split() == after.text.split():
+        return f"{head}<p>{escape(say('try_same'))}</p>"
+    return head + drawings.differences(before.text, after.text, (_who(before), _who(after))) + _legend("try_above")
+
+
+def _legend(above: str) -> str:
+    kinds = "".join(
+        f'<span class="pair {kind}"><span class="out">{escape(say(f"try_{kind}"))}</span></span>'
+        for kind in ("substitute", "insert", "delete")
+    )
+    return f'<div class="stentor-drawn legend"><span>{escape(say(above))}</span>{kinds}</div>'
+
+
+def _sound(answer: Answer) -> str:
+    assert answer.sound is not None
+    return drawings.sound(answer.sound, answer.rate)
+
+
+def _level(answer: Answer) -> list[str]:
+    import numpy as np
+
+    assert answer.sound is not None
+    power = float(np.mean(np.square(answer.sound, dtype=np.float64))) if len(answer.sound) else 0.0
+    level = 10 * np.log10(max(power, 1e-12))
+    return [say("try_seconds", seconds=len(answer.sound) / answer.rate), say("try_level", level=level)]
+
+
+def _who(answer: Answer) -> str:
+    return say("try_tuned" if answer.tuned else "try_original")

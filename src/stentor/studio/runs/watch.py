@@ -1,0 +1,299 @@
+"""What the page shows of the runs, as HTML and plain values: computed here, without Gradio, from the runs' folders.
+
+Following a run must cost its training nothing. A look reads what the files gained since the last one, and curves are
+drawn again only so often that drawing takes at most `SHARE` of one core's time, however long the run is.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from stentor.metrics.format import MINOR, duration, figure, interval, label
+from stentor.report.changes import changes
+from stentor.report.curves import charts_of, compared
+from stentor.studio.runs import detached, jobs
+from stentor.studio.runs.progress import Course, course
+from stentor.studio.files import read_json
+from stentor.studio.runs.sample_predictions import samples
+from stentor.studio.runs.jobs import Job, Status
+from stentor.studio.runs.machine import Bar, bars
+from stentor.studio.runs.html_fragments import in_words, render
+from stentor.studio.projects import Projects
+from stentor.studio.texts import say
+
+SHARE = 0.005
+"""Of one core's time that drawing the curves of a run may take."""
+EVERY = 5.0
+"""Least seconds from one drawing of the curves of a running run to the next: a page has to be sent it as well."""
+MOST_COMPARED = 6
+"""Runs that are laid over each other: as many as there are colours."""
+PATIENCE = 60.0
+"""Seconds after which a run that was told to stop may be killed."""
+LINES = 60
+"""Lines of the log."""
+FEW = 3
+"""Charts that are seen at once: the main metric, the training loss and the learning rate."""
+_KEPT = 32
+
+
+@dataclass(frozen=True)
+class View:
+    """All that the page shows of one run."""
+
+    status: str
+    curves: str
+    samples: str
+    memory: str
+    log: str
+    table: str
+    can: frozenset[str]
+    """What makes sense now: stop, kill, resume, retry, delete."""
+    busy: bool
+    """Whether something is running, so that it should be looked at often."""
+
+
+def choices(projects: Projects) -> list[tuple[str, str]]:
+    """(label, name) of all runs, the newest first; the label tells the state in words."""
+    return [(f"{job.name} · {in_words(jobs.word(job))}", job.name) for job in jobs.jobs(projects)]
+
+
+def view(projects: Projects, job: Job, others: Sequence[Job] = ()) -> View:
+    """The page of a run, with `others` laid over its curves."""
+    now = jobs.state(job)
+    shown = [job, *(other for other in others if other != job)][:MOST_COMPARED]
+    return View(
+        status=status(job, now),
+        curves=curves(shown),
+        samples=samples(job),
+        memory=memory(job, now),
+        log=jobs.log(job, LINES),
+        table=table(shown) if len(shown) > 1 else "",
+        can=possible(job, now),
+        busy=now.alive,
+    )
+
+
+def possible(job: Job, now: Status) -> frozenset[str]:
+    """What a person may do with a run now."""
+    if not now.alive:
+        resume = {"resume"} if now.state in ("stopped", "failed") else set()
+        return frozenset({"retry", "delete", *resume})
+    if now.state != "stopping":
+        return frozenset({"stop"})
+    asked = detached.asked(job.folder)
+    return frozenset({"kill"} if asked is not None and time.time() - asked > PATIENCE else ())
+
+
+def status(job: Job, now: Status) -> str:
+    """State, sentence, progress, time left, speed; of a finished run its results and the link to its report."""
+    followed = course(job.folder)
+    with followed.lock:
+        facts = _facts(job, now, followed)
+    share = min(1.0, now.step / now.total) if now.total else None
+    if now.state in ("waiting", "finished"):
+        share = None
+    results = _json(job.folder / "results.json") if now.state == "finished" else {}
+    report = f"/studio/runs/{quote(job.name)}/report" if (job.folder / "report.html").is_file() else ""
+    return render("status", job.name, now, facts, share, _boards(results), report if not now.alive else "", None)
+
+
+def curves(shown: Sequence[Job]) -> str:
+    """The curves of a run, or of several over each other."""
+    courses = [course(job.folder) for job in shown]
+    key = tuple((c.folder, c.serial) for c in courses)
+    with _DRAWING:
+        version = tuple(c.version for c in courses)
+        last = _DRAWN.get(key)
+        running = any(detached.alive(job.folder) for job in shown)
+        pause = max(EVERY, last.cost / SHARE) if last and running else 0.0
+        if last and (last.version == version or time.monotonic() - last.at < pause):
+            _DRAWN.move_to_end(key)
+            return last.html
+        began = time.thread_time()
+        html = _drawn([job.name for job in shown], courses)
+        _DRAWN[key] = _Drawn(version, html, time.thread_time() - began, time.monotonic())
+        while len(_DRAWN) > _KEPT:
+            _DRAWN.popitem(last=False)
+        return html
+
+
+def memory(job: Job, now: Status) -> str:
+    """Memory of the run, of the GPUs and of the machine; empty for a run that has ended."""
+    return render("memory", run_memory(job)) if now.alive else ""
+
+
+def run_memory(job: Job) -> list[Bar]:
+    followed = course(job.folder)
+    with followed.lock:
+        known = {key: followed.last(key) for key in followed.numbers.values if key.startswith("memory/")}
+        busy = followed.last("gpu_utilization")
+    return bars({k: v for k, v in known.items() if v is not None}, busy, detached.process(job.folder))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run in the table of runs, as text."""
+
+    name: str
+    state: str
+    steps: str
+    metric: str
+    before: str
+    before_interval: str
+    after: str
+    after_interval: str
+    time: str
+
+
+def table(shown: Sequence[Job]) -> str:
+    """The runs beside each other."""
+    return render("table", [row(job) for job in shown])
+
+
+def row(job: Job) -> Row:
+    """A run's line: the first metric of its first held-out set, before and after (or as it is now)."""
+    now = jobs.state(job)
+    results = _json(job.folder / "results.json") if now.state == "finished" else {}
+    followed = course(job.folder)
+    with followed.lock:
+        main = _main(results, followed)
+        steps = str(results.get("steps", now.step)) if now.total is None or not now.alive else f"{now.step}/{now.total}"
+        seconds = results.get("seconds") or followed.seconds_trained()
+        if main is None:
+            return Row(job.name, now.state, steps, "", "", "", "", "", duration(seconds) if seconds else "")
+        name, metric, before, after = main
+    return Row(
+        job.name, now.state, steps, f"{label(metric)}, {name}",
+        figure(metric, before.get("value")) if before else "", interval(metric, before),
+        figure(metric, after.get("value")), interval(metric, after), duration(seconds) if seconds else "",
+    )
+
+
+def about(seconds: float) -> str:
+    """A length of time as people say it: `about 4 minutes`."""
+    minutes = seconds / 60
+    if minutes < 0.75:
+        return say("about_less_than_a_minute")
+    if minutes < 1.5:
+        return say("about_a_minute")
+    if minutes < 55:
+        return say("about_minutes", count=round(minutes) if minutes < 10 else 5 * round(minutes / 5))
+    hours = minutes / 60
+    if hours < 1.25:
+        return say("about_an_hour")
+    if hours < 36:
+        return say("about_hours", count=f"{round(2 * hours) / 2:g}" if hours < 10 else round(hours))
+    return say("about_days", count=f"{round(2 * hours / 24) / 2:g}")
+
+
+# What it is made of ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Drawn:
+    version: tuple[tuple[int, int], ...]
+    html: str
+    cost: float
+    """Seconds of this thread's CPU time."""
+    at: float
+
+
+_DRAWING = threading.Lock()
+_DRAWN: OrderedDict[tuple[tuple[Path, int], ...], _Drawn] = OrderedDict()
+
+
+def _facts(job: Job, now: Status, followed: Course) -> list[tuple[str, str]]:
+    """(what, value) of a run that lives, or lived."""
+    facts = []
+    if now.total:
+        facts.append((say("fact_step"), f"{now.step:,} / {now.total:,}"))
+    if now.state == "running" and now.total and now.step < now.total:
+        left = followed.seconds_left()
+        facts.append((say("fact_left"), about(left) if left is not None else say("fact_left_unknown")))
+    if now.state in ("running", "stopping"):
+        if (speed := followed.speed("audio_seconds_per_second")) is not None:
+            facts.append((say("fact_speed"), say("speed_audio", count=_short(speed))))
+        elif (speed := followed.speed("tokens_per_second")) is not None:
+            facts.append((say("fact_speed"), say("speed_tokens", count=_short(speed))))
+    if retry_of := job.about.get("retry_of"):
+        facts.append((say("fact_retry"), str(retry_of)))
+    if not now.alive and (seconds := followed.seconds_trained()):
+        facts.append((say("fact_time"), duration(seconds)))
+    return facts
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}"
+
+
+def _boards(results: dict[str, Any]) -> list[Any]:
+    """The main metric of each held-out set, before (where it was measured) and after."""
+    rows = []
+    known = {(c.set, c.metric): c for c in changes(results)} if results.get("before") else {}
+    for name, scores in (results.get("eval") or {}).items():
+        metric = next((m for m in scores if m not in MINOR), None)
+        if metric is None:
+            continue
+        before = known.get((name, label(metric)))
+        rows.append({
+            "set": name, "metric": label(metric), "before": before.before if before else "",
+            "after": figure(metric, scores[metric]["value"]), "after_interval": interval(metric, scores[metric]),
+        })
+    return rows
+
+
+def _main(results: dict[str, Any], followed: Course) -> tuple[str, str, dict[str, Any], dict[str, Any]] | None:
+    """(set, metric, score before, score after) of what a run is judged by; from its curves while it has no results."""
+    for name, scores in (results.get("eval") or {}).items():
+        for metric, score in scores.items():
+            if metric not in MINOR:
+                return name, metric, (results.get("before") or {}).get(name, {}).get(metric, {}), score
+    for key, (steps, found) in followed.numbers.values.items():
+        if key.startswith("eval/") and key.count("/") >= 2:
+            _, name, metric = key.split("/", 2)
+            return name, metric, {"value": found[0]} if steps[0] == 0 and len(steps) > 1 else {}, {"value": found[-1]}
+    return None
+
+
+def _drawn(names: Sequence[str], courses: Sequence[Course]) -> str:
+    if len(courses) == 1:
+        with courses[0].lock:
+            charts = charts_of(courses[0].numbers, loop=False)
+    else:
+        # Each alone: two pages that compare the same runs in another order must not wait for each other.
+        charts = compared({name: _copied(c) for name, c in zip(names, courses, strict=True)})
+    rates = [chart for chart in charts if chart.title == "Learning rate"]
+    others = [chart for chart in charts if chart.title != "Learning rate"]
+    charts = [*others[: FEW - len(rates)], *rates, *others[FEW - len(rates) :]]
+    return render("curves", charts, "-".join(str(c.version[1]) for c in courses), FEW)
+
+
+def _copied(followed: Course) -> Any:
+    from stentor.report.curves import Series
+
+    copy = Series()
+    with followed.lock:
+        copy.values = {key: (list(xs), list(ys)) for key, (xs, ys) in followed.numbers.values.items()}
+    return copy
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A JSON file, read again only when it has changed."""
+    try:
+        status = path.stat()
+    except OSError:
+        return {}
+    return _read(path, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _read(path: Path, changed: int, size: int) -> dict[str, Any]:
+    return read_json(path)

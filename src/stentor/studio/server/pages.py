@@ -1,0 +1,8 @@
+"""All routes of the studio's own, which the Door serves beside Gradio."""
+
+from __future__ import annotations
+
+from stentor.studio.dataset.dataset import receiving, recorder, review
+from stentor.studio.runs import run_files
+
+ROUTES = [*recorder.ROUTES, *receiving.ROUTES, *review.ROUTES, *run_files.ROUTES]

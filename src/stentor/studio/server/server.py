@@ -1,0 +1,286 @@
+"""The Door of the studio: the ASGI app that every request passes.
+
+It answers from the first moment, while Gradio is still being loaded (an import of seconds); it refuses what another
+site's page makes a browser send; it asks for the password where there is one; and it puts the person's projects into
+the request, so that nothing behind it can mix people up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import html
+import json
+from collections import Counter
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from stentor.studio.server.accounts import Accounts, is_local
+from stentor.studio.server.gradio_allowlist import Narrow
+from stentor.studio.server.routes import PROJECTS
+from stentor.studio.texts import say, texts
+
+USER = "stentor.user"
+"""Where a request's scope holds the person's name."""
+KINDS = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+MOST_SIGN_IN = 4096
+"""Bytes of a sign-in."""
+SLOWEST = 5.0
+"""Seconds that an answer to a wrong password waits at most."""
+GUARDS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"SAMEORIGIN"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+
+
+class Door:
+    """Lets requests in. `studio` (Gradio's app) is None until `load` has made it."""
+
+    def __init__(self, accounts: Accounts, local: bool, port: int, routes: list[Route], load: Callable[[], Any]):
+        """`load` builds Gradio's app, in a thread; `local`: whether only this machine reaches the address."""
+        self.accounts, self.local, self.load = accounts, local, load
+        self.cookie = f"stentor_{port}"
+        self.studio: Any = None
+        self.failed: Exception | None = None
+        self.leave: Callable[[], None] = lambda: None
+        """Ends the server, when the page cannot be made."""
+        self.narrow = Narrow()
+        self._wrong: Counter[str] = Counter()
+        self._signing = asyncio.Semaphore(4)
+        self.ours = Starlette(
+            routes=[*routes, Route("/studio/texts.json", _texts), Route("/studio/page/{file}", _file)]
+        )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif not self._ours(scope):
+            await _refuse(scope, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, _guarded(send))
+        else:
+            await self._pass(scope, receive, send)
+
+    def _ours(self, scope: Any) -> bool:
+        """Whether a request comes from the studio's own page, under a name of this machine.
+
+        A page elsewhere can make a browser send requests here, but not without telling its origin; and a host name that
+        was made to point here (DNS rebinding) is no name of a loopback address.
+        """
+        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        host, origin = headers.get(b"host", ""), headers.get(b"origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            return False
+        if headers.get(b"sec-fetch-site") in ("cross-site", "same-site") and not _navigates(scope, headers):
+            return False
+        return not self.local or is_local(urlsplit(f"//{host}").hostname or "")
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        request = Request(scope, receive)
+        path = scope["path"]
+        if path == "/studio/ready":
+            await JSONResponse({"ready": self.studio is not None})(scope, receive, send)
+        elif path in ("/studio/sign-in", "/studio/sign-out") and request.method == "POST":
+            answer = await (self._sign_in(request) if path.endswith("in") else self._sign_out(request))
+            await answer(scope, receive, send)
+        elif path == "/favicon.ico":
+            await Response(page_files()["icon.svg"], media_type=KINDS[".svg"])(scope, receive, send)
+        elif path.startswith("/studio/page/") or path == "/studio/texts.json":  # the same for everybody
+            await self.ours(scope, receive, send)
+        else:
+            await self._pass(scope, receive, send)
+
+    async def _pass(self, scope: Any, receive: Any, send: Any) -> None:
+        """Hand on to the studio what comes from a person who may use it."""
+        person = self.accounts.who(_cookies(scope).get(self.cookie))
+        web = scope["type"] == "http"
+        if person is None:
+            if not web:
+                await _refuse(scope, send)
+            elif scope["path"] == "/":
+                await HTMLResponse(_sign_in_page(self.accounts.named), 401)(scope, receive, send)
+            else:
+                await PlainTextResponse("Sign in first.", 401)(scope, receive, send)
+            return
+        scope[USER], scope[PROJECTS] = person, self.accounts.projects(person)
+        if not web:  # neither our page nor Gradio's uses sockets
+            await _refuse(scope, send)
+        elif scope["path"].startswith("/studio/"):
+            await self.ours(scope, receive, send)
+        elif not self.narrow.lets(scope, person):
+            await PlainTextResponse("There is nothing here.", 404)(scope, receive, send)
+        elif self.studio is not None:
+            await self.studio(scope, receive, self.narrow.noting(scope, person, send))
+        elif scope["path"] == "/":
+            await HTMLResponse(_opening_page(), headers={"Cache-Control": "no-store"})(scope, receive, send)
+        else:
+            await PlainTextResponse(say("opening"), 503, headers={"Retry-After": "2"})(scope, receive, send)
+
+    async def _sign_in(self, request: Request) -> Response:
+        given = b""
+        async for chunk in request.stream():
+            given += chunk
+            if len(given) > MOST_SIGN_IN:
+                return PlainTextResponse("Too large.", 413)
+        fields = parse_qs(given.decode("utf-8", "replace"))
+        name, word = (fields.get(key, [""])[0] for key in ("name", "password"))
+        # Guesses wait for each other, longer with each one that was wrong. They are counted for each person: who knows
+        # one password has no faster way to another.
+        person = self.accounts.meant(name.strip())
+        async with self._signing:
+            if self._wrong[person]:
+                await asyncio.sleep(min(SLOWEST, 0.25 * self._wrong[person]))
+            session = await asyncio.to_thread(self.accounts.sign_in, name.strip(), word)
+        if session is None:
+            self._wrong[person] += 1
+            return HTMLResponse(_sign_in_page(self.accounts.named, wrong=True), 401)
+        self._wrong[person] = 0
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(
+            self.cookie,
+            session,
+            max_age=30 * 24 * 3600,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return answer
+
+    async def _sign_out(self, request: Request) -> Response:
+        self.accounts.sign_out(request.cookies.get(self.cookie, ""))
+        answer = RedirectResponse("/", 303)
+        answer.delete_cookie(self.cookie)
+        return answer
+
+    async def _live(self, receive: Any, send: Any) -> None:
+        """The server's life: Gradio is loaded after it has begun to answer."""
+        loading, lives = None, contextlib.AsyncExitStack()
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                loading = asyncio.create_task(self._open(lives))
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                if loading is not None:
+                    loading.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, Exception):
+                        await loading
+                with contextlib.suppress(Exception):
+                    await lives.aclose()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _open(self, lives: contextlib.AsyncExitStack) -> None:
+        try:
+            studio = await asyncio.to_thread(self.load)
+            await lives.enter_async_context(studio.router.lifespan_context(studio))
+        except Exception as error:
+            self.failed = error
+            self.leave()
+            return
+        self.studio = studio
+
+
+def page_files() -> dict[str, str]:
+    """Text of the page's own scripts and styles, by file name."""
+    files = resources.files("stentor.studio").joinpath("page").iterdir()
+    return {f.name: f.read_text(encoding="utf-8") for f in files if f.name[f.name.rfind(".") :] in KINDS}
+
+
+def _texts(request: Request) -> Response:
+    return JSONResponse(texts())
+
+
+def _file(request: Request) -> Response:
+    name = request.path_params["file"]
+    found = page_files().get(name)
+    if found is None:
+        return PlainTextResponse("There is no such file.", 404)
+    return Response(found, media_type=KINDS[name[name.rfind(".") :]], headers={"Cache-Control": "no-cache"})
+
+
+def _navigates(scope: Any, headers: dict[bytes, str]) -> bool:
+    """Whether somebody followed a link or typed the address: the page may be opened from anywhere, and does nothing."""
+    return scope.get("method") == "GET" and scope["path"] == "/" and headers.get(b"sec-fetch-mode") == "navigate"
+
+
+def _cookies(scope: Any) -> dict[str, str]:
+    from starlette.requests import HTTPConnection
+
+    return HTTPConnection(scope).cookies
+
+
+def _guarded(send: Any) -> Any:
+    async def with_headers(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            has = {name.lower() for name, _ in message.get("headers", [])}
+            message["headers"] = [*message.get("headers", []), *(pair for pair in GUARDS if pair[0] not in has)]
+        await send(message)
+
+    return with_headers
+
+
+async def _refuse(scope: Any, send: Any) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await PlainTextResponse("Requests from another site are refused.", 403)(scope, None, _guarded(send))  # type: ignore[arg-type]
+
+
+def _opening_page() -> str:
+    waits = """
+    const again = () => setTimeout(look, 250);
+    const look = () => fetch("/studio/ready").then((answer) => answer.json())
+      .then((said) => said.ready ? location.reload() : again(), again);
+    again();
+    """
+    return _page(f'<p class="stentor-wait" role="status">{html.escape(say("opening"))}</p><script>{waits}</script>')
+
+
+def _sign_in_page(named: bool, wrong: bool = False) -> str:
+    def field(key: str, kind: str, hint: str) -> str:
+        return (
+            f"<label>{html.escape(say(key))}"
+            f'<input name="{"name" if kind == "text" else "password"}" type="{kind}" autocomplete="{hint}" required>'
+            "</label>"
+        )
+
+    said = f'<p class="stentor-wrong" role="alert">{html.escape(say("sign_in_wrong"))}</p>' if wrong else ""
+    name = field("sign_in_name", "text", "username") if named else ""
+    return _page(
+        f'<form class="stentor-sign-in" method="post" action="/studio/sign-in"><p>{html.escape(say("sign_in"))}</p>'
+        f"{said}{name}{field('sign_in_password', 'password', 'current-password')}"
+        f"<button>{html.escape(say('sign_in_go'))}</button></form>"
+    )
+
+
+def _page(inner: str) -> str:
+    """A page without Gradio."""
+    title = html.escape(say("title"))
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="stylesheet" href="/studio/page/door.css"></head>'
+        f"<body><main><h1>{title}</h1><p>{html.escape(say('tagline'))}</p>{inner}</main></body></html>"
+    )
+
+
+def head(files: dict[str, str]) -> str:
+    """What the page's head holds: the studio's scripts and styles, and the person's texts for them."""
+    said = json.dumps(texts()).replace("<", "\\u003c")
+    parts = [f"<script>window.stentorTexts = {said};</script>"]
+    for name in sorted(files):
+        if name.endswith(".css") and name != "door.css":
+            parts.append(f'<link rel="stylesheet" href="/studio/page/{name}">')
+        if name.endswith(".js"):
+            parts.append(f'<script src="/studio/page/{name}" defer></script>')
+    return "\n".join(parts)

@@ -1,0 +1,142 @@
+"""What a decoded text tells about itself: confidence per word, and signs that the model made it up.
+
+The checks and the fallback to higher temperatures are those of Whisper (Radford et al. 2022, arXiv:2212.04356,
+section 4.5), with a check of the speaking rate added.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from stentor.section import Section
+
+
+class Checks(Section):
+    """Signs of an answer that was not heard in the audio; an item that shows one is decoded again, hotter."""
+
+    on: bool = True
+    """Check answers when transcribing files."""
+    evaluate: bool = False
+    """Check answers in evaluations as well. Off, an evaluation scores the model's first answer: it takes one decoding
+    per item, and a model that begins to loop is seen in the figures."""
+    compression_ratio: float | None = Field(2.4, gt=1)
+    """Most that zlib may compress the text (bytes before over bytes after): a looping model repeats itself. Null: not
+    checked."""
+    mean_log_prob: float | None = Field(-1.0, lt=0)
+    """Least mean log-probability of the answer's tokens. Null: not checked."""
+    words_per_second: tuple[float, float] | None = (0.0, 10.0)
+    """Least and most words between spaces per second of audio. Null: not checked."""
+    temperatures: list[float] = [0.0, 0.2, 0.4, 0.6, 0.8]
+    """Sampling temperatures that are tried in turn for items that fail a check. When all fail, the answer with the
+    fewest signs is kept, of those the most probable."""
+
+    @field_validator("words_per_second")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not 0 <= value[0] < value[1]:
+            raise ValueError("the least must be at least 0 and smaller than the most")
+        return value
+
+    @field_validator("temperatures")
+    @classmethod
+    def _rising(cls, value: list[float]) -> list[float]:
+        if not value or value[0] < 0 or any(b <= a for a, b in pairwise(value)):
+            raise ValueError("give at least one temperature, none negative, in rising order")
+        return value
+
+    def failed(self, output: dict[str, Any], seconds: float) -> list[str]:
+        """Names of the checks that a task output fails; `seconds` is the length of its audio."""
+        signs = []
+        if self.compression_ratio is not None and output["compression_ratio"] > self.compression_ratio:
+            signs.append("compression_ratio")
+        if self.mean_log_prob is not None and output["log_prob"] < self.mean_log_prob:
+            signs.append("mean_log_prob")
+        if self.words_per_second is not None and seconds > 0:
+            least, most = self.words_per_second
+            if not least <= len(output["text"].split()) / seconds <= most:
+                signs.append("words_per_second")
+        return signs
+
+
+def compression_ratio(text: str) -> float:
+    """UTF-8 bytes of the text over its bytes after zlib; 0 for an empty text."""
+    data = text.encode("utf-8")
+    return len(data) / len(zlib.compress(data)) if data else 0.0
+
+
+def token_spans(ids: Sequence[int], decode: Callable[[list[int]], str]) -> tuple[str, list[tuple[int, int]]]:
+    """The decoded text and, for each token, the characters [start, end) that it adds to it.
+
+    Works for any tokenizer, as it only decodes: a token ends where the text of all tokens up to it stops agreeing with
+    the whole text. A token that completes no character by itself (a part of a multi-byte character) spans nothing.
+    """
+    ids = list(ids)
+    text = decode(ids)
+    pieces = [decode([i]) for i in ids]
+    if "".join(pieces) == text:
+        ends, at = [], 0
+        for piece in pieces:
+            at += len(piece)
+            ends.append(at)
+    else:
+        ends, at = [], 0
+        for n in range(1, len(ids) + 1):
+            at = max(at, _common(decode(ids[:n]), text))
+            ends.append(at)
+    starts = [0, *ends][: len(ends)]
+    return text, list(zip(starts, ends, strict=True))
+
+
+def word_tokens(ids: Sequence[int], decode: Callable[[list[int]], str]) -> list[tuple[str, list[int]]]:
+    """The words of the decoded text, each with the positions of the tokens that spell it.
+
+    Tokens that span no letter of their own (white space, parts of a character) belong to the word that follows. A token
+    that reaches into two words belongs to both. Every word has at least one token.
+    """
+    text, spans = token_spans(ids, decode)
+    words: list[tuple[str, list[int]]] = []
+    token = 0
+    at = 0
+    for word in text.split():
+        begin = text.index(word, at)
+        at = begin + len(word)
+        positions = []
+        while token < len(spans):
+            start, end = spans[token]
+            if start >= at:
+                break
+            positions.append(token)
+            if end >= at:
+                # The next word looks at this token again when it reaches beyond this word's last letter.
+                if not text[at:end].strip():
+                    token += 1
+                break
+            token += 1
+        words.append((word, positions))
+    return words
+
+
+def word_confidences(
+    ids: Sequence[int], log_probs: Sequence[float], decode: Callable[[list[int]], str]
+) -> list[dict[str, Any]]:
+    """`[{"word", "confidence"}]`: the probability of each word's least certain token.
+
+    The least, not the product: a product punishes long words and fine-grained tokenizers.
+    """
+    return [
+        {"word": word, "confidence": round(math.exp(min(log_probs[i] for i in positions)), 4)}
+        for word, positions in word_tokens(ids, decode)
+    ]
+
+
+def _common(a: str, b: str) -> int:
+    """Length of the common prefix."""
+    if b.startswith(a):
+        return len(a)
+    return next(i for i, (x, y) in enumerate(zip(a + "\0", b + "\1", strict=False)) if x != y)

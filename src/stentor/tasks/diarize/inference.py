@@ -1,0 +1,195 @@
+"""Recordings of any length through a model that labels frames, as overlapping windows in batches.
+
+Audio streams by: what is kept of a window are its scores (a few bytes per frame) and one voice embedding per speaker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from stentor.data.batch import Example
+from stentor.errors import AudioError
+from stentor.tasks.diarize.speakers import embedder, pools, solo, spectra
+
+if TYPE_CHECKING:
+    from stentor.models.base import Bundle
+    from stentor.tasks.diarize import Diarize
+
+
+@dataclass
+class Heard:
+    """What a model said about the windows of one recording. Frames are counted from the start of the recording."""
+
+    frame_seconds: float
+    samples: int
+    rate: int
+    starts: np.ndarray
+    """First frame of each window, int64 [W], rising."""
+    lengths: np.ndarray
+    """Frames of each window, int64 [W]; the others of T are padding."""
+    scores: np.ndarray
+    """Probability that each of the window's own S speakers talks, float16 [W, T, S]; 0 where padded."""
+    hard: np.ndarray | None
+    """The most probable set of speakers, bool [W, T, S], for labels whose classes are sets of speakers."""
+    embeddings: np.ndarray | None
+    """Unit vector of each speaker's voice, float32 [W, S, E]; 0 where a speaker is silent. None: the model has none."""
+    spectra: np.ndarray | None
+    """Long-term spectrum of each speaker, float32 [W, S, E], where there are no embeddings; 0 where silent."""
+    alone: np.ndarray
+    """Frames in which only that speaker talks, int32 [W, S]: how much an embedding is worth."""
+
+    @property
+    def frames(self) -> int:
+        return int(self.starts[-1] + self.lengths[-1])
+
+    @property
+    def duration(self) -> float:
+        """Seconds of audio."""
+        return self.samples / self.rate
+
+
+@dataclass
+class _Job:
+    """One recording on its way: windows that are done, how many there will be, and samples so far."""
+
+    starts: list[int] = field(default_factory=list)
+    scores: list[np.ndarray] = field(default_factory=list)
+    hard: list[np.ndarray] = field(default_factory=list)
+    embeddings: list[np.ndarray] = field(default_factory=list)
+    spectra: list[np.ndarray] = field(default_factory=list)
+    alone: list[np.ndarray] = field(default_factory=list)
+    samples: int = 0
+    cut: int = 0
+    whole: bool = False
+
+
+def hear(bundle: Bundle, task: Diarize, recordings: Iterable[Iterable[np.ndarray]]) -> Iterator[Heard]:
+    """The windows of each recording, in their order; a recording is mono audio at the processor's rate in blocks of any
+    size, float32 [samples]. Windows of several recordings share batches.
+
+    A recording that is shorter than a window is one window, as it is. Raises AudioError for one without a sample.
+    """
+    jobs: list[_Job] = []
+    waiting: list[tuple[_Job, int, np.ndarray]] = []
+    for blocks in recordings:
+        job = _Job()
+        jobs.append(job)
+        for start, audio in _cut(bundle, task, blocks, job):
+            waiting.append((job, start, audio))
+            job.cut += 1
+            if len(waiting) == task.windows.batch:
+                _label(bundle, task, waiting)
+                waiting = []
+        job.whole = True
+        while jobs and jobs[0].whole and len(jobs[0].starts) == jobs[0].cut:
+            yield _heard(bundle, jobs.pop(0))
+    if waiting:
+        _label(bundle, task, waiting)
+    for job in jobs:
+        yield _heard(bundle, job)
+
+
+def _cut(bundle: Bundle, task: Diarize, blocks: Iterable[np.ndarray], job: _Job) -> Iterator[tuple[int, np.ndarray]]:
+    """(first frame, audio) of each window. Windows begin with a frame; the last one reaches the end of the audio."""
+    processor = bundle.processor
+    rate = processor.sample_rate
+    size = round((task.windows.window or task.chunk) * rate)
+    frame = processor.frame_seconds * rate
+    step = max(1, round(task.windows.step * size / frame))
+    held, first, at = np.zeros(0, np.float32), 0, 0  # the audio from sample `first` on; windows begin at frame `at`
+    last = -1  # the frame that the last window began with
+    for block in blocks:
+        job.samples += len(block)
+        held = np.concatenate([held, np.asarray(block, np.float32)])
+        while first + len(held) >= round(at * frame) + size:
+            begin = round(at * frame) - first
+            yield at, held[begin : begin + size].copy()
+            last = at
+            at += step
+        # A last window that is aligned to the end may begin anywhere after the last one.
+        keep = round((last + 1) * frame) - first if last >= 0 else 0
+        held, first = held[keep:], first + keep
+    if job.samples == 0:
+        raise AudioError("There is no audio: a recording without a single sample has no speakers.", "empty")
+    if last < 0:
+        yield 0, held
+        return
+    if processor.frames(job.samples - round(last * frame)) > processor.frames(size):
+        at = int(np.ceil((job.samples - size) / frame))
+        yield at, held[round(at * frame) - first :].copy()
+
+
+@torch.no_grad()
+def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndarray]]) -> None:
+    """Run the model over windows and keep what it says with their recordings."""
+    model, processor = bundle.model, bundle.processor
+    device = next(model.parameters()).device
+    voices = embedder(task.windows.embedding, str(device)) if task.windows.embedding else None
+    examples = [Example(str(start), _long_enough(processor, audio)) for _, start, audio in windows]
+    batch = processor.collate(examples, packed=False, labels=False).to(device)
+    output = model.label_frames(**batch.inputs)
+    logits = output.logits.float().cpu().numpy()
+    frames = output.embeddings.float().cpu().numpy() if output.embeddings is not None else None
+    for row, ((job, start, audio), length) in enumerate(zip(windows, output.lengths.tolist(), strict=True)):
+        own = logits[row, :length]
+        scores = task.labels.activity(own)
+        job.starts.append(start)
+        job.scores.append(scores.astype(np.float16))
+        active = scores >= 0.5
+        if task.labels.exclusive:
+            # All the weight on the most probable class: the speakers of that class alone.
+            sure = np.full_like(own, -1e4)
+            sure[np.arange(length), own.argmax(1)] = 1e4
+            active = task.labels.activity(sure) >= 0.5
+            job.hard.append(active)
+        job.alone.append(solo(active).sum(0).astype(np.int32))
+        if not task.labels.permutes:
+            continue
+        if voices is not None:
+            job.embeddings.append(voices(audio, active, processor.frame_seconds, processor.sample_rate))
+        elif frames is not None:
+            pooled = pools(active) @ frames[row, :length]
+            norms = np.linalg.norm(pooled, axis=1, keepdims=True)
+            job.embeddings.append((pooled / np.maximum(norms, 1e-9)).astype(np.float32))
+        else:
+            job.spectra.append(spectra(audio, active, processor.frame_seconds, processor.sample_rate))
+
+
+def _long_enough(processor, audio: np.ndarray) -> np.ndarray:
+    """The audio, with silence after it when it is too short for a single frame."""
+    size = len(audio)
+    while processor.frames(size) < 1:
+        size *= 2
+    return np.pad(audio, (0, size - len(audio)))
+
+
+def _heard(bundle: Bundle, job: _Job) -> Heard:
+    lengths = np.array([len(s) for s in job.scores])
+    return Heard(
+        frame_seconds=bundle.processor.frame_seconds,
+        samples=job.samples,
+        rate=bundle.processor.sample_rate,
+        starts=np.array(job.starts),
+        lengths=lengths,
+        scores=_stacked(job.scores, lengths.max()),
+        hard=_stacked(job.hard, lengths.max()) if job.hard else None,
+        embeddings=np.stack(job.embeddings) if job.embeddings else None,
+        spectra=np.stack(job.spectra) if job.spectra else None,
+        alone=np.stack(job.alone),
+    )
+
+
+def _stacked(rows: list[np.ndarray], length: int) -> np.ndarray:
+    """Arrays [T_i, S] as one [W, length, S], zero padded; the list is emptied on the way, so that nothing is held
+    twice."""
+    stacked = np.zeros((len(rows), length, rows[0].shape[1]), rows[0].dtype)
+    for i in range(len(rows)):
+        stacked[i, : len(rows[i])] = rows[i]
+        rows[i] = rows[i][:0]
+    rows.clear()
+    return stacked

@@ -1,0 +1,114 @@
+"""What is said of each frame of a recording. A kind of labels turns who talks when into a model's targets, and a
+model's outputs into who talks when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stentor.section import Choice
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stentor.losses.base import Loss
+
+
+class Labels(Choice):
+    """The section `task.labels` of the task `diarize`."""
+
+    default_type: ClassVar[str | None] = "speaker"
+    permutes: ClassVar[bool] = False
+    """True when outputs are speakers, each window in its own order: windows must be matched. False when an output means
+    the same everywhere; its segments are called by `names`."""
+    exclusive: ClassVar[bool] = False
+    """True when exactly one of the model's outputs is meant in each frame (classes), False when each is on or off."""
+
+    @property
+    def classes(self) -> int:
+        """Outputs of the model for each frame."""
+        raise NotImplementedError
+
+    @property
+    def slots(self) -> int | None:
+        """Most speakers that `targets` tells apart in one item. None: any number."""
+        return None
+
+    @property
+    def names(self) -> list[str]:
+        """What segments are called, for each column of `activity`, where labels are not speakers."""
+        return []
+
+    def losses(self) -> dict[str, Loss]:
+        """The loss terms used when the config has none."""
+        raise NotImplementedError
+
+    def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        """What the model is to say: float32 [T, C] of 0 and 1, or one class per frame, int64 [T].
+
+        `activity` is bool [T, N], who talks in which frame, with the N speakers `ids` in order of arrival. Of more than
+        `slots` speakers those who talk most are told apart (see `most_active`); how often that is so is counted by the
+        task.
+        """
+        raise NotImplementedError
+
+    def activity(self, logits: np.ndarray) -> np.ndarray:
+        """Probability that each local speaker talks (or that what `names` says is so), float32 [T, S], from what the
+        model said, float [T, C]."""
+        raise NotImplementedError
+
+    def told(self, segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """A reference of speakers' segments `{"speaker", "start", "end"}` in the terms of these labels: what a perfect
+        model would answer. The speakers themselves, unless `names` are meant."""
+        return list(segments)
+
+
+def most_active(activity: np.ndarray, slots: int) -> np.ndarray:
+    """Who talks when in exactly `slots` columns, float32 [T, slots], from bool [T, N].
+
+    Of more speakers those who talk most stay, in their order; missing ones are silent.
+    """
+    import numpy as np
+
+    if activity.shape[1] > slots:
+        loudest = np.argsort(-activity.sum(0), kind="stable")[:slots]
+        activity = activity[:, np.sort(loudest)]
+    found = np.zeros((len(activity), slots), np.float32)
+    found[:, : activity.shape[1]] = activity
+    return found
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """float32 of the same shape."""
+    import numpy as np
+
+    return (0.5 * (1 + np.tanh(0.5 * logits.astype(np.float32)))).astype(np.float32)
+
+
+def where(segments: Sequence[dict[str, Any]], least: int, name: str) -> list[dict[str, Any]]:
+    """The stretches of time in which at least so many different speakers talk, as segments called `name`."""
+    by_speaker: dict[str, list[tuple[float, float]]] = {}
+    for s in segments:
+        by_speaker.setdefault(s["speaker"], []).append((s["start"], s["end"]))
+    # A speaker who overlaps himself counts once: his segments are merged first. At one time, ends come before starts.
+    events = sorted(e for spans in by_speaker.values() for a, b in _merged(spans) for e in ((a, 1), (b, -1)))
+    stretches: list[tuple[float, float]] = []
+    talking, begun = 0, 0.0
+    for time, change in events:
+        before, talking = talking, talking + change
+        if before < least <= talking:
+            begun = time
+        elif talking < least <= before:
+            stretches.append((begun, time))
+    return [{"speaker": name, "start": a, "end": b} for a, b in _merged(stretches)]
+
+
+def _merged(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """In order of time, overlapping and touching ones made one, empty ones left out."""
+    found: list[tuple[float, float]] = []
+    for a, b in sorted(spans):
+        if found and a <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], b))
+        elif b > a:
+            found.append((a, b))
+    return found

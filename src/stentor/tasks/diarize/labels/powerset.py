@@ -1,0 +1,77 @@
+"""`powerset`: one class for each set of speakers that may talk at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from stentor.losses.diarization import powerset_table
+from stentor.section import ConfigConflict
+from stentor.tasks.diarize.labels.base import Labels, most_active
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stentor.losses.base import Loss
+
+
+class Powerset(Labels):
+    """Which set of speakers talks: nobody, one of them, two ... (Plaquet and Bredin 2023). Needs no threshold."""
+
+    type: Literal["powerset"] = "powerset"
+    speakers: int = Field(3, ge=1, le=12)
+    """Speakers that are told apart in one window. Of more, those who talk most are."""
+    at_once: int = Field(2, ge=1)
+    """Most speakers that talk at once: 3 speakers, 2 at once are 7 classes, 4 and 2 are 11."""
+
+    permutes: ClassVar[bool] = True
+    exclusive: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _fits(self) -> Powerset:
+        if self.at_once > self.speakers:
+            raise ConfigConflict(
+                "at_once", f"no more than the {self.speakers} speakers can talk at once, got {self.at_once}"
+            )
+        return self
+
+    @property
+    def classes(self) -> int:
+        return sum(comb(self.speakers, n) for n in range(self.at_once + 1))
+
+    @property
+    def slots(self) -> int:
+        return self.speakers
+
+    def losses(self) -> dict[str, Loss]:
+        from stentor.losses.diarization import Powerset as Loss
+
+        return {"powerset": Loss()}
+
+    def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        """Who talks, float32 [T, speakers]: the loss finds the sets, for the order of speakers that fits best. Where
+        more than `at_once` talk, those who talk most in the item are meant."""
+        import numpy as np
+
+        found = most_active(activity, self.speakers)
+        crowded = found.sum(1) > self.at_once
+        if crowded.any():
+            rank = np.argsort(np.argsort(-found.sum(0), kind="stable"))
+            order = np.where(found[crowded] > 0, rank, len(rank))
+            found[crowded] = np.argsort(np.argsort(order, axis=1, kind="stable"), axis=1) < self.at_once
+        return found
+
+    def activity(self, logits: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        logits = logits.astype(np.float32)
+        odds = np.exp(logits - logits.max(1, keepdims=True))
+        return (odds @ self.table).astype(np.float32) / odds.sum(1, keepdims=True)
+
+    @property
+    def table(self) -> np.ndarray:
+        """See `powerset_table`."""
+        return powerset_table(self.speakers, self.at_once)

@@ -1,0 +1,133 @@
+"""Text normalisers and the units that errors are counted in.
+
+The Whisper normalisers are those of Radford et al. 2022 (arXiv:2212.04356, appendix C), in transformers'
+implementation. Two differences from the original, both in `whisper_english`: a text in another language than English
+gets the basic normaliser (as Whisper's own evaluation does, language by language), and British spellings are mapped
+by this package's own rules (`stentor.text.spelling`) unless a Whisper `normalizer.json` is named.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from stentor.errors import ConfigError
+
+Normalizer = Literal["whisper_english", "whisper_basic", "none"]
+
+SPACELESS = frozenset({"ja", "zh", "yue", "cmn", "wuu", "th", "lo", "my", "km", "bo", "dz"})
+"""Languages written without spaces between words: every character counts as a word."""
+
+NAMES = {
+    "english": "en",
+    "eng": "en",
+    "japanese": "ja",
+    "jpn": "ja",
+    "chinese": "zh",
+    "mandarin": "zh",
+    "zho": "zh",
+    "cantonese": "yue",
+    "thai": "th",
+    "tha": "th",
+    "lao": "lo",
+    "burmese": "my",
+    "mya": "my",
+    "khmer": "km",
+    "khm": "km",
+    "tibetan": "bo",
+}
+
+
+def language_code(language: str | None) -> str | None:
+    """`en` for `en`, `en-GB`, `en_US`, `eng` and `English`; None for None and empty."""
+    if not language:
+        return None
+    code = re.split(r"[-_]", language.strip().lower())[0]
+    return NAMES.get(code, code)
+
+
+@lru_cache(maxsize=16)
+def normalizer(
+    name: str = "whisper_basic", language: str | None = None, spelling: str | None = None
+) -> Callable[[str], str]:
+    """A function from a text to the form that is scored.
+
+    `whisper_english` lower-cases, drops punctuation, brackets and fillers (uh, mm), spells out contractions and titles,
+    writes numbers as digits ("twenty one" becomes "21", and spoken digits in a row become one word: "one two" becomes
+    "12") and maps British to American spelling. `whisper_basic` lower-cases and drops punctuation, symbols and
+    brackets; an apostrophe becomes a space, and so do combining vowel signs (Hindi, Thai), as in the original. `none`
+    only makes white space single spaces. `spelling` is the path of a Whisper `normalizer.json` (a table of spellings)
+    that replaces the built-in one. Raises ConfigError for an unknown name or an unreadable table.
+    """
+    if name == "none":
+        return _spaces
+    if name == "whisper_english" and language_code(language) in (None, "en"):
+        from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
+
+        apply = EnglishTextNormalizer(_spellings(spelling))
+    elif name in ("whisper_basic", "whisper_english"):
+        from transformers.models.whisper.english_normalizer import BasicTextNormalizer
+
+        apply = BasicTextNormalizer()
+    else:
+        raise ConfigError(f"unknown normalizer '{name}'; known: whisper_english, whisper_basic, none.")
+    return lambda text: _spaces(apply(text))
+
+
+@lru_cache(maxsize=1 << 17)
+def normalize(text: str, name: str = "whisper_basic", language: str | None = None, spelling: str | None = None) -> str:
+    """`text` in the form that is scored, see `normalizer`.
+
+    Cached: references come back at every evaluation, and the English normaliser costs several times the alignment.
+    """
+    return normalizer(name, language_code(language), spelling)(text)
+
+
+def words(text: str, language: str | None = None) -> list[str]:
+    """The units of the word error rate: words between spaces, or characters in languages without spaces."""
+    return characters(text, language) if language_code(language) in SPACELESS else text.split()
+
+
+def characters(text: str, language: str | None = None) -> list[str]:
+    """The units of the character error rate: characters, single spaces included; languages without spaces: without."""
+    return list("".join(text.split()) if language_code(language) in SPACELESS else _spaces(text))
+
+
+def _spaces(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _spellings(path: str | None) -> dict[str, str]:
+    if path is None:
+        from stentor.text.spelling import american
+
+        return american()
+    import json
+
+    try:
+        return {str(k): str(v) for k, v in json.loads(Path(path).read_text("utf-8")).items()}
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"the spelling table {path} cannot be used ({error}); it must be a JSON object such as Whisper's "
+            '`normalizer.json`: {"colour": "color", ...}.'
+        ) from error
+
+
+def plain_text(text: str) -> str:
+    """A text's words: in small letters, without punctuation and symbols, one space between them."""
+    return " ".join(text.casefold().translate(_PLAIN).split())
+
+
+class _Plain(dict[int, str]):
+    """Punctuation and symbols to spaces, and all else to itself, as the characters come."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = " " if unicodedata.category(chr(code))[0] in "PS" else chr(code)
+        return self[code]
+
+
+_PLAIN = _Plain({ord("'"): "", ord("\u2019"): ""})

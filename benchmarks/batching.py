@@ -20,7 +20,7 @@ from lhotse.dataset import DynamicBucketingSampler
 from lhotse.dataset.sampling.base import TimeConstraint
 from results import write
 
-from stentor.dataloading.batch_sampler import Plan
+from stentor.dataloading.batch_sampler import BatchSampler
 from stentor.dataloading.mixing import Mix, Pool
 
 REAL = Path(__file__).parents[1] / ".." / "shared" / "data" / "librispeech" / "train.jsonl"
@@ -57,9 +57,9 @@ class Corpus:
         self.cuts = [MonoCut(str(i), 0.0, round(float(s), 2), 0, []) for i, s in enumerate(seconds)]
         self.costs = {c.id: int(12.5 * c.duration + t) + 9 for c, t in zip(self.cuts, spoken)}
 
-    def plan(self, layout: str, budget: int) -> Plan:
+    def plan(self, layout: str, budget: int) -> BatchSampler:
         mix = Mix([Pool(self.cuts, 1.0, None)])
-        return Plan(
+        return BatchSampler(
             lambda epoch: mix.epoch(0, epoch),
             lambda cut, seconds: self.costs[cut.id],
             layout=layout,

@@ -151,7 +151,7 @@ def untrained(folder: Path) -> Path:
             "encoder": {"d_model": 160, "layers": 4, "heads": 4},
         }
     )
-    bundle = family.build(task.needs({**task.losses(), "voice": Contrastive()}))
+    bundle = family.build(task.requirements({**task.losses(), "voice": Contrastive()}))
     folder.mkdir(parents=True)
     family.save(bundle, {k: v.cpu() for k, v in bundle.model.state_dict().items()}, folder)
     config = {"task": task.model_dump(mode="json", by_alias=True), "train": {}}

@@ -45,7 +45,7 @@ from transformers.utils import logging
 
 from stentor.callbacks.base import Callback
 from stentor.data.batch import Example
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 
 RATE, WARM = 16000, 3
 FASTER, COLLATOR = 2.0, 5.0
@@ -125,7 +125,7 @@ def tiny(folder: Path, vocabulary: str) -> Bundle:
     tokenizer = write_tokenizer(folder / f"tekken-{vocabulary}", WORDS[vocabulary])
     config = {"audio_config": AUDIO, "text_config": TEXT}
     family = Family.model_validate({"type": "voxtral", "config": config, "tokenizer": str(tokenizer)})
-    bundle = family.build(Needs("transcribe", ("text",)))
+    bundle = family.build(TaskRequirements("transcribe", ("text",)))
     state = bundle.model.state_dict()
     family.save(bundle, state, folder / f"model-{vocabulary}")
     return bundle

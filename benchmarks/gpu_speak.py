@@ -189,12 +189,12 @@ def measure(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
 
 def speak(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Seconds of computing for each second of audio, best of three."""
-    from stentor.models.base import Family, Needs
+    from stentor.models.base import Family, TaskRequirements
 
     if not args.tiny:
         real_vocabulary()
     family = Family.model_validate(section("sdpa", args.tiny))
-    bundle = family.build(Needs("speak", ("codes",), lambda: iter(["what is said by a voice"])))
+    bundle = family.build(TaskRequirements("speak", ("codes",), lambda: iter(["what is said by a voice"])))
     model: Any = bundle.model.to(args.device).eval()
     reference = torch.randint(1024, (8, 3 * RATE))
     text = "what is said by a voice " * (1 if args.tiny else 6)

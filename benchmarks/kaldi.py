@@ -68,8 +68,8 @@ def compare(kind: str, clips: list[np.ndarray], theirs: Any, rounds: int) -> dic
 
 def items(count: int, rounds: int) -> list[dict[str, Any]]:
     from stentor.data.augment import Augment
-    from stentor.dataloading.batch_sampler import Item, Planned
-    from stentor.dataloading.loader import Reader
+    from stentor.dataloading.batch_sampler import Item, PlannedBatch
+    from stentor.dataloading.loader import BatchDataset
     from stentor.models.transformer.frontend import Features
     from stentor.models.transformer.processor import TransformerProcessor
     from stentor.sources.base import Source
@@ -85,8 +85,8 @@ def items(count: int, rounds: int) -> list[dict[str, Any]]:
         ways = {}
         for name, more in (("computed", {}), ("stored", {"store": folder})):
             processor = TransformerProcessor(Features(**joined, **more))
-            reader = Reader(Diarize(), processor, Augment(), seed=0)
-            ways[name] = lambda cut, reader=reader: reader[Planned([Item(cut, 0)], 0, 0, 0)]
+            reader = BatchDataset(Diarize(), processor, Augment(), seed=0)
+            ways[name] = lambda cut, reader=reader: reader[PlannedBatch([Item(cut, 0)], 0, 0, 0)]
             for cut in cuts:
                 ways[name](cut)
         ms = medians(ways, cuts, rounds)

@@ -124,7 +124,7 @@ def ms(what: Callable[[], object], rounds: int) -> float:
 def training(corpus: Corpus, rounds: int, budget: int = 2048) -> dict[str, dict[str, float]]:
     """Real positions per second of forward and backward, beside the share of the positions that is real. Seconds are
     the processor's own, of all threads, so that other work on the machine counts little."""
-    from stentor.models.base import Family, Needs
+    from stentor.models.base import Family, TaskRequirements
     from stentor.models.omnivoice.sample import build
     from stentor.tasks.speak import Conditions
 
@@ -142,7 +142,9 @@ def training(corpus: Corpus, rounds: int, budget: int = 2048) -> dict[str, dict[
         torch.manual_seed(0)
         rng = np.random.default_rng(0)
         section = {"type": "omnivoice", "llm": {"config": backbone}, "text": {"type": "characters"}}
-        bundle = Family.model_validate(section).build(Needs("speak", ("codes",), texts=lambda: ["abcdefghij"]))
+        bundle = Family.model_validate(section).build(
+            TaskRequirements("speak", ("codes",), texts=lambda: ["abcdefghij"])
+        )
         conditions = Conditions(False, 0.0, None, None, "", False, None, 0.5)
         batches = []
         for costs in list(ours(corpus, layout, budget))[:rounds]:

@@ -38,7 +38,7 @@ from stentor.commands.train import prepare, train
 from stentor.config.load import load
 from stentor.config.schema import Config
 from stentor.dataloading.batch_sampler import Item
-from stentor.dataloading.loader import Reader
+from stentor.dataloading.loader import BatchDataset
 from stentor.sources.jsonl import Jsonl
 
 REAL = Path(__file__).parents[1] / ".." / "shared" / "data" / "librispeech" / "train.jsonl"
@@ -78,7 +78,7 @@ class Clock:
         self.ended = self.began = 0.0
 
     def batch(self, batch: Any) -> None:
-        self.largest = max(self.largest, batch.slots)
+        self.largest = max(self.largest, batch.num_positions)
         if self.steps >= WARM:
             self.tokens += batch.tokens
             self.audio += batch.seconds
@@ -134,7 +134,7 @@ class Peer(nn.Module):
 class Collator:
     """Cuts to a padded batch, with transformers' feature extractor where the window is 30 s."""
 
-    def __init__(self, reader: Reader, clock: Clock | None, extractor: WhisperFeatureExtractor | None):
+    def __init__(self, reader: BatchDataset, clock: Clock | None, extractor: WhisperFeatureExtractor | None):
         self.reader, self.clock, self.extractor = reader, clock, extractor
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -170,7 +170,7 @@ def trainer(config: Config, items: int, grouped: bool, number: int) -> dict[str,
     ready = prepare(config, lambda line: None)
     processor, clock = ready.bundle.processor, Clock()
     extractor = WhisperFeatureExtractor(feature_size=80) if config.model.encoder.window == "30s" else None
-    reader = Reader(ready.task, processor, None, 0)
+    reader = BatchDataset(ready.task, processor, None, 0)
     records = [
         {"item": Item(cut, 0), "input_ids": range(processor.tokens(cut, cut.duration))} for cut in ready.feed.cuts()
     ]
@@ -209,13 +209,13 @@ def same_loss(config: Config) -> float:
     """Relative difference of our loss from the peer's on the same records: it is the same model."""
     ready = prepare(config, lambda line: None)
     extractor = WhisperFeatureExtractor(feature_size=80) if config.model.encoder.window == "30s" else None
-    reader = Reader(ready.task, ready.bundle.processor, None, 0)
+    reader = BatchDataset(ready.task, ready.bundle.processor, None, 0)
     items = [Item(cut, 0) for cut in list(ready.feed.cuts())[:3]]
     examples, _ = reader.examples(items)
     batch = ready.task.collate(examples, ready.bundle.processor, False)
     ready.bundle.model.eval()
     with torch.no_grad():
-        ours = ready.task.sums(ready.bundle.model, batch, ready.losses)["text"] / batch.counts["text"]
+        ours = ready.task.loss_sums(ready.bundle.model, batch, ready.losses)["text"] / batch.counts["text"]
         theirs = Peer(ready.bundle.model)(**Collator(reader, None, extractor)([{"item": i} for i in items]))["loss"]
     return float((ours - theirs).abs() / theirs)
 

@@ -94,7 +94,7 @@ def random_one(texts: list[str]) -> tuple[Bundle, Words]:
     from stentor.models.speech_llm import SpeechLLM
 
     task = Words()
-    needs = task.needs(task.losses())
+    needs = task.requirements(task.losses())
     needs.texts = lambda: texts
     torch.manual_seed(0)
     return SpeechLLM.model_validate(SMALL).build(needs), task

@@ -18,9 +18,9 @@ def zeroed(config: Path, overrides: list[str]) -> int:
     from stentor.commands.train import prepare
     from stentor.config.load import load
     from stentor.engine import ema, state
-    from stentor.engine.device import Control, accelerator
+    from stentor.engine.device import Communicator, accelerator
     from stentor.engine.optim import optimizer_state
-    from stentor.engine.run_logger import Journal
+    from stentor.engine.run_logger import RunLogger
     from stentor.engine.trainer import Trainer
 
     config = load(config, overrides).config
@@ -35,9 +35,9 @@ def zeroed(config: Path, overrides: list[str]) -> int:
         ready.plan,
         ready.evals,
         [],
-        Journal(folder, device.is_main_process),
+        RunLogger(folder, device.is_main_process),
         device,
-        Control(device.num_processes),
+        Communicator(device.num_processes),
         folder / "checkpoints",
         ready.feed.dropped,
         ready.feed.records,
@@ -48,7 +48,7 @@ def zeroed(config: Path, overrides: list[str]) -> int:
     ema.put(model, {n: torch.zeros_like(t) for n, t in ema.whole(ema.trained(model)).items()})
     if any(t.count_nonzero() for t in ema.whole(ema.trained(model)).values()):
         return 8
-    found = state.newest(trainer)
+    found = state.latest_checkpoint(trainer)
     state.load(trainer, found)
     weights = load_file(found / "resume" / "weights.safetensors")
     moments = load_file(found / "resume" / "optimizer.safetensors")

@@ -26,7 +26,7 @@ from stentor.callbacks.base import Callback
 from stentor.data.batch import Batch, Example
 from stentor.errors import ConfigError
 from stentor.losses.ctc import CTC
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class GruCtc(Family):
 
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
 
-    def build(self, needs: Needs) -> Bundle:
+    def build(self, needs: TaskRequirements) -> Bundle:
         if needs.terms != ("ctc",):
             raise ConfigError(
                 "A model of type gru_ctc is trained with one loss term named `ctc`: write `losses: {ctc: ctc}` "

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stentor.engine.run_logger import Journal
+from stentor.engine.run_logger import RunLogger
 
 
 class FakeTrainer:
@@ -21,7 +21,7 @@ class FakeTrainer:
             plain=lambda: {"name": "fake", "optim": {"lr": 1e-3}},
         )
         self.accelerator = SimpleNamespace(trackers=[])
-        self.journal = Journal(folder, main=True)
+        self.journal = RunLogger(folder, main=True)
         self.said: list[str] = []
         self.extra: dict[str, Any] = {}
         self.logged: list[dict[str, Any]] = []

@@ -14,7 +14,7 @@ sys.path.insert(0, {here!r})
 from conftest_callbacks import FakeTrainer
 from pathlib import Path
 from stentor.callbacks.console import Console
-from stentor.tasks.base import Score
+from stentor.metrics.score import Score
 
 trainer, console = FakeTrainer(Path(sys.argv[1]).parent), Console()
 trainer.say = console.line

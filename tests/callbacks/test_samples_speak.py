@@ -10,7 +10,7 @@ from stentor.callbacks.samples import Samples, file_name
 from stentor.callbacks.tracking import Tracking
 from stentor.data.audio_base64 import packed_sound
 from stentor.data.batch import Prediction
-from stentor.engine.run_logger import Journal
+from stentor.engine.run_logger import RunLogger
 
 RATE = 8000
 
@@ -53,7 +53,7 @@ def test_steps_that_are_taken_back_leave_no_files(trainer):
 def test_each_stage_has_its_folder(trainer):
     trainer.step = 5
     for stage in ("1", "2"):
-        trainer.journal = Journal(trainer.folder, True, stage)
+        trainer.journal = RunLogger(trainer.folder, True, stage)
         Samples().on_evaluate(trainer, "dev", {}, [spoken("a", 0.1)])
         trainer.journal.close()
     files = [r["output"]["audio"]["file"] for r in rows(trainer)]

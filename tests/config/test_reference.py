@@ -144,7 +144,7 @@ def test_json_schema_names_every_kind(schema):
     pytest.importorskip("jsonschema").Draft202012Validator.check_schema(schema)
 
 
-RUNS = [*sorted((ROOT / "recipes").glob("*.yaml")), *sorted((ROOT / "src/stentor").glob("*.yaml"))]
+RUNS = [*sorted((ROOT / "recipes").glob("*.yaml")), *sorted((ROOT / "src/stentor/commands").glob("*.yaml"))]
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda p: p.name)

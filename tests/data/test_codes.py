@@ -10,12 +10,12 @@ import torch
 
 from stentor.data.augment import Augment
 from stentor.data.batch import Batch, Example
-from stentor.data.codec_tokens import ReadsCodes, codes_at, has_codes, load_codes, shape_at
+from stentor.data.codec_tokens import AcceptsCodecTokens, codes_at, has_codes, load_codes, shape_at
 from stentor.data.cut import cut_from_record
-from stentor.data.feature_cache import Storing
+from stentor.data.feature_cache import FeatureCache
 from stentor.data.load_audio import load_audio
-from stentor.dataloading.batch_sampler import Item, Plan, Planned
-from stentor.dataloading.loader import Reader, batches
+from stentor.dataloading.batch_sampler import BatchSampler, Item, PlannedBatch
+from stentor.dataloading.loader import BatchDataset, batches
 from stentor.dataloading.mixing import BAD
 from stentor.engine.evaluate import EvalReader
 from stentor.errors import AudioError
@@ -146,11 +146,11 @@ class Given(Task):
         return Batch({"sums": sums}, {"codes": len(examples)}, [e.id for e in examples])
 
 
-class Reads(ReadsCodes, Storing):
+class Reads(AcceptsCodecTokens, FeatureCache):
     sample_rate = 24000
     codebooks, vocabulary = 4, 64
 
-    def stored(self, cut):
+    def cached_features(self, cut):
         raise AssertionError("no audio is asked for")
 
 
@@ -159,8 +159,8 @@ def test_training_and_evaluation_are_given_codes(cut, workers):
     """The same from any number of workers; with what cannot be used by reason."""
     cuts = [cut(CODES + i, f"c{i}", num_tokens=6) for i in range(6)]
     cuts += [cut(CODES * 5, "high"), cut(CODES[:2], "low"), cut(CODES, "long", num_tokens=9)]
-    planned = [Planned([Item(c, 0) for c in cuts[i : i + 3]], i // 3, 0, i // 3) for i in (0, 3, 6)]
-    reader = Reader(Given(type="given"), Reads(), Augment(speed=[0.9, 1.1]), seed=0)
+    planned = [PlannedBatch([Item(c, 0) for c in cuts[i : i + 3]], i // 3, 0, i // 3) for i in (0, 3, 6)]
+    reader = BatchDataset(Given(type="given"), Reads(), Augment(speed=[0.9, 1.1]), seed=0)
     found = [batch for _, batch in batches(reader, iter(planned), workers, 2, pin=False)]
     assert [b.ids for b in found] == [["c0", "c1", "c2"], ["c3", "c4", "c5"], []]
     assert torch.cat([b.inputs["sums"] for b in found[:2]]).tolist() == [int((CODES + i).sum()) for i in range(6)]
@@ -174,14 +174,14 @@ def test_training_and_evaluation_are_given_codes(cut, workers):
 
 
 def test_a_model_of_audio_counts_them_as_without_audio(cut):
-    reader = Reader(Given(type="given"), SimpleNamespace(sample_rate=16000), None, seed=0)
+    reader = BatchDataset(Given(type="given"), SimpleNamespace(sample_rate=16000), None, seed=0)
     _, dropped = reader.examples([Item(cut(), 0)])
     assert [reason for _, reason, _ in dropped] == ["no_audio"]
 
 
 def test_speed_is_for_audio_alone(cut):
     plain = cut_from_record({"audio_path": "a.wav", "id": "plain", "duration": 1.0}, Path(), "")
-    plan = Plan(
+    plan = BatchSampler(
         lambda epoch: [(cut(), 0), (plain, 0)],
         lambda cut, seconds: 1,
         layout="padded",

@@ -3,8 +3,8 @@ from itertools import islice
 
 import pytest
 
-from stentor.data.cut import Unusable
-from stentor.dataloading.dataset import Feed, eval_plan
+from stentor.data.cut import UnusableRecord
+from stentor.dataloading.dataset import TrainDataset, eval_plan
 from stentor.errors import ConfigError, DataError
 
 
@@ -19,12 +19,12 @@ class Positions:
     tokens = staticmethod(price)
 
 
-def feed(section, seed=0, refuse=lambda c: None, told=None) -> Feed:
-    return Feed(section, seed, refuse, (told if told is not None else []).append)
+def feed(section, seed=0, refuse=lambda c: None, told=None) -> TrainDataset:
+    return TrainDataset(section, seed, refuse, (told if told is not None else []).append)
 
 
-def bad(name: str) -> Unusable:
-    return Unusable(name, "missing", f"{name}.wav is missing")
+def bad(name: str) -> UnusableRecord:
+    return UnusableRecord(name, "missing", f"{name}.wav is missing")
 
 
 def ids(batches) -> list[str]:
@@ -138,13 +138,13 @@ def test_a_stream_goes_on_at_its_place(clips, source, data):
         return feed(section).plan(price)
 
     def facts(batches):
-        return [(p.index, p.epoch, p.within, [i.cut.id for i in p.items]) for p in batches]
+        return [(p.index, p.epoch, p.batch_in_epoch, [i.cut.id for i in p.items]) for p in batches]
 
     whole = list(islice(plan().batches(), 90))
     assert whole[-1].epoch == 1
     for start in (0, 13, 70):
         at = whole[start]
-        rest = islice(plan().batches(at.epoch, at.within, at.index), 20)
+        rest = islice(plan().batches(at.epoch, at.batch_in_epoch, at.index), 20)
         assert facts(rest) == facts(whole[start : start + 20])
 
 

@@ -6,10 +6,10 @@ from math import gcd
 
 import pytest
 
-from stentor.dataloading.dataset import Feed
+from stentor.dataloading.dataset import TrainDataset
 from stentor.dataloading.stream_shards import share
 from stentor.errors import DataError
-from stentor.sources.base import Source, lanes_of
+from stentor.sources.base import Source, num_shards
 
 
 class Parted(Source):
@@ -19,13 +19,13 @@ class Parted(Source):
     _parts: list
     _read: Counter
 
-    def lanes(self, most):
-        return lanes_of(len(self._parts), most)
+    def num_shards(self, most):
+        return num_shards(len(self._parts), most)
 
     def records(self):
         return self._of(range(len(self._parts)))
 
-    def lane(self, number, lanes):
+    def shard(self, number, lanes):
         return self._of(range(number, len(self._parts), lanes))
 
     def _of(self, parts):
@@ -55,7 +55,7 @@ def price(cut, seconds):
 
 
 def feed(section):
-    return Feed(section, 0, lambda cut: None, lambda line: None)
+    return TrainDataset(section, 0, lambda cut: None, lambda line: None)
 
 
 def ids(batches):
@@ -71,8 +71,8 @@ def facts(batches):
 
 
 def test_lanes_are_equal_or_nearly_so():
-    assert [lanes_of(n, 8) for n in (1, 2, 3, 4, 6, 8, 16, 24, 43, 90)] == [1, 2, 1, 4, 2, 8, 8, 8, 4, 8]
-    assert lanes_of(9, 12) == 3 and lanes_of(5, 1) == 1
+    assert [num_shards(n, 8) for n in (1, 2, 3, 4, 6, 8, 16, 24, 43, 90)] == [1, 2, 1, 4, 2, 8, 8, 8, 4, 8]
+    assert num_shards(9, 12) == 3 and num_shards(5, 1) == 1
 
 
 def test_every_record_comes_once_an_epoch_and_then_again(parted, data):
@@ -98,7 +98,7 @@ def test_lanes_do_not_march_in_step(parted, data):
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 8, 16])
 def test_the_plan_is_the_same_for_any_number_of_processes(parted, data, world):
     whole = facts(islice(plan(data, parted()).batches(), 240))
-    dealt = [facts(islice(plan(data, parted()).deal(rank, world), 240 // world)) for rank in range(world)]
+    dealt = [facts(islice(plan(data, parted()).shard(rank, world), 240 // world)) for rank in range(world)]
     assert [batch for step in zip(*dealt) for batch in step] == whole
 
 
@@ -108,7 +108,7 @@ def test_a_process_reads_its_share_and_no_more(parted, data, world):
         source = parted()
         made = plan(data, source)
         made.largest(rank=rank)  # the dry run
-        list(islice(made.deal(rank, world), 64))
+        list(islice(made.shard(rank, world), 64))
         step = gcd(8, world)
         assert set(source._read) == {n for n in range(8) if n % step == rank % step}
         assert len(source._read) / 8 == share(8, world)
@@ -121,7 +121,7 @@ def test_resuming_is_exact_for_another_number_of_processes(parted, data, before,
     whole = facts(islice(plan(data, parted()).batches(), taken * before + after * 10))
     made = [plan(data, parted()) for _ in range(before)]
     for rank in range(before):
-        list(islice(made[rank].deal(rank, before), taken + 7))  # read ahead of what was taken
+        list(islice(made[rank].shard(rank, before), taken + 7))  # read ahead of what was taken
     index = taken * before
     starts = [entry for p in made for entry in p.starts(index)]
     dealt = []
@@ -130,7 +130,7 @@ def test_resuming_is_exact_for_another_number_of_processes(parted, data, before,
         later = plan(data, source)
         later.go_on(starts)
         # The trainer knows the place of its own last batch alone.
-        dealt.append(facts(islice(later.deal(rank, after, 1, epoch=0, within=3, index=index - 1), 10)))
+        dealt.append(facts(islice(later.shard(rank, after, 1, epoch=0, batch_in_epoch=3, index=index - 1), 10)))
         assert max(source._read.values()) <= 3, "the epoch that it is in, and the next ones"
     assert [batch for step in zip(*dealt) for batch in step] == whole[index:]
 
@@ -143,7 +143,7 @@ def test_later_epochs_are_not_read_from_the_beginning(parted, data):
     source = parted(each=4)
     later = plan(data, source)
     later.go_on(made.starts(800))
-    (again,) = facts(islice(later.deal(0, 1, index=799), 1))
+    (again,) = facts(islice(later.shard(0, 1, index=799), 1))
     assert again == facts(far[-1:])[0]
     assert source._read.total() <= 2
 
@@ -169,7 +169,7 @@ def test_what_is_dropped_counts_over_all_processes(parted, cut, data):
         for n in range(4):
             source._parts[n] += [cut(f"long{n}", 99), cut(f"wide{n}", 20)]
         made = feed(data(source, window=16, batch_tokens=100, max_seconds=30))
-        list(islice(made.plan(price).deal(rank, 2), 60))
+        list(islice(made.plan(price).shard(rank, 2), 60))
         return made
 
     ranks = [make(0), make(1)]

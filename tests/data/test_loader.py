@@ -15,8 +15,8 @@ from stentor.audio.io import write
 from stentor.data.augment import Augment
 from stentor.data.batch import Batch, Example
 from stentor.data.cut import cut_from_record
-from stentor.dataloading.batch_sampler import Item, Planned
-from stentor.dataloading.loader import Reader, batches
+from stentor.dataloading.batch_sampler import Item, PlannedBatch
+from stentor.dataloading.loader import BatchDataset, batches
 from stentor.errors import DataError, StentorError
 from stentor.tasks.base import Task
 
@@ -62,14 +62,14 @@ def clips(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def planned(clips):
-    return [Planned([Item(clips[i], 0), Item(clips[(3 * i + 1) % 10], 0, 1)], i, 0, i) for i in range(10)]
+    return [PlannedBatch([Item(clips[i], 0), Item(clips[(3 * i + 1) % 10], 0, 1)], i, 0, i) for i in range(10)]
 
 
 NOISY = Augment(gain=(-6, 6), speed=[0.9, 1.1], noise={"builtin": ["white"], "p": 1.0})
 
 
 def read(planned, workers=0, augment=NOISY, fail="", seed=0):
-    reader = Reader(Listen(type="listen", fail=fail), Ear(), augment, seed)
+    reader = BatchDataset(Listen(type="listen", fail=fail), Ear(), augment, seed)
     return list(batches(reader, iter(planned), workers, 2, pin=False))
 
 
@@ -84,7 +84,7 @@ def test_augmentation_is_the_items_own(clips, planned):
     """f(seed, epoch, id, copy): the same in another batch, different in another epoch, copy or under another seed."""
 
     def heard(item, seed=0, fill=()):
-        ((_, batch),) = read([Planned([*fill, item], 0, 0, 0)], seed=seed)
+        ((_, batch),) = read([PlannedBatch([*fill, item], 0, 0, 0)], seed=seed)
         return float(batch.inputs["sums"][-1])
 
     item = Item(clips[0], 0)
@@ -101,7 +101,7 @@ def test_evaluation_hears_the_audio_as_it_is(clips, planned):
 
 
 def test_speed_is_the_plans(clips):
-    reader = Reader(Listen(type="listen"), Ear(), Augment(speed=[0.5, 2.0]), 0)
+    reader = BatchDataset(Listen(type="listen"), Ear(), Augment(speed=[0.5, 2.0]), 0)
     examples, _ = reader.examples([Item(clips[0], 0, speed=2.0), Item(clips[0], 0, speed=0.5)])
     assert [len(e.audio) for e in examples] == [1600, 6400]
 
@@ -109,7 +109,9 @@ def test_speed_is_the_plans(clips):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_what_cannot_be_read_is_left_out_and_named(clips, workers):
     junk = Item(clips[10], 0)
-    (_, mixed), (_, empty) = read([Planned([Item(clips[0], 0), junk], 0, 0, 0), Planned([junk], 1, 0, 1)], workers)
+    (_, mixed), (_, empty) = read(
+        [PlannedBatch([Item(clips[0], 0), junk], 0, 0, 0), PlannedBatch([junk], 1, 0, 1)], workers
+    )
     assert mixed.ids == ["c0"] and mixed.counts == {"text": 1}
     assert empty.ids == [] and empty.inputs == {}
     for batch in (mixed, empty):
@@ -119,14 +121,14 @@ def test_what_cannot_be_read_is_left_out_and_named(clips, workers):
 
 def test_cuts_stay_in_the_worker(planned):
     for place, _ in read(planned, workers=1):
-        assert place.items == [] and place.within == place.index
+        assert place.items == [] and place.batch_in_epoch == place.index
     assert all(p.items for p in planned), "the plan itself is left as it was"
 
 
 def test_the_plan_is_read_only_a_little_ahead(planned):
     taken = []
     source = (taken.append(p.index) or p for p in planned)
-    feed = batches(Reader(Listen(type="listen"), Ear(), None, 0), source, 1, 2, pin=False)
+    feed = batches(BatchDataset(Listen(type="listen"), Ear(), None, 0), source, 1, 2, pin=False)
     next(feed)
     assert len(taken) <= 4
     feed.close()

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stentor.data.cut import Unusable
+from stentor.data.cut import UnusableRecord
 from stentor.data.seeding import rng
-from stentor.dataloading.mixing import Dropped, Mix, Pool, hours, listed, usable
+from stentor.dataloading.mixing import DropCounter, Mix, Pool, filter_cuts, listed, total_hours
 from stentor.errors import DataError
 
 PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
@@ -113,11 +113,11 @@ def test_usable_counts_what_is_left_out_by_reason(cut, data):
         cut("long", 31),
         cut("short", 0.05),
         cut("silent text", text=" "),
-        Unusable("gone", "missing", "a.jsonl:3: gone.wav does not exist"),
+        UnusableRecord("gone", "missing", "a.jsonl:3: gone.wav does not exist"),
     ]
-    dropped = Dropped()
+    dropped = DropCounter()
     refuse = lambda c: None if c.supervisions[0].text.strip() else "empty_text"  # noqa: E731
-    kept = list(usable(records, data(), refuse, dropped))
+    kept = list(filter_cuts(records, data(), refuse, dropped))
     assert [c.id for c in kept] == ["good"]
     assert dropped.reasons == {"too_long": 1, "too_short": 1, "empty_text": 1, "missing": 1}
     assert dropped.named["too_long"] == ["long: 31.0 s"]
@@ -127,7 +127,7 @@ def test_usable_counts_what_is_left_out_by_reason(cut, data):
 
 
 def test_too_many_bad_records_are_listed():
-    dropped = Dropped()
+    dropped = DropCounter()
     for i in range(30):
         dropped.add("unreadable", f"a.jsonl:{i}: clip{i}.wav cannot be decoded")
     dropped.add("too_long", "x")
@@ -144,27 +144,27 @@ def test_too_many_bad_records_are_listed():
 
 
 def test_records_that_are_only_unwanted_never_stop_a_run():
-    dropped = Dropped()
+    dropped = DropCounter()
     for i in range(99):
         dropped.add("empty_text", str(i))
     dropped.check(100, 0.0, "data.train")
 
 
 def test_listed_reads_every_source_and_counts_over_all_of_them(cut, source, data):
-    bad = [Unusable(f"b{i}", "missing", f"b{i}") for i in range(2)]
+    bad = [UnusableRecord(f"b{i}", "missing", f"b{i}") for i in range(2)]
     sources = [source([cut("a"), cut("long", 99)], repeat=2.0), source([cut("b"), *bad])]
-    dropped = Dropped()
+    dropped = DropCounter()
     pools = listed(sources, data(max_bad=0.4), lambda c: None, dropped, "data.train")
     assert [[c.id for c in p.cuts] for p in pools] == [["a"], ["b"]]
     assert [p.repeat for p in pools] == [2.0, 1.0]
-    assert hours(pools) == pytest.approx(2 / 3600)
+    assert total_hours(pools) == pytest.approx(2 / 3600)
     with pytest.raises(DataError, match="2 of 5 records"):
-        listed(sources, data(max_bad=0.39), lambda c: None, Dropped(), "data.train")
+        listed(sources, data(max_bad=0.39), lambda c: None, DropCounter(), "data.train")
 
 
 def test_nothing_left_says_why(cut, source, data):
     empty = source([cut("a", 99), cut("b", 98), cut("c", text="")])
     with pytest.raises(DataError, match=r"data.train: no usable record \(2 too_long, 1 empty_text\)"):
-        listed([empty], data(), lambda c: "empty_text", Dropped(), "data.train")
+        listed([empty], data(), lambda c: "empty_text", DropCounter(), "data.train")
     with pytest.raises(DataError, match="the source is empty"):
-        listed([source([])], data(), lambda c: None, Dropped(), "data.train")
+        listed([source([])], data(), lambda c: None, DropCounter(), "data.train")

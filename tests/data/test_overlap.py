@@ -1,6 +1,6 @@
 import pytest
 
-from stentor.dataloading.leakage import overlap, told
+from stentor.dataloading.leakage import leakage, summary_lines
 from stentor.text.normalize import plain_text
 
 
@@ -25,12 +25,12 @@ def test_what_a_set_shares_is_counted_once(clip):
         clip("c", "Good night", "ben", "c.wav"),
     ]
     dev = [clip("x", "good  MORNING", "ben", "x.wav"), clip("y", "good night!", "ben", "b.wav"), clip("c", "?", "cy")]
-    found = overlap(train, {"dev": dev, "test": [clip("z", "else", "dan", "z.wav")]})
+    found = leakage(train, {"dev": dev, "test": [clip("z", "else", "dan", "z.wav")]})
     assert found == {
         "dev": {"speakers": [1, 2], "texts": [2, 2], "ids": [1, 3], "recordings": [1, 2]},
         "test": {"speakers": [0, 1], "texts": [0, 1], "ids": [0, 1], "recordings": [0, 1]},
     }
-    assert told(found) == [
+    assert summary_lines(found) == [
         "dev shares with the training data: 1 of 2 speakers, 2 of 2 texts, 1 of 3 ids, 1 of 2 recordings.",
         "test shares no speakers and no texts and no ids and no recordings with the training data.",
     ]
@@ -38,12 +38,12 @@ def test_what_a_set_shares_is_counted_once(clip):
 
 def test_what_is_unknown_is_no_zero(clip):
     dev = {"dev": [clip("x", "one", "ben")]}
-    unnamed = overlap([clip("a", "two")], dev)
+    unnamed = leakage([clip("a", "two")], dev)
     assert unnamed["dev"]["speakers"] == [None, 1]
-    assert told(unnamed) == ["dev shares no texts and no ids with the training data (speakers are not named)."]
-    stream = overlap(None, dev)
+    assert summary_lines(unnamed) == ["dev shares no texts and no ids with the training data (speakers are not named)."]
+    stream = leakage(None, dev)
     assert stream["dev"] == {"speakers": [None, 1], "texts": [None, 1], "ids": [None, 1], "recordings": [None, 0]}
-    assert told(stream) == ["dev: what it shares with the training data is unknown, as that is a stream."]
+    assert summary_lines(stream) == ["dev: what it shares with the training data is unknown, as that is a stream."]
 
 
 def test_training_data_is_not_read_for_nothing():
@@ -51,7 +51,7 @@ def test_training_data_is_not_read_for_nothing():
         raise AssertionError("read")
         yield
 
-    assert overlap(unread(), {}) == {}
+    assert leakage(unread(), {}) == {}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from stentor.dataloading.dataset import Feed, unlimited
+from stentor.dataloading.dataset import TrainDataset, unlimited
 from stentor.sources.held_out import HeldOut
 
 
@@ -14,11 +14,11 @@ def halves(cut):
         yield replace(cut, id=f"{cut.id}/{number}", start=start, duration=middle)
 
 
-def feed(section, refuse=lambda c: None, pieces=halves) -> Feed:
-    return Feed(section, 0, refuse, lambda line: None, pieces)
+def feed(section, refuse=lambda c: None, pieces=halves) -> TrainDataset:
+    return TrainDataset(section, 0, refuse, lambda line: None, pieces)
 
 
-def names(made: Feed) -> list[str]:
+def names(made: TrainDataset) -> list[str]:
     return sorted(i.cut.id for batch in made.plan(lambda cut, seconds: 1).epoch(0) for i in batch)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stentor.data.seeding import rng
-from stentor.dataloading.batch_sampler import Plan, bucket, buckets_of, pack
+from stentor.dataloading.batch_sampler import BatchSampler, bucket, buckets_of, pack
 from stentor.dataloading.mixing import Mix, Pool
 
 PROPERTY = settings(max_examples=60, deadline=None, derandomize=True)
@@ -22,9 +22,9 @@ def price(cut, seconds: float) -> int:
 
 def make(
     cuts, layout="padded", *, budget=400, max_items=None, buckets=8, window=50, seed=0, repeat=1.0, **more
-) -> Plan:
+) -> BatchSampler:
     mix = Mix([Pool(list(cuts), repeat, None)])
-    return Plan(
+    return BatchSampler(
         lambda epoch: mix.epoch(seed, epoch),
         more.pop("cost", price),
         layout=layout,
@@ -44,7 +44,9 @@ def cuts(cut, lengths):
 
 def facts(planned) -> list[tuple]:
     """All there is to know about planned batches."""
-    return [(p.index, p.epoch, p.within, [(i.cut.id, i.epoch, i.copy, i.speed) for i in p.items]) for p in planned]
+    return [
+        (p.index, p.epoch, p.batch_in_epoch, [(i.cut.id, i.epoch, i.copy, i.speed) for i in p.items]) for p in planned
+    ]
 
 
 # One batch ---------------------------------------------------------------------------------------------------------
@@ -217,7 +219,7 @@ def test_batches_number_themselves_over_all_epochs(cuts):
     length = len(list(plan.epoch(0)))
     seen = list(islice(plan.batches(), length + 3))
     assert [p.index for p in seen] == list(range(length + 3))
-    assert [(p.epoch, p.within) for p in seen[-4:]] == [(0, length - 1), (1, 0), (1, 1), (1, 2)]
+    assert [(p.epoch, p.batch_in_epoch) for p in seen[-4:]] == [(0, length - 1), (1, 0), (1, 1), (1, 2)]
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +236,7 @@ def test_going_on_from_any_batch(straight, name, start, count):
     plan, whole = straight[name]
     assert whole[-1].epoch >= 2
     at = whole[start]
-    rest = islice(plan.batches(epoch=at.epoch, within=at.within, index=at.index), count)
+    rest = islice(plan.batches(epoch=at.epoch, batch_in_epoch=at.batch_in_epoch, index=at.index), count)
     assert facts(rest) == facts(whole[start : start + count])
 
 
@@ -252,11 +254,11 @@ def test_going_on_with_any_number_of_ranks(straight, name, legs):
     plan, whole = straight[name]
     position, taken, got = {"epoch": 0, "within": 0, "index": 0}, 0, []
     for world, accumulate, steps in legs:
-        ranks = [plan.deal(r, world, skip=taken - position["index"], **position) for r in range(world)]
+        ranks = [plan.shard(r, world, skip=taken - position["index"], **position) for r in range(world)]
         hands = [list(islice(rank, accumulate * steps)) for rank in ranks]
         got += [hand[k] for k in range(accumulate * steps) for hand in hands]
         last = hands[0][-1]
-        position = {"epoch": last.epoch, "within": last.within, "index": last.index}
+        position = {"epoch": last.epoch, "within": last.batch_in_epoch, "index": last.index}
         taken += world * accumulate * steps
     assert facts(got) == facts(whole[:taken])
 
@@ -266,7 +268,7 @@ def test_rank_r_takes_every_w_th_batch_from_r_on(cuts):
     whole = facts(islice(plan.batches(), 12))
     for world in (2, 3, 4):
         for rank in range(world):
-            assert facts(islice(plan.deal(rank, world), 3)) == whole[rank : 3 * world : world]
+            assert facts(islice(plan.shard(rank, world), 3)) == whole[rank : 3 * world : world]
 
 
 # Streams -----------------------------------------------------------------------------------------------------------
@@ -286,7 +288,7 @@ class Endless:
 
 
 def stream(source, window=40, **more):
-    return Plan(
+    return BatchSampler(
         source,
         price,
         layout="padded",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stentor.dataloading.dataset import Feed
+from stentor.dataloading.dataset import TrainDataset
 from stentor.dataloading.mixing import Pool, ReplayMix
 from stentor.errors import ConfigError, DataError
 
@@ -16,8 +16,8 @@ def price(cut, seconds: float) -> int:
     return round(10 * seconds)
 
 
-def feed(section, seed=0, told=None) -> Feed:
-    return Feed(section, seed, lambda c: None, (told if told is not None else []).append)
+def feed(section, seed=0, told=None) -> TrainDataset:
+    return TrainDataset(section, seed, lambda c: None, (told if told is not None else []).append)
 
 
 def ids(batches) -> list[str]:
@@ -124,9 +124,9 @@ def test_a_stream_to_replay_from_needs_a_limit(clips, source, data):
 
 
 def test_what_replay_drops_is_counted(cut, clips, source, data):
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
-    gone = Unusable("gone", "missing", "gone.wav is missing")
+    gone = UnusableRecord("gone", "missing", "gone.wav is missing")
     made = feed(
         data(
             source([*clips(9), cut("long", 99)]),

@@ -11,7 +11,7 @@ import typer
 from stentor.cli import build
 from stentor.config.document import Mistakes
 from stentor.config.load import load, parse_source
-from stentor.data.cut import Unusable, words_of
+from stentor.data.cut import UnusableRecord, words_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "from-voxlm.md").read_text(encoding="utf-8")
@@ -265,5 +265,5 @@ def test_old_word_times_become_a_manifest(tmp_path, monkeypatch, corpus):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "from-voxlm.md", "exec"), {})
     cuts = list(parse_source("data/timestamps/dev-clean.jsonl").cuts())
-    assert not any(isinstance(cut, Unusable) for cut in cuts)
+    assert not any(isinstance(cut, UnusableRecord) for cut in cuts)
     assert [words_of(cut) for cut in cuts] == [r["words"] for r in records]

@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from stentor.engine.checkpoint import save_tensors
-from stentor.engine.ema import Average, drawn, exported_weights, mean, put, trained
-from stentor.models.base import Redrawn
+from stentor.engine.ema import EMA, drawn, exported_weights, mean, put, trained
+from stentor.models.base import RandomFeatures
 
 
 class Small(nn.Module):
@@ -26,7 +26,7 @@ def test_trained_is_what_training_changes():
 def test_average_by_hand():
     """The decay warms up: (1 + step) / (10 + step), 0.1 and 2/11 here, up to the one that was set."""
     model = Small()
-    average = Average(model, 0.15)
+    average = EMA(model, 0.15)
     for step, value in enumerate((3.0, 7.0)):
         model.weight.data.fill_(value)
         model.running.fill_(10 * value)
@@ -39,7 +39,7 @@ def test_average_by_hand():
     assert set(average.shadow) == {"weight", "running", "seen"}
 
 
-class Draw(Small, Redrawn):
+class Draw(Small, RandomFeatures):
     """A module whose buffers are a random draw, around one whose buffers are not."""
 
     def __init__(self):
@@ -50,7 +50,7 @@ class Draw(Small, Redrawn):
 def test_random_draws_are_not_averaged():
     model = nn.Sequential(Draw())
     assert drawn(model) == {"0.running", "0.seen", "0.scratch"} and drawn(Small()) == set()
-    average = Average(model, 0.15)
+    average = EMA(model, 0.15)
     model[0].running.fill_(10.0)
     model[0].inner.running.fill_(10.0)
     average.update(0)
@@ -59,7 +59,7 @@ def test_random_draws_are_not_averaged():
 
 def test_a_long_run_forgets_at_the_decay_that_was_set():
     model = Small()
-    average = Average(model, 0.9)
+    average = EMA(model, 0.9)
     average.update(1_000_000)
     model.weight.data.zero_()
     average.update(1_000_001)
@@ -68,7 +68,7 @@ def test_a_long_run_forgets_at_the_decay_that_was_set():
 
 def test_the_average_is_lent_and_given_back():
     model = Small()
-    average = Average(model, 0.5)
+    average = EMA(model, 0.5)
     average.shadow["weight"].fill_(9.0)
     optimizer = torch.optim.SGD([model.weight], lr=1.0)
     with pytest.raises(KeyError), average.applied():
@@ -82,7 +82,7 @@ def test_the_average_is_lent_and_given_back():
 
 def test_put_and_load_copy_in_place():
     model = Small()
-    average, before = Average(model, 0.5), model.weight
+    average, before = EMA(model, 0.5), model.weight
     new = {"weight": torch.tensor([4.0, 6.0], dtype=torch.float64), "seen": torch.tensor(8)}
     put(model, new)
     average.load(new)

@@ -42,13 +42,13 @@ SCORING = re.compile(r"Scoring (\w+) before training")
 @pytest.fixture(scope="module")
 def whisper(tmp_path_factory):
     """A folder with a tiny Whisper as transformers writes it."""
-    from stentor.models.base import Family, Needs
+    from stentor.models.base import Family, TaskRequirements
 
     torch.manual_seed(0)
-    bundle = Family.model_validate({"type": "whisper", "config": TINY}).build(Needs("transcribe", ("text",)))
+    bundle = Family.model_validate({"type": "whisper", "config": TINY}).build(TaskRequirements("transcribe", ("text",)))
     folder = tmp_path_factory.mktemp("whisper")
     whole = bundle.model.state_dict()
-    bundle.family.save(bundle, {n: whole[n] for n in bundle.family.exported(bundle)}, folder)
+    bundle.family.save(bundle, {n: whole[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
     (folder / "stentor.json").unlink()
     return folder
 

@@ -7,8 +7,8 @@ import torch
 from stentor.audio.io import write
 from stentor.data.batch import Batch, Example
 from stentor.data.cut import cut_from_record
-from stentor.dataloading.batch_sampler import Plan
-from stentor.engine.device import Control
+from stentor.dataloading.batch_sampler import BatchSampler
+from stentor.engine.device import Communicator
 from stentor.engine.evaluate import EvalSet, breakdown, evaluate
 from stentor.losses.base import Loss
 from stentor.metrics.score import Score
@@ -27,7 +27,7 @@ class Count(Task):
         lengths = torch.tensor([len(e.audio) for e in examples])
         return Batch({"lengths": lengths}, {"text": int(lengths.sum()) // 100}, [e.id for e in examples])
 
-    def sums(self, model, batch, losses):
+    def loss_sums(self, model, batch, losses):
         assert not model.training and not torch.is_grad_enabled()
         return {"text": 2 * batch.inputs["lengths"].sum() / 100}
 
@@ -58,7 +58,7 @@ def eval_set(tmp_path):
         cuts.append(
             cut_from_record({"audio_path": f"{name}.wav", "id": name, "duration": samples / 16000}, tmp_path, "")
         )
-    plan = Plan(
+    plan = BatchSampler(
         lambda epoch: ((c, 0) for c in cuts),
         lambda cut, seconds: round(10 * seconds),
         layout="padded",
@@ -84,7 +84,7 @@ def test_sums_are_exact_and_what_is_unreadable_counts_once(eval_set, workers):
             losses,
             eval_set,
             Accelerator(cpu=True),
-            Control(1),
+            Communicator(1),
             workers=workers,
             prefetch=2,
         )
@@ -101,7 +101,7 @@ def test_sums_are_exact_and_what_is_unreadable_counts_once(eval_set, workers):
 class Talk(Count):
     """The loss of a `cross_entropy` term: of each target exactly log 3."""
 
-    def sums(self, model, batch, losses):
+    def loss_sums(self, model, batch, losses):
         assert losses["text"].label_smoothing == 0, "perplexity is of the plain cross entropy"
         return {"text": torch.log(torch.tensor(3.0, dtype=torch.float64)) * batch.counts["text"]}
 
@@ -112,7 +112,7 @@ def test_perplexity_is_of_all_targets_without_label_smoothing(eval_set):
     bundle = Bundle(torch.nn.Linear(2, 2), Ear(), None)
     losses = {"text": Loss.model_validate({"type": "cross_entropy", "label_smoothing": 0.2})}
     scores, means, predictions = evaluate(
-        bundle, Talk(type="count"), losses, eval_set, Accelerator(cpu=True), Control(1), workers=0, prefetch=1
+        bundle, Talk(type="count"), losses, eval_set, Accelerator(cpu=True), Communicator(1), workers=0, prefetch=1
     )
     assert list(scores) == ["wrong", "perplexity"]
     assert scores["perplexity"].value == pytest.approx(3) and means["text"] == pytest.approx(np.log(3))

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from stentor.engine.run_logger import Journal
+from stentor.engine.run_logger import RunLogger
 
 
 def lines(folder, name="metrics.jsonl") -> list[dict]:
@@ -11,7 +11,7 @@ def lines(folder, name="metrics.jsonl") -> list[dict]:
 
 
 def test_rows_can_be_followed_while_they_are_written(tmp_path):
-    journal = Journal(tmp_path / "run", main=True)
+    journal = RunLogger(tmp_path / "run", main=True)
     journal.metrics({"step": 1, "train/loss": 0.5, "grad_norm": math.nan, "lr": math.inf, "mfu": None})
     journal.event("saved", step=1, folder="step-000001")
     assert lines(tmp_path / "run") == [{"step": 1, "train/loss": 0.5, "grad_norm": None, "lr": None, "mfu": None}]
@@ -20,13 +20,13 @@ def test_rows_can_be_followed_while_they_are_written(tmp_path):
 
 
 def test_lines_reach_the_log_and_the_terminal(tmp_path, capsys):
-    Journal(tmp_path, main=True).say("Grüße")
+    RunLogger(tmp_path, main=True).say("Grüße")
     assert capsys.readouterr().out == "Grüße\n"
     assert (tmp_path / "log.txt").read_text(encoding="utf-8").endswith(" Grüße\n")
 
 
 def test_other_ranks_write_nothing(tmp_path, capsys):
-    journal = Journal(tmp_path / "run", main=False)
+    journal = RunLogger(tmp_path / "run", main=False)
     journal.metrics({"step": 1})
     journal.event("saved")
     journal.say("hello")
@@ -40,19 +40,19 @@ def test_a_terminal_that_is_gone_stops_nothing(tmp_path, monkeypatch):
         raise BrokenPipeError
 
     monkeypatch.setattr("builtins.print", gone)
-    Journal(tmp_path, main=True).say("still logged")
+    RunLogger(tmp_path, main=True).say("still logged")
     assert "still logged" in (tmp_path / "log.txt").read_text()
 
 
 def test_a_resumed_run_forgets_what_it_will_write_again(tmp_path):
-    journal = Journal(tmp_path, main=True)
+    journal = RunLogger(tmp_path, main=True)
     for step in range(1, 7):
         journal.metrics({"step": step, "train/loss": 1 / step})
     journal.metrics({"step": 6, "eval/dev/wer": 0.1})
     journal.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 3, "train/lo')  # killed in the middle of a line
-    journal = Journal(tmp_path, main=True)
+    journal = RunLogger(tmp_path, main=True)
     journal.forget_after(4)
     assert [row["step"] for row in lines(tmp_path)] == [1, 2, 3, 4]
     journal.metrics({"step": 5, "train/loss": 0.2})
@@ -63,12 +63,12 @@ def test_a_resumed_run_forgets_what_it_will_write_again(tmp_path):
 
 def test_stages_share_the_files(tmp_path):
     for stage in ("1", "2"):
-        journal = Journal(tmp_path, main=True, stage=stage)
+        journal = RunLogger(tmp_path, main=True, stage=stage)
         for step in (1, 2, 3):
             journal.metrics({"step": step})
         journal.event("saved", step=3)
         journal.close()
-    journal = Journal(tmp_path, main=True, stage="2")
+    journal = RunLogger(tmp_path, main=True, stage="2")
     journal.forget_after(1)
     assert [(row["stage"], row["step"]) for row in lines(tmp_path)] == [("1", 1), ("1", 2), ("1", 3), ("2", 1)]
     assert [row["stage"] for row in lines(tmp_path, "events.jsonl")] == ["1", "2"]
@@ -79,7 +79,7 @@ def test_half_a_line_spoils_no_other(tmp_path, before):
     """A run that was killed while it wrote goes on with files whose every line can be parsed."""
     for name in ("metrics.jsonl", "events.jsonl"):
         (tmp_path / name).write_text(before)
-    journal = Journal(tmp_path, main=True)
+    journal = RunLogger(tmp_path, main=True)
     journal.metrics({"step": 1})
     journal.event("saved")
     first = [{"event": "started"}] * before.count("\n")

@@ -129,7 +129,7 @@ def test_samples_of_steps_that_are_taken_back_are_forgotten(config, trained):
 def score(model, corpus, batch_tokens):
     from stentor.commands.evaluate import records
     from stentor.config.load import parse_source
-    from stentor.engine.device import Control, accelerator
+    from stentor.engine.device import Communicator, accelerator
     from stentor.engine.evaluate import EvalSet, evaluate
     from stentor.engine.section import Train
 
@@ -140,7 +140,7 @@ def score(model, corpus, batch_tokens):
         losses_of(model),
         EvalSet("train", plan, dropped),
         accelerator(Train(device="cpu")),
-        Control(1),
+        Communicator(1),
         workers=0,
         prefetch=1,
     )

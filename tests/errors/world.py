@@ -74,14 +74,14 @@ def models(folder: Path) -> None:
     """A CTC model of small Latin letters, what can be wrong with such a folder, and a tokenizer for Voxtral."""
     import torch
 
-    from stentor.models.base import Family, Needs
+    from stentor.models.base import Family, TaskRequirements
 
     sys.path.insert(0, str(Path(__file__).parent.parent / "models"))
     from tiny_voxtral import write_tokenizer
 
     write_tokenizer(folder / "tekken")
     torch.manual_seed(0)
-    alphabet = Needs("transcribe", ("ctc",), texts=lambda: ["abcdefghijklmnopqrstuvwxyz"])
+    alphabet = TaskRequirements("transcribe", ("ctc",), texts=lambda: ["abcdefghijklmnopqrstuvwxyz"])
     bundle = Family.model_validate({"type": "ctc", "config": LATIN}).build(alphabet)
     latin = folder / "latin"
     bundle.family.save(bundle, bundle.model.state_dict(), latin)

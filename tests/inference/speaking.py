@@ -32,7 +32,7 @@ def make_model(folder: Path, published: bool = False, texts: list[str] = TEXTS) 
     """The export folder of a model; `published`: without the files of a training run."""
     import torch
 
-    from stentor.models.base import Family, Needs
+    from stentor.models.base import Family, TaskRequirements
 
     torch.manual_seed(3)
     codec = folder.with_name(f"{folder.name}-codec")
@@ -55,9 +55,9 @@ def make_model(folder: Path, published: bool = False, texts: list[str] = TEXTS) 
         "codec": {"type": "mel_rvq", "from": str(codec)},
     }
     family = Family.model_validate(section)
-    bundle = family.build(Needs("speak", ("codes",), texts=lambda: texts))
+    bundle = family.build(TaskRequirements("speak", ("codes",), texts=lambda: texts))
     whole = bundle.model.state_dict()
-    family.save(bundle, {name: whole[name] for name in family.exported(bundle)}, folder)
+    family.save(bundle, {name: whole[name] for name in family.exported_tensor_names(bundle)}, folder)
     if published:
         (folder / "stentor.json").unlink()
     else:

@@ -15,11 +15,11 @@ RATE = 16000
 @pytest.fixture(scope="module")
 def export(tmp_path_factory, tiny_family):
     """An export of ours for the task words, with an alignment module and a CTC head, untrained."""
-    from stentor.models.base import Needs
+    from stentor.models.base import TaskRequirements
 
     family = tiny_family(aligner={"layers": 1, "heads": 2, "width": 32})
     texts = ["one two three four five six"]
-    bundle = family.build(Needs("words", ("text", "ctc", "alignment"), texts=lambda: texts))
+    bundle = family.build(TaskRequirements("words", ("text", "ctc", "alignment"), texts=lambda: texts))
     folder = tmp_path_factory.mktemp("words") / "export"
     family.save(bundle, bundle.model.state_dict(), folder)
     (folder / "training_config.json").write_text(json.dumps({"task": {"type": "words"}}))

@@ -114,7 +114,7 @@ def test_a_transformer_of_our_own(labels, talk, tmp_path, capsys):
             "features": {"type": "fbank", "num_mel_bins": 20, "stack": 10, "subsample": 10},
         }
     )
-    bundle = family.build(task.needs(task.losses()))
+    bundle = family.build(task.requirements(task.losses()))
     model = tmp_path / "model"
     model.mkdir()
     family.save(bundle, dict(bundle.model.state_dict()), model)

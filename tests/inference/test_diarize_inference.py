@@ -9,7 +9,7 @@ import pytest
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.load import load
 from stentor.inference.recording import FileRecording
-from stentor.tasks.diarize.inference import hear
+from stentor.tasks.diarize.inference import run_windows
 from stentor.tasks.diarize.windows import Windows
 
 RATE = 16000
@@ -58,7 +58,7 @@ def test_windows_cover_every_frame_whatever_the_blocks(diarizer, tones, seconds,
     audio = np.arange(round(seconds * RATE), dtype=np.float32)
     size = round(block * RATE)
     blocks = [audio[at : at + size] for at in range(0, len(audio), size)]
-    (heard,) = hear(model.bundle, model.task, [iter(blocks)])
+    (heard,) = run_windows(model.bundle, model.task, [iter(blocks)])
     assert heard.samples == len(audio) and heard.frames == model.bundle.processor.frames(len(audio))
     assert heard.starts[0] == 0 and (np.diff(heard.starts) > 0).all()
     assert (np.diff(heard.starts) <= 25).all()  # no window is further than a step from the one before
@@ -79,7 +79,7 @@ def test_windows_hold_the_audio_of_their_frames(diarizer):
         collate(examples, **options),
     )[1]
     audio = np.arange(round(33.33 * RATE), dtype=np.float32)
-    (heard,) = hear(model.bundle, model.task, [[audio[:100_000], audio[100_000:]]])
+    (heard,) = run_windows(model.bundle, model.task, [[audio[:100_000], audio[100_000:]]])
     for start, own in zip(heard.starts, kept, strict=True):
         assert (own == audio[start * 1600 : start * 1600 + len(own)]).all()
     assert kept[-1][-1] == audio[-1]
@@ -95,10 +95,10 @@ def test_windows_of_several_recordings_share_batches(diarizer, talk, tones):
         label(features, lengths),
     )[1]
     recordings = [FileRecording(path, RATE) for path in paths]
-    together = list(hear(model.bundle, model.task, (r.blocks() for r in recordings)))
+    together = list(run_windows(model.bundle, model.task, (r.blocks() for r in recordings)))
     assert batches[:-1] == [7] * (len(batches) - 1)
     for heard, recording in zip(together, recordings, strict=True):
-        (alone,) = hear(model.bundle, model.task, [recording.blocks()])
+        (alone,) = run_windows(model.bundle, model.task, [recording.blocks()])
         assert (heard.scores == alone.scores).all() and (heard.starts == alone.starts).all()
 
 
@@ -112,7 +112,7 @@ def test_memory_does_not_grow_with_the_audio(diarizer):
         tracemalloc.start()
         try:
             blocks = (np.zeros(60 * RATE, np.float32) for _ in range(minutes))
-            (heard,) = hear(model.bundle, model.task, [blocks])
+            (heard,) = run_windows(model.bundle, model.task, [blocks])
             return tracemalloc.get_traced_memory()[1], heard
         finally:
             tracemalloc.stop()
@@ -124,7 +124,7 @@ def test_memory_does_not_grow_with_the_audio(diarizer):
 
 
 def test_labels_that_are_no_speakers(diarizer, talk, tones):
-    from stentor.inference.diarize import listener, with_speakers
+    from stentor.inference.diarize import segments_by, with_speakers
 
     tones.speech = True
     model = load(diarizer(labels="binary"))
@@ -134,7 +134,7 @@ def test_labels_that_are_no_speakers(diarizer, talk, tones):
     with pytest.raises(ConfigError, match="labels speech, not speakers"):
         with_speakers(model.task, speakers=2)
     with pytest.raises(ConfigError, match="labels speech, not speakers"):
-        listener(model)
+        segments_by(model)
 
 
 def test_numbers_of_speakers(diarizer, talk):
@@ -162,7 +162,7 @@ def test_arrays_and_empty_audio(diarizer, talk, tmp_path):
     with pytest.raises(AudioError, match=r"empty\.wav"):
         model.diarize(tmp_path / "empty.wav")
     with pytest.raises(AudioError, match="without a single sample"):
-        list(hear(model.bundle, model.task, [[]]))
+        list(run_windows(model.bundle, model.task, [[]]))
 
 
 def test_embeddings_of_an_x_vector_model(diarizer, talk, tones, tmp_path):
@@ -189,7 +189,7 @@ def test_embeddings_of_an_x_vector_model(diarizer, talk, tones, tmp_path):
     Wav2Vec2FeatureExtractor().save_pretrained(tmp_path / "xvector")
     assert AutoFeatureExtractor.from_pretrained(tmp_path / "xvector").sampling_rate == RATE
     model = load(diarizer(windows={"embedding": {"from": str(tmp_path / "xvector")}}))
-    (heard,) = hear(model.bundle, model.task, [FileRecording(talk("a.wav", 25, TURNS[:3]), RATE).blocks()])
+    (heard,) = run_windows(model.bundle, model.task, [FileRecording(talk("a.wav", 25, TURNS[:3]), RATE).blocks()])
     assert heard.embeddings.shape == (len(heard.starts), 2, 12)
     norms = np.linalg.norm(heard.embeddings, axis=2)
     assert np.allclose(norms[heard.alone * 0.1 > 0.5], 1, atol=1e-5)
@@ -232,7 +232,7 @@ def test_without_embeddings_the_spectra_tell_who_came_back(diarizer, talk, tones
     ]
     model = load(diarizer())
     path = talk("back.wav", 200, turns)
-    (heard,) = hear(model.bundle, model.task, [FileRecording(path, RATE).blocks()])
+    (heard,) = run_windows(model.bundle, model.task, [FileRecording(path, RATE).blocks()])
     assert heard.embeddings is None and heard.spectra.shape[:2] == (len(heard.starts), 2)
     assert names(model.diarize(path).segments) == expected(turns)
     assert len(model.diarize(path, max_speakers=2).speakers) == 2

@@ -407,13 +407,13 @@ def test_a_model_that_was_trained_packed_says_the_same(talker, model, tmp_path):
 def test_the_pace_of_the_training_data_says_how_long(talker, model, tmp_path):
     import shutil
 
-    from stentor.data.speaking_rate import Pace
+    from stentor.data.speaking_rate import SpeakingRate
 
     assert model.bundle.processor.pace is None  # made from texts alone
     shutil.copytree(talker, tmp_path / "paced")
     facts = json.loads((talker / "stentor.json").read_text())
     (tmp_path / "paced" / "stentor.json").write_text(json.dumps({**facts, "pace": [0.2, 0.1]}))
     paced = stentor.load(tmp_path / "paced")
-    assert paced.bundle.processor.pace == Pace(0.2, 0.1)
+    assert paced.bundle.processor.pace == SpeakingRate(0.2, 0.1)
     assert paced.speak("one two").codes.shape[1] == round((0.2 + 6.2 * 0.1) * 50)
     assert model.speak("one two").codes.shape[1] == frames("one two", 50.0)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from stentor.errors import ConfigError
-from stentor.tasks.speak.evaluator import SpeechEvaluator, judge, listen
-from stentor.tasks.speak.evaluator_scores import hear, scores, table
+from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips, evaluator_for
+from stentor.tasks.speak.evaluator_scores import evaluate_items, scores, table
 
 WHISPER = {
     "d_model": 32,
@@ -40,13 +40,15 @@ def noise(seconds: float, rate: int = 16000, seed: int = 0) -> np.ndarray:
 @pytest.fixture(scope="module")
 def whisper(tmp_path_factory) -> Path:
     """A multilingual Whisper as plain transformers writes it."""
-    from stentor.models.base import Family, Needs
+    from stentor.models.base import Family, TaskRequirements
 
     torch.manual_seed(0)
-    bundle = Family.model_validate({"type": "whisper", "config": WHISPER}).build(Needs("transcribe", ("text",)))
+    bundle = Family.model_validate({"type": "whisper", "config": WHISPER}).build(
+        TaskRequirements("transcribe", ("text",))
+    )
     folder = tmp_path_factory.mktemp("whisper")
     whole = bundle.model.state_dict()
-    bundle.family.save(bundle, {n: whole[n] for n in bundle.family.exported(bundle)}, folder)
+    bundle.family.save(bundle, {n: whole[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
     (folder / "stentor.json").unlink()
     return folder
 
@@ -112,7 +114,7 @@ def test_a_whisper_of_transformers_hears_what_transformers_hears(whisper):
     from stentor.inference.load import load
 
     clips = [noise(1.0), noise(2.5, seed=1)]
-    heard = listen(judge(str(whisper), "text"), clips, 16000, ["en", "de"])
+    heard = evaluate_clips(evaluator_for(str(whisper), "text"), clips, 16000, ["en", "de"])
     model = load(whisper, "cpu")
     alone = [
         model.task.predict(model.bundle, [Example("x", clip, language=language)])[0]["text"]
@@ -122,14 +124,14 @@ def test_a_whisper_of_transformers_hears_what_transformers_hears(whisper):
 
 
 def test_a_language_that_the_recogniser_does_not_know_is_heard_by_itself(whisper):
-    [heard] = listen(judge(str(whisper), "text"), [noise(1.0)], 16000, ["tlh"])
-    assert heard == listen(judge(str(whisper), "text"), [noise(1.0)], 16000)[0]
+    [heard] = evaluate_clips(evaluator_for(str(whisper), "text"), [noise(1.0)], 16000, ["tlh"])
+    assert heard == evaluate_clips(evaluator_for(str(whisper), "text"), [noise(1.0)], 16000)[0]
 
 
 @pytest.mark.slow
 def test_clips_longer_than_the_recogniser_takes(whisper):
     loud = np.concatenate([noise(20.0), np.zeros(16000, np.float32), noise(20.0, seed=2)])
-    [heard] = listen(judge(str(whisper), "text"), [loud], 16000, ["en"])
+    [heard] = evaluate_clips(evaluator_for(str(whisper), "text"), [loud], 16000, ["en"])
     assert heard
 
 
@@ -137,7 +139,7 @@ def test_a_ctc_model_of_transformers(ctc):
     from transformers import AutoModelForCTC, AutoProcessor
 
     clips = [noise(1.0), noise(0.7, seed=3)]
-    heard = listen(judge(str(ctc), "text"), clips, 16000)
+    heard = evaluate_clips(evaluator_for(str(ctc), "text"), clips, 16000)
     model, processor = AutoModelForCTC.from_pretrained(ctc).eval(), AutoProcessor.from_pretrained(ctc)
     for clip, text in zip(clips, heard):
         with torch.no_grad():
@@ -150,7 +152,7 @@ def test_any_other_recogniser_of_transformers(moonshine):
     from transformers import MoonshineForConditionalGeneration
 
     clips = [noise(1.0), noise(2.0, seed=1)]
-    heard = listen(judge(str(moonshine), "text"), clips, 16000)
+    heard = evaluate_clips(evaluator_for(str(moonshine), "text"), clips, 16000)
     model = MoonshineForConditionalGeneration.from_pretrained(moonshine).eval()
     ids = model.generate(torch.from_numpy(clips[0])[None], max_new_tokens=16 + 25, do_sample=False)[0].tolist()
     assert heard[0].split() == [f"word{i - 3}" for i in ids if i > 2]
@@ -158,23 +160,23 @@ def test_any_other_recogniser_of_transformers(moonshine):
 
 
 def test_audio_is_resampled_and_the_shortest_are_padded(ctc):
-    [low] = listen(judge(str(ctc), "text"), [noise(1.0, rate=24000)], 24000)
+    [low] = evaluate_clips(evaluator_for(str(ctc), "text"), [noise(1.0, rate=24000)], 24000)
     assert isinstance(low, str)
-    assert listen(judge(str(ctc), "text"), [np.zeros(0, np.float32)], 24000) == listen(
-        judge(str(ctc), "text"), [np.zeros(4000, np.float32)], 16000
+    assert evaluate_clips(evaluator_for(str(ctc), "text"), [np.zeros(0, np.float32)], 24000) == evaluate_clips(
+        evaluator_for(str(ctc), "text"), [np.zeros(4000, np.float32)], 16000
     )
-    assert listen(judge(str(ctc), "text"), [], 24000) == []
+    assert evaluate_clips(evaluator_for(str(ctc), "text"), [], 24000) == []
 
 
 def test_no_recogniser(tmp_path, whisper):
     with pytest.raises(ConfigError, match="There is no model nowhere"):
-        listen(judge("nowhere", "text"), [noise(1)], 16000)
+        evaluate_clips(evaluator_for("nowhere", "text"), [noise(1)], 16000)
     (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
     with pytest.raises(ConfigError, match="is no recogniser, neither"):
-        listen(judge(str(tmp_path), "text"), [noise(1)], 16000)
+        evaluate_clips(evaluator_for(str(tmp_path), "text"), [noise(1)], 16000)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ConfigError, match="is no JSON"):
-        listen(judge(str(tmp_path), "text"), [noise(1)], 16000)
+        evaluate_clips(evaluator_for(str(tmp_path), "text"), [noise(1)], 16000)
 
 
 def test_an_x_vector_model(tmp_path):
@@ -187,7 +189,7 @@ def test_an_x_vector_model(tmp_path):
     extractor = Wav2Vec2FeatureExtractor()
     extractor.save_pretrained(tmp_path)
     clip = noise(1.5)
-    [vector] = listen(judge(str(tmp_path), "voice"), [clip], 16000)
+    [vector] = evaluate_clips(evaluator_for(str(tmp_path), "voice"), [clip], 16000)
     with torch.no_grad():
         own = model(**extractor(clip, sampling_rate=16000, return_tensors="pt")).embeddings[0].numpy()
     assert vector.shape == (24,) and vector @ own / np.linalg.norm(own) == pytest.approx(1, abs=1e-5)
@@ -195,7 +197,7 @@ def test_an_x_vector_model(tmp_path):
 
 def test_no_x_vector_model(tmp_path):
     with pytest.raises(ConfigError, match=r"xvector\.from: the folder .* does not exist"):
-        listen(judge(str(tmp_path / "none"), "voice"), [noise(1)], 16000)
+        evaluate_clips(evaluator_for(str(tmp_path / "none"), "voice"), [noise(1)], 16000)
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +219,7 @@ def spoken() -> tuple[list[np.ndarray], list[str]]:
 def test_the_built_in_embedding_tells_the_built_in_voices_apart(spoken):
     clips, voices = spoken
     others = clips[10:] + clips[:10]
-    rows = hear([judge("cepstra", "voice")], {"real": clips, "synthetic": others}, 16000, [None] * 40)
+    rows = evaluate_items([evaluator_for("cepstra", "voice")], {"real": clips, "synthetic": others}, 16000, [None] * 40)
     found = scores(rows, [""] * 40, [None] * 40, voices, [None] * 40, relative=True)
     assert found["voice_accuracy_real"].value >= 0.9
     assert found["voice_accuracy"].value <= 0.1, "each in another voice"
@@ -225,7 +227,7 @@ def test_the_built_in_embedding_tells_the_built_in_voices_apart(spoken):
 
 
 def test_the_built_in_embedding_does_not_hear_the_level(spoken):
-    loud, soft = listen(judge("cepstra", "voice"), [spoken[0][0], 0.5 * spoken[0][0]], 16000)
+    loud, soft = evaluate_clips(evaluator_for("cepstra", "voice"), [spoken[0][0], 0.5 * spoken[0][0]], 16000)
     assert np.abs(loud - soft).max() < 1e-3 < np.abs(loud).max()
 
 
@@ -253,12 +255,12 @@ def test_a_quality_of_a_plug_in(loudness, tmp_path):
         "real": [np.full(8000, 1.0, np.float32), None],
     }
     mos = SpeechEvaluator.model_validate({"type": "predicted_mos", "path": str(loudness), "rate": 8000})
-    found = scores(hear([mos], sounds, 8000, [None, None]), ["", ""], [None, None], [None, None])
+    found = scores(evaluate_items([mos], sounds, 8000, [None, None]), ["", ""], [None, None], [None, None])
     assert found["predicted_mos"].value == pytest.approx(0.3) and found["predicted_mos_real"].value == 1.0
     assert "predicted_mos_codec" not in found
     gone = SpeechEvaluator.model_validate({"type": "predicted_mos", "path": str(tmp_path / "gone.onnx")})
     with pytest.raises(ConfigError, match="there is no file"):
-        hear([gone], sounds, 8000, [None, None])
+        evaluate_items([gone], sounds, 8000, [None, None])
 
 
 def test_scores_and_their_table(ctc):

@@ -10,7 +10,7 @@ from tiny_speech_llm import TEXTS, build, examples
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
-from stentor.models.base import Needs
+from stentor.models.base import TaskRequirements
 from stentor.models.speech_llm import Aligner as Settings
 from stentor.models.speech_llm.aligner import inverse, pick, uneven
 from stentor.models.speech_llm.boundaries import Scores, decode, increasing, refine, repair
@@ -28,7 +28,7 @@ def aligned(encoder="whisper", kind="attention", **sections):
 
     torch.manual_seed(0)
     made = family(encoder, aligner={"kind": kind, "width": 16, "heads": 2}, **sections)
-    bundle = made.build(Needs("words", ("text", "alignment"), lambda: iter(TEXTS)))
+    bundle = made.build(TaskRequirements("words", ("text", "alignment"), lambda: iter(TEXTS)))
     for parameter in bundle.model.aligner.parameters():
         parameter.data.add_(0.2 * torch.randn_like(parameter))
     bundle.model.eval()
@@ -127,7 +127,7 @@ def test_a_rate_of_50():
     from tiny_speech_llm import family
 
     made = family(aligner={"width": 16, "heads": 2, "rate": 50})
-    bundle = made.build(Needs("words", ("text", "alignment"), lambda: iter(TEXTS)))
+    bundle = made.build(TaskRequirements("words", ("text", "alignment"), lambda: iter(TEXTS)))
     bundle.model.eval()
     assert bundle.model.aligner.step == 0.02
     assert times(bundle, examples())[0].max() <= 1.3 + 0.01
@@ -292,7 +292,7 @@ def test_refusals():
     with pytest.raises(ConfigError, match="needs an alignment module"):
         from tiny_speech_llm import family
 
-        family().build(Needs("words", ("text", "alignment"), lambda: iter(TEXTS)))
+        family().build(TaskRequirements("words", ("text", "alignment"), lambda: iter(TEXTS)))
     with pytest.raises(ValueError, match="must be a multiple"):
         Settings(width=10, heads=4)
 
@@ -323,7 +323,7 @@ def test_states_of_written_text_are_those_of_a_pass_over_it(limits, monkeypatch)
     passes = []
     real = type(model)._states_of
     monkeypatch.setattr(type(model), "_states_of", lambda *a: passes.append(len(a[1])) or real(*a))
-    with torch.no_grad(), bundle.listening_once():
+    with torch.no_grad(), bundle.cache_encoder():
         written = model.generate(processor.collate(items, labels=False).inputs, **how)
         assert [ids for ids, _ in written] == [ids for ids, _ in plain]
         for (_, ours), (_, theirs) in zip(written, plain):

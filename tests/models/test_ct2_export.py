@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stentor.cli import main
-from stentor.models.base import Family, Needs
+from stentor.models.base import Family, TaskRequirements
 
 torch.set_num_threads(1)
 
@@ -29,7 +29,9 @@ TINY = {
 def whisper(tmp_path_factory):
     """The export of a Whisper with shaken weights, which writes something."""
     torch.manual_seed(0)
-    bundle = Family.model_validate({"type": "whisper", "config": TINY, "token_rate": 3.0}).build(Needs("transcribe"))
+    bundle = Family.model_validate({"type": "whisper", "config": TINY, "token_rate": 3.0}).build(
+        TaskRequirements("transcribe")
+    )
     for name, parameter in bundle.model.named_parameters():
         if "embed_positions" not in name:
             parameter.data.add_(0.4 * torch.randn_like(parameter))
@@ -121,7 +123,7 @@ def test_other_families_have_none(tmp_path, capsys):
         "num_conv_pos_embedding_groups": 4,
     }
     bundle = Family.model_validate({"type": "ctc", "config": config}).build(
-        Needs("transcribe", ("ctc",), lambda: iter(["one"]))
+        TaskRequirements("transcribe", ("ctc",), lambda: iter(["one"]))
     )
     bundle.family.save_merged(bundle, tmp_path / "ctc")
     assert main(["export", str(tmp_path / "ctc"), "--to", str(tmp_path / "to"), "--format", "ct2"]) == 2

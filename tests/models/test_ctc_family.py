@@ -14,7 +14,7 @@ from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.inference.load import load
 from stentor.losses.base import Loss
-from stentor.models.base import Family, Needs
+from stentor.models.base import Family, TaskRequirements
 from stentor.models.ctc.modeling import merge
 from stentor.models.ctc.spelling import from_transcripts, spelling
 from stentor.tasks.base import Task
@@ -68,7 +68,9 @@ SECONDS = (1.3, 0.9, 4.07, 0.5)
 def build(kind="wav2vec2", texts=TEXTS, seed=0, **keys):
     torch.manual_seed(seed)
     keys = keys if "from" in keys else {"config": CONFIGS[kind], **keys}
-    bundle = Family.model_validate({"type": "ctc", **keys}).build(Needs("transcribe", ("ctc",), lambda: iter(texts)))
+    bundle = Family.model_validate({"type": "ctc", **keys}).build(
+        TaskRequirements("transcribe", ("ctc",), lambda: iter(texts))
+    )
     bundle.model.eval()
     return bundle
 
@@ -376,7 +378,7 @@ def test_what_cannot_be_is_said(keys, message, tmp_path):
 def test_only_the_loss_term_ctc():
     family = Family.model_validate({"type": "ctc", "config": CONFIGS["wav2vec2"]})
     with pytest.raises(ConfigError, match=r"losses: \{ctc: ctc\}"):
-        family.build(Needs("transcribe", ("text",), lambda: iter(TEXTS)))
+        family.build(TaskRequirements("transcribe", ("text",), lambda: iter(TEXTS)))
 
 
 def test_records_that_cannot_be_learnt_are_known_before_training(tmp_path, corpus, capsys):

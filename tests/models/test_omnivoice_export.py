@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from tiny_omnivoice import BOOKS, ENTRIES, LLMS, TEXTS, build, enlarge, examples, sums
 
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.codecs.base import Codec
 from stentor.models.omnivoice import OmniVoice
 
@@ -84,13 +84,13 @@ def published(tmp_path_factory, codec) -> Path:
 
 
 def of(source: Path | str, **keys) -> Bundle:
-    needs = Needs("speak", ("codes",), lambda: iter(TEXTS), codebook_weights=keys.pop("weights", None))
+    needs = TaskRequirements("speak", ("codes",), lambda: iter(TEXTS), codebook_weights=keys.pop("weights", None))
     return OmniVoice.model_validate({"type": "omnivoice", "from": str(source), **keys}).build(needs)
 
 
 def saved(bundle: Bundle, folder: Path) -> Path:
     state = {n: t.detach().clone() for n, t in bundle.model.state_dict().items()}
-    bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported(bundle)}, folder)
+    bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
     return folder
 
 

@@ -178,7 +178,7 @@ def test_block_tables_are_those_of_the_evaluated_mask(lengths):
 def test_the_forward_pass_of_flex_is_that_of_sdpa(llm, monkeypatch):
     bundle, items = build(llm, attention="flex"), examples(frames=(90, 40, 75, 130))
     batch = bundle.processor.collate(items, packed=True)
-    assert batch.slots % 128 == 0 and batch.slots > batch.tokens
+    assert batch.num_positions % 128 == 0 and batch.num_positions > batch.tokens
     masked = sums(bundle, items, packed=True)  # on the CPU: SDPA with a mask of the documents
     model = bundle.model
     monkeypatch.setattr(

@@ -13,7 +13,7 @@ from stentor.data.augment import Augment
 from stentor.data.batch import Example
 from stentor.data.cut import cut_from_record
 from stentor.errors import AudioError, ConfigError
-from stentor.models.base import Needs
+from stentor.models.base import TaskRequirements
 from stentor.models.codecs.base import Codec
 from stentor.models.omnivoice import OmniVoice
 from stentor.models.omnivoice.processor import OmniVoiceProcessor, rounded
@@ -37,7 +37,7 @@ def hearing(corpus) -> OmniVoiceProcessor:
             "text": {"type": "characters"},
             "codec": {"type": "mel_rvq", "codebooks": 2, "entries": 16, "rounds": 3},
         }
-    ).build(Needs("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(cuts(corpus))))
+    ).build(TaskRequirements("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(cuts(corpus))))
     assert bundle.codebooks == 2
     return bundle.processor
 
@@ -146,8 +146,8 @@ def test_masks_differ_by_epoch_copy_and_item(processor):
 def test_layouts_hold_the_same_samples(processor):
     items = examples()
     padded, packed = processor.collate(items), processor.collate(items, packed=True)
-    assert padded.counts == packed.counts and padded.tokens == packed.tokens == packed.slots
-    assert padded.slots == 4 * int(padded.inputs["lengths"].max())
+    assert padded.counts == packed.counts and padded.tokens == packed.tokens == packed.num_positions
+    assert padded.num_positions == 4 * int(padded.inputs["lengths"].max())
     assert padded.ids == packed.ids == [f"item{i}" for i in range(4)]
     ids, places = packed.inputs["input_ids"][0], packed.inputs["documents"]
     starts = packed.inputs["position_ids"][0]
@@ -240,12 +240,12 @@ def test_audio_is_encoded_once_for_the_loss_and_for_speaking(hearing, monkeypatc
 
 def test_what_was_encoded_is_kept(hearing, corpus, monkeypatch):
     records = cuts(corpus)[:3]
-    [line] = hearing.about_store(records, Augment())
+    [line] = hearing.check_cache(records, Augment())
     assert "Encoded 3 records (0.00 h) with the codec mel_rvq" in line
     monkeypatch.setattr(type(hearing.codec), "encode", lambda *_: pytest.fail("it was encoded again"))
-    kept = [hearing.stored(cut) for cut in records]
+    kept = [hearing.cached_features(cut) for cut in records]
     assert [k.features.shape for k in kept] == [(2, hearing.frames(c, c.duration)) for c in records]
-    assert hearing.about_store(records, Augment(gain=(-6.0, 6.0))) == []
+    assert hearing.check_cache(records, Augment(gain=(-6.0, 6.0))) == []
 
 
 def test_encoding_before_training_stops_in_time(hearing, corpus, monkeypatch):
@@ -254,10 +254,10 @@ def test_encoding_before_training_stops_in_time(hearing, corpus, monkeypatch):
     other = copy.copy(hearing)
     other._kept, other._bytes = {}, 0
     monkeypatch.setattr(module, "MEMORY", 100)
-    [line] = other.about_store(cuts(corpus), Augment())
+    [line] = other.check_cache(cuts(corpus), Augment())
     assert "are encoded whenever they are read: `stentor prepare tokens`" in line
     assert len(other._kept) < 16
-    other.stored(cuts(corpus)[15])  # beyond the limit it is made and not kept
+    other.cached_features(cuts(corpus)[15])  # beyond the limit it is made and not kept
     assert other._bytes < 100 + 2 * 2 * 100
 
 
@@ -292,19 +292,19 @@ def test_characters_that_nobody_knows_are_left_out_and_texts_of_them_refused(pro
     assert processor.ids("onë") == processor.ids("on")
     assert processor.knows("ö one") and not processor.knows("öäü") and not processor.knows("  ")
 
-    def refusal(text):
+    def drop_reason(text):
         cut = cut_from_record({"audio_path": "a.wav", "duration": 1.0, "text": text, "id": "a"}, HERE, "here")
         cut.custom = {"codes": {}}
         cut.recording.sources = []
-        return OmniVoice.refusal(None, processor, cut, True)
+        return OmniVoice.drop_reason(None, processor, cut, True)
 
-    assert refusal("one") is None
-    reason, message = refusal("öäü")
+    assert drop_reason("one") is None
+    reason, message = drop_reason("öäü")
     assert reason == "not_in_alphabet" and message.startswith("a: the tokenizer knows no character of 'öäü'")
 
 
 def test_audio_without_a_codec_is_refused(processor, corpus):
-    reason, message = OmniVoice.refusal(None, processor, cuts(corpus)[0], True)
+    reason, message = OmniVoice.drop_reason(None, processor, cuts(corpus)[0], True)
     assert reason == "no_codec" and "set `model.codec`" in message
     with pytest.raises(ConfigError, match="the training data is audio, and there is no codec"):
         OmniVoice.model_validate(
@@ -313,7 +313,7 @@ def test_audio_without_a_codec_is_refused(processor, corpus):
                 "llm": build().family.llm.model_dump(),
                 "text": "characters",
             }
-        ).build(Needs("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(cuts(corpus))))
+        ).build(TaskRequirements("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(cuts(corpus))))
 
 
 def test_tokens_of_another_codec_are_refused(hearing):
@@ -322,7 +322,7 @@ def test_tokens_of_another_codec_are_refused(hearing):
     made = hearing.codec.frames(4 * hearing.sample_rate)
     for frames, refused in ((made, False), (made + 2, False), (2 * made, True), (made // 2, True)):
         cut.custom = {"codes": {}, "num_tokens": frames}
-        found = OmniVoice.refusal(None, hearing, cut, True)
+        found = OmniVoice.drop_reason(None, hearing, cut, True)
         assert (found is not None) == refused
         assert not refused or (found[0] == "other_codec" and f"{frames / 4:.1f} frames a second" in found[1])
 
@@ -344,7 +344,7 @@ def test_a_codec_is_not_fitted_beside_tokens_of_another(corpus):
                 "text": "characters",
                 "codec": "mel_rvq",
             }
-        ).build(Needs("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(records)))
+        ).build(TaskRequirements("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(records)))
 
 
 def test_the_tokenizer_has_what_styles_are_written_with(corpus):
@@ -360,7 +360,7 @@ def test_the_tokenizer_has_what_styles_are_written_with(corpus):
     )
     bundle.codec = Codec.model_validate({"type": "mel_rvq", "codebooks": 2, "entries": 4, "rounds": 1})
     processor = bundle.build(
-        Needs("speak", ("codes",), lambda: iter(["one"]), lambda: iter(records), instruct_from="id")
+        TaskRequirements("speak", ("codes",), lambda: iter(["one"]), lambda: iter(records), instruct_from="id")
     ).processor
     for text in ("x-klingon", "QUIET", "None", "one"):
         assert len(processor.ids(text)) == len(text)
@@ -370,5 +370,5 @@ def test_the_tokenizer_has_what_styles_are_written_with(corpus):
 def test_unreadable_audio_is_the_loaders_affair(hearing):
     cut = cut_from_record({"audio_path": "none.wav", "duration": 1.0, "text": "one"}, HERE, "here")
     with pytest.raises(AudioError):
-        hearing.stored(cut)
-    assert hearing.about_store([cut], Augment()) == []
+        hearing.cached_features(cut)
+    assert hearing.check_cache([cut], Augment()) == []

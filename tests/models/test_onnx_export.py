@@ -12,7 +12,7 @@ import stentor
 from stentor.audio.synth import say
 from stentor.cli import main
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.tasks.words import units
 
 MISSING = "ONNX exports need stentor[onnx]"
@@ -43,7 +43,7 @@ def spoken_for(encoder, llm, kind="attention", ctc=None):
     torch.manual_seed(0)
     made = family(encoder, llm, aligner={"kind": kind, "width": 16, "heads": 2}, ctc=ctc, token_rate=4.0)
     terms = ("text", "alignment", *(["ctc"] if ctc else []))
-    bundle = made.build(Needs("words", terms, lambda: iter(TEXTS)))
+    bundle = made.build(TaskRequirements("words", terms, lambda: iter(TEXTS)))
     for part in (bundle.model.aligner, bundle.model.llm):
         for parameter in part.parameters():
             parameter.data.add_(0.2 * torch.randn_like(parameter))

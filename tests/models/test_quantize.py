@@ -13,7 +13,7 @@ from torch import nn
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
-from stentor.models.base import Family, Needs
+from stentor.models.base import Family, TaskRequirements
 from stentor.models.peft import Lora, inject, is_adapter
 from stentor.models.quantize import check, dequantized, kept_bytes, quantisable, quantize
 from stentor.models.quantize.layers import QuantizedLinear
@@ -83,7 +83,7 @@ def build(kind, folder, **keys):
     term = "ctc" if kind in ("ctc", "wavlm") else "text"
     texts = ("one two", "three four five")
     family = Family.model_validate(section(kind, folder, lora=RANKS, **keys))
-    bundle = family.build(Needs("transcribe", (term,), lambda: iter(texts)))
+    bundle = family.build(TaskRequirements("transcribe", (term,), lambda: iter(texts)))
     torch.manual_seed(1)
     for name, parameter in bundle.model.named_parameters():
         if is_adapter(name):
@@ -221,8 +221,8 @@ def test_adapters_alone_are_exported_on_a_base_that_can_be_had(kind, tmp_path):
     base.family.save_merged(base, tmp_path / "base")
     origin = {"from": str(tmp_path / "base"), "lora": RANKS, "quantize": "8bit"}
     torch.manual_seed(0)
-    bundle = Family.model_validate({"type": kind, **origin}).build(Needs("transcribe", ("text",)))
-    names = bundle.family.exported(bundle)
+    bundle = Family.model_validate({"type": kind, **origin}).build(TaskRequirements("transcribe", ("text",)))
+    names = bundle.family.exported_tensor_names(bundle)
     assert names and all(map(is_adapter, names))
     state = bundle.model.state_dict()
     bundle.family.save(bundle, {n: state[n] for n in names}, tmp_path / "export")

@@ -27,7 +27,7 @@ def shake(bundle, size=0.05):
 
 def export(bundle, folder):
     state = bundle.model.state_dict()
-    bundle.family.save(bundle, {n: state[n].clone() for n in bundle.family.exported(bundle)}, folder)
+    bundle.family.save(bundle, {n: state[n].clone() for n in bundle.family.exported_tensor_names(bundle)}, folder)
     return folder
 
 
@@ -45,7 +45,7 @@ def test_a_full_export_loads_in_transformers_and_here(tokenizer, tmp_path):
     assert theirs.generation_config.eos_token_id == sorted(made.processor.end_ids)
     assert Qwen3ASRProcessor.from_pretrained(tmp_path).audio_token_id == made.processor.audio_id
     config = json.loads((tmp_path / "config.json").read_text())
-    kinds = [kind for kind in Family.choices().values() if kind.reads(config)]
+    kinds = [kind for kind in Family.choices().values() if kind.can_load(config)]
     assert kinds == [Family.choices()["qwen3_asr"]]
     for trainable in (False, True):
         again = kinds[0].load(tmp_path, trainable)
@@ -60,7 +60,7 @@ def test_a_full_export_loads_in_transformers_and_here(tokenizer, tmp_path):
 
 def test_the_forced_aligner_is_not_read():
     kind = Family.choices()["qwen3_asr"]
-    assert not kind.reads({"model_type": "qwen3_asr", "architectures": ["Qwen3ASRForTokenClassification"]})
+    assert not kind.can_load({"model_type": "qwen3_asr", "architectures": ["Qwen3ASRForTokenClassification"]})
 
 
 def test_an_adapter_export_is_small_and_loads_in_peft_and_here(tokenizer, tmp_path):

@@ -32,7 +32,7 @@ def test_flex_forward_is_sdpa(llm):
     sdpa = build(llm=llm)
     items = examples(seconds=(1.3, 0.6, 0.97), texts=("one two three" * 6, "nine eight" * 9, "zero zero seven" * 5))
     batch = flex.processor.collate(items, packed=True)
-    assert batch.slots == 384 > batch.tokens
+    assert batch.num_positions == 384 > batch.tokens
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         torch.testing.assert_close(
             sums(flex, items, packed=True)["text"], sums(sdpa, items, packed=True)["text"], rtol=1e-5, atol=0

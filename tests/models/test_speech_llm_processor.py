@@ -55,7 +55,9 @@ def test_tokens_of_a_cut_are_the_positions_it_takes(encoder, rate, tmp_path):
         cut = cut_from_record(record, tmp_path, "x")
         item = Example("a", np.zeros(round(seconds * 16000), np.float32), "two one", "en", "zero")
         batch = processor.collate([item])
-        assert processor.tokens(cut, seconds) == batch.tokens == batch.slots == batch.inputs["input_ids"].numel()
+        assert (
+            processor.tokens(cut, seconds) == batch.tokens == batch.num_positions == batch.inputs["input_ids"].numel()
+        )
         assert len(batch.inputs["audio_rows"]) == processor.positions(len(item.audio))
 
 
@@ -64,10 +66,10 @@ def test_batch_statistics():
     batch = processor.collate(examples())
     assert batch.ids == ["0", "1", "2"]
     assert batch.seconds == pytest.approx(2.87)
-    assert batch.slots == batch.inputs["input_ids"].numel() > batch.tokens
+    assert batch.num_positions == batch.inputs["input_ids"].numel() > batch.tokens
     assert batch.counts["ctc"] == sum(len(e.text) for e in examples())
     packed = processor.collate(examples(), packed=True)
-    assert packed.slots == packed.tokens == batch.tokens
+    assert packed.num_positions == packed.tokens == batch.tokens
 
 
 def test_ctc_leaves_out_what_cannot_be_aligned():

@@ -17,7 +17,7 @@ from stentor.engine.optim import _muon_names
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import load
 from stentor.losses.base import Loss
-from stentor.models.base import Family, Needs
+from stentor.models.base import Family, TaskRequirements
 from stentor.models.transformer import Layers, Transformer
 from stentor.models.transformer.layers import Convolution, Dropout, FeedForward, Residual, ScaleNorm
 from stentor.models.transformer.modeling import Stack, TransformerModel, valid
@@ -50,7 +50,7 @@ def build(task="diarize", terms=None, seed=0, needs=None, **keys):
     section = {"type": "transformer", "kind": kinds[task], "shared": SMALL, "features": FEATURES, **keys}
     torch.manual_seed(seed)
     wanted = needs or {"classes": 3} if task == "diarize" else {"texts": lambda: iter(TEXTS)}
-    bundle = Family.model_validate(section).build(Needs(task, tuple(terms or ("text",)), **wanted))
+    bundle = Family.model_validate(section).build(TaskRequirements(task, tuple(terms or ("text",)), **wanted))
     bundle.model.eval()
     return bundle
 
@@ -246,7 +246,7 @@ def test_checkpointing_changes_no_gradient():
 
 def test_ssl_front_end(tmp_path):
     """The encoder reads a mix of the layers of a frozen WavLM; an export brings everything along."""
-    bundle = build(ssl={"config": SSL}, features={}).family.build(Needs("diarize", ("speakers",), classes=3))
+    bundle = build(ssl={"config": SSL}, features={}).family.build(TaskRequirements("diarize", ("speakers",), classes=3))
     model, processor = bundle.model, bundle.processor
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     assert "frontend.mix" in trained and not any(name.startswith("frontend.encoder") for name in trained)
@@ -495,7 +495,7 @@ def test_starting_from_an_export(tmp_path, caplog):
 def test_a_tokenizer_made_before_stays(tmp_path):
     before = build("transcribe", ("text", "ctc"))
     before.family.save(before, before.model.state_dict(), tmp_path)
-    needs = Needs("transcribe", ("text", "ctc"), lambda: iter(["xyz"]))
+    needs = TaskRequirements("transcribe", ("text", "ctc"), lambda: iter(["xyz"]))
     section = {"type": "transformer", "kind": "encoder_decoder", "shared": SMALL, "features": FEATURES}
     after = Family.model_validate({**section, "init": str(tmp_path)}).build(needs)
     assert after.processor.tokenizer.get_vocab() == before.processor.tokenizer.get_vocab()
@@ -513,7 +513,7 @@ def cut_of(text, seconds=1.0):
 def test_records_that_the_model_has_no_room_for():
     short = {"positions": "learned", "max_positions": 30}
     bundle = build("transcribe", ("text", "ctc"), encoder=short, decoder={**short, "max_positions": 10})
-    refusal = bundle.family.refusal
+    refusal = bundle.family.drop_reason
     processor = bundle.processor
     assert refusal(processor, cut_of("one two"), True) is None
     for text, seconds, training, reason in (
@@ -530,12 +530,13 @@ def test_records_that_the_model_has_no_room_for():
     assert processor.max_seconds == pytest.approx(1.2)  # longer audio is transcribed in windows
     labels = build(encoder=short)
     assert (
-        labels.processor.max_seconds is None and labels.family.refusal(labels.processor, cut_of("", 9.0), False) is None
+        labels.processor.max_seconds is None
+        and labels.family.drop_reason(labels.processor, cut_of("", 9.0), False) is None
     )
-    assert labels.family.refusal(labels.processor, cut_of("", 9.0), True)[0] == "too_long"
+    assert labels.family.drop_reason(labels.processor, cut_of("", 9.0), True)[0] == "too_long"
     language = build("language", decoder={**short, "max_positions": 10})
     for training in (True, False):
-        assert language.family.refusal(language.processor, cut_of("one two three"), training)[0] == "text_too_long"
+        assert language.family.drop_reason(language.processor, cut_of("one two three"), training)[0] == "text_too_long"
 
 
 def test_freezing():
@@ -589,7 +590,7 @@ def test_tasks_of_each_kind():
     for kind, tasks in {"encoder": ["transcribe"], "decoder": ["language"], "encoder_decoder": ["transcribe"]}.items():
         family = Family.model_validate({"type": "transformer", "kind": kind})
         for task in ("transcribe", "language"):
-            assert (family.misfit(Task.model_validate(task)) is None) == (task in tasks)
+            assert (family.incompatible_with(Task.model_validate(task)) is None) == (task in tasks)
 
 
 @pytest.mark.filterwarnings("error")

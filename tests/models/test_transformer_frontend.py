@@ -18,8 +18,8 @@ from stentor.data.augment import Augment, SpecAugment
 from stentor.data.batch import Example
 from stentor.data.cut import cut_from_record
 from stentor.data.load_audio import load_audio
-from stentor.dataloading.batch_sampler import Item, Planned
-from stentor.dataloading.loader import Reader
+from stentor.dataloading.batch_sampler import Item, PlannedBatch
+from stentor.dataloading.loader import BatchDataset
 from stentor.errors import ConfigError, DataError
 from stentor.models.speech_llm.tokenizers import characters
 from stentor.models.transformer.feature_cache import Store, key_of
@@ -76,7 +76,10 @@ def test_frames_agree_with_the_batch(settings):
         frames = processor.frames(n)
         assert frames >= 1 and not row[frames:].any()
         assert torch.equal(row[:frames], processor.collate([example(n)]).inputs["features"][0])
-    assert batch.tokens == sum(map(processor.frames, lengths)) and batch.slots == features.shape[0] * features.shape[1]
+    assert (
+        batch.tokens == sum(map(processor.frames, lengths))
+        and batch.num_positions == features.shape[0] * features.shape[1]
+    )
     assert batch.seconds == pytest.approx(sum(lengths) / processor.sample_rate) and batch.counts == {}
 
 
@@ -188,14 +191,14 @@ def test_more_text_than_ctc_can_write_is_left_out():
     assert batch.ids == ["b"] and [(n, r) for n, r, _ in batch.dropped] == [("long", "text_too_long")]
     assert "10" in batch.dropped[0][2] and len(batch.inputs["features"]) == 1
     cut = cut_from_record({"audio_path": "x.wav", "duration": 1.0, "text": "one two six one two"}, Path("."), "x")
-    assert processor.refusal(cut, True)[0] == "text_too_long" and processor.refusal(cut, False) is None
+    assert processor.drop_reason(cut, True)[0] == "text_too_long" and processor.drop_reason(cut, False) is None
 
 
 def test_a_language_model_reads_texts_alone(tmp_path):
     processor = TransformerProcessor(tokenizer=characters(["one two"]), made="characters")
     batch = processor.collate([Example("a", text="one"), Example("b", text="two one")])
     assert set(batch.inputs) == {"tokens", "targets"} and batch.counts == {"text": 12}
-    assert (batch.tokens, batch.slots, batch.seconds) == (12, 16, 0.0)
+    assert (batch.tokens, batch.num_positions, batch.seconds) == (12, 16, 0.0)
     cut = cut_from_record({"audio_path": "x.wav", "duration": 1.0, "text": "two one"}, Path("."), "x")
     assert processor.tokens(cut, 1.0) == 8 and not processor.hears
     processor.save(tmp_path)
@@ -287,8 +290,8 @@ def cuts(corpus: Path) -> list[Cut]:
 
 
 def read(processor: TransformerProcessor, cuts: list[Cut], augment: Augment, **item) -> dict:
-    reader = Reader(Transcribe(), processor, augment, seed=0)
-    _, batch = reader[Planned([Item(cut, 0, **item) for cut in cuts], 0, 0, 0)]
+    reader = BatchDataset(Transcribe(), processor, augment, seed=0)
+    _, batch = reader[PlannedBatch([Item(cut, 0, **item) for cut in cuts], 0, 0, 0)]
     assert len(batch.ids) == len(cuts)
     return batch.inputs
 
@@ -301,7 +304,7 @@ def test_stored_equals_computed(tmp_path, cuts, kind, bits, most, monkeypatch):
     keeping = TransformerProcessor(Features(**settings, store=str(tmp_path / "store"), store_bits=bits))
     augment = Augment(spec_augment=SpecAugment())
     computed, first = read(plain, cuts, augment), read(keeping, cuts, augment)
-    monkeypatch.setattr("stentor.dataloading.loader.load", None)  # nobody reads audio any more
+    monkeypatch.setattr("stentor.dataloading.loader.load_audio", None)  # nobody reads audio any more
     monkeypatch.setattr("stentor.models.transformer.feature_cache.load", None)
     for stored in (first, read(keeping, cuts, augment), read(TransformerProcessor(keeping.features), cuts, augment)):
         assert torch.equal(stored["lengths"], computed["lengths"])
@@ -312,7 +315,7 @@ def test_stored_equals_computed(tmp_path, cuts, kind, bits, most, monkeypatch):
 
 def test_samples_of_stored_items_are_known(tmp_path, cuts):
     processor = TransformerProcessor(Features(store=str(tmp_path)))
-    reader = Reader(Transcribe(), processor, Augment(), seed=0)
+    reader = BatchDataset(Transcribe(), processor, Augment(), seed=0)
     examples, dropped = reader.examples([Item(cut, 0) for cut in cuts])
     assert not dropped and all(e.audio is None for e in examples)
     assert [e.extra["samples"] for e in examples] == [len(load_audio(cut)) for cut in cuts]
@@ -322,10 +325,10 @@ def test_samples_of_stored_items_are_known(tmp_path, cuts):
 def test_changed_audio_is_never_stored(tmp_path, cuts):
     processor = TransformerProcessor(Features(store=str(tmp_path)))
     for augment, speed in ((Augment(gain=(-3.0, 3.0)), 1.0), (Augment(speed=[0.9, 1.0]), 0.9)):
-        reader = Reader(Transcribe(), processor, augment, seed=0)
+        reader = BatchDataset(Transcribe(), processor, augment, seed=0)
         examples, _ = reader.examples([Item(cut, 0, speed=speed) for cut in cuts])
         assert all(e.audio is not None and "features" not in e.extra for e in examples)
-    in_evaluation, _ = Reader(Transcribe(), processor, None, seed=0).examples([Item(cut, 0) for cut in cuts])
+    in_evaluation, _ = BatchDataset(Transcribe(), processor, None, seed=0).examples([Item(cut, 0) for cut in cuts])
     assert all(e.audio is not None for e in in_evaluation)
     assert not list(tmp_path.glob("*.jsonl"))
     read(processor, cuts, Augment(speed=[0.9, 1.0]), speed=1.0)
@@ -334,39 +337,39 @@ def test_changed_audio_is_never_stored(tmp_path, cuts):
 
 def test_unreadable_audio_is_dropped_as_ever(tmp_path, cuts):
     cut = cut_from_record({"id": "gone", "audio_path": "gone.wav", "duration": 1.0, "text": "x"}, tmp_path, "x")
-    reader = Reader(Transcribe(), TransformerProcessor(Features(store=str(tmp_path / "s"))), Augment(), seed=0)
+    reader = BatchDataset(Transcribe(), TransformerProcessor(Features(store=str(tmp_path / "s"))), Augment(), seed=0)
     examples, dropped = reader.examples([Item(cut, 0), Item(cuts[0], 0)])
     assert [e.id for e in examples] == [cuts[0].id] and [d[:2] for d in dropped] == [("gone", "missing")]
 
 
 def test_what_a_run_says(tmp_path, cuts):
     processor = TransformerProcessor(Features(store=str(tmp_path)))
-    (said,) = processor.about_store(cuts, Augment())
+    (said,) = processor.check_cache(cuts, Augment())
     assert said.startswith("Features of 0 of 4 training items are stored in") and "they are computed" in said
-    processor.stored(cuts[0])
-    (said,) = processor.about_store(cuts, Augment())
+    processor.cached_features(cuts[0])
+    (said,) = processor.check_cache(cuts, Augment())
     assert "Features of 1 of 4" in said and "the other 3 are computed when they first come" in said
     for cut in cuts:
-        processor.stored(cut)
-    assert processor.about_store(cuts, Augment(spec_augment=SpecAugment())) == [
+        processor.cached_features(cut)
+    assert processor.check_cache(cuts, Augment(spec_augment=SpecAugment())) == [
         f"Features of 4 of 4 training items are stored in {tmp_path}."
     ]
-    assert "played at their own speed" in processor.about_store(cuts, Augment(speed=[0.9, 1.0, 1.1]))[0]
+    assert "played at their own speed" in processor.check_cache(cuts, Augment(speed=[0.9, 1.0, 1.1]))[0]
     for augment in (Augment(band=0.1), Augment(speed=[0.9])):
         with pytest.raises(ConfigError, match=r"model\.features\.store: .* Leave out `store`"):
-            processor.about_store(cuts, augment)
-    assert TransformerProcessor(Features()).about_store(cuts, Augment(band=0.1)) == []
+            processor.check_cache(cuts, augment)
+    assert TransformerProcessor(Features()).check_cache(cuts, Augment(band=0.1)) == []
 
 
 def test_no_room_is_said_before_training(tmp_path, cuts, monkeypatch):
     processor = TransformerProcessor(Features(store=str(tmp_path)))
     monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=1000))
     with pytest.raises(ConfigError, match="has room for 0"):
-        processor.about_store(cuts, Augment())
+        processor.check_cache(cuts, Augment())
 
 
 def test_other_settings_are_refused(tmp_path, cuts):
-    TransformerProcessor(Features(store=str(tmp_path))).stored(cuts[0])
+    TransformerProcessor(Features(store=str(tmp_path))).cached_features(cuts[0])
     with pytest.raises(ConfigError, match="num_mel_bins was 80 and is 40"):
         TransformerProcessor(Features(store=str(tmp_path), num_mel_bins=40))
     # What is done with the features afterwards may change.
@@ -415,7 +418,7 @@ def test_a_key_is_about_the_audio(corpus, tmp_path):
 def test_damage_is_computed_anew(tmp_path, cuts):
     """Half a line, as a kill leaves it, and values that are not those that were written."""
     processor = TransformerProcessor(Features(store=str(tmp_path)))
-    whole = [processor.stored(cut).features for cut in cuts]
+    whole = [processor.cached_features(cut).features for cut in cuts]
     (index,) = tmp_path.glob("*.jsonl")
     index.write_bytes(index.read_bytes()[:-5])
     (values,) = tmp_path.glob("*.bin")
@@ -425,7 +428,7 @@ def test_damage_is_computed_anew(tmp_path, cuts):
     again = TransformerProcessor(processor.features)
     assert [again.store.has(cut) for cut in cuts] == [True, True, True, False]
     for cut, features in zip(cuts, whole):
-        assert np.array_equal(again.stored(cut).features, features)
+        assert np.array_equal(again.cached_features(cut).features, features)
     assert len(list(tmp_path.glob("*.jsonl"))) == 2
     assert sorted(len(f.read_text().splitlines()) for f in tmp_path.glob("*.jsonl"))[0] == 2
 
@@ -439,8 +442,8 @@ def test_a_full_disk_is_told(tmp_path, cuts, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("os.pwrite", full)
         with pytest.raises(DataError, match=r"No space left on device.*model\.features\.store"):
-            processor.stored(cuts[0])
-    assert processor.stored(cuts[0]).samples == len(load_audio(cuts[0]))
+            processor.cached_features(cuts[0])
+    assert processor.cached_features(cuts[0]).samples == len(load_audio(cuts[0]))
 
 
 def test_processes_share_what_they_store(tmp_path, cuts):
@@ -448,7 +451,7 @@ def test_processes_share_what_they_store(tmp_path, cuts):
     from torch.utils.data import DataLoader
 
     processor = TransformerProcessor(Features(store=str(tmp_path)))
-    reader = Reader(Transcribe(), processor, Augment(), seed=0)
+    reader = BatchDataset(Transcribe(), processor, Augment(), seed=0)
     for _ in range(2):
         loader = DataLoader(_Items(reader, cuts), batch_size=None, num_workers=2)
         assert sum(loader) == len(cuts)

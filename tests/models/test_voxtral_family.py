@@ -144,7 +144,7 @@ def test_an_unknown_language_is_refused_and_counted(bundle):
         bundle.processor.collate(items, labels=False)
     for language, refused in (("klingon", True), ("en", False), (None, False)):  # before batches are planned
         segment = SupervisionSegment("a", "r", 0, 1.0, text="one", language=language)
-        answer = bundle.family.refusal(bundle.processor, MonoCut("a", 0, 1.0, 0, supervisions=[segment]), True)
+        answer = bundle.family.drop_reason(bundle.processor, MonoCut("a", 0, 1.0, 0, supervisions=[segment]), True)
         assert (answer is not None) == refused
         if refused:
             assert answer[0] == "unknown_language" and answer[1].startswith("a: Voxtral's prompt can name")
@@ -258,7 +258,7 @@ def shake(bundle, size=0.05):
 
 def export(bundle, folder):
     state = bundle.model.state_dict()
-    bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported(bundle)}, folder)
+    bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
     return folder
 
 

@@ -15,7 +15,7 @@ from tokenizers.models import BPE
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
 from stentor.losses.token import CrossEntropy
-from stentor.models.base import Family, Needs
+from stentor.models.base import Family, TaskRequirements
 
 torch.set_num_threads(1)
 
@@ -40,7 +40,7 @@ def family(**keys):
 
 def build(**keys):
     torch.manual_seed(0)
-    return family(**keys).build(Needs("transcribe", ("text",)))
+    return family(**keys).build(TaskRequirements("transcribe", ("text",)))
 
 
 def example(seconds, text="one two", language="en", name="a", **extra):
@@ -63,7 +63,7 @@ def shake(bundle):
 
 def save(bundle, folder):
     whole = bundle.model.state_dict()
-    bundle.family.save(bundle, {n: whole[n] for n in bundle.family.exported(bundle)}, folder)
+    bundle.family.save(bundle, {n: whole[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
     return folder
 
 
@@ -200,7 +200,7 @@ def test_a_short_window_ends_a_second_after_the_longest_clip(tiny, longest, fram
     masked = {"spec_augment": {"time_masks": 1, "freq_masks": 1}}
     whole, short = (p.collate(training([longest, 0.3], **masked)) for p in (tiny.processor, processor))
     assert short.inputs["features"].equal(whole.inputs["features"][:, :, :frames])
-    assert short.slots == whole.slots - 2 * (1500 - frames // 2) and short.counts == whole.counts
+    assert short.num_positions == whole.num_positions - 2 * (1500 - frames // 2) and short.counts == whole.counts
     for labels in (True, False):  # evaluation and generation do as plain transformers
         fixed = processor.collate([example(longest), example(0.3)], labels=labels).inputs["features"]
         assert fixed.shape[2] == 3000
@@ -331,15 +331,15 @@ def test_gradient_checkpointing_changes_nothing():
 
 def test_mistakes_are_told(tmp_path, english):
     with pytest.raises(ConfigError, match="Whisper has no such output"):
-        family().build(Needs("transcribe", ("text", "ctc")))
+        family().build(TaskRequirements("transcribe", ("text", "ctc")))
     with pytest.raises(ConfigError, match="matches nothing"):
         build(lora={**LORA, "targets": ["*.query"]})
     with pytest.raises(ConfigError, match="max_source_positions must be 1500"):
-        family(config={**TINY, "max_source_positions": 100}).build(Needs("transcribe"))
+        family(config={**TINY, "max_source_positions": 100}).build(TaskRequirements("transcribe"))
     with pytest.raises(ConfigError, match="vocab_size comes from the tokenizer"):
-        family(config={**TINY, "vocab_size": 100}).build(Needs("transcribe"))
+        family(config={**TINY, "vocab_size": 100}).build(TaskRequirements("transcribe"))
     with pytest.raises(ConfigError, match=r"no 'd_modle' \(did you mean 'd_model'\?\)"):
-        family(config={"d_modle": 8}).build(Needs("transcribe"))
+        family(config={"d_modle": 8}).build(TaskRequirements("transcribe"))
     with pytest.raises(ConfigError, match="describe the same Whisper"):
         build(config={**TINY, "d_model": 16}, init=str(english))
     with pytest.raises(ValueError, match="either `from`"):

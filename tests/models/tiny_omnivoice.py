@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from stentor.data.batch import Example
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.tasks.speak import Speak, Spoken, draw
 
 BOOKS, ENTRIES = 4, 12
@@ -37,7 +37,7 @@ def build(llm: str | dict = "qwen3", terms=("codes",), texts=TEXTS, **keys) -> B
     }
     torch.manual_seed(0)
     bundle = Family.model_validate({k: v for k, v in section.items() if v is not None}).build(
-        Needs("speak", tuple(terms), lambda: iter(texts))
+        TaskRequirements("speak", tuple(terms), lambda: iter(texts))
     )
     if "from" not in keys:
         enlarge(bundle.model)

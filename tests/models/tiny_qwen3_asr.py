@@ -8,7 +8,7 @@ import torch
 from stentor.data.batch import Example
 from stentor.losses.base import Loss
 from stentor.models.audio_llm.export import theirs
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 
 CONFIG = {
     "audio_config": {
@@ -94,7 +94,7 @@ def build(tokenizer: Path | None, seed: int = 0, **keys) -> Bundle:
     given = {"type": "qwen3_asr", "max_text_tokens": 64, "token_rate": 20.0, **keys}
     if tokenizer is not None:
         given = {"config": CONFIG, "tokenizer": str(tokenizer), **given}
-    bundle = Family.model_validate(given).build(Needs("transcribe", ("text",)))
+    bundle = Family.model_validate(given).build(TaskRequirements("transcribe", ("text",)))
     bundle.model.eval()
     return bundle
 

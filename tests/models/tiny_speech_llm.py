@@ -5,7 +5,7 @@ import torch
 
 from stentor.data.batch import Example
 from stentor.losses.base import Loss
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 
 _WAVE = {
     "hidden_size": 32,
@@ -88,7 +88,7 @@ def build(*args, texts=TEXTS, seed=0, **sections) -> Bundle:
     torch.manual_seed(seed)
     made = family(*args, **sections)
     terms = ("text", "ctc") if made.ctc else ("text",)
-    bundle = made.build(Needs("transcribe", terms, lambda: iter(texts)))
+    bundle = made.build(TaskRequirements("transcribe", terms, lambda: iter(texts)))
     bundle.model.eval()
     return bundle
 

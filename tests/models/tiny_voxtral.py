@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from stentor.data.batch import Example
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 
 WORDS = 300  # subwords kept, the 256 bytes first
 SPECIAL = 100
@@ -71,7 +71,7 @@ def build(tokenizer: Path | None, seed: int = 0, **keys) -> Bundle:
     given = {"type": "voxtral", "max_text_tokens": 64, "token_rate": 20.0, **keys}
     if tokenizer is not None:
         given |= {"config": CONFIG, "tokenizer": str(tokenizer)}
-    bundle = Family.model_validate(given).build(Needs("transcribe", ("text",)))
+    bundle = Family.model_validate(given).build(TaskRequirements("transcribe", ("text",)))
     bundle.model.eval()
     return bundle
 

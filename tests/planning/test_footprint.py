@@ -23,7 +23,7 @@ from stentor.engine.memory_estimate import (
 )
 from stentor.engine.optim import build as optimizers
 from stentor.losses.base import Loss
-from stentor.models.base import Family, Needs
+from stentor.models.base import Family, TaskRequirements
 
 torch.set_num_threads(1)
 
@@ -78,7 +78,7 @@ class Tried:
         self.config = Config.model_validate({"task": "transcribe", "model": model, "data": data})
         term = "ctc" if kind == "ctc" else "text"
         texts = ("one two three", "four five six", "seven eight", "nine", "ten eleven")
-        self.bundle = model.build(Needs("transcribe", (term,), lambda: iter(texts)))
+        self.bundle = model.build(TaskRequirements("transcribe", (term,), lambda: iter(texts)))
         self.model = self.bundle.model.train()
         rng = np.random.default_rng(0)
         clips = [
@@ -93,8 +93,8 @@ class Tried:
         self.loss.sum(**self.model(**batch.inputs)[self.term]).backward()
 
     def methods(self, **options):
-        tries = [(b.slots, b) for b in self.batches[:2]]
-        rows = methods(self.config, self.model, self.run, tries, self.batches[2].slots, casts=False, **options)
+        tries = [(b.num_positions, b) for b in self.batches[:2]]
+        rows = methods(self.config, self.model, self.run, tries, self.batches[2].num_positions, casts=False, **options)
         return {m.name: m for m in rows}
 
     def chosen(self):

@@ -10,7 +10,7 @@ import pytest
 from stentor.commands.prepare import mixtures
 from stentor.commands.prepare.mixtures import Request
 from stentor.config.load import parse_source
-from stentor.data.cut import Unusable, segments_of
+from stentor.data.cut import UnusableRecord, segments_of
 from stentor.data.load_audio import load_audio
 from stentor.data.rttm import read_rttm
 from stentor.errors import AudioError, ConfigError, DataError, Stopped
@@ -128,7 +128,7 @@ def test_what_cannot_be_mixed_is_counted_and_named(spec, tmp_path, monkeypatch):
         raise AudioError(f"{cut.id} is broken.", "unreadable")
 
     with monkeypatch.context() as patch:
-        patch.setattr("stentor.data.cut.load", broken)
+        patch.setattr("stentor.data.load_audio.load_audio", broken)
         with pytest.raises(
             DataError, match=r"(?s)6 of 6 records cannot be used.*conversation-0-00000-[0-9a-f]{6} is broken"
         ):
@@ -136,7 +136,8 @@ def test_what_cannot_be_mixed_is_counted_and_named(spec, tmp_path, monkeypatch):
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["dropped"]["unreadable"]["count"] == 6 and real is mixtures._make
     monkeypatch.setattr(
-        "stentor.sources.conversation.Conversation.records", lambda self: iter([Unusable("a", "missing", "a is gone.")])
+        "stentor.sources.conversation.Conversation.records",
+        lambda self: iter([UnusableRecord("a", "missing", "a is gone.")]),
     )
     with pytest.raises(DataError, match=r"(?s)1 of 1 records cannot be used.*a is gone"):
         prepare(spec(), tmp_path / "other")

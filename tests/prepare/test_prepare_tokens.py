@@ -18,7 +18,7 @@ from stentor.commands.prepare.tokens import NoisyPrompts, Request, plan, prepare
 from stentor.commands.prepare.tokens.make import devices
 from stentor.config.load import parse_source
 from stentor.data.codec_tokens import has_codes, load_codes
-from stentor.data.cut import Unusable
+from stentor.data.cut import UnusableRecord
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError, Stopped
 from stentor.models.codecs.base import at_peak, open_codec
@@ -160,8 +160,8 @@ def test_what_is_written_is_read(prepare, corpus, codec):
         assert np.array_equal(load_codes(cut), opened.encode([at_peak(audio)])[0])
         assert cut.supervisions[0].text == originals[cut.id].supervisions[0].text
     stream = parse_source(f"type=shards,path={to}/data.lst,stream=true")
-    lanes = stream.lanes(8)
-    dealt = [cut.id for number in range(lanes) for cut in stream.lane(number, lanes)]
+    lanes = stream.num_shards(8)
+    dealt = [cut.id for number in range(lanes) for cut in stream.shard(number, lanes)]
     assert sorted(dealt) == sorted(originals)
 
 
@@ -282,7 +282,7 @@ def test_ids_become_names(manifest, prepare, monkeypatch):
     assert names["a/b.c"].startswith("a_b_c-") and names["x" * 200] == "x" * 120
     assert {f"{name}.npy" for name in names.values()} == set(members(to))
     assert {cut.id for cut in parse_source(f"type=shards,path={to}").cuts()} == set(names.values())
-    twice = [Unusable(name, "missing", "x") for name in "abca"]
+    twice = [UnusableRecord(name, "missing", "x") for name in "abca"]
     monkeypatch.setattr("stentor.sources.jsonl.Jsonl.records", lambda self: iter(twice))
     with pytest.raises(DataError, match=r"(?s)1 id\(s\) occur more than once.*'a': records 1, 4"):
         prepare("other")

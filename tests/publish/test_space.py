@@ -128,7 +128,7 @@ def _made(task: str, folder: Path) -> Path:
         known = json.loads((folder / "training_config.json").read_text())
         return facts(folder, task, task=known["task"], model=known["model"])
     if task == "diarize":
-        from stentor.models.base import Family, Needs
+        from stentor.models.base import Family, TaskRequirements
 
         section = {
             "type": "transformer",
@@ -137,7 +137,7 @@ def _made(task: str, folder: Path) -> Path:
             "features": {"num_mel_bins": 20, "stack": 4, "subsample": 4},
         }
         torch.manual_seed(0)
-        bundle = Family.model_validate(section).build(Needs("diarize", ("speech",), classes=2))
+        bundle = Family.model_validate(section).build(TaskRequirements("diarize", ("speech",), classes=2))
         with torch.no_grad():
             bundle.model.frame_head.bias.fill_(2.0)  # hears everybody all the time
         whole = bundle.model.state_dict()
@@ -381,7 +381,7 @@ def test_the_package_goes_along_whole(models, tmp_path):
         return {str(p) for p in found if p.parts[0] != "studio"}
 
     copied = build(models("transcribe"), tmp_path / "space") / "stentor"
-    assert files(copied) == files(PACKAGE) and "publish/templates/report.html" in files(copied)
+    assert files(copied) == files(PACKAGE) and "report/templates/report.html" in files(copied)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -111,11 +111,11 @@ def token_shards(path: Path) -> None:
 
 def published(folder: Path) -> Path:
     """A small model in the published layout, without a codec."""
-    from stentor.models.base import Family, Needs
+    from stentor.models.base import Family, TaskRequirements
 
     small = {"type": "omnivoice", "llm": {"config": BACKBONE}, "text": {"type": "characters"}}
     bundle = Family.model_validate(small).build(
-        Needs("speak", ("codes",), texts=lambda: ["one two three four five six"])
+        TaskRequirements("speak", ("codes",), texts=lambda: ["one two three four five six"])
     )
     whole = bundle.model.state_dict()
     bundle.family.save(bundle, {name: whole[name] for name in bundle.family.exported(bundle)}, folder)

@@ -5,7 +5,7 @@ import torch
 from tiny_speech_llm import build, own_loss
 
 from stentor.dataloading.batch_sampler import Item
-from stentor.dataloading.loader import Reader
+from stentor.dataloading.loader import BatchDataset
 from stentor.losses.ctc import CTC
 from stentor.losses.token import CrossEntropy
 from stentor.sources.jsonl import Jsonl
@@ -20,7 +20,7 @@ def spoken(corpus):
     cuts = list(Jsonl(path=corpus / "train.jsonl").cuts())[:6]
 
     def read(bundle):
-        examples, dropped = Reader(Transcribe(), bundle.processor, None, 0).examples([Item(c, 0) for c in cuts])
+        examples, dropped = BatchDataset(Transcribe(), bundle.processor, None, 0).examples([Item(c, 0) for c in cuts])
         assert len(examples) == 6 and not dropped
         return examples
 
@@ -32,7 +32,7 @@ def sums(bundle, examples, packed=False):
     if bundle.model.ctc_head is None:
         del terms["ctc"]
     batch = task.collate(examples, bundle.processor, packed)
-    return task.sums(bundle.model, batch, terms), task.counts(batch)
+    return task.loss_sums(bundle.model, batch, terms), task.counts(batch)
 
 
 def gradients(bundle, loss) -> dict[str, torch.Tensor]:

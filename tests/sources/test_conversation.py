@@ -13,7 +13,7 @@ from stentor.config.load import Mistakes, parse_source
 from stentor.config.load import load as load_config
 from stentor.data import load_audio as load_audio_module
 from stentor.data.activity import joined, loud_spans, speech_of
-from stentor.data.cut import Unusable, record_from_cut, segments_of, text_of, words_of
+from stentor.data.cut import UnusableRecord, record_from_cut, segments_of, text_of, words_of
 from stentor.data.load_audio import load_audio
 from stentor.data.load_record_audio import load_record
 from stentor.dataloading.mixing import Mix, Pool
@@ -32,7 +32,7 @@ def source(**keys):
 
 
 def listed(**keys):
-    return [c for c in source(**keys).cuts() if not isinstance(c, Unusable)]
+    return [c for c in source(**keys).cuts() if not isinstance(c, UnusableRecord)]
 
 
 def activity(cut, step=0.01):
@@ -244,7 +244,7 @@ def test_utterances_that_cannot_be_used_are_counted(clips, tmp_path):
     ]
     (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
     config = {"source": {"type": "jsonl", "path": str(tmp_path / "m.jsonl")}, "speakers": 2, "count": 6}
-    left = {u.id: u.reason for u in source(**config).cuts() if isinstance(u, Unusable)}
+    left = {u.id: u.reason for u in source(**config).cuts() if isinstance(u, UnusableRecord)}
     assert left == {"short": "too_short", "nobody": "no_speaker", "hush": "too_short", "broken": "unreadable"}
     with pytest.raises(
         DataError, match=r"Conversations of 3 speakers need as many in the jsonl source; it has 2 .*1 no_s"

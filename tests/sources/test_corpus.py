@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from stentor.data.cut import Unusable, audio_path, field_of, language_of, record_from_cut, speaker_of, text_of
+from stentor.data.cut import UnusableRecord, audio_path, field_of, language_of, record_from_cut, speaker_of, text_of
 from stentor.data.cut import words_of as words
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError
@@ -45,7 +45,7 @@ def test_librispeech_layout_with_any_audio_format(librispeech):
     assert field_of(flac, "gender") == "F" and field_of(flac, "chapter") == "121123"
     assert flac.duration == 1.0 and len(load_audio(flac)) == 16000
     assert audio_path(mp3).endswith(".mp3") and len(load_audio(mp3)) == round(mp3.duration * 16000)
-    assert isinstance(gone, Unusable) and gone.reason == "missing"
+    assert isinstance(gone, UnusableRecord) and gone.reason == "missing"
     # Giving the LibriSpeech folder itself is fine too.
     inner = source("librispeech", **{"from": str(librispeech / "LibriSpeech")}, options={"normalize_text": "lower"})
     assert text_of(next(inner.cuts())) == "go do you hear"
@@ -189,6 +189,6 @@ def test_config_round_trips_with_its_yaml_keys():
 @pytest.mark.skipif(not REAL.exists(), reason="../shared/data/librispeech is not here")
 def test_real_librispeech_in_mp3():
     cuts = list(source("librispeech", **{"from": str(REAL)}, split="dev-clean", limit=40).cuts())
-    assert len(cuts) == 40 and not any(isinstance(c, Unusable) for c in cuts)
+    assert len(cuts) == 40 and not any(isinstance(c, UnusableRecord) for c in cuts)
     assert cuts[0].id == "1272-128104-0000" and text_of(cuts[0]).lower().startswith("mister quilter is the apostle")
     assert len(load_audio(cuts[0])) == round(cuts[0].duration * 16000)

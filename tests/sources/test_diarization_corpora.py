@@ -6,7 +6,7 @@ import soundfile
 
 from stentor.commands.prepare.corpus import prepare_corpus
 from stentor.config.load import parse_source
-from stentor.data.cut import Unusable, segments_of, uem_of
+from stentor.data.cut import UnusableRecord, segments_of, uem_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError
 
@@ -19,7 +19,7 @@ def wav(path, seconds=4.0, level=0.1):
 
 def listed(spec):
     cuts = list(parse_source(f"type=corpus,utterances=false,{spec}").cuts())
-    assert not any(isinstance(c, Unusable) for c in cuts)
+    assert not any(isinstance(c, UnusableRecord) for c in cuts)
     return {c.id: c for c in cuts}
 
 

@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from stentor.dataloading.dataset import Feed, eval_plan
+from stentor.dataloading.dataset import TrainDataset, eval_plan
 from stentor.dataloading.section import Data
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
@@ -44,7 +44,7 @@ def people(count, each=3, prefix="p"):
 
 def fed(*sources, told=None, **sets):
     data = Data(train=list(sources), batch_tokens=1000, **sets)
-    feed = Feed(data, 0, lambda c: None, (told if told is not None else []).append)
+    feed = TrainDataset(data, 0, lambda c: None, (told if told is not None else []).append)
     plan = feed.plan(price)
     trained = [i.cut for items in plan.epoch(0) for i in items]
     held = {n: list(s.cuts()) for n, s in {**data.eval, **data.test}.items()}
@@ -105,7 +105,7 @@ def test_without_speakers_records_are_drawn():
 def test_a_stream_is_read_from_its_front_only():
     source = given(people(4000, 1), Stream)
     data = Data(train=[source], eval={"dev": HeldOut(share=0.1, most=20)})
-    feed = Feed(data, 0, lambda c: None, print)
+    feed = TrainDataset(data, 0, lambda c: None, print)
     assert source._read < 400
     assert len(list(data.eval["dev"].cuts())) == 20
     held = {c.id for c in data.eval["dev"].cuts()}
@@ -119,7 +119,7 @@ def test_the_set_is_planned_and_scored_like_any_other():
         tokens = staticmethod(price)
 
     data = Data.model_validate({"train": [], "eval": {"dev": "held_out"}} | {"train": [given(people(20))]})
-    Feed(data, 0, lambda c: None, print)
+    TrainDataset(data, 0, lambda c: None, print)
     plan, dropped = eval_plan(data.eval["dev"], "dev", data, lambda c: None, Positions())
     assert sum(len(b) for b in plan.epoch(0)) == 3 and not dropped.reasons
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from stentor.data.cut import Unusable, field_of, language_of, record_from_cut, speaker_of, text_of
+from stentor.data.cut import UnusableRecord, field_of, language_of, record_from_cut, speaker_of, text_of
 from stentor.data.load_audio import load_audio
 from stentor.data.load_record_audio import load_record
 from stentor.errors import ConfigError, DataError
@@ -132,7 +132,7 @@ def write_webdataset(folder, name="train-00000.tar", count=4, **more):
 def test_webdataset(tmp_path, stream):
     write_webdataset(tmp_path / "set")
     cuts = list(source(tmp_path, name=tmp_path / "set", stream=stream, quality={"json.dnsmos": [2.95, None]}).cuts())
-    assert [isinstance(c, Unusable) for c in cuts] == [True, False, False, False]
+    assert [isinstance(c, UnusableRecord) for c in cuts] == [True, False, False, False]
     assert cuts[0].reason == "quality" and "json.dnsmos" in cuts[0].message
     assert [(text_of(c), speaker_of(c), language_of(c)) for c in cuts[1:]] == [
         ("text 1", "S1", "de"),
@@ -161,7 +161,7 @@ def test_transcripts_alone_with_paths(tmp_path):
     (lists / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     good, missing = source(tmp_path, name=lists, audio_folder=str(audio)).cuts()
     assert load_audio(good) == pytest.approx(tone(0), abs=1e-6)
-    assert isinstance(missing, Unusable) and missing.reason == "missing" and "1.wav" in missing.message
+    assert isinstance(missing, UnusableRecord) and missing.reason == "missing" and "1.wav" in missing.message
 
 
 def test_wrong_columns_list_what_there_is(parquet, tmp_path):
@@ -260,7 +260,7 @@ def test_preset_fills_in_from_a_local_copy(tmp_path):
     hub = source(tmp_path, preset="emilia", language="de", name=tmp_path / "set")
     assert hub.streaming
     poor, *cuts = hub.cuts()
-    assert isinstance(poor, Unusable) and poor.reason == "quality"
+    assert isinstance(poor, UnusableRecord) and poor.reason == "quality"
     assert [(c.id, text_of(c), speaker_of(c), language_of(c)) for c in cuts] == [
         (f"W{i}", f"text {i}", f"S{i % 2}", "de") for i in (1, 2, 3)
     ]
@@ -313,8 +313,8 @@ def test_granary_by_language_with_quality_filters(tmp_path):
     (folder / "README.md").write_text(f"---\n{card}---\n")
     options = {"preset": "granary", "language": "de", "name": folder, "quality": {"repeats": [None, 3]}}
     found = list(source(tmp_path, **options).cuts())
-    assert [c.id for c in found if not isinstance(c, Unusable)] == ["u0", "u1"]
-    assert [c.id for c in found if isinstance(c, Unusable)] == ["u2", "u3"]
+    assert [c.id for c in found if not isinstance(c, UnusableRecord)] == ["u0", "u1"]
+    assert [c.id for c in found if isinstance(c, UnusableRecord)] == ["u2", "u3"]
     assert "characters_per_second" in found[3].message and "repeats" in found[2].message
     assert language_of(found[0]) == "de" and speaker_of(found[0]) == "video0"
     with pytest.raises(DataError, match=r"has no config 'Danish': set `config` to one of .*French"):

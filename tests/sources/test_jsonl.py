@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from stentor.data.cut import Unusable, field_of, language_of, record_from_cut, speaker_of, text_of, words_of
+from stentor.data.cut import UnusableRecord, field_of, language_of, record_from_cut, speaker_of, text_of, words_of
 from stentor.data.load_audio import load_audio
 from stentor.data.load_record_audio import load_record
 from stentor.errors import DataError
@@ -156,9 +156,9 @@ def test_broken_records_are_counted_not_raised(folder):
             {"id": "z", "audio_path": "a.wav", "duration": 0},
         )
     )
-    assert not isinstance(good, Unusable)
+    assert not isinstance(good, UnusableRecord)
     assert [u.reason for u in (missing, gone, past, zero)] == ["missing", "missing", "empty", "empty"]
-    assert isinstance(broken, Unusable) and "train.jsonl:4" in broken.message
+    assert isinstance(broken, UnusableRecord) and "train.jsonl:4" in broken.message
 
 
 def test_where_exclude_limit_and_language(folder):

@@ -7,7 +7,7 @@ import soundfile
 from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 from lhotse.supervision import AlignmentItem
 
-from stentor.data.cut import Unusable, audio_path, speaker_of, text_of, words_of
+from stentor.data.cut import UnusableRecord, audio_path, speaker_of, text_of, words_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import DataError
 from stentor.sources.base import Source
@@ -66,7 +66,7 @@ def test_utterances_of_long_recordings(recording, tmp_path):
     assert words_of(there) == [{"word": "there", "start": 0.2, "end": 0.7}]
     assert load_audio(there, 8000) == pytest.approx(np.linspace(0.1, 0.9, 32000)[16000:24000], abs=1e-4)
     assert (cropped.start, cropped.duration) == (1.5, 1.0)
-    assert isinstance(lost, Unusable) and lost.reason == "empty"
+    assert isinstance(lost, UnusableRecord) and lost.reason == "empty"
 
 
 def test_mixed_cuts_and_paths_beside_the_manifest(recording, tmp_path, monkeypatch):
@@ -81,7 +81,7 @@ def test_mixed_cuts_and_paths_beside_the_manifest(recording, tmp_path, monkeypat
     assert len(audio) == 160000 and not audio[112100:].any()
     (tmp_path / "talk.wav").unlink()
     (cut,) = source(tmp_path / "cuts.jsonl").cuts()
-    assert isinstance(cut, Unusable) and cut.reason == "missing" and "cuts.jsonl:1" in cut.message
+    assert isinstance(cut, UnusableRecord) and cut.reason == "missing" and "cuts.jsonl:1" in cut.message
 
 
 def test_shar_folder_is_read_in_any_order(recording, tmp_path):

@@ -8,7 +8,7 @@ import soundfile
 
 from stentor.audio.io import write
 from stentor.config.load import parse_source
-from stentor.data.cut import Unusable, segments_of, uem_of
+from stentor.data.cut import UnusableRecord, segments_of, uem_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import DataError
 from stentor.sources.base import Source
@@ -31,7 +31,7 @@ def rttm(path, *lines):
 
 def listed(**keys):
     cuts = list(Rttm(**keys).cuts())
-    return [c for c in cuts if not isinstance(c, Unusable)], [c for c in cuts if isinstance(c, Unusable)]
+    return [c for c in cuts if not isinstance(c, UnusableRecord)], [c for c in cuts if isinstance(c, UnusableRecord)]
 
 
 def test_a_path_on_the_command_line_is_enough(tmp_path):

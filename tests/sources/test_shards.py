@@ -12,11 +12,11 @@ import pytest
 
 from stentor.config.load import parse_source
 from stentor.data.batch import Batch, Example
-from stentor.data.codec_tokens import ReadsCodes, has_codes, load_codes
-from stentor.data.cut import Unusable, custom_of, language_of, record_from_cut, text_of
+from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes, load_codes
+from stentor.data.cut import UnusableRecord, custom_of, language_of, record_from_cut, text_of
 from stentor.data.dataset_report import check
-from stentor.dataloading.dataset import Feed
-from stentor.dataloading.loader import Reader, batches
+from stentor.dataloading.dataset import TrainDataset
+from stentor.dataloading.loader import BatchDataset, batches
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
 from stentor.sources.shards import STREAM_FROM, Shards
@@ -182,7 +182,7 @@ def test_no_list_and_no_labels(tmp_path):
 
 
 def reasons(records):
-    return Counter(r.reason for r in records if isinstance(r, Unusable))
+    return Counter(r.reason for r in records if isinstance(r, UnusableRecord))
 
 
 def test_a_shard_that_is_cut_off_gives_what_is_there(shards):
@@ -190,7 +190,7 @@ def test_a_shard_that_is_cut_off_gives_what_is_there(shards):
     tar = path.parent / "audios" / "shard-000001.tar"
     tar.write_bytes(tar.read_bytes()[: 3 * 1024])
     records = list(read(path).cuts())
-    lost = [r for r in records if isinstance(r, Unusable)]
+    lost = [r for r in records if isinstance(r, UnusableRecord)]
     assert len(records) == 15 and 2 <= len(lost) <= 4
     assert reasons(records) == {"truncated": len(lost)}
     assert all("shard-000001.tar, which is cut off after 3,072 bytes, inside of 'tokens1-" in r.message for r in lost)
@@ -227,7 +227,7 @@ def test_labels_and_members_that_do_not_match(shards):
     labels.write_text("\n".join(lines))
     records = list(read(path).cuts())
     assert reasons(records) == {"no_member": 1, "unreadable": 2, "empty": 1, "no_label": 3}
-    said = {r.reason: r.message for r in records if isinstance(r, Unusable)}
+    said = {r.reason: r.message for r in records if isinstance(r, UnusableRecord)}
     assert said["no_member"].endswith("shard-000000.tar has no member for the label 'nobody'.")
     assert "no label for 'tokens0-" in said["no_label"]
     assert "`num_tokens` must be a number of frames, got 'many'" in said["empty"]
@@ -286,7 +286,7 @@ def test_it_is_a_stream_when_it_is_large(shards):
     assert not read(path, limit=1000).streaming
 
 
-class Reads(ReadsCodes):
+class Reads(AcceptsCodecTokens):
     """What a family's processor says of itself."""
 
     sample_rate = 24000
@@ -308,7 +308,7 @@ class Given(Task):
 
 def feed(*sources, seed=0, **fields):
     data = Data(train=list(sources), **{"batch_tokens": 200, "window": 20, "layout": "packed", **fields})
-    return Feed(data, seed, lambda cut: None, lambda line: None)
+    return TrainDataset(data, seed, lambda cut: None, lambda line: None)
 
 
 def price(cut, seconds):
@@ -344,14 +344,14 @@ def test_several_shards_are_read_side_by_side(shards):
 
 def test_the_first_so_many_are_the_same_in_each_epoch(shards):
     source = read(shards(), stream=True, limit=7)
-    assert source.lanes(8) == 1
+    assert source.num_shards(8) == 1
     assert ids(source.in_epoch(0, 3).cuts()) == EVERYONE[:7]
 
 
 def test_lanes_hold_whole_shards_and_keep_them(shards):
     source = read(shards((3,) * 8), stream=True)
-    assert source.lanes(8) == 8 and source.lanes(6) == 2
-    lanes = [[set(ids(source.in_epoch(0, e).lane(n, 4))) for n in range(4)] for e in range(3)]
+    assert source.num_shards(8) == 8 and source.num_shards(6) == 2
+    lanes = [[set(ids(source.in_epoch(0, e).shard(n, 4))) for n in range(4)] for e in range(3)]
     assert lanes[0] == lanes[1] == lanes[2]
     assert sorted(name for lane in lanes[0] for name in lane) == sorted(ids(source.cuts()))
 
@@ -365,7 +365,7 @@ def test_an_epoch_is_split_exactly_over_ranks(shards, counts, world):
         n for _, items in whole for n, e, _ in items if e == 0
     ), "none comes twice in an epoch"
     dealt = [
-        facts(islice(feed(read(shards(counts), stream=True)).plan(price).deal(rank, world), 24 // world))
+        facts(islice(feed(read(shards(counts), stream=True)).plan(price).shard(rank, world), 24 // world))
         for rank in range(world)
     ]
     assert [batch for step in zip(*dealt) for batch in step] == whole
@@ -385,16 +385,16 @@ def test_a_run_goes_on_exactly_with_another_number_of_processes(shards, stream, 
     at = next(p.index for p in whole if p.epoch == 1) + 3
     at += -at % before
     last = whole[at - 1]
-    place = {"epoch": last.epoch, "within": last.within, "index": last.index}
+    place = {"epoch": last.epoch, "within": last.batch_in_epoch, "index": last.index}
     made = [plan() for _ in range(before)]
     for rank in range(before):
-        list(islice(made[rank].deal(rank, before), at // before))
+        list(islice(made[rank].shard(rank, before), at // before))
     later = []
     for rank in range(after):
         one = plan()
         if stream:
             one.go_on([entry for p in made for entry in p.starts(at)])
-        later.append(facts(islice(one.deal(rank, after, 1, **place), 8 // after)))
+        later.append(facts(islice(one.shard(rank, after, 1, **place), 8 // after)))
     assert [batch for step in zip(*later) for batch in step] == facts(whole[at : at + 8])
 
 
@@ -403,7 +403,7 @@ def test_more_workers_than_shards(shards):
     found = {}
     for workers in (0, 4):
         planned = islice(feed(read(shards((9, 9)), stream=True)).plan(price).batches(), 6)
-        reader = Reader(Given(type="given"), Reads(), None, seed=0)
+        reader = BatchDataset(Given(type="given"), Reads(), None, seed=0)
         found[workers] = [(b.ids, b.inputs["sums"].tolist()) for _, b in batches(reader, planned, workers, 2, False)]
     assert found[0] == found[4]
     frames = {f"tokens{s}-{i}": frames_of(i) for s in range(2) for i in range(9)}

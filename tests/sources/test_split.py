@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from stentor.data.cut import Unusable, text_of, words_of
+from stentor.data.cut import UnusableRecord, text_of, words_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import DataError
 from stentor.sources.base import Source
@@ -58,9 +58,9 @@ def test_what_cannot_be_cut_is_counted(tmp_path):
     ]
     (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, records)))
     cuts = list(split(source={"type": "jsonl", "path": str(tmp_path / "m.jsonl")}, count=6).cuts())
-    reasons = {c.id: c.reason for c in cuts if isinstance(c, Unusable)}
+    reasons = {c.id: c.reason for c in cuts if isinstance(c, UnusableRecord)}
     assert reasons == {"untimed": "no_words", "short": "no_piece"}
-    assert {text_of(c) for c in cuts if not isinstance(c, Unusable)} <= {"a b", "a b c", "b c"}
+    assert {text_of(c) for c in cuts if not isinstance(c, UnusableRecord)} <= {"a b", "a b c", "b c"}
 
 
 def test_deterministic_and_seeded():

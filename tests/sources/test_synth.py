@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from stentor.data import synth_cache
-from stentor.data.cut import Unusable, language_of, speaker_of, text_of, words_of
+from stentor.data.cut import UnusableRecord, language_of, speaker_of, text_of, words_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
@@ -115,7 +115,7 @@ def test_listing_may_stop_early():
 def test_what_cannot_be_spoken_is_counted():
     spoken_, unspoken = source(texts=["one", "—"], voices=["en"]).cuts()
     assert text_of(spoken_) == "one"
-    assert isinstance(unspoken, Unusable) and unspoken.reason == "empty"
+    assert isinstance(unspoken, UnusableRecord) and unspoken.reason == "empty"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 from stentor.errors import StentorError
-from stentor.studio.dataset.dataset import long_recordings, receiving
+from stentor.studio.dataset import long_recordings, receiving
 from stentor.studio.dataset.uploads import Upload
 from stentor.studio.runs import detached
 

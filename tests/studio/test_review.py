@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from stentor.data.outliers import KINDS
-from stentor.studio.dataset.dataset import findings
+from stentor.studio.dataset import findings
 from stentor.studio.dataset.findings import checked
 from stentor.studio.texts import texts
 
@@ -151,7 +151,7 @@ def test_removed_recordings_can_be_put_back(client, dataset, ids):
 
 
 def test_removed_for_good(client, dataset, ids, monkeypatch):
-    from stentor.studio.dataset.dataset import dataset as module
+    from stentor.studio.dataset import dataset as module
 
     first, second = (dataset.audio(dataset.record(id)) for id in ids[:2])
     post(client, "remove", id=ids[0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stentor.errors import ConfigError, DataError
-from stentor.studio.dataset.dataset import hub_prompts, prompts
+from stentor.studio.dataset import hub_prompts, prompts
 from stentor.studio.dataset.prompts import own_list, phrases_of, prompt_id, readable, set_source, source_of, sources
 from stentor.studio.phrases import NAMES
 

@@ -257,7 +257,7 @@ def test_the_sources_of_the_server_are_not_served(client):
         "/studio/page/.",
         "/studio/page/check.js/../../texts.yaml",
         "/studio/../door.py",
-        "/src/stentor/studio/door.py",
+        "/src/stentor/studio/server/server.py",
     ):
         answer = client.get(path)
         assert answer.status_code in (400, 404) and "import" not in answer.text, path
@@ -358,7 +358,7 @@ def test_disguised_files_are_taken_nowhere(client, data):
 
 
 def test_oversized_files_are_not_read_to_the_end(client, monkeypatch):
-    from stentor.studio.dataset.dataset import receiving, recorder, transcripts
+    from stentor.studio.dataset import receiving, recorder, transcripts
 
     client.projects.create("voices", "en")
     monkeypatch.setattr(recorder, "MOST_BYTES", 1000)

@@ -4,7 +4,7 @@ import pytest
 
 from stentor.errors import ConfigError, DataError
 from stentor.inference.formats import to_srt, to_textgrid, to_vtt
-from stentor.studio.dataset.dataset import transcripts
+from stentor.studio.dataset import transcripts
 from stentor.studio.dataset.transcripts import match, parse
 
 TRANSCRIPT = {

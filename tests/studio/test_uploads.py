@@ -5,7 +5,7 @@ import pytest
 import soundfile
 
 from stentor.errors import AudioError, ConfigError, DataError
-from stentor.studio.dataset.dataset import uploads
+from stentor.studio.dataset import uploads
 from stentor.studio.dataset.split import split_into
 from stentor.studio.dataset.uploads import Upload, add_uploads, kind_of
 
@@ -98,7 +98,7 @@ def test_disguised_uploads_are_refused(voices, upload, data):
 
 
 def test_oversized_uploads_are_refused(voices, upload, monkeypatch):
-    from stentor.studio.dataset.dataset import uploads
+    from stentor.studio.dataset import uploads
 
     done = add_uploads(voices, [upload("wide.wav", channels=9), upload("long.ogg", seconds=61, rate=8000)])
     assert "9 channels" in done.refused[0] and "lasts 61 s" in done.refused[1] and not done.records

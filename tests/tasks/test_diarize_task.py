@@ -20,7 +20,7 @@ from stentor.losses.regularise import NormRegularisation
 from stentor.models.transformer.frontend import Features
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.tasks.diarize import Diarize
-from stentor.tasks.diarize.frames import activity, covered, pools, spans_of_pieces
+from stentor.tasks.diarize.frames import activity, frame_coverage, pools, spans_of_pieces
 from stentor.tasks.diarize.labels.binary import Binary
 from stentor.tasks.diarize.labels.overlap import Overlap
 from stentor.tasks.diarize.labels.powerset import Powerset
@@ -48,13 +48,15 @@ def test_a_frame_is_on_from_half_of_it():
 def test_the_last_frame_may_be_short():
     active, _ = activity([segment("ann", 0.22, 0.25)], 3, 0.1, 0.25)  # 30 of the last frame's 50 ms
     assert active[:, 0].tolist() == [0, 0, 1]
-    assert covered([(0, 9)], 5, 0.1, 0.25).tolist() == pytest.approx([1, 1, 1, 0, 0])  # there is nothing to cover
+    assert frame_coverage([(0, 9)], 5, 0.1, 0.25).tolist() == pytest.approx(
+        [1, 1, 1, 0, 0]
+    )  # there is nothing to cover
 
 
 def test_coverage_is_exact():
     rng = np.random.default_rng(0)
     edges = np.sort(rng.uniform(0, 5, 20)).reshape(-1, 2)
-    shares = covered(edges, 63, 0.08, 5.0)
+    shares = frame_coverage(edges, 63, 0.08, 5.0)
     fine = (np.arange(500_000) + 0.5) / 100_000
     inside = ((fine[:, None] >= edges[:, 0]) & (fine[:, None] < edges[:, 1])).any(1)
     expected = [inside[(fine >= t * 0.08) & (fine < (t + 1) * 0.08)].mean() for t in range(63)]
@@ -128,7 +130,7 @@ def cut(tmp_path, **record):
 
 def test_a_recording_is_cut_with_its_segments(tmp_path):
     whole = cut(tmp_path, segments=[segment("ann", 3, 12), segment("ben", 19, 31.5), segment("ann", 45, 50)])
-    pieces = list(Diarize(chunk=10).pieces(whole))
+    pieces = list(Diarize(chunk=10).training_segments(whole))
     assert [p.id for p in pieces] == ["meeting#0", "meeting#10", "meeting#20", "meeting#30", "meeting#40"]
     assert [(p.start, p.duration) for p in pieces] == [(10.0 * i, 10.0) for i in range(5)]
     assert [segments_of(p) for p in pieces] == [
@@ -138,12 +140,12 @@ def test_a_recording_is_cut_with_its_segments(tmp_path):
         [segment("ben", 0, 1.5)],
         [segment("ann", 5, 10)],
     ]
-    assert list(Diarize(chunk=50).pieces(whole)) == [whole]
+    assert list(Diarize(chunk=50).training_segments(whole)) == [whole]
 
 
 def test_pieces_beyond_the_uem_are_left_out(tmp_path):
     whole = cut(tmp_path, segments=[segment("ann", 3, 48)], uem=[[12, 18], [39, 45]])
-    pieces = list(Diarize(chunk=10).pieces(whole))
+    pieces = list(Diarize(chunk=10).training_segments(whole))
     assert [p.id for p in pieces] == ["meeting#10", "meeting#30", "meeting#40"]
     assert [uem_of(p) for p in pieces] == [[[2, 8]], [[9, 10]], [[0, 5]]]
 
@@ -152,30 +154,30 @@ def test_mixed_recordings_are_cut_too(tmp_path):
     one = cut(tmp_path, id="one", segments=[segment("ann", 1, 14)], duration=15.0)
     two = cut(tmp_path, id="two", segments=[segment("ben", 0, 9)], duration=10.0)
     mixed = MixedCut("mix", [MixTrack(one), MixTrack(two, offset=12.0)])
-    pieces = list(Diarize(chunk=11).pieces(mixed))
+    pieces = list(Diarize(chunk=11).training_segments(mixed))
     assert [p.id for p in pieces] == ["mix#0", "mix#11"]
     assert segments_of(pieces[1]) == [segment("ann", 0, 3), segment("ben", 1, 10)]
 
 
 def test_silence_is_a_label_and_no_segments_are_not(tmp_path):
     task = Diarize()
-    assert task.refuse(cut(tmp_path)) == task.refuse(cut(tmp_path, text="what they say")) == "no_segments"
-    assert task.refuse(cut(tmp_path, speaker="ann")) is None
+    assert task.drop_reason(cut(tmp_path)) == task.drop_reason(cut(tmp_path, text="what they say")) == "no_segments"
+    assert task.drop_reason(cut(tmp_path, speaker="ann")) is None
     silent = cut(tmp_path, segments=[])
-    assert task.refuse(silent) is None and segments_of(silent) == []
+    assert task.drop_reason(silent) is None and segments_of(silent) == []
     again = cut_from_record(record_from_cut(silent), tmp_path, "test")
-    assert record_from_cut(silent)["segments"] == [] and task.refuse(again) is None
+    assert record_from_cut(silent)["segments"] == [] and task.drop_reason(again) is None
 
 
 def test_too_many_speakers_are_told_of(tmp_path):
     segments = [segment(name, start, start + 3) for start, name in enumerate(["ann", "ben", "cid", "dan"] * 2)]
     task = Diarize(labels=Speaker(speakers=3), chunk=6)
-    pieces = list(task.pieces(cut(tmp_path, segments=segments, duration=12.0)))
-    (line,) = task.remarks(pieces)
+    pieces = list(task.training_segments(cut(tmp_path, segments=segments, duration=12.0)))
+    (line,) = task.data_warnings(pieces)
     assert line.startswith("2 of 2 training pieces have more than the 3 speakers of `task.labels.speakers`, up to 4")
     assert "(meeting#0, meeting#6)" in line
-    assert Diarize(labels=Speaker(speakers=4), chunk=6).remarks(pieces) == []
-    assert Diarize(labels=Binary(), chunk=6).remarks(pieces) == []
+    assert Diarize(labels=Speaker(speakers=4), chunk=6).data_warnings(pieces) == []
+    assert Diarize(labels=Binary(), chunk=6).data_warnings(pieces) == []
 
 
 # Batches --------------------------------------------------------------------------------------------------------------
@@ -196,7 +198,7 @@ def example(task, processor, tmp_path, seconds, rng=RNG, played=None, **record):
 
 
 def ready(task, **losses):
-    task.needs(losses or task.losses())
+    task.requirements(losses or task.losses())
     return task
 
 
@@ -258,7 +260,7 @@ def test_whole_recordings_are_evaluated_in_pieces(processor, tmp_path):
     assert targets[1, :, 1].tolist() == [0] * 10 + [1] * 30
     assert targets[2, :, 0].tolist() == [1] * 10 + [-100] * 30
     # ... and the same as of the pieces that training has.
-    pieces = list(task.pieces(cut(tmp_path, duration=10.0, **whole)))
+    pieces = list(task.training_segments(cut(tmp_path, duration=10.0, **whole)))
     audio = example(task, processor, tmp_path, 10).audio
     cuts = [(p, audio[round(p.start * 16000) : round(p.end * 16000)]) for p in pieces]
     same = task.collate([task.example(p, a, RNG) for p, a in cuts], processor, False)
@@ -293,7 +295,7 @@ def test_many_pieces_go_through_the_model_in_turns(processor, tmp_path):
     batch = task.collate([example(task, processor, tmp_path, 10, rng=None, segments=segments)], processor, False)
     model = Linear(processor.size, 4)
     with torch.no_grad():
-        sums = task.sums(model, batch, losses)
+        sums = task.loss_sums(model, batch, losses)
     assert model.rows == [4, 4, 2]
     assert batch.counts == {"a": 400, "n": 100, "v": 20}
     outputs = model(**batch.inputs)
@@ -339,8 +341,8 @@ def test_pieces_of_one_recording_share_its_local_names(processor, tmp_path):
 
 def test_only_losses_of_frames():
     with pytest.raises(ConfigError, match=r"losses.x: `ctc` does not score labels of frames.*take `pit_bce`"):
-        Diarize().needs({"x": CTC()})
-    needs = Diarize(labels=Powerset()).needs({"a": PermutationInvariantBCE(), "n": NormRegularisation()})
+        Diarize().requirements({"x": CTC()})
+    needs = Diarize(labels=Powerset()).requirements({"a": PermutationInvariantBCE(), "n": NormRegularisation()})
     assert (needs.classes, needs.scores, needs.terms) == (7, ("hidden", "logits"), ("a", "n"))
 
 
@@ -497,7 +499,7 @@ def test_audio_of_a_piece_is_that_of_the_recording(meetings):
     record = json.loads((meetings / "train.jsonl").read_text().splitlines()[5])
     whole = cut_from_record(record, meetings, "test")
     audio = load_audio(whole)
-    for piece in Diarize(chunk=8).pieces(whole):
+    for piece in Diarize(chunk=8).training_segments(whole):
         first = round(piece.start * 16000)
         np.testing.assert_array_equal(load_audio(piece), audio[first : first + round(piece.duration * 16000)])
 
@@ -515,6 +517,6 @@ def test_merged_segments_are_told(tmp_path):
     lines = [f"SPEAKER a 1 {start} {seconds} <NA> <NA> x <NA> <NA>" for start, seconds in ((1, 12), (2, 3), (20, 2))]
     (tmp_path / "a.rttm").write_text("\n".join(lines) + "\n")
     task = Diarize(chunk=10)
-    pieces = [piece for cut in Rttm(path=tmp_path / "a.rttm").cuts() for piece in task.pieces(cut)]
+    pieces = [piece for cut in Rttm(path=tmp_path / "a.rttm").cuts() for piece in task.training_segments(cut)]
     assert len(pieces) == 3
-    assert task.remarks(pieces) == ["Segments of one speaker that overlap were merged: 1, in a."]
+    assert task.data_warnings(pieces) == ["Segments of one speaker that overlap were merged: 1, in a."]

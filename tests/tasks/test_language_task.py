@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from stentor.cli import main
 from stentor.data.batch import Prediction
 from stentor.errors import ConfigError, DataError
-from stentor.models.base import Family, Needs
+from stentor.models.base import Family, TaskRequirements
 from stentor.sources.base import Source
 from stentor.tasks.base import Task
 
@@ -37,7 +37,7 @@ output: "{runs}"
 def bundle():
     torch.manual_seed(0)
     section = {"type": "transformer", "kind": "decoder", "shared": {"d_model": 16, "layers": 2, "heads": 2}}
-    bundle = Family.model_validate(section).build(Needs("language", ("text",), lambda: iter(TEXTS)))
+    bundle = Family.model_validate(section).build(TaskRequirements("language", ("text",), lambda: iter(TEXTS)))
     bundle.model.eval()
     torch.nn.init.normal_(bundle.model.text_head.weight)  # or all tokens would be about as likely
     return bundle
@@ -139,4 +139,6 @@ def test_only_decoders_are_language_models(tmp_path, capsys):
     assert run(tmp_path, "language", "encoder", "{type: text, texts: [one, two]}") == 2
     assert "take decoder" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="trained by the term `text`"):
-        Family.model_validate({"type": "transformer", "kind": "decoder"}).build(Needs("language", ("words",)))
+        Family.model_validate({"type": "transformer", "kind": "decoder"}).build(
+            TaskRequirements("language", ("words",))
+        )

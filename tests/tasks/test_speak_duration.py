@@ -116,7 +116,7 @@ def records(points):
 
 
 def test_the_pace_of_records_is_measured():
-    from stentor.data.speaking_rate import Pace, measure
+    from stentor.data.speaking_rate import SpeakingRate, measure
 
     points = [("x" * n, 0.3 + 0.07 * n + 0.01 * (-1) ** n) for n in range(4, 60)]
     found = measure(records([*points, ("x" * 10, 30.0), ("", 3.0)]))  # one record is far off, one says nothing
@@ -126,6 +126,6 @@ def test_the_pace_of_records_is_measured():
     assert measure(records([("abc", 1.0)] * 50)) is None
     through = measure(records([("x" * n, 0.1 * n - 0.2) for n in range(4, 60)]))
     assert through.start == 0 and through.unit == pytest.approx(0.093, abs=0.003)
-    assert estimate("x" * 10, pace=Pace(0.3, 0.07)) == pytest.approx(1.0)  # no short phrases stretched
-    assert estimate("x" * 10, pace=Pace(0.3, 0.07), speed=2.0) == pytest.approx(0.5)
-    assert estimate("x" * 10, "y" * 10, 3.0, pace=Pace(0.3, 0.07)) == pytest.approx(3.0)
+    assert estimate("x" * 10, pace=SpeakingRate(0.3, 0.07)) == pytest.approx(1.0)  # no short phrases stretched
+    assert estimate("x" * 10, pace=SpeakingRate(0.3, 0.07), speed=2.0) == pytest.approx(0.5)
+    assert estimate("x" * 10, "y" * 10, 3.0, pace=SpeakingRate(0.3, 0.07)) == pytest.approx(3.0)

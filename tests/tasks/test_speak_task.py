@@ -38,16 +38,19 @@ def test_another_field_may_stand_in_for_the_instruct():
 
 
 def test_records_without_text_are_refused():
-    assert Speak().refuse(cut(text="  ")) == "empty_text"
-    assert Speak().refuse(cut()) is None
+    assert Speak().drop_reason(cut(text="  ")) == "empty_text"
+    assert Speak().drop_reason(cut()) is None
 
 
 def test_samples_that_are_too_short_or_too_long_are_refused_with_a_reason():
     task = Speak(min_tokens=50, max_tokens=100)
-    assert task.misfit(cut(), lambda: 49)[0] == "too_few_tokens"
-    assert task.misfit(cut(), lambda: 101) == ("too_many_tokens", "a: 101 positions, more than `task.max_tokens` (100)")
-    assert task.misfit(cut(), lambda: 50) is None and task.misfit(cut(), lambda: 100) is None
-    assert Speak().misfit(cut(), lambda: pytest.fail("nothing is counted without limits")) is None
+    assert task.length_drop_reason(cut(), lambda: 49)[0] == "too_few_tokens"
+    assert task.length_drop_reason(cut(), lambda: 101) == (
+        "too_many_tokens",
+        "a: 101 positions, more than `task.max_tokens` (100)",
+    )
+    assert task.length_drop_reason(cut(), lambda: 50) is None and task.length_drop_reason(cut(), lambda: 100) is None
+    assert Speak().length_drop_reason(cut(), lambda: pytest.fail("nothing is counted without limits")) is None
 
 
 def test_an_evaluation_draws_by_the_id_alone():
@@ -69,10 +72,10 @@ def test_training_draws_from_the_randomness_of_the_item():
 
 def test_the_samples_of_a_set_are_the_same_whatever_its_order():
     task, ids = Speak(samples=3), [f"u{i}" for i in range(20)]
-    found = task.answered(ids)
-    assert len(found) == 3 and found == task.answered(ids[::-1])
-    assert task.answered(ids[:2]) == set(ids[:2]) and Speak(samples=0).answered(ids) == set()
-    assert task.answered([i for i in ids if i not in found]).isdisjoint(found)
+    found = task.prediction_subset(ids)
+    assert len(found) == 3 and found == task.prediction_subset(ids[::-1])
+    assert task.prediction_subset(ids[:2]) == set(ids[:2]) and Speak(samples=0).prediction_subset(ids) == set()
+    assert task.prediction_subset([i for i in ids if i not in found]).isdisjoint(found)
 
 
 def test_sound_as_plain_data():

@@ -5,16 +5,16 @@ import pytest
 
 from stentor.tasks.diarize.aggregate import (
     activity,
+    binarize,
     chain,
-    decided,
     diarization,
     hysteresis,
     identities,
+    overlap_add,
     smoothed,
-    together,
 )
-from stentor.tasks.diarize.clustering import between, cluster, cosine, whitened
-from stentor.tasks.diarize.inference import Heard
+from stentor.tasks.diarize.clustering import cluster, cosine, pairwise_distance, whitened
+from stentor.tasks.diarize.inference import WindowOutputs
 from stentor.tasks.diarize.tune import Recording, tune
 from stentor.tasks.diarize.windows import Windows
 
@@ -50,7 +50,7 @@ def heard(talk, window=100, step=25, slots=2, seed=0, voices=None, noise=0.0):
             if voices is not None:
                 voice = voices[k] + noise * rng.standard_normal(voices.shape[1])
                 embeddings[w, slot] = voice / np.linalg.norm(voice)
-    return Heard(
+    return WindowOutputs(
         FRAME,
         frames * 1600,
         16000,
@@ -67,8 +67,8 @@ def heard(talk, window=100, step=25, slots=2, seed=0, voices=None, noise=0.0):
 def answer(found, **settings):
     """Activity [frames, speakers] of the recording."""
     windows = Windows(**settings)
-    active = decided(found, windows)
-    return together(found, active, identities(found, active, windows))
+    active = binarize(found, windows)
+    return overlap_add(found, active, identities(found, active, windows))
 
 
 def wrong(tracks, talk):
@@ -90,7 +90,7 @@ def test_permuted_windows_become_one_recording():
         at += int(length * rng.uniform(0.7, 1.2))
     talk = conversation(turns, 2000)
     found = heard(talk, slots=3, seed=2)
-    unmatched = together(found, decided(found, Windows()), np.tile(np.arange(3), (len(found.starts), 1)))
+    unmatched = overlap_add(found, binarize(found, Windows()), np.tile(np.arange(3), (len(found.starts), 1)))
     assert wrong(unmatched, talk) > 0.3  # the windows really do not agree
     assert wrong(answer(found), talk) < 0.01
 
@@ -155,12 +155,12 @@ def test_bounds_on_the_number_of_speakers():
 def test_one_window_is_taken_as_it_is():
     rng = np.random.default_rng(0)
     scores = rng.random((1, 60, 3)).astype(np.float16)
-    found = Heard(
+    found = WindowOutputs(
         FRAME, 96000, 16000, np.array([0]), np.array([60]), scores, None, None, None, np.ones((1, 3), np.int32)
     )
     for windows in (Windows(), Windows(threshold=0.3), Windows(threshold=0.7, offset=0.2)):
-        active = decided(found, windows)
-        assert (together(found, active, identities(found, active, windows)) == active[0]).all()
+        active = binarize(found, windows)
+        assert (overlap_add(found, active, identities(found, active, windows)) == active[0]).all()
 
 
 def test_counting_keeps_a_speaker_whom_the_windows_call_by_two_names():
@@ -168,7 +168,7 @@ def test_counting_keeps_a_speaker_whom_the_windows_call_by_two_names():
     talk = conversation([(0, 0, 300)], 300)
     found = heard(talk, slots=1)
     who = np.arange(len(found.starts))[:, None] % 2
-    tracks = together(found, decided(found, Windows()), who)
+    tracks = overlap_add(found, binarize(found, Windows()), who)
     assert (tracks.sum(1) == 1).all()
 
 
@@ -176,7 +176,7 @@ def test_tracks_end_where_nobody_agrees():
     # The overlap is silent: there is nothing to follow a speaker by.
     talk = conversation([(0, 0, 70), (0, 130, 200)], 200)
     found = heard(talk, slots=2, window=100, step=75)
-    tracks = chain(found, decided(found, Windows()))
+    tracks = chain(found, binarize(found, Windows()))
     assert len(np.unique(tracks[tracks >= 0])) >= 2
     assert tracks[0].max() == 0
 
@@ -201,7 +201,7 @@ def test_pauses_are_filled_before_short_speech_is_removed():
 def test_speakers_are_named_in_order_of_arrival():
     scores = np.zeros((1, 50, 3), np.float16)
     scores[0, 30:, 0] = scores[0, 10:20, 2] = scores[0, 15:25, 1] = 0.9
-    found = Heard(
+    found = WindowOutputs(
         FRAME, 79000, 16000, np.array([0]), np.array([50]), scores, None, None, None, np.ones((1, 3), np.int32)
     )
     assert diarization(found, Windows(), True) == [
@@ -214,7 +214,7 @@ def test_speakers_are_named_in_order_of_arrival():
 def test_outputs_that_mean_the_same_in_all_windows_are_averaged():
     scores = np.full((2, 10, 1), 0.4, np.float16)
     scores[0] = 0.8
-    found = Heard(
+    found = WindowOutputs(
         FRAME, 24000, 16000, np.array([0, 5]), np.array([10, 10]), scores, None, None, None, np.ones((2, 1), np.int32)
     )
     (segment,) = diarization(found, Windows(), False, ["speech"])
@@ -255,14 +255,14 @@ def test_the_recording_says_how_far_apart_voices_are():
     alike = speakers[pairs[:, 0]] == speakers[pairs[:, 1]]
     same, different = pairs[alike], pairs[~alike]
     distances = whitened(voices, same[::7])
-    threshold, separation = between(*(distances[p[:, 0], p[:, 1]] for p in (same, different)), squared=True)
+    threshold, separation = pairwise_distance(*(distances[p[:, 0], p[:, 1]] for p in (same, different)), squared=True)
     assert separation > 2
     assert (distances[different[:, 0], different[:, 1]] > threshold).mean() > 0.9
     assert (distances[same[:, 0], same[:, 1]] < threshold).mean() > 0.9
     labels = cluster(distances, np.ones(80), np.zeros((80, 80), bool), threshold)
     assert ((labels[:, None] == labels) == (speakers[:, None] == speakers)).mean() > 0.95
     plain = ((voices[:, None] - voices[None]) ** 2).sum(2)
-    assert between(*(plain[p[:, 0], p[:, 1]] for p in (same, different)), squared=True)[1] < 1
+    assert pairwise_distance(*(plain[p[:, 0], p[:, 1]] for p in (same, different)), squared=True)[1] < 1
 
 
 def test_voices_that_tell_nothing_are_not_asked():

@@ -45,7 +45,7 @@ def bundle():
             "ctc": {},
         }
     )
-    needs = Task.model_validate("transcribe").needs({"text": None, "ctc": None})
+    needs = Task.model_validate("transcribe").requirements({"text": None, "ctc": None})
     needs.texts = lambda: TEXTS
     made = family.build(needs)
     made.model.eval()
@@ -85,7 +85,7 @@ def test_losses_are_sums_over_the_counted_targets(bundle):
     task = Task.model_validate("transcribe")
     losses = {**task.losses(), "ctc": Loss.model_validate("ctc")}
     batch = task.collate(examples(), bundle.processor, packed=False)
-    sums = task.sums(bundle.model, batch, losses)
+    sums = task.loss_sums(bundle.model, batch, losses)
     assert set(sums) == {"text", "ctc"} == set(batch.counts)
     assert batch.counts["text"] == sum(len(text) + 1 for text in TEXTS)
     for term, value in sums.items():

@@ -192,8 +192,8 @@ def test_from_cut_to_example_and_reference(tmp_path):
     assert (example.id, example.text, example.language, example.context) == (cut.id, "Hello", "en", "names: Stentor")
     assert task.example(record(tmp_path, text="x"), audio, None).context == "a general hint"
     assert task.reference(cut) == {"text": "Hello", "language": "en", "speaker": "ann"}
-    assert task.refuse(cut) is None
-    assert task.refuse(record(tmp_path)) == task.refuse(record(tmp_path, text="  ")) == "empty_text"
+    assert task.drop_reason(cut) is None
+    assert task.drop_reason(record(tmp_path)) == task.drop_reason(record(tmp_path, text="  ")) == "empty_text"
 
 
 def test_as_a_config_section():
@@ -208,4 +208,4 @@ def test_as_a_config_section():
 def test_needs_the_configured_terms():
     task = Transcribe()
     assert list(task.losses()) == ["text"]
-    assert task.needs({**task.losses(), "ctc": None}).terms == ("text", "ctc")
+    assert task.requirements({**task.losses(), "ctc": None}).terms == ("text", "ctc")

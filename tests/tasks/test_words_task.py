@@ -49,7 +49,7 @@ FAMILY = {
 
 def make(**changes):
     torch.manual_seed(0)
-    needs = Task.model_validate("words").needs({"text": None, "alignment": None})
+    needs = Task.model_validate("words").requirements({"text": None, "alignment": None})
     needs.texts = lambda: TEXTS
     bundle = Family.model_validate({**FAMILY, **changes}).build(needs)
     bundle.model.eval()
@@ -205,10 +205,10 @@ def cut(text, words, tmp_path):
 
 def test_what_is_refused(tmp_path):
     task = Task.model_validate("words")
-    assert task.refuse(cut("", [], tmp_path)) == "empty_text"
-    assert task.refuse(cut("one two", [], tmp_path)) == "no_words"
-    assert task.refuse(cut("one two three", given(("one", 0, 1)), tmp_path)) == "words_differ"
-    assert task.refuse(cut("one two three", given(("one", 0, 1), ("three", 1, 2)), tmp_path)) is None
+    assert task.drop_reason(cut("", [], tmp_path)) == "empty_text"
+    assert task.drop_reason(cut("one two", [], tmp_path)) == "no_words"
+    assert task.drop_reason(cut("one two three", given(("one", 0, 1)), tmp_path)) == "words_differ"
+    assert task.drop_reason(cut("one two three", given(("one", 0, 1), ("three", 1, 2)), tmp_path)) is None
 
 
 def test_times_follow_the_speed_of_the_audio(tmp_path):
@@ -254,7 +254,7 @@ def test_transcripts_have_times_for_their_words(bundle):
 
 def test_a_model_without_aligner_is_told(tmp_path):
     torch.manual_seed(0)
-    needs = Task.model_validate("transcribe").needs({"text": None})
+    needs = Task.model_validate("transcribe").requirements({"text": None})
     needs.texts = lambda: TEXTS
     bundle = Family.model_validate({**FAMILY, "aligner": None}).build(needs)
     with pytest.raises(ConfigError, match="no alignment module"):

@@ -8,7 +8,7 @@ from pydantic import Field, PrivateAttr
 
 from stentor.callbacks.base import Callback
 from stentor.errors import ConfigError
-from stentor.models.base import Redrawn
+from stentor.models.base import RandomFeatures
 
 if TYPE_CHECKING:
     from stentor.data.batch import Batch
@@ -31,7 +31,7 @@ class Redraw(Callback):
     _drawn_at: int = PrivateAttr(0)
 
     def on_start(self, trainer: Trainer) -> None:
-        found = [m for m in trainer.bundle.model.modules() if isinstance(m, Redrawn)]
+        found = [m for m in trainer.bundle.model.modules() if isinstance(m, RandomFeatures)]
         if not found:
             raise ConfigError(
                 "The callback `redraw` finds no random features in this model: take linear attention (`linear` or "
@@ -60,7 +60,7 @@ class Redraw(Callback):
     def _redraw(trainer: Trainer) -> None:
         import torch
 
-        found = (m for m in trainer.bundle.model.modules() if isinstance(m, Redrawn))
+        found = (m for m in trainer.bundle.model.modules() if isinstance(m, RandomFeatures))
         for layer, module in enumerate(found):
             if not module.fixed:
                 seed = seed_of(trainer.config.train.seed, trainer.step, layer)

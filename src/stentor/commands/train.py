@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.config.schema import Config
-    from stentor.dataloading.batch_sampler import Plan
-    from stentor.dataloading.dataset import Feed
+    from stentor.dataloading.batch_sampler import BatchSampler
+    from stentor.dataloading.dataset import TrainDataset
     from stentor.dataloading.leakage import Overlap
-    from stentor.dataloading.stream_shards import Lanes
-    from stentor.engine.device import Control
+    from stentor.dataloading.stream_shards import ShardedStream
+    from stentor.engine.device import Communicator
     from stentor.engine.evaluate import EvalSet
     from stentor.losses.base import Loss
     from stentor.models.base import Bundle
@@ -41,9 +41,9 @@ class Prepared:
 
     task: Task
     losses: Mapping[str, Loss]
-    feed: Feed
+    feed: TrainDataset
     bundle: Bundle
-    plan: Plan | Lanes
+    plan: BatchSampler | ShardedStream
     evals: list[EvalSet]
     tests: list[EvalSet]
     batches_per_epoch: int | None
@@ -56,9 +56,9 @@ def prepare(config: Config, tell: Any) -> Prepared:
     """Read the data's metadata, build the model and plan the batches; no audio is read, nothing is written."""
     import torch
 
-    from stentor.data.feature_cache import Storing
+    from stentor.data.feature_cache import FeatureCache
     from stentor.dataloading import leakage
-    from stentor.dataloading.dataset import Feed, eval_plan, unlimited
+    from stentor.dataloading.dataset import TrainDataset, eval_plan, unlimited
     from stentor.engine.evaluate import EvalSet
     from stentor.losses.base import expanded
 
@@ -66,21 +66,23 @@ def prepare(config: Config, tell: Any) -> Prepared:
     sections = config.losses if config.losses is not None else task.losses()
     config.data.augment.check()
     task.check()
-    feed = Feed(config.data, config.train.seed, task.refuse, tell, task.pieces if task.any_length else None)
-    needs = task.needs(sections)
+    feed = TrainDataset(
+        config.data, config.train.seed, task.drop_reason, tell, task.training_segments if task.any_length else None
+    )
+    needs = task.requirements(sections)
     needs.texts, needs.cuts = feed.texts, feed.cuts
     torch.manual_seed(config.train.seed)
     bundle = config.model.build(needs)
     losses = expanded(sections, bundle.codebooks)
     processor, family = bundle.processor, bundle.family
 
-    def refusal(cut: Cut, training: bool) -> tuple[str, str] | None:
-        refused = family.refusal(processor, cut, training)
-        return refused or task.misfit(cut, lambda: processor.tokens(cut, cut.duration))
+    def drop_reason(cut: Cut, training: bool) -> tuple[str, str] | None:
+        refused = family.drop_reason(processor, cut, training)
+        return refused or task.length_drop_reason(cut, lambda: processor.tokens(cut, cut.duration))
 
-    feed.leave_out(lambda cut: refusal(cut, True))
-    if isinstance(processor, Storing):
-        for line in processor.about_store([] if feed.streams else list(feed.cuts()), config.data.augment):
+    feed.leave_out(lambda cut: drop_reason(cut, True))
+    if isinstance(processor, FeatureCache):
+        for line in processor.check_cache([] if feed.streams else list(feed.cuts()), config.data.augment):
             tell(line)
     plan = feed.plan(processor.tokens)
     per_epoch = None if feed.streams else len(list(plan.epoch(0)))
@@ -91,13 +93,13 @@ def prepare(config: Config, tell: Any) -> Prepared:
 
     def sets(sources: Mapping[str, Any]) -> list[EvalSet]:
         def refused(cut: Cut) -> tuple[str, str] | None:
-            return refusal(cut, False)
+            return drop_reason(cut, False)
 
-        return [EvalSet(n, *eval_plan(s, n, data, task.refuse, processor, refused)) for n, s in sources.items()]
+        return [EvalSet(n, *eval_plan(s, n, data, task.drop_reason, processor, refused)) for n, s in sources.items()]
 
     evals, tests = sets(config.data.eval), sets(config.data.test)
     shared = leakage.of_run(feed, [*evals, *tests])
-    for line in leakage.told(shared):
+    for line in leakage.summary_lines(shared):
         tell(line)
     remarks = [] if feed.streams else task.remarks(feed.cuts())
     for line in remarks:
@@ -108,15 +110,15 @@ def prepare(config: Config, tell: Any) -> Prepared:
 def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command: list[str] | None = None) -> Path:
     """Run all stages into `folder` and leave the export, the results and the report there; a run that was cut off goes
     on where it was. `texts` are files to write beside them (config.yaml, resolved.yaml). Returns the folder."""
-    from stentor.engine.device import Control, accelerator
-    from stentor.engine.run_logger import Journal
+    from stentor.engine.device import Communicator, accelerator
+    from stentor.engine.run_logger import RunLogger
     from stentor.report.report import write_report
 
     kinds = {(c.train.device, c.train.precision) for c in stages}
     if len(kinds) > 1:
         raise ConfigError("stages: `train.device` and `train.precision` must be the same in all stages.")
     device = accelerator(stages[0].train)
-    control = Control(device.num_processes)
+    control = Communicator(device.num_processes)
     written = folder / "resolved.yaml"
     same = written.exists() and written.read_text(encoding="utf-8") == texts.get("resolved.yaml")
     control.barrier()
@@ -128,7 +130,7 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
     for number, config in enumerate(stages):
         last = number == len(stages) - 1
         place = folder if last else folder / "stages" / str(number + 1)
-        journal = Journal(folder, device.is_main_process, None if len(stages) == 1 else str(number + 1))
+        journal = RunLogger(folder, device.is_main_process, None if len(stages) == 1 else str(number + 1))
         if before is not None:
             config.model.init = str(before)
         if same and (place / "results.json").exists():
@@ -153,7 +155,13 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
 
 
 def _stage(
-    config: Config, place: Path, journal: Any, device: Accelerator, control: Control, command: list[str], first: bool
+    config: Config,
+    place: Path,
+    journal: Any,
+    device: Accelerator,
+    control: Communicator,
+    command: list[str],
+    first: bool,
 ) -> None:
     from stentor.callbacks.console import Console
     from stentor.callbacks.memory import Memory
@@ -238,7 +246,7 @@ def finish(config: Config, ready: Prepared, trainer: Any, place: Path, command: 
     from stentor.publish.card import write_card
     from stentor.report.report import write_report
 
-    weights = state.chosen(trainer)
+    weights = state.load_selected_weights(trainer)
     sets = [*ready.evals, *ready.tests]
     before = scored_before(config, sets, trainer.folder / BEFORE) if trainer.main else {}
     results: dict[str, Any] = {k: {} for k in ("eval", "by", "before", "before_by", "change", "data")}

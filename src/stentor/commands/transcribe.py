@@ -48,9 +48,9 @@ def transcribe_files(request: Request) -> None:
     task = model.for_transcription()
     diarizer = None
     if request.diarizer is not None:
-        from stentor.inference.diarize import listener
+        from stentor.inference.diarize import segments_by
 
-        diarizer = listener(load(request.diarizer, request.device))
+        diarizer = segments_by(load(request.diarizer, request.device))
     files = Files(request.audio, request.out, "transcribing")
     rate = model.bundle.processor.sample_rate
     recordings: list[Recording] = [FileRecording(path, rate) for path in request.audio]

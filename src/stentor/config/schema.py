@@ -44,7 +44,7 @@ class Config(Section):
         family = self.model
         if family.tasks and not self.task.is_a(family.tasks):
             raise ConfigConflict("model.type", f"{family.type} serves {', '.join(family.tasks)}, not {self.task.type}")
-        if found := family.misfit(self.task):
+        if found := family.incompatible_with(self.task):
             raise ConfigConflict(f"model.{found[0]}", found[1])
         if self.data.layout is None:
             self.data.layout = family.layout()

@@ -269,9 +269,9 @@ def list_audio(paths: tuple[Path, ...]) -> list[Path]:
         if path.is_dir():
             found = sorted(p for p in path.rglob("*") if p.suffix.lower() in AUDIO)
         elif path.name.endswith((".jsonl", ".jsonl.gz")):
-            from stentor.data.cut import Unusable, audio_path
+            from stentor.data.cut import UnusableRecord, audio_path
 
-            cuts = (c for c in read_cuts(path) if not isinstance(c, Unusable))
+            cuts = (c for c in read_cuts(path) if not isinstance(c, UnusableRecord))
             found = [Path(name) for c in cuts if (name := audio_path(c))]
         else:
             found = [path]

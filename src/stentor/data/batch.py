@@ -37,7 +37,7 @@ class Batch:
     """Seconds of audio."""
     tokens: int = 0
     """Sequence positions that hold something."""
-    slots: int = 0
+    num_positions: int = 0
     """Sequence positions in all, padding included."""
     dropped: list[tuple[str, str, str]] = field(default_factory=list)
     """Items that could not be used: (id, reason, message)."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MAGIC = b"\x93NUMPY"
 
 
-class ReadsCodes:
+class AcceptsCodecTokens:
     """Base of processors whose models take codec tokens: records with codes come as `Example.extra["codes"]`,
     integers [codebooks, frames], and `Example.audio` is None. All other processors are told that such records have no
     audio."""

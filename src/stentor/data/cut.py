@@ -30,7 +30,7 @@ AUDIO_KEYS = ("audio_path", "start", "duration", "voice", "mixed_turn", "made_no
 
 
 @dataclass
-class Unusable:
+class UnusableRecord:
     """A record that was read but cannot be used; it is counted under `reason` and listed, never trained on."""
 
     id: str
@@ -38,7 +38,7 @@ class Unusable:
     message: str
 
 
-def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | Unusable:
+def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | UnusableRecord:
     """A lhotse cut from one manifest record.
 
     `folder` is what relative paths start from; `where` ("file.jsonl:12") is named in errors. The audio file's header
@@ -60,11 +60,11 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
         try:
             duration = probe(file).duration - start
         except AudioError as error:
-            return Unusable(name, error.reason, f"{where}: {error}")
+            return UnusableRecord(name, error.reason, f"{where}: {error}")
         if duration <= 0:
-            return Unusable(name, "empty", f"{where}: {file} ends before the record's start at {start:g} s.")
+            return UnusableRecord(name, "empty", f"{where}: {file} ends before the record's start at {start:g} s.")
     elif duration == 0:
-        return Unusable(name, "empty", f"{where}: the record's duration is 0.")
+        return UnusableRecord(name, "empty", f"{where}: the record's duration is 0.")
     total = start + duration
     recording = Recording(
         id=str(file),

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stentor.data.cut import Unusable, language_of, speaker_of, text_of, words_of
-from stentor.data.outliers import KINDS, Row, plural, suspect
+from stentor.data.cut import UnusableRecord, language_of, speaker_of, text_of, words_of
+from stentor.data.outliers import KINDS, Row, find_outliers, plural
 from stentor.data.processes import plain_signals
-from stentor.data.signal_stats import Sound, measure
+from stentor.data.signal_stats import SignalStats, measure
 from stentor.errors import ConfigError, DataError
 from stentor.text.normalize import plain_text
 
@@ -171,13 +171,13 @@ def histogram(values: Sequence[float], bins: int = 30) -> dict[str, Any]:
 
 def _rows(name: str, source: Source) -> Iterator[Row]:
     for cut in source.cuts():
-        if isinstance(cut, Unusable):
-            yield Row(cut.id, name, sound=Sound(cut.reason, cut.message))
+        if isinstance(cut, UnusableRecord):
+            yield Row(cut.id, name, sound=SignalStats(cut.reason, cut.message))
         else:
             yield Row(cut.id, name, cut, text_of(cut), speaker_of(cut), language_of(cut), cut.duration)
 
 
-def _listen(cuts: Sequence[Cut], jobs: int) -> Iterator[Sound]:
+def _listen(cuts: Sequence[Cut], jobs: int) -> Iterator[SignalStats]:
     if jobs <= 1 or len(cuts) < 2 * AT_ONCE:
         yield from map(measure, cuts)
         return
@@ -284,7 +284,7 @@ def suspects(rows: Sequence[Row], outside: set[str]) -> dict[str, list[tuple[flo
     found["unusable"] = [(0.0, r, f"{r.sound.reason}: {r.sound.message}") for r in rows if r.sound.reason]
     found["same_audio"] = twins
     for row in good:
-        for kind, badness, detail in suspect(row, texts_expected, outside):
+        for kind, badness, detail in find_outliers(row, texts_expected, outside):
             found[kind].append((badness, row, detail))
     return {kind: sorted(found[kind], key=lambda entry: -entry[0]) for kind in KINDS}
 

@@ -15,7 +15,7 @@ from stentor.errors import DataError
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
 MAX_PROBLEMS = 20
 Record = TypeVar("Record")
@@ -24,14 +24,14 @@ Record = TypeVar("Record")
 LHOTSE = ("MonoCut", "MultiCut", "MixedCut")
 
 
-def read_cuts(path: Path) -> Iterator[Cut | Unusable]:
+def read_cuts(path: Path) -> Iterator[Cut | UnusableRecord]:
     """The records of a manifest as lhotse cuts. Raises `DataError` for lines that break the contract."""
-    from stentor.data.cut import Unusable, cut_from_record
+    from stentor.data.cut import UnusableRecord, cut_from_record
 
     files = Files()
     lines_of: dict[str, int] = {}  # id -> the line that gave it
 
-    def make(record: dict[str, Any], number: int, where: str) -> Cut | Unusable:
+    def make(record: dict[str, Any], number: int, where: str) -> Cut | UnusableRecord:
         if record.get("type") in LHOTSE:
             raise DataError(f"{where}: this is a lhotse cut; load the file with `type: manifest`.")
         cut = cut_from_record(record, path.parent, where)
@@ -40,8 +40,8 @@ def read_cuts(path: Path) -> Iterator[Cut | Unusable]:
                 raise DataError(f"{where}: the id '{cut.id}' was already given in line {lines_of[cut.id]}.")
             cut.id = next(name for i in range(2, number + 2) if (name := f"{cut.id}#{i}") not in lines_of)
         lines_of[cut.id] = number
-        if not isinstance(cut, Unusable) and not files.exist(file := cut.recording.sources[0].source):
-            return Unusable(cut.id, "missing", f"{where}: the audio file {file} does not exist.")
+        if not isinstance(cut, UnusableRecord) and not files.exist(file := cut.recording.sources[0].source):
+            return UnusableRecord(cut.id, "missing", f"{where}: the audio file {file} does not exist.")
         return cut
 
     yield from each_line(path, make)

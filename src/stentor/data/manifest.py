@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stentor.data.cut import Unusable, record_from_cut
+from stentor.data.cut import UnusableRecord, record_from_cut
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -24,10 +24,10 @@ class Written:
     path: Path
     records: int = 0
     hours: float = 0.0
-    unusable: list[Unusable] = field(default_factory=list)
+    unusable: list[UnusableRecord] = field(default_factory=list)
 
 
-def write_manifest(cuts: Iterable[Cut | Unusable], path: Path) -> Written:
+def write_manifest(cuts: Iterable[Cut | UnusableRecord], path: Path) -> Written:
     """Write cuts as a JSONL manifest, through a temporary file that is renamed. Audio paths below the manifest's
     folder become relative. Cuts whose audio is not one file, mixed to mono, cannot be written and count as unusable."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,13 +37,13 @@ def write_manifest(cuts: Iterable[Cut | Unusable], path: Path) -> Written:
     try:
         with open(part, "w", encoding="utf-8") as file:
             for cut in cuts:
-                if isinstance(cut, Unusable):
+                if isinstance(cut, UnusableRecord):
                     written.unusable.append(cut)
                     continue
                 record = record_from_cut(cut)
                 if record["audio_path"] is None:
                     message = f"{cut.id}: its audio is one of several channels or is mixed; train on the source itself."
-                    written.unusable.append(Unusable(cut.id, "not_a_file", message))
+                    written.unusable.append(UnusableRecord(cut.id, "not_a_file", message))
                     continue
                 audio = Path(record["audio_path"])
                 record["audio_path"] = str(audio.relative_to(home) if audio.is_relative_to(home) else audio)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.cut import words_of
-from stentor.data.signal_stats import Sound
+from stentor.data.signal_stats import SignalStats
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -63,7 +63,7 @@ class Row:
     speaker: str | None = None
     language: str | None = None
     declared: float = 0.0
-    sound: Sound = field(default_factory=Sound)
+    sound: SignalStats = field(default_factory=SignalStats)
     times: list[dict[str, Any]] = field(default_factory=list)
     """Word times of a record of one speaker that has no cut."""
 
@@ -94,7 +94,7 @@ class Row:
         return (len(letters(self.text)) if unspaced(self.text) else len(self.text.split())) / self.seconds
 
 
-def suspect(row: Row, texts_expected: bool, outside: set[str]) -> Iterator[tuple[str, float, str]]:
+def find_outliers(row: Row, texts_expected: bool, outside: set[str]) -> Iterator[tuple[str, float, str]]:
     """(kind, how bad, detail) of all that is wrong with one decoded record."""
     sound, text = row.sound, row.text or ""
     if row.rate:

@@ -28,7 +28,7 @@ HIGH_BAND = 4500.0
 
 
 @dataclass
-class Sound:
+class SignalStats:
     """Measures of one decoded recording, or why it could not be decoded."""
 
     reason: str | None = None
@@ -52,13 +52,13 @@ class Sound:
     """Equal for equal samples."""
 
 
-def measure(cut: Cut) -> Sound:
+def measure(cut: Cut) -> SignalStats:
     """Decode a recording in full, at the file's own rate, and measure it; codec tokens are only read. Never raises for
     the recording's faults."""
     try:
         if has_codes(cut):
             digest = hashlib.blake2b(load_codes(cut).tobytes(), digest_size=16).hexdigest()
-            return Sound(seconds=cut.duration, digest=digest)
+            return SignalStats(seconds=cut.duration, digest=digest)
         rate = 16000
         if path := audio_path(cut):
             from stentor.audio.io import probe
@@ -66,11 +66,11 @@ def measure(cut: Cut) -> Sound:
             rate = probe(path).sample_rate
         audio = load_audio(cut, rate)
     except StentorError as error:
-        return Sound(getattr(error, "reason", "unreadable"), str(error))
+        return SignalStats(getattr(error, "reason", "unreadable"), str(error))
     return measures(audio, rate)
 
 
-def measure_file(path: Path, start: float = 0.0, seconds: float | None = None) -> Sound:
+def measure_file(path: Path, start: float = 0.0, seconds: float | None = None) -> SignalStats:
     """The same of (a part of) a file, without a cut."""
     from stentor.audio.io import probe, read
 
@@ -78,11 +78,11 @@ def measure_file(path: Path, start: float = 0.0, seconds: float | None = None) -
         rate = probe(path).sample_rate
         audio = read(path, rate, start, seconds)
     except StentorError as error:
-        return Sound(getattr(error, "reason", "unreadable"), str(error))
+        return SignalStats(getattr(error, "reason", "unreadable"), str(error))
     return measures(audio, rate)
 
 
-def measures(audio: np.ndarray, rate: int) -> Sound:
+def measures(audio: np.ndarray, rate: int) -> SignalStats:
     """Measure float32 [samples] (at least one) at `rate` Hz."""
     import numpy as np
 
@@ -94,7 +94,7 @@ def measures(audio: np.ndarray, rate: int) -> Sound:
     loud = np.flatnonzero(decibels > level - BELOW_SPEECH)
     full = np.abs(audio) >= FULL_SCALE
     runs = full[1:] & full[:-1]
-    return Sound(
+    return SignalStats(
         seconds=len(audio) / rate,
         rate=rate,
         level=level,

@@ -66,7 +66,7 @@ def _weight(character: str) -> float:
     return LETTER
 
 
-class Pace(NamedTuple):
+class SpeakingRate(NamedTuple):
     """What a text of some weight takes: `start + unit * weight` seconds."""
 
     start: float
@@ -76,7 +76,7 @@ class Pace(NamedTuple):
         return self.start + self.unit * weight(text)
 
 
-def measure(cuts: Iterable[Cut]) -> Pace | None:
+def measure(cuts: Iterable[Cut]) -> SpeakingRate | None:
     """The pace of records with text, from their metadata alone: least squares over the first 5000, those left out that
     lie far off. None where there are too few, or longer texts do not take longer."""
     import numpy as np
@@ -97,4 +97,4 @@ def measure(cuts: Iterable[Cut]) -> Pace | None:
         points = points[near]
     if start < 0:  # through the origin
         start, unit = 0.0, float(seconds.sum() / length.sum())
-    return Pace(round(float(start), 5), round(float(unit), 6)) if unit > 0 else None
+    return SpeakingRate(round(float(start), 5), round(float(unit), 6)) if unit > 0 else None

@@ -41,14 +41,14 @@ class Item:
 
 
 @dataclass(slots=True)
-class Planned:
+class PlannedBatch:
     """One batch of the plan, before its audio is read."""
 
     items: list[Item]
     index: int
     """Global number of the batch, over all epochs."""
     epoch: int
-    within: int
+    batch_in_epoch: int
     """Number of the batch within its epoch."""
 
 
@@ -113,7 +113,7 @@ def buckets_of(costs: Sequence[int], buckets: int) -> np.ndarray:
     return np.ceil(share / share[-1] * buckets)[where]
 
 
-class Plan:
+class BatchSampler:
     """All batches of a run, epoch after epoch, from the records that `epoch_items` names.
 
     `epoch_items(epoch)` gives the (cut, copy) pairs; `cost(cut, seconds)` the sequence positions an item takes;
@@ -184,20 +184,20 @@ class Plan:
                 held, number = [], number + 1
         yield from self._batches(held, epoch, number)
 
-    def batches(self, epoch: int = 0, within: int = 0, index: int = 0) -> Iterator[Planned]:
+    def batches(self, epoch: int = 0, within: int = 0, index: int = 0) -> Iterator[PlannedBatch]:
         """Batches without end, from batch `within` of `epoch` on; `index` is that batch's global number."""
         while True:
             seen = 0
             for number, items in enumerate(self.epoch(epoch)):
                 seen += 1
                 if number >= within:
-                    yield Planned(items, index, epoch, number)
+                    yield PlannedBatch(items, index, epoch, number)
                     index += 1
             if not seen:
                 return
             epoch, within = epoch + 1, 0
 
-    def deal(self, rank: int, world: int, skip: int = 0, **position: int) -> Iterator[Planned]:
+    def shard(self, rank: int, world: int, skip: int = 0, **position: int) -> Iterator[PlannedBatch]:
         """The batches of one rank: every `world`-th, from `skip` batches after the position on."""
         return islice(self.batches(**position), skip + rank, None, world)
 

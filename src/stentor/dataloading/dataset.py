@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.cut import Unusable, text_of
+from stentor.data.cut import UnusableRecord, text_of
 from stentor.data.seeding import rng
-from stentor.dataloading.batch_sampler import Item, Plan
-from stentor.dataloading.mixing import Dropped, Mix, Pool, Refusal, ReplayMix, hours, listed, usable
-from stentor.dataloading.stream_shards import Lanes, deal_records, lanes_of_all, share, window_of
+from stentor.dataloading.batch_sampler import BatchSampler, Item
+from stentor.dataloading.mixing import DropCounter, DropReason, Mix, Pool, ReplayMix, filter_cuts, listed, total_hours
+from stentor.dataloading.stream_shards import ShardedStream, num_shards_of_all, records_of_shard, share, window_of
 from stentor.errors import ConfigError, DataError
 from stentor.sources.held_out import HeldOut, StreamHoldOut, hold_out
 
@@ -32,7 +32,7 @@ STREAM_TRUST = 1000
 """Records of a stream that must have been read before a share of bad ones says anything."""
 
 
-class Feed:
+class TrainDataset:
     """The training data of one stage."""
 
     def __init__(
@@ -47,15 +47,15 @@ class Feed:
         these; None: whole."""
         if pieces is not None:
             data = unlimited(data)
-        self.data, self.seed, self.refuse, self.pieces = data, seed, refuse, pieces
-        self.dropped = Dropped()
+        self.data, self.seed, self.drop_reason, self.training_segments = data, seed, refuse, pieces
+        self.dropped = DropCounter()
         self.streams = any(s.streaming for s in data.train)
         self.pools: list[Pool] = []
-        self.lanes = lanes_of_all(data.train, data.lanes) if self.streams else 1
+        self.lanes = num_shards_of_all(data.train, data.lanes) if self.streams else 1
         self._read: Counter[tuple[int, int]] = Counter()  # records read of each stream's lane, at most
-        self._refusal: Refusal | None = None
-        self._lists: dict[int, list[Cut | Unusable]] = {}
-        self._by_lane: dict[int, Dropped] = {}  # of streams: `dropped` by the lane it was read in
+        self._refusal: DropReason | None = None
+        self._lists: dict[int, list[Cut | UnusableRecord]] = {}
+        self._by_lane: dict[int, DropCounter] = {}  # of streams: `dropped` by the lane it was read in
         self._ended: set[int] = set()
         sets = {**data.eval, **data.test}
         held = {name: source for name, source in sets.items() if isinstance(source, HeldOut)}
@@ -72,7 +72,7 @@ class Feed:
                 "needs the source to give its records in the same order as before."
             )
             if self._held is not None:
-                self._held.fill([usable(s.cuts(), data, refuse, Dropped()) for s in data.train])
+                self._held.fill([filter_cuts(s.cuts(), data, refuse, DropCounter()) for s in data.train])
             world = int(os.environ.get("WORLD_SIZE", "1"))
             if world > 1:
                 part = share(self.lanes, world)
@@ -98,8 +98,8 @@ class Feed:
                     f"data.replay.sources.{number} is a stream: set its `limit` to the number of records that are read "
                     "and held in memory to draw from, a few times as many as an epoch replays."
                 )
-        dropped = Dropped()
-        pools = listed(section.sources, self.data, self.refuse, dropped, "data.replay")
+        dropped = DropCounter()
+        pools = listed(section.sources, self.data, self.drop_reason, dropped, "data.replay")
         for pool in pools:
             pool.cuts = list(self._in_pieces(pool.cuts))
         replay = ReplayMix(pools, section.share)
@@ -107,21 +107,23 @@ class Feed:
         each = "" if self.streams else f", {sum(replay.counts(len(self.mix))):,} in each epoch"
         tell(
             f"Replay: {section.share:.1%} of the items are general data{each}, drawn from {len(replay):,} records "
-            f"({hours(replay.pools):.2f} h)."
+            f"({total_hours(replay.pools):.2f} h)."
         )
         return replay
 
     def _in_pieces(self, cuts: Iterable[Cut]) -> Iterable[Cut]:
-        return cuts if self.pieces is None else (piece for cut in cuts for piece in self.pieces(cut))
+        return (
+            cuts if self.training_segments is None else (piece for cut in cuts for piece in self.training_segments(cut))
+        )
 
-    def leave_out(self, refusal: Refusal) -> None:
+    def leave_out(self, refusal: DropReason) -> None:
         """Drop (and count) the records that the model can do nothing with; to be called before `plan`.
 
         Raises `DataError` when they are more than `data.max_bad` allows, or all.
         """
         self._refusal = refusal
         for pool in [*self.pools, *(self.replay.pools if self.replay else [])]:
-            pool.cuts = list(usable(pool.cuts, self.data, lambda cut: None, self.dropped, refusal))
+            pool.cuts = list(filter_cuts(pool.cuts, self.data, lambda cut: None, self.dropped, refusal))
         if self.streams:
             return
         self.dropped.check(self.all_records + self.dropped.reasons.total(), self.data.max_bad, "data.train")
@@ -159,13 +161,13 @@ class Feed:
 
     @property
     def hours(self) -> float:
-        return hours(self.pools)
+        return total_hours(self.pools)
 
     def cuts(self) -> Iterator[Cut]:
         """Each usable record once; of streams only the first."""
         if self.streams:
             for source in self.data.train:
-                yield from islice(usable(source.cuts(), self.data, self.refuse, Dropped()), STREAM_TEXTS)
+                yield from islice(filter_cuts(source.cuts(), self.data, self.drop_reason, DropCounter()), STREAM_TEXTS)
         for pool in [*self.pools, *(self.replay.pools if self.replay else [])]:
             yield from pool.cuts
 
@@ -173,7 +175,7 @@ class Feed:
         """Training transcripts."""
         return (text for cut in self.cuts() if (text := text_of(cut)))
 
-    def plan(self, cost: Callable[[Cut, float], int]) -> Plan | Lanes:
+    def plan(self, cost: Callable[[Cut, float], int]) -> BatchSampler | ShardedStream:
         """The batch plan, given what an item costs."""
         data = self.data
         too_long: set[str] = set()
@@ -182,11 +184,11 @@ class Feed:
             if item.cut.id not in too_long:
                 too_long.add(item.cut.id)
                 message = f"{item.cut.id}: {cost} positions, more than data.batch_tokens ({data.batch_tokens})"
-                for dropped in (self.dropped, self._by_lane.setdefault(lane, Dropped())):
+                for dropped in (self.dropped, self._by_lane.setdefault(lane, DropCounter())):
                     dropped.add("too_long_for_batch", message, item.cut.duration)
 
-        def one(lane: int) -> Plan:
-            return Plan(
+        def one(lane: int) -> BatchSampler:
+            return BatchSampler(
                 lambda epoch: self._epoch(epoch, lane),
                 cost,
                 layout=data.layout or "padded",
@@ -200,11 +202,11 @@ class Feed:
                 on_too_long=lambda item, cost: drop(item, cost, lane),
             )
 
-        return one(0) if self.lanes == 1 else Lanes([one(lane) for lane in range(self.lanes)])
+        return one(0) if self.lanes == 1 else ShardedStream([one(lane) for lane in range(self.lanes)])
 
     def _stream(self, epoch: int, lane: int = 0) -> Iterator[tuple[Cut, int]]:
         """(cut, copy) of all sources, interleaved until every one has ended."""
-        self._by_lane.setdefault(lane, Dropped())
+        self._by_lane.setdefault(lane, DropCounter())
         shares = self._shares()
         open_ = [(self._usable(n, s, lane, epoch), shares[n]) for n, s in enumerate(self.data.train)]
         generator = rng(self.seed, "stream", epoch * self.lanes + lane)
@@ -233,7 +235,7 @@ class Feed:
                 return [s.repeat * max(size or 0, 1) for s, size in zip(self.data.train, sizes)]
         return [s.weight or 1.0 for s in self.data.train]
 
-    def _listed(self, source: Source) -> list[Cut | Unusable]:
+    def _listed(self, source: Source) -> list[Cut | UnusableRecord]:
         """The records of a source that is no stream but is read beside one."""
         if id(source) not in self._lists:
             self._lists[id(source)] = list(source.cuts())
@@ -265,20 +267,20 @@ class Feed:
     def _passed(self, number: int, source: Source, lane: int) -> Iterator[Cut]:
         """The usable cuts of a lane. What is dropped counts where the stream is read for the first time: the dry run
         and later epochs come past the same records again."""
-        for place, record in enumerate(deal_records(source, lane, self.lanes, self._listed), 1):
+        for place, record in enumerate(records_of_shard(source, lane, self.lanes, self._listed), 1):
             new = place > self._read[number, lane]
             self._read[number, lane] = max(self._read[number, lane], place)
-            fresh = Dropped()
-            found = usable([record], self.data, self.refuse, fresh)
+            fresh = DropCounter()
+            found = filter_cuts([record], self.data, self.drop_reason, fresh)
             found = found if self._held is None else self._held.rest(found)
-            yield from usable(self._in_pieces(found), self.data, lambda cut: None, fresh, self._refusal)
+            yield from filter_cuts(self._in_pieces(found), self.data, lambda cut: None, fresh, self._refusal)
             if new and fresh.reasons:
                 self.dropped.merge(fresh)
                 self._by_lane[lane].merge(fresh)
-            if new and isinstance(record, Unusable):
+            if new and isinstance(record, UnusableRecord):
                 self.dropped.check(max(self._read.total(), STREAM_TRUST), self.data.max_bad, "data.train")
 
-    def fingerprint(self, plan: Plan | None = None) -> str:
+    def fingerprint(self, plan: BatchSampler | None = None) -> str:
         """Changes when the order of training items would change; with `plan` also when items cost something else (a
         changed prompt or tokenizer) and so fall into other batches."""
         data = self.data
@@ -321,16 +323,16 @@ def eval_plan(
     data: Data,
     refuse: Callable[[Cut], str | None],
     processor: Processor,
-    refusal: Refusal | None = None,
-) -> tuple[Plan, Dropped]:
+    refusal: DropReason | None = None,
+) -> tuple[BatchSampler, DropCounter]:
     """The plan of one evaluation set: each record once, in batches by length. Records are left out (and counted) only
     when they are broken, refused, or longer than the model or `data.max_seconds` takes; never for `batch_tokens`."""
-    dropped = Dropped()
+    dropped = DropCounter()
     longest = min(data.max_seconds, processor.max_seconds or data.max_seconds)
     pools = listed([source], data.model_copy(update={"max_seconds": longest}), refuse, dropped, name, refusal)
     cost = processor.tokens
     most = max(cost(c, c.duration) for c in pools[0].cuts)
-    plan = Plan(
+    plan = BatchSampler(
         lambda epoch: ((c, 0) for c in pools[0].cuts),
         cost,
         layout=data.layout or "padded",

@@ -12,7 +12,7 @@ from stentor.text.normalize import plain_text
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.dataloading.dataset import Feed
+    from stentor.dataloading.dataset import TrainDataset
     from stentor.engine.evaluate import EvalSet
 
 KINDS = ("speakers", "texts", "ids", "recordings")
@@ -23,7 +23,7 @@ Overlap = dict[str, dict[str, list[int | None]]]
 training data is a stream, or names no speakers."""
 
 
-def overlap(train: Iterable[Cut] | None, sets: Mapping[str, Iterable[Cut]]) -> Overlap:
+def leakage(train: Iterable[Cut] | None, sets: Mapping[str, Iterable[Cut]]) -> Overlap:
     """Speakers, texts, ids and recordings that each set shares with the training data (None: a stream, unknown).
 
     Texts are equal when their words are: case and punctuation do not count.
@@ -49,13 +49,13 @@ def overlap(train: Iterable[Cut] | None, sets: Mapping[str, Iterable[Cut]]) -> O
     }
 
 
-def of_run(feed: Feed, sets: Iterable[EvalSet]) -> Overlap:
+def of_run(feed: TrainDataset, sets: Iterable[EvalSet]) -> Overlap:
     """`overlap` of a run's evaluation sets with what it trains on, replayed data included."""
     cuts = {s.name: (item.cut for items in s.plan.epoch(0) for item in items) for s in sets}
-    return overlap(None if feed.streams else feed.cuts(), cuts)
+    return leakage(None if feed.streams else feed.cuts(), cuts)
 
 
-def told(found: Overlap) -> list[str]:
+def summary_lines(found: Overlap) -> list[str]:
     """One line for each set."""
     lines = []
     for name, kinds in found.items():

@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from stentor.data.batch import Batch
-from stentor.data.codec_tokens import ReadsCodes, has_codes, load_codes
-from stentor.data.feature_cache import Kept, Storing
+from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes, load_codes
+from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError, StentorError
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from stentor.data.augment import Augment
     from stentor.data.batch import Example
-    from stentor.dataloading.batch_sampler import Item, Planned
+    from stentor.dataloading.batch_sampler import Item, PlannedBatch
     from stentor.models.base import Processor
     from stentor.tasks.base import Task
 
 
-class Reader(Dataset):
-    """Makes one batch from one `Planned`; lives in the workers, so it holds no model."""
+class BatchDataset(Dataset):
+    """Makes one batch from one `PlannedBatch`; lives in the workers, so it holds no model."""
 
     def __init__(self, task: Task, processor: Processor, augment: Augment | None, seed: int, packed: bool = False):
         self.task, self.processor, self.augment, self.seed, self.packed = task, processor, augment, seed, packed
@@ -62,17 +62,17 @@ class Reader(Dataset):
 
     def _codes(self, item: Item) -> np.ndarray | None:
         """The codec tokens of an item, where it has such and the model takes them."""
-        if not (isinstance(self.processor, ReadsCodes) and has_codes(item.cut)):
+        if not (isinstance(self.processor, AcceptsCodecTokens) and has_codes(item.cut)):
             return None
         return load_codes(item.cut, self.processor.codebooks, self.processor.vocabulary)
 
-    def _kept(self, item: Item) -> Kept | None:
+    def _kept(self, item: Item) -> CachedFeatures | None:
         """What the processor has stored of an item whose audio training leaves as it is."""
-        if self.augment is None or not isinstance(self.processor, Storing) or not self.augment.keeps(item.speed):
+        if self.augment is None or not isinstance(self.processor, FeatureCache) or not self.augment.keeps(item.speed):
             return None
-        return self.processor.stored(item.cut)
+        return self.processor.cached_features(item.cut)
 
-    def __getitem__(self, planned: Planned) -> tuple[Planned, Batch]:
+    def __getitem__(self, planned: PlannedBatch) -> tuple[PlannedBatch, Batch]:
         examples, dropped = self.examples(planned.items)
         if examples:
             batch = self.task.collate(examples, self.processor, self.packed)
@@ -80,21 +80,21 @@ class Reader(Dataset):
             batch = Batch({}, {}, [], 0.0)
         batch.dropped = dropped + batch.dropped  # what could not be read, and what the processor refused
         # Only the place in the plan travels back with the batch: the cuts stay behind in the worker.
-        place = type(planned)([], planned.index, planned.epoch, planned.within)
+        place = type(planned)([], planned.index, planned.epoch, planned.batch_in_epoch)
         return place, batch
 
 
-class Dealt(Sampler):
+class PlannedSampler(Sampler):
     """A sampler over an iterator of planned batches."""
 
-    def __init__(self, planned: Iterator[Planned]):
+    def __init__(self, planned: Iterator[PlannedBatch]):
         self.planned = planned
 
-    def __iter__(self) -> Iterator[Planned]:
+    def __iter__(self) -> Iterator[PlannedBatch]:
         return self.planned
 
 
-class Answering(Dataset):
+class ErrorAsResult(Dataset):
     """Answers an expected error instead of raising it: torch would raise it again with a traceback for its message."""
 
     def __init__(self, reader: Dataset):
@@ -115,8 +115,8 @@ def batches(
     Raises StentorError when a worker dies.
     """
     loader = DataLoader(
-        Answering(reader),
-        sampler=Dealt(planned),
+        ErrorAsResult(reader),
+        sampler=PlannedSampler(planned),
         batch_size=None,
         num_workers=workers,
         pin_memory=pin,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stentor.data.cut import Unusable, language_of
+from stentor.data.cut import UnusableRecord, language_of
 from stentor.data.seeding import rng
 from stentor.errors import DataError
 
@@ -39,12 +39,12 @@ BAD = (
 )
 """Drop reasons that mean a broken record, or one for another model, as against one that is merely not wanted (too long,
 no text)."""
-Refusal = Callable[["Cut"], tuple[str, str] | None]
+DropReason = Callable[["Cut"], tuple[str, str] | None]
 """(reason, sentence) for a record that a model can do nothing with."""
 
 
 @dataclass
-class Dropped:
+class DropCounter:
     """Records that are not used, by reason, with the first few named."""
 
     reasons: Counter[str] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ class Dropped:
     def bad(self) -> int:
         return sum(self.reasons[r] for r in BAD)
 
-    def merge(self, other: Dropped) -> None:
+    def merge(self, other: DropCounter) -> None:
         """Count what `other` counted as well."""
         self.reasons.update(other.reasons)
         self.seconds += other.seconds
@@ -80,16 +80,16 @@ class Dropped:
             )
 
 
-def usable(
-    cuts: Iterable[Cut | Unusable],
+def filter_cuts(
+    cuts: Iterable[Cut | UnusableRecord],
     data: Data,
     refuse: Callable[[Cut], str | None],
-    dropped: Dropped,
-    refusal: Refusal | None = None,
+    dropped: DropCounter,
+    refusal: DropReason | None = None,
 ) -> Iterator[Cut]:
     """The cuts that can be trained on; the others are counted in `dropped` by reason."""
     for cut in cuts:
-        if isinstance(cut, Unusable):
+        if isinstance(cut, UnusableRecord):
             dropped.add(cut.reason, cut.message)
         elif cut.duration > data.max_seconds:
             dropped.add("too_long", f"{cut.id}: {cut.duration:.1f} s", cut.duration)
@@ -198,15 +198,15 @@ def listed(
     sources: Sequence[Source],
     data: Data,
     refuse: Callable[[Cut], str | None],
-    dropped: Dropped,
+    dropped: DropCounter,
     what: str,
-    refusal: Refusal | None = None,
+    refusal: DropReason | None = None,
 ) -> list[Pool]:
     """Read the metadata of listed sources. Raises DataError when too many are broken or nothing is left."""
     pools, seen, used = [], 0, 0
     for source in sources:
         before = sum(dropped.reasons.values())
-        cuts = list(usable(source.cuts(), data, refuse, dropped, refusal))
+        cuts = list(filter_cuts(source.cuts(), data, refuse, dropped, refusal))
         seen += len(cuts) + sum(dropped.reasons.values()) - before
         used += len(cuts)
         pools.append(Pool(cuts, source.repeat, source.weight))
@@ -217,6 +217,6 @@ def listed(
     return pools
 
 
-def hours(pools: Sequence[Pool]) -> float:
+def total_hours(pools: Sequence[Pool]) -> float:
     """Hours of audio in the pools, each record once."""
     return math.fsum(c.duration for p in pools for c in p.cuts) / 3600

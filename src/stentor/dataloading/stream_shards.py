@@ -13,20 +13,20 @@ from itertools import count, islice
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
-from stentor.dataloading.batch_sampler import Planned
+from stentor.dataloading.batch_sampler import PlannedBatch
 from stentor.errors import DataError
 
 if TYPE_CHECKING:
-    from stentor.dataloading.batch_sampler import Item, Plan
+    from stentor.dataloading.batch_sampler import BatchSampler, Item
     from stentor.sources.base import Source
 
 WINDOW = 250
 """A lane is planned by no fewer items at a time, unless `data.window` is smaller itself."""
 
 
-def lanes_of_all(sources: Sequence[Source], most: int) -> int:
+def num_shards_of_all(sources: Sequence[Source], most: int) -> int:
     """The number of lanes that all sources which are streams can be read in; the others are listed anyway."""
-    return gcd(*(s.lanes(most) for s in sources if s.streaming)) or 1
+    return gcd(*(s.num_shards(most) for s in sources if s.streaming)) or 1
 
 
 def share(lanes: int, world: int) -> float:
@@ -40,10 +40,10 @@ def window_of(window: int, lanes: int) -> int:
     return min(window, max(window // lanes, WINDOW))
 
 
-class Lanes:
-    """The batches of a stream in lanes; what the loop calls of a `Plan`, for several of them side by side."""
+class ShardedStream:
+    """The batches of a stream in lanes; what the loop calls of a `BatchSampler`, for several of them side by side."""
 
-    def __init__(self, plans: Sequence[Plan]):
+    def __init__(self, plans: Sequence[BatchSampler]):
         self.plans = list(plans)
         self.cost = self.plans[0].cost
         self.begun: dict[int, list[tuple[int, int]]] = {}
@@ -59,13 +59,13 @@ class Lanes:
                 else:
                     yield items
 
-    def batches(self, epoch: int = 0, within: int = 0, index: int = 0) -> Iterator[Planned]:
+    def batches(self, epoch: int = 0, within: int = 0, index: int = 0) -> Iterator[PlannedBatch]:
         """All batches without end, from number `index` on."""
-        return self.deal(0, 1, 0, epoch, within, index)
+        return self.shard(0, 1, 0, epoch, within, index)
 
-    def deal(
+    def shard(
         self, rank: int, world: int, skip: int = 0, epoch: int = 0, within: int = 0, index: int = 0
-    ) -> Iterator[Planned]:
+    ) -> Iterator[PlannedBatch]:
         """The batches of one rank: every `world`-th, from number `index + skip` on. `epoch` and `within` say where the
         lane of batch `index` stood; the other lanes' places follow from `index` alone.
 
@@ -73,7 +73,7 @@ class Lanes:
         """
         lanes = len(self.plans)
         step = world // gcd(lanes, world)  # batches of a lane between two of this rank's
-        open_: dict[int, Iterator[Planned]] = {}
+        open_: dict[int, Iterator[PlannedBatch]] = {}
         latest = epoch
         for number in count(index + skip + rank, world):
             lane, place = number % lanes, number // lanes
@@ -86,16 +86,16 @@ class Lanes:
                     "`data.lanes: 1` to read it in one piece."
                 )
             latest = max(latest, planned.epoch)  # a short lane is ahead of the others: count epochs upwards only
-            yield Planned(planned.items, number, latest, planned.within)
+            yield PlannedBatch(planned.items, number, latest, planned.batch_in_epoch)
 
-    def _lane(self, lane: int, place: int) -> Iterator[Planned]:
+    def _lane(self, lane: int, place: int) -> Iterator[PlannedBatch]:
         """The batches of a lane from its number `place` on, read from the start of the newest epoch that is known."""
         begun = self.begun.setdefault(lane, [(0, 0)])
         while begun[-1][0] > place:
             begun.pop()
         first, epoch = begun[-1]
         for planned in self.plans[lane].batches(epoch, 0, first):
-            if planned.within == 0 and planned.index > begun[-1][0]:
+            if planned.batch_in_epoch == 0 and planned.index > begun[-1][0]:
                 begun.append((planned.index, planned.epoch))
             if planned.index >= place:
                 yield planned
@@ -115,8 +115,8 @@ class Lanes:
         return self.plans[rank % len(self.plans)].largest(epoch)
 
 
-def deal_records(source: Source, lane: int, lanes: int, listed: Callable[[Source], Sequence[Any]]) -> Iterator[Any]:
+def records_of_shard(source: Source, lane: int, lanes: int, listed: Callable[[Source], Sequence[Any]]) -> Iterator[Any]:
     """The records of one lane: of a stream its own files, of a listed source every `lanes`-th record."""
     if lanes == 1:
         return iter(source.cuts())
-    return source.lane(lane, lanes) if source.streaming else islice(listed(source), lane, None, lanes)
+    return source.shard(lane, lanes) if source.streaming else islice(listed(source), lane, None, lanes)

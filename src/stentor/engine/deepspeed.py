@@ -113,7 +113,7 @@ def check(train: Train, optim: str, precision: str) -> None:
         )
 
 
-class Zero:
+class DeepSpeedBackend:
     """A model and its optimizer in the hands of DeepSpeed. All ranks must make the same calls."""
 
     def __init__(
@@ -158,7 +158,7 @@ class Zero:
                 deepspeed.zero.register_external_parameter(self.scored, parameter)
         self.how = f"{accelerator.num_processes} processes (DeepSpeed ZeRO-{self.stage}) on {accelerator.device.type}"
 
-    def sums(self, batch: Batch) -> dict[str, Tensor]:
+    def loss_sums(self, batch: Batch) -> dict[str, Tensor]:
         """The summed losses of a batch on this device. Gradients stay local until the last micro-batch of a step."""
         self.scored.batch = batch
         return self.engine()
@@ -277,7 +277,7 @@ class Scored(nn.Module):
     def forward(self) -> dict[str, Tensor]:
         batch, self.batch = self.batch, None
         assert batch is not None
-        return self.task.sums(self.model, batch, self.losses)
+        return self.task.loss_sums(self.model, batch, self.losses)
 
 
 def is_divided(tensor: Tensor) -> bool:

@@ -63,7 +63,7 @@ def accelerator(train: Train) -> Accelerator:
     return Accelerator(cpu=cpu, mixed_precision="no" if precision == "fp32" else precision)
 
 
-class Control:
+class Communicator:
     """Small exact messages between ranks, over gloo on the CPU so that no GPU has to be waited for."""
 
     def __init__(self, world: int):

@@ -13,7 +13,7 @@ from torch import nn
 from stentor.engine import deepspeed
 from stentor.engine.checkpoint import load_tensors
 from stentor.engine.device import full, like
-from stentor.models.base import Redrawn
+from stentor.models.base import RandomFeatures
 
 if TYPE_CHECKING:
     from stentor.models.base import Bundle
@@ -29,13 +29,13 @@ def trained(model: nn.Module) -> dict[str, torch.Tensor]:
 
 def drawn(model: nn.Module) -> set[str]:
     """Names of the buffers that are a random draw. A mean of two draws would be none: averaged weights go with one."""
-    modules = [(name, m) for name, m in model.named_modules() if isinstance(m, Redrawn)]
+    modules = [(name, m) for name, m in model.named_modules() if isinstance(m, RandomFeatures)]
     return {f"{name}.{b}".lstrip(".") for name, m in modules for b, _ in m.named_buffers(recurse=False)}  # type: ignore[attr-defined]
 
 
 def untrained(bundle: Bundle) -> dict[str, torch.Tensor]:
     """What an export holds besides the trained weights (frozen weights that cannot be had from elsewhere)."""
-    names = bundle.family.exported(bundle) - set(trained(bundle.model))
+    names = bundle.family.exported_tensor_names(bundle) - set(trained(bundle.model))
     state = bundle.model.state_dict(keep_vars=True)
     return {n: state[n] for n in sorted(names) if n in state}
 
@@ -62,7 +62,7 @@ def put(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
             own[name].copy_(like(value, own[name]))
 
 
-class Average:
+class EMA:
     """Exponential moving average of the trained weights (Polyak averaging), with a warm-up of its decay."""
 
     def __init__(self, model: nn.Module, decay: float):

@@ -12,9 +12,9 @@ import torch
 
 from stentor.data.batch import Batch, Prediction
 from stentor.data.cut import record_from_cut
-from stentor.dataloading.batch_sampler import Plan, Planned
-from stentor.dataloading.loader import Reader, batches
-from stentor.dataloading.mixing import Dropped
+from stentor.dataloading.batch_sampler import BatchSampler, PlannedBatch
+from stentor.dataloading.loader import BatchDataset, batches
+from stentor.dataloading.mixing import DropCounter
 from stentor.errors import DataError
 from stentor.metrics.score import Score
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from stentor.data.batch import Example
-    from stentor.engine.device import Control
+    from stentor.engine.device import Communicator
     from stentor.losses.base import Loss
     from stentor.models.base import Bundle
     from stentor.tasks.base import Task
@@ -33,19 +33,19 @@ class EvalSet:
     """One named set with its batch plan."""
 
     name: str
-    plan: Plan
-    dropped: Dropped = field(default_factory=Dropped)
+    plan: BatchSampler
+    dropped: DropCounter = field(default_factory=DropCounter)
     bad_ids: set[str] = field(default_factory=set)
     """Records whose audio could not be used; each evaluation comes past them again."""
 
 
-class EvalReader(Reader):
+class EvalReader(BatchDataset):
     """Keeps the examples beside the batch: decoding needs them without their labels."""
 
     asked: set[str] | None = None
     """Ids of the records that are answered. None: all."""
 
-    def __getitem__(self, planned: Planned) -> tuple[list[tuple], list[Example], Batch, int]:  # type: ignore[override]
+    def __getitem__(self, planned: PlannedBatch) -> tuple[list[tuple], list[Example], Batch, int]:  # type: ignore[override]
         """(facts of what is answered, its examples, the batch for the loss, records in it)."""
         examples, dropped = self.examples(planned.items)
         batch = self.task.collate(examples, self.processor, self.packed) if examples else Batch({}, {}, [])
@@ -69,7 +69,7 @@ def evaluate(
     losses: Mapping[str, Loss],
     eval_set: EvalSet,
     accelerator: Accelerator,
-    control: Control,
+    control: Communicator,
     *,
     workers: int,
     prefetch: int,
@@ -80,8 +80,8 @@ def evaluate(
     """(scores, mean loss per term, predictions of all ranks) of one set.
 
     Losses are measured without what only regularises training (label smoothing), over all records; the task may have
-    but some of them answered (`Task.answered`). For tasks that ask for it (`scores_loss`) the weighted mean `loss` is
-    the first score. After the task's scores comes the `perplexity` of each term that is a negative log-probability of
+    but some of them answered (`Task.prediction_subset`). For tasks that ask for it (`scores_loss`) the weighted mean
+    `loss` is the first score. After the task's scores comes the `perplexity` of each term that is a negative log-probability of
     tokens: exp of its mean over all targets.
 
     Ranks take different batches, so the model is called bare, not through DDP, whose forward talks to the other ranks.
@@ -91,11 +91,11 @@ def evaluate(
     model = bundle.model
     losses = {term: loss.unregularised() for term, loss in losses.items()}
     rank, world = (0, 1) if sharded else (accelerator.process_index, control.world)
-    planned: Iterator[Planned] = (
-        Planned(items, i, 0, i) for i, items in enumerate(eval_set.plan.epoch(0)) if i % world == rank
+    planned: Iterator[PlannedBatch] = (
+        PlannedBatch(items, i, 0, i) for i, items in enumerate(eval_set.plan.epoch(0)) if i % world == rank
     )
     reader = EvalReader(task, bundle.processor, None, seed=0, packed=packed)
-    reader.asked = task.answered([i.cut.id for items in eval_set.plan.epoch(0) for i in items])
+    reader.asked = task.prediction_subset([i.cut.id for items in eval_set.plan.epoch(0) for i in items])
     training = model.training
     model.eval()
     predictions: list[Prediction] = []
@@ -110,7 +110,7 @@ def evaluate(
                 scored += read
                 batch = batch.to(accelerator.device)
                 with accelerator.autocast():
-                    for term, value in (task.sums(model, batch, losses) if batch.ids and losses else {}).items():
+                    for term, value in (task.loss_sums(model, batch, losses) if batch.ids and losses else {}).items():
                         sums[term] += float(value)
                         counts[term] += batch.counts[term]
                     outputs = task.predict(bundle, examples) if examples else []

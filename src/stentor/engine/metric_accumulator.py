@@ -11,17 +11,17 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stentor.engine.device import Control
+    from stentor.engine.device import Communicator
     from stentor.losses.base import Loss
 
 DENSE_BF16 = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12, "3090": 71e12}
 """Peak FLOP/s without sparsity, from the makers' data sheets."""
 
 
-class Meter:
+class MetricAccumulator:
     """Counts between two readings."""
 
-    def __init__(self, losses: Mapping[str, Loss], device: torch.device, control: Control):
+    def __init__(self, losses: Mapping[str, Loss], device: torch.device, control: Communicator):
         self.losses, self.device, self.control = losses, device, control
         self.flops_per_slot: float | None = None
         """Measured by the dry run on a GPU; for the model FLOP utilisation."""
@@ -35,7 +35,7 @@ class Meter:
 
     def restart(self) -> None:
         """Forget the time and what was done in it (an evaluation came between), keep the losses."""
-        self.tokens = self.slots = self.seconds = self.wait = 0.0
+        self.tokens = self.num_positions = self.seconds = self.wait = 0.0
         self._since = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
@@ -57,9 +57,13 @@ class Meter:
         self.norms = [torch.tensor(n, device=self.device) for n in state["norms"]]
         self.flops_per_slot = state["flops_per_slot"]
 
-    def work(self, tokens: float, slots: float, seconds: float) -> None:
+    def add_batch(self, tokens: float, slots: float, seconds: float) -> None:
         """Positions, padded positions and seconds of audio of a step, over all ranks."""
-        self.tokens, self.slots, self.seconds = self.tokens + tokens, self.slots + slots, self.seconds + seconds
+        self.tokens, self.num_positions, self.seconds = (
+            self.tokens + tokens,
+            self.num_positions + slots,
+            self.seconds + seconds,
+        )
 
     def step(self, sums: Mapping[str, torch.Tensor], totals: Mapping[str, float], norm: torch.Tensor) -> None:
         """An optimizer step: this rank's summed losses, all ranks' target counts, the gradient norm."""
@@ -81,9 +85,9 @@ class Meter:
             "grad_norm": float(torch.stack(self.norms).mean()) if self.norms else None,
             "tokens_per_second": self.tokens / spent,
             "audio_seconds_per_second": self.seconds / spent,
-            "padding": 1 - self.tokens / self.slots if self.slots else 0.0,
+            "padding": 1 - self.tokens / self.num_positions if self.num_positions else 0.0,
             "data_wait": wait / spent,
-            "mfu": self._mfu(self.slots / spent),
+            "mfu": self._mfu(self.num_positions / spent),
         }
         self.reset()
         return row

@@ -12,7 +12,7 @@ from typing import Any
 from stentor.errors import without_secrets
 
 
-class Journal:
+class RunLogger:
     """The three running files of a run folder, line by line, flushed at once so that others can follow."""
 
     def __init__(self, folder: Path, main: bool, stage: str | None = None):

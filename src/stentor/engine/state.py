@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stentor.dataloading.stream_shards import Lanes
+from stentor.dataloading.stream_shards import ShardedStream
 from stentor.engine import checkpoint, ema
 from stentor.engine.optim import load_optimizer_state, optimizer_state
 from stentor.errors import ConfigError, StentorError
@@ -29,7 +29,7 @@ def save(trainer: Trainer) -> None:
     else:
         tensors, plain = optimizer_state([o.optimizer for o in trainer.optimizers], model, keep)
     meter = trainer.meter.state_dict()
-    lanes = trainer.plan.starts(trainer.next_index) if isinstance(trainer.plan, Lanes) else []
+    lanes = trainer.plan.starts(trainer.next_index) if isinstance(trainer.plan, ShardedStream) else []
     lanes = [lane for part in trainer.control.gather(lanes) for lane in part]
 
     def fill(folder: Path) -> None:
@@ -118,7 +118,7 @@ def load(trainer: Trainer, folder: Path) -> None:
         trainer.average.load(checkpoint.load_tensors(kept) if kept.exists() else weights)
     trainer.step, trainer.epoch, trainer.skipped = state["step"], state["epoch"], state["skipped"]
     trainer.position, trainer.next_index = state["position"], state["next_index"]
-    if isinstance(trainer.plan, Lanes):
+    if isinstance(trainer.plan, ShardedStream):
         trainer.plan.go_on(state["lanes"])
     trainer.seconds, trainer.best = state["seconds"], state["best"]
     trainer.seen, trainer.evaluated = state["seen"], state["evaluated"]
@@ -151,7 +151,7 @@ def _keep_step_size(trainer: Trainer, before: int) -> None:
         )
 
 
-def newest(trainer: Trainer) -> Path | None:
+def latest_checkpoint(trainer: Trainer) -> Path | None:
     """The newest undamaged checkpoint, the same on all ranks."""
     found = checkpoint.newest_good(trainer.checkpoints, trainer.say) if trainer.main else None
     name = trainer.control.gather(found.name if found else None)[0]
@@ -189,7 +189,7 @@ def restore_best(trainer: Trainer) -> None:
         ema.put(trainer.bundle.model, checkpoint.load_tensors(ema.exported_weights(found[0])))
 
 
-def chosen(trainer: Trainer) -> dict[str, torch.Tensor]:
+def load_selected_weights(trainer: Trainer) -> dict[str, torch.Tensor]:
     """The weights that `train.use` names, put into the model; whole and on the CPU for the main one. All ranks call."""
     use = trainer.train.use if trainer.best else "last"
     found = _best(trainer)

@@ -15,16 +15,16 @@ import numpy as np
 import torch
 
 from stentor.data.batch import Batch, Prediction
-from stentor.dataloading.batch_sampler import Item, Plan, Planned
-from stentor.dataloading.loader import Reader, batches
-from stentor.dataloading.mixing import Dropped
+from stentor.dataloading.batch_sampler import BatchSampler, Item, PlannedBatch
+from stentor.dataloading.loader import BatchDataset, batches
+from stentor.dataloading.mixing import DropCounter
 from stentor.engine import ema, memory_estimate, state
-from stentor.engine.deepspeed import Zero
-from stentor.engine.device import Control, give_back_memory, no_sync, wrap
+from stentor.engine.deepspeed import DeepSpeedBackend
+from stentor.engine.device import Communicator, give_back_memory, no_sync, wrap
 from stentor.engine.evaluate import EvalSet, evaluate
-from stentor.engine.metric_accumulator import Meter
+from stentor.engine.metric_accumulator import MetricAccumulator
 from stentor.engine.optim import Plateau, build, factor
-from stentor.engine.run_logger import Journal
+from stentor.engine.run_logger import RunLogger
 from stentor.engine.signals import on_signal
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
 from stentor.metrics.score import Score
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from stentor.callbacks.base import Callback
     from stentor.config.schema import Config
-    from stentor.dataloading.stream_shards import Lanes
+    from stentor.dataloading.stream_shards import ShardedStream
     from stentor.losses.base import Loss
     from stentor.models.base import Bundle
     from stentor.tasks.base import Task
@@ -49,14 +49,14 @@ class Trainer:
         bundle: Bundle,
         task: Task,
         losses: Mapping[str, Loss],
-        plan: Plan | Lanes,
+        plan: BatchSampler | ShardedStream,
         evals: list[EvalSet],
         callbacks: list[Callback],
-        journal: Journal,
+        journal: RunLogger,
         accelerator: Accelerator,
-        control: Control,
+        control: Communicator,
         checkpoints: Path,
-        dropped: Dropped,
+        dropped: DropCounter,
         records: int,
         batches_per_epoch: int | None,
         fingerprint: str,
@@ -70,13 +70,15 @@ class Trainer:
         self.rank, self.device = accelerator.process_index, accelerator.device
         self.model, how = wrap(bundle.model, self.train, accelerator, bundle.family.wrap_layers, bundle.family.type)
         optimizers = build(config.optim, bundle.model)
-        self.zero: Zero | None = None
+        self.zero: DeepSpeedBackend | None = None
         if self.train.deepspeed is not None:
-            self.zero = Zero(bundle.model, optimizers, config, accelerator, bundle.family.wrap_layers, task, losses)
+            self.zero = DeepSpeedBackend(
+                bundle.model, optimizers, config, accelerator, bundle.family.wrap_layers, task, losses
+            )
             how, optimizers = self.zero.how, []
         self.say(f"Training on {how}, {accelerator.mixed_precision.replace('no', 'fp32')}.")
         self.optimizers = [accelerator.prepare_optimizer(o) for o in optimizers]
-        self.average = ema.Average(bundle.model, self.train.ema) if self.train.ema else None
+        self.average = ema.EMA(bundle.model, self.train.ema) if self.train.ema else None
         self.plateau = Plateau(config.schedule)
         self.step, self.epoch, self.skipped, self.lr = 0, 0, 0, 0.0
         self.position = {"epoch": 0, "within": 0, "index": 0}
@@ -98,7 +100,7 @@ class Trainer:
         self.stop_reason: str | None = None
         self._signal = False
         self._spare: Batch | None = None
-        self.meter = Meter(losses, self.device, control)
+        self.meter = MetricAccumulator(losses, self.device, control)
 
     # What callbacks use -------------------------------------------------------------------------------------------
 
@@ -162,7 +164,7 @@ class Trainer:
 
     def fit(self) -> None:
         """Train to the end. Raises Stopped after a signal, DataError for too much bad data, StentorError otherwise."""
-        found = state.newest(self)
+        found = state.latest_checkpoint(self)
         if found is not None:
             state.load(self, found)
         else:
@@ -191,16 +193,16 @@ class Trainer:
             self._dry_run()
         if self.at_start is not None and self.step == 0:
             self.at_start()
-        reader = Reader(self.task, self.bundle.processor, self.config.data.augment, self.train.seed, self._packed)
+        reader = BatchDataset(self.task, self.bundle.processor, self.config.data.augment, self.train.seed, self._packed)
         skip = self.next_index - self.position["index"]
-        dealt = self.plan.deal(self.rank, self.world, skip, **self.position)
+        dealt = self.plan.shard(self.rank, self.world, skip, **self.position)
         data = self.config.data
         with contextlib.closing(
             batches(reader, dealt, data.workers, data.prefetch, self.device.type == "cuda")
         ) as feed:
             self._steps(feed)
 
-    def _steps(self, feed: Iterator[tuple[Planned, Batch]]) -> None:
+    def _steps(self, feed: Iterator[tuple[PlannedBatch, Batch]]) -> None:
         self.model.train()
         self.meter.reset()
         clock = time.monotonic()
@@ -241,13 +243,13 @@ class Trainer:
             self.say(f"Stopped early at step {self.step}: {self.stop_reason}.")
 
     @staticmethod
-    def _next(feed: Iterator[tuple[Planned, Batch]]) -> tuple[Planned, Batch]:
+    def _next(feed: Iterator[tuple[PlannedBatch, Batch]]) -> tuple[PlannedBatch, Batch]:
         try:
             return next(feed)
         except StopIteration:
             raise DataError("The training data ended: no usable record is left in the sources.") from None
 
-    def _step(self, micro: list[tuple[Planned, Batch]]) -> bool:
+    def _step(self, micro: list[tuple[PlannedBatch, Batch]]) -> bool:
         """One optimizer step over this rank's micro-batches. True when a signal asks all ranks to stop."""
         counts: Counter[str] = Counter()
         dropped: list[tuple[str, str, str]] = []
@@ -258,7 +260,7 @@ class Trainer:
                 counts.update(self.task.counts(batch))
             dropped += [d for d in batch.dropped if d[0] not in self.bad]
             read += len(batch.ids) + len(batch.dropped)
-            tokens, slots, seconds = tokens + batch.tokens, slots + batch.slots, seconds + batch.seconds
+            tokens, slots, seconds = tokens + batch.tokens, slots + batch.num_positions, seconds + batch.seconds
         terms = list(self.losses)
         reduced = self.control.sum(
             [counts[t] for t in terms] + [float(self._signal), float(len(dropped)), float(read), tokens, slots, seconds]
@@ -266,7 +268,7 @@ class Trainer:
         totals = dict(zip(terms, reduced))
         signalled, bad = reduced[len(terms)] > 0, reduced[len(terms) + 1]
         self.seen += round(reduced[-4])
-        self.meter.work(*reduced[-3:])
+        self.meter.add_batch(*reduced[-3:])
         if bad:
             self._count_bad([d for part in self.control.gather(dropped) for d in part])
         scale = {t: self.losses[t].weight * self.world / max(totals[t], 1.0) for t in terms}
@@ -292,13 +294,13 @@ class Trainer:
         self._update(parts, totals, terms)
         self.next_index += self.batches_per_step
         place = micro[-1][0]
-        self.position = {"epoch": place.epoch, "within": place.within, "index": place.index}
+        self.position = {"epoch": place.epoch, "within": place.batch_in_epoch, "index": place.index}
         self.step += 1
         return signalled
 
     def _sums(self, batch: Batch) -> dict[str, torch.Tensor]:
         batch = batch.to(self.device)
-        return self.zero.sums(batch) if self.zero else self.task.sums(self.model, batch, self.losses)
+        return self.zero.loss_sums(batch) if self.zero else self.task.loss_sums(self.model, batch, self.losses)
 
     def _synced(self, last: bool) -> contextlib.AbstractContextManager[None]:
         """Gradients go to the other ranks at the last micro-batch of a step."""
@@ -382,9 +384,9 @@ class Trainer:
     def _stand_in(self) -> Batch:
         """A batch that can be run when one has no readable record; its loss does not count."""
         if self._spare is None:
-            reader = Reader(self.task, self.bundle.processor, None, self.train.seed, self._packed)
+            reader = BatchDataset(self.task, self.bundle.processor, None, self.train.seed, self._packed)
             for items in islice(self.plan.epoch(0), 100):
-                _, batch = reader[Planned(items[:1], 0, 0, 0)]
+                _, batch = reader[PlannedBatch(items[:1], 0, 0, 0)]
                 if batch.ids:
                     self._spare = batch
                     break
@@ -400,24 +402,24 @@ class Trainer:
     def _dry_run(self) -> None:
         """Forward and backward of the largest batch, leaving no trace in the model."""
         items = self.plan.largest(rank=self.rank)
-        reader = Reader(self.task, self.bundle.processor, self.config.data.augment, self.train.seed, self._packed)
-        _, batch = reader[Planned(items, 0, 0, 0)]
+        reader = BatchDataset(self.task, self.bundle.processor, self.config.data.augment, self.train.seed, self._packed)
+        _, batch = reader[PlannedBatch(items, 0, 0, 0)]
         if not batch.ids:
             return
         kept = {n: b.clone() for n, b in self.bundle.model.named_buffers()}
         self.model.train()
         _seed(self.train.seed, 0)
-        expected = self._expected(reader, items, batch.slots)
+        expected = self._expected(reader, items, batch.num_positions)
         began = time.monotonic()
         try:
             with memory_estimate.Peak(self.device, expected.weights, self._alone) as peak:
                 self._try(batch)
             if self.device.type == "cuda" and not self.train.compile:
-                self._count_flops(reader[Planned(items[:1], 0, 0, 0)][1])
+                self._count_flops(reader[PlannedBatch(items[:1], 0, 0, 0)][1])
         except torch.OutOfMemoryError:
             raise ConfigError(
-                f"The largest batch ({len(items)} items, {batch.slots} positions, {batch.seconds:.0f} s of audio) does "
-                "not fit in memory. Lower `data.batch_tokens` or `data.max_seconds` (and raise `train.accumulate` for "
+                f"The largest batch ({len(items)} items, {batch.num_positions} positions, {batch.seconds:.0f} s of audio) "
+                "does not fit in memory. Lower `data.batch_tokens` or `data.max_seconds` (and raise `train.accumulate` for "
                 "the same batch size), or set `model.gradient_checkpointing: true`."
             ) from None
         for parameter in self.bundle.model.parameters():
@@ -426,16 +428,16 @@ class Trainer:
             for name, buffer in self.bundle.model.named_buffers():
                 buffer.copy_(kept[name])
         self.say(
-            f"Dry run of the largest batch: {len(items)} items, {batch.slots} positions, {batch.seconds:.0f} s of "
-            f"audio, {time.monotonic() - began:.1f} s, {memory_estimate.compared(peak, expected)}"
+            f"Dry run of the largest batch: {len(items)} items, {batch.num_positions} positions, {batch.seconds:.0f} s "
+            f"of audio, {time.monotonic() - began:.1f} s, {memory_estimate.compared(peak, expected)}"
         )
 
-    def _expected(self, reader: Reader, items: list[Item], slots: int) -> memory_estimate.Footprint:
+    def _expected(self, reader: BatchDataset, items: list[Item], slots: int) -> memory_estimate.Footprint:
         """What `--plan-only` would say of this run's memory, from one and two items of the largest batch."""
         tries = []
         for count in (1, 2) if self._alone and len(items) > 2 else ():
-            _, few = reader[Planned(items[:count], 0, 0, 0)]
-            tries += [(few.slots, few)] if few.ids else []
+            _, few = reader[PlannedBatch(items[:count], 0, 0, 0)]
+            tries += [(few.num_positions, few)] if few.ids else []
         return memory_estimate.estimate(self.bundle.model, self.config, self.world, self._try, tries, slots)
 
     @property
@@ -461,7 +463,7 @@ class Trainer:
         with contextlib.suppress(RuntimeError, NotImplementedError):
             with counter:
                 self._try(batch)
-            self.meter.flops_per_slot = counter.get_total_flops() / batch.slots
+            self.meter.flops_per_slot = counter.get_total_flops() / batch.num_positions
 
     # Evaluation ------------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class Recognizer(SpeechEvaluator):
         except ValueError as error:
             raise ConfigError(f"{folder / CONFIG} is no JSON ({error}): get the recogniser again.") from None
         families: list[type[Family]] = list(Family.choices().values())
-        family = next((known for known in families if known.reads(config)), None)
+        family = next((known for known in families if known.can_load(config)), None)
         if family is None:
             return _foreign(folder, self.source, device)
         if "transcribe" not in family.tasks:
@@ -89,7 +89,7 @@ def _known(model: Model, language: str | None) -> str | None:
     if language is None:
         return None
     cut = cut_from_record({"id": "clip", "audio_path": "-", "duration": 1.0, "language": language}, Path(), "clip")
-    return None if model.bundle.family.refusal(model.bundle.processor, cut, False) else language
+    return None if model.bundle.family.drop_reason(model.bundle.processor, cut, False) else language
 
 
 def _foreign(folder: Path, name: str, device: str) -> LoadedEvaluator:

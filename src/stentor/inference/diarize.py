@@ -54,7 +54,7 @@ def diarize(
     handed there and left out. `on_audio` is told the seconds of audio that were read.
     """
     from stentor.tasks.diarize.aggregate import diarization
-    from stentor.tasks.diarize.inference import hear
+    from stentor.tasks.diarize.inference import run_windows
 
     rate = bundle.processor.sample_rate
 
@@ -66,7 +66,7 @@ def diarize(
 
     for recording in recordings:
         try:
-            (heard,) = hear(bundle, task, [blocks(recording)])
+            (heard,) = run_windows(bundle, task, [blocks(recording)])
         except AudioError as error:
             named = error if recording.name in str(error) else AudioError(f"{recording.name}: {error}", error.reason)
             if on_error is None:
@@ -83,7 +83,7 @@ def diarize(
         )
 
 
-def listener(model: Model) -> Callable[[Recording], list[dict[str, Any]]]:
+def segments_by(model: Model) -> Callable[[Recording], list[dict[str, Any]]]:
     """Who speaks when in a recording, by this model, for `stentor.inference.transcribe.transcribe`.
 
     Raises ConfigError when the model was trained for another task, or does not tell speakers apart.

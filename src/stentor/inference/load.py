@@ -65,9 +65,9 @@ class Model:
         task = self.for_transcription()
         options = {"model": self.name, "words": isinstance(task, Words) if words is None else words, **options}
         if diarizer is not None:
-            from stentor.inference.diarize import listener
+            from stentor.inference.diarize import segments_by
 
-            options["diarizer"] = listener(diarizer)
+            options["diarizer"] = segments_by(diarizer)
         return next(transcribe(self.bundle, task, [recording], language, context, **options))
 
     def diarize(
@@ -177,7 +177,7 @@ def load(path: str | Path, device: str = "auto") -> Model:
     folder = find_export(path)
     config = _json(folder / CONFIG)
     families: dict[str, Any] = dict(Family.choices())
-    family = next((known for known in families.values() if known.reads(config)), None)
+    family = next((known for known in families.values() if known.can_load(config)), None)
     if family is None:
         raise ConfigError(
             f"{folder / CONFIG} says model_type {config.get('model_type')!r}, which is no model family here; known: "

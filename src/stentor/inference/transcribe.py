@@ -80,8 +80,8 @@ def transcribe(
     adds the word times and needs the task `words`: raises ConfigError for another.
 
     `diarizer` says who speaks when in a recording, as `{"speaker", "start", "end"}` in seconds (see
-    `stentor.inference.diarize.listener`). Words then have a `speaker`, and a segment is what one speaker says. A model
-    that knows word times finds them for it, asked for or not; for another, windows are also cut where one speaker
+    `stentor.inference.diarize.segments_by`). Words then have a `speaker`, and a segment is what one speaker says. A
+    model that knows word times finds them for it, asked for or not; for another, windows are also cut where one speaker
     follows another.
     """
     from stentor.tasks.words import Words

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Needs:
+class TaskRequirements:
     """What a task asks of the family that serves it."""
 
     task: str
@@ -34,7 +34,7 @@ class Needs:
     """Training transcripts, for tokenizers and alphabets that are made from the data. None when loading an export."""
     cuts: Callable[[], Iterable[Cut]] | None = None
     """Training records, of a stream the first ones, for what is made from more than their texts, such as a codec that
-    is fitted on their audio (`stentor.data.cut.load`). Their audio is only read when it is asked for."""
+    is fitted on their audio (`stentor.data.load_audio.load_audio`). Their audio is only read when it is asked for."""
     classes: int | None = None
     """Number of output classes, for tasks that label frames."""
     scores: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Processor(Protocol):
         """Write processor and tokenizer files that `Family.load` reads."""
 
 
-class Redrawn:
+class RandomFeatures:
     """A module whose own buffers are a random draw, such as the features of linear attention. The callback `redraw`
     draws them anew; no average is taken over different draws."""
 
@@ -81,7 +81,7 @@ class Bundle:
     model: torch.nn.Module
     processor: Processor
     family: Family
-    listening_once: Callable[[], AbstractContextManager[None]] = nullcontext
+    cache_encoder: Callable[[], AbstractContextManager[None]] = nullcontext
     """Inside, what is asked of the model about one batch may share its work, such as encoding the audio once. For
     inference only."""
     codebooks: int | None = None
@@ -112,26 +112,26 @@ class Family(Choice):
         return "padded"
 
     @classmethod
-    def reads(cls, config: dict[str, Any]) -> bool:
+    def can_load(cls, config: dict[str, Any]) -> bool:
         """Whether `load` reads a model folder with this config.json. Families whose exports are plain transformers
         folders look at its `architectures`."""
         return bool(config.get("model_type") == cls.model_fields["type"].default)
 
-    def misfit(self, task: Task) -> tuple[str, str] | None:
+    def incompatible_with(self, task: Task) -> tuple[str, str] | None:
         """Why a model of these settings cannot serve a task that the family serves, as (key of the section, sentence).
         None when it can."""
         return None
 
-    def refusal(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         """Why this model can do nothing with a record, as (reason, sentence), from its metadata alone: a language that
         it does not know or, in `training`, letters that it cannot write. None when it can."""
         return None
 
-    def build(self, needs: Needs) -> Bundle:
+    def build(self, needs: TaskRequirements) -> Bundle:
         """A model ready to train, with freezing and adapters applied. Raises ConfigError with the mend."""
         raise NotImplementedError
 
-    def exported(self, bundle: Bundle) -> set[str]:
+    def exported_tensor_names(self, bundle: Bundle) -> set[str]:
         """Names of the tensors that an export holds: all, unless frozen weights can be had from where they came."""
         return set(bundle.model.state_dict())
 

@@ -73,7 +73,7 @@ def voiced_sets(run: Run, budget: int) -> tuple[list[Voices], int]:
     stage = run.samples[-1].get("stage") if run.samples else None
     samples = [r for r in run.samples if isinstance(_audio(r), Mapping) and r.get("stage") == stage]
     names = [n for n in dict.fromkeys([*finals, *(r["set"] for r in samples)]) if n not in finals or finals[n]]
-    purse = Purse(budget)
+    purse = AudioBudget(budget)
     sets = []
     for name in names:
         own = [r for r in samples if r["set"] == name]
@@ -107,7 +107,7 @@ def spread(rows: Sequence[Any], most: int) -> list[Any]:
     return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
 
 
-class Purse:
+class AudioBudget:
     """Makes strips while there are bytes left for them."""
 
     def __init__(self, budget: int):
@@ -133,7 +133,7 @@ class Purse:
         )
 
 
-def _voice(run: Run, row: Mapping[str, Any], step: int | None, purse: Purse) -> Voice | None:
+def _voice(run: Run, row: Mapping[str, Any], step: int | None, purse: AudioBudget) -> Voice | None:
     reference, output, record = row.get("reference") or {}, row["output"], row.get("record") or {}
     said = purse.strip("spoken" if step is None else f"spoken, step {step:,}", "", _sound(run, output["audio"]))
     if said is None:
@@ -152,7 +152,7 @@ def _voice(run: Run, row: Mapping[str, Any], step: int | None, purse: Purse) -> 
     facts = list(dict.fromkeys(f"{kind} {value}".strip() for kind, value in told if value))
     if reference.get("instruct") == reference.get("speaker"):
         facts = [f for f in facts if not f.startswith("speaker ")]
-    heard = (output.get("heard") or {}).get("text") or {}  # of stentor.tasks.speak.evaluator_scores.hear
+    heard = (output.get("heard") or {}).get("text") or {}  # of stentor.tasks.speak.evaluator_scores.evaluate_items
     for strip, column in ((said, "synthetic"), (codec, "codec"), (recording, "real")):
         if strip is not None and column in heard:
             strip.heard = heard[column] or "(nothing)"

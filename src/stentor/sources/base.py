@@ -39,15 +39,15 @@ class Source(Choice):
         Every cut has an id that is unique within the source, a duration in seconds, and one supervision with `text`,
         `speaker`, `language` (where known), `alignment={"word": [...]}` for word times, and the record's other keys in
         `custom`. Diarization cuts have one supervision per segment. Raises `DataError` for a source that cannot be
-        read at all; single unusable records are yielded as `Unusable` (see stentor.data.cut) so that they are counted.
+        read at all; single unusable records are yielded as `UnusableRecord` (see stentor.data.cut) and counted.
         """
         raise NotImplementedError
 
-    def lanes(self, most: int) -> int:
+    def num_shards(self, most: int) -> int:
         """Of a stream: into how many lanes, a divisor of `most`, it can be cut so that `lane` reads no other's data."""
         return 1
 
-    def lane(self, number: int, lanes: int) -> Iterator["Cut"]:
+    def shard(self, number: int, lanes: int) -> Iterator["Cut"]:
         """`cuts()` of one of several lanes of a stream, which together give every record once."""
         raise NotImplementedError
 
@@ -67,11 +67,11 @@ class Source(Choice):
 
     def cuts(self) -> Iterator["Cut"]:
         """`records()` after `where`, `exclude`, `skip`, `limit` and the default `language`."""
-        from stentor.data.cut import Unusable, field_of, set_language
+        from stentor.data.cut import UnusableRecord, field_of, set_language
 
         seen = 0
         for cut in self.records():
-            if not isinstance(cut, Unusable):
+            if not isinstance(cut, UnusableRecord):
                 if self.language:
                     set_language(cut, self.language)
                 if not all(_among(field_of(cut, key), value) for key, value in self.where.items()):
@@ -94,7 +94,7 @@ UNEVEN = 10
 earlier, so a tenth is what its records may be ahead."""
 
 
-def lanes_of(parts: int, most: int) -> int:
+def num_shards(parts: int, most: int) -> int:
     """Into how many lanes a source of so many parts (files, row groups) goes: a divisor of `most`, with equal numbers
     of parts in all of them, or nearly so."""
     fits = (n for n in range(most, 0, -1) if most % n == 0 and (parts % n == 0 or parts >= UNEVEN * n))

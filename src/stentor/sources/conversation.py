@@ -30,9 +30,9 @@ from stentor.sources.turns import Turns
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
     from stentor.sources.turns import Draws
-    from stentor.sources.utterances import Bank
+    from stentor.sources.utterances import UtterancePool
 
 NOISE_SECONDS = 30.0
 """Longest stretch of noise that is made at once, so that a window of a long conversation need not make all of it."""
@@ -105,10 +105,10 @@ class Conversation(Source):
     def _numbers(self) -> list[int]:
         return [self.speakers] if isinstance(self.speakers, int) else self.speakers
 
-    def records(self) -> Iterator[Cut | Unusable]:
-        from stentor.sources.utterances import Bank
+    def records(self) -> Iterator[Cut | UnusableRecord]:
+        from stentor.sources.utterances import UtterancePool
 
-        bank = Bank(self.source, self.turn, self.split, self.cache)
+        bank = UtterancePool(self.source, self.turn, self.split, self.cache)
         yield from bank.unusable
         if len(bank.speakers) < max(self._numbers()):
             raise DataError(
@@ -140,7 +140,7 @@ class Conversation(Source):
 class Scene:
     """One conversation in the making."""
 
-    def __init__(self, config: Conversation, bank: Bank, draws: Draws, name: str):
+    def __init__(self, config: Conversation, bank: UtterancePool, draws: Draws, name: str):
         self.config, self.bank, self.draws, self.name = config, bank, draws, name
         rng = self.rng = random.Random(name)
         numbers = config._numbers()
@@ -155,7 +155,7 @@ class Scene:
         self.rooms = self._rooms()
         self.ends = dict.fromkeys(self.speakers, 0.0)
         """When each speaker was last heard."""
-        self.decks = {speaker: bank.deck(speaker, rng) for speaker in self.speakers}
+        self.decks = {speaker: bank.shuffled(speaker, rng) for speaker in self.speakers}
         self.tracks: list[Any] = []
 
     def cut(self) -> Cut:

@@ -21,7 +21,7 @@ from stentor.sources.base import Source
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
 LANGUAGES = {
     "English": "en",
@@ -73,10 +73,10 @@ class Corpus(Source):
     options: dict[str, Any] = {}
     """Other options of the lhotse recipe, such as `{languages: [en]}` or `{mic: sdm}`."""
 
-    def records(self) -> Iterator[Cut | Unusable]:
+    def records(self) -> Iterator[Cut | UnusableRecord]:
         yield from self.shaped(self._cuts())
 
-    def parts(self) -> dict[str, Callable[[], Iterator[Cut | Unusable]]]:
+    def parts(self) -> dict[str, Callable[[], Iterator[Cut | UnusableRecord]]]:
         """The parts of the corpus by name, prepared now; calling one lists its whole recordings.
 
         Raises `ConfigError` for an unknown corpus or wrong options and `DataError` when the corpus is not as it should
@@ -97,23 +97,23 @@ class Corpus(Source):
         prepared = flatten(self._call(prepare, self._arguments(prepare, folder)))
         return {name: partial(_as_cuts, part) for name, part in prepared.items()}
 
-    def shaped(self, cuts: Iterator[Cut | Unusable]) -> Iterator[Cut | Unusable]:
+    def shaped(self, cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | UnusableRecord]:
         """Whole recordings as the section says: cut into utterances, with language codes."""
-        from stentor.data.cut import Unusable
+        from stentor.data.cut import UnusableRecord
         from stentor.sources.manifest import split_utterances
 
         for cut in split_utterances(cuts) if self.utterances else _named_after_recordings(cuts):
-            if not isinstance(cut, Unusable):
+            if not isinstance(cut, UnusableRecord):
                 for supervision in cut.supervisions:
                     supervision.language = LANGUAGES.get(supervision.language, supervision.language)
             yield cut
 
-    def _cuts(self) -> Iterator[Cut | Unusable]:
+    def _cuts(self) -> Iterator[Cut | UnusableRecord]:
         """Cuts of whole recordings: from the cache in `to`, or prepared now."""
         if self.to is None:
             yield from self._prepare()
             return
-        from stentor.data.cut import Unusable
+        from stentor.data.cut import UnusableRecord
 
         folder = self.to.expanduser()
         stem = "-".join([self.name, *(self.split.split("/") if self.split else [])])
@@ -124,14 +124,14 @@ class Corpus(Source):
             from lhotse import CutSet
 
             yield from CutSet.from_jsonl_lazy(manifest)
-            yield from (Unusable(*entry) for entry in known["unusable"])
+            yield from (UnusableRecord(*entry) for entry in known["unusable"])
             return
         from lhotse import CutSet
 
         cuts: list[Cut] = []
-        unusable: list[Unusable] = []
+        unusable: list[UnusableRecord] = []
         for cut in self._prepare():
-            (unusable if isinstance(cut, Unusable) else cuts).append(cut)
+            (unusable if isinstance(cut, UnusableRecord) else cuts).append(cut)
         folder.mkdir(parents=True, exist_ok=True)
         half_done = folder / f"{stem}.partial-{os.getpid()}.jsonl.gz"
         CutSet.from_cuts(cuts).to_file(half_done)
@@ -148,7 +148,7 @@ class Corpus(Source):
             return self.to.expanduser().absolute() / "download"
         raise ConfigError(f"The corpus {self.name} needs `from` (its folder on disk), or `download: true` and `to`.")
 
-    def _prepare(self) -> Iterator[Cut | Unusable]:
+    def _prepare(self) -> Iterator[Cut | UnusableRecord]:
         parts = self.parts()
         yield from parts[self.pick(list(parts))]()
 
@@ -271,7 +271,7 @@ def _as_cuts(part: dict[str, Any]) -> Iterator[Cut]:
         yield cut
 
 
-def _named_after_recordings(cuts: Iterator[Cut | Unusable]) -> Iterator[Cut | Unusable]:
+def _named_after_recordings(cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | UnusableRecord]:
     """Cuts of whole recordings under the recordings' ids, which RTTM and UEM files know, where those are apart."""
     from lhotse.cut.data import DataCut
 

@@ -15,7 +15,7 @@ from stentor.sources.base import Source
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
 T = TypeVar("T")
 
@@ -54,14 +54,14 @@ def draw(seed: int, group: str) -> float:
     return int.from_bytes(digest, "big") / 2**56
 
 
-def group_of(record: Cut | Unusable) -> str:
+def group_of(record: Cut | UnusableRecord) -> str:
     """What is held out or not as a whole: all records of a speaker; a record without one is alone."""
-    from stentor.data.cut import Unusable, speaker_of
+    from stentor.data.cut import UnusableRecord, speaker_of
 
-    return (None if isinstance(record, Unusable) else speaker_of(record)) or record.id
+    return (None if isinstance(record, UnusableRecord) else speaker_of(record)) or record.id
 
 
-def groups_of(records: Sequence[Cut | Unusable]) -> list[str]:
+def groups_of(records: Sequence[Cut | UnusableRecord]) -> list[str]:
     """`group_of` each record; with fewer than two speakers each record is alone."""
     groups = [group_of(record) for record in records]
     several = len({g for g, record in zip(groups, records) if g != record.id}) > 1

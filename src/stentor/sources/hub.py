@@ -19,7 +19,7 @@ from stentor.sources.hub_presets import PRESETS, Preset
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
     from stentor.sources.hub_open import Opened, Row
 
 USUAL = {
@@ -99,14 +99,14 @@ class Hub(Source):
     _open: Opened | None = None
     _lane: tuple[int, int] = (0, 1)
 
-    def lanes(self, most: int) -> int:
-        from stentor.sources.base import lanes_of
+    def num_shards(self, most: int) -> int:
+        from stentor.sources.base import num_shards
 
         if not self.streaming or self.limit is not None or self.skip:  # they count from the front of the whole stream
             return 1
-        return lanes_of(self._data().parts, most)
+        return num_shards(self._data().parts, most)
 
-    def lane(self, number: int, lanes: int) -> Iterator[Cut]:
+    def shard(self, number: int, lanes: int) -> Iterator[Cut]:
         one = self.model_copy()
         one._lane = (number, lanes)
         return one.cuts()
@@ -127,7 +127,7 @@ class Hub(Source):
             self._open = opened(name, **where, stream=self.streaming, cache=self.cache, audio=audio)
         return self._open
 
-    def records(self) -> Iterator[Cut | Unusable]:
+    def records(self) -> Iterator[Cut | UnusableRecord]:
         data = self._data()
         preset = self._preset() if self.preset else None
         name, where = self._place(preset)
@@ -150,28 +150,28 @@ class Hub(Source):
         named = self._columns(preset).get("text")
         return texts(name, **where, cache=self.cache, columns=(named,) if named else USUAL["text"])
 
-    def _part_of_list(self, made: list[Cut | Unusable], name: str) -> Iterator[Cut | Unusable]:
+    def _part_of_list(self, made: list[Cut | UnusableRecord], name: str) -> Iterator[Cut | UnusableRecord]:
         """The records of `part`, by the rule of `held_groups`."""
-        from stentor.data.cut import Unusable
+        from stentor.data.cut import UnusableRecord
 
         groups = groups_of(made)
-        sizes = Counter(g for g, m in zip(groups, made) if not isinstance(m, Unusable))
+        sizes = Counter(g for g, m in zip(groups, made) if not isinstance(m, UnusableRecord))
         try:
             held = held_groups(sizes, self.held_out * sum(sizes.values()), self.seed)
         except DataError as error:
             raise DataError(f"{name}: {error}") from None
         for group, record in zip(groups, made):
-            out = draw(self.seed, group) < self.held_out if isinstance(record, Unusable) else group in held
+            out = draw(self.seed, group) < self.held_out if isinstance(record, UnusableRecord) else group in held
             if out == (self.part == "validation"):
                 yield record
 
-    def _part_of_stream(self, made: Iterator[Cut | Unusable], name: str) -> Iterator[Cut | Unusable]:
+    def _part_of_stream(self, made: Iterator[Cut | UnusableRecord], name: str) -> Iterator[Cut | UnusableRecord]:
         """The records of `part`, each speaker held out or not by the own draw alone: nothing else is known."""
-        from stentor.data.cut import Unusable
+        from stentor.data.cut import UnusableRecord
 
         empty, nearest = True, 1.0
         for record in made:
-            bad = isinstance(record, Unusable)
+            bad = isinstance(record, UnusableRecord)
             drawn = draw(self.seed, group_of(record))
             nearest = nearest if bad else min(nearest, drawn)
             if (drawn < self.held_out) == (self.part == "validation"):
@@ -291,8 +291,8 @@ class _Maker:
         self.names: set[str] = set()
         self.checked = False
 
-    def __call__(self, row: Row) -> Cut | Unusable:
-        from stentor.data.cut import RATE, Unusable, cut_from_record
+    def __call__(self, row: Row) -> Cut | UnusableRecord:
+        from stentor.data.cut import RATE, UnusableRecord, cut_from_record
 
         where = f"{self.name} [{self.split}], {row.where}"
         values = {k: _value(row.fields, c) for k, c in self.columns.items() if k != "audio"}
@@ -309,19 +309,19 @@ class _Maker:
         path = None
         if row.data is None:
             if not row.path:
-                return Unusable(name, "empty", f"{where}: the row has no audio.")
+                return UnusableRecord(name, "empty", f"{where}: the row has no audio.")
             path = str(self.folder / row.path)
             if not self.files.exist(path):
-                return Unusable(name, "missing", f"{where}: the audio file {path} does not exist.")
+                return UnusableRecord(name, "missing", f"{where}: the audio file {path} does not exist.")
         try:
             length = self._seconds(values.get("duration"), row, path, where)
         except AudioError as error:
             said = str(error)
-            return Unusable(name, error.reason, said if said.startswith(where) else f"{where}: {said}")
+            return UnusableRecord(name, error.reason, said if said.startswith(where) else f"{where}: {said}")
         if not length > 0:
-            return Unusable(name, "empty", f"{where}: the recording's duration is {length:g}.")
+            return UnusableRecord(name, "empty", f"{where}: the recording's duration is {length:g}.")
         if reason := self._poor(row.fields, record.get("text") or "", length):
-            return Unusable(name, "quality", f"{where}: {reason}")
+            return UnusableRecord(name, "quality", f"{where}: {reason}")
         used = {c.partition(".")[0] for k, c in self.columns.items()}
         extra = {k: v for k, v in row.fields.items() if k not in used and isinstance(v, str | int | float | bool)}
         cut = cut_from_record(
@@ -338,7 +338,7 @@ class _Maker:
             Path(),
             where,
         )
-        if path is None and not isinstance(cut, Unusable):
+        if path is None and not isinstance(cut, UnusableRecord):
             from lhotse import AudioSource
 
             cut.recording.id, cut.recording.sources = where, []

@@ -16,7 +16,7 @@ from stentor.sources.base import Source
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
 
 class Join(Source):
@@ -38,13 +38,13 @@ class Join(Source):
     seed: int = 0
     """Draws clips and pauses."""
 
-    def records(self) -> Iterator[Cut | Unusable]:
-        from stentor.data.cut import Unusable, field_of
+    def records(self) -> Iterator[Cut | UnusableRecord]:
+        from stentor.data.cut import UnusableRecord, field_of
         from stentor.sources.synth import chain
 
         groups: dict[Any, list[Cut]] = defaultdict(list)
         for cut in self.source.cuts():
-            if isinstance(cut, Unusable):
+            if isinstance(cut, UnusableRecord):
                 yield cut
             else:
                 groups[field_of(cut, self.same) if self.same else None].append(cut)

@@ -11,7 +11,7 @@ from stentor.sources.base import Source
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
 
 class Jsonl(Source):
@@ -25,7 +25,7 @@ class Jsonl(Source):
     path: Path
     """The manifest. Relative `audio_path`s in it start from its folder."""
 
-    def records(self) -> Iterator[Cut | Unusable]:
+    def records(self) -> Iterator[Cut | UnusableRecord]:
         from stentor.data.jsonl import read_cuts
 
         yield from read_cuts(self.path.expanduser())

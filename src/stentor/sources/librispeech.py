@@ -17,7 +17,7 @@ from stentor.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
 SUFFIXES = (".flac", ".mp3", ".wav", ".ogg", ".opus")
 SPLITS = tuple(
@@ -26,7 +26,9 @@ SPLITS = tuple(
 )
 
 
-def librispeech(folder: Path, split: str | None, **options: Any) -> dict[str, Callable[[], Iterator[Cut | Unusable]]]:
+def librispeech(
+    folder: Path, split: str | None, **options: Any
+) -> dict[str, Callable[[], Iterator[Cut | UnusableRecord]]]:
     """The splits by name; calling one lists its utterances, chapter by chapter.
 
     `folder` holds `LibriSpeech/<split>/<speaker>/<chapter>/*.trans.txt`, or is that `LibriSpeech` folder; `split` is
@@ -57,7 +59,7 @@ def librispeech(folder: Path, split: str | None, **options: Any) -> dict[str, Ca
     return {part.name: partial(_split, part, case == "lower", alignments, genders) for part in parts}
 
 
-def _split(part: Path, lower: bool, alignments: str | None, genders: dict[str, str]) -> Iterator[Cut | Unusable]:
+def _split(part: Path, lower: bool, alignments: str | None, genders: dict[str, str]) -> Iterator[Cut | UnusableRecord]:
     transcripts = sorted(part.rglob("*.trans.txt"))
     if not transcripts:
         raise DataError(f"{part} holds no *.trans.txt files; unpack the whole archive of the split.")
@@ -93,7 +95,7 @@ def _records(transcript: Path, lower: bool, genders: dict[str, str], times: dict
         yield record
 
 
-def _cut(record: dict[str, Any], transcript: Path) -> Cut | Unusable:
+def _cut(record: dict[str, Any], transcript: Path) -> Cut | UnusableRecord:
     from stentor.data.cut import cut_from_record
 
     return cut_from_record(record, transcript.parent, str(transcript))

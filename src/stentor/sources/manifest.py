@@ -14,7 +14,7 @@ from stentor.sources.base import Source
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
 
 class Manifest(Source):
@@ -34,19 +34,19 @@ class Manifest(Source):
     def streaming(self) -> bool:  # type: ignore[override]
         return self.stream
 
-    def records(self) -> Iterator[Cut | Unusable]:
+    def records(self) -> Iterator[Cut | UnusableRecord]:
         path = self.path.expanduser()
         cuts = _shar(path, self.stream) if path.is_dir() else self._cuts(path)
         return split_utterances(cuts) if self.utterances else cuts
 
-    def _cuts(self, path: Path) -> Iterator[Cut | Unusable]:
+    def _cuts(self, path: Path) -> Iterator[Cut | UnusableRecord]:
         from lhotse.serialization import deserialize_item
 
         from stentor.data.jsonl import LHOTSE, Files, each_line
 
         files = Files()
 
-        def make(record: dict[str, Any], number: int, where: str) -> Cut | Unusable:
+        def make(record: dict[str, Any], number: int, where: str) -> Cut | UnusableRecord:
             if record.get("type") not in LHOTSE:
                 kind = "a recording" if "sources" in record else "a supervision" if "recording_id" in record else None
                 raise DataError(
@@ -63,15 +63,15 @@ class Manifest(Source):
         yield from each_line(path, make)
 
 
-def split_utterances(cuts: Iterator[Cut | Unusable]) -> Iterator[Cut | Unusable]:
+def split_utterances(cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | UnusableRecord]:
     """One cut for each supervision of each cut, named after the supervision; its times start from the new cut's."""
     from lhotse.cut import MixedCut, MonoCut
     from lhotse.utils import fastcopy
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
     for cut in cuts:
-        if isinstance(cut, Unusable):
+        if isinstance(cut, UnusableRecord):
             yield cut
             continue
         if isinstance(cut, MixedCut):
@@ -80,7 +80,9 @@ def split_utterances(cuts: Iterator[Cut | Unusable]) -> Iterator[Cut | Unusable]
         for supervision in cut.supervisions:
             start, end = max(0.0, supervision.start), min(supervision.end, cut.duration)
             if end <= start:
-                yield Unusable(supervision.id, "empty", f"{supervision.id} lies outside of its recording {cut.id}.")
+                yield UnusableRecord(
+                    supervision.id, "empty", f"{supervision.id} lies outside of its recording {cut.id}."
+                )
                 continue
             fields = {
                 "id": supervision.id,
@@ -94,11 +96,11 @@ def split_utterances(cuts: Iterator[Cut | Unusable]) -> Iterator[Cut | Unusable]
                 yield fastcopy(cut, **fields)
 
 
-def _located(cut: Cut, folder: Path, files: Any, where: str) -> Cut | Unusable:
+def _located(cut: Cut, folder: Path, files: Any, where: str) -> Cut | UnusableRecord:
     """The cut with its audio files found: from the working directory or from the manifest's folder."""
     from lhotse.cut import MixedCut, PaddingCut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
     parts = [t.cut for t in cut.tracks] if isinstance(cut, MixedCut) else [cut]
     for part in parts:
@@ -109,7 +111,7 @@ def _located(cut: Cut, folder: Path, files: Any, where: str) -> Cut | Unusable:
                 continue
             beside = folder / source.source
             if os.path.isabs(source.source) or not files.exist(str(beside)):
-                return Unusable(cut.id, "missing", f"{where}: the audio file {source.source} does not exist.")
+                return UnusableRecord(cut.id, "missing", f"{where}: the audio file {source.source} does not exist.")
             part.recording.sources[i] = replace(source, source=str(beside))
     return cut
 

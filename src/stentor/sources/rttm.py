@@ -15,7 +15,7 @@ from stentor.sources.base import Source
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
     from stentor.data.rttm import Line
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".sph", ".aiff", ".m4a", ".aac", ".webm", ".mp4", ".mkv")
@@ -42,8 +42,8 @@ class Rttm(Source):
     empty: bool = False
     """Also take the recordings of the UEM that no RTTM names: nobody speaks in them."""
 
-    def records(self) -> Iterator[Cut | Unusable]:
-        from stentor.data.cut import Unusable
+    def records(self) -> Iterator[Cut | UnusableRecord]:
+        from stentor.data.cut import UnusableRecord
         from stentor.data.rttm import rttm_lines_of, uem_lines_of
 
         lines = _collect(_files(self.path, "rttm"), rttm_lines_of)
@@ -55,11 +55,11 @@ class Rttm(Source):
         for name in sorted(set(uem or {}) - set(wanted)):
             where = (uem or {})[name][0].where
             message = f"{where}: no RTTM line names the recording '{name}'; if nobody speaks in it, set `empty: true`."
-            yield Unusable(name, "no_segments", message)
+            yield UnusableRecord(name, "no_segments", message)
         if find.claims_all:
             for name, file in find.files_of_others(set(wanted)):
                 message = f"{file}: no RTTM line names this recording."
-                yield Unusable(name, "no_segments", message)
+                yield UnusableRecord(name, "no_segments", message)
 
     def _finder(self) -> Finder:
         if self.audio is None:
@@ -69,27 +69,27 @@ class Rttm(Source):
 
     def _record(
         self, name: str, lines: dict[str, list[Line]], uem: dict[str, list[Line]] | None, find: Finder
-    ) -> Cut | Unusable:
+    ) -> Cut | UnusableRecord:
         from stentor.audio.io import probe
-        from stentor.data.cut import Unusable, cut_from_record
+        from stentor.data.cut import UnusableRecord, cut_from_record
         from stentor.data.rttm import merge_segments, merge_spans
 
         said = lines.get(name, [])
         where = (said or (uem or {})[name])[0].where
         if uem is not None and name not in uem:
             message = f"{where}: the recording '{name}' has no line in the UEM {self.uem}; add `{name} 1 0 SECONDS`."
-            return Unusable(name, "not_in_uem", message)
+            return UnusableRecord(name, "not_in_uem", message)
         try:
             file = find(name, where)
             seconds = probe(file).duration
         except AudioError as error:
-            return Unusable(name, error.reason, str(error))
+            return UnusableRecord(name, error.reason, str(error))
         if not seconds:
-            return Unusable(name, "empty", f"{where}: {file}, the audio of '{name}', has no samples.")
+            return UnusableRecord(name, "empty", f"{where}: {file}, the audio of '{name}', has no samples.")
         for line in (*said, *(uem or {}).get(name, [])):
             if line.start >= seconds or (line.speaker and line.end > seconds + TOLERANCE):
                 what = f"segment of {line.speaker}" if line.speaker else "scored part"
-                return Unusable(
+                return UnusableRecord(
                     name,
                     "truncated",
                     f"{line.where}: a {what} goes from {line.start:g} to {line.end:g} s, but {file} ends at "

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
     from stentor.data.tar import Index, Place
 
 STREAM_FROM = 200_000
@@ -74,14 +74,14 @@ class Shards(Source):
         samples = sum(s.count or 0 for s in self.shards())
         return (samples if self.limit is None else min(samples, self.limit)) > STREAM_FROM
 
-    def lanes(self, most: int) -> int:
-        from stentor.sources.base import lanes_of
+    def num_shards(self, most: int) -> int:
+        from stentor.sources.base import num_shards
 
         if not self.streaming or self.limit is not None or self.skip:  # they count from the front of the whole stream
             return 1
-        return lanes_of(len(self.shards()), most)
+        return num_shards(len(self.shards()), most)
 
-    def lane(self, number: int, lanes: int) -> Iterator[Cut]:
+    def shard(self, number: int, lanes: int) -> Iterator[Cut]:
         one = self.model_copy()
         one._lane = (number, lanes)
         return one.cuts()
@@ -114,7 +114,7 @@ class Shards(Source):
             self._found = found
         return self._found
 
-    def records(self) -> Iterator[Cut | Unusable]:
+    def records(self) -> Iterator[Cut | UnusableRecord]:
         number, lanes = self._lane
         shards = self.shards()[number::lanes]
         names: dict[str, int] | None = None if self.streaming else {}
@@ -124,11 +124,11 @@ class Shards(Source):
                 record.id = record.id if times == 1 else f"{record.id}#{times}"
             yield record
 
-    def _in_order(self, shards: list[Shard]) -> Iterator[Cut | Unusable]:
+    def _in_order(self, shards: list[Shard]) -> Iterator[Cut | UnusableRecord]:
         for shard in shards:
             yield from self._read(shard)
 
-    def _shuffled(self, shards: list[Shard]) -> Iterator[Cut | Unusable]:
+    def _shuffled(self, shards: list[Shard]) -> Iterator[Cut | UnusableRecord]:
         """The records in the order of an epoch, a function of (seed, epoch, lane): shards in random order, `mix` of
         them open at a time, their records in random order."""
         from stentor.data.seeding import rng
@@ -136,7 +136,7 @@ class Shards(Source):
         seed, epoch = self._order or (0, 0)
         order = rng(seed, "shards", epoch, *self._lane)
         waiting = [shards[i] for i in order.permutation(len(shards))]
-        open_: list[Iterator[Cut | Unusable]] = []
+        open_: list[Iterator[Cut | UnusableRecord]] = []
         while open_ or waiting:
             while waiting and len(open_) < self.mix:
                 open_.append(self._read(waiting.pop(0), order))
@@ -147,10 +147,10 @@ class Shards(Source):
             else:
                 yield record
 
-    def _read(self, shard: Shard, order: np.random.Generator | None = None) -> Iterator[Cut | Unusable]:
+    def _read(self, shard: Shard, order: np.random.Generator | None = None) -> Iterator[Cut | UnusableRecord]:
         """The records of one shard, in the order of its labels or in a random one. Its labels and the places of its
         members are held in memory."""
-        from stentor.data.cut import Unusable
+        from stentor.data.cut import UnusableRecord
         from stentor.data.tar import index
 
         stem = shard.tar.stem
@@ -159,7 +159,7 @@ class Shards(Source):
         except DataError as error:
             reason = "unreadable" if shard.labels.exists() else "missing"
             for i in range(shard.count or 1):
-                yield Unusable(f"{stem}-{i}", reason, f"{shard.tar} has no labels: {error}")
+                yield UnusableRecord(f"{stem}-{i}", reason, f"{shard.tar} has no labels: {error}")
             return
         try:
             found = index(shard.tar)
@@ -179,25 +179,27 @@ class Shards(Source):
                 if not isinstance(name, str):
                     raise TypeError
             except (ValueError, KeyError, TypeError):
-                yield Unusable(f"{stem}:{number}", "unreadable", f"{where} is not a JSON object with an `id`.")
+                yield UnusableRecord(f"{stem}:{number}", "unreadable", f"{where} is not a JSON object with an `id`.")
                 continue
             known.add(name)
             if found is None:
-                yield Unusable(name, "missing", f"{name}: {why}")
+                yield UnusableRecord(name, "missing", f"{name}: {why}")
             elif name in members:
                 yield self._record(label, shard, *members[name], where)
             elif found.damage:
                 reason = "truncated" if found.truncated else "unreadable"
-                yield Unusable(name, reason, f"{name} is not in {shard.tar}, which {found.damage}.")
+                yield UnusableRecord(name, reason, f"{name} is not in {shard.tar}, which {found.damage}.")
             else:
-                yield Unusable(name, "no_member", f"{where}: {shard.tar} has no member for the label '{name}'.")
+                yield UnusableRecord(name, "no_member", f"{where}: {shard.tar} has no member for the label '{name}'.")
         for name in [n for n in members if n not in known]:
-            yield Unusable(name, "no_label", f"{shard.labels} has no label for '{name}' in {shard.tar}.")
+            yield UnusableRecord(name, "no_label", f"{shard.labels} has no label for '{name}' in {shard.tar}.")
 
-    def _record(self, label: dict[str, Any], shard: Shard, member: str, place: Place, where: str) -> Cut | Unusable:
+    def _record(
+        self, label: dict[str, Any], shard: Shard, member: str, place: Place, where: str
+    ) -> Cut | UnusableRecord:
         from lhotse import Recording
 
-        from stentor.data.cut import RATE, Unusable, cut_of, strings_in
+        from stentor.data.cut import RATE, UnusableRecord, cut_of, strings_in
         from stentor.data.fields import seconds_in
 
         at: dict[str, Any] = {"path": str(shard.tar), "offset": place.offset, "size": place.size}
@@ -217,9 +219,9 @@ class Shards(Source):
             )
             cut = cut_of(label, label["id"], recording, 0.0, seconds, where)
         except AudioError as error:
-            return Unusable(label["id"], error.reason, f"{where}: {error}")
+            return UnusableRecord(label["id"], error.reason, f"{where}: {error}")
         except DataError as error:
-            return Unusable(label["id"], "unreadable", str(error))
+            return UnusableRecord(label["id"], "unreadable", str(error))
         cut.custom = {k: v for k, v in (cut.custom or {}).items() if k not in ELSEWHERE}
         cut.custom["codes" if codes else "tar"] = at
         return cut

@@ -17,7 +17,7 @@ from stentor.sources.base import Source
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
 MARGIN = 0.2
 """Most seconds of a pause that a piece keeps before its first word and after its last."""
@@ -38,25 +38,27 @@ class Split(Source):
     seed: int = 0
     """Draws the pieces."""
 
-    def records(self) -> Iterator[Cut | Unusable]:
-        from stentor.data.cut import Unusable, words_of
+    def records(self) -> Iterator[Cut | UnusableRecord]:
+        from stentor.data.cut import UnusableRecord, words_of
 
         whole: list[tuple[Cut, list[tuple[int, int]]]] = []
         left: Counter[str] = Counter()
         for cut in self.source.cuts():
-            words = [] if isinstance(cut, Unusable) else words_of(cut)
-            if isinstance(cut, Unusable):
+            words = [] if isinstance(cut, UnusableRecord) else words_of(cut)
+            if isinstance(cut, UnusableRecord):
                 unusable = cut
             elif getattr(cut, "recording", None) is None or len(cut.supervisions) != 1:
-                unusable = Unusable(cut.id, "not_single", f"{cut.id}: a split needs one recording with one speaker.")
+                unusable = UnusableRecord(
+                    cut.id, "not_single", f"{cut.id}: a split needs one recording with one speaker."
+                )
             elif not words:
-                unusable = Unusable(cut.id, "no_words", f"{cut.id}: no word times.")
+                unusable = UnusableRecord(cut.id, "no_words", f"{cut.id}: no word times.")
             elif pieces := self._pieces(words):
                 whole.append((cut, pieces))
                 continue
             else:
                 low, high = self.words
-                unusable = Unusable(
+                unusable = UnusableRecord(
                     cut.id, "no_piece", f"{cut.id}: no {low} to {high} words between pauses of {self.pause:g} s."
                 )
             left[unusable.reason] += 1

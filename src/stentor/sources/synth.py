@@ -16,7 +16,7 @@ from stentor.sources.base import Source
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
 GENERATED = 1000
 """Utterances of a generated text kind when `count` is null."""
@@ -102,9 +102,9 @@ class Synth(Source):
     seed: int = 0
     """Draws texts, voices, speed and pitch. Train and test parts draw differently with the same seed."""
 
-    def records(self) -> Iterator[Cut | Unusable]:
+    def records(self) -> Iterator[Cut | UnusableRecord]:
         from stentor.audio.synth import RATE
-        from stentor.data.cut import Unusable
+        from stentor.data.cut import UnusableRecord
         from stentor.data.synth_cache import speak_all
 
         requests = self.requests()
@@ -115,7 +115,7 @@ class Synth(Source):
         for i, (request, result) in enumerate(zip(requests, speak_all(requests))):
             name = f"{label}-{request['voice']}-{i:05d}"
             if isinstance(result, str):
-                yield Unusable(name, "empty", f"{name}: {result}")
+                yield UnusableRecord(name, "empty", f"{name}: {result}")
                 continue
             samples, words = result
             cut = spoken_cut(name, request, samples / RATE, words)

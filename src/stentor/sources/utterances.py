@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
     from lhotse.supervision import SupervisionSegment
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
     from stentor.sources.base import Source
 
 MARGIN = 0.05
@@ -85,7 +85,7 @@ class Turn:
         )
 
 
-class Bank:
+class UtterancePool:
     """A source's utterances by speaker. When somebody speaks in them is found out when they are first used.
 
     `unusable` lists records that cannot be used at all; `refused` is filled, as they are drawn, with those that turn
@@ -93,7 +93,7 @@ class Bank:
     """
 
     def __init__(self, source: Source, turn: Span, split: float, cache: Path | None):
-        from stentor.data.cut import Unusable
+        from stentor.data.cut import UnusableRecord
 
         self.shortest, self.longest, self.split = *turn, split
         self.cache = cache.expanduser() if cache is not None else None
@@ -103,17 +103,17 @@ class Bank:
         if self.cache is not None and self.cache.exists():
             self.known = {k: [(a, b) for a, b in v] for k, v in json.loads(self.cache.read_text("utf-8")).items()}
             self.stored = len(self.known)
-        self.unusable: list[Unusable] = []
-        self.refused: list[Unusable] = []
+        self.unusable: list[UnusableRecord] = []
+        self.refused: list[UnusableRecord] = []
         utterances: dict[str, list[Cut]] = defaultdict(list)
         seconds = 0.0
         for cut in source.cuts():
-            single = cut if isinstance(cut, Unusable) else _single(cut)
-            if isinstance(single, Unusable):
+            single = cut if isinstance(cut, UnusableRecord) else _single(cut)
+            if isinstance(single, UnusableRecord):
                 self.unusable.append(single)
             elif single.duration < self.shortest:
                 message = f"{cut.id}: {single.duration:.2f} s, less than a turn (`turn`) has at least."
-                self.unusable.append(Unusable(cut.id, "too_short", message))
+                self.unusable.append(UnusableRecord(cut.id, "too_short", message))
             else:
                 utterances[single.supervisions[0].speaker].append(single)
                 seconds += min(single.duration, self.longest)
@@ -128,7 +128,7 @@ class Bank:
         told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         return f" ({told}; the first: {self.unusable[0].message})" if told else ""
 
-    def deck(self, speaker: str, rng: random.Random) -> list[Cut]:
+    def shuffled(self, speaker: str, rng: random.Random) -> list[Cut]:
         """Utterances of a speaker in a drawn order, for `turn` to take from the end."""
         own = self.utterances[speaker]
         return rng.sample(own, min(len(own), MOST_DRAWN))
@@ -174,7 +174,7 @@ class Bank:
     def _speech(self, utterance: Cut) -> list[Span]:
         """Stretches of speech of an utterance: its words, or what is loud; empty for one that cannot be used."""
         from stentor.data.activity import speech_of
-        from stentor.data.cut import Unusable
+        from stentor.data.cut import UnusableRecord
 
         (said,) = utterance.supervisions
         if said.alignment and said.alignment.get("word"):
@@ -187,9 +187,9 @@ class Bank:
                 if sum(b - a for a, b in found) < self.shortest:
                     found = []
                     message = f"{utterance.id}: less than {self.shortest:g} s of speech (`turn`)."
-                    self.refused.append(Unusable(utterance.id, "too_short", message))
+                    self.refused.append(UnusableRecord(utterance.id, "too_short", message))
             except AudioError as error:
-                self.refused.append(Unusable(utterance.id, error.reason, str(error)))
+                self.refused.append(UnusableRecord(utterance.id, error.reason, str(error)))
             self.known[key] = found
         return self.known[key]
 
@@ -214,22 +214,22 @@ def _stretch(spans: list[Span], shortest: float, target: float, rng: random.Rand
     return [(a, b) for a, b in spans if a >= start - 1e-9 and b <= end + 1e-9]
 
 
-def _single(cut: Cut) -> Cut | Unusable:
+def _single(cut: Cut) -> Cut | UnusableRecord:
     """The one recording with one speaker that a cut is, without silence around it; otherwise why it is none."""
     from lhotse.cut import MixedCut, PaddingCut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
     if isinstance(cut, MixedCut):
         tracks = [t for t in cut.tracks if not isinstance(t.cut, PaddingCut) and not t.mute]
         if len(tracks) != 1 or cut.transforms:
             message = f"{cut.id}: a conversation is made of single recordings, this is a mix of {len(tracks)}."
-            return Unusable(cut.id, "not_single", message)
+            return UnusableRecord(cut.id, "not_single", message)
         cut = replace(tracks[0].cut, id=cut.id)
     speakers = {s.speaker for s in cut.supervisions}
     if len(speakers) != 1 or None in speakers:
         message = f"{cut.id}: an utterance of a conversation needs one `speaker`, this has {len(speakers - {None})}."
-        return Unusable(cut.id, "no_speaker", message)
+        return UnusableRecord(cut.id, "no_speaker", message)
     if len(cut.supervisions) > 1:
         words = list(chain.from_iterable((s.alignment or {}).get("word", []) for s in cut.supervisions))
         merged = replace(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stentor.data.batch import Batch, Example, Prediction
     from stentor.losses.base import Loss
     from stentor.metrics.score import Score
-    from stentor.models.base import Bundle, Needs, Processor
+    from stentor.models.base import Bundle, Processor, TaskRequirements
 
 
 class Task(Choice):
@@ -47,25 +47,25 @@ class Task(Choice):
         """The loss terms used when the config has no `losses:` section."""
         raise NotImplementedError
 
-    def needs(self, losses: Mapping[str, Loss]) -> Needs:
+    def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
         """What the family must provide."""
         raise NotImplementedError
 
-    def refuse(self, cut: Cut) -> str | None:
+    def drop_reason(self, cut: Cut) -> str | None:
         """A drop reason (`empty_text`, ...) when the cut's metadata cannot serve this task; None when it can."""
         return None
 
-    def misfit(self, cut: Cut, tokens: Callable[[], int]) -> tuple[str, str] | None:
+    def length_drop_reason(self, cut: Cut, tokens: Callable[[], int]) -> tuple[str, str] | None:
         """A drop reason and a sentence when a record is not wanted for the sequence positions that it takes, which
         `tokens()` counts; None when it is."""
         return None
 
-    def pieces(self, cut: Cut) -> Iterable[Cut]:
+    def training_segments(self, cut: Cut) -> Iterable[Cut]:
         """What one training record is trained on as, where the task has `any_length`: shorter cuts with ids of their
         own, always the same. The records of evaluation sets stay whole."""
         return (cut,)
 
-    def remarks(self, cuts: Iterable[Cut]) -> list[str]:
+    def data_warnings(self, cuts: Iterable[Cut]) -> list[str]:
         """Sentences for a person about what is trained on, from its metadata alone; none when all is well."""
         return []
 
@@ -82,12 +82,12 @@ class Task(Choice):
         """Targets per loss term, on the CPU."""
         return batch.counts
 
-    def sums(self, model: torch.nn.Module, batch: Batch, losses: Mapping[str, Loss]) -> dict[str, torch.Tensor]:
+    def loss_sums(self, model: torch.nn.Module, batch: Batch, losses: Mapping[str, Loss]) -> dict[str, torch.Tensor]:
         """Summed losses per term (never means: only the engine divides)."""
         outputs = model(**batch.inputs)
         return {term: loss.sum(**outputs[term]) for term, loss in losses.items()}
 
-    def answered(self, ids: Sequence[str]) -> set[str] | None:
+    def prediction_subset(self, ids: Sequence[str]) -> set[str] | None:
         """Which records of an evaluation set the model answers, given the ids of all: for answers that take long. The
         others count in the loss alone. None: all."""
         return None

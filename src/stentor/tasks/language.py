@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from stentor.data.batch import Example
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle, Needs
+    from stentor.models.base import Bundle, TaskRequirements
 
 
 class Language(Task):
@@ -34,12 +34,12 @@ class Language(Task):
 
         return {"text": CrossEntropy()}
 
-    def needs(self, losses: Mapping[str, Loss]) -> Needs:
-        from stentor.models.base import Needs
+    def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
+        from stentor.models.base import TaskRequirements
 
-        return Needs(task=self.type, terms=tuple(losses))
+        return TaskRequirements(task=self.type, terms=tuple(losses))
 
-    def refuse(self, cut: Cut) -> str | None:
+    def drop_reason(self, cut: Cut) -> str | None:
         from stentor.data.cut import text_of
 
         return None if (text_of(cut) or "").strip() else "empty_text"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from stentor.data.batch import Example
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle, Needs
+    from stentor.models.base import Bundle, TaskRequirements
 
 
 class Transcribe(Task):
@@ -59,12 +59,12 @@ class Transcribe(Task):
 
         return {"text": CrossEntropy()}
 
-    def needs(self, losses: Mapping[str, Loss]) -> Needs:
-        from stentor.models.base import Needs
+    def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
+        from stentor.models.base import TaskRequirements
 
-        return Needs(task=self.type, terms=tuple(losses))
+        return TaskRequirements(task=self.type, terms=tuple(losses))
 
-    def refuse(self, cut: Cut) -> str | None:
+    def drop_reason(self, cut: Cut) -> str | None:
         from stentor.data.cut import text_of
 
         return None if (text_of(cut) or "").strip() else "empty_text"
@@ -123,7 +123,7 @@ class Transcribe(Task):
         seed = zlib.crc32(str(temperature).encode())
         for example in examples:
             seed = zlib.crc32(example.audio, seed)
-        with torch.no_grad(), bundle.listening_once():
+        with torch.no_grad(), bundle.cache_encoder():
             answers = model.generate(
                 batch.inputs,
                 max_new_tokens=[processor.max_new_tokens(len(e.audio) / processor.sample_rate) for e in examples],

@@ -41,12 +41,12 @@ class Words(Transcribe):
 
         return {**super().losses(), "alignment": Alignment()}
 
-    def refuse(self, cut: Cut) -> str | None:
+    def drop_reason(self, cut: Cut) -> str | None:
         """Besides what `transcribe` refuses: `no_words` without word times, `words_differ` when fewer than half of the
         text's words have one."""
         from stentor.data.cut import language_of, text_of, words_of
 
-        if reason := super().refuse(cut):
+        if reason := super().drop_reason(cut):
             return reason
         words = words_of(cut)
         if not words:
@@ -75,7 +75,7 @@ class Words(Transcribe):
         """
         if not words:
             return super().predict(bundle, examples, checked)
-        with bundle.listening_once():
+        with bundle.cache_encoder():
             outputs = super().predict(bundle, examples, checked)
             spoken = [dataclasses.replace(e, text=o["text"]) for e, o in zip(examples, outputs, strict=True)]
             times = self._times(bundle, spoken)

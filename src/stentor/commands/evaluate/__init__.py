@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stentor.commands.evaluate.speech import Listening
-    from stentor.dataloading.batch_sampler import Plan
-    from stentor.dataloading.mixing import Dropped
+    from stentor.dataloading.batch_sampler import BatchSampler
+    from stentor.dataloading.mixing import DropCounter
     from stentor.dataloading.section import Data
     from stentor.inference.load import Model
     from stentor.sources.base import Source
@@ -32,7 +32,7 @@ def evaluate(
     from stentor.callbacks.console import scores_text
     from stentor.commands.evaluate import speech
     from stentor.config.load import parse_source
-    from stentor.engine.device import Control, accelerator
+    from stentor.engine.device import Communicator, accelerator
     from stentor.engine.evaluate import EvalSet, breakdown
     from stentor.engine.evaluate import evaluate as score
     from stentor.engine.section import Train
@@ -71,7 +71,7 @@ def evaluate(
             {},
             EvalSet("data", plan, dropped),
             device,
-            Control(device.num_processes),
+            Communicator(device.num_processes),
             workers=0,
             prefetch=1,
             max_bad=section.max_bad,
@@ -102,7 +102,7 @@ def evaluate(
 
 def records(
     loaded: Model, task: Task, source: Source, data: str, batch_tokens: int = 2000
-) -> tuple[Plan, Dropped, Data]:
+) -> tuple[BatchSampler, DropCounter, Data]:
     """The records of a data source, called `data`, that the model can be scored on, what is left out of them, and the
     settings."""
     from stentor.dataloading.dataset import eval_plan
@@ -114,14 +114,14 @@ def records(
         source,
         data,
         section,
-        task.refuse,
+        task.drop_reason,
         bundle.processor,
-        lambda cut: bundle.family.refusal(bundle.processor, cut, False),
+        lambda cut: bundle.family.drop_reason(bundle.processor, cut, False),
     )
     return plan, dropped, section
 
 
-def left_out(dropped: Dropped) -> str:
+def left_out(dropped: DropCounter) -> str:
     """Lines that say how many records were not scored, and why; empty when all were."""
     return "".join(
         f"\nNot scored, {count} {reason}: {', '.join(dropped.named[reason][:3])}"

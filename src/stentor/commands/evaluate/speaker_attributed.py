@@ -13,8 +13,8 @@ from stentor.errors import AudioError, DataError
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.dataloading.batch_sampler import Plan
-    from stentor.dataloading.mixing import Dropped
+    from stentor.dataloading.batch_sampler import BatchSampler
+    from stentor.dataloading.mixing import DropCounter
     from stentor.inference.recording import Recording
 
 
@@ -25,7 +25,7 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
     """
     from stentor.config.load import parse_source
     from stentor.data.cut import language_of, segments_of, uem_of
-    from stentor.inference.diarize import listener
+    from stentor.inference.diarize import segments_by
     from stentor.inference.load import load
     from stentor.inference.transcribe import transcribe
     from stentor.metrics.cpwer import Attributed, cpwer, tcpwer
@@ -36,7 +36,7 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
     source = parse_source(data)
     recogniser, second = load(model), load(diarizer)
     task = recogniser.for_transcription()
-    hear = listener(second)
+    hear = segments_by(second)
     plan, dropped, section = records(recogniser, second.task, source, data)
     cuts: list[Cut] = []
     spoken: list[list[dict[str, Any]]] = []
@@ -87,7 +87,7 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
     return f"{len(cuts)} records  {told}{left_out(dropped)}"
 
 
-def _recordings(plan: Plan, rate: int, cuts: list[Cut], dropped: Dropped) -> Iterator[Recording]:
+def _recordings(plan: BatchSampler, rate: int, cuts: list[Cut], dropped: DropCounter) -> Iterator[Recording]:
     """Each record that can be read; the records themselves are added to `cuts`."""
     from stentor.data.load_audio import load_audio
     from stentor.inference.recording import ArrayRecording

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from stentor.data.batch import Example, Prediction
-    from stentor.dataloading.batch_sampler import Item, Plan
-    from stentor.dataloading.mixing import Dropped
-    from stentor.engine.device import Control
+    from stentor.dataloading.batch_sampler import BatchSampler, Item
+    from stentor.dataloading.mixing import DropCounter
+    from stentor.engine.device import Communicator
     from stentor.inference.load import Model
     from stentor.inference.speak.speaker import Speaker
     from stentor.inference.speak.voice import Voice
@@ -90,7 +90,7 @@ class _Job:
     items: list[Item]
     others: dict[str, Item]
     device: Any
-    dropped: Dropped
+    dropped: DropCounter
     codes: dict[str, np.ndarray] = field(default_factory=dict)
     computing: float = 0.0
     spoken: float = 0.0
@@ -101,7 +101,13 @@ class _Job:
 
 
 def evaluate(
-    loaded: Model, data: str, plan: Plan, dropped: Dropped, device: Accelerator, listening: Listening, max_bad: float
+    loaded: Model,
+    data: str,
+    plan: BatchSampler,
+    dropped: DropCounter,
+    device: Accelerator,
+    listening: Listening,
+    max_bad: float,
 ) -> tuple[dict[str, Score], list[Prediction], dict[str, Any]]:
     """(scores, predictions, how it was spoken) of a data source.
 
@@ -110,7 +116,7 @@ def evaluate(
     """
     from stentor.commands.export.verify import losses_of
     from stentor.data.batch import Prediction
-    from stentor.engine.device import Control
+    from stentor.engine.device import Communicator
     from stentor.engine.evaluate import EvalSet
     from stentor.engine.evaluate import evaluate as score
     from stentor.metrics.speech import real_time_factor
@@ -120,7 +126,7 @@ def evaluate(
     speaker = _speaker(loaded, listening)
     bundle, task = loaded.bundle, loaded.for_speech()
     bundle.processor.codec.to(str(device.device))  # type: ignore[attr-defined]
-    control = Control(device.num_processes)
+    control = Communicator(device.num_processes)
     losses = losses_of(loaded)
     quiet = task.model_copy(update={"samples": 0})
     found, _, _ = score(
@@ -192,13 +198,13 @@ def _speaker(loaded: Model, listening: Listening) -> Speaker:
 
 def _judges(listening: Listening) -> list[SpeechEvaluator]:
     from stentor.config.load import parse_section
-    from stentor.tasks.speak.evaluator import SpeechEvaluator, judge
+    from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluator_for
 
     judges = []
     if listening.recognizer is not None:
-        judges.append(judge(listening.recognizer, "text"))
+        judges.append(evaluator_for(listening.recognizer, "text"))
     if listening.embedder is not None:
-        judges.append(judge(listening.embedder, "voice"))
+        judges.append(evaluator_for(listening.embedder, "voice"))
     judges += [parse_section(spec, SpeechEvaluator, "--judge") for spec in listening.judges]
     for kind, what in (("text", "recogniser"), ("voice", "embedder")):
         if sum(one.gives == kind for one in judges) > 1:
@@ -206,7 +212,7 @@ def _judges(listening: Listening) -> list[SpeechEvaluator]:
     return judges
 
 
-def _spoken(job: _Job, control: Control) -> list[dict[str, Any]]:
+def _spoken(job: _Job, control: Communicator) -> list[dict[str, Any]]:
     """A row of plain data for each record of all processes."""
     import torch.distributed as dist
 
@@ -325,19 +331,19 @@ def _others(items: Sequence[Item]) -> dict[str, Item]:
 
 
 def _heard(job: _Job, columns: dict[str, list[Any]], languages: list[str | None]) -> list[dict[str, Any]]:
-    from stentor.tasks.speak.evaluator_scores import hear
+    from stentor.tasks.speak.evaluator_scores import evaluate_items
 
-    return hear(job.judges, columns, job.rate, languages, str(job.device))
+    return evaluate_items(job.judges, columns, job.rate, languages, str(job.device))
 
 
 class _Reader:
     """Records with their codes; each is counted once where it cannot be used."""
 
     def __init__(self, job: _Job):
-        from stentor.dataloading.loader import Reader
+        from stentor.dataloading.loader import BatchDataset
 
         self.job = job
-        self.reader = Reader(job.task, job.model.bundle.processor, None, seed=0)
+        self.reader = BatchDataset(job.task, job.model.bundle.processor, None, seed=0)
         self.wrong: list[tuple[str, str]] = []
 
     def example(self, item: Item) -> Example | None:

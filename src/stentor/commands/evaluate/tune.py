@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
-    from stentor.dataloading.batch_sampler import Plan
-    from stentor.dataloading.mixing import Dropped
+    from stentor.dataloading.batch_sampler import BatchSampler
+    from stentor.dataloading.mixing import DropCounter
     from stentor.metrics.score import Score
     from stentor.tasks.diarize import Diarize
-    from stentor.tasks.diarize.inference import Heard
+    from stentor.tasks.diarize.inference import WindowOutputs
     from stentor.tasks.diarize.windows import Windows
 
 
@@ -35,7 +35,7 @@ def tune(model: str, data: str, out: Path | None) -> str:
     from stentor.engine.device import accelerator
     from stentor.engine.section import Train
     from stentor.inference.load import TRAINING_CONFIG, find_export, load
-    from stentor.tasks.diarize.inference import hear
+    from stentor.tasks.diarize.inference import run_windows
     from stentor.tasks.diarize.tune import Recording
     from stentor.tasks.diarize.tune import tune as search
 
@@ -65,7 +65,7 @@ def tune(model: str, data: str, out: Path | None) -> str:
     loaded.bundle.model.to(device.device)
     rate = loaded.bundle.processor.sample_rate
     with device.autocast():
-        heard = list(hear(loaded.bundle, task, _audio(plan, rate, cuts, dropped)))
+        heard = list(run_windows(loaded.bundle, task, _audio(plan, rate, cuts, dropped)))
     dropped.check(len(cuts) + dropped.bad, section.max_bad, data)
     if not cuts:
         raise DataError(f"{data}: no record could be tuned on.")
@@ -107,7 +107,7 @@ def tune(model: str, data: str, out: Path | None) -> str:
     return _text(len(cuts), metric, before, after, changed, rounds, folder) + left_out(dropped)
 
 
-def _audio(plan: Plan, rate: int, cuts: list[Cut], dropped: Dropped) -> Iterator[list[np.ndarray]]:
+def _audio(plan: BatchSampler, rate: int, cuts: list[Cut], dropped: DropCounter) -> Iterator[list[np.ndarray]]:
     """The audio of each record that can be read; the records themselves are added to `cuts`."""
     from stentor.data.load_audio import load_audio
 
@@ -123,7 +123,7 @@ def _audio(plan: Plan, rate: int, cuts: list[Cut], dropped: Dropped) -> Iterator
 
 
 def _scores(
-    task: Diarize, windows: Windows, heard: list[Heard], references: list[dict[str, Any]], cuts: list[Cut]
+    task: Diarize, windows: Windows, heard: list[WindowOutputs], references: list[dict[str, Any]], cuts: list[Cut]
 ) -> dict[str, Score]:
     from stentor.data.batch import Prediction
     from stentor.tasks.diarize.aggregate import diarization

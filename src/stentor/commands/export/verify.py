@@ -140,7 +140,7 @@ class Probe:
                     batch = self.task.collate(some, bundle.processor, False) if self.losses else None
                     if batch is not None and batch.ids:
                         batch = batch.to(device)
-                        for term, value in self.task.sums(model, batch, self.losses).items():
+                        for term, value in self.task.loss_sums(model, batch, self.losses).items():
                             sums[term] += float(value)
                             counts[term] += batch.counts[term]
         finally:
@@ -387,7 +387,7 @@ def losses_of(model: Model) -> dict[str, Loss]:
         losses = model.task.losses()
     else:
         losses = {name: Loss.model_validate(section) for name, section in terms.items()}
-    model.task.needs(losses)
+    model.task.requirements(losses)
     return expanded(losses, model.bundle.codebooks)
 
 
@@ -424,7 +424,7 @@ def built_in(bundle: Bundle) -> list[Example]:
 
 def records(model: Model, most: int = CLIPS) -> tuple[list[Example], list[dict[str, Any]]]:
     """Records of the evaluation data that a model was trained with, where they are still there, with references."""
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
     from stentor.sources.base import Source
 
     longest = math.inf if model.task.any_length else model.bundle.processor.max_seconds or 30.0
@@ -433,9 +433,11 @@ def records(model: Model, most: int = CLIPS) -> tuple[list[Example], list[dict[s
     for section in sections[:2]:  # nothing is downloaded for a check
         with contextlib.suppress(StentorError, ValueError):  # moved, deleted or of a plug-in
             found = islice(Source.model_validate(section).cuts(), 10 * most)
-            cuts += [c for c in found if not isinstance(c, Unusable) and c.duration <= longest]
+            cuts += [c for c in found if not isinstance(c, UnusableRecord) and c.duration <= longest]
     bundle = model.bundle
-    cuts = [c for c in cuts if not model.task.refuse(c) and not bundle.family.refusal(bundle.processor, c, False)]
+    cuts = [
+        c for c in cuts if not model.task.drop_reason(c) and not bundle.family.drop_reason(bundle.processor, c, False)
+    ]
     return spread(model.task, bundle, cuts, most)
 
 
@@ -445,14 +447,14 @@ def spread(
     """Examples, and their references, of at most `most` records and `SECONDS` in all, taken evenly from the cuts;
     unreadable ones are left out. Of records of any length the first piece is taken."""
     from stentor.dataloading.batch_sampler import Item
-    from stentor.dataloading.loader import Reader
+    from stentor.dataloading.loader import BatchDataset
 
     cuts = sorted(cuts, key=lambda c: c.id)
     cuts = cuts[:: max(1, len(cuts) // most)]
     if task.any_length:
-        cuts = [piece for cut in cuts for piece in islice(task.pieces(cut), 1)]
+        cuts = [piece for cut in cuts for piece in islice(task.training_segments(cut), 1)]
     chosen = {cut.id: cut for cut in _fitting(cuts, most)}
-    examples, _ = Reader(task, bundle.processor, None, seed=0).examples([Item(cut, 0) for cut in chosen.values()])
+    examples, _ = BatchDataset(task, bundle.processor, None, seed=0).examples([Item(cut, 0) for cut in chosen.values()])
     examples.sort(key=lambda e: len(e.text or "") if e.audio is None else len(e.audio))
     return examples, [task.reference(chosen[e.id]) for e in examples]
 

@@ -120,38 +120,38 @@ def needs(config: Config, ready: Prepared, steps: int | None, world: int) -> tup
     import contextlib
 
     from stentor.commands.plan.memory import methods
-    from stentor.dataloading.batch_sampler import Planned
-    from stentor.dataloading.loader import Reader
+    from stentor.dataloading.batch_sampler import PlannedBatch
+    from stentor.dataloading.loader import BatchDataset
     from stentor.engine import memory_estimate
     from stentor.engine.device import accelerator
     from stentor.models.peft import size
 
     device = accelerator(config.train)
     model = ready.bundle.model
-    reader = Reader(
+    reader = BatchDataset(
         ready.task, ready.bundle.processor, config.data.augment, config.train.seed, config.data.layout == "packed"
     )
     largest = sorted(ready.plan.largest(), key=lambda i: -ready.plan.cost(i.cut, i.seconds))
 
     def read(items: list[Any]) -> Any:
-        return reader[Planned(items, 0, 0, 0)][1]
+        return reader[PlannedBatch(items, 0, 0, 0)][1]
 
     def run(batch: Any) -> None:
         model.to(device.device)  # of a large model only the layers that are tried
         with device.autocast():
-            sums = ready.task.sums(model, batch.to(device.device), ready.losses)
+            sums = ready.task.loss_sums(model, batch.to(device.device), ready.losses)
             loss = sum(s.float() / max(batch.counts[t], 1) for t, s in sums.items())
         loss.backward()  # type: ignore[union-attr]
 
     whole = read(largest)
-    tries = [(b.slots, b) for b in (read(largest[:n]) for n in (1, 2) if n <= len(largest)) if b.ids]
+    tries = [(b.num_positions, b) for b in (read(largest[:n]) for n in (1, 2) if n <= len(largest)) if b.ids]
     memory: dict[str, Any] = {
         "device": device.device.type,
         "precision": device.mixed_precision.replace("no", "fp32"),
         "processes": world,
         "sharded": bool(config.train.shard or config.train.deepspeed),
         "items": len(largest),
-        "slots": whole.slots,
+        "slots": whole.num_positions,
         "seconds": whole.seconds,
         "why_no_activations": None,
     }
@@ -161,10 +161,10 @@ def needs(config: Config, ready: Prepared, steps: int | None, world: int) -> tup
     # Some kernels cannot be watched (flex_attention), and a plug-in's model may not bear being cut down: a plan without
     # this figure is better than none.
     with contextlib.suppress(Exception):
-        rows = methods(config, model, run, tries, whole.slots, world, casts=memory["precision"] != "fp32")
+        rows = methods(config, model, run, tries, whole.num_positions, world, casts=memory["precision"] != "fp32")
     if rows is None:
         memory["why_no_activations"] = "this model cannot be watched in parts"
-        rows = methods(config, model, None, [], whole.slots, world)
+        rows = methods(config, model, None, [], whole.num_positions, world)
     memory["methods"] = [
         {"name": m.name, "chosen": m.chosen, **vars(m.footprint), "total": m.footprint.total} for m in rows
     ]

@@ -127,9 +127,7 @@ class Weights:
             names = self.targets
         return tuple({self.prefix + name.partition(".")[0] + "." for name in names})
 
-    def memory_estimate(
-        self, config: Config, trained: set[str], adapters: int, bits: Bits | None, world: int
-    ) -> Footprint:
+    def footprint(self, config: Config, trained: set[str], adapters: int, bits: Bits | None, world: int) -> Footprint:
         """What stands between steps when these parameters train, others being kept as they are or in few bits."""
         parts = self.adapted() if bits is not None else ()
         bytes_ = 4.0 * adapters + sum(b.nbytes for b in self.model.buffers())

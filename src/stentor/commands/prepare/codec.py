@@ -49,7 +49,7 @@ def prepare_codec(request: Request) -> None:
     that were read cannot be used.
     """
     from stentor.config.load import parse_source
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
     from stentor.data.dataset_report import MAX_BAD
     from stentor.inference.load import pick_device
     from stentor.models.codecs.resynthesis import resynthesis
@@ -60,7 +60,7 @@ def prepare_codec(request: Request) -> None:
         raise ConfigError(f"--to {request.to} holds something already; name a new folder, or remove it.")
     cuts, lost = [], []
     for cut in parse_source(request.data).cuts():
-        if isinstance(cut, Unusable):
+        if isinstance(cut, UnusableRecord):
             lost.append((cut.reason, cut.message))
         else:
             cuts.append(cut)

@@ -15,7 +15,7 @@ from stentor.errors import AudioError, ConfigError, DataError, Stopped
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
     from stentor.models.transformer.feature_cache import Store
     from stentor.models.transformer.frontend import Features
 
@@ -45,7 +45,7 @@ def prepare_features(request: Request) -> None:
     at a signal, and DataError when over 1 % of the records cannot be used (the others are stored all the same).
     """
     from stentor.commands.prepare.corpus import progress
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
     from stentor.data.dataset_report import MAX_BAD
     from stentor.models.transformer.feature_cache import Store
 
@@ -54,7 +54,7 @@ def prepare_features(request: Request) -> None:
     todo: list[Cut] = []
     store = Store(request.to.expanduser(), features, features.store_bits)
     for cut in cuts:
-        if isinstance(cut, Unusable):
+        if isinstance(cut, UnusableRecord):
             lost.append((cut.reason, cut.message))
         elif not store.has(cut):
             todo.append(cut)
@@ -80,7 +80,7 @@ def prepare_features(request: Request) -> None:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    seconds = sum(c.duration for c in cuts if not isinstance(c, Unusable))
+    seconds = sum(c.duration for c in cuts if not isinstance(c, UnusableRecord))
     size = sum(file.stat().st_size for file in store.folder.iterdir())
     print(
         f"{store.folder}: features of {total - len(lost):,} records ({seconds / 3600:.2f} h), {size / 1e6:,.1f} MB. "
@@ -98,7 +98,7 @@ def prepare_features(request: Request) -> None:
         )
 
 
-def _asked(request: Request) -> tuple[Features, Sequence[Cut | Unusable]]:
+def _asked(request: Request) -> tuple[Features, Sequence[Cut | UnusableRecord]]:
     """The settings of the features, and the records: of the data, or those that the run of `--config` trains on."""
     from stentor.config.load import load, parse_source
     from stentor.models.transformer import Transformer
@@ -109,9 +109,9 @@ def _asked(request: Request) -> tuple[Features, Sequence[Cut | Unusable]]:
             raise ConfigError("Name the data whose features are wanted, or a run with --config.")
         features = load(None, request.options, Features).config
         assert isinstance(features, Features)
-        cuts: Sequence[Cut | Unusable] = list(parse_source(request.data).cuts())
+        cuts: Sequence[Cut | UnusableRecord] = list(parse_source(request.data).cuts())
     else:
-        from stentor.dataloading.dataset import Feed
+        from stentor.dataloading.dataset import TrainDataset
 
         config = load(request.config, [f"model.features.{option}" for option in request.options]).config
         family = config.model
@@ -126,8 +126,8 @@ def _asked(request: Request) -> tuple[Features, Sequence[Cut | Unusable]]:
         if any(source.streaming for source in data.train):
             raise ConfigError("The data is a stream of unknown length: its features cannot be stored ahead.")
         task = config.task
-        pieces = task.pieces if task.any_length else None
-        cuts = list(Feed(data, config.train.seed, task.refuse, print, pieces).cuts())
+        pieces = task.training_segments if task.any_length else None
+        cuts = list(TrainDataset(data, config.train.seed, task.drop_reason, print, pieces).cuts())
     if not cuts:
         raise DataError("There are no records.")
     return features, cuts

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.commands.prepare.words.journal import Journal
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
     from stentor.sources.base import Source
 
 IN_A_FOLDER = 1000
@@ -104,19 +104,19 @@ def _source(request: Request) -> Source:
     return source
 
 
-def _audio_name(index: int, cut: Cut | Unusable) -> str:
+def _audio_name(index: int, cut: Cut | UnusableRecord) -> str:
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in cut.id)
     return f"audio/{index // IN_A_FOLDER:04d}/{name}.flac"
 
 
-def _done(cut: Cut | Unusable, audio: Path, journal: Journal) -> bool:
-    from stentor.data.cut import Unusable
+def _done(cut: Cut | UnusableRecord, audio: Path, journal: Journal) -> bool:
+    from stentor.data.cut import UnusableRecord
 
-    return cut.id in journal.places and (isinstance(cut, Unusable) or audio.exists())
+    return cut.id in journal.places and (isinstance(cut, UnusableRecord) or audio.exists())
 
 
 def _make_all(
-    cuts: Sequence[Cut | Unusable], names: Sequence[str], todo: list[int], request: Request, journal: Journal
+    cuts: Sequence[Cut | UnusableRecord], names: Sequence[str], todo: list[int], request: Request, journal: Journal
 ) -> None:
     from stentor.commands.prepare.corpus import progress
 
@@ -138,7 +138,7 @@ def _make_all(
 
 
 def _made(
-    cuts: Sequence[Cut | Unusable], names: Sequence[str], todo: list[int], request: Request
+    cuts: Sequence[Cut | UnusableRecord], names: Sequence[str], todo: list[int], request: Request
 ) -> Iterator[dict[str, Any]]:
     """Outcomes in the order of `todo`; made by forked processes, which have the cuts (and voices) in memory."""
     import multiprocessing
@@ -167,12 +167,12 @@ def _start() -> None:
 def _make(index: int) -> dict[str, Any]:
     """Write the audio of one mixture; `{"id", "record"}`, or `{"id", "dropped", "message"}` of one that is none."""
     from stentor.audio.io import write
-    from stentor.data.cut import RATE, Unusable, record_from_cut, segments_of
+    from stentor.data.cut import RATE, UnusableRecord, record_from_cut, segments_of
     from stentor.data.load_audio import load_audio
 
     cuts, names, to = _work
     cut = cuts[index]
-    if isinstance(cut, Unusable):
+    if isinstance(cut, UnusableRecord):
         return {"id": cut.id, "dropped": cut.reason, "message": cut.message}
     try:
         write(to / names[index], load_audio(cut, RATE), RATE)
@@ -185,7 +185,7 @@ def _make(index: int) -> dict[str, Any]:
     return {"id": cut.id, "record": {"id": cut.id, "audio_path": names[index], **record, "segments": segments}}
 
 
-def _outcomes(journal: Journal, cuts: Sequence[Cut | Unusable]) -> Iterator[dict[str, Any]]:
+def _outcomes(journal: Journal, cuts: Sequence[Cut | UnusableRecord]) -> Iterator[dict[str, Any]]:
     """What became of each record, in order."""
     with open(journal.path, "rb") as file:
         for cut in cuts:
@@ -227,12 +227,12 @@ def _overlap(segments: list[dict[str, Any]]) -> tuple[float, float]:
     return spoken, shared
 
 
-def _fingerprint(cuts: Sequence[Cut | Unusable]) -> str:
+def _fingerprint(cuts: Sequence[Cut | UnusableRecord]) -> str:
     """Changes when a mixture is added, taken away, or is another."""
-    from stentor.data.cut import Unusable, segments_of
+    from stentor.data.cut import UnusableRecord, segments_of
 
     digest = hashlib.sha256()
     for cut in cuts:
-        facts = [cut.id] if isinstance(cut, Unusable) else [cut.id, cut.duration, segments_of(cut)]
+        facts = [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.duration, segments_of(cut)]
         digest.update(json.dumps(facts).encode())
     return f"{len(cuts)}:{digest.hexdigest()[:16]}"

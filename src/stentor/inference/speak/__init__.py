@@ -12,7 +12,7 @@ from stentor.errors import ConfigError, DataError
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.data.speaking_rate import Pace
+    from stentor.data.speaking_rate import SpeakingRate
     from stentor.inference.speak.voice import Voice
     from stentor.models.base import Bundle
     from stentor.tasks.speak.generation import Generation
@@ -185,7 +185,7 @@ def _divide(
     utterance: Utterance,
     voice: tuple[np.ndarray, str] | None,
     frame_rate: float,
-    pace: Pace | None,
+    pace: SpeakingRate | None,
 ) -> list[_Part]:
     from stentor.data.speaking_rate import weight
     from stentor.tasks.speak.chunks import chunks

@@ -116,12 +116,12 @@ def levelled(audio: np.ndarray) -> np.ndarray:
 def transcriber(recognizer: str, device: str = "cpu") -> Transcriber:
     """Has references written down by a model of Stentor's or of transformers, a folder or a Hub id; it is loaded with
     the first one."""
-    from stentor.tasks.speak.evaluator import judge, listen
+    from stentor.tasks.speak.evaluator import evaluate_clips, evaluator_for
 
-    model = judge(recognizer, "text")
+    model = evaluator_for(recognizer, "text")
 
     def transcribe(audio: np.ndarray, rate: int, language: str | None) -> str:
-        return str(listen(model, [audio], rate, [language], device)[0])
+        return str(evaluate_clips(model, [audio], rate, [language], device)[0])
 
     return transcribe
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from stentor.errors import DataError
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.peft import Lora as Adapters
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict
@@ -118,7 +118,7 @@ class AudioLLM(Family):
         """The model for training and decoding, of the parts of transformers' own."""
         raise NotImplementedError
 
-    def refusal(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         from stentor.data.cut import language_of
 
         try:
@@ -127,12 +127,12 @@ class AudioLLM(Family):
             return "unknown_language", f"{cut.id}: {error}"
         return None
 
-    def build(self, needs: Needs) -> Bundle:
+    def build(self, needs: TaskRequirements) -> Bundle:
         from stentor.models.audio_llm.build import build
 
         return build(self)
 
-    def exported(self, bundle: Bundle) -> set[str]:
+    def exported_tensor_names(self, bundle: Bundle) -> set[str]:
         from stentor.models.audio_llm.export import exported
 
         return exported(bundle)

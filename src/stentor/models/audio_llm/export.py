@@ -51,7 +51,7 @@ def ours(name: str) -> str:
 
 
 def exported(bundle: Bundle) -> set[str]:
-    """Names of the tensors that an export is made of; see `Family.exported`."""
+    """Names of the tensors that an export is made of; see `Family.exported_tensor_names`."""
     names = {n for n in bundle.model.state_dict() if is_adapter(n) or not left_to_base(bundle)}
     return names - tied_copies(bundle.model)
 

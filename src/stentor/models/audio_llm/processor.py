@@ -174,7 +174,7 @@ class AudioLLMProcessor(ABC):
             ids=[e.id for e in examples],
             seconds=sum(len(e.audio) for e in examples) / RATE,
             tokens=sum(lengths),
-            slots=ids.numel(),
+            num_positions=ids.numel(),
             dropped=dropped,
         )
 

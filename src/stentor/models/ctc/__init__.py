@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.peft import Lora as Adapters
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict, Section
@@ -96,11 +96,11 @@ class CTC(Family):
         return self
 
     @classmethod
-    def reads(cls, config: dict[str, Any]) -> bool:
+    def can_load(cls, config: dict[str, Any]) -> bool:
         """Any model folder whose architecture is a `...ForCTC`: exports are plain transformers folders."""
         return any(str(name).endswith("ForCTC") for name in config.get("architectures") or [])
 
-    def refusal(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         """Besides letters that no class stands for, texts that need more frames than the clip has."""
         from stentor.data.cut import text_of
 
@@ -111,7 +111,7 @@ class CTC(Family):
         )
         return refused
 
-    def build(self, needs: Needs) -> Bundle:
+    def build(self, needs: TaskRequirements) -> Bundle:
         from stentor.models.ctc.build import build
 
         return build(self, needs)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle, Needs
+from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.ctc import CTC
 from stentor.models.ctc.modeling import CTCModel, encoder_of, head_of
 from stentor.models.ctc.processor import CTCProcessor
@@ -33,7 +33,7 @@ class CTCBundle(Bundle):
         return {n: m for n, m in recogniser.named_children() if any(True for _ in m.parameters())}
 
 
-def build(family: CTC, needs: Needs) -> Bundle:
+def build(family: CTC, needs: TaskRequirements) -> Bundle:
     """See `Family.build`."""
     if needs.terms != ("ctc",):
         raise ConfigError(

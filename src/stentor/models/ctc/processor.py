@@ -100,7 +100,7 @@ class CTCProcessor:
             ids=[e.id for e, _ in kept],
             seconds=sum(_samples(e) for e, _ in kept) / self.sample_rate,
             tokens=sum(frames),
-            slots=max(frames) * len(frames),
+            num_positions=max(frames) * len(frames),
             dropped=dropped,
         )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.codecs.base import Codec
 from stentor.models.peft import Lora as Adapters
 from stentor.models.pretrained_section import Origin
@@ -112,16 +112,16 @@ class OmniVoice(Family):
     def layout(self) -> Literal["padded", "packed"]:
         return "packed" if self.attention == "flex" else "padded"
 
-    def refusal(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         """Records whose text has no character that the tokenizer knows, and audio without a codec for it."""
-        return processor.refusal(cut)  # type: ignore[no-any-return]
+        return processor.drop_reason(cut)  # type: ignore[no-any-return]
 
-    def build(self, needs: Needs) -> Bundle:
+    def build(self, needs: TaskRequirements) -> Bundle:
         from stentor.models.omnivoice.build import build
 
         return build(self, needs)
 
-    def exported(self, bundle: Bundle) -> set[str]:
+    def exported_tensor_names(self, bundle: Bundle) -> set[str]:
         from stentor.models.omnivoice.export import exported
 
         return exported(bundle)

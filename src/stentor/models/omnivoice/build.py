@@ -13,7 +13,7 @@ from torch import nn
 
 from stentor.data.speaking_rate import measure
 from stentor.errors import AudioError, ConfigError
-from stentor.models.base import Bundle, Needs
+from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.omnivoice import OmniVoice
 from stentor.models.omnivoice.modeling import OmniVoiceModel
 from stentor.models.omnivoice.processor import CODEC, OmniVoiceProcessor, check_codec
@@ -34,7 +34,7 @@ CODEBOOKS, ENTRIES = 8, 1024
 """Of OmniVoice's codec."""
 
 
-def build(family: OmniVoice, needs: Needs) -> Bundle:
+def build(family: OmniVoice, needs: TaskRequirements) -> Bundle:
     """A model ready to train: bases loaded, tokenizer and codec made, `init` applied, adapters added, parameters
     frozen."""
     from stentor.models.omnivoice.export import initialise, read
@@ -72,7 +72,7 @@ def build(family: OmniVoice, needs: Needs) -> Bundle:
     return bundle
 
 
-def heard(processor: OmniVoiceProcessor, needs: Needs) -> None:
+def heard(processor: OmniVoiceProcessor, needs: TaskRequirements) -> None:
     """Raises ConfigError when the training data is audio that nothing can encode."""
     from stentor.data.codec_tokens import has_codes
 
@@ -99,7 +99,7 @@ def download(family: OmniVoice) -> Path:
     return reach(family, "model", load)  # type: ignore[no-any-return]
 
 
-def new(family: OmniVoice, needs: Needs, before: Path | None) -> Bundle:
+def new(family: OmniVoice, needs: TaskRequirements, before: Path | None) -> Bundle:
     """A model with the backbone of `llm` and untrained audio embeddings and heads."""
     from transformers import AutoModel, AutoTokenizer
 
@@ -236,7 +236,7 @@ def see_both_ways(llm: nn.Module, where: str) -> None:
 # Made from the data
 
 
-def made_tokenizer(family: OmniVoice, needs: Needs) -> Any:
+def made_tokenizer(family: OmniVoice, needs: TaskRequirements) -> Any:
     """A tokenizer with what the training texts, and their languages and instructs, are written with."""
     assert family.text is not None
 
@@ -248,7 +248,7 @@ def made_tokenizer(family: OmniVoice, needs: Needs) -> Any:
     return characters(lines()) if family.text.type == "characters" else bpe(lines(), family.text.size)
 
 
-def styles(needs: Needs) -> Iterator[str]:
+def styles(needs: TaskRequirements) -> Iterator[str]:
     """Languages, instructs and texts with pinyin of the training records."""
     from stentor.data.cut import field_of
 
@@ -257,7 +257,7 @@ def styles(needs: Needs) -> Iterator[str]:
         yield from (str(value) for key in keys if (value := field_of(cut, key)) not in (None, ""))
 
 
-def codec_of(family: OmniVoice, needs: Needs, before: Path | None) -> AudioCodec | None:
+def codec_of(family: OmniVoice, needs: TaskRequirements, before: Path | None) -> AudioCodec | None:
     """The codec of the section `codec`: opened, that of an earlier stage, or fitted on the training audio. None where
     there is no such section."""
     from stentor.models.codecs.base import open_codec
@@ -305,7 +305,7 @@ def codec_beside(family: OmniVoice, own: AudioCodec | None) -> AudioCodec | None
     return section.open()
 
 
-def training_audio(section: Codec, needs: Needs) -> Iterator[np.ndarray]:
+def training_audio(section: Codec, needs: TaskRequirements) -> Iterator[np.ndarray]:
     """Audio of at most `FIT_SECONDS` of the training records, in an order that is theirs alone. Raises ConfigError
     where there is none."""
     from stentor.data.codec_tokens import has_codes

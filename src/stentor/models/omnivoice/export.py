@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from stentor.data.speaking_rate import Pace
+from stentor.data.speaking_rate import SpeakingRate
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 from stentor.models.omnivoice import LLM, Lora, OmniVoice
@@ -57,7 +57,7 @@ WHOLE = ("audio_embeddings", "audio_heads")
 
 
 def exported(bundle: Bundle) -> set[str]:
-    """Names of the tensors that an export holds; see `Family.exported`."""
+    """Names of the tensors that an export holds; see `Family.exported_tensor_names`."""
     skip = tied_copies(bundle.model) | left_to_base(bundle)
     return {name for name in bundle.model.state_dict() if is_adapter(name) or base_name(name) not in skip}
 
@@ -157,7 +157,7 @@ def _read(family: OmniVoice, folder: Path, where: str) -> tuple[Bundle, dict[str
     check_codec(codec, model.codebooks, model.vocabulary - 1, where)
     bundle = bundle_of(family, model, tokenizer, codec)
     if (folder / FACTS).is_file() and (pace := json.loads((folder / FACTS).read_text(encoding="utf-8")).get("pace")):
-        bundle.processor.pace = Pace(*pace)  # type: ignore[attr-defined]
+        bundle.processor.pace = SpeakingRate(*pace)  # type: ignore[attr-defined]
     try:
         weights, adapters = read_weights(folder)
     except SafetensorError:

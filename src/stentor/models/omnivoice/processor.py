@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from stentor.data.batch import Batch, Example
-from stentor.data.codec_tokens import ReadsCodes, has_codes
-from stentor.data.feature_cache import Kept, Storing
+from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes
+from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.errors import AudioError, ConfigError
 from stentor.models.codecs.base import at_peak
 from stentor.models.omnivoice.sample import IGNORED, Sample, build
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.data.augment import Augment
-    from stentor.data.speaking_rate import Pace
+    from stentor.data.speaking_rate import SpeakingRate
     from stentor.models.codecs.base import AudioCodec
     from stentor.models.omnivoice.prompt import Prompt
 
@@ -42,7 +42,7 @@ MEMORY = 1 << 28
 """Most bytes of codes that one process keeps of audio that it encoded."""
 
 
-class OmniVoiceProcessor(ReadsCodes, Storing):
+class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
     """Texts and codes (or audio, which `codec` encodes) to ids, masks and labels."""
 
     max_seconds: float | None = None
@@ -62,7 +62,7 @@ class OmniVoiceProcessor(ReadsCodes, Storing):
         self.codebooks, self.vocabulary, self.mask_id = codebooks, vocabulary, mask_id
         self.codec = codec
         self.instruct_from = instruct_from
-        self.pace: Pace | None = None  # of the training records, for the length of what is spoken
+        self.pace: SpeakingRate | None = None  # of the training records, for the length of what is spoken
         self.pad_id = padding_id(tokenizer)
         self.flex = False  # packed batches carry the block tables of flex_attention
         self._costs: dict[str, int] = {}
@@ -97,8 +97,8 @@ class OmniVoiceProcessor(ReadsCodes, Storing):
             return bool(text.strip())
         return bool(self.ids("".join(text.split())))
 
-    def refusal(self, cut: Cut) -> tuple[str, str] | None:
-        """See `Family.refusal`."""
+    def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
+        """See `Family.drop_reason`."""
         from stentor.data.cut import text_of
 
         text = text_of(cut) or ""
@@ -179,7 +179,7 @@ class OmniVoiceProcessor(ReadsCodes, Storing):
                 "wrong_range",
             )
 
-    def stored(self, cut: Cut) -> Kept | None:
+    def cached_features(self, cut: Cut) -> CachedFeatures | None:
         from stentor.data.load_audio import load_audio
         from stentor.models.transformer.feature_cache import key_of
 
@@ -191,9 +191,9 @@ class OmniVoiceProcessor(ReadsCodes, Storing):
             if self._bytes < MEMORY:
                 self._kept[key] = codes
                 self._bytes += codes.nbytes
-        return Kept(codes, round(cut.duration * self.codec.sample_rate))
+        return CachedFeatures(codes, round(cut.duration * self.codec.sample_rate))
 
-    def about_store(self, cuts: Sequence[Cut], augment: Augment) -> list[str]:
+    def check_cache(self, cuts: Sequence[Cut], augment: Augment) -> list[str]:
         """Encodes what training will hear, before the loader workers are forked, as far as a minute gets."""
         import time
 
@@ -206,7 +206,7 @@ class OmniVoiceProcessor(ReadsCodes, Storing):
                 break
             tried += 1
             try:
-                self.stored(cut)
+                self.cached_features(cut)
             except AudioError:  # counted where it is read for training
                 continue
             done += 1
@@ -244,7 +244,7 @@ class OmniVoiceProcessor(ReadsCodes, Storing):
             ids=[e.id for e, _ in kept],
             seconds=sum(e.extra.get("seconds", frames / self.frame_rate) for e, frames in kept),
             tokens=sum(s.length for s in samples),
-            slots=inputs["audio_mask"].numel(),
+            num_positions=inputs["audio_mask"].numel(),
             dropped=dropped,
         )
 

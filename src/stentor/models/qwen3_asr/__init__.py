@@ -37,7 +37,7 @@ class Qwen3ASR(AudioLLM):
     tokenizer_holds: ClassVar[str] = "the processor of a Qwen3-ASR model"
 
     @classmethod
-    def reads(cls, config: dict[str, Any]) -> bool:
+    def can_load(cls, config: dict[str, Any]) -> bool:
         """Qwen3-ASR as transformers writes it; not the forced aligner, which has the same `model_type`."""
         return config.get("model_type") == "qwen3_asr" and cls.architecture in (config.get("architectures") or ())
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.peft import Lora as Adapters
 from stentor.models.pretrained_section import Origin
 from stentor.models.quantize import Bits, check
@@ -171,7 +171,7 @@ class SpeechLLM(Family):
             raise ValueError("a pretrained language model comes with its own tokenizer: leave `tokenizer` out")
         return self
 
-    def refusal(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         from stentor.data.cut import text_of
 
         unknown = processor.unknown_letters(text_of(cut) or "") if training else ""
@@ -182,12 +182,12 @@ class SpeechLLM(Family):
             "`tokenizer` made from the transcripts."
         )
 
-    def build(self, needs: Needs) -> Bundle:
+    def build(self, needs: TaskRequirements) -> Bundle:
         from stentor.models.speech_llm.build import build
 
         return build(self, needs)
 
-    def exported(self, bundle: Bundle) -> set[str]:
+    def exported_tensor_names(self, bundle: Bundle) -> set[str]:
         from stentor.models.speech_llm.export import exported
 
         return exported(bundle)

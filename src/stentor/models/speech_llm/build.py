@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle, Needs
+from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import adapt, base_name, is_adapter
 from stentor.models.pretrained import part_config, reach
 from stentor.models.quantize import quantize
@@ -23,7 +23,7 @@ from stentor.models.speech_llm.projector import Projector, factor
 from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
 
 
-def build(family: SpeechLLM, needs: Needs) -> Bundle:
+def build(family: SpeechLLM, needs: TaskRequirements) -> Bundle:
     """A model ready to train: bases loaded, tokenizer made, `init` applied, adapters added, parameters frozen."""
     from stentor.models.speech_llm.export import initialise
     from stentor.models.weights_io import load_adapters
@@ -133,7 +133,7 @@ def assemble(
     )
     classes = len(processor.ctc) if processor.ctc else None
     model = SpeechLLMModel(encoder, processor.shape, projector, llm, classes, family.aligner)
-    bundle = Bundle(model, processor, family, model.listening_once)
+    bundle = Bundle(model, processor, family, model.cache_encoder)
     family._from_base = {
         name
         for name in model.state_dict()

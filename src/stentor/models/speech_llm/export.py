@@ -35,7 +35,7 @@ log = logging.getLogger("stentor")
 
 
 def exported(bundle: Bundle) -> set[str]:
-    """Names of the tensors that an export holds; see `Family.exported`."""
+    """Names of the tensors that an export holds; see `Family.exported_tensor_names`."""
     skip = tied_copies(bundle.model) | _left_to_base(bundle)
     return {name for name in bundle.model.state_dict() if is_adapter(name) or base_name(name) not in skip}
 
@@ -58,7 +58,7 @@ def save_merged(bundle: Bundle, folder: Path) -> None:
     """Write an export that needs nothing else: adapters folded in, frozen base weights included."""
     family = bundle.family.model_copy(update={"lora": None, "quantize": None, "freeze": [], "init": None})
     family._from_base = set()
-    whole = Bundle(bundle.model, bundle.processor, family, bundle.listening_once)
+    whole = Bundle(bundle.model, bundle.processor, family, bundle.cache_encoder)
     save(whole, merged_state(bundle), folder)
 
 

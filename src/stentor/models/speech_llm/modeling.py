@@ -20,7 +20,7 @@ ROWS = 128
 
 
 @dataclass
-class Said:
+class GreedyOutput:
     """A text that was written greedily."""
 
     ids: list[int]
@@ -29,17 +29,17 @@ class Said:
     """Last hidden state [width] of each token, and of the end token after them."""
 
 
-class ListensOnce(nn.Module):
+class EncoderCache(nn.Module):
     """A model that can keep what it heard and wrote of a batch for what else is asked about it."""
 
     def __init__(self) -> None:
         super().__init__()
         self._listens_once = False
         self._heard: tuple[Tensor, ...] | None = None
-        self._said: list[Said] | None = None
+        self._said: list[GreedyOutput] | None = None
 
     @contextmanager
-    def listening_once(self) -> Iterator[None]:
+    def cache_encoder(self) -> Iterator[None]:
         """Inside, the audio of one batch is encoded once, for its text, its CTC classes and its word times, and the
         states of greedily written text are not computed again for its word times: frames and states of the last batch
         are kept. For inference only."""
@@ -63,7 +63,7 @@ class ListensOnce(nn.Module):
             self._heard = (features, lengths, *heard)
 
 
-class SpeechLLMModel(ListensOnce):
+class SpeechLLMModel(EncoderCache):
     """Audio encoder, projector and causal language model; optionally a CTC head on the encoder and an aligner.
 
     Parts: `encoder`, `projector`, `llm`, `ctc_head`, `aligner`. A part without any trainable parameter stays in
@@ -305,5 +305,5 @@ class SpeechLLMModel(ListensOnce):
             return generate(self, inputs, **how)
         states: list[list[Tensor]] = []
         results = generate(self, inputs, states=states, **how)
-        self._said = [Said(*result, own) for result, own in zip(results, states)]
+        self._said = [GreedyOutput(*result, own) for result, own in zip(results, states)]
         return results

@@ -19,7 +19,7 @@ from stentor.models.speech_llm import SpeechLLM
 from stentor.models.speech_llm.aligner import Aligner
 from stentor.models.speech_llm.boundaries import Scores
 from stentor.models.speech_llm.encoders import Geometry
-from stentor.models.speech_llm.modeling import ListensOnce
+from stentor.models.speech_llm.modeling import EncoderCache
 from stentor.models.speech_llm.onnx import CONFIG, FORMAT
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 
@@ -46,7 +46,7 @@ def load_onnx(folder: Path, trainable: bool = False) -> Bundle:
     processor = SpeechLLMProcessor.load(folder)
     family = SpeechLLM.model_validate(json.loads((folder / "config.json").read_text(encoding="utf-8"))["family"])
     model = OnnxModel(folder, facts, processor.shape).eval()
-    return Bundle(model, processor, family, model.listening_once)
+    return Bundle(model, processor, family, model.cache_encoder)
 
 
 class Graph:
@@ -76,7 +76,7 @@ class Graph:
         return [torch.from_numpy(array) for array in self.session.run(None, feed)]
 
 
-class OnnxModel(ListensOnce):
+class OnnxModel(EncoderCache):
     """The graphs behind the methods that tasks and inference call; see `SpeechLLMModel` for their arguments.
 
     Answers lie on the CPU, where onnxruntime runs.

@@ -259,7 +259,7 @@ class SpeechLLMProcessor:
             ids=[e.id for e in examples],
             seconds=sum(len(e.audio) for e in examples) / SAMPLE_RATE,
             tokens=total,
-            slots=rows * width,
+            num_positions=rows * width,
             dropped=dropped,
         )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.transformer.frontend import SSL, Features
 from stentor.section import ConfigConflict, Section
 
@@ -119,15 +119,15 @@ class Transformer(Family):
             raise ConfigConflict("embedding", "only a model of the kind encoder labels frames: leave it out")
         return self
 
-    def misfit(self, task: Task) -> tuple[str, str] | None:
+    def incompatible_with(self, task: Task) -> tuple[str, str] | None:
         if task.is_a(SERVES[self.kind]):
             return None
         kinds = [kind for kind, served in SERVES.items() if task.is_a(served)]
         return "kind", f"a model of the kind {self.kind} cannot {task.type}: take {' or '.join(kinds)}"
 
-    def refusal(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         """Besides what the processor refuses, clips and texts that there are not enough learnt positions for."""
-        refused: tuple[str, str] | None = processor.refusal(cut, training)
+        refused: tuple[str, str] | None = processor.drop_reason(cut, training)
         if refused is not None:
             return refused
         sizes = {}
@@ -144,7 +144,7 @@ class Transformer(Family):
                 )
         return None
 
-    def build(self, needs: Needs) -> Bundle:
+    def build(self, needs: TaskRequirements) -> Bundle:
         from stentor.models.transformer.build import build
 
         return build(self, needs)

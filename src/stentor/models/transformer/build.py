@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle, Needs
+from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import freeze_parameters
 from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
 from stentor.models.transformer import Transformer
@@ -27,7 +27,7 @@ from stentor.models.weights_io import read_weights, write_weights
 log = logging.getLogger("stentor")
 
 
-def build(family: Transformer, needs: Needs) -> Bundle:
+def build(family: Transformer, needs: TaskRequirements) -> Bundle:
     """See `Family.build`."""
     _check_terms(family, needs)
     before = _processor_of(family.init) if family.init is not None else None
@@ -38,7 +38,7 @@ def build(family: Transformer, needs: Needs) -> Bundle:
     return finish(bundle, trainable=True)
 
 
-def _check_terms(family: Transformer, needs: Needs) -> None:
+def _check_terms(family: Transformer, needs: TaskRequirements) -> None:
     """Raise ConfigError for loss terms that the model has no head for, and for heads that would never be trained."""
     terms = set(needs.terms)
     if needs.classes is not None:
@@ -68,7 +68,9 @@ def _processor_of(folder: str) -> TransformerProcessor:
     return TransformerProcessor.load(Path(folder))
 
 
-def _processor(family: Transformer, needs: Needs, before: TransformerProcessor | None) -> TransformerProcessor:
+def _processor(
+    family: Transformer, needs: TaskRequirements, before: TransformerProcessor | None
+) -> TransformerProcessor:
     """What was made from the data of an earlier stage stays: its weights have a row for each token and character."""
     texts = needs.texts or (lambda: iter(()))
     ctc = tokenizer = None
@@ -118,7 +120,7 @@ def assemble(
         bos=processor.bos_id if processor.tokenizer is not None else 0,
         recompute=family.gradient_checkpointing,
     )
-    return Bundle(model, processor, family, model.listening_once)
+    return Bundle(model, processor, family, model.cache_encoder)
 
 
 def finish(bundle: Bundle, trainable: bool) -> Bundle:

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from stentor.models.base import Redrawn
+from stentor.models.base import RandomFeatures
 
 CHUNK = 64
 """Positions that causal attention takes at a time: it keeps this many scores for each position, and a state for each
@@ -60,7 +60,7 @@ def orthogonal(features: int, dim: int, generator: torch.Generator, scaling: Lit
     return (directions * lengths).float()
 
 
-class Favor(nn.Module, Redrawn):
+class Favor(nn.Module, RandomFeatures):
     """The random features of one layer, shared by its heads.
 
     Args:

@@ -23,7 +23,7 @@ import numpy as np
 
 from stentor import __version__
 from stentor.audio.kaldi import KaldiFeatures
-from stentor.data.feature_cache import Kept
+from stentor.data.feature_cache import CachedFeatures
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError
 
@@ -94,7 +94,7 @@ class Store:
 
     # Reading
 
-    def get(self, cut: Cut, make: Callable[[np.ndarray], np.ndarray]) -> Kept:
+    def get(self, cut: Cut, make: Callable[[np.ndarray], np.ndarray]) -> CachedFeatures:
         """The features of a cut, float32 [frames, bins]. What is not there is made of the audio and added.
 
         Raises AudioError for audio that cannot be used.
@@ -112,7 +112,7 @@ class Store:
         """Whether the features of a cut are stored, as far as is known (see `look`)."""
         return key_of(cut) in self._places
 
-    def find(self, key: str) -> Kept | None:
+    def find(self, key: str) -> CachedFeatures | None:
         """What is stored under a key; None when there is nothing, or it is damaged."""
         if key not in self._places:
             self._look()
@@ -128,7 +128,7 @@ class Store:
         values = np.frombuffer(data, kind).reshape(place.frames, self.bins)
         if place.step:
             values = values * np.float32(place.step) + np.float32(place.low)
-        return Kept(values.astype(np.float32, copy=False), place.samples)
+        return CachedFeatures(values.astype(np.float32, copy=False), place.samples)
 
     def _read(self, place: Place, size: int) -> bytes:
         if place.file not in self._open:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from stentor.models.speech_llm.modeling import ListensOnce
+from stentor.models.speech_llm.modeling import EncoderCache
 from stentor.models.transformer import Layers
 from stentor.models.transformer.attention import Attention, State
 from stentor.models.transformer.layers import Convolution, Dropout, FeedForward, Positions, Residual, initialise, norm
@@ -200,7 +200,7 @@ def valid(lengths: Tensor, longest: int) -> Tensor:
     return torch.arange(longest, device=lengths.device) < lengths[:, None]
 
 
-class TransformerModel(ListensOnce):
+class TransformerModel(EncoderCache):
     """Encoder, decoder or both, with heads for what the task asks.
 
     Parts: `frontend`, `input`, `encoder`, `tokens`, `decoder`, and the heads for frames, speaker embeddings, CTC and

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from stentor.data.augment import SpecAugment
 from stentor.data.batch import Batch, Example
-from stentor.data.feature_cache import Kept, Storing
+from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.errors import DataError
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
@@ -31,7 +31,7 @@ SHORTEST = SAMPLE_RATE // 10
 FILE = "preprocessor_config.json"
 
 
-class TransformerProcessor(Storing):
+class TransformerProcessor(FeatureCache):
     """Features (or raw audio for an SSL encoder), tokens and targets of the family `transformer`.
 
     Inputs of the audio: `features` float32 [B, T, size], zero at padding, with `lengths` int64 [B] in output frames;
@@ -126,7 +126,7 @@ class TransformerProcessor(Storing):
             return "".join(self.ctc.characters[i - 1] for i in ids).strip()
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
 
-    def refusal(self, cut: Cut, training: bool) -> tuple[str, str] | None:
+    def drop_reason(self, cut: Cut, training: bool) -> tuple[str, str] | None:
         """(reason, sentence) for a record that cannot be trained on: it has letters that the tokenizer lacks, or more
         text than CTC can write, which is at most one sign per frame."""
         from stentor.data.cut import text_of
@@ -155,11 +155,11 @@ class TransformerProcessor(Storing):
 
     # Stored features
 
-    def stored(self, cut: Cut) -> Kept | None:
+    def cached_features(self, cut: Cut) -> CachedFeatures | None:
         assert self.store is None or self.features is not None
         return None if self.store is None else self.store.get(cut, self.features.raw)
 
-    def about_store(self, cuts: Sequence[Cut], augment: Augment) -> list[str]:
+    def check_cache(self, cuts: Sequence[Cut], augment: Augment) -> list[str]:
         return [] if self.store is None else self.store.about(cuts, augment)
 
     # Batches
@@ -208,7 +208,7 @@ class TransformerProcessor(Storing):
             ids=[e.id for e in examples],
             seconds=sum(map(samples_of, examples)) / self.sample_rate if self.hears else 0.0,
             tokens=sum(sizes),
-            slots=max(sizes, default=0) * len(sizes),
+            num_positions=max(sizes, default=0) * len(sizes),
             dropped=dropped,
         )
 
@@ -284,7 +284,7 @@ class TransformerProcessor(Storing):
 
 
 def samples_of(example: Example) -> int:
-    """Samples of an example, whose audio may not have been read (see `Storing`)."""
+    """Samples of an example, whose audio may not have been read (see `FeatureCache`)."""
     return int(example.extra["samples"]) if example.audio is None else len(example.audio)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from stentor.models.base import Bundle, Family, Needs
+from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.peft import Lora as Adapters
 from stentor.models.quantize import Bits, check
 
@@ -73,18 +73,18 @@ class Whisper(Family):
             raise ValueError("give either `from` (a Hub id or folder) or `config` (a transformers config), not both")
         return self
 
-    def refusal(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         from stentor.data.cut import language_of
 
-        message = processor.refusal(language_of(cut))
+        message = processor.drop_reason(language_of(cut))
         return message and ("unknown_language", f"{cut.id}: {message}.")
 
-    def build(self, needs: Needs) -> Bundle:
+    def build(self, needs: TaskRequirements) -> Bundle:
         from stentor.models.whisper.build import build
 
         return build(self, needs)
 
-    def exported(self, bundle: Bundle) -> set[str]:
+    def exported_tensor_names(self, bundle: Bundle) -> set[str]:
         from stentor.models.whisper.export import exported
 
         return exported(bundle)

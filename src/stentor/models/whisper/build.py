@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle, Needs
+from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import adapt
 from stentor.models.pretrained import part_config, reach
 from stentor.models.quantize import quantize
@@ -28,7 +28,7 @@ class WhisperBundle(Bundle):
         return {"encoder": self.model.model.encoder, "decoder": self.model.model.decoder}
 
 
-def build(family: Whisper, needs: Needs) -> Bundle:
+def build(family: Whisper, needs: TaskRequirements) -> Bundle:
     """A model ready to train: weights loaded, `init` applied, adapters added, parameters frozen."""
     if other := sorted(set(needs.terms) - {"text"}):
         raise ConfigError(f"losses.{other[0]}: Whisper has no such output; it is trained with `text` alone.")

@@ -39,7 +39,7 @@ def left_to_base(family: Whisper) -> bool:
 
 
 def exported(bundle: Bundle) -> set[str]:
-    """Names of the tensors that an export is made of; see `Family.exported`."""
+    """Names of the tensors that an export is made of; see `Family.exported_tensor_names`."""
     names = set(bundle.model.state_dict())
     if left_to_base(bundle.family):
         return {name for name in names if is_adapter(name)}

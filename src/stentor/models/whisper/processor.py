@@ -93,7 +93,7 @@ class WhisperProcessor:
         name = (language or "").strip().lower()
         return self._codes.get(name) or self._codes.get(name.replace("_", "-").partition("-")[0])
 
-    def refusal(self, language: str | None) -> str | None:
+    def drop_reason(self, language: str | None) -> str | None:
         """Why a record of this language cannot be used; None when it can."""
         if not language:
             return None
@@ -192,7 +192,7 @@ class WhisperProcessor:
             ids, prompt = self.sequence(e) if labels else (self.prompt(e.language), 0)
             if len(e.audio) > WINDOW:
                 reason, message = "too_long", f"{len(e.audio) / RATE:.1f} s of audio; Whisper reads 30 s"
-            elif message := self.refusal(e.language):
+            elif message := self.drop_reason(e.language):
                 reason = "unknown_language"
             elif len(ids) - 1 > self.most:
                 reason, message = "text_too_long", f"{len(ids)} tokens of text; this Whisper writes at most {self.most}"
@@ -232,7 +232,7 @@ class WhisperProcessor:
             ids=[e.id for e in kept],
             seconds=samples / RATE,
             tokens=samples // (2 * HOP) + sum(map(len, fed)),
-            slots=len(kept) * (inputs["features"].shape[2] // 2 + width),
+            num_positions=len(kept) * (inputs["features"].shape[2] // 2 + width),
             dropped=dropped,
         )
 

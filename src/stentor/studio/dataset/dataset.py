@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError, StentorError
-from stentor.studio.dataset.dataset import train_test_split
+from stentor.studio.dataset import train_test_split
 from stentor.studio.files import append_line, clean_text, inside, locked, read_json, telling, write_bytes, write_json
 
 if TYPE_CHECKING:

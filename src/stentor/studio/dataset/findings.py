@@ -22,9 +22,9 @@ from stentor.data.cut import strings_in
 from stentor.data.dataset_report import suspects
 from stentor.data.fields import items_in, seconds_in
 from stentor.data.outliers import KINDS, Row
-from stentor.data.signal_stats import Sound, measure_file
+from stentor.data.signal_stats import SignalStats, measure_file
 from stentor.errors import ConfigError, DataError
-from stentor.studio.dataset.dataset import train_test_split
+from stentor.studio.dataset import train_test_split
 from stentor.studio.projects import DataSet, Record
 
 SOUNDS = ".sounds.jsonl"
@@ -137,7 +137,7 @@ class _Ears:
             words = items_in(record, "words", "the record")
             path = self.dataset.audio(record) if record["audio_path"] not in files else None
         except (DataError, ConfigError) as error:
-            row.sound = Sound("wrong", str(error))
+            row.sound = SignalStats("wrong", str(error))
             return item
         row.text, row.speaker, row.declared = record.get("text"), record.get("speaker"), seconds or 0.0
         row.language = record.get("language") or record.get("language_id")
@@ -148,21 +148,21 @@ class _Ears:
             try:
                 times = _times(path.stat())
             except OSError:
-                row.sound = Sound("missing", f"{record['audio_path']} is not there.")
+                row.sound = SignalStats("missing", f"{record['audio_path']} is not there.")
                 return item
         item.key, item.path = (record["audio_path"], *times, start, seconds), path
         return item
 
     def _hear(self, waiting: Iterable[_Item]) -> None:
         """Measure files, one after the other, and keep what was measured."""
-        new: list[tuple[Key, Sound]] = []
+        new: list[tuple[Key, SignalStats]] = []
         last = time.monotonic()
         for item in waiting:
             assert item.key and item.path
             try:
                 sound = measure_file(item.path, item.key[3], item.key[4])
             except Exception as error:  # a decoder's own fault: the recording is told, the others go on
-                sound = Sound("unreadable", f"{item.key[0]} cannot be decoded ({type(error).__name__}).")
+                sound = SignalStats("unreadable", f"{item.key[0]} cannot be decoded ({type(error).__name__}).")
             sound.message = sound.message.replace(str(item.path), item.key[0])
             new.append((item.key, sound))
             with self.lock:
@@ -172,7 +172,7 @@ class _Ears:
                 new, last = [], time.monotonic()
         self._keep(new)
 
-    def _keep(self, new: list[tuple[Key, Sound]]) -> None:
+    def _keep(self, new: list[tuple[Key, SignalStats]]) -> None:
         lines = "".join(json.dumps([*key, asdict(sound)]) + "\n" for key, sound in new)
         with contextlib.suppress(OSError), open(self.file, "a", encoding="utf-8") as file:  # deleted, or a full disk
             file.write(lines)
@@ -196,12 +196,12 @@ def _ears(dataset: DataSet) -> _Ears:
         return found
 
 
-def _saved(path: Path) -> Iterable[tuple[Key, Sound]]:
+def _saved(path: Path) -> Iterable[tuple[Key, SignalStats]]:
     """What a file of measures holds; a line that is none is left out."""
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         with contextlib.suppress(ValueError, TypeError):
             name, changed, size, start, seconds, sound = json.loads(line)
-            yield (str(name), int(changed), int(size), float(start), seconds), Sound(**sound)
+            yield (str(name), int(changed), int(size), float(start), seconds), SignalStats(**sound)
 
 
 def _files(dataset: DataSet) -> dict[str, tuple[int, int]]:

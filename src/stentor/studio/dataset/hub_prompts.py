@@ -1,8 +1,8 @@
 """Sentences of a corpus on the Hub, to be read aloud: texts alone, streamed by a process that is ended after a while.
 
 `python -m stentor.studio.dataset.hub_prompts SOURCE LANGUAGE COUNT` prints a JSON object a line: `{"text": ...}` for
-each sentence as it comes, then `{"end": true}`, or `{"error": sentence}`. A process, because a network that answers nothing
-can hold a thread for minutes, and because the libraries for it are large.
+each sentence as it comes, then `{"end": true}`, or `{"error": sentence}`. A process, because a network that answers
+nothing can hold a thread for minutes, and because the libraries for it are large.
 """
 
 from __future__ import annotations

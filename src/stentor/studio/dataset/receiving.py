@@ -31,7 +31,8 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from stentor.errors import ConfigError, StentorError, without_secrets
-from stentor.studio.dataset.dataset import label, long_recordings, prompts
+from stentor.studio.dataset import long_recordings, prompts
+from stentor.studio.dataset.dataset import label
 from stentor.studio.dataset.transcripts import MOST_BYTES as MOST_TEXT
 from stentor.studio.dataset.transcripts import TRANSCRIPTS
 from stentor.studio.dataset.uploads import MOST_BYTES, MOST_FILES, Upload, add_uploads, kind_of, shown

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stentor.studio.dataset.dataset import receiving, recorder, review
+from stentor.studio.dataset import receiving, recorder, review
 from stentor.studio.runs import run_files
 
 ROUTES = [*recorder.ROUTES, *receiving.ROUTES, *review.ROUTES, *run_files.ROUTES]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from stentor.data.batch import Example
     from stentor.losses.base import Loss
     from stentor.metrics.diarization import Spoken
-    from stentor.models.base import Bundle, Needs, Processor
+    from stentor.models.base import Bundle, Processor, TaskRequirements
 
 PIECE = "#"
 """Between the id of a recording and the second at which a piece of it begins."""
@@ -74,8 +74,8 @@ class Diarize(Task):
     def losses(self) -> dict[str, Loss]:
         return self.labels.losses()
 
-    def needs(self, losses: Mapping[str, Loss]) -> Needs:
-        from stentor.models.base import Needs
+    def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
+        from stentor.models.base import TaskRequirements
 
         for term, loss in losses.items():
             if loss.scores == "logits" and not {"logits", "targets"} <= set(inspect.signature(loss.sum).parameters):
@@ -85,15 +85,15 @@ class Diarize(Task):
                 )
         self._terms = {term: (loss.scores, loss.per_frame) for term, loss in losses.items()}
         scores = tuple(sorted({loss.scores for loss in losses.values()}))
-        return Needs(task=self.type, terms=tuple(losses), classes=self.labels.classes, scores=scores)
+        return TaskRequirements(task=self.type, terms=tuple(losses), classes=self.labels.classes, scores=scores)
 
-    def refuse(self, cut: Cut) -> str | None:
+    def drop_reason(self, cut: Cut) -> str | None:
         """`no_segments` when nothing is known about who talks; an empty list of segments says that nobody does."""
         from stentor.data.cut import field_of, segments_of
 
         return None if field_of(cut, "segments") is not None or segments_of(cut) else "no_segments"
 
-    def pieces(self, cut: Cut) -> Iterator[Cut]:
+    def training_segments(self, cut: Cut) -> Iterator[Cut]:
         """The cut in pieces of `chunk` seconds; those that lie beyond what is scored (UEM) are left out."""
         from stentor.data.cut import uem_of
         from stentor.tasks.diarize.frames import spans_of_pieces
@@ -109,7 +109,7 @@ class Diarize(Task):
                 piece = cut.truncate(offset=start, duration=min(end, cut.duration) - start, _supervisions_index=index)
                 yield piece.with_id(f"{cut.id}{PIECE}{start:.10g}")
 
-    def remarks(self, cuts: Iterable[Cut]) -> list[str]:
+    def data_warnings(self, cuts: Iterable[Cut]) -> list[str]:
         from stentor.data.cut import field_of, segments_of
 
         slots = self.labels.slots
@@ -213,7 +213,7 @@ class Diarize(Task):
             return [inputs]
         return [{k: v[i : i + most] for k, v in inputs.items()} for i in range(0, rows, most)]
 
-    def sums(self, model: torch.nn.Module, batch: Batch, losses: Mapping[str, Loss]) -> dict[str, torch.Tensor]:
+    def loss_sums(self, model: torch.nn.Module, batch: Batch, losses: Mapping[str, Loss]) -> dict[str, torch.Tensor]:
         import torch
 
         sums: dict[str, torch.Tensor] = {}
@@ -229,7 +229,7 @@ class Diarize(Task):
     def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
         """`segments` `{"speaker", "start", "end"}` in seconds, in order of time, and `frame_seconds`."""
         from stentor.tasks.diarize.aggregate import diarization
-        from stentor.tasks.diarize.inference import hear
+        from stentor.tasks.diarize.inference import run_windows
 
         labels = self.labels
         return [
@@ -237,7 +237,7 @@ class Diarize(Task):
                 "segments": diarization(heard, self.windows, labels.permutes, labels.names),
                 "frame_seconds": heard.frame_seconds,
             }
-            for heard in hear(bundle, self, ([e.audio] for e in examples))
+            for heard in run_windows(bundle, self, ([e.audio] for e in examples))
         ]
 
     def reference(self, cut: Cut) -> dict[str, Any]:
@@ -294,7 +294,7 @@ class _Labelled:
         self.scored = np.ones(count, bool)
         if extra["uem"] is not None:
             spans = [(a * scale, b * scale) for a, b in extra["uem"]]
-            self.scored = frames.covered(spans, count, frame, seconds) >= frames.HALF
+            self.scored = frames.frame_coverage(spans, count, frame, seconds) >= frames.HALF
         self.targets = task.labels.targets(self.active, self.speakers)
         self.targets[~self.scored] = -100
         scope = "" if task.speaker_names == "global" else f"{example.id.partition(PIECE)[0]}\0"

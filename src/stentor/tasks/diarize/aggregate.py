@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stentor.tasks.diarize.clustering import between, cluster, cosine, whitened
+from stentor.tasks.diarize.clustering import cluster, cosine, pairwise_distance, whitened
 
 if TYPE_CHECKING:
-    from stentor.tasks.diarize.inference import Heard
+    from stentor.tasks.diarize.inference import WindowOutputs
     from stentor.tasks.diarize.windows import Windows
 
 LINK = 0.3
@@ -38,7 +38,9 @@ THRESHOLD = 0.5
 NAME = "speaker_{}"
 
 
-def diarization(heard: Heard, windows: Windows, permutes: bool, names: list[str] | None = None) -> list[dict[str, Any]]:
+def diarization(
+    heard: WindowOutputs, windows: Windows, permutes: bool, names: list[str] | None = None
+) -> list[dict[str, Any]]:
     """Segments `{"speaker", "start", "end"}` in seconds, in order of time.
 
     With `permutes` the windows' speakers are matched and named speaker_1, speaker_2 ... in order of arrival; otherwise
@@ -48,15 +50,15 @@ def diarization(heard: Heard, windows: Windows, permutes: bool, names: list[str]
     return segments(tracks, heard.frame_seconds, heard.duration, None if permutes else names)
 
 
-def activity(heard: Heard, windows: Windows, permutes: bool) -> np.ndarray:
+def activity(heard: WindowOutputs, windows: Windows, permutes: bool) -> np.ndarray:
     """Who talks in each frame of the recording, bool [F, K], as the windows say it; see `diarization`."""
     if not permutes:
         return averaged(heard, windows)
-    active = decided(heard, windows)
-    return together(heard, active, identities(heard, active, windows))
+    active = binarize(heard, windows)
+    return overlap_add(heard, active, identities(heard, active, windows))
 
 
-def decided(heard: Heard, windows: Windows) -> np.ndarray:
+def binarize(heard: WindowOutputs, windows: Windows) -> np.ndarray:
     """Which of a window's own speakers talk in each frame: bool [W, T, S]."""
     if windows.threshold is None and heard.hard is not None:
         return heard.hard
@@ -74,7 +76,7 @@ def hysteresis(scores: np.ndarray, on: float, off: float | None) -> np.ndarray:
     return np.take_along_axis(started, told, axis=-2)
 
 
-def identities(heard: Heard, active: np.ndarray, windows: Windows) -> np.ndarray:
+def identities(heard: WindowOutputs, active: np.ndarray, windows: Windows) -> np.ndarray:
     """The number of the recording's speaker that each of a window's speakers is: int64 [W, S], -1 for silent ones."""
     high = windows.bounds[1]
     slots = active.shape[2]
@@ -82,11 +84,11 @@ def identities(heard: Heard, active: np.ndarray, windows: Windows) -> np.ndarray
         return np.where(active.any(1), np.arange(slots), -1)
     tracks = chain(heard, active)
     if heard.embeddings is None and heard.spectra is None:
-        return follow(tracks, high or slots)
-    return recognise(heard, tracks, windows)
+        return track(tracks, high or slots)
+    return cluster_speakers(heard, tracks, windows)
 
 
-def chain(heard: Heard, active: np.ndarray) -> np.ndarray:
+def chain(heard: WindowOutputs, active: np.ndarray) -> np.ndarray:
     """Speakers followed from window to window: a number for each speaker of a window, int64 [W, S], -1 for silent ones.
 
     The scores of a window, where somebody talks, are compared with the mean of those of the windows before it, in the
@@ -128,7 +130,7 @@ def chain(heard: Heard, active: np.ndarray) -> np.ndarray:
     return found
 
 
-def follow(tracks: np.ndarray, most: int) -> np.ndarray:
+def track(tracks: np.ndarray, most: int) -> np.ndarray:
     """At most `most` speakers from tracks of speakers [W, S], without knowing voices.
 
     A track that begins anew is a new speaker while there are fewer than `most`. Then it is the one who shares fewest
@@ -151,7 +153,7 @@ def follow(tracks: np.ndarray, most: int) -> np.ndarray:
     return found
 
 
-def recognise(heard: Heard, tracks: np.ndarray, windows: Windows) -> np.ndarray:
+def cluster_speakers(heard: WindowOutputs, tracks: np.ndarray, windows: Windows) -> np.ndarray:
     """Speakers by their voices, from tracks of speakers [W, S]; int64 [W, S], -1 for silent ones.
 
     A voice is the mean of a track over windows that all overlap, so that a track that is led astray does not take the
@@ -165,21 +167,21 @@ def recognise(heard: Heard, tracks: np.ndarray, windows: Windows) -> np.ndarray:
     if telling.sum() < low:
         telling = voices.known
     if not telling.any():
-        return follow(tracks, high or tracks.shape[1])
+        return track(tracks, high or tracks.shape[1])
     both = telling[:, None] & telling[None]
     same, different = (np.argwhere(np.triu(pairs & both)) for pairs in (voices.one, voices.apart))
     enough = min(len(same), len(different)) >= PAIRS
     if not telling.any() or (heard.embeddings is None and not enough):
-        return follow(tracks, high or tracks.shape[1])
+        return track(tracks, high or tracks.shape[1])
     distances = cosine(voices.vectors) if heard.embeddings is not None else whitened(voices.vectors, same)
     threshold = windows.cluster_threshold
     if threshold is None:
         threshold, separation = THRESHOLD, CLEAR
         if enough:
             near, far = (distances[pairs[:, 0], pairs[:, 1]] for pairs in (same, different))
-            threshold, separation = between(near, far, squared=heard.embeddings is None)
+            threshold, separation = pairwise_distance(near, far, squared=heard.embeddings is None)
         if separation < CLEAR:
-            return follow(tracks, high or tracks.shape[1])
+            return track(tracks, high or tracks.shape[1])
 
     chosen = np.flatnonzero(telling)
     pick = np.ix_(chosen, chosen)
@@ -221,7 +223,7 @@ def _without_small(labels: np.ndarray, weights: np.ndarray, least: int, low: int
 class _Voices:
     """The voice of each track in each stretch of windows that overlap the first of them."""
 
-    def __init__(self, heard: Heard, tracks: np.ndarray):
+    def __init__(self, heard: WindowOutputs, tracks: np.ndarray):
         own = heard.embeddings if heard.embeddings is not None else heard.spectra
         where, slot = np.nonzero(tracks >= 0)
         stretch = heard.starts // max(int(heard.lengths.max()), 1)
@@ -249,7 +251,7 @@ class _Voices:
         np.fill_diagonal(self.apart, False)
 
 
-def together(heard: Heard, active: np.ndarray, who: np.ndarray) -> np.ndarray:
+def overlap_add(heard: WindowOutputs, active: np.ndarray, who: np.ndarray) -> np.ndarray:
     """Who talks in each frame of the recording: bool [F, K], from decisions [W, T, S] and identities [W, S]."""
     speakers = int(who.max()) + 1
     scores = np.zeros((heard.frames, speakers), np.float32)
@@ -271,7 +273,7 @@ def together(heard: Heard, active: np.ndarray, who: np.ndarray) -> np.ndarray:
     return (ranks < number[:, None]) & (scores > 0)
 
 
-def averaged(heard: Heard, windows: Windows) -> np.ndarray:
+def averaged(heard: WindowOutputs, windows: Windows) -> np.ndarray:
     """Activity bool [F, S] where output s means the same in every window: their mean against the threshold."""
     said = heard.hard if windows.threshold is None and heard.hard is not None else heard.scores
     scores = np.zeros((heard.frames, said.shape[2]), np.float32)

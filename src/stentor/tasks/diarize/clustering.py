@@ -84,7 +84,7 @@ def whitened(voices: np.ndarray, same: np.ndarray) -> np.ndarray:
     return (distances / max(float(distances[same[:, 0], same[:, 1]].mean()), 1e-9)).astype(np.float32)
 
 
-def between(same: np.ndarray, different: np.ndarray, squared: bool) -> tuple[float, float]:
+def pairwise_distance(same: np.ndarray, different: np.ndarray, squared: bool) -> tuple[float, float]:
     """(the distance half of the way from `same` pairs to `different` ones; how far apart the two kinds are, in standard
     deviations). Half of the way is the geometric mean of `squared` distances, whose spread grows with them."""
     low, high = float(np.median(same)), float(np.median(different))

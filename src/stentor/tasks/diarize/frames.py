@@ -35,7 +35,7 @@ def spans_of_pieces(duration: float, chunk: float, shift: float | None) -> list[
     return spans
 
 
-def covered(spans: Iterable[Sequence[float]], frames: int, frame_seconds: float, duration: float) -> np.ndarray:
+def frame_coverage(spans: Iterable[Sequence[float]], frames: int, frame_seconds: float, duration: float) -> np.ndarray:
     """How much of each frame the [start, end] spans (seconds, not overlapping) cover: shares, float64 [frames].
 
     Of a frame that reaches beyond `duration`, the part before it counts.
@@ -59,7 +59,7 @@ def activity(
     spans: dict[str, list[tuple[float, float]]] = {}
     for s in segments:
         spans.setdefault(s["speaker"], []).append((s["start"], s["end"]))
-    found = [(name, covered(own, frames, frame_seconds, duration) >= HALF) for name, own in spans.items()]
+    found = [(name, frame_coverage(own, frames, frame_seconds, duration) >= HALF) for name, own in spans.items()]
     found = sorted((f for f in found if f[1].any()), key=lambda f: int(f[1].argmax()))
     return np.array([active for _, active in found], bool).reshape(-1, frames).T, [name for name, _ in found]
 

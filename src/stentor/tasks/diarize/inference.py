@@ -14,7 +14,7 @@ import torch
 
 from stentor.data.batch import Example
 from stentor.errors import AudioError
-from stentor.tasks.diarize.speakers import embedder, pools, solo, spectra
+from stentor.tasks.diarize.speakers import embedder, nonoverlapping_frames, pools, spectra
 
 if TYPE_CHECKING:
     from stentor.models.base import Bundle
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Heard:
+class WindowOutputs:
     """What a model said about the windows of one recording. Frames are counted from the start of the recording."""
 
     frame_seconds: float
@@ -68,7 +68,7 @@ class _Job:
     whole: bool = False
 
 
-def hear(bundle: Bundle, task: Diarize, recordings: Iterable[Iterable[np.ndarray]]) -> Iterator[Heard]:
+def run_windows(bundle: Bundle, task: Diarize, recordings: Iterable[Iterable[np.ndarray]]) -> Iterator[WindowOutputs]:
     """The windows of each recording, in their order; a recording is mono audio at the processor's rate in blocks of any
     size, float32 [samples]. Windows of several recordings share batches.
 
@@ -147,7 +147,7 @@ def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndar
             sure[np.arange(length), own.argmax(1)] = 1e4
             active = task.labels.activity(sure) >= 0.5
             job.hard.append(active)
-        job.alone.append(solo(active).sum(0).astype(np.int32))
+        job.alone.append(nonoverlapping_frames(active).sum(0).astype(np.int32))
         if not task.labels.permutes:
             continue
         if voices is not None:
@@ -168,9 +168,9 @@ def _long_enough(processor, audio: np.ndarray) -> np.ndarray:
     return np.pad(audio, (0, size - len(audio)))
 
 
-def _heard(bundle: Bundle, job: _Job) -> Heard:
+def _heard(bundle: Bundle, job: _Job) -> WindowOutputs:
     lengths = np.array([len(s) for s in job.scores])
-    return Heard(
+    return WindowOutputs(
         frame_seconds=bundle.processor.frame_seconds,
         samples=job.samples,
         rate=bundle.processor.sample_rate,

@@ -22,7 +22,7 @@ BANDS = 64
 """Of the spectra that stand in for voices where no model tells them apart."""
 
 
-def solo(active: np.ndarray) -> np.ndarray:
+def nonoverlapping_frames(active: np.ndarray) -> np.ndarray:
     """The frames of each speaker in which no other talks: bool [T, S] from activity bool [T, S]."""
     return active & (active.sum(1, keepdims=True) == 1)
 
@@ -32,7 +32,7 @@ def pools(active: np.ndarray) -> np.ndarray:
 
     Those are the frames in which only this speaker talks; all frames in which the speaker talks where that leaves none.
     """
-    alone = solo(active)
+    alone = nonoverlapping_frames(active)
     chosen = np.where(alone.any(0), alone, active).T.astype(np.float32)
     return chosen / np.maximum(chosen.sum(1, keepdims=True), 1)
 

@@ -17,7 +17,7 @@ from stentor.tasks.diarize.aggregate import activity, smoothed
 from stentor.tasks.diarize.windows import Windows
 
 if TYPE_CHECKING:
-    from stentor.tasks.diarize.inference import Heard
+    from stentor.tasks.diarize.inference import WindowOutputs
 
 GRID = 0.01
 """Seconds of a step in which errors are counted."""
@@ -39,7 +39,7 @@ LENGTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5)
 class Recording:
     """One recording of a development set: what the model said, and who spoke when."""
 
-    heard: Heard
+    heard: WindowOutputs
     reference: np.ndarray
     """Who speaks, bool [G, N] on the grid."""
     scored: np.ndarray
@@ -48,7 +48,7 @@ class Recording:
     @classmethod
     def of(
         cls,
-        heard: Heard,
+        heard: WindowOutputs,
         segments: Sequence[Mapping[str, Any]],
         uem: Sequence[Sequence[float]] | None = None,
         names: Sequence[str] | None = None,

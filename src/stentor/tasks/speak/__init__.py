@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from stentor.data.batch import Example
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle, Needs
+    from stentor.models.base import Bundle, TaskRequirements
 
 RATE = 16000
 """Hz of the silence that judges are tried on."""
@@ -103,9 +103,9 @@ class Speak(Task):
         """The judges are opened, on the CPU and on a second of silence."""
         import numpy as np
 
-        from stentor.tasks.speak.evaluator_scores import hear
+        from stentor.tasks.speak.evaluator_scores import evaluate_items
 
-        hear(self._listening(), {"synthetic": [np.zeros(RATE, np.float32)]}, RATE, [None])
+        evaluate_items(self._listening(), {"synthetic": [np.zeros(RATE, np.float32)]}, RATE, [None])
 
     # Training
 
@@ -114,19 +114,21 @@ class Speak(Task):
 
         return {"codes": Codebook()}
 
-    def needs(self, losses: Mapping[str, Loss]) -> Needs:
+    def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
         from stentor.losses.codebook import Codebook
-        from stentor.models.base import Needs
+        from stentor.models.base import TaskRequirements
 
         weights = next((loss.weights for loss in losses.values() if isinstance(loss, Codebook)), None)
-        return Needs(task=self.type, terms=tuple(losses), codebook_weights=weights, instruct_from=self.instruct_from)
+        return TaskRequirements(
+            task=self.type, terms=tuple(losses), codebook_weights=weights, instruct_from=self.instruct_from
+        )
 
-    def refuse(self, cut: Cut) -> str | None:
+    def drop_reason(self, cut: Cut) -> str | None:
         from stentor.data.cut import text_of
 
         return None if (text_of(cut) or "").strip() else "empty_text"
 
-    def misfit(self, cut: Cut, tokens: Callable[[], int]) -> tuple[str, str] | None:
+    def length_drop_reason(self, cut: Cut, tokens: Callable[[], int]) -> tuple[str, str] | None:
         """`too_few_tokens` and `too_many_tokens`."""
         if self.min_tokens is None and self.max_tokens is None:
             return None
@@ -179,7 +181,7 @@ class Speak(Task):
 
     # Answers
 
-    def answered(self, ids: Sequence[str]) -> set[str]:
+    def prediction_subset(self, ids: Sequence[str]) -> set[str]:
         """`samples` of them: those with the smallest hash, whatever their order and the run."""
         import hashlib
 
@@ -239,14 +241,16 @@ class Speak(Task):
         self, bundle: Bundle, examples: Sequence[Example], spoken: Sequence[np.ndarray], codec: Sequence[np.ndarray]
     ) -> list[dict[str, Any]]:
         """What the judges say about each example; nothing without any."""
-        from stentor.tasks.speak.evaluator_scores import hear
+        from stentor.tasks.speak.evaluator_scores import evaluate_items
 
         judges = self._listening()
         if not judges:
             return [{} for _ in examples]
         sounds = {"synthetic": spoken, "codec": codec, "real": [e.audio for e in examples]}
         device = str(next(bundle.model.parameters()).device)
-        return hear(judges, sounds, bundle.processor.codec.sample_rate, [e.language for e in examples], device)
+        return evaluate_items(
+            judges, sounds, bundle.processor.codec.sample_rate, [e.language for e in examples], device
+        )
 
     def _listening(self) -> list[SpeechEvaluator]:
         """Those of voices need the whole set."""

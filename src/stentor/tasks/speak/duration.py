@@ -5,7 +5,7 @@ Each character has a weight by its script; a reference says how many seconds its
 
 from __future__ import annotations
 
-from stentor.data.speaking_rate import Pace, weight
+from stentor.data.speaking_rate import SpeakingRate, weight
 
 PACE_TEXT = "Nice to meet you."
 """What is said in one second where nothing else tells the pace."""
@@ -18,14 +18,14 @@ def estimate(
     reference_text: str | None = None,
     reference_seconds: float | None = None,
     speed: float = 1.0,
-    pace: Pace | None = None,
+    pace: SpeakingRate | None = None,
 ) -> float:
     """Seconds that a text takes, at the pace of a reference where there is one, `speed` times as fast.
 
     `pace` is that of the records that a model was trained on. Without it texts take as long as their weight says, and
     estimates d below 2 s become 2 (d / 2) ** (1/3) s. A reference text without any weight tells nothing.
     """
-    usual = pace or Pace(0.0, 1.0 / weight(PACE_TEXT))
+    usual = pace or SpeakingRate(0.0, 1.0 / weight(PACE_TEXT))
     seconds = usual.seconds(text) / speed
     if reference_text and reference_seconds and weight(reference_text):
         seconds *= reference_seconds / usual.seconds(reference_text)
@@ -38,7 +38,7 @@ def frames(
     reference_text: str | None = None,
     reference_frames: int | None = None,
     speed: float = 1.0,
-    pace: Pace | None = None,
+    pace: SpeakingRate | None = None,
 ) -> int:
     """`estimate` in frames of a codec with `frame_rate` frames a second; at least 1."""
     seconds = None if reference_frames is None else reference_frames / frame_rate

@@ -47,8 +47,8 @@ SHORTEST = 0.25
 """Seconds that a clip has at least when it is listened to; silence is added to shorter ones."""
 
 
-def listen(
-    judge: SpeechEvaluator,
+def evaluate_clips(
+    evaluator: SpeechEvaluator,
     audios: Sequence[np.ndarray],
     rate: int,
     languages: Sequence[str | None] | None = None,
@@ -59,16 +59,16 @@ def listen(
 
     if not audios:
         return []
-    listener = _opened(judge.model_dump_json(by_alias=True), type(judge), str(device))
+    loaded = _opened(evaluator.model_dump_json(by_alias=True), type(evaluator), str(device))
     clips = []
     for audio in audios:
         audio = np.asarray(audio, np.float32)
-        if rate != listener.rate and len(audio):
+        if rate != loaded.rate and len(audio):
             import soxr
 
-            audio = soxr.resample(audio, rate, listener.rate, quality="HQ")
-        clips.append(np.pad(audio, (0, max(0, round(SHORTEST * listener.rate) - len(audio)))))
-    return listener.hear(clips, languages or [None] * len(clips))
+            audio = soxr.resample(audio, rate, loaded.rate, quality="HQ")
+        clips.append(np.pad(audio, (0, max(0, round(SHORTEST * loaded.rate) - len(audio)))))
+    return loaded.hear(clips, languages or [None] * len(clips))
 
 
 @lru_cache(maxsize=4)
@@ -78,7 +78,7 @@ def _opened(section: str, kind: type[SpeechEvaluator], device: str) -> LoadedEva
     return kind.model_validate(json.loads(section), by_alias=True, by_name=False).open(device)
 
 
-def judge(name: str, gives: Literal["text", "voice"]) -> SpeechEvaluator:
+def evaluator_for(name: str, gives: Literal["text", "voice"]) -> SpeechEvaluator:
     """The judge that a model's folder or Hub id alone stands for: a recogniser, or an embedder of voices (a bare
     `cepstra` is the built-in one). A known `type` of another judge of this kind, such as a plug-in's, is taken as
     that."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.metrics.speech import COLUMNS, REAL, SYNTHETIC, intelligibility, mean, metric, similarity
-from stentor.tasks.speak.evaluator import SpeechEvaluator, listen
+from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stentor.metrics.score import Score
 
 
-def hear(
+def evaluate_items(
     judges: Sequence[SpeechEvaluator],
     sounds: Mapping[str, Sequence[np.ndarray | None]],
     rate: int,
@@ -30,7 +30,7 @@ def hear(
     for judge in judges:
         for column, clips in sounds.items():
             there = [i for i, clip in enumerate(clips) if clip is not None]
-            said = listen(judge, [clips[i] for i in there], rate, [languages[i] for i in there], device)  # type: ignore[misc]
+            said = evaluate_clips(judge, [clips[i] for i in there], rate, [languages[i] for i in there], device)  # type: ignore[misc]
             for i, answer in zip(there, said, strict=True):
                 if judge.gives == "quality":
                     rows[i].setdefault("quality", {}).setdefault(judge.type, {})[column] = float(answer)

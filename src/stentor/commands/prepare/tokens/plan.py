@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.commands.prepare.tokens import Request
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
 GROUP_ITEMS, GROUP_SECONDS = 64, 600.0
 """Most records and most audio that a process is given at a time: what a kill can cost."""
@@ -69,19 +69,19 @@ class Plan:
         return self.shards[request.machine :: request.machines]
 
 
-def plan(cuts: Sequence[Cut | Unusable], request: Request) -> Plan:
+def plan(cuts: Sequence[Cut | UnusableRecord], request: Request) -> Plan:
     """Leave out what cannot or shall not be used, shuffle by the seed and divide evenly into shards.
 
     Raises DataError for ids that occur more than once.
     """
-    from stentor.data.cut import Unusable, text_of
+    from stentor.data.cut import UnusableRecord, text_of
 
     _refuse_duplicates(cuts)
     errors, used = [], []
     digest = hashlib.sha256()
     for cut in cuts:
-        digest.update(json.dumps([cut.id] if isinstance(cut, Unusable) else describe(cut), default=str).encode())
-        if isinstance(cut, Unusable):
+        digest.update(json.dumps([cut.id] if isinstance(cut, UnusableRecord) else describe(cut), default=str).encode())
+        if isinstance(cut, UnusableRecord):
             errors.append(error(cut.id, cut.reason, cut.message))
         elif not (text_of(cut) or "").strip():
             errors.append(error(cut.id, "empty_text", f"{cut.id} has no text."))
@@ -143,7 +143,7 @@ def member_names(ids: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _refuse_duplicates(cuts: Sequence[Cut | Unusable]) -> None:
+def _refuse_duplicates(cuts: Sequence[Cut | UnusableRecord]) -> None:
     places: dict[str, list[int]] = {}
     for number, cut in enumerate(cuts, 1):
         places.setdefault(cut.id, []).append(number)

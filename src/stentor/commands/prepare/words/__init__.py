@@ -20,7 +20,7 @@ from stentor.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,16 @@ def _engine(request: Request) -> str:
     return engine_of(request.model, request.engine)[1]
 
 
-def _fingerprint(cuts: Sequence[Cut | Unusable]) -> str:
+def _fingerprint(cuts: Sequence[Cut | UnusableRecord]) -> str:
     """Changes when a record is added, taken away, or says something else."""
-    from stentor.data.cut import Unusable, audio_path, text_of
+    from stentor.data.cut import UnusableRecord, audio_path, text_of
 
     digest = hashlib.sha256()
     for cut in cuts:
         facts = (
-            [cut.id] if isinstance(cut, Unusable) else [cut.id, cut.start, cut.duration, audio_path(cut), text_of(cut)]
+            [cut.id]
+            if isinstance(cut, UnusableRecord)
+            else [cut.id, cut.start, cut.duration, audio_path(cut), text_of(cut)]
         )
         digest.update(json.dumps(facts).encode())
     return f"{len(cuts)}:{digest.hexdigest()[:16]}"

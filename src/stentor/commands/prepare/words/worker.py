@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from stentor.commands.prepare.words import Request
     from stentor.commands.prepare.words.journal import Journal
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
     from stentor.inference.align.base import Aligned, Aligner, Clip
 
 BATCH_SECONDS, BATCH_ITEMS = 60.0, 16
@@ -27,7 +27,9 @@ HELD = 60.0
 """Longer cuts are read from their file piece by piece."""
 
 
-def solve_all(todo: Sequence[Cut | Unusable], total: int, engine: str, request: Request, journal: Journal) -> None:
+def solve_all(
+    todo: Sequence[Cut | UnusableRecord], total: int, engine: str, request: Request, journal: Journal
+) -> None:
     """Solve all that is left, in this process or in several."""
     from stentor.commands.prepare.corpus import progress
 
@@ -50,18 +52,18 @@ def solve_all(todo: Sequence[Cut | Unusable], total: int, engine: str, request: 
             signal.signal(number, handler)
 
 
-def batches(cuts: Sequence[Cut | Unusable]) -> Iterator[list[Cut | Unusable]]:
+def batches(cuts: Sequence[Cut | UnusableRecord]) -> Iterator[list[Cut | UnusableRecord]]:
     """The cuts in lists of similar length, at most `BATCH_SECONDS` when padded (or one cut) and `BATCH_ITEMS`."""
-    from stentor.data.cut import Unusable
+    from stentor.data.cut import UnusableRecord
 
     for at in range(0, len(cuts), SORTED):
         group = cuts[at : at + SORTED]
-        lost = [cut for cut in group if isinstance(cut, Unusable)]
+        lost = [cut for cut in group if isinstance(cut, UnusableRecord)]
         if lost:
             yield list(lost)
-        batch: list[Cut | Unusable] = []
+        batch: list[Cut | UnusableRecord] = []
         longest = 0.0
-        for cut in sorted((c for c in group if not isinstance(c, Unusable)), key=lambda c: -c.duration):
+        for cut in sorted((c for c in group if not isinstance(c, UnusableRecord)), key=lambda c: -c.duration):
             if batch and (longest * (len(batch) + 1) > BATCH_SECONDS or len(batch) == BATCH_ITEMS):
                 yield batch
                 batch = []
@@ -121,7 +123,7 @@ def _start(engine: str, request: Request) -> None:
     _worker = Worker(engine, request)
 
 
-def _solve(batch: list[Cut | Unusable]) -> list[dict[str, Any]]:
+def _solve(batch: list[Cut | UnusableRecord]) -> list[dict[str, Any]]:
     assert _worker is not None
     return _worker.solve(batch)
 
@@ -144,12 +146,12 @@ class Worker:
             self._aligner = open_aligner(self.request.model, self.engine, self.request.device, self.request.lag)
         return self._aligner
 
-    def solve(self, batch: Sequence[Cut | Unusable]) -> list[dict[str, Any]]:
-        from stentor.data.cut import Unusable, text_of
+    def solve(self, batch: Sequence[Cut | UnusableRecord]) -> list[dict[str, Any]]:
+        from stentor.data.cut import UnusableRecord, text_of
 
         outcomes, ready = [], []
         for cut in batch:
-            if isinstance(cut, Unusable):
+            if isinstance(cut, UnusableRecord):
                 outcomes.append(_dropped(cut.id, cut.reason, cut.message))
             elif not (text_of(cut) or "").strip():
                 outcomes.append(_dropped(cut.id, "empty_text", f"{cut.id} has no text."))

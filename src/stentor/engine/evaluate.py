@@ -81,8 +81,8 @@ def evaluate(
 
     Losses are measured without what only regularises training (label smoothing), over all records; the task may have
     but some of them answered (`Task.prediction_subset`). For tasks that ask for it (`scores_loss`) the weighted mean
-    `loss` is the first score. After the task's scores comes the `perplexity` of each term that is a negative log-probability of
-    tokens: exp of its mean over all targets.
+    `loss` is the first score. After the task's scores comes the `perplexity` of each term that is a negative
+    log-probability of tokens: exp of its mean over all targets.
 
     Ranks take different batches, so the model is called bare, not through DDP, whose forward talks to the other ranks.
     A sharded model is run by all ranks together: then every rank takes every batch. Raises DataError when more than the

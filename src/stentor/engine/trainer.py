@@ -418,9 +418,9 @@ class Trainer:
                 self._count_flops(reader[PlannedBatch(items[:1], 0, 0, 0)][1])
         except torch.OutOfMemoryError:
             raise ConfigError(
-                f"The largest batch ({len(items)} items, {batch.num_positions} positions, {batch.seconds:.0f} s of audio"
-                ") does not fit in memory. Lower `data.batch_tokens` or `data.max_seconds` (and raise `train.accumulate` "
-                "for the same batch size), or set `model.gradient_checkpointing: true`."
+                f"The largest batch ({len(items)} items, {batch.num_positions} positions, {batch.seconds:.0f} s of "
+                "audio) does not fit in memory. Lower `data.batch_tokens` or `data.max_seconds` (and raise "
+                "`train.accumulate` for the same batch size), or set `model.gradient_checkpointing: true`."
             ) from None
         for parameter in self.bundle.model.parameters():
             parameter.grad = None

@@ -51,7 +51,7 @@ data: {train: [{type: jsonl, path: /nowhere/train.jsonl}]}
 STUDIO = """\
 import sys, time
 from pathlib import Path
-from stentor.studio import jobs
+from stentor.studio.runs import jobs
 from stentor.studio.projects import Projects
 jobs.TRAIN = (sys.executable, "-S", sys.argv[2])
 jobs._check = lambda text, projects: None

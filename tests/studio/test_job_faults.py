@@ -203,7 +203,7 @@ PRESS = """\
 import sys
 from pathlib import Path
 from stentor.errors import StentorError
-from stentor.studio import jobs
+from stentor.studio.runs import jobs
 from stentor.studio.projects import Projects
 jobs.TRAIN = (sys.executable, "-S", sys.argv[2])
 jobs._check = lambda text, projects: None

@@ -101,7 +101,7 @@ def prepare(config: Config, tell: Any) -> Prepared:
     shared = leakage.of_run(feed, [*evals, *tests])
     for line in leakage.summary_lines(shared):
         tell(line)
-    remarks = [] if feed.streams else task.remarks(feed.cuts())
+    remarks = [] if feed.streams else task.data_warnings(feed.cuts())
     for line in remarks:
         tell(line)
     return Prepared(task, losses, feed, bundle, plan, evals, tests, per_epoch, shared, remarks)

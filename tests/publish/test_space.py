@@ -141,7 +141,7 @@ def _made(task: str, folder: Path) -> Path:
         with torch.no_grad():
             bundle.model.frame_head.bias.fill_(2.0)  # hears everybody all the time
         whole = bundle.model.state_dict()
-        bundle.family.save(bundle, {name: whole[name] for name in bundle.family.exported(bundle)}, folder)
+        bundle.family.save(bundle, {name: whole[name] for name in bundle.family.exported_tensor_names(bundle)}, folder)
         return facts(folder, task, task={"type": task, "labels": {"type": "speaker", "speakers": 2}})
     tiny = module("models/tiny_speech_llm.py")
     timed = {"aligner": {"width": 16, "heads": 2}, "freeze": ["aligner.*"]} if task == "words" else {}

@@ -118,7 +118,7 @@ def published(folder: Path) -> Path:
         TaskRequirements("speak", ("codes",), texts=lambda: ["one two three four five six"])
     )
     whole = bundle.model.state_dict()
-    bundle.family.save(bundle, {name: whole[name] for name in bundle.family.exported(bundle)}, folder)
+    bundle.family.save(bundle, {name: whole[name] for name in bundle.family.exported_tensor_names(bundle)}, folder)
     (folder / "stentor.json").unlink()
     return folder
 

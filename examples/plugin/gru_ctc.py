@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from stentor.callbacks.base import Callback
 from stentor.data.batch import Batch, Example
 from stentor.errors import ConfigError
-from stentor.losses.ctc import CTC
+from stentor.losses.ctc import CTCLoss
 from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames
 
@@ -221,7 +221,7 @@ def frames_after(frames: int) -> int:
     return -(-frames // STRIDE)
 
 
-class SmoothedCTC(CTC):
+class SmoothedCTC(CTCLoss):
     """CTC with label smoothing: a share of the loss pulls every frame towards even probabilities (Kim et al. 2018)."""
 
     type: Literal["smoothed_ctc"] = "smoothed_ctc"  # type: ignore[assignment]

@@ -10,7 +10,14 @@ from torch.nn import functional as F
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.losses.contrastive import Contrastive, anchors
-from stentor.losses.diarization import ENUMERATED, ArrivalBCE, PermutationInvariantBCE, Powerset, assign, powerset_table
+from stentor.losses.diarization import (
+    ENUMERATED,
+    ArrivalBCE,
+    PermutationInvariantBCE,
+    PowersetLoss,
+    assign,
+    powerset_table,
+)
 from stentor.losses.elementwise import BCE, MSE, BCEWithLogits, Huber, SmoothL1
 from stentor.losses.focal import Focal
 from stentor.losses.regularise import NormRegularisation
@@ -261,7 +268,7 @@ def test_powerset_is_the_cross_entropy_of_the_best_order(permutation, speakers, 
             orders.append((wrong.item() if permutation == "hard" else score.item(), score.item()))
         best = min(first for first, _ in orders)
         expected += next(score for first, score in orders if first == best)
-    found = Powerset(permutation=permutation).sum(logits=logits, targets=targets)
+    found = PowersetLoss(permutation=permutation).sum(logits=logits, targets=targets)
     assert found.item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -270,13 +277,13 @@ def test_powerset_keeps_as_many_speakers_as_a_set_can_hold():
     pair = torch.tensor([[[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]]])
     logits = outputs((1, 2, 7))
     torch.testing.assert_close(
-        Powerset().sum(logits=logits, targets=crowd), Powerset().sum(logits=logits, targets=pair)
+        PowersetLoss().sum(logits=logits, targets=crowd), PowersetLoss().sum(logits=logits, targets=pair)
     )
 
 
 def test_powerset_of_another_number_of_classes_is_refused():
     with pytest.raises(ConfigError, match=r"4 or 7 or 8 outputs.*not 5"):
-        Powerset().sum(logits=outputs((1, 2, 5)), targets=torch.zeros(1, 2, 3))
+        PowersetLoss().sum(logits=outputs((1, 2, 5)), targets=torch.zeros(1, 2, 3))
 
 
 @pytest.mark.parametrize(("kind", "maker"), EVERY)

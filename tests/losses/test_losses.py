@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from stentor.losses.base import Loss
-from stentor.losses.ctc import CTC
+from stentor.losses.ctc import CTCLoss
 from stentor.losses.token import CrossEntropy
 
 
@@ -48,9 +48,13 @@ def test_ctc_is_the_sum_over_items():
     torch.manual_seed(0)
     log_probs = torch.randn(12, 2, 5).log_softmax(-1)
     lengths, targets, sizes = torch.tensor([12, 7]), torch.tensor([1, 2, 2, 4, 3]), torch.tensor([4, 1])
-    both = CTC().sum(log_probs=log_probs, lengths=lengths, targets=targets, target_lengths=sizes)
-    first = CTC().sum(log_probs=log_probs[:, :1], lengths=lengths[:1], targets=targets[:4], target_lengths=sizes[:1])
-    second = CTC().sum(log_probs=log_probs[:, 1:], lengths=lengths[1:], targets=targets[4:], target_lengths=sizes[1:])
+    both = CTCLoss().sum(log_probs=log_probs, lengths=lengths, targets=targets, target_lengths=sizes)
+    first = CTCLoss().sum(
+        log_probs=log_probs[:, :1], lengths=lengths[:1], targets=targets[:4], target_lengths=sizes[:1]
+    )
+    second = CTCLoss().sum(
+        log_probs=log_probs[:, 1:], lengths=lengths[1:], targets=targets[4:], target_lengths=sizes[1:]
+    )
     assert both > 0
     torch.testing.assert_close(both, first + second)
 
@@ -59,7 +63,7 @@ def test_ctc_without_any_target_is_a_zero_that_reaches_the_head():
     head = torch.nn.Linear(3, 4)
     log_probs = head(torch.randn(6, 0, 3)).log_softmax(-1)
     empty = torch.zeros(0, dtype=torch.long)
-    total = CTC().sum(log_probs=log_probs, lengths=empty, targets=empty, target_lengths=empty)
+    total = CTCLoss().sum(log_probs=log_probs, lengths=empty, targets=empty, target_lengths=empty)
     total.backward()
     assert total == 0
     assert torch.equal(head.weight.grad, torch.zeros_like(head.weight))
@@ -67,7 +71,7 @@ def test_ctc_without_any_target_is_a_zero_that_reaches_the_head():
 
 def test_a_target_longer_than_its_frames_counts_as_zero():
     log_probs = torch.randn(2, 1, 4).log_softmax(-1)
-    total = CTC().sum(
+    total = CTCLoss().sum(
         log_probs=log_probs,
         lengths=torch.tensor([2]),
         targets=torch.tensor([1, 2, 3]),
@@ -78,4 +82,4 @@ def test_a_target_longer_than_its_frames_counts_as_zero():
 
 def test_types_are_found_by_name():
     assert isinstance(Loss.model_validate("cross_entropy"), CrossEntropy)
-    assert isinstance(Loss.model_validate({"type": "ctc", "weight": 0.5}), CTC)
+    assert isinstance(Loss.model_validate({"type": "ctc", "weight": 0.5}), CTCLoss)

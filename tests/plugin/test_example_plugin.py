@@ -147,12 +147,12 @@ def test_a_clip_does_not_depend_on_its_batch(plugin):
 
 
 def test_smoothed_ctc(plugin):
-    from stentor.losses.ctc import CTC
+    from stentor.losses.ctc import CTCLoss
 
     torch.manual_seed(0)
     frames = {"log_probs": torch.randn(7, 2, 4).log_softmax(-1), "lengths": torch.tensor([7, 4])}
     frames |= {"targets": torch.tensor([1, 2, 3]), "target_lengths": torch.tensor([2, 1])}
-    plain = CTC().sum(**frames)
+    plain = CTCLoss().sum(**frames)
     assert torch.equal(plugin.SmoothedCTC(smoothing=0).sum(**frames), plain)
     even = sum(-frames["log_probs"][t, b].mean() for b, n in ((0, 7), (1, 4)) for t in range(n))
     torch.testing.assert_close(plugin.SmoothedCTC(smoothing=0.25).sum(**frames), 0.75 * plain + 0.25 * even)

@@ -6,7 +6,7 @@ from tiny_speech_llm import build, own_loss
 
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
-from stentor.losses.ctc import CTC
+from stentor.losses.ctc import CTCLoss
 from stentor.losses.token import CrossEntropy
 from stentor.sources.jsonl import Jsonl
 from stentor.tasks.transcribe import Transcribe
@@ -28,7 +28,7 @@ def spoken(corpus):
 
 
 def sums(bundle, examples, packed=False):
-    task, terms = Transcribe(), {"text": CrossEntropy(), "ctc": CTC()}
+    task, terms = Transcribe(), {"text": CrossEntropy(), "ctc": CTCLoss()}
     if bundle.model.ctc_head is None:
         del terms["ctc"]
     batch = task.collate(examples, bundle.processor, packed)

@@ -14,7 +14,7 @@ from stentor.data.cut import cut_from_record, record_from_cut, segments_of, uem_
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError
 from stentor.losses.contrastive import Contrastive
-from stentor.losses.ctc import CTC
+from stentor.losses.ctc import CTCLoss
 from stentor.losses.diarization import PermutationInvariantBCE
 from stentor.losses.regularise import NormRegularisation
 from stentor.models.transformer.frontend import Features
@@ -341,7 +341,7 @@ def test_pieces_of_one_recording_share_its_local_names(processor, tmp_path):
 
 def test_only_losses_of_frames():
     with pytest.raises(ConfigError, match=r"losses.x: `ctc` does not score labels of frames.*take `pit_bce`"):
-        Diarize().requirements({"x": CTC()})
+        Diarize().requirements({"x": CTCLoss()})
     needs = Diarize(labels=Powerset()).requirements({"a": PermutationInvariantBCE(), "n": NormRegularisation()})
     assert (needs.classes, needs.scores, needs.terms) == (7, ("hidden", "logits"), ("a", "n"))
 

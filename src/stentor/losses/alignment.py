@@ -1,4 +1,4 @@
-"""Word times: boundaries, attention and order."""
+"""Alignment loss: boundaries of words, supervised attention and order."""
 
 from __future__ import annotations
 
@@ -47,49 +47,48 @@ class Alignment(Loss):
         """A float32 scalar, a sum over words.
 
         `start` and `end` [B, W, T] are log-probabilities over the grid, `times` [B, W, 2] start and end in seconds,
-        NaN where they are unknown, `words` bool [B, W] says which are words, `points` [B] how many grid points an item
-        has and `step` the seconds between them. `inside` [B, W + 1, T] are the scores of each word and, last, of
-        silence at each point. Words without times teach nothing but their order.
+        NaN where they are unknown, `words` bool [B, W] is true for words and false for padding, `points` [B] are the
+        grid points of each item and `step` the seconds between them. `inside` [B, W + 1, T] are the scores of each word
+        and, last, of silence at each point. Of words without times only the order counts.
         """
         import torch
 
         size = start.shape[-1]
         grid = torch.arange(size, device=start.device)
-        heard = grid < points[:, None]
+        valid = grid < points[:, None]
         last = (points - 1)[:, None, None].to(start.dtype)
-        known = words & times.isfinite().all(-1)
-        at = (times.to(start.dtype) / step).nan_to_num().minimum(last)
-        real, taught = words.to(start.dtype), known.to(start.dtype)
-        reach = max(self.blur / step, 1.0)
-        near = (1 - (grid - at[..., None]).abs() / reach).clamp(min=0) * heard[:, None, None]
-        near = near / near.sum(-1, keepdim=True).clamp(min=1e-6)  # [B, W, 2, T]
-        total = -self.boundaries * ((near[:, :, 0] * start + near[:, :, 1] * end).sum(-1) * taught).sum()
+        timed = words & times.isfinite().all(-1)
+        boundaries = (times.to(start.dtype) / step).nan_to_num().minimum(last)
+        is_word, is_timed = words.to(start.dtype), timed.to(start.dtype)
+        width = max(self.blur / step, 1.0)
+        targets = (1 - (grid - boundaries[..., None]).abs() / width).clamp(min=0) * valid[:, None, None]
+        targets = targets / targets.sum(-1, keepdim=True).clamp(min=1e-6)  # [B, W, 2, T]
+        total = -self.boundaries * ((targets[:, :, 0] * start + targets[:, :, 1] * end).sum(-1) * is_timed).sum()
         if self.monotonicity:
             centre = ((start.exp() + end.exp()) * grid).sum(-1) / 2
-            back = (centre[:, :-1] - centre[:, 1:]).clamp(min=0) * step
-            total = total + self.monotonicity * (back * real[:, :-1] * real[:, 1:]).sum()
+            reversal = (centre[:, :-1] - centre[:, 1:]).clamp(min=0) * step
+            total = total + self.monotonicity * (reversal * is_word[:, :-1] * is_word[:, 1:]).sum()
         if inside is not None and self.attention:
             # The share of each point's surroundings that lies in the word.
-            edges = (grid + 0.5).minimum(at[..., 1:]) - (grid - 0.5).maximum(at[..., :1])
-            box = edges.clamp(0, 1) * heard[:, None] * taught[..., None]
-            length = box.sum(-1)
-            where = -(box * inside[:, :-1].log_softmax(-1)).sum(-1) / length.clamp(min=1e-6)
-            who = torch.cat([box, (1 - box.sum(1, keepdim=True)).clamp(min=0)], 1)
-            clear = (heard & ~doubtful(at, words, known, size)).to(start.dtype)
-            which = -((who * inside.log_softmax(1)).sum(1) * clear).sum() * step * WORDS_PER_SECOND
-            total = total + self.attention * (where.sum() + which)
+            overlap = (grid + 0.5).minimum(boundaries[..., 1:]) - (grid - 0.5).maximum(boundaries[..., :1])
+            coverage = overlap.clamp(0, 1) * valid[:, None] * is_timed[..., None]  # [B, W, T]
+            over_time = -(coverage * inside[:, :-1].log_softmax(-1)).sum(-1) / coverage.sum(-1).clamp(min=1e-6)
+            with_silence = torch.cat([coverage, (1 - coverage.sum(1, keepdim=True)).clamp(min=0)], 1)
+            certain = (valid & ~doubtful(boundaries, words, timed, size)).to(start.dtype)
+            over_words = -((with_silence * inside.log_softmax(1)).sum(1) * certain).sum() * step * WORDS_PER_SECOND
+            total = total + self.attention * (over_time.sum() + over_words)
         return total.float()
 
 
-def doubtful(at: Tensor, words: Tensor, known: Tensor, size: int) -> Tensor:
+def doubtful(boundaries: Tensor, words: Tensor, timed: Tensor, size: int) -> Tensor:
     """True where a word without times may lie, bool [B, size]: between the neighbours whose times are known.
 
-    `at` [B, W, 2] are boundaries in grid points, true where `known` [B, W] says so.
+    `boundaries` [B, W, 2] are start and end in grid points, valid where `timed` bool [B, W].
     """
     import torch
 
-    before = at[..., 1].masked_fill(~known, -1.0).cummax(1).values
-    after = at[..., 0].masked_fill(~known, float(size)).flip(1).cummin(1).values.flip(1)
-    grid = torch.arange(size, device=at.device)
-    lost = (words & ~known)[..., None]
-    return (lost & (grid > before[..., None]) & (grid < after[..., None])).any(1)
+    before = boundaries[..., 1].masked_fill(~timed, -1.0).cummax(1).values
+    after = boundaries[..., 0].masked_fill(~timed, float(size)).flip(1).cummin(1).values.flip(1)
+    grid = torch.arange(size, device=boundaries.device)
+    untimed = (words & ~timed)[..., None]
+    return (untimed & (grid > before[..., None]) & (grid < after[..., None])).any(1)

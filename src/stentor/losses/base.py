@@ -1,8 +1,8 @@
-"""How an answer is scored. A loss is a sum over targets, never a mean: the engine divides once, by global counts.
+"""Base of losses. A loss is a sum over targets, never a mean: the engine divides once, by global counts.
 
 Losses of frame labels are called with `logits` float [B, T, C] (or [N, C]) and `targets`: either one class per frame,
-int64 [B, T], or one number per output, float [B, T, C]. -100 marks what is left out, padding included; what the model
-says there, NaN included, changes neither the sum nor a gradient.
+int64 [B, T], or one number per output, float [B, T, C]. -100 marks what is left out, padding included; the logits
+there, NaN included, change neither the sum nor a gradient.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class Loss(Choice):
     when it is one entry of the targets (entries that are not -100)."""
 
     def terms(self, name: str, codebooks: int | None) -> dict[str, Loss]:
-        """What the engine counts and divides apart of the term `name`: by default the term itself. `codebooks`: of the
-        codec whose tokens the model predicts, None for other models. Raises ConfigError when they do not fit."""
+        """The terms that the engine counts and divides separately for the term `name`: by default the term itself.
+        `codebooks`: of the codec whose tokens the model predicts, None for other models. Raises ConfigError when they
+        do not fit."""
         return {name: self}
 
     def unregularised(self) -> Loss:
@@ -50,5 +51,5 @@ class Loss(Choice):
 
 
 def expanded(losses: Mapping[str, Loss], codebooks: int | None) -> dict[str, Loss]:
-    """All terms that a model's forward answers and the engine divides, from those of the section `losses:`."""
+    """All terms that a model's forward returns and the engine divides, from those of the section `losses:`."""
     return {term: part for name, loss in losses.items() for term, part in loss.terms(name, codebooks).items()}

@@ -1,4 +1,4 @@
-"""Losses of a frame's class: one class per frame, or how probable each class should be."""
+"""Losses over classes: one class per frame, or a distribution over classes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class NLL(Loss):
         """A float32 scalar: `logits` [B, T, C] (or [N, C]), `targets` int64 [B, T] (or [N]), -100 is left out."""
         from torch.nn import functional as F
 
-        logits, targets = scored(self, logits, targets)
+        logits, targets = flatten_frames(self, logits, targets)
         return F.nll_loss(logits.log_softmax(-1), targets, reduction="sum")
 
 
 class KLDivergence(Loss):
-    """Kullback-Leibler divergence of the model's distribution over classes from the wanted one, such as a teacher's."""
+    """Kullback-Leibler divergence of the model's distribution over classes from the target, such as a teacher's."""
 
     type: Literal["kl_div"] = "kl_div"
     per_frame: ClassVar[bool] = True
@@ -39,7 +39,7 @@ class KLDivergence(Loss):
         from torch.nn import functional as F
 
         if targets.dim() == logits.dim() - 1:
-            logits, targets = scored(self, logits, targets)
+            logits, targets = flatten_frames(self, logits, targets)
             return F.nll_loss(logits.log_softmax(-1), targets, reduction="sum")
         if targets.shape != logits.shape:
             raise ConfigError(
@@ -47,12 +47,12 @@ class KLDivergence(Loss):
                 f"labels have {targets.shape[-1]}. Give the task other labels, or take a loss that fits them."
             )
         valid = (targets != -100).all(-1, keepdim=True)
-        told = logits.float().masked_fill(~valid, 0).log_softmax(-1)
-        wanted = targets.float().masked_fill(~valid, 0)
-        return (torch.xlogy(wanted, wanted) - wanted * told).sum()
+        log_probs = logits.float().masked_fill(~valid, 0).log_softmax(-1)
+        targets = targets.float().masked_fill(~valid, 0)
+        return (torch.xlogy(targets, targets) - targets * log_probs).sum()
 
 
-def scored(loss: Loss, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def flatten_frames(loss: Loss, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """(logits float32 [N, C], targets int64 [N]) of all frames; logits are 0 where the target is -100.
 
     Raises ConfigError when the targets are not one class per frame.

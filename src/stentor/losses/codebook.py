@@ -1,4 +1,4 @@
-"""Cross entropy of masked codec tokens, one term for each codebook."""
+"""Codebook loss: cross entropy of masked codec tokens, one term for each codebook."""
 
 from __future__ import annotations
 
@@ -52,13 +52,12 @@ class Codebook(Loss):
                 f"{codebooks}, or leave `weights` out."
             )
         return {
-            f"{name}_{c}": Cells(weight=self.weight * share, label_smoothing=self.label_smoothing)
+            f"{name}_{c}": CodebookCrossEntropy(weight=self.weight * share, label_smoothing=self.label_smoothing)
             for c, share in enumerate(self.shares(codebooks))
         }
 
 
-class Cells(CrossEntropy):
-    """Cross entropy of the masked cells of one codebook. Its exponential is no perplexity of anything that is read in
-    order."""
+class CodebookCrossEntropy(CrossEntropy):
+    """Cross entropy of the masked cells of one codebook. They are not predicted in order: there is no perplexity."""
 
     per_token: ClassVar[bool] = False

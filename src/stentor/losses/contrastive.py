@@ -1,4 +1,4 @@
-"""Embeddings: near for the same speaker, far for others."""
+"""Contrastive loss of embeddings: near for the same speaker, far for others."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Contrastive(Loss):
         embeddings = embeddings.float().masked_fill(~valid[:, None], 0)
         with torch.autocast(embeddings.device.type, enabled=False):  # which would multiply in half precision
             cosine = embeddings @ embeddings.T / self.temperature
-        itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-        told = cosine.masked_fill(itself | ~valid, -1e4).log_softmax(-1)
-        positive = same(labels)
-        return -((told * positive).sum(-1) / positive.sum(-1).clamp(min=1)).sum()
+        diagonal = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+        log_probs = cosine.masked_fill(diagonal | ~valid, -1e4).log_softmax(-1)
+        positives = positive_pairs(labels)
+        return -((log_probs * positives).sum(-1) / positives.sum(-1).clamp(min=1)).sum()
 
 
-def same(labels: Tensor) -> Tensor:
+def positive_pairs(labels: Tensor) -> Tensor:
     """Bool [N, N]: two different embeddings of one label."""
     pairs = (labels[:, None] == labels) & (labels != -100)
     return pairs.fill_diagonal_(False)
@@ -50,4 +50,4 @@ def same(labels: Tensor) -> Tensor:
 
 def anchors(labels: Tensor) -> int:
     """Targets of `contrastive`: how many of the `labels` int64 [N] occur more than once, -100 left out."""
-    return int(same(labels).any(-1).sum())
+    return int(positive_pairs(labels).any(-1).sum())

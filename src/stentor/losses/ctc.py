@@ -1,4 +1,4 @@
-"""Connectionist temporal classification."""
+"""CTC loss (connectionist temporal classification)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class CTC(Loss):
+class CTCLoss(Loss):
     """Negative log-probability of all alignments of the target with the frames (Graves et al. 2006), summed."""
 
     type: Literal["ctc"] = "ctc"

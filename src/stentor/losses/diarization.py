@@ -1,4 +1,4 @@
-"""Who speaks in which frame, when the order of the speakers has no meaning of its own."""
+"""Diarization losses: activity of speakers in each frame, whose order has no meaning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
-from stentor.losses.elementwise import BinaryCrossEntropy, compared
+from stentor.losses.elementwise import BinaryCrossEntropy, masked_pair
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,18 +33,18 @@ class PermutationInvariantBCE(BinaryCrossEntropy):
         """A float32 scalar: `logits` [B, T, S] against `targets` [B, T, S] of 0 and 1 (-100 is left out)."""
         from torch.nn import functional as F
 
-        _, wanted, valid = compared(self, logits, targets)
+        _, activity, valid = masked_pair(self, logits, targets)
         # By frames, not entries: an output may be matched with a target that counts where its own does not.
         logits = logits.float().masked_fill(~valid.any(-1, keepdim=True), 0)
-        smooth, told = self.smoothed(wanted), logits.detach()
-        on = pairs(F.softplus(-told), smooth * valid)
-        off = pairs(F.softplus(told), (1 - smooth) * valid)
+        smoothed, detached = self.smoothed(activity), logits.detach()
+        on = pairwise_sums(F.softplus(-detached), smoothed * valid)
+        off = pairwise_sums(F.softplus(detached), (1 - smoothed) * valid)
         order = assign(self.pos_weight * on + off)[:, None].expand_as(targets)
-        return self.entries(logits, wanted.gather(2, order)).masked_fill(~valid.gather(2, order), 0).sum()
+        return self.entries(logits, activity.gather(2, order)).masked_fill(~valid.gather(2, order), 0).sum()
 
 
 class ArrivalBCE(BinaryCrossEntropy):
-    """Binary cross entropy of each speaker's activity, with speakers in the order in which they are first heard.
+    """Binary cross entropy of each speaker's activity, with speakers in the order in which they first speak.
 
     The sort loss of Sortformer (Park et al. 2024, arXiv 2409.06656): the output of a model trained with it needs no
     permutation.
@@ -54,14 +54,14 @@ class ArrivalBCE(BinaryCrossEntropy):
 
     def sum(self, logits: Tensor, targets: Tensor) -> Tensor:
         """A float32 scalar: `logits` [B, T, S] against `targets` [B, T, S] of 0 and 1 (-100 is left out)."""
-        heard = targets > 0.5
+        active = targets > 0.5
         frames = targets.shape[1]
-        first = heard.float().argmax(1).masked_fill(~heard.any(1), frames) if frames else heard.sum(1)
+        first = active.float().argmax(1).masked_fill(~active.any(1), frames) if frames else active.sum(1)
         order = first.argsort(dim=1, stable=True)[:, None].expand_as(targets)
         return super().sum(logits, targets.gather(2, order))
 
 
-class Powerset(Loss):
+class PowersetLoss(Loss):
     """Cross entropy over sets of speakers, for the order of speakers that fits an item best.
 
     Plaquet and Bredin 2023, "Powerset multi-class cross entropy loss for neural speaker diarization".
@@ -76,34 +76,34 @@ class Powerset(Loss):
 
     per_frame: ClassVar[bool] = True
 
-    def unregularised(self) -> Powerset:
+    def unregularised(self) -> PowersetLoss:
         return self.model_copy(update={"label_smoothing": 0.0})
 
     def sum(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """A float32 scalar: `logits` [B, T, classes] over the sets of `powerset_table`, against
-        the speakers' activity, `targets` [B, T, S] of 0 and 1 (frames with a -100 are left out).
+        """A float32 scalar: `logits` [B, T, classes] over the sets of `powerset_table` against the speakers' activity,
+        `targets` [B, T, S] of 0 and 1 (frames with a -100 are left out).
 
         Where more speak at once than a set can hold, the set of those who come first in `targets` is meant.
         """
         from torch.nn import functional as F
 
-        table, of_bits = (t.to(logits.device) for t in sets(targets.shape[-1], logits.shape[-1]))
+        table, class_of_bits = (t.to(logits.device) for t in powerset_lookup(targets.shape[-1], logits.shape[-1]))
         valid = (targets != -100).all(-1)
         logits = logits.float().masked_fill(~valid[..., None], 0)
-        active = table[of_bits[binary(targets > 0.5)]] & valid[..., None]  # never more than a set can hold
-        told = logits.detach()
+        active = table[class_of_bits[as_bits(targets > 0.5)]] & valid[..., None]  # never more than a set can hold
         if self.permutation == "hard":
-            agreement = pairs(table[told.argmax(-1)].float(), active.float())
+            agreement = pairwise_sums(table[logits.detach().argmax(-1)].float(), active.float())
             order = assign(-agreement)
         else:
-            order = cheapest(told, active, table, of_bits)
-        classes = of_bits[binary(active.gather(2, order[:, None].expand_as(active)))].masked_fill(~valid, -100)
+            order = least_cross_entropy_order(logits.detach(), active, table, class_of_bits)
+        reordered = active.gather(2, order[:, None].expand_as(active))
+        classes = class_of_bits[as_bits(reordered)].masked_fill(~valid, -100)
         return F.cross_entropy(
             logits.flatten(0, 1), classes.flatten(), reduction="sum", label_smoothing=self.label_smoothing
         )
 
 
-def pairs(outputs: Tensor, targets: Tensor) -> Tensor:
+def pairwise_sums(outputs: Tensor, targets: Tensor) -> Tensor:
     """Sums over the frames of the products of each output with each target, float32: [B, T, S] x 2 -> [B, S, S]."""
     import torch
 
@@ -126,8 +126,8 @@ def assign(cost: Tensor) -> Tensor:
     import numpy as np
     from scipy.optimize import linear_sum_assignment
 
-    found = [linear_sum_assignment(item)[1] for item in cost.detach().nan_to_num().cpu().double().numpy()]
-    return torch.as_tensor(np.array(found, dtype=np.int64).reshape(-1, slots), device=cost.device)
+    assignments = [linear_sum_assignment(item)[1] for item in cost.detach().nan_to_num().cpu().double().numpy()]
+    return torch.as_tensor(np.array(assignments, dtype=np.int64).reshape(-1, slots), device=cost.device)
 
 
 @lru_cache
@@ -136,16 +136,27 @@ def every_order(slots: int) -> list[tuple[int, ...]]:
     return list(permutations(range(slots)))
 
 
-def binary(active: Tensor) -> Tensor:
-    """Speakers' activity, bool [..., S], as one number: bit s is the speaker s. int64 [...]."""
+def as_bits(active: Tensor) -> Tensor:
+    """Speakers' activity, bool [..., S], as one number, int64 [...]: bit s is speaker s."""
     import torch
 
     return (active << torch.arange(active.shape[-1], device=active.device)).sum(-1)
 
 
 def powerset_table(speakers: int, at_once: int) -> np.ndarray:
-    """Who talks in each class, bool [classes, speakers]: sets of 0, 1 ... `at_once` of the `speakers`, those of one
-    size in lexicographic order. Class 0 is nobody."""
+    """Active speakers of each class, bool [classes, speakers]: all sets of at most `at_once` speakers, by size, those
+    of one size in lexicographic order.
+
+    Three speakers, of whom at most two speak at once:
+
+        [0, 0, 0]  # class 0: nobody
+        [1, 0, 0]  # class 1: speaker 1
+        [0, 1, 0]  # class 2: speaker 2
+        [0, 0, 1]  # class 3: speaker 3
+        [1, 1, 0]  # class 4: speakers 1 and 2
+        [1, 0, 1]  # class 5: speakers 1 and 3
+        [0, 1, 1]  # class 6: speakers 2 and 3
+    """
     import numpy as np
 
     sets = [members for size in range(at_once + 1) for members in combinations(range(speakers), size)]
@@ -156,8 +167,8 @@ def powerset_table(speakers: int, at_once: int) -> np.ndarray:
 
 
 @lru_cache
-def sets(speakers: int, classes: int) -> tuple[Tensor, Tensor]:
-    """(table bool [classes, speakers] of who speaks in each class, class of each `binary` activity int64 [2^speakers]).
+def powerset_lookup(speakers: int, classes: int) -> tuple[Tensor, Tensor]:
+    """(`powerset_table` bool [classes, speakers], class of each activity `as_bits` int64 [2^speakers]).
 
     An activity of more speakers than any class holds gets the class of its first ones. Raises ConfigError when so many
     classes are no powerset of so many speakers.
@@ -172,15 +183,15 @@ def sets(speakers: int, classes: int) -> tuple[Tensor, Tensor]:
         )
     at_once = sizes.index(classes) + 1
     table = torch.as_tensor(powerset_table(speakers, at_once))
-    class_of = {int(number): i for i, number in enumerate(binary(table))}
-    of_bits = []
+    class_of = {int(number): i for i, number in enumerate(as_bits(table))}
+    class_of_bits = []
     for number in range(2**speakers):
         first = [s for s in range(speakers) if number >> s & 1][:at_once]
-        of_bits.append(class_of[sum(1 << s for s in first)])
-    return table, torch.tensor(of_bits)
+        class_of_bits.append(class_of[sum(1 << s for s in first)])
+    return table, torch.tensor(class_of_bits)
 
 
-def cheapest(logits: Tensor, active: Tensor, table: Tensor, of_bits: Tensor) -> Tensor:
+def least_cross_entropy_order(logits: Tensor, active: Tensor, table: Tensor, class_of_bits: Tensor) -> Tensor:
     """The permutation of least cross entropy, int64 [B, S] as `assign` gives it.
 
     `logits` [B, T, classes] (0 in frames that are left out), `active` bool [B, T, S].
@@ -195,7 +206,8 @@ def cheapest(logits: Tensor, active: Tensor, table: Tensor, of_bits: Tensor) -> 
             f"{speakers}, write `permutation: hard`."
         )
     orders = torch.tensor(every_order(speakers), device=logits.device)
-    renamed = of_bits[binary(table[:, orders])]  # [classes, orders]: what each class becomes
-    meant = F.one_hot(of_bits[binary(active)], classes).float()
-    cost = pairs(meant, -logits.log_softmax(-1))  # [B, classes, classes]; left out frames cost the same in each order
-    return orders[cost.gather(2, renamed.expand(len(cost), -1, -1)).sum(1).argmin(1)]
+    permuted = class_of_bits[as_bits(table[:, orders])]  # [classes, orders]: the class under each order of speakers
+    one_hot = F.one_hot(class_of_bits[as_bits(active)], classes).float()
+    # Frames that are left out cost the same in each order.
+    cost = pairwise_sums(one_hot, -logits.log_softmax(-1))  # [B, classes, classes]
+    return orders[cost.gather(2, permuted.expand(len(cost), -1, -1)).sum(1).argmin(1)]

@@ -22,7 +22,7 @@ class Elementwise(Loss):
 
     def sum(self, logits: Tensor, targets: Tensor) -> Tensor:
         """A float32 scalar. `logits` and `targets` of one shape; entries whose target is -100 are left out."""
-        logits, targets, valid = compared(self, logits, targets)
+        logits, targets, valid = masked_pair(self, logits, targets)
         return self.entries(logits, targets).masked_fill(~valid, 0).sum()
 
 
@@ -122,21 +122,21 @@ class BCE(BinaryCrossEntropy):
         if self.sigmoid:
             return super().entries(outputs, targets)
         targets = self.smoothed(targets)
-        return -self.pos_weight * targets * log(outputs) - (1 - targets) * log(1 - outputs)
+        return -self.pos_weight * targets * clamped_log(outputs) - (1 - targets) * clamped_log(1 - outputs)
 
 
-def log(probabilities: Tensor) -> Tensor:
+def clamped_log(probabilities: Tensor) -> Tensor:
     """The logarithm, at least -100 as in torch's binary cross entropy, and with a finite gradient at 0."""
     import torch
 
-    least = torch.finfo(torch.float32).tiny
-    return probabilities.clamp(min=least).log().masked_fill(probabilities <= least, -100.0)
+    tiny = torch.finfo(torch.float32).tiny
+    return probabilities.clamp(min=tiny).log().masked_fill(probabilities <= tiny, -100.0)
 
 
-def compared(loss: Loss, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def masked_pair(loss: Loss, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(outputs float32, targets float32, bool: which entries count), all of one shape.
 
-    Where the target is -100, outputs and targets are 0, so that nothing said there can reach the sum or a gradient.
+    Where the target is -100, outputs and targets are 0, so that these outputs reach neither the sum nor a gradient.
     Raises ConfigError when the shapes differ.
     """
     if logits.shape != targets.shape:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from stentor.losses.base import Loss
-from stentor.losses.classes import scored
-from stentor.losses.elementwise import compared
+from stentor.losses.classes import flatten_frames
+from stentor.losses.elementwise import masked_pair
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,25 +31,25 @@ class Focal(Loss):
         """A float32 scalar: `logits` [B, T, C] against `targets` float [B, T, C] of 0 to 1 or classes int64 [B, T];
         -100 is left out. Targets between 0 and 1 share the loss of both answers."""
         if targets.dim() == logits.dim() - 1:
-            return self._of_classes(*scored(self, logits, targets))
+            return self._of_classes(*flatten_frames(self, logits, targets))
         from torch.nn import functional as F
 
-        logits, targets, valid = compared(self, logits, targets)
-        on, off = (1.0, 1.0) if self.alpha is None else (self.alpha, 1 - self.alpha)
+        logits, targets, valid = masked_pair(self, logits, targets)
+        on_weight, off_weight = (1.0, 1.0) if self.alpha is None else (self.alpha, 1 - self.alpha)
         # Of logarithms: (1 - p)^gamma has no finite gradient at p = 1.
-        yes = on * (self.gamma * F.logsigmoid(-logits)).exp() * F.softplus(-logits)
-        no = off * (self.gamma * F.logsigmoid(logits)).exp() * F.softplus(logits)
-        return (targets * yes + (1 - targets) * no).masked_fill(~valid, 0).sum()
+        on = on_weight * (self.gamma * F.logsigmoid(-logits)).exp() * F.softplus(-logits)
+        off = off_weight * (self.gamma * F.logsigmoid(logits)).exp() * F.softplus(logits)
+        return (targets * on + (1 - targets) * off).masked_fill(~valid, 0).sum()
 
     def _of_classes(self, logits: Tensor, targets: Tensor) -> Tensor:
         import torch
 
         valid = targets != -100
-        right = targets.clamp(min=0)[:, None]
-        everything = logits.logsumexp(-1)
-        others = logits.masked_fill(torch.zeros_like(logits, dtype=torch.bool).scatter(1, right, True), -1e4)
-        wrong = others.logsumexp(-1) - everything  # log (1 - p), exact when p is near 1
-        loss = (self.gamma * wrong).exp() * (everything - logits.gather(1, right)[:, 0])
+        classes = targets.clamp(min=0)[:, None]
+        normalizer = logits.logsumexp(-1)
+        other_logits = logits.masked_fill(torch.zeros_like(logits, dtype=torch.bool).scatter(1, classes, True), -1e4)
+        log_complement = other_logits.logsumexp(-1) - normalizer  # log (1 - p), exact when p is near 1
+        loss = (self.gamma * log_complement).exp() * (normalizer - logits.gather(1, classes)[:, 0])
         if self.alpha is not None:
-            loss = loss * torch.where(right[:, 0] == 0, 1 - self.alpha, self.alpha)
+            loss = loss * torch.where(classes[:, 0] == 0, 1 - self.alpha, self.alpha)
         return loss.masked_fill(~valid, 0).sum()

@@ -1,4 +1,4 @@
-"""Terms that look at the model and not at an answer."""
+"""Regularisation: terms over hidden states, without targets."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from stentor.losses.base import Loss
-from stentor.losses.classes import scored
+from stentor.losses.classes import flatten_frames
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +52,7 @@ class CrossEntropy(Loss):
             )
 
         if logits is not None:
-            return score(*(scored(self, logits, targets) if logits.dim() > 2 else (logits, targets)))
+            return score(*(flatten_frames(self, logits, targets) if logits.dim() > 2 else (logits, targets)))
 
         def project(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
             return score(F.linear(hidden, weight, bias), targets)

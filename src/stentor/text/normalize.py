@@ -118,7 +118,7 @@ def _spellings(path: str | None) -> dict[str, str]:
 
 
 def plain_text(text: str) -> str:
-    """A text's words: in small letters, without punctuation and symbols, one space between them."""
+    """The words of a text in small letters, without punctuation and symbols, one space between them."""
     return " ".join(text.casefold().translate(_PLAIN).split())
 
 

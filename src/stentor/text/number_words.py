@@ -1,4 +1,4 @@
-"""Words that stand beside numbers when they are read aloud, by language, and Chinese numbers."""
+"""Number words: months, units and money by language, and Chinese numbers."""
 
 from __future__ import annotations
 
@@ -103,18 +103,18 @@ def chinese(number: int) -> str:
     while number:
         number, group = divmod(number, 10000)
         groups.append(group)
-    said, gap = "", False
+    text, gap = "", False
     for i in reversed(range(len(groups))):
         group = groups[i]
         if not group:
             gap = True
             continue
-        if said and (gap or group < 1000):
-            said += "零"
-        said += _four(group) + ("", "万", "亿", "万亿")[i]
+        if text and (gap or group < 1000):
+            text += "零"
+        text += _four(group) + ("", "万", "亿", "万亿")[i]
         gap = False
-    said = said or "零"
-    return said[1:] if said.startswith("一十") else said
+    text = text or "零"
+    return text[1:] if text.startswith("一十") else text
 
 
 def chinese_digits(digits: str) -> str:
@@ -123,12 +123,13 @@ def chinese_digits(digits: str) -> str:
 
 
 def _four(number: int) -> str:
-    said, gap = "", False
+    """A number below 10000."""
+    text, gap = "", False
     for unit, name in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
         digit, number = divmod(number, unit)
         if digit:
-            said += ("零" if gap and said else "") + DIGITS[digit] + name
+            text += ("零" if gap and text else "") + DIGITS[digit] + name
             gap = False
         else:
             gap = True
-    return said
+    return text

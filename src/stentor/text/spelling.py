@@ -1,4 +1,4 @@
-"""British to American spelling, for scoring only: a word list grown from stems by regular inflection.
+"""Spelling table: British to American, for scoring only: a word list grown from stems by regular inflection.
 
 Written for this package. Whisper's own table is not shipped; where figures must match it word for word, name its
 `normalizer.json` in the task's `spelling`.
@@ -6,42 +6,16 @@ Written for this package. Whisper's own table is not shipped; where figures must
 
 from functools import lru_cache
 
-# colour -> color, with the given endings on both sides.
+# colour -> color, with no ending or one of OUR_ENDINGS on both sides.
 OUR = """
 arbour ardour armour behaviour candour clamour colour demeanour dishonour disfavour discolour enamour endeavour favour
 fervour flavour glamour harbour honour humour labour misbehaviour neighbour odour parlour rancour rigour rumour
 saviour savour splendour succour tumour unfavour valour vapour vigour watercolour multicolour
 """
-OUR_ENDINGS = (
-    "",
-    "s",
-    "ed",
-    "ing",
-    "er",
-    "ers",
-    "ful",
-    "fully",
-    "less",
-    "able",
-    "ably",
-    "ite",
-    "ites",
-    "ist",
-    "ists",
-    "al",
-    "ally",
-    "ism",
-    "hood",
-    "hoods",
-    "ly",
-    "ize",
-    "y",
-    "ies",
-    "ings",
-    "some",
-    "blind",
-    "ation",
-)
+OUR_ENDINGS = """
+s ed ing er ers ful fully less able ably ite ites ist ists al ally ism hood hoods ly ize y ies ings
+some blind ation
+"""
 
 # organise -> organize.
 ISE = """
@@ -129,7 +103,7 @@ def american() -> dict[str, str]:
     table: dict[str, str] = {}
     for stem in OUR.split():
         at = stem.rindex("our")
-        table |= {stem + e: stem[:at] + "or" + stem[at + 3 :] + e for e in OUR_ENDINGS}
+        table |= {stem + e: stem[:at] + "or" + stem[at + 3 :] + e for e in ("", *OUR_ENDINGS.split())}
     for word in (ISE + YSE).split():
         british, us = word[:-1], word[:-2] + "z"
         for e in ("e", "ed", "es", "er", "ers", "ing", "ation", "ations", "ational", "able"):

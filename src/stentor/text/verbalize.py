@@ -14,6 +14,7 @@ from decimal import Decimal
 from functools import lru_cache
 
 from stentor.errors import ConfigError
+from stentor.text.normalize import language_code
 from stentor.text.number_words import (
     CHINESE_CURRENCY,
     CURRENCIES,
@@ -29,9 +30,9 @@ from stentor.text.number_words import (
     chinese_digits,
 )
 
-KEPT = re.compile(r"(\[[^\]]*\])")
-"""What a model reads itself: tags and phones in brackets, in Chinese also pinyin."""
-KEPT_CHINESE = re.compile(r"(\[[^\]]*\]|(?<![A-Za-z])[A-ZÜ]{0,4}[AEIOUÜ][A-ZÜ]{0,4}[1-5](?!\d))")
+VERBATIM = re.compile(r"(\[[^\]]*\])")
+"""Text that stays as it is: tags and phones in brackets, in Chinese also pinyin."""
+VERBATIM_CHINESE = re.compile(r"(\[[^\]]*\]|(?<![A-Za-z])[A-ZÜ]{0,4}[AEIOUÜ][A-ZÜ]{0,4}[1-5](?!\d))")
 DATE = re.compile(r"\b(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\b")
 TIME = re.compile(r"(?<![\d:.,])([01]?\d|2[0-3]):([0-5]\d)(?![\d:])")
 SIGN = "[" + "".join(CURRENCIES) + "]"
@@ -55,13 +56,13 @@ def check_installed() -> None:
 def normalize(text: str, language: str | None) -> str:
     """The text with its numbers in words. Raises ConfigError when there are some and the language is not given, or has
     no words for them here."""
-    if not any(c.isdigit() for c in KEPT.sub("", text)):
+    if not any(c.isdigit() for c in VERBATIM.sub("", text)):
         return text
     if language is None:
         raise ConfigError("To write numbers in words, their language must be known: give --language.")
-    reader = Reader(_code(language))
-    kept = KEPT_CHINESE if reader.chinese else KEPT
-    return "".join(part if i % 2 else reader.read(part) for i, part in enumerate(kept.split(text)))
+    reader = NumberReader(_code(language))
+    verbatim = VERBATIM_CHINESE if reader.chinese else VERBATIM
+    return "".join(part if i % 2 else reader.read(part) for i, part in enumerate(verbatim.split(text)))
 
 
 @lru_cache
@@ -73,12 +74,10 @@ def _known() -> dict[str, str]:
 
 def _code(language: str) -> str:
     """The name that num2words has for a language."""
-    from stentor.text.normalize import language_code
-
     known = _known()
-    named = language.strip().lower().replace("-", "_")
-    short = (language_code(language) or named).lower().replace("-", "_").partition("_")[0]
-    for name in (named, {"cmn": "zh", "yue": "zh"}.get(short, short)):
+    full = language.strip().lower().replace("-", "_")
+    short = (language_code(language) or full).lower().replace("-", "_").partition("_")[0]
+    for name in (full, {"cmn": "zh", "yue": "zh"}.get(short, short)):
         if name in known:
             return known[name]
     raise ConfigError(
@@ -87,7 +86,7 @@ def _code(language: str) -> str:
     )
 
 
-class Reader:
+class NumberReader:
     """Reads the numbers of one language."""
 
     def __init__(self, language: str):
@@ -101,18 +100,18 @@ class Reader:
         self.months = MONTHS.get(self.short, [])
 
     def read(self, text: str) -> str:
-        """The text with everything in words."""
-        number = self.number
+        """The text with its numbers in words."""
         text = DATE.sub(lambda m: self._date(int(m[1]), int(m[2]), int(m[3])), text)
         text = self._written_dates(text)
         text = TIME.sub(lambda m: self._time(int(m[1]), int(m[2])), text)
         if self.chinese:
             text = re.sub(r"(\d{4})(?=年)", lambda m: chinese_digits(m[1]), text)
-        for pattern, read in self._patterns(number):
+        for pattern, read in self._patterns():
             text = re.sub(pattern, read, text)
         return text
 
-    def _patterns(self, number: str) -> list[tuple[str, Callable[[re.Match[str]], str]]]:
+    def _patterns(self) -> list[tuple[str, Callable[[re.Match[str]], str]]]:
+        number = self.number
         patterns: list[tuple[str, Callable[[re.Match[str]], str]]] = [
             (rf"({SIGN}){SPACE}?({number})(?!\d)", lambda m: self._money(m[2], m[1])),
             (rf"(?<![\w.,])({number}){SPACE}?({SIGN})", lambda m: self._money(m[1], m[2])),
@@ -133,7 +132,7 @@ class Reader:
             patterns.append(
                 (
                     rf"(?<![\w.,:–-])({number}){SPACE}?[-–]{SPACE}?({number})(?![\w–-])",
-                    lambda m: self._whole(m[1]) + until + self._whole(m[2]),
+                    lambda m: self._year_or_number(m[1]) + until + self._year_or_number(m[2]),
                 )
             )
         if self.chinese:
@@ -153,27 +152,26 @@ class Reader:
 
     def _alone(self, match: re.Match[str]) -> str:
         """A number, apart from the letters that it touches (MP3)."""
-        said = ("" if not match[1] else "-") + match[2]
-        words = self._number(said) if match[1] else self._whole(match[2])
+        words = self._number("-" + match[2]) if match[1] else self._year_or_number(match[2])
         if self.chinese or self.short in ("ja", "ko", "th"):
             return words
         before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
         return (" " if before.isalnum() else "") + words + (" " if after.isalnum() else "")
 
-    def _whole(self, written: str) -> str:
+    def _year_or_number(self, written: str) -> str:
         """A number that may be a year."""
         year = re.fullmatch(r"1[1-9]\d\d|20\d\d", written)
         return self._say(int(written), "year") if year and self.short == "en" else self._number(written)
 
     def _number(self, written: str) -> str:
         digits = self.group.sub("", written.replace("−", "-"))
-        whole, _, rest = digits.partition(self.point)
-        bare = whole.removeprefix("-")
-        if (len(bare) > 1 and bare[0] == "0") or len(bare) > LONGEST:
-            return self._digits(bare) if not rest else f"{self._digits(bare)} {self._digits(rest)}"
+        integer, _, fraction = digits.partition(self.point)
+        unsigned = integer.removeprefix("-")
+        if (len(unsigned) > 1 and unsigned[0] == "0") or len(unsigned) > LONGEST:
+            return self._digits(unsigned) + (f" {self._digits(fraction)}" if fraction else "")
         if self.chinese:
-            return chinese(int(whole)) + (f"点{chinese_digits(rest)}" if rest else "")
-        return self._say(Decimal(f"{whole}.{rest}") if rest else int(whole))
+            return chinese(int(integer)) + (f"点{chinese_digits(fraction)}" if fraction else "")
+        return self._say(Decimal(f"{integer}.{fraction}") if fraction else int(integer))
 
     def _digits(self, digits: str) -> str:
         if self.chinese:
@@ -186,10 +184,10 @@ class Reader:
         from num2words import num2words
 
         try:
-            said = num2words(number, lang=self.language, to=to)
+            words = str(num2words(number, lang=self.language, to=to))
         except (NotImplementedError, TypeError, OverflowError, KeyError):  # no such form in this language
-            said = num2words(number, lang=self.language)
-        return str(said).replace(",", "") if self.short == "en" else str(said)
+            words = str(num2words(number, lang=self.language))
+        return words.replace(",", "") if self.short == "en" else words
 
     def _money(self, written: str, sign: str) -> str:
         digits = self.group.sub("", written).replace(self.point, ".")
@@ -197,30 +195,27 @@ class Reader:
             return self._number(written) + CHINESE_CURRENCY[sign]
         from num2words import num2words
 
-        whole, _, cents = digits.partition(".")
-        if len(cents) in (0, 2) and len(whole) <= LONGEST:
+        integer, _, cents = digits.partition(".")
+        if len(cents) in (0, 2) and len(integer) <= LONGEST:
             try:
-                said = num2words(
-                    Decimal(f"{whole}.{cents or '00'}"),
-                    lang=self.language,
-                    to="currency",
-                    currency=CURRENCIES[sign],
-                    separator="|",
+                amount, options = (
+                    Decimal(f"{integer}.{cents or '00'}"),
+                    {"currency": CURRENCIES[sign], "separator": "|"},
                 )
-                unit, _, rest = str(said).partition("|")
-                joint = " and " if self.short == "en" else " "
-                both = unit.strip()
+                units, _, subunits = str(num2words(amount, lang=self.language, to="currency", **options)).partition("|")
+                words = units.strip()
                 if int(cents or 0):
-                    both = f"{both}{joint}{rest.strip()}" if int(whole) else rest.strip()
-                return both.replace(",", "") if self.short == "en" else both
+                    joint = " and " if self.short == "en" else " "
+                    words = f"{words}{joint}{subunits.strip()}" if int(integer) else subunits.strip()
+                return words.replace(",", "") if self.short == "en" else words
             except (NotImplementedError, TypeError, KeyError, AttributeError):
                 pass  # num2words has not this currency in this language: the number and its name, below
         plural = "s" if self.short == "en" and sign not in "¥₩" else ""
         return f"{self._number(written)} {PLAIN_CURRENCY[sign]}{plural}"
 
     def _decade(self, year: int) -> str:
-        said = self._say(year, "year")
-        return f"{said[:-1]}ies" if said.endswith("y") else f"{said}s"
+        words = self._say(year, "year")
+        return f"{words[:-1]}ies" if words.endswith("y") else f"{words}s"
 
     def _year(self, year: int) -> str:
         if self.chinese:
@@ -243,8 +238,8 @@ class Reader:
 
     def _day(self, day: int) -> str:
         if self.short in ("de", "da", "no", "sv"):
-            said = self._say(day, "ordinal")
-            return f"{said}r" if self.short == "de" and said.endswith("e") else said
+            ordinal = self._say(day, "ordinal")
+            return f"{ordinal}r" if self.short == "de" and ordinal.endswith("e") else ordinal
         if day == 1 and self.short in ("fr", "it"):
             return self._say(day, "ordinal")
         return self._say(day)
@@ -270,7 +265,7 @@ class Reader:
         return text
 
     def _ending(self, before: str) -> str:
-        """Of a German ordinal, after such a word: am dritten, der dritte."""
+        """Ending of a German ordinal after the word `before`: am dritten, der dritte."""
         return "n" if self.short == "de" and before.strip().lower() in GERMAN_CASES else ""
 
     def _time(self, hour: int, minute: int) -> str:

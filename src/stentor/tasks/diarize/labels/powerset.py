@@ -47,9 +47,9 @@ class Powerset(Labels):
         return self.speakers
 
     def losses(self) -> dict[str, Loss]:
-        from stentor.losses.diarization import Powerset as Loss
+        from stentor.losses.diarization import PowersetLoss
 
-        return {"powerset": Loss()}
+        return {"powerset": PowersetLoss()}
 
     def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Who talks, float32 [T, speakers]: the loss finds the sets, for the order of speakers that fits best. Where

@@ -147,7 +147,7 @@ class GruCtcProcessor:
             ids=[e.id for e in examples],
             seconds=sum(len(a) for a in audio) / self.sample_rate,
             tokens=sum(outputs),
-            slots=max(outputs) * len(outputs),
+            num_positions=max(outputs) * len(outputs),
             dropped=dropped,
         )
 

@@ -70,7 +70,7 @@ def test_every_record_gets_the_words_of_its_text(corpus, ctc_model, tmp_path, ca
     from stentor.config.load import parse_source
     from stentor.tasks.words import Words
 
-    assert [Words().refuse(cut) for cut in parse_source(str(to)).cuts()] == [None] * 16
+    assert [Words().drop_reason(cut) for cut in parse_source(str(to)).cuts()] == [None] * 16
 
 
 @pytest.mark.slow

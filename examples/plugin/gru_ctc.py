@@ -53,8 +53,8 @@ class GruCtc(Family):
 
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
 
-    def build(self, needs: TaskRequirements) -> Bundle:
-        if needs.terms != ("ctc",):
+    def build(self, requirements: TaskRequirements) -> Bundle:
+        if requirements.terms != ("ctc",):
             raise ConfigError(
                 "A model of type gru_ctc is trained with one loss term named `ctc`: write `losses: {ctc: ctc}` "
                 "or `losses: {ctc: smoothed_ctc}`."
@@ -67,7 +67,7 @@ class GruCtc(Family):
             except RuntimeError:
                 raise ConfigError(f"model.init: {self.init} has other sizes than this model.") from None
             return bundle
-        texts: Iterable[str] = needs.texts() if needs.texts else ()
+        texts: Iterable[str] = requirements.texts() if requirements.texts else ()
         return self._assemble("".join(sorted(set().union(*texts))))
 
     def _assemble(self, characters: str) -> Bundle:

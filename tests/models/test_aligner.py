@@ -11,7 +11,7 @@ from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.models.base import TaskRequirements
-from stentor.models.speech_llm import Aligner as Settings
+from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.aligner import inverse, pick, uneven
 from stentor.models.speech_llm.boundaries import Scores, decode, increasing, refine, repair
 from stentor.models.speech_llm.encoders import mask
@@ -294,7 +294,7 @@ def test_refusals():
 
         family().build(TaskRequirements("words", ("text", "alignment"), lambda: iter(TEXTS)))
     with pytest.raises(ValueError, match="must be a multiple"):
-        Settings(width=10, heads=4)
+        AlignerSection(width=10, heads=4)
 
 
 def test_padding_is_never_heard():

@@ -10,7 +10,8 @@ from tiny_qwen3_asr import CONFIG, LORA, build, examples, loss, own_losses, plai
 from stentor.errors import ConfigError, DataError
 from stentor.losses.base import Loss
 from stentor.models.base import Family
-from stentor.models.peft import is_adapter, parameter_table
+from stentor.models.parameters import parameter_table
+from stentor.models.peft import is_adapter
 from stentor.models.qwen3_asr.processor import languages, name_of
 from stentor.tasks.base import Task
 

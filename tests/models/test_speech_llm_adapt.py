@@ -5,7 +5,8 @@ import torch
 from tiny_speech_llm import ENCODERS, build, examples, gradients
 
 from stentor.errors import ConfigError
-from stentor.models.peft import adapt, matching, parameter_table
+from stentor.models.parameters import parameter_table
+from stentor.models.peft import adapt, matching
 
 torch.set_num_threads(1)
 

@@ -217,7 +217,7 @@ def _stage(
 
 def summary(ready: Prepared) -> list[str]:
     """What is about to be trained, in lines for a person."""
-    from stentor.models.peft import adapters_in, parameter_table
+    from stentor.models.parameters import adapters_in, parameter_table
 
     lines = []
     if not ready.feed.streams:
@@ -242,7 +242,7 @@ def finish(config: Config, ready: Prepared, trainer: Any, place: Path, command: 
     from stentor.engine.environment import environment
     from stentor.engine.evaluate import breakdown
     from stentor.engine.run_logger import finite
-    from stentor.models.peft import parameter_table
+    from stentor.models.parameters import parameter_table
     from stentor.publish.card import write_card
     from stentor.report.report import write_report
 

@@ -1,17 +1,20 @@
-"""What is trained: a family builds a model and the processor that feeds it.
+"""Model families: each builds a model and the processor that feeds it.
 
-To add a family: one file (or folder) here with a `Family` subclass. The model's `forward(**inputs)` returns, for each
+To add a family: one file here with a `Family` subclass that overrides `build`, `save`, `save_merged` and `load`, or a
+folder whose build.py and export.py hold these functions (see `Family.implementation`). The model's `forward(**inputs)` returns, for each
 loss term, the keyword arguments of that term's `Loss.sum`; the processor runs in loader workers and must pickle.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from stentor.errors import ConfigError
 from stentor.section import Choice
 
 if TYPE_CHECKING:
@@ -106,6 +109,10 @@ class Family(Choice):
     """Whether `lora` freezes everything but the adapters; otherwise the parts that have them."""
     layouts: ClassVar[tuple[str, ...]] = ("padded",)
     """Batch layouts that the model's forward understands: padded, packed."""
+    implementation: ClassVar[str | None] = None
+    """Package whose module `build` has `build(family, requirements)` and whose module `export` has `save`,
+    `save_merged`, `load(family_class, folder, trainable)` and perhaps `exported_tensor_names`: what the methods of these
+    names do. They import torch, so they are imported on first use. Null: the family overrides the methods."""
 
     def layout(self) -> Literal["padded", "packed"]:
         """The layout that `data.layout: null` stands for."""
@@ -127,33 +134,38 @@ class Family(Choice):
         it does not know or, in `training`, letters that it cannot write. None when it can."""
         return None
 
-    def build(self, needs: TaskRequirements) -> Bundle:
+    @classmethod
+    def _module(cls, name: str) -> Any:
+        if cls.implementation is None:
+            raise NotImplementedError(f"{cls.__name__} overrides no method for this and has no `implementation`")
+        return importlib.import_module(f"{cls.implementation}.{name}")
+
+    def build(self, requirements: TaskRequirements) -> Bundle:
         """A model ready to train, with freezing and adapters applied. Raises ConfigError with the mend."""
-        raise NotImplementedError
+        return self._module("build").build(self, requirements)  # type: ignore[no-any-return]
 
     def exported_tensor_names(self, bundle: Bundle) -> set[str]:
         """Names of the tensors that an export holds: all, unless frozen weights can be had from where they came."""
-        return set(bundle.model.state_dict())
+        names = getattr(self._module("export"), "exported_tensor_names", None) if self.implementation else None
+        return set(bundle.model.state_dict()) if names is None else names(bundle)
 
     def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
         """Write an export: config.json, model.safetensors and/or adapter files, processor files.
 
-        `state` maps the names of `exported` to CPU tensors (the unsharded, possibly averaged weights). Frozen weights
+        `state` maps the names of `exported_tensor_names` to CPU tensors (the unsharded, possibly averaged weights). Frozen weights
         that came from elsewhere are not among them; config.json says where they came from.
         """
-        raise NotImplementedError
+        self._module("export").save(bundle, state, folder)
 
     def save_merged(self, bundle: Bundle, folder: Path) -> None:
         """Write an export that needs nothing else: adapters folded in, weights of the bases included."""
-        raise NotImplementedError
+        self._module("export").save_merged(bundle, folder)
 
     def save_onnx(self, bundle: Bundle, folder: Path) -> None:
         """Write the model as ONNX graphs that `load` reads too, with processor files, into a folder that is there.
 
         Raises ConfigError for families that have none, and naming the part that cannot be exported.
         """
-        from stentor.errors import ConfigError
-
         raise ConfigError(f"Models of the family {self.type} have no ONNX export: leave out --onnx.")
 
     def save_ct2(self, bundle: Bundle, folder: Path, quantization: str | None) -> None:
@@ -161,11 +173,14 @@ class Family(Choice):
 
         Raises ConfigError for families that CTranslate2 does not run, and without the package.
         """
-        from stentor.errors import ConfigError
-
         raise ConfigError(f"CTranslate2 runs no models of the family {self.type}, only Whisper: leave out ct2.")
 
     @classmethod
     def load(cls, folder: Path, trainable: bool = False) -> Bundle:
         """The bundle of an export folder. With `trainable`, adapters stay apart and freezing is applied again."""
-        raise NotImplementedError
+        return cls._module("export").load(cls, Path(folder), trainable)  # type: ignore[no-any-return]
+
+    @classmethod
+    def loadable(cls) -> bool:
+        """Whether exports can be loaded: a plug-in may have no `load`."""
+        return cls.implementation is not None or cls.load.__func__ is not Family.load.__func__  # type: ignore[attr-defined]

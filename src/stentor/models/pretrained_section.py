@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 from stentor.section import Section
 
 
-class Origin(Section):
+class PretrainedSection(Section):
     """A part that comes from pretrained weights (`from`) or is built from a transformers config (`config`)."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
@@ -22,7 +22,7 @@ class Origin(Section):
     """Branch, tag or commit of the Hub model. Null: the default branch."""
 
     @model_validator(mode="after")
-    def _one_origin(self) -> Origin:
+    def _one_origin(self) -> PretrainedSection:
         if (self.source is None) == (self.config is None):
             raise ValueError("give either `from` (a Hub id or folder) or `config` (a transformers config), not both")
         if self.config is not None and not isinstance(self.config.get("model_type"), str):

@@ -517,14 +517,13 @@ def same_tensors(bundle: Bundle, weights: Mapping[str, torch.Tensor], folder: Pa
 
 def parameters(bundle: Bundle) -> int:
     """Numbers in the model, those that lie on other processes included."""
-    from stentor.models.peft import size
+    from stentor.models.parameters import size
 
     return sum(size(p) for p in bundle.model.parameters())
 
 
 def unheard(task: Task, bundle: Bundle) -> str | None:
     """Why a model's exports cannot be compared by what it writes; None when they can."""
-    from stentor.models.base import Family
     from stentor.tasks.diarize import Diarize
     from stentor.tasks.language import Language
     from stentor.tasks.speak import Speak
@@ -532,7 +531,7 @@ def unheard(task: Task, bundle: Bundle) -> str | None:
 
     if not isinstance(task, Transcribe | Diarize | Language | Speak):
         return f"nothing is known to compare models for the task {task.type} by"
-    if type(bundle.family).load.__func__ is Family.load.__func__:  # type: ignore[attr-defined]
+    if not bundle.family.loadable():
         return f"the family {bundle.family.type} has no `load`"
     return None
 

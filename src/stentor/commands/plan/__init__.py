@@ -51,7 +51,7 @@ def plan(config: Config, processes: int = 1) -> dict[str, Any]:
 
 def parameters(ready: Prepared) -> list[dict[str, Any]]:
     """{part, total, trained, adapters} for each part of the model."""
-    from stentor.models.peft import adapters_in, parameter_table
+    from stentor.models.parameters import adapters_in, parameter_table
 
     model, parts = ready.bundle.model, ready.bundle.parts()
     adapters = adapters_in(model, parts)
@@ -124,7 +124,7 @@ def needs(config: Config, ready: Prepared, steps: int | None, world: int) -> tup
     from stentor.dataloading.loader import BatchDataset
     from stentor.engine import memory_estimate
     from stentor.engine.device import accelerator
-    from stentor.models.peft import size
+    from stentor.models.parameters import size
 
     device = accelerator(config.train)
     model = ready.bundle.model

@@ -20,7 +20,8 @@ from torch import nn
 from stentor.engine import memory_estimate
 from stentor.engine.memory_estimate import Footprint
 from stentor.errors import ConfigError
-from stentor.models.peft import base_name, inject, is_adapter, lora_targets, matching, size
+from stentor.models.parameters import size
+from stentor.models.peft import base_name, inject, is_adapter, lora_targets, matching
 from stentor.models.quantize import BYTES, HEADS, Bits, quantize
 from stentor.models.quantize.layers import QuantizedLinear
 

@@ -14,7 +14,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from stentor.errors import DataError
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.models.peft import Lora as Adapters
+from stentor.models.peft import Lora
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stentor.models.audio_llm.processor import AudioLLMProcessor
 
 
-class Lora(Adapters):
+class AudioLLMLora(Lora):
     """Low-rank adapters (PEFT). With adapters nothing else is trained."""
 
     targets: list[str] = Field([f"language_model.*.{x}_proj" for x in "qkvo"], min_length=1)
@@ -48,7 +48,7 @@ class AudioLLM(Family):
     `tokenizer`."""
     tokenizer: str | None = None
     """Hub id or local folder with the processor for a model built from `config`."""
-    lora: Lora | None = None
+    lora: AudioLLMLora | None = None
     """Low-rank adapters. Null: all weights are trained but those in `freeze`."""
     quantize: Bits | None = None
     """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
@@ -64,6 +64,7 @@ class AudioLLM(Family):
     token_rate: float = Field(10.0, gt=0)
     """Most tokens per second of audio that generation may write, on top of 16."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
+    implementation: ClassVar[str | None] = __name__
     adapters_alone: ClassVar[bool] = True
 
     architecture: ClassVar[str]
@@ -126,29 +127,3 @@ class AudioLLM(Family):
         except DataError as error:
             return "unknown_language", f"{cut.id}: {error}"
         return None
-
-    def build(self, needs: TaskRequirements) -> Bundle:
-        from stentor.models.audio_llm.build import build
-
-        return build(self)
-
-    def exported_tensor_names(self, bundle: Bundle) -> set[str]:
-        from stentor.models.audio_llm.export import exported
-
-        return exported(bundle)
-
-    def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
-        from stentor.models.audio_llm.export import save
-
-        save(bundle, state, folder)
-
-    def save_merged(self, bundle: Bundle, folder: Path) -> None:
-        from stentor.models.audio_llm.export import save_merged
-
-        save_merged(bundle, folder)
-
-    @classmethod
-    def load(cls, folder: Path, trainable: bool = False) -> Bundle:
-        from stentor.models.audio_llm.export import load
-
-        return load(cls, Path(folder), trainable)

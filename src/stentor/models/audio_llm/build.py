@@ -10,14 +10,14 @@ import torch
 
 from stentor.errors import ConfigError
 from stentor.models.audio_llm import AudioLLM
-from stentor.models.base import Bundle
+from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import adapt_only, is_adapter, lora_targets
 from stentor.models.pretrained import reach
 from stentor.models.quantize import quantize
 from stentor.models.weights_io import load_adapters
 
 
-def build(family: AudioLLM) -> Bundle:
+def build(family: AudioLLM, requirements: TaskRequirements) -> Bundle:
     """A model ready to train: weights loaded, `init` applied, adapters added, parameters frozen."""
     from stentor.models.audio_llm.export import initialise
 

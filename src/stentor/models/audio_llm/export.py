@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from stentor.errors import ConfigError
-from stentor.models.audio_llm import AudioLLM, Lora
+from stentor.models.audio_llm import AudioLLM, AudioLLMLora
 from stentor.models.audio_llm.build import adapt, classes, finish, from_base
 from stentor.models.audio_llm.modeling import AudioLLMModel
 from stentor.models.base import Bundle
@@ -50,7 +50,7 @@ def ours(name: str) -> str:
     return name.removeprefix(_INNER)
 
 
-def exported(bundle: Bundle) -> set[str]:
+def exported_tensor_names(bundle: Bundle) -> set[str]:
     """Names of the tensors that an export is made of; see `Family.exported_tensor_names`."""
     names = {n for n in bundle.model.state_dict() if is_adapter(n) or not left_to_base(bundle)}
     return names - tied_copies(bundle.model)
@@ -100,16 +100,16 @@ def save_merged(bundle: Bundle, folder: Path) -> None:
     save(Bundle(bundle.model, bundle.processor, family), state, folder)
 
 
-def load(kind: type[AudioLLM], folder: Path, trainable: bool = False) -> Bundle:
+def load(family_class: type[AudioLLM], folder: Path, trainable: bool = False) -> Bundle:
     """The bundle of an export folder, or of any folder of transformers with a model of this family; see
     `Family.load`."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    family, commit = kind.model_validate({"from": str(folder)}), None
+    family, commit = family_class.model_validate({"from": str(folder)}), None
     if (folder / FACTS).is_file():
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        family, commit = kind.model_validate(facts["family"]), facts["commit"]
+        family, commit = family_class.model_validate(facts["family"]), facts["commit"]
     settings, whole = classes(family)
     config = settings.from_pretrained(folder)
     family.inspect(config)
@@ -140,7 +140,7 @@ def _put_adapters(bundle: Bundle, folder: Path, trainable: bool) -> None:
     _, adapters = read(folder)
     if trainable or family.dtype == "bfloat16":
         bundle.model.requires_grad_(False)
-        put_adapters(bundle.model, adapters, family.lora or Lora(), folder)
+        put_adapters(bundle.model, adapters, family.lora or AudioLLMLora(), folder)
         if trainable:
             quantize(bundle.model, family.quantize)
     else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.models.peft import Lora as Adapters
+from stentor.models.peft import Lora
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict, Section
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
 
-class Lora(Adapters):
+class CTCLora(Lora):
     """Low-rank adapters (PEFT). The encoder is frozen but for them; the head is trained."""
 
     targets: list[str] | None = Field(None, min_length=1)
@@ -42,7 +42,7 @@ class LanguageAdapter(Section):
     """Train nothing but the adapter and the head."""
 
 
-class CTC(Family):
+class CTCFamily(Family):
     """An encoder with a CTC head (wav2vec 2.0, HuBERT, WavLM, MMS, Parakeet-CTC)."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
@@ -59,7 +59,7 @@ class CTC(Family):
     with a new head. Null: `own` where the pretrained model has a CTC head, else `transcripts`."""
     adapter: LanguageAdapter | None = None
     """Language adapter, for MMS only. Null: the model as it is."""
-    lora: Lora | None = None
+    lora: CTCLora | None = None
     """Low-rank adapters. Null: none."""
     quantize: Bits | None = None
     """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
@@ -70,6 +70,7 @@ class CTC(Family):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
+    implementation: ClassVar[str | None] = __name__
 
     _wrap_layers: tuple[str, ...] = PrivateAttr(default=())
 
@@ -79,7 +80,7 @@ class CTC(Family):
         return self._wrap_layers
 
     @model_validator(mode="after")
-    def _one_origin(self) -> CTC:
+    def _one_origin(self) -> CTCFamily:
         check(self.quantize, self.lora)
         if (self.source is None) == (self.config is None):
             raise ValueError("give either `from` (a Hub id or folder) or `config` (a transformers config), not both")
@@ -110,23 +111,3 @@ class CTC(Family):
             cut.id, text_of(cut) or "", round(cut.duration * processor.sample_rate)
         )
         return refused
-
-    def build(self, needs: TaskRequirements) -> Bundle:
-        from stentor.models.ctc.build import build
-
-        return build(self, needs)
-
-    def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
-        """Write config.json, model.safetensors (LoRA folded in), vocab.json and the processor's files."""
-        from stentor.models.ctc.export import save
-
-        save(bundle, state, folder)
-
-    def save_merged(self, bundle: Bundle, folder: Path) -> None:
-        self.save(bundle, {n: t.detach().cpu() for n, t in bundle.model.state_dict().items()}, folder)
-
-    @classmethod
-    def load(cls, folder: Path, trainable: bool = False) -> Bundle:
-        from stentor.models.ctc.build import load
-
-        return load(cls, folder, trainable)

@@ -11,11 +11,11 @@ from torch import nn
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
-from stentor.models.ctc import CTC
+from stentor.models.ctc import CTCFamily
 from stentor.models.ctc.modeling import CTCModel, encoder_of, head_of
 from stentor.models.ctc.processor import CTCProcessor
 from stentor.models.ctc.spelling import from_transcripts, from_vocabulary
-from stentor.models.peft import adapt, freeze_parameters, lora_targets
+from stentor.models.peft import adapt, lora_targets
 from stentor.models.pretrained import part_config, reach
 from stentor.models.quantize import quantize
 from stentor.models.speech_llm.encoders import WAVE, adjust, geometry
@@ -33,14 +33,14 @@ class CTCBundle(Bundle):
         return {n: m for n, m in recogniser.named_children() if any(True for _ in m.parameters())}
 
 
-def build(family: CTC, needs: TaskRequirements) -> Bundle:
+def build(family: CTCFamily, requirements: TaskRequirements) -> Bundle:
     """See `Family.build`."""
-    if needs.terms != ("ctc",):
+    if requirements.terms != ("ctc",):
         raise ConfigError(
-            f"A model of type ctc is trained with one loss term named `ctc`, not {', '.join(needs.terms) or 'none'}: "
+            f"A model of type ctc is trained with one loss term named `ctc`, not {', '.join(requirements.terms) or 'none'}: "
             "write `losses: {ctc: ctc}`."
         )
-    texts = needs.texts or (lambda: ())
+    texts = requirements.texts or (lambda: ())
     if family.init is not None:  # an export: its alphabet and its adapter are its own
         origin = family.model_copy(update={"source": family.init, "config": None, "revision": None, "adapter": None})
         if not (Path(family.init) / "config.json").exists():
@@ -57,18 +57,7 @@ def build(family: CTC, needs: TaskRequirements) -> Bundle:
     return finish(bundle)
 
 
-def load(cls: type[CTC], folder: Path, trainable: bool = False) -> Bundle:
-    """The bundle of a folder of a transformers CTC model; LoRA adapters are folded into exports already."""
-    family = cls.model_validate({"type": "ctc", "from": str(folder)})
-    bundle = finish(assemble(family, "own", lambda: (), "model"))
-    bundle.model.requires_grad_(trainable)
-    if trainable:
-        freeze_parameters(bundle.model.recogniser, family.freeze)  # type: ignore[arg-type]
-    bundle.model.train(trainable)
-    return bundle
-
-
-def assemble(family: CTC, alphabet: str | None, texts: Callable[[], Any], where: str) -> Bundle:
+def assemble(family: CTCFamily, alphabet: str | None, texts: Callable[[], Any], where: str) -> Bundle:
     """Model and processor, without freezing and LoRA."""
     from transformers import AutoModelForCTC
     from transformers.utils import logging
@@ -140,7 +129,7 @@ def _quiet(config: Any) -> dict[str, Any]:
     return before
 
 
-def _pretrained(family: CTC, config: Any, fresh: bool, where: str) -> Any:
+def _pretrained(family: CTCFamily, config: Any, fresh: bool, where: str) -> Any:
     from transformers import AutoModelForCTC
 
     def read(name: str, options: dict[str, Any]) -> Any:
@@ -167,7 +156,7 @@ def _pretrained(family: CTC, config: Any, fresh: bool, where: str) -> Any:
     return recogniser
 
 
-def _tokenizer(family: CTC, where: str) -> Any:
+def _tokenizer(family: CTCFamily, where: str) -> Any:
     from transformers import AutoTokenizer
 
     tokenizer = reach(family, where, lambda name, options: AutoTokenizer.from_pretrained(name, **options))
@@ -184,7 +173,7 @@ def _tokenizer(family: CTC, where: str) -> Any:
     return from_vocabulary(nested[language])
 
 
-def _extractor(family: CTC, config: Any) -> Any:
+def _extractor(family: CTCFamily, config: Any) -> Any:
     """The model's own feature extractor; of models without one that which transformers gives their kind."""
     from transformers import AutoFeatureExtractor, ParakeetFeatureExtractor, Wav2Vec2FeatureExtractor
 
@@ -200,7 +189,7 @@ def _extractor(family: CTC, config: Any) -> Any:
     return Wav2Vec2FeatureExtractor(do_normalize=True, return_attention_mask=layer_norm)
 
 
-def _only_language(recogniser: Any, family: CTC) -> None:
+def _only_language(recogniser: Any, family: CTCFamily) -> None:
     assert family.adapter is not None
     if not family.adapter.only:
         return
@@ -208,7 +197,7 @@ def _only_language(recogniser: Any, family: CTC) -> None:
         parameter.requires_grad_("adapter_layer." in name or name.startswith("lm_head."))
 
 
-def _lora(recogniser: Any, family: CTC) -> Any | None:
+def _lora(recogniser: Any, family: CTCFamily) -> Any | None:
     """The section with its targets. Raises ConfigError for layers whose weights are read past an adapter."""
     if family.lora is None:
         return None

@@ -9,6 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from stentor.models.base import Bundle
+from stentor.models.ctc import CTCFamily
+from stentor.models.ctc.build import assemble, finish
+from stentor.models.peft import freeze_parameters
 from stentor.models.weights_io import fold_state
 
 PREFIX = "recogniser."
@@ -27,3 +30,19 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     config.get("encoder_config", config).update(bundle.model.before)  # type: ignore[arg-type]
     file.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     bundle.processor.save(folder)
+
+
+def save_merged(bundle: Bundle, folder: Path) -> None:
+    """An export is whole and has its adapters folded in as it is."""
+    save(bundle, {name: tensor.detach().cpu() for name, tensor in bundle.model.state_dict().items()}, folder)
+
+
+def load(family_class: type[CTCFamily], folder: Path, trainable: bool = False) -> Bundle:
+    """The bundle of a folder of a transformers CTC model; LoRA adapters are folded into exports already."""
+    family = family_class.model_validate({"type": "ctc", "from": str(folder)})
+    bundle = finish(assemble(family, "own", lambda: (), "model"))
+    bundle.model.requires_grad_(trainable)
+    if trainable:
+        freeze_parameters(bundle.model.recogniser, family.freeze)  # type: ignore[arg-type]
+    bundle.model.train(trainable)
+    return bundle

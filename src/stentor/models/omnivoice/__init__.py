@@ -14,8 +14,8 @@ from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.codecs.base import Codec
-from stentor.models.peft import Lora as Adapters
-from stentor.models.pretrained_section import Origin
+from stentor.models.peft import Lora
+from stentor.models.pretrained_section import PretrainedSection
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
 
-class LLM(Origin):
+class LLM(PretrainedSection):
     """The backbone: any decoder of transformers whose attention can see in both directions, such as Qwen/Qwen3-0.6B."""
 
 
@@ -36,7 +36,7 @@ class Text(Section):
     """Vocabulary size of `bpe`, special tokens included."""
 
 
-class Lora(Adapters):
+class OmniVoiceLora(Lora):
     """Low-rank adapters (PEFT). The backbone is frozen but for them; audio embeddings and heads are trained whole."""
 
     targets: list[str] = Field(
@@ -69,7 +69,7 @@ class OmniVoice(Family):
     attention: Literal["flex", "sdpa"] = "sdpa"
     """Attention kernel, and with it the layout of batches unless `data.layout` says otherwise. `flex`: packed, by
     flex_attention on CUDA GPUs (elsewhere by SDPA item by item). `sdpa`: padded."""
-    lora: Lora | None = None
+    lora: OmniVoiceLora | None = None
     """Low-rank adapters. Null: none."""
     freeze: list[str] = []
     """Globs on parameter names that are not trained, such as `llm.embed_tokens.*`; adapters are never added there."""
@@ -79,6 +79,7 @@ class OmniVoice(Family):
     """Storage of a pretrained backbone that is frozen (but for adapters). Trained weights are always in float32."""
     tasks: ClassVar[tuple[str, ...]] = ("speak",)
     layouts: ClassVar[tuple[str, ...]] = ("padded", "packed")
+    implementation: ClassVar[str | None] = __name__
 
     _from_base: set[str] = PrivateAttr(default_factory=set)
     """Names of tensors that still are as the bases have them."""
@@ -115,30 +116,3 @@ class OmniVoice(Family):
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         """Records whose text has no character that the tokenizer knows, and audio without a codec for it."""
         return processor.drop_reason(cut)  # type: ignore[no-any-return]
-
-    def build(self, needs: TaskRequirements) -> Bundle:
-        from stentor.models.omnivoice.build import build
-
-        return build(self, needs)
-
-    def exported_tensor_names(self, bundle: Bundle) -> set[str]:
-        from stentor.models.omnivoice.export import exported
-
-        return exported(bundle)
-
-    def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
-        from stentor.models.omnivoice.export import save
-
-        save(bundle, state, folder)
-
-    def save_merged(self, bundle: Bundle, folder: Path) -> None:
-        from stentor.models.omnivoice.export import save_merged
-
-        save_merged(bundle, folder)
-
-    @classmethod
-    def load(cls, folder: Path, trainable: bool = False) -> Bundle:
-        """The bundle of an export or of a published OmniVoice model."""
-        from stentor.models.omnivoice.export import load
-
-        return load(folder, trainable)

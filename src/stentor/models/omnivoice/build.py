@@ -34,13 +34,13 @@ CODEBOOKS, ENTRIES = 8, 1024
 """Of OmniVoice's codec."""
 
 
-def build(family: OmniVoice, needs: TaskRequirements) -> Bundle:
+def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     """A model ready to train: bases loaded, tokenizer and codec made, `init` applied, adapters added, parameters
     frozen."""
     from stentor.models.omnivoice.export import initialise, read
     from stentor.models.weights_io import load_adapters
 
-    wrong = [term for term in needs.terms if term != "codes"]
+    wrong = [term for term in requirements.terms if term != "codes"]
     if wrong:
         raise ConfigError(
             f"A model of type omnivoice is trained with one loss term named `codes`, not {wrong[0]}: write `losses: "
@@ -54,16 +54,16 @@ def build(family: OmniVoice, needs: TaskRequirements) -> Bundle:
     if family.source is not None:
         bundle = read(family, download(family), "model.from")
     else:
-        bundle = new(family, needs, before)
+        bundle = new(family, requirements, before)
     processor: Any = bundle.processor
-    processor.instruct_from = needs.instruct_from
+    processor.instruct_from = requirements.instruct_from
     if family.source is not None:
         processor.codec = codec_beside(family, processor.codec)
     check_codec(processor.codec, processor.codebooks, processor.vocabulary, "model.codec")
-    bundle.model.weights = needs.codebook_weights or bundle.model.weights  # type: ignore[assignment]
-    heard(processor, needs)
-    if family.source is None and needs.cuts is not None:
-        processor.pace = measure(needs.cuts())
+    bundle.model.weights = requirements.codebook_weights or bundle.model.weights  # type: ignore[assignment]
+    heard(processor, requirements)
+    if family.source is None and requirements.cuts is not None:
+        processor.pace = measure(requirements.cuts())
     adapters = initialise(bundle, before) if before else {}
     adapt(bundle.model, family.lora, family.freeze)
     if adapters:
@@ -72,11 +72,11 @@ def build(family: OmniVoice, needs: TaskRequirements) -> Bundle:
     return bundle
 
 
-def heard(processor: OmniVoiceProcessor, needs: TaskRequirements) -> None:
+def heard(processor: OmniVoiceProcessor, requirements: TaskRequirements) -> None:
     """Raises ConfigError when the training data is audio that nothing can encode."""
     from stentor.data.codec_tokens import has_codes
 
-    first = next(iter(needs.cuts()), None) if needs.cuts is not None else None
+    first = next(iter(requirements.cuts()), None) if requirements.cuts is not None else None
     if first is not None and processor.codec is None and not has_codes(first):
         raise ConfigError(
             "model.codec: the training data is audio, and there is no codec to make tokens of it: set `model.codec`, "
@@ -99,7 +99,7 @@ def download(family: OmniVoice) -> Path:
     return reach(family, "model", load)  # type: ignore[no-any-return]
 
 
-def new(family: OmniVoice, needs: TaskRequirements, before: Path | None) -> Bundle:
+def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) -> Bundle:
     """A model with the backbone of `llm` and untrained audio embeddings and heads."""
     from transformers import AutoModel, AutoTokenizer
 
@@ -111,13 +111,13 @@ def new(family: OmniVoice, needs: TaskRequirements, before: Path | None) -> Bund
     elif before is not None:  # the weights have a row for each of its tokens
         tokenizer = tokenizer_of(before, config)
     else:
-        tokenizer = made_tokenizer(family, needs)
+        tokenizer = made_tokenizer(family, requirements)
     add_special(tokenizer)
     if family.text is not None:
         config.vocab_size = len(tokenizer)
         config.pad_token_id = tokenizer.pad_token_id
         config.bos_token_id, config.eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
-    codec = codec_of(family, needs, before)
+    codec = codec_of(family, requirements, before)
     codebooks = family.codebooks or (codec.codebooks if codec else CODEBOOKS)
     entries = family.entries or (codec.vocabulary if codec else ENTRIES)
     if part.source is None:
@@ -236,28 +236,33 @@ def see_both_ways(llm: nn.Module, where: str) -> None:
 # Made from the data
 
 
-def made_tokenizer(family: OmniVoice, needs: TaskRequirements) -> Any:
+def made_tokenizer(family: OmniVoice, requirements: TaskRequirements) -> Any:
     """A tokenizer with what the training texts, and their languages and instructs, are written with."""
     assert family.text is not None
 
     def lines() -> Iterator[str]:
         yield ABSENT
-        yield from needs.texts() if needs.texts is not None else ()
-        yield from styles(needs)
+        yield from requirements.texts() if requirements.texts is not None else ()
+        yield from styles(requirements)
 
     return characters(lines()) if family.text.type == "characters" else bpe(lines(), family.text.size)
 
 
-def styles(needs: TaskRequirements) -> Iterator[str]:
+def styles(requirements: TaskRequirements) -> Iterator[str]:
     """Languages, instructs and texts with pinyin of the training records."""
     from stentor.data.cut import field_of
 
-    keys = ["language", "instruct", "text_pinyin", *([needs.instruct_from] if needs.instruct_from else [])]
-    for cut in needs.cuts() if needs.cuts is not None else ():
+    keys = [
+        "language",
+        "instruct",
+        "text_pinyin",
+        *([requirements.instruct_from] if requirements.instruct_from else []),
+    ]
+    for cut in requirements.cuts() if requirements.cuts is not None else ():
         yield from (str(value) for key in keys if (value := field_of(cut, key)) not in (None, ""))
 
 
-def codec_of(family: OmniVoice, needs: TaskRequirements, before: Path | None) -> AudioCodec | None:
+def codec_of(family: OmniVoice, requirements: TaskRequirements, before: Path | None) -> AudioCodec | None:
     """The codec of the section `codec`: opened, that of an earlier stage, or fitted on the training audio. None where
     there is no such section."""
     from stentor.models.codecs.base import open_codec
@@ -275,7 +280,7 @@ def codec_of(family: OmniVoice, needs: TaskRequirements, before: Path | None) ->
             )
         if family._codec is None:
             with one_thread():  # sums in one order: the same codec on each process, and when the run is resumed
-                family._codec = section.fit(training_audio(section, needs))
+                family._codec = section.fit(training_audio(section, requirements))
         return family._codec
     return section.open()
 
@@ -305,14 +310,14 @@ def codec_beside(family: OmniVoice, own: AudioCodec | None) -> AudioCodec | None
     return section.open()
 
 
-def training_audio(section: Codec, needs: TaskRequirements) -> Iterator[np.ndarray]:
+def training_audio(section: Codec, requirements: TaskRequirements) -> Iterator[np.ndarray]:
     """Audio of at most `FIT_SECONDS` of the training records, in an order that is theirs alone. Raises ConfigError
     where there is none."""
     from stentor.data.codec_tokens import has_codes
     from stentor.data.load_audio import load_audio
     from stentor.models.codecs.base import at_peak
 
-    cuts = list(needs.cuts() if needs.cuts is not None else ())
+    cuts = list(requirements.cuts() if requirements.cuts is not None else ())
     tokens = sum(map(has_codes, cuts))
     if 0 < tokens < len(cuts):
         raise ConfigError(

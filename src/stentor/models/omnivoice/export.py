@@ -21,7 +21,7 @@ from torch import Tensor
 from stentor.data.speaking_rate import SpeakingRate
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
-from stentor.models.omnivoice import LLM, Lora, OmniVoice
+from stentor.models.omnivoice import LLM, OmniVoice, OmniVoiceLora
 from stentor.models.omnivoice.build import (
     backbone,
     backbone_config,
@@ -56,7 +56,7 @@ WHOLE = ("audio_embeddings", "audio_heads")
 """Modules that are trained whole beside adapters."""
 
 
-def exported(bundle: Bundle) -> set[str]:
+def exported_tensor_names(bundle: Bundle) -> set[str]:
     """Names of the tensors that an export holds; see `Family.exported_tensor_names`."""
     skip = tied_copies(bundle.model) | left_to_base(bundle)
     return {name for name in bundle.model.state_dict() if is_adapter(name) or base_name(name) not in skip}
@@ -258,7 +258,7 @@ def _plain_backbone(family: OmniVoice, folder: Path) -> dict[str, Tensor]:
     return {n: t for n, t in model.state_dict().items() if n.startswith("llm.")}
 
 
-def load(folder: Path, trainable: bool = False) -> Bundle:
+def load(family_class: type[OmniVoice], folder: Path, trainable: bool = False) -> Bundle:
     """The bundle of an export folder or a published model; see `Family.load`. Without `trainable` adapters are folded
     in."""
     folder = Path(folder)
@@ -275,7 +275,7 @@ def load(folder: Path, trainable: bool = False) -> Bundle:
     if trainable:
         freeze_parameters(model, family.freeze)
     if adapters and trainable:
-        put_adapters(model, adapters, family.lora or Lora(), folder)
+        put_adapters(model, adapters, family.lora or OmniVoiceLora(), folder)
     elif adapters:
         fold(bundle, adapters, folder)
     if not trainable:

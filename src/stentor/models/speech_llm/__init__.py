@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.models.peft import Lora as Adapters
-from stentor.models.pretrained_section import Origin
+from stentor.models.peft import Lora
+from stentor.models.pretrained_section import PretrainedSection
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict, Section
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
 
-class Encoder(Origin):
+class EncoderSection(PretrainedSection):
     """The audio encoder: Whisper, wav2vec2, HuBERT, WavLM, UniSpeech, Data2Vec audio or Parakeet (FastConformer)."""
 
     window: Literal["natural", "30s"] = "natural"
@@ -34,7 +34,7 @@ class Encoder(Origin):
     which takes too much from clips well under a second; `whisper` only floors it. Null: `parakeet`."""
 
 
-class Projector(Section):
+class ProjectorSection(Section):
     """From encoder frames to positions of the language model."""
 
     type: Literal["mlp", "conv"] = "mlp"
@@ -48,14 +48,14 @@ class Projector(Section):
     """Dropout between the two linear layers."""
 
 
-class LLM(Origin):
+class LLMSection(PretrainedSection):
     """The causal language model, anything that transformers' AutoModelForCausalLM loads."""
 
     attention: Literal["sdpa", "flex", "eager"] | None = None
     """Attention kernel. Null: `sdpa` where the model has it, else `eager`. `flex` is for packed batches on a GPU."""
 
 
-class Tokenizer(Section):
+class TokenizerSection(Section):
     """A tokenizer made from the training transcripts."""
 
     type: Literal["characters", "bpe"] = "characters"
@@ -64,14 +64,14 @@ class Tokenizer(Section):
     """Vocabulary size of `bpe`, special tokens included."""
 
 
-class CTCHead(Section):
+class CTCHeadSection(Section):
     """Auxiliary CTC head on the encoder."""
 
     units: Literal["characters"] = "characters"
     """What it spells: the characters of the training transcripts."""
 
 
-class Aligner(Section):
+class AlignerSection(Section):
     """Alignment module: finds when each word of a text was said. Trained by the task `words`."""
 
     kind: Literal["attention", "slots"] = "attention"
@@ -93,13 +93,13 @@ class Aligner(Section):
     have their own 50."""
 
     @model_validator(mode="after")
-    def _divisible(self) -> Aligner:
+    def _divisible(self) -> AlignerSection:
         if self.width % self.heads:
             raise ConfigConflict("width", f"must be a multiple of `heads` ({self.heads})")
         return self
 
 
-class Prompt(Section):
+class PromptSection(Section):
     """What the language model reads before the transcript."""
 
     instruction: str | None = "Transcribe the following audio."
@@ -113,7 +113,7 @@ class Prompt(Section):
     when they are unknown."""
 
 
-class Lora(Adapters):
+class SpeechLLMLora(Lora):
     """Low-rank adapters (PEFT). A part that gets adapters is frozen but for them."""
 
     targets: list[str] = Field(["llm.*.q_proj", "llm.*.k_proj", "llm.*.v_proj", "llm.*.o_proj"], min_length=1)
@@ -124,17 +124,17 @@ class SpeechLLM(Family):
     """Audio encoder, projector and causal language model."""
 
     type: Literal["speech_llm"] = "speech_llm"
-    encoder: Encoder
-    projector: Projector = Projector()
-    llm: LLM
-    tokenizer: Tokenizer | None = None
+    encoder: EncoderSection
+    projector: ProjectorSection = ProjectorSection()
+    llm: LLMSection
+    tokenizer: TokenizerSection | None = None
     """Null: the language model's own tokenizer. Required when the language model is built from a config."""
-    ctc: CTCHead | None = None
+    ctc: CTCHeadSection | None = None
     """Auxiliary CTC head. Null: none."""
-    aligner: Aligner | None = None
+    aligner: AlignerSection | None = None
     """Alignment module, for word times. Null: none."""
-    prompt: Prompt = Prompt()
-    lora: Lora | None = None
+    prompt: PromptSection = PromptSection()
+    lora: SpeechLLMLora | None = None
     """Low-rank adapters. Null: none."""
     quantize: Bits | None = None
     """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
@@ -149,6 +149,7 @@ class SpeechLLM(Family):
     """Most tokens per second of audio that generation may write, on top of 16. Null: 25 for characters, else 6."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe", "words")
     layouts: ClassVar[tuple[str, ...]] = ("padded", "packed")
+    implementation: ClassVar[str | None] = __name__
 
     _from_base: set[str] = PrivateAttr(default_factory=set)
     """Names of tensors that still are as the bases have them."""
@@ -182,27 +183,6 @@ class SpeechLLM(Family):
             "`tokenizer` made from the transcripts."
         )
 
-    def build(self, needs: TaskRequirements) -> Bundle:
-        from stentor.models.speech_llm.build import build
-
-        return build(self, needs)
-
-    def exported_tensor_names(self, bundle: Bundle) -> set[str]:
-        from stentor.models.speech_llm.export import exported
-
-        return exported(bundle)
-
-    def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
-        from stentor.models.speech_llm.export import save
-
-        save(bundle, state, folder)
-
-    def save_merged(self, bundle: Bundle, folder: Path) -> None:
-        """Write an export that needs no base model: adapters folded in, frozen weights included."""
-        from stentor.models.speech_llm.export import save_merged
-
-        save_merged(bundle, folder)
-
     def save_onnx(self, bundle: Bundle, folder: Path) -> None:
         from stentor.models.speech_llm.onnx import save_onnx
 
@@ -210,9 +190,6 @@ class SpeechLLM(Family):
 
     @classmethod
     def load(cls, folder: Path, trainable: bool = False) -> Bundle:
-        from stentor.models.speech_llm.export import load
         from stentor.models.speech_llm.onnx_model import is_onnx, load_onnx
 
-        if is_onnx(folder):
-            return load_onnx(folder, trainable)
-        return load(folder, trainable)
+        return load_onnx(folder, trainable) if is_onnx(folder) else super().load(folder, trainable)

@@ -16,18 +16,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stentor.models.speech_llm import Aligner as Settings
+from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.boundaries import LOW, Scores, decode, refine, repair
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry, mask
 
 
-class Aligner(nn.Module):
+class WordAligner(nn.Module):
     """Word times from text states and audio frames.
 
     `text` is the width of the language model, `audio` that of the encoder; `shape` is the encoder's geometry.
     """
 
-    def __init__(self, settings: Settings, text: int, audio: int, shape: Geometry):
+    def __init__(self, settings: AlignerSection, text: int, audio: int, shape: Geometry):
         super().__init__()
         width = settings.width
         self.kind, self.shape, self.warp = settings.kind, shape, settings.warp
@@ -38,13 +38,15 @@ class Aligner(nn.Module):
         self.listen = nn.ModuleList(Local(width, 9) for _ in range(2))
         self.norm_states, self.norm_tokens = nn.LayerNorm(text), nn.LayerNorm(text)
         self.from_text = nn.Linear(2 * text, width)
-        self.layers = nn.ModuleList(Layer(width, settings.heads, settings.dropout) for _ in range(settings.layers))
+        self.layers = nn.ModuleList(
+            AlignerLayer(width, settings.heads, settings.dropout) for _ in range(settings.layers)
+        )
         self.place = nn.Linear(2 * PLACES, width)
         self.norm_keys = nn.LayerNorm(width)
         words = 1 if self.kind == "attention" else 2
         self.to_word = nn.ModuleList(nn.Linear(2 * width + 2, width) for _ in range(words))
         self.norm_words = nn.LayerNorm(width)
-        self.between = Layer(width, settings.heads, settings.dropout)
+        self.between = AlignerLayer(width, settings.heads, settings.dropout)
         self.queries = nn.Linear(width, 3 * width if words == 1 else width)
         self.keys = nn.Linear(width, 3 * width if words == 1 else width)
         self.silence = nn.Linear(width, 1) if words == 1 else None
@@ -252,14 +254,14 @@ class Local(nn.Module):
         return x + self.mix(F.gelu(self.depth(hidden.transpose(1, 2)).transpose(1, 2)))
 
 
-class Layer(nn.Module):
+class AlignerLayer(nn.Module):
     """Neighbours, self-attention, cross-attention to the audio, feed-forward; each residual, norms first."""
 
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
         self.local = Local(width, 5)
-        self.myself = Attention(width, heads)
-        self.audio = Attention(width, heads)
+        self.myself = AlignerAttention(width, heads)
+        self.audio = AlignerAttention(width, heads)
         self.norm = nn.LayerNorm(width)
         self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
         self.dropout = nn.Dropout(dropout)
@@ -271,7 +273,7 @@ class Layer(nn.Module):
         return x + self.dropout(self.down(F.gelu(self.up(self.norm(x)))))
 
 
-class Attention(nn.Module):
+class AlignerAttention(nn.Module):
     """Multi-head attention of `x` to `keys` (itself when None), bool mask [B, T] of the keys."""
 
     def __init__(self, width: int, heads: int):

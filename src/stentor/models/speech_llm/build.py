@@ -23,31 +23,31 @@ from stentor.models.speech_llm.projector import Projector, factor
 from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
 
 
-def build(family: SpeechLLM, needs: TaskRequirements) -> Bundle:
+def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     """A model ready to train: bases loaded, tokenizer made, `init` applied, adapters added, parameters frozen."""
     from stentor.models.speech_llm.export import initialise
     from stentor.models.weights_io import load_adapters
 
-    if "ctc" in needs.terms and family.ctc is None:
+    if "ctc" in requirements.terms and family.ctc is None:
         raise ConfigError("losses.ctc needs a CTC head: set `model.ctc: {units: characters}`, or leave the term out.")
-    if family.ctc is not None and "ctc" not in needs.terms and not _frozen("ctc_head.weight", family.freeze):
+    if family.ctc is not None and "ctc" not in requirements.terms and not _frozen("ctc_head.weight", family.freeze):
         raise ConfigError(
             "model.ctc: the head would never be trained: add `ctc: {type: ctc}` to `losses`, or `ctc_head.*` to "
             "`model.freeze`."
         )
-    if "alignment" in needs.terms and family.aligner is None:
+    if "alignment" in requirements.terms and family.aligner is None:
         raise ConfigError(
             "losses.alignment needs an alignment module: set `model.aligner: {kind: attention}`, or leave the term out."
         )
-    if needs.task == "words" and family.aligner is None:
+    if requirements.task == "words" and family.aligner is None:
         raise ConfigError("The task `words` needs an alignment module: set `model.aligner: {kind: attention}`.")
-    left = family.aligner is not None and "alignment" not in needs.terms
+    left = family.aligner is not None and "alignment" not in requirements.terms
     if left and not _frozen("aligner.place.weight", family.freeze):
         raise ConfigError(
             "model.aligner would never be trained: take the task `words` with the loss `alignment: {type: alignment}`, "
             "or add `aligner.*` to `model.freeze`."
         )
-    texts = needs.texts or (lambda: iter(()))
+    texts = requirements.texts or (lambda: iter(()))
     encoder_config = part_config(family.encoder, "model.encoder")
     llm_config = part_config(family.llm, "model.llm")
     made = family.tokenizer.type if family.tokenizer else None

@@ -18,7 +18,7 @@ from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 from stentor.models.peft import base_name, freeze_parameters, is_adapter
 from stentor.models.quantize import dequantized, quantize
-from stentor.models.speech_llm import Lora, SpeechLLM
+from stentor.models.speech_llm import SpeechLLM, SpeechLLMLora
 from stentor.models.speech_llm.build import assemble, finish
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.weights_io import (
@@ -34,7 +34,7 @@ from stentor.models.weights_io import (
 log = logging.getLogger("stentor")
 
 
-def exported(bundle: Bundle) -> set[str]:
+def exported_tensor_names(bundle: Bundle) -> set[str]:
     """Names of the tensors that an export holds; see `Family.exported_tensor_names`."""
     skip = tied_copies(bundle.model) | _left_to_base(bundle)
     return {name for name in bundle.model.state_dict() if is_adapter(name) or base_name(name) not in skip}
@@ -99,13 +99,12 @@ def _write_config(bundle: Bundle, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def load(folder: Path, trainable: bool = False) -> Bundle:
+def load(family_class: type[SpeechLLM], folder: Path, trainable: bool = False) -> Bundle:
     """The bundle of an export folder; see `Family.load`. Without `trainable` adapters are folded in."""
     from transformers import AutoConfig
 
-    folder = Path(folder)
     facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    family = SpeechLLM.model_validate(facts["family"])
+    family = family_class.model_validate(facts["family"])
     for name, base in facts["bases"].items():
         part = getattr(family, name)
         if base["commit"] and not Path(part.source).is_dir():
@@ -128,7 +127,7 @@ def load(folder: Path, trainable: bool = False) -> Bundle:
     if trainable:
         freeze_parameters(model, family.freeze)
     if adapters and trainable:
-        put_adapters(model, adapters, family.lora or Lora(), folder)
+        put_adapters(model, adapters, family.lora or SpeechLLMLora(), folder)
         quantize(model, family.quantize)
     elif adapters:
         fold(bundle, adapters, folder)

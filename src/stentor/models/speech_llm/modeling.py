@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.models.speech_llm import Aligner as AlignerSettings
-from stentor.models.speech_llm.aligner import Aligner
+from stentor.models.speech_llm import AlignerSection
+from stentor.models.speech_llm.aligner import WordAligner
 from stentor.models.speech_llm.encoders import Geometry, encode
 from stentor.models.speech_llm.projector import Projector
 
@@ -77,7 +77,7 @@ class SpeechLLMModel(EncoderCache):
         projector: Projector,
         llm: nn.Module,
         ctc_classes: int | None = None,
-        aligner: AlignerSettings | None = None,
+        aligner: AlignerSection | None = None,
     ):
         super().__init__()
         self.encoder = encoder
@@ -86,7 +86,7 @@ class SpeechLLMModel(EncoderCache):
         width = encoder.config.hidden_size
         self.ctc_head = nn.Linear(width, ctc_classes) if ctc_classes else None
         text = llm.get_input_embeddings().weight.shape[1]
-        self.aligner = Aligner(aligner, text, width, shape) if aligner else None
+        self.aligner = WordAligner(aligner, text, width, shape) if aligner else None
         self.shape = shape
 
     def train(self, mode: bool = True) -> SpeechLLMModel:
@@ -159,7 +159,7 @@ class SpeechLLMModel(EncoderCache):
         **flex: Tensor,
     ) -> dict[str, dict[str, Any]]:
         """Arguments of the losses: `text` (rows of `label_index` only), with a CTC head `ctc`, and with an aligner and
-        words (see `Aligner.forward`) whose times [B, W, 2] are known, `alignment`.
+        words (see `WordAligner.forward`) whose times [B, W, 2] are known, `alignment`.
 
         Right padding needs no mask under causal attention. `position_ids` [1, L] restarting at 0 mark the items of a
         packed batch; transformers derives the block-diagonal mask from them. `flex` are the block tables of such a
@@ -227,7 +227,7 @@ class SpeechLLMModel(EncoderCache):
         """Word times of known texts, from the states that the aligner was trained on.
 
         Inputs as `forward` takes them. Returns start and end in seconds [B, W, 2], how sure they are [B, W] (see
-        `Aligner.times`), and the lowest log-probability of each word's tokens [B, W].
+        `WordAligner.times`), and the lowest log-probability of each word's tokens [B, W].
         """
         hidden, _ = self.frames(features, feature_lengths)
         spoken = text_rows >= 0

@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
-from stentor.models.speech_llm.aligner import Aligner
+from stentor.models.speech_llm.aligner import WordAligner
 from stentor.models.speech_llm.encoders import SAMPLE_RATE, encode
 from stentor.models.speech_llm.generate import steady_attention
 from stentor.models.speech_llm.modeling import SpeechLLMModel
@@ -108,7 +108,7 @@ class LLMGraph(nn.Module):
 class AlignerGraph(nn.Module):
     """The alignment module on one clip without padding."""
 
-    def __init__(self, aligner: Aligner):
+    def __init__(self, aligner: WordAligner):
         super().__init__()
         self.aligner = copy.copy(aligner)
         self.aligner.__class__ = WholeClip
@@ -122,7 +122,7 @@ class AlignerGraph(nn.Module):
         return (scores.start, scores.end) if scores.inside is None else (scores.start, scores.end, scores.inside)
 
 
-class WholeClip(Aligner):
+class WholeClip(WordAligner):
     """The aligner on one clip as long as its tensor: sizes then are shapes, which can be traced, not values."""
 
     def listened(

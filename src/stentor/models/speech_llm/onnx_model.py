@@ -16,7 +16,7 @@ from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 from stentor.models.decoding import Result, search
 from stentor.models.speech_llm import SpeechLLM
-from stentor.models.speech_llm.aligner import Aligner
+from stentor.models.speech_llm.aligner import WordAligner
 from stentor.models.speech_llm.boundaries import Scores
 from stentor.models.speech_llm.encoders import Geometry
 from stentor.models.speech_llm.modeling import EncoderCache
@@ -252,7 +252,7 @@ class OnnxAligner:
         self.kind, self.stride = facts["kind"], facts["stride"]
         self.calibration = torch.tensor(facts["calibration"])
 
-    step, points, times = Aligner.step, Aligner.points, Aligner.times
+    step, points, times = WordAligner.step, WordAligner.points, WordAligner.times
 
     def __call__(
         self, features: Tensor, frames: Tensor, states: Tensor, tokens: Tensor, word_tokens: Tensor, word_parts: Tensor

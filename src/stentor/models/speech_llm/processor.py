@@ -15,7 +15,7 @@ from torch import Tensor
 from stentor.data.augment import SpecAugment
 from stentor.data.batch import Batch, Example
 from stentor.errors import DataError
-from stentor.models.speech_llm import Prompt
+from stentor.models.speech_llm import PromptSection
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
 
@@ -27,7 +27,7 @@ FILE = "preprocessor_config.json"
 
 
 @dataclass
-class Positions:
+class TokenSequence:
     """One item as the language model reads it: `before`, audio, `after`, then `text` which it learns."""
 
     before: list[int]
@@ -53,7 +53,7 @@ class SpeechLLMProcessor:
         tokenizer: Any,
         shape: Geometry,
         factor: int,
-        prompt: Prompt,
+        prompt: PromptSection,
         ctc: str | None = None,
         made: str | None = None,
         token_rate: float | None = None,
@@ -99,7 +99,7 @@ class SpeechLLMProcessor:
         return max(samples, SHORTEST)
 
     def positions(self, samples: int) -> int:
-        """Positions of the language model that a clip of so many samples takes."""
+        """TokenSequence of the language model that a clip of so many samples takes."""
         return -(-int(self.shape.frames(self.shape.steps(self._samples(samples)))) // self.factor)
 
     @property
@@ -108,7 +108,7 @@ class SpeechLLMProcessor:
         return self.shape.max_samples / SAMPLE_RATE if self.shape.max_samples else None
 
     def tokens(self, cut: Cut, seconds: float) -> int:
-        """Positions of the language model for one item: prompt, audio, transcript and end token."""
+        """TokenSequence of the language model for one item: prompt, audio, transcript and end token."""
         from stentor.data.cut import field_of, language_of, text_of
 
         context = field_of(cut, "context") if self.prompt.context else None
@@ -131,7 +131,7 @@ class SpeechLLMProcessor:
             parts.append(f"Context: {context}")
         return " ".join(parts) + "\n" if parts else ""
 
-    def sequence(self, example: Example, samples: int, labels: bool) -> Positions:
+    def sequence(self, example: Example, samples: int, labels: bool) -> TokenSequence:
         """The ids around the audio of one example."""
         language, context = example.language, example.context
         if labels and example.rng is not None and self.prompt.dropout > 0:
@@ -139,7 +139,7 @@ class SpeechLLMProcessor:
             language, context = None if drop[0] else language, None if drop[1] else context
         before = self._start + self._ids(self.prefix(language, context))
         text = [*self._ids(example.text or ""), self.eos_id] if labels else []
-        return Positions(before, self.positions(samples), self._after, text)
+        return TokenSequence(before, self.positions(samples), self._after, text)
 
     # Batches
 
@@ -276,7 +276,7 @@ class SpeechLLMProcessor:
     def _words(
         self, examples: Sequence[Example], first: list[int], tokens: list[int], inputs: dict[str, Tensor]
     ) -> int:
-        """Add what the aligner wants, see `Aligner.forward`. `first` are the positions of the texts' first tokens,
+        """Add what the aligner wants, see `WordAligner.forward`. `first` are the positions of the texts' first tokens,
         `tokens` their numbers, end token included.
 
         `extra["words"]` of an example are dicts with `span`, the characters [start, end) of the text, and where they
@@ -365,7 +365,7 @@ class SpeechLLMProcessor:
             PreTrainedTokenizerFast.from_pretrained(folder),
             Geometry(**shape),
             facts["factor"],
-            Prompt(**facts["prompt"]),
+            PromptSection(**facts["prompt"]),
             facts["ctc_alphabet"],
             facts["made"],
             facts["token_rate"],

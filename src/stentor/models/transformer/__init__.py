@@ -144,10 +144,10 @@ class Transformer(Family):
                 )
         return None
 
-    def build(self, needs: TaskRequirements) -> Bundle:
+    def build(self, requirements: TaskRequirements) -> Bundle:
         from stentor.models.transformer.build import build
 
-        return build(self, needs)
+        return build(self, requirements)
 
     def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
         from stentor.models.transformer.build import save

@@ -27,23 +27,23 @@ from stentor.models.weights_io import read_weights, write_weights
 log = logging.getLogger("stentor")
 
 
-def build(family: Transformer, needs: TaskRequirements) -> Bundle:
+def build(family: Transformer, requirements: TaskRequirements) -> Bundle:
     """See `Family.build`."""
-    _check_terms(family, needs)
+    _check_terms(family, requirements)
     before = _processor_of(family.init) if family.init is not None else None
-    processor = _processor(family, needs, before)
-    bundle = assemble(family, processor, needs.classes)
+    processor = _processor(family, requirements, before)
+    bundle = assemble(family, processor, requirements.classes)
     if family.init is not None:
         initialise(bundle, Path(family.init))
     return finish(bundle, trainable=True)
 
 
-def _check_terms(family: Transformer, needs: TaskRequirements) -> None:
+def _check_terms(family: Transformer, requirements: TaskRequirements) -> None:
     """Raise ConfigError for loss terms that the model has no head for, and for heads that would never be trained."""
-    terms = set(needs.terms)
-    if needs.classes is not None:
-        wanted = "embeddings" in needs.scores
-        if needs.scores and wanted != (family.embedding is not None):
+    terms = set(requirements.terms)
+    if requirements.classes is not None:
+        wanted = "embeddings" in requirements.scores
+        if requirements.scores and wanted != (family.embedding is not None):
             raise ConfigError(
                 "losses: a term scores speaker embeddings, and the model makes none: set `model.embedding: 128`."
                 if wanted
@@ -69,12 +69,12 @@ def _processor_of(folder: str) -> TransformerProcessor:
 
 
 def _processor(
-    family: Transformer, needs: TaskRequirements, before: TransformerProcessor | None
+    family: Transformer, requirements: TaskRequirements, before: TransformerProcessor | None
 ) -> TransformerProcessor:
     """What was made from the data of an earlier stage stays: its weights have a row for each token and character."""
-    texts = needs.texts or (lambda: iter(()))
+    texts = requirements.texts or (lambda: iter(()))
     ctc = tokenizer = None
-    terms = needs.terms if needs.classes is None else ()  # a model that labels frames writes nothing
+    terms = requirements.terms if requirements.classes is None else ()  # a model that labels frames writes nothing
     if "ctc" in terms:
         ctc = before.ctc.characters if before is not None and before.ctc is not None else alphabet(texts())
     if "text" in terms:

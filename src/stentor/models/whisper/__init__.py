@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.models.peft import Lora as Adapters
+from stentor.models.peft import Lora
 from stentor.models.quantize import Bits, check
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
 
-class Lora(Adapters):
+class WhisperLora(Lora):
     """Low-rank adapters (PEFT). Everything but the adapters is frozen."""
 
     targets: list[str] = Field(["*.q_proj", "*.k_proj", "*.v_proj", "*.out_proj"], min_length=1)
@@ -51,7 +51,7 @@ class Whisper(Family):
     """Share of the training batches that fill Whisper's window of 30 s. The input of the others ends about a second
     after their longest clip, which trains short clips many times as fast; `batch_tokens` counts whole windows all the
     same. Evaluation and transcription always fill the window."""
-    lora: Lora | None = None
+    lora: WhisperLora | None = None
     """Low-rank adapters. Null: all weights are trained."""
     quantize: Bits | None = None
     """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
@@ -65,6 +65,7 @@ class Whisper(Family):
 
     wrap_layers: ClassVar[tuple[str, ...]] = ("WhisperEncoderLayer", "WhisperDecoderLayer")
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
+    implementation: ClassVar[str | None] = __name__
 
     @model_validator(mode="after")
     def _one_origin(self) -> Whisper:
@@ -79,38 +80,8 @@ class Whisper(Family):
         message = processor.drop_reason(language_of(cut))
         return message and ("unknown_language", f"{cut.id}: {message}.")
 
-    def build(self, needs: TaskRequirements) -> Bundle:
-        from stentor.models.whisper.build import build
-
-        return build(self, needs)
-
-    def exported_tensor_names(self, bundle: Bundle) -> set[str]:
-        from stentor.models.whisper.export import exported
-
-        return exported(bundle)
-
-    def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
-        """Write what plain transformers loads: the adapters as a PEFT folder where its base is `from` as it is, else
-        the whole model with adapters folded in."""
-        from stentor.models.whisper.export import save
-
-        save(bundle, state, folder)
-
-    def save_merged(self, bundle: Bundle, folder: Path) -> None:
-        """Write the whole model as plain transformers loads it, adapters folded in."""
-        from stentor.models.whisper.export import save_merged
-
-        save_merged(bundle, folder)
-
     def save_ct2(self, bundle: Bundle, folder: Path, quantization: str | None) -> None:
         """Write what CTranslate2 and faster-whisper load, adapters folded in."""
         from stentor.models.whisper.ct2 import save
 
         save(bundle, folder, quantization)
-
-    @classmethod
-    def load(cls, folder: Path, trainable: bool = False) -> Bundle:
-        """The bundle of an export, or of any Whisper folder as transformers writes it."""
-        from stentor.models.whisper.export import load
-
-        return load(Path(folder), trainable)

@@ -28,9 +28,9 @@ class WhisperBundle(Bundle):
         return {"encoder": self.model.model.encoder, "decoder": self.model.model.decoder}
 
 
-def build(family: Whisper, needs: TaskRequirements) -> Bundle:
+def build(family: Whisper, requirements: TaskRequirements) -> Bundle:
     """A model ready to train: weights loaded, `init` applied, adapters added, parameters frozen."""
-    if other := sorted(set(needs.terms) - {"text"}):
+    if other := sorted(set(requirements.terms) - {"text"}):
         raise ConfigError(f"losses.{other[0]}: Whisper has no such output; it is trained with `text` alone.")
     bundle = pretrained(family) if family.source is not None else fresh(family)
     if family.init is not None:

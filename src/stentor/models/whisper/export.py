@@ -38,7 +38,7 @@ def left_to_base(family: Whisper) -> bool:
     return family.lora is not None and family.source is not None and family.init is None
 
 
-def exported(bundle: Bundle) -> set[str]:
+def exported_tensor_names(bundle: Bundle) -> set[str]:
     """Names of the tensors that an export is made of; see `Family.exported_tensor_names`."""
     names = set(bundle.model.state_dict())
     if left_to_base(bundle.family):
@@ -90,7 +90,7 @@ def _write_facts(bundle: Bundle, family: Whisper, folder: Path) -> None:
     (folder / FILE).write_text(json.dumps({"family": section}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def load(folder: Path, trainable: bool = False) -> Bundle:
+def load(family_class: type[Whisper], folder: Path, trainable: bool = False) -> Bundle:
     """The bundle of an export or of any Whisper folder; see `Family.load`. Without `trainable` adapters are folded."""
     family = Whisper(source=str(folder))
     if (folder / FILE).exists():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stentor.models.decoding import Result, search
-from stentor.models.peft import divided
+from stentor.models.parameters import is_sharded
 
 
 class WhisperRecogniser(nn.Module):
@@ -54,7 +54,7 @@ class WhisperRecogniser(nn.Module):
             return input_ids
         unknown = detect
         if not detect.any():
-            if not divided(self):
+            if not is_sharded(self):
                 return input_ids
             unknown = torch.arange(len(detect), device=detect.device) == 0  # another process may have one to hear
         with torch.no_grad():

@@ -1,0 +1,46 @@
+"""Parameter counts of a model: by part, of what is trained, of adapters, on one process or divided over several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from stentor.models.peft import is_adapter
+from stentor.models.quantize import sizes
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether the weights are divided over processes (FSDP2, stage 3 of DeepSpeed). Then all processes must run the
+    same layers in each forward, whatever is in their batches: each layer is fetched by all of them together."""
+    return isinstance(model, FSDPModule) or any(hasattr(p, "ds_id") for p in model.parameters())
+
+
+def size(parameter: Any) -> int:
+    """Numbers in a parameter; DeepSpeed (stage 3) leaves only a shard of it here."""
+    return int(parameter.ds_numel if hasattr(parameter, "ds_numel") else parameter.numel())
+
+
+def parameter_table(model: nn.Module, parts: dict[str, nn.Module] | None = None) -> list[tuple[str, int, int]]:
+    """(part, parameters, trainable parameters) for each part; tied parameters count once, where they come first, and
+    weights kept in 4 bits as what they stand for."""
+    quantized_sizes = sizes(model)
+    parts = parts or dict(model.named_children())
+    seen: set[int] = set()
+    rows = []
+    for name, part in parts.items():
+        unseen = [p for p in part.parameters() if id(p) not in seen]
+        seen |= {id(p) for p in unseen}
+        total = sum(quantized_sizes.get(id(p)) or size(p) for p in unseen)
+        rows.append((name, total, sum(size(p) for p in unseen if p.requires_grad)))
+    return rows
+
+
+def adapters_in(model: nn.Module, parts: dict[str, nn.Module] | None = None) -> dict[str, int]:
+    """Trainable parameters of adapters, for each part."""
+    parts = parts or dict(model.named_children())
+    return {
+        name: sum(size(p) for n, p in part.named_parameters() if is_adapter(f".{n}") and p.requires_grad)
+        for name, part in parts.items()
+    }

@@ -1,8 +1,9 @@
 """Model families: each builds a model and the processor that feeds it.
 
 To add a family: one file here with a `Family` subclass that overrides `build`, `save`, `save_merged` and `load`, or a
-folder whose build.py and export.py hold these functions (see `Family.implementation`). The model's `forward(**inputs)` returns, for each
-loss term, the keyword arguments of that term's `Loss.sum`; the processor runs in loader workers and must pickle.
+folder whose build.py and export.py hold these functions (see `Family.implementation`). The model's `forward(**inputs)`
+returns, for each loss term, the keyword arguments of that term's `Loss.sum`; the processor runs in loader workers and
+must pickle.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ class Family(Choice):
     """Batch layouts that the model's forward understands: padded, packed."""
     implementation: ClassVar[str | None] = None
     """Package whose module `build` has `build(family, requirements)` and whose module `export` has `save`,
-    `save_merged`, `load(family_class, folder, trainable)` and perhaps `exported_tensor_names`: what the methods of these
-    names do. They import torch, so they are imported on first use. Null: the family overrides the methods."""
+    `save_merged`, `load(family_class, folder, trainable)` and perhaps `exported_tensor_names`: what the methods of
+    these names do. The modules import torch and are imported on first use. None: the family overrides the methods."""
 
     def layout(self) -> Literal["padded", "packed"]:
         """The layout that `data.layout: null` stands for."""
@@ -152,8 +153,8 @@ class Family(Choice):
     def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
         """Write an export: config.json, model.safetensors and/or adapter files, processor files.
 
-        `state` maps the names of `exported_tensor_names` to CPU tensors (the unsharded, possibly averaged weights). Frozen weights
-        that came from elsewhere are not among them; config.json says where they came from.
+        `state` maps the names of `exported_tensor_names` to CPU tensors (the unsharded, possibly averaged weights).
+        Frozen weights that came from elsewhere are not among them; config.json says where they came from.
         """
         self._module("export").save(bundle, state, folder)
 
@@ -183,4 +184,5 @@ class Family(Choice):
     @classmethod
     def loadable(cls) -> bool:
         """Whether exports can be loaded: a plug-in may have no `load`."""
-        return cls.implementation is not None or cls.load.__func__ is not Family.load.__func__  # type: ignore[attr-defined]
+        overridden = any("load" in vars(c) for c in cls.__mro__ if c is not Family)
+        return cls.implementation is not None or overridden

@@ -7,13 +7,12 @@ model (`stentor.models.audio_llm.modeling`). Its exports are what plain transfor
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
 from stentor.errors import DataError
-from stentor.models.base import Bundle, Family, TaskRequirements
+from stentor.models.base import Family
 from stentor.models.peft import Lora
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict

@@ -7,18 +7,16 @@ the training transcripts. Exports are plain transformers folders.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from stentor.models.base import Bundle, Family, TaskRequirements
+from stentor.models.base import Family
 from stentor.models.peft import Lora
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
-    import torch
     from lhotse.cut import Cut
 
 

@@ -37,8 +37,8 @@ def build(family: CTCFamily, requirements: TaskRequirements) -> Bundle:
     """See `Family.build`."""
     if requirements.terms != ("ctc",):
         raise ConfigError(
-            f"A model of type ctc is trained with one loss term named `ctc`, not {', '.join(requirements.terms) or 'none'}: "
-            "write `losses: {ctc: ctc}`."
+            "A model of type ctc is trained with one loss term named `ctc`, not "
+            f"{', '.join(requirements.terms) or 'none'}: write `losses: {{ctc: ctc}}`."
         )
     texts = requirements.texts or (lambda: ())
     if family.init is not None:  # an export: its alphabet and its adapter are its own

@@ -7,19 +7,17 @@ its causal mask. Published checkpoints load, and exports have their layout.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from stentor.models.base import Bundle, Family, TaskRequirements
+from stentor.models.base import Family
 from stentor.models.codecs.base import Codec
 from stentor.models.peft import Lora
 from stentor.models.pretrained_section import PretrainedSection
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
-    import torch
     from lhotse.cut import Cut
 
 

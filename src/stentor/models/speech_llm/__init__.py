@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from stentor.models.base import Bundle, Family, TaskRequirements
+from stentor.models.base import Bundle, Family
 from stentor.models.peft import Lora
 from stentor.models.pretrained_section import PretrainedSection
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
-    import torch
     from lhotse.cut import Cut
 
 

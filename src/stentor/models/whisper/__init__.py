@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from stentor.models.base import Bundle, Family, TaskRequirements
+from stentor.models.base import Bundle, Family
 from stentor.models.peft import Lora
 from stentor.models.quantize import Bits, check
 
 if TYPE_CHECKING:
-    import torch
     from lhotse.cut import Cut
 
 

@@ -120,7 +120,7 @@ def initialise(bundle: Bundle, folder: Path) -> None:
 
     if not (folder / "config.json").exists():
         raise ConfigError(f"model.init: {folder} is not an export folder (it has no config.json).")
-    other = load(folder)
+    other = load(Whisper, folder)
     own, theirs = bundle.model.state_dict(), other.model.state_dict()
     for name, tensor in own.items():
         if name not in theirs or theirs[name].shape != tensor.shape:

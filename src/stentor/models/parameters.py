@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch import nn
-from torch.distributed.fsdp import FSDPModule
+from typing import TYPE_CHECKING, Any
 
 from stentor.models.peft import is_adapter
 from stentor.models.quantize import sizes
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def is_sharded(model: nn.Module) -> bool:
     """Whether the weights are divided over processes (FSDP2, stage 3 of DeepSpeed). Then all processes must run the
     same layers in each forward, whatever is in their batches: each layer is fetched by all of them together."""
+    from torch.distributed.fsdp import FSDPModule
+
     return isinstance(model, FSDPModule) or any(hasattr(p, "ds_id") for p in model.parameters())
 
 

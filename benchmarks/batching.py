@@ -20,7 +20,7 @@ from lhotse.dataset import DynamicBucketingSampler
 from lhotse.dataset.sampling.base import TimeConstraint
 from results import write
 
-from stentor.dataloading.batch_sampler import BatchSampler
+from stentor.dataloading.batch_sampler import BatchLimits, BatchSampler
 from stentor.dataloading.mixing import Mix, Pool
 
 REAL = Path(__file__).parents[1] / ".." / "shared" / "data" / "librispeech" / "train.jsonl"
@@ -62,11 +62,7 @@ class Corpus:
         return BatchSampler(
             lambda epoch: mix.epoch(0, epoch),
             lambda cut, seconds: self.costs[cut.id],
-            layout=layout,
-            budget=budget,
-            max_items=None,
-            buckets=30,
-            window=1000,
+            BatchLimits(layout, budget),
             seed=0,
         )
 

@@ -1,4 +1,4 @@
-"""Cuts without audio: all that the mix, the plan and the feed ever look at."""
+"""Cuts without audio: all that mixing and batch sampling ever look at."""
 
 import numpy as np
 import pytest
@@ -35,8 +35,8 @@ def cut():
     from lhotse import MonoCut, SupervisionSegment
 
     def make(name: str, seconds: float = 1.0, text: str | None = "one", language: str | None = None) -> MonoCut:
-        said = SupervisionSegment(name, "recording", 0.0, seconds, text=text, language=language)
-        return MonoCut(name, 0.0, seconds, 0, [said])
+        supervision = SupervisionSegment(name, "recording", 0.0, seconds, text=text, language=language)
+        return MonoCut(name, 0.0, seconds, 0, [supervision])
 
     return make
 

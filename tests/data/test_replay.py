@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stentor.dataloading.dataset import TrainDataset
+from stentor.dataloading.dataset import TrainDataset, train_dataset
 from stentor.dataloading.mixing import Pool, ReplayMix
 from stentor.errors import ConfigError, DataError
 
@@ -16,8 +16,8 @@ def price(cut, seconds: float) -> int:
     return round(10 * seconds)
 
 
-def feed(section, seed=0, told=None) -> TrainDataset:
-    return TrainDataset(section, seed, lambda c: None, (told if told is not None else []).append)
+def dataset(section, seed=0, lines=None) -> TrainDataset:
+    return train_dataset(section, seed, lambda c: None, (lines if lines is not None else []).append)
 
 
 def ids(batches) -> list[str]:
@@ -34,19 +34,21 @@ def replayed(plan, epoch) -> list[str]:
 
 
 def test_own_data_come_whole_and_replay_is_its_share_of_the_items(clips, source, data):
-    told = []
-    made = feed(data(source(clips(40)), replay={"share": 0.2, "sources": [source(clips(100, "g"))]}), told=told)
-    plan = made.plan(price)
+    lines = []
+    train = dataset(data(source(clips(40)), replay={"share": 0.2, "sources": [source(clips(100, "g"))]}), lines=lines)
+    plan = train.batch_sampler(price)
     seen = Counter()
     for epoch in range(10):
         names = Counter(ids(plan.epoch(epoch)))
         assert {n: k for n, k in names.items() if n[0] == "c"} == {f"c{i}": 1 for i in range(40)}
         general = [n for n in names if n[0] == "g"]
-        assert len(general) == made.replayed == 10 and len(general) / names.total() == 0.2
+        assert len(general) == train.replayed == 10 and len(general) / names.total() == 0.2
         seen.update(general)
     assert set(seen.values()) == {1} and len(seen) == 100, "all of the general data before any of it again"
-    assert told[-1] == "Replay: 20.0% of the items are general data, 10 in each epoch, drawn from 100 records (0.06 h)."
-    assert made.records == 40 and made.all_records == 140 and made.hours == pytest.approx(80 / 3600)
+    assert (
+        lines[-1] == "Replay: 20.0% of the items are general data, 10 in each epoch, drawn from 100 records (0.06 h)."
+    )
+    assert train.records == 40 and train.all_records == 140 and train.hours == pytest.approx(80 / 3600)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -67,7 +69,7 @@ def test_counts_add_up_and_every_copy_is_told_apart(cut, own, share, sizes, epoc
 def test_it_is_a_function_of_seed_and_epoch(clips, source, data):
     def plan(seed=0):
         general = [source(clips(60, "g")), source(clips(30, "gg"))]
-        return feed(data(source(clips(20)), replay={"share": 0.5, "sources": general}), seed).plan(price)
+        return dataset(data(source(clips(20)), replay={"share": 0.5, "sources": general}), seed).batch_sampler(price)
 
     assert [ids(plan().epoch(e)) for e in (3, 1)] == [ids(plan().epoch(e)) for e in (3, 1)]
     assert replayed(plan(), 0) != replayed(plan(), 1)
@@ -77,8 +79,8 @@ def test_it_is_a_function_of_seed_and_epoch(clips, source, data):
 def test_weights_and_repeats_share_what_is_replayed(clips, source, data):
     def shares(**fields):
         general = [source(clips(90, "ga"), **fields), source(clips(10, "gb"), weight=3 if "weight" in fields else None)]
-        made = feed(data(source(clips(100)), replay={"share": 0.5, "sources": general}))
-        return made.replay.counts(100)
+        train = dataset(data(source(clips(100)), replay={"share": 0.5, "sources": general}))
+        return train.replay.counts(100)
 
     assert shares() == [90, 10]
     assert shares(weight=1) == [25, 75]
@@ -89,10 +91,10 @@ def test_weights_and_repeats_share_what_is_replayed(clips, source, data):
 
 def test_own_repeats_count_and_language_balance_is_of_the_own_alone(cut, clips, source, data):
     own = [cut("a", 10, language="en"), cut("b", 5, language="sv")]
-    made = feed(
+    train = dataset(
         data(source(own, repeat=2), replay={"share": 0.5, "sources": [source(clips(9, "g"))]}, language_temperature=0.0)
     )
-    assert len(made.mix) == 6 and made.replayed == 6
+    assert len(train.mix) == 6 and train.replayed == 6
 
 
 def test_a_stream_of_ones_own_gets_its_share_everywhere(clips, source, data):
@@ -102,9 +104,9 @@ def test_a_stream_of_ones_own_gets_its_share_everywhere(clips, source, data):
         window=100,
         batch_tokens=100,
     )
-    made = feed(section)
-    plan = made.plan(price)
-    assert made.replayed == 0 and made.all_records == 0
+    train = dataset(section)
+    plan = train.batch_sampler(price)
+    assert train.replayed == 0 and train.all_records == 0
     for epoch in (0, 1):
         names = ids(plan.epoch(epoch))
         general = [n for n in names if n[0] == "g"]
@@ -112,46 +114,46 @@ def test_a_stream_of_ones_own_gets_its_share_everywhere(clips, source, data):
         first = ids(islice(plan.epoch(epoch), 20))  # of the first windows already
         assert sum(n[0] == "g" for n in first) / len(first) == pytest.approx(0.25, abs=0.1)
     assert replayed(plan, 0) != replayed(plan, 1)
-    assert ids(plan.epoch(1)) == ids(feed(section).plan(price).epoch(1))
+    assert ids(plan.epoch(1)) == ids(dataset(section).batch_sampler(price).epoch(1))
 
 
 def test_a_stream_to_replay_from_needs_a_limit(clips, source, data):
     with pytest.raises(ConfigError, match=r"data\.replay\.sources\.1 is a stream: set its `limit`"):
-        feed(data(source(clips(4)), replay={"sources": [source(clips(4, "g")), source(clips(9, "h"), stream=True)]}))
+        dataset(data(source(clips(4)), replay={"sources": [source(clips(4, "g")), source(clips(9, "h"), stream=True)]}))
     stream = source(clips(900, "g"), stream=True, limit=30)
-    made = feed(data(source(clips(4)), replay={"sources": [stream]}))
-    assert len(made.replay) == 30 and stream._read <= 31
+    train = dataset(data(source(clips(4)), replay={"sources": [stream]}))
+    assert len(train.replay) == 30 and stream._read <= 31
 
 
 def test_what_replay_drops_is_counted(cut, clips, source, data):
     from stentor.data.cut import UnusableRecord
 
     gone = UnusableRecord("gone", "missing", "gone.wav is missing")
-    made = feed(
+    train = dataset(
         data(
             source([*clips(9), cut("long", 99)]),
             max_bad=0.2,
             replay={"sources": [source([*clips(9, "g"), cut("g-long", 98), gone])]},
         )
     )
-    assert made.dropped.reasons == {"too_long": 2, "missing": 1}
-    assert made.dropped.named["too_long"] == ["long: 99.0 s", "g-long: 98.0 s"]
+    assert train.dropped.reasons == {"too_long": 2, "missing": 1}
+    assert train.dropped.named["too_long"] == ["long: 99.0 s", "g-long: 98.0 s"]
     with pytest.raises(DataError, match=r"data\.replay: 1 of 4 records cannot be used"):
-        feed(data(source(clips(100)), replay={"sources": [source([*clips(3, "g"), gone])]}))
+        dataset(data(source(clips(100)), replay={"sources": [source([*clips(3, "g"), gone])]}))
 
 
 def test_the_fingerprint_follows_replay(clips, source, data):
     def print_of(count=9, **fields):
         replay = {"sources": [source(clips(count, "g"))], **fields} if count else None
-        return feed(data(source(clips(5)), replay=replay)).fingerprint()
+        return dataset(data(source(clips(5)), replay=replay)).fingerprint()
 
     assert print_of() == print_of()
     assert len({print_of(0), print_of(), print_of(8), print_of(share=0.3)}) == 4
 
 
 def test_texts_for_tokenizers_hold_those_of_replay(cut, source, data):
-    made = feed(data(source([cut("a", text="own")]), replay={"sources": [source([cut("g", text="general")])]}))
-    assert list(made.texts()) == ["own", "general"]
+    train = dataset(data(source([cut("a", text="own")]), replay={"sources": [source([cut("g", text="general")])]}))
+    assert list(train.texts()) == ["own", "general"]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import torch
 from stentor.audio.io import write
 from stentor.data.batch import Batch, Example
 from stentor.data.cut import cut_from_record
-from stentor.dataloading.batch_sampler import BatchSampler
+from stentor.dataloading.batch_sampler import BatchLimits, BatchSampler
 from stentor.engine.device import Communicator
 from stentor.engine.evaluate import EvalSet, breakdown, evaluate
 from stentor.losses.base import Loss
@@ -61,11 +61,7 @@ def eval_set(tmp_path):
     plan = BatchSampler(
         lambda epoch: ((c, 0) for c in cuts),
         lambda cut, seconds: round(10 * seconds),
-        layout="padded",
-        budget=12,
-        max_items=None,
-        buckets=3,
-        window=100,
+        BatchLimits("padded", budget=12, buckets=3, window=100),
         seed=0,
     )
     return EvalSet("dev", plan)

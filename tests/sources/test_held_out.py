@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from stentor.dataloading.dataset import TrainDataset, eval_plan
+from stentor.dataloading.dataset import eval_plan, train_dataset
 from stentor.dataloading.section import Data
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
@@ -44,11 +44,11 @@ def people(count, each=3, prefix="p"):
 
 def fed(*sources, told=None, **sets):
     data = Data(train=list(sources), batch_tokens=1000, **sets)
-    feed = TrainDataset(data, 0, lambda c: None, (told if told is not None else []).append)
-    plan = feed.plan(price)
+    dataset = train_dataset(data, 0, lambda c: None, (told if told is not None else []).append)
+    plan = dataset.batch_sampler(price)
     trained = [i.cut for items in plan.epoch(0) for i in items]
     held = {n: list(s.cuts()) for n, s in {**data.eval, **data.test}.items()}
-    return trained, held, feed
+    return trained, held, dataset
 
 
 def price(cut, seconds):
@@ -105,11 +105,11 @@ def test_without_speakers_records_are_drawn():
 def test_a_stream_is_read_from_its_front_only():
     source = given(people(4000, 1), Stream)
     data = Data(train=[source], eval={"dev": HeldOut(share=0.1, most=20)})
-    feed = TrainDataset(data, 0, lambda c: None, print)
+    dataset = train_dataset(data, 0, lambda c: None, print)
     assert source._read < 400
     assert len(list(data.eval["dev"].cuts())) == 20
     held = {c.id for c in data.eval["dev"].cuts()}
-    trained = {i.cut.id for items in feed.plan(price).epoch(0) for i in items}
+    trained = {i.cut.id for items in dataset.batch_sampler(price).epoch(0) for i in items}
     assert not held & trained and 3500 < len(trained) < 3700, "also who came later is not trained on"
 
 
@@ -119,7 +119,7 @@ def test_the_set_is_planned_and_scored_like_any_other():
         tokens = staticmethod(price)
 
     data = Data.model_validate({"train": [], "eval": {"dev": "held_out"}} | {"train": [given(people(20))]})
-    TrainDataset(data, 0, lambda c: None, print)
+    train_dataset(data, 0, lambda c: None, print)
     plan, dropped = eval_plan(data.eval["dev"], "dev", data, lambda c: None, Positions())
     assert sum(len(b) for b in plan.epoch(0)) == 3 and not dropped.reasons
 

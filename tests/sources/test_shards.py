@@ -15,7 +15,7 @@ from stentor.data.batch import Batch, Example
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes, load_codes
 from stentor.data.cut import UnusableRecord, custom_of, language_of, record_from_cut, text_of
 from stentor.data.dataset_report import check
-from stentor.dataloading.dataset import TrainDataset
+from stentor.dataloading.dataset import train_dataset
 from stentor.dataloading.loader import BatchDataset, batches
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
@@ -306,9 +306,9 @@ class Given(Task):
         return Batch({"sums": sums}, {"codes": len(examples)}, [e.id for e in examples])
 
 
-def feed(*sources, seed=0, **fields):
+def dataset(*sources, seed=0, **fields):
     data = Data(train=list(sources), **{"batch_tokens": 200, "window": 20, "layout": "packed", **fields})
-    return TrainDataset(data, seed, lambda cut: None, lambda line: None)
+    return train_dataset(data, seed, lambda cut: None, lambda line: None)
 
 
 def price(cut, seconds):
@@ -360,12 +360,12 @@ def test_lanes_hold_whole_shards_and_keep_them(shards):
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_an_epoch_is_split_exactly_over_ranks(shards, counts, world):
     """Also over more of them than there are shards."""
-    whole = facts(islice(feed(read(shards(counts), stream=True)).plan(price).batches(), 24))
+    whole = facts(islice(dataset(read(shards(counts), stream=True)).batch_sampler(price).batches(), 24))
     assert sorted({n for _, items in whole for n, e, _ in items if e == 0}) == sorted(
         n for _, items in whole for n, e, _ in items if e == 0
     ), "none comes twice in an epoch"
     dealt = [
-        facts(islice(feed(read(shards(counts), stream=True)).plan(price).shard(rank, world), 24 // world))
+        facts(islice(dataset(read(shards(counts), stream=True)).batch_sampler(price).shard(rank, world), 24 // world))
         for rank in range(world)
     ]
     assert [batch for step in zip(*dealt) for batch in step] == whole
@@ -379,13 +379,13 @@ def test_a_run_goes_on_exactly_with_another_number_of_processes(shards, stream, 
     """In the middle of the second epoch, from 2 processes to 1 and from 1 to 4."""
 
     def plan():
-        return feed(read(shards((6,) * 4), stream=stream)).plan(price)
+        return dataset(read(shards((6,) * 4), stream=stream)).batch_sampler(price)
 
     whole = list(islice(plan().batches(), 40))
     at = next(p.index for p in whole if p.epoch == 1) + 3
     at += -at % before
     last = whole[at - 1]
-    place = {"epoch": last.epoch, "within": last.batch_in_epoch, "index": last.index}
+    place = {"epoch": last.epoch, "batch_in_epoch": last.batch_in_epoch, "index": last.index}
     made = [plan() for _ in range(before)]
     for rank in range(before):
         list(islice(made[rank].shard(rank, before), at // before))
@@ -402,7 +402,7 @@ def test_more_workers_than_shards(shards):
     """Four workers on two shards give what one gives, every record once."""
     found = {}
     for workers in (0, 4):
-        planned = islice(feed(read(shards((9, 9)), stream=True)).plan(price).batches(), 6)
+        planned = islice(dataset(read(shards((9, 9)), stream=True)).batch_sampler(price).batches(), 6)
         reader = BatchDataset(Given(type="given"), Reads(), None, seed=0)
         found[workers] = [(b.ids, b.inputs["sums"].tolist()) for _, b in batches(reader, planned, workers, 2, False)]
     assert found[0] == found[4]
@@ -414,8 +414,8 @@ def test_more_workers_than_shards(shards):
 @pytest.mark.parametrize("repeat, passes", [(3, [3, 3]), (0.5, [0.5, 0.5]), (1.5, [1.5, 1.5])])
 def test_a_stream_is_repeated(shards, repeat, passes):
     """As OmniVoice's `repeat`: so many copies in an epoch, told apart; a fraction takes others in the next epoch."""
-    made = feed(read(shards(), stream=True, repeat=repeat))
-    epochs = [[(i.cut.id, i.copy) for items in made.plan(price).epoch(e) for i in items] for e in range(2)]
+    made = dataset(read(shards(), stream=True, repeat=repeat))
+    epochs = [[(i.cut.id, i.copy) for items in made.batch_sampler(price).epoch(e) for i in items] for e in range(2)]
     assert all(len(set(e)) == len(e) for e in epochs), "copies have their own random changes"
     both = Counter(name for epoch in epochs for name, _ in epoch)
     assert both == dict.fromkeys(EVERYONE, round(2 * repeat)), "exact over the epochs"
@@ -426,17 +426,17 @@ def test_a_stream_is_repeated(shards, repeat, passes):
 def test_streams_come_by_their_sizes(shards):
     """A small set is spread over the whole epoch instead of being over early."""
     large, small = shards((40, 40)), shards((8,), "few")
-    made = feed(read(large, stream=True), read(small, stream=True), window=1, batch_tokens=90, max_items=1)
-    order = [i.cut.id.startswith("few") for items in made.plan(price).epoch(0) for i in items]
+    made = dataset(read(large, stream=True), read(small, stream=True), window=1, batch_tokens=90, max_items=1)
+    order = [i.cut.id.startswith("few") for items in made.batch_sampler(price).epoch(0) for i in items]
     assert sum(order) == 8 and sum(order[:44]) <= 7
 
 
 def test_another_list_is_another_order(shards):
     path = shards()
-    before = feed(read(path, stream=True)).fingerprint()
-    assert before == feed(read(path, stream=True)).fingerprint()
+    before = dataset(read(path, stream=True)).fingerprint()
+    assert before == dataset(read(path, stream=True)).fingerprint()
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
-    assert before != feed(read(path, stream=True)).fingerprint()
+    assert before != dataset(read(path, stream=True)).fingerprint()
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -446,8 +446,8 @@ def test_what_is_broken_is_counted_and_too_much_of_it_stops(shards, stream):
     tar.write_bytes(tar.read_bytes()[:-9000])
 
     def made(max_bad):
-        found = feed(read(path, stream=stream), max_bad=max_bad)
-        list(found.plan(price).epoch(0))
+        found = dataset(read(path, stream=stream), max_bad=max_bad)
+        list(found.batch_sampler(price).epoch(0))
         return found.dropped.reasons
 
     counted = made(0.5)

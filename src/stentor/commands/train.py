@@ -58,7 +58,7 @@ def prepare(config: Config, tell: Any) -> Prepared:
 
     from stentor.data.feature_cache import FeatureCache
     from stentor.dataloading import leakage
-    from stentor.dataloading.dataset import TrainDataset, eval_plan, unlimited
+    from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
     from stentor.engine.evaluate import EvalSet
     from stentor.losses.base import expanded
 
@@ -66,7 +66,7 @@ def prepare(config: Config, tell: Any) -> Prepared:
     sections = config.losses if config.losses is not None else task.losses()
     config.data.augment.check()
     task.check()
-    feed = TrainDataset(
+    feed = train_dataset(
         config.data, config.train.seed, task.drop_reason, tell, task.training_segments if task.any_length else None
     )
     needs = task.requirements(sections)
@@ -84,7 +84,7 @@ def prepare(config: Config, tell: Any) -> Prepared:
     if isinstance(processor, FeatureCache):
         for line in processor.check_cache([] if feed.streams else list(feed.cuts()), config.data.augment):
             tell(line)
-    plan = feed.plan(processor.tokens)
+    plan = feed.batch_sampler(processor.tokens)
     per_epoch = None if feed.streams else len(list(plan.epoch(0)))
     if per_epoch == 0:
         raise ConfigError("No record fits into `data.batch_tokens`: raise it.")

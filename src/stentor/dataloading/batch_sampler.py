@@ -1,7 +1,7 @@
-"""The batch plan: made from metadata before audio is read, a pure function of (seed, epoch).
+"""Batch sampler: which records share a batch, from metadata alone, as a pure function of (seed, epoch).
 
-Batches are numbered globally and dealt to ranks in turn, so resuming is "start at batch k", exact for any number of
-processes: the step takes batches k ... k + n - 1, whoever computes them.
+Batches are numbered globally and go to the ranks in turn, so resuming is "start at batch k", exact for any number of
+processes: a step takes batches k ... k + n - 1, whoever computes them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from itertools import count, islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +20,13 @@ from stentor.data.seeding import rng
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
+LOOK_AHEAD = 51
+"""Batches of a stream among which the largest is looked for."""
+
 
 @dataclass(slots=True)
 class Item:
-    """One record's turn in an epoch."""
+    """One record in an epoch; `copy` tells its repeats apart."""
 
     cut: Cut
     epoch: int
@@ -49,7 +52,29 @@ class PlannedBatch:
     """Global number of the batch, over all epochs."""
     epoch: int
     batch_in_epoch: int
-    """Number of the batch within its epoch."""
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """How items share a batch, and how many of them (see the keys of `data:`)."""
+
+    layout: str
+    """`padded` or `packed`."""
+    budget: int
+    """Most sequence positions in a batch, padding included."""
+    max_items: int | None = None
+    buckets: int = 30
+    window: int = 1000
+
+    def group(self, costs: Sequence[int], generator: np.random.Generator) -> list[list[int]]:
+        """Batches of indices into `costs`."""
+        if self.layout == "packed":
+            return pack(costs, self.budget, self.max_items, self.window, generator)
+        return bucket(costs, self.budget, self.max_items, self.buckets, generator)
+
+    def num_positions(self, costs: Sequence[int]) -> int:
+        """Sequence positions that one batch of these items takes, padding included."""
+        return sum(costs) if self.layout == "packed" else max(costs) * len(costs)
 
 
 def pack(
@@ -62,19 +87,19 @@ def pack(
     """
     order = generator.permutation(len(costs))
     pool: list[tuple[int, int]] = []
-    packs, taken = [], 0
-    while pool or taken < len(order):
-        while len(pool) < window and taken < len(order):
-            index = int(order[taken])
+    packs, num_read = [], 0
+    while pool or num_read < len(order):
+        while len(pool) < window and num_read < len(order):
+            index = int(order[num_read])
             bisect.insort(pool, (costs[index], index))
-            taken += 1
+            num_read += 1
         cost, index = pool.pop(int(generator.integers(len(pool))))
-        row, room = [index], budget - cost
-        while len(row) != max_items and (k := bisect.bisect_right(pool, (room, len(costs)))) > 0:
-            cost, index = pool.pop(k - 1)
-            row.append(index)
+        batch, room = [index], budget - cost
+        while len(batch) != max_items and (fitting := bisect.bisect_right(pool, (room, len(costs)))) > 0:
+            cost, index = pool.pop(fitting - 1)
+            batch.append(index)
             room -= cost
-        packs.append(row)
+        packs.append(batch)
     return packs
 
 
@@ -87,17 +112,16 @@ def bucket(
     """
     order = np.lexsort((generator.random(len(costs)), buckets_of(costs, buckets)))
     batches: list[list[int]] = []
-    row: list[int] = []
-    longest = 0
+    batch: list[int] = []
+    width = 0
     for index in order.tolist():
-        wide = max(longest, costs[index])
-        if row and (wide * (len(row) + 1) > budget or len(row) == max_items):
-            batches.append(row)
-            row, wide = [], costs[index]
-        row.append(index)
-        longest = wide
-    if row:
-        batches.append(row)
+        width = max(width, costs[index])
+        if batch and (width * (len(batch) + 1) > budget or len(batch) == max_items):
+            batches.append(batch)
+            batch, width = [], costs[index]
+        batch.append(index)
+    if batch:
+        batches.append(batch)
     return [batches[i] for i in generator.permutation(len(batches))]
 
 
@@ -108,38 +132,38 @@ def buckets_of(costs: Sequence[int], buckets: int) -> np.ndarray:
     widths that go with f ** -1/2: between equal widths, which are too wide where most items are, and equal numbers of
     items, which are too wide in the long tail. Edges lie at equal shares of the integral of f ** 1/2.
     """
-    values, where, counts = np.unique(costs, return_inverse=True, return_counts=True)
+    values, inverse, counts = np.unique(costs, return_inverse=True, return_counts=True)
     share = np.cumsum(np.sqrt(counts * np.diff(values, prepend=values[0] - 1)))
-    return np.ceil(share / share[-1] * buckets)[where]
+    return np.ceil(share / share[-1] * buckets)[inverse]
 
 
 class BatchSampler:
     """All batches of a run, epoch after epoch, from the records that `epoch_items` names.
 
-    `epoch_items(epoch)` gives the (cut, copy) pairs; `cost(cut, seconds)` the sequence positions an item takes;
-    `speed(generator)` an item's speed factor. With `stream_window`, items are planned in windows of that many instead
-    of the whole epoch at once (sources of unknown length).
+    Args:
+        epoch_items: (cut, copy) pairs of an epoch.
+        cost: sequence positions of a cut that lasts so many seconds.
+        limits: how items share a batch.
+        seed: fixes the order together with the epoch.
+        speed: draws an item's speed factor.
+        stream_window: items are planned in windows of that many instead of the whole epoch at once (for sources of
+            unknown length).
+        on_too_long: called with an item, and its cost, that no batch can hold.
     """
 
     def __init__(
         self,
         epoch_items: Callable[[int], Iterable[tuple[Cut, int]]],
         cost: Callable[[Cut, float], int],
-        *,
-        layout: str,
-        budget: int,
-        max_items: int | None,
-        buckets: int,
-        window: int,
+        limits: BatchLimits,
         seed: int,
         speed: Callable[[np.random.Generator], float] | None = None,
         stream_window: int | None = None,
         on_too_long: Callable[[Item, int], None] = lambda item, cost: None,
     ):
-        self.epoch_items, self.cost, self.speed = epoch_items, cost, speed
-        self.layout, self.budget, self.max_items, self.buckets, self.window = layout, budget, max_items, buckets, window
-        self.seed, self.stream_window, self.on_too_long = seed, stream_window, on_too_long
-        self._epoch: tuple[int, list[list[Item]]] | None = None
+        self.epoch_items, self.cost, self.limits, self.seed = epoch_items, cost, limits, seed
+        self.speed, self.stream_window, self.on_too_long = speed, stream_window, on_too_long
+        self._cached_epoch: tuple[int, list[list[Item]]] | None = None
 
     def _items(self, epoch: int) -> Iterator[Item]:
         for cut, copy in self.epoch_items(epoch):
@@ -148,86 +172,78 @@ class BatchSampler:
                 item.speed = self.speed(item.rng(self.seed, "speed"))
             yield item
 
-    def _batches(self, items: Iterable[Item], *key: Any) -> list[list[Item]]:
-        kept, costs = [], []
+    def _group(self, items: Iterable[Item], *key: int) -> list[list[Item]]:
+        """Batches of the items; `key` seeds their order."""
+        fitting, costs = [], []
         for item in items:
             cost = self.cost(item.cut, item.seconds)
-            if cost > self.budget:
+            if cost > self.limits.budget:
                 self.on_too_long(item, cost)
-                continue
-            kept.append(item)
-            costs.append(cost)
-        if not kept:
+            else:
+                fitting.append(item)
+                costs.append(cost)
+        if not fitting:
             return []
-        generator = rng(self.seed, "plan", *key)
-        if self.layout == "packed":
-            rows = pack(costs, self.budget, self.max_items, self.window, generator)
-        else:
-            rows = bucket(costs, self.budget, self.max_items, self.buckets, generator)
-        return [[kept[i] for i in row] for row in rows]
+        return [[fitting[i] for i in batch] for batch in self.limits.group(costs, rng(self.seed, "plan", *key))]
 
     def epoch(self, epoch: int) -> Iterable[list[Item]]:
         """The batches of one epoch: a list, or for streams an iterator that reads as it goes."""
-        if self.stream_window is None:
-            if self._epoch is None or self._epoch[0] != epoch:
-                self._epoch = (epoch, self._batches(self._items(epoch), epoch))
-            return self._epoch[1]
-        return self._stream(epoch)
+        if self.stream_window is not None:
+            return self._stream(epoch)
+        if self._cached_epoch is None or self._cached_epoch[0] != epoch:
+            self._cached_epoch = (epoch, self._group(self._items(epoch), epoch))
+        return self._cached_epoch[1]
 
     def _stream(self, epoch: int) -> Iterator[list[Item]]:
-        held: list[Item] = []
-        number = 0
-        for item in self._items(epoch):
-            held.append(item)
-            if len(held) == self.stream_window:
-                yield from self._batches(held, epoch, number)
-                held, number = [], number + 1
-        yield from self._batches(held, epoch, number)
+        items = self._items(epoch)
+        for number in count():
+            window = list(islice(items, self.stream_window))
+            yield from self._group(window, epoch, number)
+            if len(window) != self.stream_window:
+                return
 
-    def batches(self, epoch: int = 0, within: int = 0, index: int = 0) -> Iterator[PlannedBatch]:
-        """Batches without end, from batch `within` of `epoch` on; `index` is that batch's global number."""
+    def batches(self, epoch: int = 0, batch_in_epoch: int = 0, index: int = 0) -> Iterator[PlannedBatch]:
+        """Batches without end, from batch `batch_in_epoch` of `epoch` on; `index` is that batch's global number."""
         while True:
-            seen = 0
+            number = -1
             for number, items in enumerate(self.epoch(epoch)):
-                seen += 1
-                if number >= within:
+                if number >= batch_in_epoch:
                     yield PlannedBatch(items, index, epoch, number)
                     index += 1
-            if not seen:
+            if number < 0:
                 return
-            epoch, within = epoch + 1, 0
+            epoch, batch_in_epoch = epoch + 1, 0
 
-    def shard(self, rank: int, world: int, skip: int = 0, **position: int) -> Iterator[PlannedBatch]:
-        """The batches of one rank: every `world`-th, from `skip` batches after the position on."""
-        return islice(self.batches(**position), skip + rank, None, world)
+    def shard(
+        self, rank: int, world: int, skip: int = 0, epoch: int = 0, batch_in_epoch: int = 0, index: int = 0
+    ) -> Iterator[PlannedBatch]:
+        """The batches of one rank: every `world`-th, from `skip` batches after a position (see `batches`) on."""
+        return islice(self.batches(epoch, batch_in_epoch, index), skip + rank, None, world)
+
+    def _costs(self, items: Iterable[Item]) -> list[int]:
+        return [self.cost(item.cut, item.seconds) for item in items]
 
     def statistics(self, epoch: int = 0) -> dict[str, float]:
         """Batches, items, positions, fill (used share of padded positions) and budget use of one listed epoch."""
         batches = list(self.epoch(epoch))
-        costs = [[self.cost(i.cut, i.seconds) for i in b] for b in batches]
-        real = sum(map(sum, costs))
-        slots = real if self.layout == "packed" else sum(max(c) * len(c) for c in costs)
+        costs = [self._costs(items) for items in batches]
+        tokens, slots = sum(map(sum, costs)), sum(map(self.limits.num_positions, costs))
+        room = len(batches) * self.limits.budget if self.limits.layout == "packed" else slots
         return {
             "batches": len(batches),
             "items": sum(map(len, costs)),
-            "tokens": real,
+            "tokens": tokens,
             "slots": slots,
-            "fill": real / (len(batches) * self.budget if self.layout == "packed" else slots) if batches else 0.0,
-            "seconds": sum(i.seconds for b in batches for i in b),
+            "fill": tokens / room if batches else 0.0,
+            "seconds": sum(item.seconds for items in batches for item in items),
         }
 
     def largest(self, epoch: int = 0, rank: int = 0) -> list[Item]:
-        """The batch that takes the most memory: most positions, then the longest item; the same on all ranks."""
+        """The batch that takes the most memory: most positions, then the longest item; the same on all ranks. Of a
+        stream, among the first `LOOK_AHEAD` batches."""
 
         def size(items: list[Item]) -> tuple[int, int]:
-            costs = [self.cost(i.cut, i.seconds) for i in items]
-            return (sum(costs) if self.layout == "packed" else max(costs) * len(costs), max(costs))
+            costs = self._costs(items)
+            return self.limits.num_positions(costs), max(costs)
 
-        if self.stream_window is not None:
-            window = []
-            for number, items in enumerate(self._stream(epoch)):
-                window.append(items)
-                if number == 50:
-                    break
-            return max(window, key=size)
-        return max(self.epoch(epoch), key=size)
+        return max(islice(self.epoch(epoch), None if self.stream_window is None else LOOK_AHEAD), key=size)

@@ -1,4 +1,4 @@
-"""What an evaluation set has in common with the training data: its figures say nothing about new speakers or texts
+"""Leakage: what an evaluation set shares with the training data. Its figures say nothing about new speakers or texts
 when it shares them."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stentor.engine.evaluate import EvalSet
 
 KINDS = ("speakers", "texts", "ids", "recordings")
-"""What is compared. Recordings are files, whichever part of them is meant."""
+"""Traits that are compared. Recordings are files, whichever part of them is meant."""
 
 Overlap = dict[str, dict[str, list[int | None]]]
 """Set -> kind -> [how many of them are in the training data too, how many the set has]; null where that is unknown: the
@@ -28,52 +28,52 @@ def leakage(train: Iterable[Cut] | None, sets: Mapping[str, Iterable[Cut]]) -> O
 
     Texts are equal when their words are: case and punctuation do not count.
     """
-    own: dict[str, dict[str, set[str]]] = {name: {kind: set() for kind in KINDS} for name in sets}
+    held: dict[str, dict[str, set[str]]] = {name: {kind: set() for kind in KINDS} for name in sets}
     for name, cuts in sets.items():
         for cut in cuts:
-            for kind, value in _facts(cut):
-                own[name][kind].add(value)
+            for kind, value in _traits(cut):
+                held[name][kind].add(value)
     shared: dict[str, dict[str, set[str]]] = {name: {kind: set() for kind in KINDS} for name in sets}
-    named = dict.fromkeys(KINDS, False)
+    known = set()
     if sets and train is not None:
-        named |= {"ids": True, "texts": True, "recordings": True}
+        known |= {"ids", "texts", "recordings"}
         for cut in train:
-            for kind, value in _facts(cut):
-                named[kind] = True
-                for name in own:
-                    if value in own[name][kind]:
+            for kind, value in _traits(cut):
+                known.add(kind)
+                for name in sets:
+                    if value in held[name][kind]:
                         shared[name][kind].add(value)
     return {
-        name: {kind: [len(shared[name][kind]) if named[kind] else None, len(own[name][kind])] for kind in KINDS}
+        name: {kind: [len(shared[name][kind]) if kind in known else None, len(held[name][kind])] for kind in KINDS}
         for name in sets
     }
 
 
-def of_run(feed: TrainDataset, sets: Iterable[EvalSet]) -> Overlap:
-    """`overlap` of a run's evaluation sets with what it trains on, replayed data included."""
+def of_run(train: TrainDataset, sets: Iterable[EvalSet]) -> Overlap:
+    """`leakage` of a run's evaluation sets, replayed data included."""
     cuts = {s.name: (item.cut for items in s.plan.epoch(0) for item in items) for s in sets}
-    return leakage(None if feed.streams else feed.cuts(), cuts)
+    return leakage(None if train.streams else train.cuts(), cuts)
 
 
-def summary_lines(found: Overlap) -> list[str]:
+def summary_lines(overlap: Overlap) -> list[str]:
     """One line for each set."""
     lines = []
-    for name, kinds in found.items():
+    for name, kinds in overlap.items():
         if all(shared is None for shared, _ in kinds.values()):
             lines.append(f"{name}: what it shares with the training data is unknown, as that is a stream.")
             continue
-        common = [f"{shared:,} of {of:,} {kind}" for kind, (shared, of) in kinds.items() if shared]
+        common = [f"{shared:,} of {total:,} {kind}" for kind, (shared, total) in kinds.items() if shared]
         if common:
             line = f"{name} shares with the training data: {', '.join(common)}"
         else:
-            none = " and no ".join(kind for kind, (shared, of) in kinds.items() if of and shared == 0)
+            none = " and no ".join(kind for kind, (shared, total) in kinds.items() if total and shared == 0)
             line = f"{name} shares no {none} with the training data"
         unknown = not kinds["speakers"][1] or kinds["speakers"][0] is None
         lines.append(line + (" (speakers are not named)." if unknown else "."))
     return lines
 
 
-def _facts(cut: Cut) -> Iterator[tuple[str, str]]:
+def _traits(cut: Cut) -> Iterator[tuple[str, str]]:
     yield "ids", cut.id
     for speaker in {s.speaker for s in cut.supervisions} - {None}:
         yield "speakers", speaker

@@ -1,4 +1,4 @@
-"""From planned batches to tensors: reads and augments audio in worker processes, one batch at a time."""
+"""Data loader: planned batches to tensors; audio is read and augmented in worker processes, one batch at a time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import atexit
 import signal
 import threading
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,9 +40,9 @@ class BatchDataset(Dataset):
         for item in items:
             try:
                 codes = self._codes(item)
-                kept = None if codes is not None else self._kept(item)
-                unheard = codes is not None or kept is not None or not self.task.audio
-                audio = None if unheard else load_audio(item.cut, self.processor.sample_rate)
+                cached = None if codes is not None else self._cached_features(item)
+                needs_audio = codes is None and cached is None and self.task.audio
+                audio = load_audio(item.cut, self.processor.sample_rate) if needs_audio else None
             except AudioError as error:
                 dropped.append((item.cut.id, error.reason, f"{item.cut.id}: {error}"))
                 continue
@@ -53,8 +54,8 @@ class BatchDataset(Dataset):
             example = self.task.example(item.cut, audio, rng)
             if codes is not None:
                 example.extra["codes"] = codes
-            if kept is not None:
-                example.extra |= kept._asdict()
+            if cached is not None:
+                example.extra |= cached._asdict()
             if self.augment is not None and self.augment.spec_augment is not None:
                 example.extra["spec_augment"] = self.augment.spec_augment.model_dump()
             examples.append(example)
@@ -66,22 +67,18 @@ class BatchDataset(Dataset):
             return None
         return load_codes(item.cut, self.processor.codebooks, self.processor.vocabulary)
 
-    def _kept(self, item: Item) -> CachedFeatures | None:
-        """What the processor has stored of an item whose audio training leaves as it is."""
+    def _cached_features(self, item: Item) -> CachedFeatures | None:
+        """The processor's features of an item whose audio training leaves as it is."""
         if self.augment is None or not isinstance(self.processor, FeatureCache) or not self.augment.keeps(item.speed):
             return None
         return self.processor.cached_features(item.cut)
 
     def __getitem__(self, planned: PlannedBatch) -> tuple[PlannedBatch, Batch]:
         examples, dropped = self.examples(planned.items)
-        if examples:
-            batch = self.task.collate(examples, self.processor, self.packed)
-        else:
-            batch = Batch({}, {}, [], 0.0)
+        batch = self.task.collate(examples, self.processor, self.packed) if examples else Batch({}, {}, [])
         batch.dropped = dropped + batch.dropped  # what could not be read, and what the processor refused
-        # Only the place in the plan travels back with the batch: the cuts stay behind in the worker.
-        place = type(planned)([], planned.index, planned.epoch, planned.batch_in_epoch)
-        return place, batch
+        # Only the position in the plan travels back with the batch: the cuts stay behind in the worker.
+        return replace(planned, items=[]), batch
 
 
 class PlannedSampler(Sampler):
@@ -95,88 +92,88 @@ class PlannedSampler(Sampler):
 
 
 class ErrorAsResult(Dataset):
-    """Answers an expected error instead of raising it: torch would raise it again with a traceback for its message."""
+    """Returns an expected error instead of raising it: torch would raise it again with a traceback for its message."""
 
-    def __init__(self, reader: Dataset):
-        self.reader = reader
+    def __init__(self, dataset: Dataset):
+        self.dataset = dataset
 
     def __getitem__(self, planned: Any) -> Any:
         try:
-            return self.reader[planned]
+            return self.dataset[planned]
         except StentorError as error:
             return error
 
 
 def batches(
-    reader: Dataset, planned: Iterator[Any], workers: int, prefetch: int, pin: bool
+    dataset: Dataset, planned: Iterator[Any], workers: int, prefetch: int, pin: bool
 ) -> Generator[Any, None, None]:
-    """`reader[p]` for each planned batch, in order, prepared ahead in `workers` processes.
+    """`dataset[p]` for each planned batch, in order, prepared ahead in `workers` processes.
 
     Raises StentorError when a worker dies.
     """
     loader = DataLoader(
-        ErrorAsResult(reader),
+        ErrorAsResult(dataset),
         sampler=PlannedSampler(planned),
         batch_size=None,
         num_workers=workers,
         pin_memory=pin,
         prefetch_factor=prefetch if workers else None,
-        collate_fn=_as_is,
-        worker_init_fn=_quiet if workers else None,
+        collate_fn=_identity,
+        worker_init_fn=_init_worker if workers else None,
     )
-    end = _nothing
+    shut_down = _no_workers
     try:
-        made = _calmly(loader)
+        results = _iterate(loader)
         if workers:
             # Workers ignore SIGTERM, and an iterator that a traceback or a half-read generator still holds ends none
             # of them: without this the process would wait for them for ever when it exits.
-            end = made._shutdown_workers
-            atexit.register(end)
-        for batch in made:
-            if isinstance(batch, StentorError):
-                raise batch
-            yield batch
+            shut_down = results._shutdown_workers
+            atexit.register(shut_down)
+        for result in results:
+            if isinstance(result, StentorError):
+                raise result
+            yield result
     except (RuntimeError, ConnectionError, EOFError) as error:
-        if not (workers and _of_dead_worker(error)):
+        if not (workers and _is_worker_death(error)):
             raise
-        said = str(error).partition("\n")[0] or type(error).__name__
+        message = str(error).partition("\n")[0] or type(error).__name__
         raise StentorError(
             "A data worker process died (killed, or out of memory). Nothing trained so far is lost: run the same "
-            f"command again to go on, with a lower `data.workers` or `data.prefetch` if memory was short. ({said})"
+            f"command again to go on, with a lower `data.workers` or `data.prefetch` if memory was short. ({message})"
         ) from error
     finally:
-        atexit.unregister(end)
-        end()
+        atexit.unregister(shut_down)
+        shut_down()
 
 
-def _calmly(loader: DataLoader) -> Any:
+def _iterate(loader: DataLoader) -> Any:
     """The loader's iterator, without the signal handler that raises a worker's death anywhere in this process, also in
     the middle of an optimizer step. Waiting for the next batch notices a death as well."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGCHLD) if main else None
-    made = iter(loader)
+    results = iter(loader)
     if main:
         signal.signal(signal.SIGCHLD, before)
-    return made
+    return results
 
 
-def _of_dead_worker(error: Exception) -> bool:
-    """torch's own message, or the loss of the connection that the worker's last tensors came through. What a worker
-    raised itself begins with "Caught"."""
+def _is_worker_death(error: Exception) -> bool:
+    """Whether it is torch's own message, or the loss of the connection that the worker's last tensors came through. An
+    error that a worker raised begins with "Caught"."""
     if isinstance(error, RuntimeError):
         return "DataLoader worker (pid" in str(error) or "Pin memory thread exited" in str(error)
     return not str(error).startswith("Caught ")
 
 
-def _nothing() -> None:
+def _no_workers() -> None:
     """In one process there are no workers to end."""
 
 
-def _as_is(x: Any) -> Any:
+def _identity(x: Any) -> Any:
     return x
 
 
-def _quiet(worker: int) -> None:
+def _init_worker(worker: int) -> None:
     # Ctrl-C, and a launcher's SIGTERM, reach the whole process group: the training process saves and then ends its
     # workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Several sources into one epoch: repeats, weights, language balance, and what had to be dropped."""
+"""Mixing of several sources into one epoch: repeats, weights, language balance, and what had to be dropped."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ BAD = (
 )
 """Drop reasons that mean a broken record, or one for another model, as against one that is merely not wanted (too long,
 no text)."""
+TaskDropReason = Callable[["Cut"], str | None]
+"""Of a task: one word for why it does not want a record, None when it does (see `Task.drop_reason`)."""
 DropReason = Callable[["Cut"], tuple[str, str] | None]
-"""(reason, sentence) for a record that a model can do nothing with."""
+"""Of a model: (reason, sentence) for a record that it can do nothing with (see `Family.drop_reason`)."""
 
 
 @dataclass
@@ -50,12 +52,12 @@ class DropCounter:
     reasons: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     named: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    most_named = 20
+    max_named = 20
 
     def add(self, reason: str, message: str, seconds: float = 0.0) -> None:
         self.reasons[reason] += 1
         self.seconds += seconds
-        if len(self.named[reason]) < self.most_named:
+        if len(self.named[reason]) < self.max_named:
             self.named[reason].append(message)
 
     @property
@@ -67,15 +69,15 @@ class DropCounter:
         self.reasons.update(other.reasons)
         self.seconds += other.seconds
         for reason, messages in other.named.items():
-            self.named[reason] += messages[: self.most_named - len(self.named[reason])]
+            self.named[reason] += messages[: self.max_named - len(self.named[reason])]
 
-    def check(self, seen: int, max_bad: float, what: str) -> None:
+    def check(self, seen: int, max_bad: float, name: str) -> None:
         """Raise DataError when more than the share `max_bad` of `seen` records is broken."""
         if self.bad > max_bad * seen:
             lines = [f"  {m}" for r in BAD for m in self.named[r]]
             more = f"\n  ... and {self.bad - len(lines)} more" if self.bad > len(lines) else ""
             raise DataError(
-                f"{what}: {self.bad} of {seen} records cannot be used, more than `data.max_bad` allows "
+                f"{name}: {self.bad} of {seen} records cannot be used, more than `data.max_bad` allows "
                 f"({max_bad:.1%}). Mend or remove these, or raise `data.max_bad`:\n" + "\n".join(lines) + more
             )
 
@@ -83,9 +85,9 @@ class DropCounter:
 def filter_cuts(
     cuts: Iterable[Cut | UnusableRecord],
     data: Data,
-    refuse: Callable[[Cut], str | None],
+    task_drop_reason: TaskDropReason,
     dropped: DropCounter,
-    refusal: DropReason | None = None,
+    drop_reason: DropReason | None = None,
 ) -> Iterator[Cut]:
     """The cuts that can be trained on; the others are counted in `dropped` by reason."""
     for cut in cuts:
@@ -95,10 +97,10 @@ def filter_cuts(
             dropped.add("too_long", f"{cut.id}: {cut.duration:.1f} s", cut.duration)
         elif 0 < cut.duration < data.min_seconds:  # texts alone have no duration
             dropped.add("too_short", f"{cut.id}: {cut.duration:.3f} s", cut.duration)
-        elif reason := refuse(cut):
+        elif reason := task_drop_reason(cut):
             dropped.add(reason, cut.id, cut.duration)
-        elif refusal is not None and (refused := refusal(cut)):
-            dropped.add(*refused, cut.duration)
+        elif drop_reason is not None and (reason_and_message := drop_reason(cut)):
+            dropped.add(*reason_and_message, cut.duration)
         else:
             yield cut
 
@@ -110,7 +112,7 @@ class Pool:
     cuts: list[Cut]
     repeat: float
     weight: float | None
-    """Given for all pools of a mix or for none (`Data` sees to it)."""
+    """Set for all pools of a mix or for none (`Data` checks it)."""
 
 
 class Mix:
@@ -152,12 +154,12 @@ class Mix:
 
 
 class ReplayMix:
-    """Records that are mixed in on top of an epoch's own ones, as a pure function of (seed, epoch)."""
+    """General data that is mixed into an epoch on top of its base items, as a pure function of (seed, epoch)."""
 
     def __init__(self, pools: Sequence[Pool], share: float):
         self.pools = [p for p in pools if p.cuts]
         self.ratio = share / (1 - share)
-        """Replayed items for each one of the epoch's own."""
+        """Replayed items for each base item."""
         sizes = np.array([len(p.cuts) * p.repeat if p.weight is None else p.weight for p in self.pools])
         self.shares = sizes / sizes.sum()
         """Of each pool in the replayed items."""
@@ -166,54 +168,53 @@ class ReplayMix:
         """Records to draw from."""
         return sum(len(p.cuts) for p in self.pools)
 
-    def counts(self, own: int) -> list[int]:
-        """Items of each pool beside so many of the epoch's own; they add up to the rounded share of all."""
-        ends = np.rint(round(own * self.ratio) * np.concatenate([[0.0], np.cumsum(self.shares)]))
+    def counts(self, num_base: int) -> list[int]:
+        """Items of each pool beside so many base items; they add up to the rounded share of all."""
+        ends = np.rint(round(num_base * self.ratio) * np.concatenate([[0.0], np.cumsum(self.shares)]))
         return np.diff(ends).astype(int).tolist()
 
-    def epoch(self, seed: int, epoch: int, own: int) -> Iterator[tuple[Cut, int]]:
-        """(cut, copy) pairs beside `own` items: each epoch takes the next ones of a shuffled ring of the records, so
-        that every record has come once before one comes again."""
-        for number, (pool, count) in enumerate(zip(self.pools, self.counts(own))):
+    def epoch(self, seed: int, epoch: int, num_base: int) -> Iterator[tuple[Cut, int]]:
+        """(cut, copy) pairs beside `num_base` items: each epoch takes the next ones of a shuffled ring of the records,
+        so that every record has come once before one comes again."""
+        for number, (pool, count) in enumerate(zip(self.pools, self.counts(num_base))):
             order = rng(seed, "replay", number).permutation(len(pool.cuts))
-            for place in range(count):
-                yield pool.cuts[order[(epoch * count + place) % len(order)]], place // len(order)
+            for i in range(count):
+                yield pool.cuts[order[(epoch * count + i) % len(order)]], i // len(order)
 
-    def between(self, seed: int, epoch: int, own: Iterable[tuple[Cut, int]]) -> Iterator[tuple[Cut, int]]:
-        """The (cut, copy) pairs of `own`, of unknown number, with replayed ones in between; those are drawn anew in
+    def between(self, seed: int, epoch: int, base: Iterable[tuple[Cut, int]]) -> Iterator[tuple[Cut, int]]:
+        """The (cut, copy) pairs of `base`, of unknown number, with replayed ones in between; those are drawn anew in
         each epoch."""
         generator = rng(seed, "replay", epoch)
-        orders = [generator.permutation(len(p.cuts)) for p in self.pools]
-        given = [0] * len(self.pools)
-        for place, pair in enumerate(own, 1):
+        orders = [generator.permutation(len(pool.cuts)) for pool in self.pools]
+        drawn = [0] * len(self.pools)
+        for num_base, pair in enumerate(base, 1):
             yield pair
-            while sum(given) + 1 <= place * self.ratio:
+            while sum(drawn) + 1 <= num_base * self.ratio:
                 pool = int(generator.choice(len(self.pools), p=self.shares))
-                copy, at = divmod(given[pool], len(orders[pool]))
-                given[pool] += 1
-                yield self.pools[pool].cuts[orders[pool][at]], copy
+                copy, position = divmod(drawn[pool], len(orders[pool]))
+                drawn[pool] += 1
+                yield self.pools[pool].cuts[orders[pool][position]], copy
 
 
-def listed(
+def read_pools(
     sources: Sequence[Source],
     data: Data,
-    refuse: Callable[[Cut], str | None],
+    task_drop_reason: TaskDropReason,
     dropped: DropCounter,
-    what: str,
-    refusal: DropReason | None = None,
+    name: str,
+    drop_reason: DropReason | None = None,
 ) -> list[Pool]:
-    """Read the metadata of listed sources. Raises DataError when too many are broken or nothing is left."""
-    pools, seen, used = [], 0, 0
+    """Read the metadata of sources of known length; `name` is their key in errors. Raises DataError when too many
+    records are broken or nothing is left."""
+    pools, num_dropped = [], dropped.reasons.total()
     for source in sources:
-        before = sum(dropped.reasons.values())
-        cuts = list(filter_cuts(source.cuts(), data, refuse, dropped, refusal))
-        seen += len(cuts) + sum(dropped.reasons.values()) - before
-        used += len(cuts)
+        cuts = list(filter_cuts(source.cuts(), data, task_drop_reason, dropped, drop_reason))
         pools.append(Pool(cuts, source.repeat, source.weight))
-    dropped.check(seen, data.max_bad, what)
-    if not used:
+    usable = sum(len(pool.cuts) for pool in pools)
+    dropped.check(usable + dropped.reasons.total() - num_dropped, data.max_bad, name)
+    if not usable:
         reasons = ", ".join(f"{v} {k}" for k, v in dropped.reasons.items()) or "the source is empty"
-        raise DataError(f"{what}: no usable record ({reasons}).")
+        raise DataError(f"{name}: no usable record ({reasons}).")
     return pools
 
 

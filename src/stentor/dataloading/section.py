@@ -1,4 +1,4 @@
-"""The section `data:`: which records, mixed how, in batches of what size."""
+"""Section `data:`: which records, mixed how, in batches of what size."""
 
 from typing import Literal
 
@@ -80,6 +80,6 @@ class Data(Section):
 
 
 def _all_or_none(sources: list[Source], key: str, kind: str) -> None:
-    given = [s.weight is not None for s in sources]
-    if any(given) and not all(given):
-        raise ConfigConflict(f"{key}.{given.index(False)}", f"needs a `weight`, as other {kind} sources have one")
+    weighted = [source.weight is not None for source in sources]
+    if any(weighted) and not all(weighted):
+        raise ConfigConflict(f"{key}.{weighted.index(False)}", f"needs a `weight`, as other {kind} sources have one")

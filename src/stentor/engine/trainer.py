@@ -195,7 +195,8 @@ class Trainer:
             self.at_start()
         reader = BatchDataset(self.task, self.bundle.processor, self.config.data.augment, self.train.seed, self._packed)
         skip = self.next_index - self.position["index"]
-        dealt = self.plan.shard(self.rank, self.world, skip, **self.position)
+        position = self.position
+        dealt = self.plan.shard(self.rank, self.world, skip, position["epoch"], position["within"], position["index"])
         data = self.config.data
         with contextlib.closing(
             batches(reader, dealt, data.workers, data.prefetch, self.device.type == "cuda")

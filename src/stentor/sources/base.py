@@ -44,16 +44,16 @@ class Source(Choice):
         raise NotImplementedError
 
     def num_shards(self, most: int) -> int:
-        """Of a stream: into how many lanes, a divisor of `most`, it can be cut so that `lane` reads no other's data."""
+        """Of a stream: into how many shards, a divisor of `most`, it can be cut so that each reads no other's data."""
         return 1
 
-    def shard(self, number: int, lanes: int) -> Iterator["Cut"]:
-        """`cuts()` of one of several lanes of a stream, which together give every record once."""
+    def shard(self, index: int, num_shards: int) -> Iterator["Cut"]:
+        """`cuts()` of one of several shards of a stream, which together give every record once."""
         raise NotImplementedError
 
     def in_epoch(self, seed: int, epoch: int) -> "Source":
-        """Of a stream: the same records in the order of an epoch, a function of (seed, epoch); each lane keeps its own.
-        The default is a stream that has one order."""
+        """Of a stream: the same records in the order of an epoch, a function of (seed, epoch), shard by shard. The
+        default is a stream that has one order."""
         return self
 
     def expected(self) -> int | None:
@@ -90,12 +90,12 @@ def _among(value: Any, wanted: Any) -> bool:
 
 
 UNEVEN = 10
-"""Parts that each lane must have when some have one more than others: a lane with less data comes to its next epoch
+"""Parts that each shard must have when some have one more than others: a shard with less data comes to its next epoch
 earlier, so a tenth is what its records may be ahead."""
 
 
 def num_shards(parts: int, most: int) -> int:
-    """Into how many lanes a source of so many parts (files, row groups) goes: a divisor of `most`, with equal numbers
+    """Into how many shards a source of so many parts (files, row groups) goes: a divisor of `most`, with equal numbers
     of parts in all of them, or nearly so."""
     fits = (n for n in range(most, 0, -1) if most % n == 0 and (parts % n == 0 or parts >= UNEVEN * n))
     return next(fits, 1)

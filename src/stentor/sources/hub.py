@@ -97,7 +97,7 @@ class Hub(Source):
         return self.stream if self.stream is not None else self.preset is not None and self._preset().stream
 
     _open: Opened | None = None
-    _lane: tuple[int, int] = (0, 1)
+    _shard: tuple[int, int] = (0, 1)
 
     def num_shards(self, most: int) -> int:
         from stentor.sources.base import num_shards
@@ -106,9 +106,9 @@ class Hub(Source):
             return 1
         return num_shards(self._data().parts, most)
 
-    def shard(self, number: int, lanes: int) -> Iterator[Cut]:
+    def shard(self, index: int, num_shards: int) -> Iterator[Cut]:
         one = self.model_copy()
-        one._lane = (number, lanes)
+        one._shard = (index, num_shards)
         return one.cuts()
 
     def _data(self) -> Opened:
@@ -134,7 +134,7 @@ class Hub(Source):
         columns = self._found(data.columns, preset, name)
         columns["audio"] = data.audio
         make = _Maker(self, preset, columns, name, where["split"])
-        made = (make(row) for row in data.rows(*self._lane))
+        made = (make(row) for row in data.rows(*self._shard))
         if self.part is None:
             yield from made
         elif self.streaming:

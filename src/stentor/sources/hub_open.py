@@ -57,14 +57,14 @@ class Opened:
         """Files or groups of rows that a stream can be read in, each without the others."""
         return self.data.num_shards
 
-    def rows(self, lane: int = 0, lanes: int = 1) -> Iterator[Row]:
-        """All rows in order; of a stream those of one of several lanes, whose parts are every `lanes`-th."""
+    def rows(self, shard: int = 0, num_shards: int = 1) -> Iterator[Row]:
+        """All rows in order; of a stream those of one of several shards, whose parts are every `num_shards`-th."""
         with explained(self.name):
-            yield from self._streamed(lane, lanes) if self.stream else self._listed()
+            yield from self._streamed(shard, num_shards) if self.stream else self._listed()
 
-    def _streamed(self, lane: int, lanes: int) -> Iterator[Row]:
-        # Part by part, so that a row is called the same in whatever lane it is read.
-        for part in range(lane, self.parts, lanes):
+    def _streamed(self, shard: int, num_shards: int) -> Iterator[Row]:
+        # Part by part, so that a row is called the same in whatever shard it is read.
+        for part in range(shard, self.parts, num_shards):
             for number, fields in enumerate(self.data.shard(self.parts, part)):
                 fields = dict(fields)
                 where = f"part {part + 1} of {self.parts}, row {number}"

@@ -64,7 +64,7 @@ class Shards(Source):
 
     _found: list[Shard] | None = None
     _rows: int | None = None
-    _lane: tuple[int, int] = (0, 1)
+    _stream_shard: tuple[int, int] = (0, 1)
     _order: tuple[int, int] | None = None
 
     @property
@@ -81,9 +81,9 @@ class Shards(Source):
             return 1
         return num_shards(len(self.shards()), most)
 
-    def shard(self, number: int, lanes: int) -> Iterator[Cut]:
+    def shard(self, index: int, num_shards: int) -> Iterator[Cut]:
         one = self.model_copy()
-        one._lane = (number, lanes)
+        one._stream_shard = (index, num_shards)
         return one.cuts()
 
     def in_epoch(self, seed: int, epoch: int) -> Shards:
@@ -115,8 +115,8 @@ class Shards(Source):
         return self._found
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
-        number, lanes = self._lane
-        shards = self.shards()[number::lanes]
+        index, num_shards = self._stream_shard
+        shards = self.shards()[index::num_shards]
         names: dict[str, int] | None = None if self.streaming else {}
         for record in self._in_order(shards) if self._order is None else self._shuffled(shards):
             if names is not None:  # a set of all ids would grow with a stream
@@ -129,12 +129,12 @@ class Shards(Source):
             yield from self._read(shard)
 
     def _shuffled(self, shards: list[Shard]) -> Iterator[Cut | UnusableRecord]:
-        """The records in the order of an epoch, a function of (seed, epoch, lane): shards in random order, `mix` of
-        them open at a time, their records in random order."""
+        """The records in the order of an epoch, a function of (seed, epoch, stream shard): tar shards in random order,
+        `mix` of them open at a time, their records in random order."""
         from stentor.data.seeding import rng
 
         seed, epoch = self._order or (0, 0)
-        order = rng(seed, "shards", epoch, *self._lane)
+        order = rng(seed, "shards", epoch, *self._stream_shard)
         waiting = [shards[i] for i in order.permutation(len(shards))]
         open_: list[Iterator[Cut | UnusableRecord]] = []
         while open_ or waiting:

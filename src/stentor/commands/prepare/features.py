@@ -111,7 +111,7 @@ def _asked(request: Request) -> tuple[Features, Sequence[Cut | UnusableRecord]]:
         assert isinstance(features, Features)
         cuts: Sequence[Cut | UnusableRecord] = list(parse_source(request.data).cuts())
     else:
-        from stentor.dataloading.dataset import TrainDataset
+        from stentor.dataloading.dataset import train_dataset
 
         config = load(request.config, [f"model.features.{option}" for option in request.options]).config
         family = config.model
@@ -127,7 +127,7 @@ def _asked(request: Request) -> tuple[Features, Sequence[Cut | UnusableRecord]]:
             raise ConfigError("The data is a stream of unknown length: its features cannot be stored ahead.")
         task = config.task
         pieces = task.training_segments if task.any_length else None
-        cuts = list(TrainDataset(data, config.train.seed, task.drop_reason, print, pieces).cuts())
+        cuts = list(train_dataset(data, config.train.seed, task.drop_reason, print, pieces).cuts())
     if not cuts:
         raise DataError("There are no records.")
     return features, cuts

@@ -14,7 +14,7 @@ from stentor.data.codec_tokens import AcceptsCodecTokens, codes_at, has_codes, l
 from stentor.data.cut import cut_from_record
 from stentor.data.feature_cache import FeatureCache
 from stentor.data.load_audio import load_audio
-from stentor.dataloading.batch_sampler import BatchSampler, Item, PlannedBatch
+from stentor.dataloading.batch_sampler import BatchLimits, BatchSampler, Item, PlannedBatch
 from stentor.dataloading.loader import BatchDataset, batches
 from stentor.dataloading.mixing import BAD
 from stentor.engine.evaluate import EvalReader
@@ -184,11 +184,7 @@ def test_speed_is_for_audio_alone(cut):
     plan = BatchSampler(
         lambda epoch: [(cut(), 0), (plain, 0)],
         lambda cut, seconds: 1,
-        layout="padded",
-        budget=2,
-        max_items=2,
-        buckets=1,
-        window=10,
+        BatchLimits("padded", budget=2, max_items=2),
         seed=0,
         speed=lambda generator: 0.5,
     )

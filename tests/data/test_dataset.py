@@ -4,7 +4,7 @@ from itertools import islice
 import pytest
 
 from stentor.data.cut import UnusableRecord
-from stentor.dataloading.dataset import TrainDataset, eval_plan
+from stentor.dataloading.dataset import TrainDataset, eval_plan, train_dataset
 from stentor.errors import ConfigError, DataError
 
 
@@ -19,8 +19,8 @@ class Positions:
     tokens = staticmethod(price)
 
 
-def feed(section, seed=0, refuse=lambda c: None, told=None) -> TrainDataset:
-    return TrainDataset(section, seed, refuse, (told if told is not None else []).append)
+def dataset(section, seed=0, refuse=lambda c: None, lines=None) -> TrainDataset:
+    return train_dataset(section, seed, refuse, (lines if lines is not None else []).append)
 
 
 def bad(name: str) -> UnusableRecord:
@@ -39,45 +39,47 @@ def clips(cut):
 
 
 def test_a_feed_of_lists(cut, clips, source, data):
-    told = []
+    lines = []
     records = [*clips(8), cut("long", 40), cut("no", text="skip me")]
-    made = feed(
+    train = dataset(
         data(source(records), source(clips(2, "d")), batch_tokens=100),
         refuse=lambda c: "not_wanted" if "skip" in c.supervisions[0].text else None,
-        told=told,
+        lines=lines,
     )
-    assert made.records == 10 and made.hours == pytest.approx(20 / 3600) and not made.streams
-    assert told == ["Listing the training data (given, given) ..."]
-    assert made.dropped.reasons == {"too_long": 1, "not_wanted": 1}
-    assert list(made.texts()) == [f"text c{i}" for i in range(8)] + ["text d0", "text d1"]
-    assert Counter(ids(made.plan(price).epoch(0))) == dict.fromkeys([*(f"c{i}" for i in range(8)), "d0", "d1"], 1)
+    assert train.records == 10 and train.hours == pytest.approx(20 / 3600) and not train.streams
+    assert lines == ["Listing the training data (given, given) ..."]
+    assert train.dropped.reasons == {"too_long": 1, "not_wanted": 1}
+    assert list(train.texts()) == [f"text c{i}" for i in range(8)] + ["text d0", "text d1"]
+    assert Counter(ids(train.batch_sampler(price).epoch(0))) == dict.fromkeys(
+        [*(f"c{i}" for i in range(8)), "d0", "d1"], 1
+    )
 
 
 def test_repeats_reach_the_plan(clips, source, data):
-    plan = feed(data(source(clips(4), repeat=1.5), batch_tokens=100)).plan(price)
+    plan = dataset(data(source(clips(4), repeat=1.5), batch_tokens=100)).batch_sampler(price)
     assert Counter(i for e in (0, 1) for i in ids(plan.epoch(e))) == {f"c{i}": 3 for i in range(4)}
 
 
 def test_what_fits_in_no_batch_is_counted_once(cut, clips, source, data):
-    made = feed(data(source([*clips(3), cut("huge", 25)], repeat=2), batch_tokens=200))
-    plan = made.plan(price)
+    train = dataset(data(source([*clips(3), cut("huge", 25)], repeat=2), batch_tokens=200))
+    plan = train.batch_sampler(price)
     for epoch in range(3):
         assert "huge" not in ids(plan.epoch(epoch))
-    assert made.dropped.reasons == {"too_long_for_batch": 1}
-    assert made.dropped.named["too_long_for_batch"] == ["huge: 250 positions, more than data.batch_tokens (200)"]
+    assert train.dropped.reasons == {"too_long_for_batch": 1}
+    assert train.dropped.named["too_long_for_batch"] == ["huge: 250 positions, more than data.batch_tokens (200)"]
 
 
 def test_too_many_bad_records_stop_before_anything_else(clips, source, data):
     with pytest.raises(DataError, match=r"2 of 10 records cannot be used(.|\n)*b0.wav is missing\n  b1.wav is missing"):
-        feed(data(source([*clips(8), bad("b0"), bad("b1")])))
-    made = feed(data(source([*clips(8), bad("b0"), bad("b1")]), max_bad=0.2))
-    assert made.dropped.reasons == {"missing": 2} and made.records == 8
+        dataset(data(source([*clips(8), bad("b0"), bad("b1")])))
+    train = dataset(data(source([*clips(8), bad("b0"), bad("b1")]), max_bad=0.2))
+    assert train.dropped.reasons == {"missing": 2} and train.records == 8
 
 
 def test_the_fingerprint_follows_what_fixes_the_order(cut, clips, source, data):
     def print_of(records=None, seed=0, **fields):
-        made = source(clips(5) if records is None else records, repeat=fields.pop("repeat", 1.0))
-        return feed(data(made, **fields), seed).fingerprint()
+        train = source(clips(5) if records is None else records, repeat=fields.pop("repeat", 1.0))
+        return dataset(data(train, **fields), seed).fingerprint()
 
     same = print_of()
     assert print_of() == same
@@ -103,16 +105,16 @@ def test_the_fingerprint_follows_what_fixes_the_order(cut, clips, source, data):
 
 
 def test_a_stream_says_what_resuming_means(clips, source, data):
-    told = []
-    made = feed(data(source(clips(5), stream=True), window=77), told=told)
-    assert made.streams and made.records == 0
-    line = told[-1]
+    lines = []
+    train = dataset(data(source(clips(5), stream=True), window=77), lines=lines)
+    assert train.streams and train.records == 0
+    line = lines[-1]
     assert "stream of unknown length" in line and "windows of 77" in line and "same order" in line
 
 
 def test_a_stream_gives_every_record_once_an_epoch(clips, source, data):
     section = data(source(clips(90), stream=True), source(clips(30, "d")), window=25, batch_tokens=100)
-    plan = feed(section).plan(price)
+    plan = dataset(section).batch_sampler(price)
     for epoch in (0, 1):
         assert sorted(ids(plan.epoch(epoch))) == sorted([*(f"c{i}" for i in range(90)), *(f"d{i}" for i in range(30))])
 
@@ -125,7 +127,7 @@ def test_streams_mix_by_weight(clips, source, data):
         window=1000,
         batch_tokens=100,
     )
-    first = islice(feed(section).plan(price).epoch(0), 400)
+    first = islice(dataset(section).batch_sampler(price).epoch(0), 400)
     share = Counter(i[0] for i in ids(first))
     assert share["c"] / share.total() == pytest.approx(0.75, abs=0.04)
 
@@ -135,7 +137,7 @@ def test_a_stream_goes_on_at_its_place(clips, source, data):
         section = data(
             source(clips(200), stream=True), source(clips(50, "d"), stream=True), window=40, batch_tokens=100
         )
-        return feed(section).plan(price)
+        return dataset(section).batch_sampler(price)
 
     def facts(batches):
         return [(p.index, p.epoch, p.batch_in_epoch, [i.cut.id for i in p.items]) for p in batches]
@@ -151,58 +153,60 @@ def test_a_stream_goes_on_at_its_place(clips, source, data):
 def test_a_stream_counts_what_it_drops_once(cut, clips, source, data):
     """The dry run looks ahead, and later epochs come past the same records again."""
     records = [bad("b"), *clips(40), cut("long", 99), *clips(40, "d")]
-    made = feed(data(source(records, stream=True), window=10, batch_tokens=100, max_bad=0.02))
-    plan = made.plan(price)
+    train = dataset(data(source(records, stream=True), window=10, batch_tokens=100, max_bad=0.02))
+    plan = train.batch_sampler(price)
     plan.largest()
     for epoch in (0, 1, 2):
         assert len(ids(plan.epoch(epoch))) == 80
-    assert made.dropped.reasons == {"missing": 1, "too_long": 1}
+    assert train.dropped.reasons == {"missing": 1, "too_long": 1}
 
 
 def test_a_stream_counts_as_it_is_read(cut, clips, source, data):
-    made = feed(data(source([*clips(30), cut("long", 99), *clips(30)], stream=True), window=10, batch_tokens=100))
-    batches = iter(made.plan(price).epoch(0))
+    train = dataset(data(source([*clips(30), cut("long", 99), *clips(30)], stream=True), window=10, batch_tokens=100))
+    batches = iter(train.batch_sampler(price).epoch(0))
     next(batches)
-    assert not made.dropped.reasons
+    assert not train.dropped.reasons
     list(batches)
-    assert made.dropped.reasons == {"too_long": 1}
+    assert train.dropped.reasons == {"too_long": 1}
 
 
 def test_a_stream_with_too_many_bad_records_stops(clips, source, data):
     """At once past the first thousand records; a shorter one at its end, where its length is known."""
     records = [r for i in range(2000) for r in (*clips(9, f"c{i}-"), bad(f"b{i}"))]
-    plan = feed(data(source(records, stream=True), window=100, batch_tokens=100, max_bad=0.05)).plan(price)
+    plan = dataset(data(source(records, stream=True), window=100, batch_tokens=100, max_bad=0.05)).batch_sampler(price)
     seen = 0
     with pytest.raises(DataError, match=r"51 of 1000 records cannot be used, more than `data.max_bad` allows"):
         for batch in plan.epoch(0):
             seen += len(batch)
     assert seen == 400, "whole windows before the 51st bad record"
-    short = feed(data(source(records[:100], stream=True), window=10, batch_tokens=100, max_bad=0.05)).plan(price)
+    short = dataset(data(source(records[:100], stream=True), window=10, batch_tokens=100, max_bad=0.05)).batch_sampler(
+        price
+    )
     with pytest.raises(DataError, match="10 of 100 records"):
         list(short.epoch(0))
 
 
 def test_streams_refuse_what_needs_their_length(clips, source, data):
     with pytest.raises(ConfigError, match="language_temperature"):
-        feed(data(source(clips(3), stream=True), language_temperature=0.5))
+        dataset(data(source(clips(3), stream=True), language_temperature=0.5))
 
 
 def test_a_stream_is_read_as_often_as_its_repeat_says(clips, source, data):
-    made = feed(data(source(clips(4), stream=True, repeat=1.5), window=10, batch_tokens=100)).plan(price)
-    epochs = [[(i.cut.id, i.copy) for items in made.epoch(e) for i in items] for e in range(2)]
+    train = dataset(data(source(clips(4), stream=True, repeat=1.5), window=10, batch_tokens=100)).batch_sampler(price)
+    epochs = [[(i.cut.id, i.copy) for items in train.epoch(e) for i in items] for e in range(2)]
     assert all(len(set(e)) == len(e) for e in epochs)
     assert Counter(name for e in epochs for name, _ in e) == {f"c{i}": 3 for i in range(4)}
 
 
 def test_an_empty_stream_has_no_batch(source, data):
-    assert list(feed(data(source([], stream=True))).plan(price).batches()) == []
+    assert list(dataset(data(source([], stream=True))).batch_sampler(price).batches()) == []
 
 
 def test_a_tokenizer_sees_the_first_texts_of_a_stream(clips, source, data, monkeypatch):
     monkeypatch.setattr("stentor.dataloading.dataset.STREAM_TEXTS", 4)
-    made = source(clips(100), stream=True)
-    assert list(feed(data(made)).texts()) == [f"text c{i}" for i in range(4)]
-    assert made._read < 10
+    train = source(clips(100), stream=True)
+    assert list(dataset(data(train)).texts()) == [f"text c{i}" for i in range(4)]
+    assert train._read < 10
 
 
 # Evaluation --------------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from math import gcd
 
 import pytest
 
-from stentor.dataloading.dataset import TrainDataset
-from stentor.dataloading.stream_shards import share
+from stentor.dataloading.dataset import train_dataset
+from stentor.dataloading.stream_shards import share_of
 from stentor.errors import DataError
 from stentor.sources.base import Source, num_shards
 
@@ -54,8 +54,8 @@ def price(cut, seconds):
     return round(10 * seconds)
 
 
-def feed(section):
-    return TrainDataset(section, 0, lambda cut: None, lambda line: None)
+def dataset(section):
+    return train_dataset(section, 0, lambda cut: None, lambda line: None)
 
 
 def ids(batches):
@@ -63,7 +63,7 @@ def ids(batches):
 
 
 def plan(data, *sources, **more):
-    return feed(data(*sources, **{"window": 64, "batch_tokens": 100, **more})).plan(price)
+    return dataset(data(*sources, **{"window": 64, "batch_tokens": 100, **more})).batch_sampler(price)
 
 
 def facts(batches):
@@ -111,7 +111,7 @@ def test_a_process_reads_its_share_and_no_more(parted, data, world):
         list(islice(made.shard(rank, world), 64))
         step = gcd(8, world)
         assert set(source._read) == {n for n in range(8) if n % step == rank % step}
-        assert len(source._read) / 8 == share(8, world)
+        assert len(source._read) / 8 == share_of(8, world)
 
 
 @pytest.mark.parametrize("before, after", [(1, 2), (2, 4), (4, 1), (8, 3), (3, 8)])
@@ -151,16 +151,16 @@ def test_later_epochs_are_not_read_from_the_beginning(parted, data):
 def test_listed_sources_are_dealt_beside_a_stream(parted, source, clips, data):
     listed = source(clips(45, "l"))
     section = data(parted(), listed, window=64, batch_tokens=100)
-    made = feed(section).plan(price)
-    assert len(made.plans) == 8
+    made = dataset(section).batch_sampler(price)
+    assert len(made.samplers) == 8
     seen = Counter(ids(made.epoch(0)))
     assert seen == Counter([f"p{n}-{i}" for n in range(8) for i in range(30)] + [f"l{i}" for i in range(45)])
 
 
 def test_streams_share_the_lanes_that_all_of_them_have(parted, source, clips, data):
-    assert len(feed(data(parted(8), parted(4, prefix="q"))).plan(price).plans) == 4
-    alone = feed(data(parted(8), source(clips(9), stream=True))).plan(price)
-    assert not hasattr(alone, "plans"), "a stream in one piece is planned as one"
+    assert len(dataset(data(parted(8), parted(4, prefix="q"))).batch_sampler(price).samplers) == 4
+    alone = dataset(data(parted(8), source(clips(9), stream=True))).batch_sampler(price)
+    assert not hasattr(alone, "samplers"), "a stream in one piece is planned as one"
 
 
 def test_what_is_dropped_counts_over_all_processes(parted, cut, data):
@@ -168,13 +168,13 @@ def test_what_is_dropped_counts_over_all_processes(parted, cut, data):
         source = parted(4)
         for n in range(4):
             source._parts[n] += [cut(f"long{n}", 99), cut(f"wide{n}", 20)]
-        made = feed(data(source, window=16, batch_tokens=100, max_seconds=30))
-        list(islice(made.plan(price).shard(rank, 2), 60))
+        made = dataset(data(source, window=16, batch_tokens=100, max_seconds=30))
+        list(islice(made.batch_sampler(price).shard(rank, 2), 60))
         return made
 
     ranks = [make(0), make(1)]
     assert ranks[0].dropped.reasons == {"too_long": 2, "too_long_for_batch": 2}
-    parts = [r._by_lane for r in ranks]
+    parts = [r._dropped_by_shard for r in ranks]
     ranks[0].collect(lambda own: parts)
     assert ranks[0].dropped.reasons == {"too_long": 4, "too_long_for_batch": 4}
 

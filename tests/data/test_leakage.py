@@ -25,12 +25,12 @@ def test_what_a_set_shares_is_counted_once(clip):
         clip("c", "Good night", "ben", "c.wav"),
     ]
     dev = [clip("x", "good  MORNING", "ben", "x.wav"), clip("y", "good night!", "ben", "b.wav"), clip("c", "?", "cy")]
-    found = leakage(train, {"dev": dev, "test": [clip("z", "else", "dan", "z.wav")]})
-    assert found == {
+    overlap = leakage(train, {"dev": dev, "test": [clip("z", "else", "dan", "z.wav")]})
+    assert overlap == {
         "dev": {"speakers": [1, 2], "texts": [2, 2], "ids": [1, 3], "recordings": [1, 2]},
         "test": {"speakers": [0, 1], "texts": [0, 1], "ids": [0, 1], "recordings": [0, 1]},
     }
-    assert summary_lines(found) == [
+    assert summary_lines(overlap) == [
         "dev shares with the training data: 1 of 2 speakers, 2 of 2 texts, 1 of 3 ids, 1 of 2 recordings.",
         "test shares no speakers and no texts and no ids and no recordings with the training data.",
     ]

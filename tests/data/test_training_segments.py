@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from stentor.dataloading.dataset import TrainDataset, unlimited
+from stentor.dataloading.dataset import TrainDataset, train_dataset, unlimited
 from stentor.sources.held_out import HeldOut
 
 
@@ -14,12 +14,12 @@ def halves(cut):
         yield replace(cut, id=f"{cut.id}/{number}", start=start, duration=middle)
 
 
-def feed(section, refuse=lambda c: None, pieces=halves) -> TrainDataset:
-    return TrainDataset(section, 0, refuse, lambda line: None, pieces)
+def dataset(section, refuse=lambda c: None, pieces=halves) -> TrainDataset:
+    return train_dataset(section, 0, refuse, lambda line: None, pieces)
 
 
-def names(made: TrainDataset) -> list[str]:
-    return sorted(i.cut.id for batch in made.plan(lambda cut, seconds: 1).epoch(0) for i in batch)
+def names(train: TrainDataset) -> list[str]:
+    return sorted(i.cut.id for batch in train.batch_sampler(lambda cut, seconds: 1).epoch(0) for i in batch)
 
 
 @pytest.fixture
@@ -29,37 +29,37 @@ def recordings(cut):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_each_piece_is_trained_on_once(recordings, source, data, stream):
-    made = feed(data(source(recordings, stream=stream)))
-    assert names(made) == [f"{name}/{i}" for name in ("long", "other", "short") for i in (0, 1)]
-    assert not made.dropped.reasons  # however long they are
-    whole = feed(data(source(recordings, stream=stream)), pieces=None)
+    train = dataset(data(source(recordings, stream=stream)))
+    assert names(train) == [f"{name}/{i}" for name in ("long", "other", "short") for i in (0, 1)]
+    assert not train.dropped.reasons  # however long they are
+    whole = dataset(data(source(recordings, stream=stream)), pieces=None)
     assert names(whole) == ["short"] and whole.dropped.reasons == {"too_long": 2}
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_recording_is_refused_as_a_whole_and_a_model_looks_at_pieces(recordings, source, data, stream):
-    made = feed(data(source(recordings, stream=stream), max_bad=1.0), lambda c: "no" if c.id == "other" else None)
-    made.leave_out(lambda c: ("long_piece", c.id) if c.duration > 100 else None)
-    assert names(made) == ["short/0", "short/1"]
-    assert made.dropped.reasons == {"no": 1, "long_piece": 2}
+    train = dataset(data(source(recordings, stream=stream), max_bad=1.0), lambda c: "no" if c.id == "other" else None)
+    train.leave_out(lambda c: ("long_piece", c.id) if c.duration > 100 else None)
+    assert names(train) == ["short/0", "short/1"]
+    assert train.dropped.reasons == {"no": 1, "long_piece": 2}
 
 
 def test_what_is_held_out_stays_whole(cut, source, data):
     held = HeldOut(share=0.5)
     section = data(source([cut(f"r{i}", 40) for i in range(8)]), eval={"dev": held})
-    made = feed(section)
+    train = dataset(section)
     own = {c.id for c in held.records()}
     assert len(own) == 4 and own <= {f"r{i}" for i in range(8)}
-    assert names(made) == sorted(f"r{i}/{k}" for i in range(8) for k in (0, 1) if f"r{i}" not in own)
+    assert names(train) == sorted(f"r{i}/{k}" for i in range(8) for k in (0, 1) if f"r{i}" not in own)
 
 
 def test_of_a_stream_too(cut, source, data):
     held = HeldOut(share=0.5, most=3)
-    made = feed(data(source([cut(f"r{i}", 40) for i in range(20)], stream=True), eval={"dev": held}))
+    train = dataset(data(source([cut(f"r{i}", 40) for i in range(20)], stream=True), eval={"dev": held}))
     own = {c.id for c in held.records()}
     assert len(own) == 3
-    trained = {name.partition("/")[0] for name in names(made)}
-    assert trained and not trained & own and all("/" in name for name in names(made))
+    trained = {name.partition("/")[0] for name in names(train)}
+    assert trained and not trained & own and all("/" in name for name in names(train))
 
 
 def test_replayed_recordings_are_cut_too(cut, source, data):
@@ -68,7 +68,7 @@ def test_replayed_recordings_are_cut_too(cut, source, data):
         replay={"share": 0.5, "sources": [{"type": "jsonl", "path": "none.jsonl"}]},
     )
     section.replay.sources[0] = source([cut("general", 90)])
-    assert {n for n in names(feed(section)) if n.startswith("general")} == {"general/0", "general/1"}
+    assert {n for n in names(dataset(section)) if n.startswith("general")} == {"general/0", "general/1"}
 
 
 def test_the_section_is_left_as_it_is(data):

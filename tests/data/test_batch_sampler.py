@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stentor.data.seeding import rng
-from stentor.dataloading.batch_sampler import BatchSampler, bucket, buckets_of, pack
+from stentor.dataloading.batch_sampler import BatchLimits, BatchSampler, bucket, buckets_of, pack
 from stentor.dataloading.mixing import Mix, Pool
 
 PROPERTY = settings(max_examples=60, deadline=None, derandomize=True)
@@ -27,12 +27,8 @@ def make(
     return BatchSampler(
         lambda epoch: mix.epoch(seed, epoch),
         more.pop("cost", price),
-        layout=layout,
-        budget=budget,
-        max_items=max_items,
-        buckets=buckets,
-        window=window,
-        seed=seed,
+        BatchLimits(layout, budget, max_items, buckets, window),
+        seed,
         **more,
     )
 
@@ -77,8 +73,8 @@ def test_a_pack_takes_the_largest_that_still_fits(costs, budget, seed):
     left = Counter(costs)
     for row in pack(costs, budget, None, len(costs), rng(seed)):
         room = budget
-        for place, index in enumerate(row):
-            if place:
+        for position, index in enumerate(row):
+            if position:
                 assert costs[index] == max(c for c in left if c <= room)
             left -= Counter([costs[index]])
             room -= costs[index]
@@ -105,9 +101,9 @@ def test_bucket_edges_waste_less_than_equal_widths_and_equal_numbers(lengths):
 def test_equal_costs_share_a_bucket_and_longer_ones_come_later(costs, buckets):
     which = buckets_of(costs, buckets)
     assert which.min() >= 1 and which.max() == buckets
-    found = dict(zip(costs, which))
-    assert all(found[c] == b for c, b in zip(costs, which))
-    assert [found[c] for c in sorted(found)] == sorted(found.values())
+    bucket_of = dict(zip(costs, which))
+    assert all(bucket_of[c] == b for c, b in zip(costs, which))
+    assert [bucket_of[c] for c in sorted(bucket_of)] == sorted(bucket_of.values())
 
 
 def test_order_is_random_not_sorted(cuts):
@@ -199,12 +195,12 @@ def test_an_items_randomness_is_its_own(cuts):
 
 
 def test_what_fits_in_no_batch_is_reported(cut):
-    told = []
+    too_long = []
     plan = make(
-        [cut("a", 10), cut("b", 100)], budget=400, on_too_long=lambda item, cost: told.append((item.cut.id, cost))
+        [cut("a", 10), cut("b", 100)], budget=400, on_too_long=lambda item, cost: too_long.append((item.cut.id, cost))
     )
     assert [[i.cut.id for i in row] for row in plan.epoch(0)] == [["a"]]
-    assert told == [("b", 1254)]
+    assert too_long == [("b", 1254)]
 
 
 def test_without_a_usable_record_there_is_no_batch(cut):
@@ -252,13 +248,13 @@ def test_going_on_with_any_number_of_ranks(straight, name, legs):
     all ranks took in all.
     """
     plan, whole = straight[name]
-    position, taken, got = {"epoch": 0, "within": 0, "index": 0}, 0, []
+    position, taken, got = {"epoch": 0, "batch_in_epoch": 0, "index": 0}, 0, []
     for world, accumulate, steps in legs:
         ranks = [plan.shard(r, world, skip=taken - position["index"], **position) for r in range(world)]
         hands = [list(islice(rank, accumulate * steps)) for rank in ranks]
         got += [hand[k] for k in range(accumulate * steps) for hand in hands]
         last = hands[0][-1]
-        position = {"epoch": last.epoch, "within": last.batch_in_epoch, "index": last.index}
+        position = {"epoch": last.epoch, "batch_in_epoch": last.batch_in_epoch, "index": last.index}
         taken += world * accumulate * steps
     assert facts(got) == facts(whole[:taken])
 
@@ -291,11 +287,7 @@ def stream(source, window=40, **more):
     return BatchSampler(
         source,
         price,
-        layout="padded",
-        budget=400,
-        max_items=None,
-        buckets=8,
-        window=window,
+        BatchLimits("padded", budget=400, buckets=8, window=window),
         seed=0,
         stream_window=window,
         **more,

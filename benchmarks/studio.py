@@ -121,13 +121,13 @@ def main() -> None:
 
 def fill(folder: Path, recorded: int) -> None:
     """A data set `english` with so many recorded rows of 2 s (seeded noise with pauses), and an empty one in German."""
-    from stentor.studio.dataset.recorder import Rows
+    from stentor.studio.dataset.recorder import PhraseRows
     from stentor.studio.projects import Projects
 
     projects, rng = Projects(folder), np.random.default_rng(0)
     projects.create("german", "de")
     dataset = projects.create("english", "en")
-    rows = Rows(dataset)
+    rows = PhraseRows(dataset)
     for key in rows.keys[:recorded]:
         speech = 0.2 * rng.standard_normal(32000).astype(np.float32) * (np.arange(32000) % 8000 > 2000)
         dataset.add(speech, 16000, rows.text(key) or f"number {key}", prompt=key)

@@ -1,4 +1,4 @@
-"""The studio without its page: the Door with the routes, but no Gradio (whose import takes seconds)."""
+"""The studio without its page: the server with the routes, but no Gradio (whose import takes seconds)."""
 
 import sys
 from pathlib import Path
@@ -25,12 +25,12 @@ def browser_of(folder, words, **headers):
     """A client of a studio with these passwords by person; it sends what a page of the studio sends."""
     from starlette.testclient import TestClient
 
+    from stentor.studio.page_routes import ROUTES
     from stentor.studio.server.accounts import Accounts
-    from stentor.studio.server.pages import ROUTES
-    from stentor.studio.server.server import Door
+    from stentor.studio.server.server import StudioServer
 
     accounts = Accounts(folder, words)
-    door = Door(accounts, local=True, port=7860, routes=ROUTES, load=lambda: None)
+    door = StudioServer(accounts, local=True, port=7860, routes=ROUTES, load=lambda: None)
     made = TestClient(door, base_url="http://127.0.0.1:7860", headers={"X-Stentor": "1", **headers})
     made.accounts, made.door = accounts, door
     made.projects = None if accounts.named else accounts.projects("owner")

@@ -16,7 +16,7 @@ from stentor.studio import files
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached, jobs, supervisor
 from stentor.studio.runs.jobs import state
-from stentor.studio.runs.progress import course
+from stentor.studio.runs.progress import progress_of
 
 
 def test_a_killed_training_is_told(projects, train):
@@ -43,9 +43,9 @@ def test_a_switched_off_machine_is_told(projects, train):
     job = jobs.start(projects, YAML)
     until((job.folder / "ready").exists)
     training = process_of(job)
-    keeper = os.getsid(training)
-    assert keeper not in (training, os.getsid(0))
-    os.kill(keeper, signal.SIGKILL)
+    supervisor = os.getsid(training)
+    assert supervisor not in (training, os.getsid(0))
+    os.kill(supervisor, signal.SIGKILL)
     assert state(job).alive, "the training still runs, and no second one may start"
     with pytest.raises(ConfigError, match="running already"):
         jobs.resume(projects, job)
@@ -307,7 +307,7 @@ print("done", flush=True)
 
 def test_what_a_command_leaves_behind_is_ended(tmp_path, monkeypatch):
     """Loader workers that outlive their training would hold the lock for ever."""
-    with detached.alone(tmp_path, "busy") as lock:
+    with detached.exclusive(tmp_path, "busy") as lock:
         os.set_inheritable(lock, True)
         (tmp_path / "ending.json").write_bytes(b"{}".ljust(supervisor.ENDING_BYTES))
         run = "from stentor.studio.runs import supervisor; supervisor._LINGER = 0.2; "
@@ -319,7 +319,7 @@ def test_what_a_command_leaves_behind_is_ended(tmp_path, monkeypatch):
 
 
 def test_a_command_that_is_not_there(tmp_path):
-    with detached.alone(tmp_path, "busy") as lock:
+    with detached.exclusive(tmp_path, "busy") as lock:
         detached.launch(tmp_path, [str(tmp_path / "none")], lock, tmp_path)
     until(lambda: not detached.alive(tmp_path))
     told = detached.ending(tmp_path)
@@ -335,11 +335,11 @@ def test_a_real_run_that_is_killed_goes_on(projects, tiny):
     told = ended(job)
     assert (told.state, told.exit) == ("failed", -9), jobs.log(job)
     jobs.resume(projects, job)
-    # Its keeper is killed as well: the run goes on to its end, and tells it.
+    # Its supervisor is killed as well: the run goes on to its end, and tells it.
     until(lambda: state(job).state == "running", 300)
     os.kill(os.getsid(process_of(job)), signal.SIGKILL)
     until(lambda: not jobs.alive(job), 300)
     told = state(job)
     assert (told.state, told.exit, told.step) == ("finished", None, 60), jobs.log(job)
-    assert course(job.folder).numbers.values["train/loss"][0] == list(range(1, 61))
+    assert progress_of(job.folder).numbers.values["train/loss"][0] == list(range(1, 61))
     assert "finished" in (job.folder / "events.jsonl").read_text() and (job.folder / "report.html").exists()

@@ -7,9 +7,9 @@ from stand_in import YAML, ended, starts, until
 
 from stentor.errors import ConfigError
 from stentor.studio.runs import jobs
-from stentor.studio.runs.follow import Rows, tail
+from stentor.studio.runs.follow import JsonlTail, tail
 from stentor.studio.runs.jobs import Job, state
-from stentor.studio.runs.progress import course
+from stentor.studio.runs.progress import progress_of
 
 
 def test_a_run_from_its_start_to_its_end(projects, train, monkeypatch):
@@ -94,7 +94,7 @@ def test_a_wrong_config_starts_nothing(projects):
 
 def test_rows_are_read_once_and_anew_when_rewritten(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    rows = Rows(path)
+    rows = JsonlTail(path)
     assert rows.poll() == [] and not rows.anew
     path.write_text('{"step": 1, "train/loss": 2.0, "time": 5}\n{"step": 2, "tra')
     assert [r["step"] for r in rows.poll()] == [1] and rows.anew and rows.poll() == [] and not rows.anew
@@ -131,6 +131,6 @@ def test_a_real_run(projects, tiny):
     until(lambda: not state(job).alive, 300)
     done = state(job)
     assert (done.state, done.step, done.total) == ("finished", 6, 6), jobs.log(job)
-    assert course(job.folder).numbers.values["train/loss"][0] == [1, 2, 3, 4, 5, 6]
+    assert progress_of(job.folder).numbers.values["train/loss"][0] == [1, 2, 3, 4, 5, 6]
     assert (job.folder / "export" / "model.safetensors").exists() and isinstance(job, Job)
     assert (job.folder / "run.yaml").is_file()

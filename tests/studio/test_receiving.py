@@ -12,8 +12,8 @@ import soundfile
 
 from stentor.errors import StentorError
 from stentor.studio.dataset import long_recordings, receiving
-from stentor.studio.dataset.uploads import Upload
 from stentor.studio.runs import detached
+from stentor.studio.uploaded_audio import Upload
 
 BATCH = "0123456789abcdef"
 

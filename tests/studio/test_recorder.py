@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stentor.studio.dataset.prompts import phrases_of, prompt_id
-from stentor.studio.dataset.recorder import MOST_BYTES, MOST_ROWS, Rows
+from stentor.studio.dataset.recorder import MOST_BYTES, MOST_ROWS, PhraseRows
 
 RATE = 16000
 ROWS = "/studio/speak/voice/rows"
@@ -346,4 +346,4 @@ def test_a_language_without_phrases_has_rows_of_ones_own(client):
     client.projects.create("bare", "xx")
     found = client.get("/studio/speak/bare/rows").json()
     assert [row["key"] for row in found["rows"]] == [f"own-{i}" for i in range(1, 11)]
-    assert Rows(client.projects.dataset("bare")).keys[-1] == f"own-{MOST_ROWS}"
+    assert PhraseRows(client.projects.dataset("bare")).keys[-1] == f"own-{MOST_ROWS}"

@@ -151,7 +151,7 @@ def test_removed_recordings_can_be_put_back(client, dataset, ids):
 
 
 def test_removed_for_good(client, dataset, ids, monkeypatch):
-    from stentor.studio.dataset import dataset as module
+    from stentor.studio import dataset_folder as module
 
     first, second = (dataset.audio(dataset.record(id)) for id in ids[:2])
     post(client, "remove", id=ids[0])

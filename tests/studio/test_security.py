@@ -1,7 +1,7 @@
 """What an attacker tries: another site's page, another person of the same studio, a file that is not what it says.
 
-The Door and the routes are tested without Gradio; one studio for two people, Gradio in it, is opened once for all tests
-that need it (`whole`).
+Server and routes are tested without Gradio; one studio for two people, Gradio in it, is opened once for all tests that
+need it (`whole`).
 """
 
 import html.parser
@@ -58,11 +58,11 @@ def two(tmp_path):
     """Anna and Ben, at a studio without Gradio. Anna has a data set with one recording."""
     from starlette.testclient import TestClient
 
+    from stentor.studio.page_routes import ROUTES
     from stentor.studio.server.accounts import Accounts
-    from stentor.studio.server.pages import ROUTES
-    from stentor.studio.server.server import Door
+    from stentor.studio.server.server import StudioServer
 
-    door = Door(Accounts(tmp_path / "studio", WORDS), local=True, port=7860, routes=ROUTES, load=lambda: None)
+    door = StudioServer(Accounts(tmp_path / "studio", WORDS), local=True, port=7860, routes=ROUTES, load=lambda: None)
     client = TestClient(door, base_url=HERE)
     anna, ben = (Person(client, door, name) for name in WORDS)
     anna.record = anna.projects.create("voices", "en").add(sound(), 8000, "hers alone")
@@ -74,7 +74,7 @@ def two(tmp_path):
 
 def every_route(dataset, id):
     """(method, path) of every route of ours, about a data set or run of that name."""
-    from stentor.studio.server.pages import ROUTES
+    from stentor.studio.page_routes import ROUTES
 
     values = {
         "dataset": dataset,
@@ -251,12 +251,12 @@ def test_no_path_leads_out(client, tmp_path, name):
 
 def test_the_sources_of_the_server_are_not_served(client):
     for path in (
-        "/studio/page/../door.py",
-        "/studio/page/%2e%2e/door.py",
+        "/studio/page/../server.py",
+        "/studio/page/%2e%2e/server.py",
         "/studio/page/__init__.py",
         "/studio/page/.",
         "/studio/page/check.js/../../texts.yaml",
-        "/studio/../door.py",
+        "/studio/../server.py",
         "/src/stentor/studio/server/server.py",
     ):
         answer = client.get(path)
@@ -289,7 +289,7 @@ def test_hand_written_manifests_serve_nothing_else(client, tmp_path):
     # Neither is it trained on, published, removed or moved.
     dataset.add(sound(), 8000, "another text")
     assert "precious" not in "".join(path.read_text() for path in dataset.parts().values())
-    order = publish_jobs.Order("dataset", "voices", "me/voices")
+    order = publish_jobs.PublishOrder("dataset", "voices", "me/voices")
     with pytest.raises(ConfigError):
         publish_jobs.make_card(client.projects, order)
     dataset.remove(lines)
@@ -309,8 +309,8 @@ def test_names_never_become_options_or_paths(projects, name):
         lambda: jobs.find(projects, name),
         lambda: jobs.start(projects, "task: {type: transcribe}", name),
         lambda: publish_jobs.find(projects, name),
-        lambda: publish_jobs.checked(projects, publish_jobs.Order("dataset", name, "me/voices")),
-        lambda: publish_jobs.checked(projects, publish_jobs.Order("model", name, "me/voices")),
+        lambda: publish_jobs.checked(projects, publish_jobs.PublishOrder("dataset", name, "me/voices")),
+        lambda: publish_jobs.checked(projects, publish_jobs.PublishOrder("model", name, "me/voices")),
     ):
         with pytest.raises(ConfigError):
             use()
@@ -323,9 +323,11 @@ def test_names_never_become_options_or_paths(projects, name):
 def test_repositories_never_become_options(projects, to):
     projects.create("voices").add(sound(), 8000, "text")
     with pytest.raises(ConfigError):
-        publish_jobs.checked(projects, publish_jobs.Order("dataset", "voices", to))
+        publish_jobs.checked(projects, publish_jobs.PublishOrder("dataset", "voices", to))
     with pytest.raises(ConfigError):
-        publish_jobs.checked(projects, publish_jobs.Order("dataset", "voices", "me/x", licence=f"mit {to} --public"))
+        publish_jobs.checked(
+            projects, publish_jobs.PublishOrder("dataset", "voices", "me/x", licence=f"mit {to} --public")
+        )
 
 
 # Uploads --------------------------------------------------------------------------------------------------------------
@@ -458,12 +460,12 @@ def test_the_answers_of_models_are_escaped():
 
     from stentor.report import drawings
     from stentor.studio.runs import try_model_html
-    from stentor.studio.runs.try_model import Answer, Clip, Trial
+    from stentor.studio.runs.try_model import ModelAnswer, Trial, TrialClip
 
-    clip = Clip(sound(1.0, 16000), 16000, f"said {SCRIPT}", (), "en")
+    clip = TrialClip(sound(1.0, 16000), 16000, f"said {SCRIPT}", (), "en")
     words = [{"word": SCRIPT, "start": 0.0, "end": 0.4}]
     tried = Trial(SCRIPT, Path("x"), "transcribe", f"user/{SCRIPT}", (), "none", "")
-    answers = [Answer(SCRIPT, False, 0.1, SCRIPT, words, errors=1, total=2), Answer("b", True, wrong=SCRIPT)]
+    answers = [ModelAnswer(SCRIPT, False, 0.1, SCRIPT, words, errors=1, total=2), ModelAnswer("b", True, wrong=SCRIPT)]
     segments = [{"speaker": SCRIPT, "start": 0.0, "end": 0.5}]
     for page in (
         try_model_html.listened(tried, clip, answers),
@@ -483,7 +485,7 @@ def whole(tmp_path_factory):
     pytest.importorskip("gradio")
     from starlette.testclient import TestClient
 
-    from stentor.studio.serve import make_door
+    from stentor.studio.serve import make_server
     from stentor.studio.server.accounts import Accounts
 
     folder = tmp_path_factory.mktemp("whole")
@@ -491,7 +493,7 @@ def whole(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADIO_TEMP_DIR", str(folder / "studio" / "tmp" / "page"))
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
-        door = make_door(Accounts(folder / "studio", WORDS), "127.0.0.1", 7860)
+        door = make_server(Accounts(folder / "studio", WORDS), "127.0.0.1", 7860)
         with TestClient(door, base_url=HERE) as client:
             for _ in range(1200):
                 if door.studio is not None or door.failed is not None:

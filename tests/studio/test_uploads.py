@@ -5,9 +5,10 @@ import pytest
 import soundfile
 
 from stentor.errors import AudioError, ConfigError, DataError
-from stentor.studio.dataset import uploads
+from stentor.studio import uploaded_audio
 from stentor.studio.dataset.split import split_into
-from stentor.studio.dataset.uploads import Upload, add_uploads, kind_of
+from stentor.studio.dataset.uploads import add_uploads
+from stentor.studio.uploaded_audio import Upload, kind_of
 
 RATE = 44100
 
@@ -98,11 +99,11 @@ def test_disguised_uploads_are_refused(voices, upload, data):
 
 
 def test_oversized_uploads_are_refused(voices, upload, monkeypatch):
-    from stentor.studio.dataset import uploads
+    from stentor.studio import uploaded_audio
 
     done = add_uploads(voices, [upload("wide.wav", channels=9), upload("long.ogg", seconds=61, rate=8000)])
     assert "9 channels" in done.refused[0] and "lasts 61 s" in done.refused[1] and not done.records
-    monkeypatch.setattr(uploads, "MOST_BYTES", 1000)
+    monkeypatch.setattr(uploaded_audio, "MOST_BYTES", 1000)
     done = add_uploads(voices, [upload("big.wav")])
     assert "larger than" in done.refused[0] and not done.records
     with pytest.raises(ConfigError, match="too many"):
@@ -238,13 +239,13 @@ def m4a(path, seconds, rate=44100):
 def test_an_m4a_is_decoded_once_for_all_its_parts(voices, upload, tmp_path, monkeypatch):
     talk = m4a(tmp_path / "talk.m4a", 4.0)
     decoded = []
-    convert = uploads._convert
-    monkeypatch.setattr(uploads, "_convert", lambda *given: (decoded.append(given), convert(*given)))
+    convert = uploaded_audio._convert
+    monkeypatch.setattr(uploaded_audio, "_convert", lambda *given: (decoded.append(given), convert(*given)))
     srt = "".join(f"00:00:0{i},000 --> 00:00:0{i},900\n{i}\n\n" for i in range(4))
     done = add_uploads(voices, [talk], [upload("talk.srt", srt)])
     assert [(r["text"], r["duration"]) for r in done.records] == [(str(i), 0.9) for i in range(4)] and len(decoded) == 1
     assert soundfile.info(voices.audio(done.records[0])).samplerate == 44100
     assert not list(tmp_path.glob("*.wav")) and not list(tmp_path.glob("*.part"))
-    monkeypatch.setattr(uploads, "LONGEST", 1.0)
+    monkeypatch.setattr(uploaded_audio, "LONGEST", 1.0)
     done = add_uploads(voices, [m4a(tmp_path / "b.m4a", 3.0, 16000)])
     assert "is longer than" in done.refused[0] and not list(tmp_path.glob("*.part"))

@@ -11,7 +11,7 @@ from stentor.studio import files
 from stentor.studio.runs import detached, jobs, machine, watch
 from stentor.studio.runs import progress as courses
 from stentor.studio.runs.jobs import Job
-from stentor.studio.runs.progress import course
+from stentor.studio.runs.progress import progress_of
 
 
 @pytest.fixture
@@ -29,17 +29,17 @@ def run(projects):
             files.write_json(folder / "results.json", results)
         return Job(folder)
 
-    courses.forget_courses()
+    courses.forget_progress()
     return make
 
 
 @pytest.fixture
 def living():
-    """Makes a run look alive: holds its lock, as its keeper would."""
+    """Makes a run look alive: holds its lock, as its supervisor would."""
     held = []
 
     def hold(job):
-        context = detached.alone(job.folder, "it lives already")
+        context = detached.exclusive(job.folder, "it lives already")
         context.__enter__()
         held.append(context)
         return lambda: held.pop().__exit__(None, None, None)
@@ -82,7 +82,7 @@ def test_a_running_run_tells_step_time_left_and_speed(projects, run, living):
 def test_time_left_is_robust(run):
     def left(*pairs, total=1000):
         job = run(f"r{len(pairs)}-{total}", events=[started(total)], rows=steps(*pairs))
-        return course(job.folder).seconds_left()
+        return progress_of(job.folder).seconds_left()
 
     assert left() is None and left((10, 120.0)) is None
     steady = [(n, 100.0 + n) for n in range(10, 210, 10)]
@@ -115,7 +115,7 @@ def test_times_as_people_say_them(seconds, told):
 
 def test_each_state_has_its_sentence_and_buttons(projects, run, living):
     def told(job):
-        courses.forget_courses()
+        courses.forget_progress()
         now = jobs.state(job)
         return now.state, now.sentence, watch.possible(job, now)
 
@@ -130,7 +130,7 @@ def test_each_state_has_its_sentence_and_buttons(projects, run, living):
     os.utime(job.folder / "stop", (0, time.time() - 2 * watch.PATIENCE))
     assert told(job)[2] == {"kill"}
     end()
-    # Its keeper was killed, so there is no exit code: the run's own words decide.
+    # Its supervisor was killed, so there is no exit code: the run's own words decide.
     assert told(job)[0] == "stopped"
     (job.folder / "stop").unlink()
     assert told(job)[0] == "failed" and "switched off" in told(job)[1] and told(job)[2] == {"resume", "retry", "delete"}
@@ -160,7 +160,7 @@ def test_stages(projects, run, living):
     living(job)
     now = jobs.state(job)
     assert (now.step, now.total) == (4, 20) and "part 2 of 2" in now.sentence
-    assert course(job.folder).seconds_left() == pytest.approx(16)
+    assert progress_of(job.folder).seconds_left() == pytest.approx(16)
 
 
 def test_a_finished_run_shows_its_results(projects, run):
@@ -303,11 +303,11 @@ def test_drawing_takes_only_its_share_of_time(run, living, monkeypatch):
 
 def test_resumed_files_are_read_anew(run):
     job = run(events=[started()], rows=steps((1, 102.0), (2, 103.0), (3, 104.0)))
-    assert course(job.folder).numbers.values["train/loss"][0] == [1, 2, 3]
+    assert progress_of(job.folder).numbers.values["train/loss"][0] == [1, 2, 3]
     # A resumed run drops the rows that it will repeat.
     append(job.folder / "new", *steps((1, 102.0)))
     os.replace(job.folder / "new", job.folder / "metrics.jsonl")
-    assert course(job.folder).numbers.values["train/loss"][0] == [1]
+    assert progress_of(job.folder).numbers.values["train/loss"][0] == [1]
 
 
 def test_gpus_as_nvidia_smi_tells_them():

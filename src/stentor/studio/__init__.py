@@ -1,1 +1,4 @@
-"""The studio: a local web page from a voice to a published model, without writing code."""
+"""Studio: a local web page from a voice to a published model, without writing code.
+
+Imports go down: app, serve, page_routes > steps > dataset > runs > server > the other modules of this folder.
+"""

@@ -8,7 +8,6 @@ import gradio as gr
 
 from stentor.errors import StentorError
 from stentor.studio.dataset.prompts import languages
-from stentor.studio.dataset.uploads import MOST_BYTES
 from stentor.studio.projects import Projects
 from stentor.studio.runs.jobs import jobs
 from stentor.studio.server.accounts import Accounts
@@ -16,6 +15,7 @@ from stentor.studio.server.server import USER, head, page_files
 from stentor.studio.steps.choices import Choice
 from stentor.studio.steps.shared import Shared, on
 from stentor.studio.texts import say
+from stentor.studio.uploaded_audio import MOST_BYTES
 
 _SANS = ["ui-sans-serif", "system-ui", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
 _SURE = """(name) => confirm(window.stentorTexts.dataset_sure.replaceAll("{name}", name)) ? name : ''"""
@@ -27,7 +27,7 @@ LOOK = 10.0
 
 
 def mounted(accounts: Accounts) -> Any:
-    """The studio as a FastAPI app. Who asks is what the Door put into the request."""
+    """The studio as a FastAPI app. Who asks is what the server put into the request."""
     from fastapi import FastAPI
 
     # Fonts are the system's: nothing is fetched from elsewhere. Light or dark follows the browser until it is switched.

@@ -71,7 +71,7 @@ def clean_text(text: str) -> str:
 
 
 @contextlib.contextmanager
-def telling(path: Path) -> Iterator[None]:
+def disk_errors(path: Path) -> Iterator[None]:
     """Turns what a disk refuses into one sentence for a person. Raises StentorError."""
     try:
         yield
@@ -87,7 +87,7 @@ def telling(path: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Alone with a folder, among threads and processes: for changes that read, then write. Waits."""
-    with telling(folder), open(folder / ".lock", "a") as file:
+    with disk_errors(folder), open(folder / ".lock", "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -95,11 +95,11 @@ def locked(folder: Path) -> Iterator[None]:
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole or not at all, and onto the disk before this returns. Raises StentorError."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    with telling(path):
+    with disk_errors(path):
         try:
             with open(part, "xb") as file:
                 file.write(data)
-                synced(file)
+                fsync(file)
             os.replace(part, path)
             _sync_folder(path.parent)
         finally:
@@ -116,14 +116,14 @@ def append_line(path: Path, line: str) -> None:
 
     When the disk is full, the file is as it was before. Call it with the folder `locked`. Raises StentorError.
     """
-    with telling(path), open(path, "ab", buffering=0) as file:
+    with disk_errors(path), open(path, "ab", buffering=0) as file:
         before = _whole_lines(path)
         file.truncate(before)
         rest = line.encode() + b"\n"
         try:
             while rest:
                 rest = rest[file.write(rest) :]
-            synced(file)
+            fsync(file)
         except OSError:
             with contextlib.suppress(OSError):
                 os.truncate(path, before)
@@ -139,7 +139,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def synced(file: Any) -> None:
+def fsync(file: Any) -> None:
     """Wait until what was written to an open file is on the disk."""
     file.flush()
     os.fsync(file.fileno())

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from stentor.errors import ConfigError, StentorError
-from stentor.studio.dataset.dataset import RATES, DataSet, Record, label
-from stentor.studio.files import NAME, checked_name, inside, telling, write_json
+from stentor.studio.dataset_folder import RATES, DataSet, Record, label
+from stentor.studio.files import NAME, checked_name, disk_errors, inside, write_json
 
 __all__ = ["RATES", "DataSet", "Projects", "Record"]
 
@@ -27,7 +27,7 @@ class Projects:
     def __init__(self, folder: Path, guarded: bool = False, models: tuple[Path, ...] = (), publishes: bool = True):
         self.folder = Path(folder).expanduser().resolve()
         self.guarded, self.models, self.publishes = guarded, models, publishes
-        with telling(self.folder):
+        with disk_errors(self.folder):
             for name in ("datasets", "runs", "tmp"):
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
 
@@ -50,7 +50,7 @@ class Projects:
         folder = inside(self.folder, "datasets", checked_name(name, "data set's name"))
         if name.lower() in {p.name.lower() for p in folder.parent.iterdir()}:
             raise ConfigError(f"There is a data set {name} already: open it, or choose another name.")
-        with telling(folder):
+        with disk_errors(folder):
             try:
                 (folder / "audio").mkdir(parents=True)
             except FileExistsError:
@@ -73,6 +73,6 @@ class Projects:
         """Remove a data set with its recordings. It disappears at once, even if its removal is cut off."""
         folder = self.dataset(name).folder
         gone = self.tmp / f"deleted-{secrets.token_hex(8)}"
-        with telling(folder):
+        with disk_errors(folder):
             folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)

@@ -55,7 +55,7 @@ def serve(
     place = Path(folder).expanduser().resolve() / "tmp" / "page"
     os.environ["GRADIO_TEMP_DIR"] = str(place)
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    door = make_door(accounts, host, port)
+    door = make_server(accounts, host, port)
     opened = listen(host, port)
     import uvicorn
 
@@ -80,10 +80,10 @@ def serve(
         raise door.failed
 
 
-def make_door(accounts: Accounts, host: str, port: int) -> Any:
+def make_server(accounts: Accounts, host: str, port: int) -> Any:
     """The ASGI app of a studio."""
-    from stentor.studio.server.pages import ROUTES
-    from stentor.studio.server.server import Door
+    from stentor.studio.page_routes import ROUTES
+    from stentor.studio.server.server import StudioServer
 
     def load() -> Any:
         from stentor.studio.app import mounted
@@ -91,7 +91,7 @@ def make_door(accounts: Accounts, host: str, port: int) -> Any:
         return mounted(accounts)
 
     # Behind a password a foreign name of this address (that of a proxy) does no harm: no cookie goes with it.
-    return Door(accounts, is_local(host) and not accounts.guarded, port, ROUTES, load)
+    return StudioServer(accounts, is_local(host) and not accounts.guarded, port, ROUTES, load)
 
 
 def _cannot(host: str, port: int, error: OSError) -> ConfigError:

@@ -24,7 +24,7 @@ from stentor.data.fields import items_in, seconds_in
 from stentor.data.outliers import KINDS, Row
 from stentor.data.signal_stats import SignalStats, measure_file
 from stentor.errors import ConfigError, DataError
-from stentor.studio.dataset import train_test_split
+from stentor.studio import train_test_split
 from stentor.studio.projects import DataSet, Record
 
 SOUNDS = ".sounds.jsonl"
@@ -40,7 +40,7 @@ Key = tuple[str, int, int, float, float | None]
 
 
 @dataclass
-class Checked:
+class DatasetFindings:
     """A data set as it was found."""
 
     rows: dict[str, dict[str, Any]]
@@ -79,10 +79,10 @@ class Checked:
         return {show: len(self.chosen(show)) for show in ("all", "remarks", "drafts", "no_text", "train", "held_out")}
 
 
-def checked(dataset: DataSet) -> Checked:
+def checked(dataset: DataSet) -> DatasetFindings:
     """Look at a data set; what was not heard before is heard from now on, in a thread, and counts as not `measured`.
     Raises StentorError for a manifest that cannot be read."""
-    return _ears(dataset).checked()
+    return _measurements(dataset).checked()
 
 
 @dataclass
@@ -95,7 +95,7 @@ class _Item:
     path: Path | None = None
 
 
-class _Ears:
+class _Measurements:
     """The measures of one data set. Safe from several threads."""
 
     def __init__(self, dataset: DataSet):
@@ -104,9 +104,9 @@ class _Ears:
         self.sounds = dict(_saved(self.file))
         self.lock = threading.Lock()
         self.thread: threading.Thread | None = None
-        self.last: tuple[Any, Checked] | None = None
+        self.last: tuple[Any, DatasetFindings] | None = None
 
-    def checked(self) -> Checked:
+    def checked(self) -> DatasetFindings:
         files = _files(self.dataset)
         folder = self.dataset.folder
         seen = (files, *(_stamp(folder / name) for name in STATE), len(self.sounds))
@@ -178,18 +178,18 @@ class _Ears:
             file.write(lines)
 
 
-_known: OrderedDict[Path, _Ears] = OrderedDict()
+_known: OrderedDict[Path, _Measurements] = OrderedDict()
 _known_lock = threading.Lock()
 
 
-def _ears(dataset: DataSet) -> _Ears:
+def _measurements(dataset: DataSet) -> _Measurements:
     with _known_lock:
         found = _known.pop(dataset.folder, None)
         # A data set that was deleted and made again has nothing of the old one.
         if found is None or (
             found.sounds and not found.file.exists() and not (found.thread and found.thread.is_alive())
         ):
-            found = _Ears(dataset)
+            found = _Measurements(dataset)
         _known[dataset.folder] = found
         while len(_known) > REMEMBERED:
             _known.popitem(last=False)
@@ -223,7 +223,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
         return None
 
 
-def _answer(dataset: DataSet, items: list[_Item], left: int) -> Checked:
+def _answer(dataset: DataSet, items: list[_Item], left: int) -> DatasetFindings:
     sides = dataset.sides()
     heard = [i.row for i in items if i.key is None or i.row.sound.rate or i.row.sound.reason]
     numbers = {item.record["id"]: number for number, item in enumerate(items, 1)}
@@ -261,7 +261,7 @@ def _answer(dataset: DataSet, items: list[_Item], left: int) -> Checked:
     order = sorted(rows, key=lambda id: (worst.get(id, last), bool(rows[id]["text"]), not rows[id]["draft"]))
     share, by = train_test_split.chosen(dataset.about)
     counts = Counter(sides.values())
-    return Checked(
+    return DatasetFindings(
         rows={id: rows[id] for id in order},
         measured=len(items) - left,
         kinds={kind: kinds[kind] for kind in KINDS if kinds[kind]},

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from stentor.errors import AudioError, ConfigError, StentorError
-from stentor.studio.dataset.uploads import Upload, kind_of, shown
-from stentor.studio.files import inside, read_json, telling, write_json
+from stentor.studio.files import disk_errors, inside, read_json, write_json
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached
 from stentor.studio.texts import say
+from stentor.studio.uploaded_audio import Upload, kind_of, shown
 
 NOBODY = ""
 """Choice of a model: none, a person writes the texts."""
@@ -97,7 +97,7 @@ def start(
     id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
     folder = projects.tmp / f"long-{id}"
     try:
-        with telling(folder):
+        with disk_errors(folder):
             (folder / "files").mkdir(parents=True)
             for number, upload in enumerate(files):
                 shutil.move(upload.path, folder / "files" / str(number))
@@ -136,9 +136,9 @@ def forget(projects: Projects, id: str) -> None:
     """Take it off the list, with the recordings that were sent; what is in the data set stays. Raises ConfigError while
     it runs."""
     folder = _folder(projects, id)
-    with detached.alone(folder, say("long_busy")):
+    with detached.exclusive(folder, say("long_busy")):
         gone = projects.tmp / f"deleted-{secrets.token_hex(8)}"
-        with telling(folder):
+        with disk_errors(folder):
             folder.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
 
@@ -197,7 +197,7 @@ def _folder(projects: Projects, id: str) -> Path:
 
 
 def _launch(projects: Projects, folder: Path) -> None:
-    with detached.alone(folder, say("long_busy")) as lock:
+    with detached.exclusive(folder, say("long_busy")) as lock:
         command = [sys.executable, "-m", "stentor.studio.dataset.long_recordings", str(projects.folder), folder.name]
         detached.launch(folder, command, lock, projects.folder)
 

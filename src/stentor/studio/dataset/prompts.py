@@ -19,7 +19,7 @@ from typing import Any
 
 from stentor.errors import ConfigError, DataError
 from stentor.studio import phrases as builtin
-from stentor.studio.dataset.dataset import DataSet
+from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import clean_text, read_json, write_bytes
 from stentor.studio.phrases import NAMES, OTHER_CODES
 from stentor.studio.texts import say
@@ -39,7 +39,7 @@ _HIDDEN = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufff
 
 
 @dataclass(frozen=True)
-class Corpus:
+class HubCorpus:
     """Where sentences of the Hub come from: a preset of the `hub` source (see sources/hub_presets.py)."""
 
     preset: str
@@ -52,14 +52,14 @@ class Corpus:
 
 
 CORPORA = {
-    "fleurs": Corpus("fleurs", "FLEURS", "CC-BY-4.0"),
-    "common_voice": Corpus("common_voice", "Common Voice", "CC0-1.0"),
-    "granary": Corpus("granary", "Granary", "CC-BY-4.0", subset="ytc", whole=True),
+    "fleurs": HubCorpus("fleurs", "FLEURS", "CC-BY-4.0"),
+    "common_voice": HubCorpus("common_voice", "Common Voice", "CC0-1.0"),
+    "granary": HubCorpus("granary", "Granary", "CC-BY-4.0", subset="ytc", whole=True),
 }
 
 
 @dataclass(frozen=True)
-class Source:
+class PromptSource:
     """A place that phrases of a language can come from."""
 
     key: str
@@ -130,15 +130,15 @@ def own_of(dataset: DataSet) -> list[str]:
     return _kept(dataset, "own")
 
 
-def sources(language: str | None) -> list[Source]:
+def sources(language: str | None) -> list[PromptSource]:
     """Where phrases of a language can come from, the built-in ones first where there are any."""
     found = []
     if language in builtin.languages():
-        found.append(Source("builtin", say("phrases_builtin", count=len(builtin.phrases(str(language))))))
-    found.append(Source("own", say("phrases_own_list")))
+        found.append(PromptSource("builtin", say("phrases_builtin", count=len(builtin.phrases(str(language))))))
+    found.append(PromptSource("own", say("phrases_own_list")))
     for key, corpus in CORPORA.items():
         if language is not None and _speaks(corpus, language):
-            found.append(Source(key, say("phrases_hub", name=corpus.name, licence=corpus.licence), online=True))
+            found.append(PromptSource(key, say("phrases_hub", name=corpus.name, licence=corpus.licence), online=True))
     return found
 
 
@@ -248,7 +248,7 @@ def _unspaced(text: str) -> bool:
     return unicodedata.name(letter, "").startswith(names)
 
 
-def _speaks(corpus: Corpus, language: str) -> bool:
+def _speaks(corpus: HubCorpus, language: str) -> bool:
     from stentor.sources.hub_presets import PRESETS, Preset
 
     entry = PRESETS[corpus.preset]

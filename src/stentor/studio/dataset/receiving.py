@@ -32,14 +32,15 @@ from starlette.routing import Route
 
 from stentor.errors import ConfigError, StentorError, without_secrets
 from stentor.studio.dataset import long_recordings, prompts
-from stentor.studio.dataset.dataset import label
 from stentor.studio.dataset.transcripts import MOST_BYTES as MOST_TEXT
 from stentor.studio.dataset.transcripts import TRANSCRIPTS
-from stentor.studio.dataset.uploads import MOST_BYTES, MOST_FILES, Upload, add_uploads, kind_of, shown
-from stentor.studio.files import inside, read_json, telling, write_json
+from stentor.studio.dataset.uploads import MOST_FILES, add_uploads
+from stentor.studio.dataset_folder import label
+from stentor.studio.files import disk_errors, inside, read_json, write_json
 from stentor.studio.projects import Projects
 from stentor.studio.server.routes import TooLarge, body, route
 from stentor.studio.texts import say
+from stentor.studio.uploaded_audio import MOST_BYTES, Upload, kind_of, shown
 
 MOST_BATCH = 4 * 2**30
 """Bytes of all files of one upload."""
@@ -66,7 +67,7 @@ def receive(request: Request, projects: Projects) -> dict[str, Any]:
     if number >= MOST_FILES * 2:
         raise ConfigError(say("upload_too_many", most=MOST_FILES))
     name = shown(request.query_params.get("name", ""))
-    with telling(projects.tmp):
+    with disk_errors(projects.tmp):
         if not folder.exists():
             _tidy(projects)
         folder.mkdir(exist_ok=True)
@@ -76,9 +77,9 @@ def receive(request: Request, projects: Projects) -> dict[str, Any]:
         raise _too_large(name, most)
     part, path = folder / f"part-{number}", folder / str(number)
     try:
-        with telling(path), open(part, "wb") as file:
+        with disk_errors(path), open(part, "wb") as file:
             _copy(request, file, most, name)
-        with telling(path):
+        with disk_errors(path):
             part.replace(path)
     finally:
         part.unlink(missing_ok=True)

@@ -22,10 +22,10 @@ from starlette.routing import Route
 from stentor.errors import AudioError, ConfigError
 from stentor.studio.dataset.prompts import language_of, phrases_of, prompt_id
 from stentor.studio.dataset.recordings import TEXTS, Levels, Remark, listen
-from stentor.studio.dataset.uploads import Upload, checked, kind_of, read
-from stentor.studio.files import clean_text, locked, read_json, telling, write_json
+from stentor.studio.files import clean_text, disk_errors, locked, read_json, write_json
 from stentor.studio.projects import DataSet, Projects, Record
 from stentor.studio.server.routes import body, route
+from stentor.studio.uploaded_audio import Upload, checked, kind_of, read
 
 TEN = 10
 """Rows that are added at a time."""
@@ -40,7 +40,7 @@ _KEY = re.compile(r"[0-9a-f]{12}|own-[1-9][0-9]{0,4}")
 _MARK = re.compile(r"[A-Za-z0-9-]{0,64}")
 
 
-class Rows:
+class PhraseRows:
     """The rows of a data set as they are on the disk, read once."""
 
     def __init__(self, dataset: DataSet):
@@ -97,7 +97,7 @@ class Rows:
 def rows(request: Request, projects: Projects) -> dict[str, Any]:
     """GET: the shown rows, or `count` of them from `offset` on."""
     given = request.query_params
-    return Rows(_dataset(request, projects)).page(
+    return PhraseRows(_dataset(request, projects)).page(
         _number(given, "offset", 0, MOST_ROWS) or 0, _number(given, "count", 1, MOST_ROWS)
     )
 
@@ -107,7 +107,7 @@ def more(request: Request, projects: Projects) -> dict[str, Any]:
     have = _number(request.query_params, "shown", 0, MOST_ROWS) or 0
     dataset = _dataset(request, projects)
     with locked(dataset.folder / "audio"):
-        found = Rows(dataset)
+        found = PhraseRows(dataset)
         found.notes["shown"] = min(MOST_ROWS, max(found.shown, have + TEN))
         write_json(dataset.folder / "rows.json", found.notes)
     return found.page(have)
@@ -129,7 +129,7 @@ def take(request: Request, projects: Projects) -> dict[str, Any]:
     levels = listen(audio, rate)
     # The data set locks its own folder for each change; this lock makes looking and saving one.
     with locked(dataset.folder / "audio"):
-        found = Rows(dataset)
+        found = PhraseRows(dataset)
         old = found.records.get(key)
         heard = _mapping(found.notes, "heard")
         again = bool(mark) and old is not None and (heard.get(key) or {}).get("mark") == mark
@@ -154,7 +154,7 @@ def edit(request: Request, projects: Projects) -> dict[str, Any]:
     text = _text(body(request, 4 * LONGEST_PHRASE).decode("utf-8", "replace"))
     dataset = _dataset(request, projects)
     with locked(dataset.folder / "audio"):
-        found = Rows(dataset)
+        found = PhraseRows(dataset)
         text = text or found.script.get(key, "")
         record = found.records.get(key)
         if record is None:
@@ -173,7 +173,7 @@ def remove(request: Request, projects: Projects) -> dict[str, Any]:
     key = _key(request.query_params)
     dataset = _dataset(request, projects)
     with locked(dataset.folder / "audio"):
-        found = Rows(dataset)
+        found = PhraseRows(dataset)
         record = found.records.pop(key, None)
         if record is not None:
             dataset.remove([record["id"]])
@@ -208,7 +208,7 @@ def _decoded(projects: Projects, data: bytes) -> tuple[Any, int]:
     """(float32 mono [samples], sampling rate in Hz) of a WAV file's bytes. Raises AudioError for anything else."""
     path = projects.tmp / f"take-{secrets.token_hex(8)}.wav"
     try:
-        with telling(projects.folder):
+        with disk_errors(projects.folder):
             path.write_bytes(data)
         upload = Upload(path, "The recording")
         if data and kind_of(path) != "wav":

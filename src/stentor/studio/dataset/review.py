@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from stentor.errors import ConfigError
-from stentor.studio.dataset.findings import Checked, checked
+from stentor.studio.dataset.findings import DatasetFindings, checked
 from stentor.studio.projects import DataSet, Projects
 from stentor.studio.server.routes import body, route
 
@@ -83,7 +83,7 @@ def removed(request: Request, projects: Projects) -> dict[str, Any]:
     return {"rows": shown, "removed": len(found)}
 
 
-def _figures(dataset: DataSet, found: Checked) -> dict[str, Any]:
+def _figures(dataset: DataSet, found: DatasetFindings) -> dict[str, Any]:
     return {
         "total": len(found.rows),
         "measured": found.measured,

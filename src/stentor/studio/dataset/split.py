@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import AudioError
-from stentor.studio.dataset.dataset import DataSet, Record
-from stentor.studio.dataset.uploads import Upload, checked, enterable, fingerprint, read, shown
+from stentor.studio.dataset_folder import DataSet, Record
 from stentor.studio.files import name_from
+from stentor.studio.uploaded_audio import Upload, checked, enterable, fingerprint, read, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +55,7 @@ def draft_by(model: Model, language: str | None = None) -> Draft:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SplitProgress:
     """How far a recording is."""
 
     done: int
@@ -74,7 +74,7 @@ def split_into(
     speaker: str | None = None,
     longest: float = LONGEST,
     detector: Detector | None = None,
-) -> Iterator[Piece]:
+) -> Iterator[SplitProgress]:
     """Save the pieces of a recording, one after the other, each on the disk when it is answered.
 
     With `draft` each has a text marked `draft: true` until a person edits it; without, an empty one. Whatever ends this
@@ -94,15 +94,15 @@ def split_into(
     for done, (start, end) in enumerate(found, 1):
         at = round(start, 3)
         if (identity, at) in had:
-            yield Piece(done, len(found), None)
+            yield SplitProgress(done, len(found), None)
             continue
         try:
             audio = read(file, rate, start, end - start)
         except AudioError as error:  # a damaged stretch of an otherwise good recording
-            yield Piece(done, len(found), None, str(error))
+            yield SplitProgress(done, len(found), None, str(error))
             continue
         text = draft(audio, rate).strip() if draft is not None else ""
         more: dict[str, Any] = {"source": source, "source_id": identity, "source_start": at}
         if text:
             more["draft"] = True
-        yield Piece(done, len(found), dataset.add(audio, rate, text, language, speaker, **more))
+        yield SplitProgress(done, len(found), dataset.add(audio, rate, text, language, speaker, **more))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from stentor.studio.dataset.transcript_entry import Entry, Made, lines_of
+from stentor.studio.dataset.transcript_entry import ParsedEntries, TranscriptEntry, lines_of
 
 _SILENCE = {"sil", "sp", "spn", "<eps>", "<p:>", "<unk>", "<s>", "</s>"}
 """What aligners write into intervals without words."""
@@ -23,7 +23,7 @@ _VOICE = re.compile(r"<v(?:\.[^ <>]*)? ([^<>]+)>")
 _TAG = re.compile(r"</?(?:[ibuc]|v|font|ruby|rt|lang)(?:[ .][^<>]*)?>|<\d[\d:.]*>|\{\\[^{}]*\}")
 
 
-def subtitles(name: str, text: str) -> Made:
+def subtitles(name: str, text: str) -> ParsedEntries:
     """SubRip and WebVTT: blocks with a line of times; tags (`<i>`, `<v Ann>`, `{\\an8}`) are taken out, a voice is the
     speaker. A cue that stands there twice (for its style) counts once."""
     lines = [*lines_of(text), ""]
@@ -52,7 +52,7 @@ def subtitles(name: str, text: str) -> Made:
         plain = html.unescape(plain) if web else plain
         if (start, end, plain) not in seen:
             seen.add((start, end, plain))
-            yield Entry(plain, None, start, end, None, voice.group(1).strip() if voice else None, where)
+            yield TranscriptEntry(plain, None, start, end, None, voice.group(1).strip() if voice else None, where)
 
 
 def _seconds(clock: re.Match[str]) -> float:
@@ -61,7 +61,7 @@ def _seconds(clock: re.Match[str]) -> float:
     return int(hours or 0) * 3600 + int(minutes) * 60 + int(seconds) + part
 
 
-def textgrid(name: str, text: str) -> Made:
+def textgrid(name: str, text: str) -> ParsedEntries:
     """Praat TextGrids, long and short form: the intervals of the first tier that holds sentences.
 
     The tier of words has the most intervals: of several interval tiers named alike for what they hold, `text`,
@@ -73,7 +73,7 @@ def textgrid(name: str, text: str) -> Made:
     if not any(value == "TextGrid" for _, value in tokens[:4]):
         yield f"{name}:1: this is not a Praat TextGrid."
         return
-    tiers: list[tuple[str, list[Entry]]] = []
+    tiers: list[tuple[str, list[TranscriptEntry]]] = []
     at = 0
     while at < len(tokens):
         if tokens[at][1] != "IntervalTier" or not isinstance(tokens[at][1], str):
@@ -93,7 +93,7 @@ def textgrid(name: str, text: str) -> Made:
                 return
             start, end, said = (v for _, v in cell)
             if said.strip() and said.strip().lower() not in _SILENCE:
-                made.append(Entry(said, None, start, end, where=f"{name}:{cell[0][0]}"))
+                made.append(TranscriptEntry(said, None, start, end, where=f"{name}:{cell[0][0]}"))
             at += 3
         tiers.append((str(head[1][1]).lower(), made))
     filled = [tier for tier in tiers if tier[1]]
@@ -104,7 +104,7 @@ def textgrid(name: str, text: str) -> Made:
     yield from _sentences(chosen) if all(" " not in e.text.strip() for e in chosen) else chosen
 
 
-def _sentences(words: list[Entry]) -> Iterator[Entry]:
+def _sentences(words: list[TranscriptEntry]) -> Iterator[TranscriptEntry]:
     """Words joined with those that follow within `_PAUSE`."""
     run = [words[0]]
     for word in [*words[1:], None]:

@@ -1,4 +1,4 @@
-"""What transcripts of every format become: one `Entry` for each."""
+"""What transcripts of every format become: one `TranscriptEntry` for each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AUDIO = ("wav", "flac", "mp3", "ogg", "opus", "m4a", "mp4", "webm")
 
 
 @dataclass(frozen=True)
-class Entry:
+class TranscriptEntry:
     """One transcript."""
 
     text: str
@@ -28,7 +28,7 @@ class Entry:
     """File and line, for messages."""
 
 
-Made = Iterator[Entry | str]
+ParsedEntries = Iterator[TranscriptEntry | str]
 """Entries, and a sentence in place of each that is wrong."""
 
 

@@ -1,7 +1,7 @@
-"""Transcripts that come with uploaded audio: pasted lines, txt, csv, jsonl, srt, TextGrid.
+"""Transcript files that come with uploaded audio: pasted lines, txt, csv, jsonl, srt, TextGrid.
 
-Each becomes a list of `Entry`. What is wrong is told with the file's name and the line. All are read from text that a
-stranger may have written: names in them are only ever compared with the names of the uploaded files.
+Each becomes a list of `TranscriptEntry`. Mistakes are reported with the file's name and the line. A stranger may have
+written them: names in them are only compared with the names of the uploaded files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from stentor.errors import ConfigError, DataError
 from stentor.studio.dataset.subtitle_import import subtitles, textgrid
-from stentor.studio.dataset.transcript_entry import Entry, Made, key, lines_of, stem
+from stentor.studio.dataset.transcript_entry import ParsedEntries, TranscriptEntry, key, lines_of, stem
 from stentor.studio.files import clean_text
 from stentor.studio.phrases import NAMES, OTHER_CODES
 
@@ -37,7 +37,7 @@ TRANSCRIPTS = ("txt", "lab", "csv", "tsv", "jsonl", "json", "srt", "vtt", "textg
 """Endings of the transcripts that are read."""
 
 
-def parse(name: str, data: bytes, audio: Sequence[str] = ()) -> list[Entry]:
+def parse(name: str, data: bytes, audio: Sequence[str] = ()) -> list[TranscriptEntry]:
     """The entries of a transcript file, by its name's ending; a name without an ending means lines of text.
 
     `audio`: names of the recordings; lines that begin with them (Kaldi, LibriSpeech) are those recordings' lines.
@@ -67,7 +67,7 @@ def parse(name: str, data: bytes, audio: Sequence[str] = ()) -> list[Entry]:
     entries = []
     stems = {key(a) for a in audio}
     for made in readers[ending](name, text) if ending in readers else _lines(name, text, stems):
-        if isinstance(made, Entry):
+        if isinstance(made, TranscriptEntry):
             made = _checked(made)
         if isinstance(made, str):
             problems.append(made)
@@ -92,10 +92,10 @@ def table_texts(name: str, text: str) -> list[tuple[int, str]] | None:
     made = list(reader(name, text))
     if problems := [m for m in made if isinstance(m, str)]:
         raise DataError("\n".join(problems[:MOST_PROBLEMS]))
-    return [(int(e.where.rpartition(":")[2]), e.text) for e in made if isinstance(e, Entry)]
+    return [(int(e.where.rpartition(":")[2]), e.text) for e in made if isinstance(e, TranscriptEntry)]
 
 
-def _checked(made: Entry) -> Entry | str:
+def _checked(made: TranscriptEntry) -> TranscriptEntry | str:
     """The entry with its text and language as they are kept, or what is wrong with it."""
     try:
         made = replace(made, text=clean_text(made.text), language=_language(made.language))
@@ -130,15 +130,15 @@ def _language(said: str | None) -> str | None:
 class Matched:
     """What belongs together, and what is left over."""
 
-    clips: list[tuple[int, Entry]]
+    clips: list[tuple[int, TranscriptEntry]]
     """(index of the recording, its transcript)."""
     bare: list[int]
     """Recordings without a transcript."""
-    left: list[Entry]
+    left: list[TranscriptEntry]
     """Transcripts without a recording."""
 
 
-def match(audio: Sequence[str], entries: Sequence[Entry]) -> Matched:
+def match(audio: Sequence[str], entries: Sequence[TranscriptEntry]) -> Matched:
     """Give each transcript to its recording: by name where the entries have one, else in order.
 
     Raises DataError when entries without names are not as many as recordings, and for names that two recordings share.
@@ -185,7 +185,7 @@ def decoded(name: str, data: bytes) -> str:
     return text
 
 
-def _lines(name: str, text: str, stems: set[str]) -> Made:
+def _lines(name: str, text: str, stems: set[str]) -> ParsedEntries:
     """A line for each recording; `name<tab>text`, `name|text` (LJSpeech) or `name text` (Kaldi) where every line has
     it, with a name that ends like an audio file or holds no space, or, before a space, that is a recording's."""
     lines = [(n, line.strip()) for n, line in enumerate(lines_of(text), 1) if line.strip()]
@@ -200,13 +200,13 @@ def _lines(name: str, text: str, stems: set[str]) -> Made:
             for (n, _), first, (_, _, rest) in zip(lines, firsts, parts, strict=True):
                 # LJSpeech has the normalised text in a third column.
                 said = rest if mark == " " else rest.rpartition(mark)[2] or rest
-                yield Entry(said, stem(first), where=f"{name}:{n}")
+                yield TranscriptEntry(said, stem(first), where=f"{name}:{n}")
             return
     for n, line in lines:
-        yield Entry(line, where=f"{name}:{n}")
+        yield TranscriptEntry(line, where=f"{name}:{n}")
 
 
-def _csv(name: str, text: str) -> Made:
+def _csv(name: str, text: str) -> ParsedEntries:
     first, _, rest = text.partition("\n")
     before = 0
     if re.fullmatch(r"sep=.\r?", first.lower()):  # what Excel puts in front
@@ -268,7 +268,7 @@ def _csv(name: str, text: str) -> Made:
             continue
         file = stem(cells["file"]) if cells.get("file") else None
         language, speaker = cells.get("language") or None, cells.get("speaker") or None
-        yield Entry(cells["text"], file, times["start"], times["end"], language, speaker, where)
+        yield TranscriptEntry(cells["text"], file, times["start"], times["end"], language, speaker, where)
 
 
 def _unquoted(cell: str) -> str:
@@ -277,7 +277,7 @@ def _unquoted(cell: str) -> str:
     return inner.replace('""', '"') if quoted and '"' not in inner.replace('""', "") else cell
 
 
-def _jsonl(name: str, text: str) -> Made:
+def _jsonl(name: str, text: str) -> ParsedEntries:
     for number, line in enumerate(lines_of(text), 1):
         if line.strip():
             try:
@@ -287,7 +287,7 @@ def _jsonl(name: str, text: str) -> Made:
             yield _entry(row, f"{name}:{number}")
 
 
-def _json(name: str, text: str) -> Made:
+def _json(name: str, text: str) -> ParsedEntries:
     """A list of records, or an object with `segments` (Whisper, and our own JSON): those of the file's own name."""
     try:
         whole = json.loads(text)
@@ -303,7 +303,7 @@ def _json(name: str, text: str) -> Made:
         yield _entry(row, f"{name}, record {number}")
 
 
-def _entry(row: Any, where: str) -> Entry | str:
+def _entry(row: Any, where: str) -> TranscriptEntry | str:
     """A JSON record as an entry, or what is wrong with it."""
     if not isinstance(row, dict):
         return f'{where}: this is not a JSON object such as {{"audio_path": "a.wav", "text": "..."}}.'
@@ -319,7 +319,7 @@ def _entry(row: Any, where: str) -> Entry | str:
     language, speaker = (
         str(v) if isinstance(v := _pick(row, names), str | int) else None for names in (_LANGUAGE, _SPEAKER)
     )
-    return Entry(said, stem(file) if isinstance(file, str) else None, start, end, language, speaker, where)
+    return TranscriptEntry(said, stem(file) if isinstance(file, str) else None, start, end, language, speaker, where)
 
 
 def _pick(row: dict[str, Any], names: Sequence[str]) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stentor.studio.files import name_from, telling
+from stentor.studio.files import name_from, disk_errors
 from stentor.studio.projects import Projects
 
 FOLDER = "data"
@@ -59,7 +59,7 @@ def _own(manifest: Path, projects: Projects) -> bool:
 
 def _copy(manifest: Path, to: Path) -> None:
     home = manifest.parent
-    with telling(to):
+    with disk_errors(to):
         to.mkdir(parents=True)
         shutil.copyfile(manifest, to / manifest.name)
         for line in manifest.read_bytes().split(b"\n"):

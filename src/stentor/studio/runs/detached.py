@@ -1,6 +1,6 @@
-"""Commands of ours that outlive the studio: each has a folder, a keeper (keeper.py) and a lock; all truth is in files.
+"""Detached commands, which outlive the studio: a folder each, with a supervisor (supervisor.py), a lock and the state.
 
-    FOLDER/run.lock     locked (flock) by the keeper and the command as long as either lives
+    FOLDER/run.lock     locked (flock) by the supervisor and the command as long as either lives
     FOLDER/stop         there since somebody asked it to stop
     FOLDER/output.txt   all that it printed, without secrets
     FOLDER/ending.json  when it was last started, its process and, afterwards, its exit code and last words
@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.errors import ConfigError, StentorError
-from stentor.studio.files import read_json, telling, write_bytes
+from stentor.studio.files import read_json, disk_errors, write_bytes
 from stentor.studio.runs.follow import tail
-from stentor.studio.runs.supervisor import ENDING_BYTES, born
+from stentor.studio.runs.supervisor import ENDING_BYTES, process_start
 
 STENTOR = (sys.executable, "-m", "stentor")
 """`stentor`, as a command."""
@@ -41,7 +41,7 @@ class Ending:
 
     alive: bool
     exit: int | None
-    """Its exit code; negative for a signal. None while it runs, when it ended without one (its keeper was killed, or
+    """Its exit code; negative for a signal. None while it runs, when it ended without one (its supervisor was killed, or
     the machine was switched off), and when it was never started."""
     said: str
     """Its error paragraph, or the last line that it printed; empty while it runs."""
@@ -53,10 +53,10 @@ class Ending:
 
 
 @contextlib.contextmanager
-def alone(folder: Path, busy: str) -> Iterator[int]:
+def exclusive(folder: Path, busy: str) -> Iterator[int]:
     """Alone with a folder that exists: answers the lock, for `launch`. Raises ConfigError(`busy`) while its command
     lives, among threads and processes."""
-    with telling(folder):
+    with disk_errors(folder):
         handle = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         until = time.monotonic() + _PATIENCE
@@ -74,7 +74,7 @@ def alone(folder: Path, busy: str) -> Iterator[int]:
 
 
 def launch(folder: Path, command: Sequence[str], lock: int, cwd: Path) -> None:
-    """Start a command, such as `[*STENTOR, "publish", "model", ...]`, in `cwd`; it and its keeper inherit the lock of
+    """Start a command, such as `[*STENTOR, "publish", "model", ...]`, in `cwd`; it and its supervisor inherit the lock of
     `alone`. Its output follows the earlier one. Raises StentorError when the disk is full or nothing can be started.
 
     A command that cannot be started at all ends at once, with exit code 127 and the reason. No secret may be among the
@@ -83,7 +83,7 @@ def launch(folder: Path, command: Sequence[str], lock: int, cwd: Path) -> None:
     before = _read(folder / "ending.json")
     write_bytes(folder / "ending.json", json.dumps({"started": time.time()}).encode().ljust(ENDING_BYTES))
     try:
-        with telling(folder):
+        with disk_errors(folder):
             (folder / "stop").unlink(missing_ok=True)
             process = subprocess.Popen(
                 [sys.executable, "-m", "stentor.studio.runs.supervisor", str(folder), str(lock), *command],
@@ -105,7 +105,7 @@ def launch(folder: Path, command: Sequence[str], lock: int, cwd: Path) -> None:
 
 
 def alive(folder: Path) -> bool:
-    """Whether the keeper or the command lives: whether their lock is held."""
+    """Whether the supervisor or the command lives: whether their lock is held."""
     try:
         handle = os.open(folder / "run.lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -144,12 +144,12 @@ def process(folder: Path) -> int | None:
     again, so the moment in which it began must be the same as well."""
     found = read_json(folder / "ending.json")
     pid = found.get("pid")
-    if not isinstance(pid, int) or pid <= 1 or found.get("born") != born(pid) or not alive(folder):
+    if not isinstance(pid, int) or pid <= 1 or found.get("born") != process_start(pid) or not alive(folder):
         return None
     return pid
 
 
-def asked(folder: Path) -> float | None:
+def stop_requested_at(folder: Path) -> float | None:
     """When the command was asked to stop for the last time, in seconds since 1970; None when it was not."""
     try:
         return (folder / "stop").stat().st_mtime
@@ -166,7 +166,7 @@ def end(folder: Path, number: int = signal.SIGTERM) -> None:
         write_bytes(folder / "stop", b"")
     until = time.monotonic() + _PATIENCE
     while "pid" not in read_json(folder / "ending.json") and time.monotonic() < until:
-        time.sleep(0.02)  # the keeper has just been started
+        time.sleep(0.02)  # the supervisor has just been started
     pid = process(folder)
     if pid is None:
         return

@@ -10,7 +10,7 @@ from typing import Any
 from stentor.errors import without_secrets
 
 
-class Rows:
+class JsonlTail:
     """The objects of a JSONL file that grows (`metrics.jsonl`, `events.jsonl`, `samples.jsonl`).
 
     `poll` reads what is new and nothing twice, so following a run of days costs as much as its last seconds. It keeps

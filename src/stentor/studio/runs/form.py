@@ -35,7 +35,7 @@ Kind = Literal["integer", "number", "switch", "choice", "text", "yaml"]
 
 
 @dataclass(frozen=True)
-class Row:
+class FormField:
     """One key of the form."""
 
     key: str
@@ -60,7 +60,7 @@ class Row:
 
 
 @functools.cache
-def form(task: str = "transcribe", family: str = "whisper", schema: type[Section] = Config) -> list[Row]:
+def form(task: str = "transcribe", family: str = "whisper", schema: type[Section] = Config) -> list[FormField]:
     """The rows of a run with this task and this family, in the order of the schema, basic ones first.
 
     Sections in lists, in mappings and with a `type` of their own (other than task and model) are one row of YAML each.
@@ -71,7 +71,7 @@ def form(task: str = "transcribe", family: str = "whisper", schema: type[Section
         known = dict(sections_in(schema.model_fields[path[0]].annotation))[()].choices()  # type: ignore[attr-defined]
         if name not in known:
             raise ConfigError(f"There is no {path[0]} of type {name!r}: choose one of {', '.join(sorted(known))}.")
-    rows: list[Row] = []
+    rows: list[FormField] = []
     whole: list[tuple[str, ...]] = [(name,) for name in _FREE]  # shown as one row, or not at all
     for entry in entries(schema):
         if any(entry.path[: len(path)] == path for path in whole):
@@ -89,7 +89,7 @@ def form(task: str = "transcribe", family: str = "whisper", schema: type[Section
     return sorted(rows, key=lambda row: not row.basic)
 
 
-def form_of(text: str) -> tuple[list[Row], dict[str, Any]]:
+def form_of(text: str) -> tuple[list[FormField], dict[str, Any]]:
     """The rows for the run file `text`, and the file as plain data. Raises ConfigError where it says no known task and
     model, or is no YAML."""
     tree = plain(text)
@@ -110,7 +110,7 @@ def plain(text: str) -> dict[str, Any]:
     return found
 
 
-def value_of(row: Row, tree: Mapping[str, Any]) -> Any:
+def value_of(row: FormField, tree: Mapping[str, Any]) -> Any:
     """Plain data of a row in a run file; its default where the file does not say."""
     found: Any = tree
     for step in row.key.split("."):
@@ -122,7 +122,7 @@ def value_of(row: Row, tree: Mapping[str, Any]) -> Any:
     return found
 
 
-def shown(row: Row, tree: Mapping[str, Any]) -> Any:
+def shown(row: FormField, tree: Mapping[str, Any]) -> Any:
     """What a widget shows for a row of a run file: a truth value for a switch, text for all others."""
     value = value_of(row, tree)
     if row.kind == "switch":
@@ -132,7 +132,7 @@ def shown(row: Row, tree: Mapping[str, Any]) -> Any:
     return value if isinstance(value, str) else inline(value)
 
 
-def changed(text: str, row: Row, value: Any) -> str:
+def changed(text: str, row: FormField, value: Any) -> str:
     """The run file with the value that a widget holds. Empty, or the default, takes the key out of the file.
 
     Raises ConfigError for a value that the row cannot take; `Mistakes` where the file itself cannot be read.
@@ -147,7 +147,7 @@ def changed(text: str, row: Row, value: Any) -> str:
     return dump(tree)
 
 
-def read(row: Row, value: Any) -> Any:
+def read(row: FormField, value: Any) -> Any:
     """Plain data of what a widget holds. Raises ConfigError for text that is not YAML or not a number, and for a value
     outside the limits; the schema checks the whole afterwards."""
     if value is None or (isinstance(value, str) and not value.strip()):
@@ -190,7 +190,7 @@ def _type(section: Any, key: str) -> str:
     return kind
 
 
-def _row(key: str, owner: type[Section], field: Any) -> Row:
+def _row(key: str, owner: type[Section], field: Any) -> FormField:
     annotation = field_annotation(field)
     kind, options, limits = _widget(annotation)
     least = next((float(m.ge) for m in limits if isinstance(m, bounds.Ge)), None)
@@ -203,7 +203,7 @@ def _row(key: str, owner: type[Section], field: Any) -> Row:
     words = key.replace(".", " ").replace("_", " ")
     rest = meaning[len(first) :].lstrip(". ") if short else meaning
     may_be = describe(annotation)
-    return Row(
+    return FormField(
         key=key,
         section=key.partition(".")[0],
         kind=kind,

@@ -2,7 +2,7 @@
 
     runs/NAME/run.yaml     the config that the run follows: `stentor train runs/NAME/run.yaml` does the same by hand
     runs/NAME/studio.json  when it was made, of which run it is a retry
-    runs/NAME/data/        its own copy of the recordings that it learns from (keeping.py)
+    runs/NAME/data/        its own copy of the recordings that it learns from (data_snapshot.py)
     runs/NAME/...          what every detached command leaves (detached.py) and what `stentor train` writes
 
 Nothing is held in memory: any page of any studio sees the same, before and after a restart.
@@ -23,9 +23,9 @@ from typing import Any, Literal
 
 from stentor.errors import ConfigError, StentorError
 from stentor.studio.runs import detached
-from stentor.studio.runs.progress import Course, course, forget_courses
+from stentor.studio.runs.progress import RunProgress, progress_of, forget_progress
 from stentor.studio.runs.detached import Ending
-from stentor.studio.files import checked_name, inside, read_json, telling, write_bytes, write_json
+from stentor.studio.files import checked_name, inside, read_json, disk_errors, write_bytes, write_json
 from stentor.studio.runs.follow import tail
 from stentor.studio.runs.data_snapshot import keep
 from stentor.studio.projects import Projects
@@ -34,13 +34,13 @@ from stentor.studio.texts import say
 TRAIN = (*detached.STENTOR, "train")
 State = Literal["waiting", "running", "stopping", "stopped", "failed", "finished"]
 _BEHIND = 10.0
-"""Seconds that the keeper's copy of the output may be behind the run's own log."""
+"""Seconds that the supervisor's copy of the output may be behind the run's own log."""
 STOPPED = 75
 """Exit code of a run that saved everything because it was told to stop."""
 
 
 @dataclass(frozen=True)
-class Status:
+class RunStatus:
     """Where a run stands."""
 
     state: State
@@ -85,14 +85,14 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
     when the name is invalid, and when there is a run of this name: of two starts at once exactly one is made. Raises
     StentorError when the disk is full.
     """
-    from stentor.studio.server.path_policy import bounded
+    from stentor.studio.runs.path_policy import check_length
 
-    bounded(yaml)
+    check_length(yaml)
     tree, name = _placed(yaml, name, projects.runs)
     _check(_dumped(tree), projects)
     folder = inside(projects.runs, name)
     made = projects.tmp / f"run-{secrets.token_hex(8)}"
-    with telling(folder):
+    with disk_errors(folder):
         made.mkdir()
     try:
         keep(tree, made, folder, projects)
@@ -155,16 +155,16 @@ def delete(projects: Projects, job: Job) -> None:
     """Remove a run with its checkpoints. Raises ConfigError while it runs."""
     with _alone(job.folder, job.name):
         gone = projects.tmp / f"deleted-run-{job.name}-{time.time_ns()}"
-        with telling(job.folder):
+        with disk_errors(job.folder):
             job.folder.rename(gone)
-    forget_courses()
+    forget_progress()
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def state(job: Job) -> Status:
+def state(job: Job) -> RunStatus:
     """Where a run stands, from its folder alone."""
     ending = detached.ending(job.folder)
-    now = course(job.folder)
+    now = progress_of(job.folder)
     with now.lock:
         return _status(ending, now)
 
@@ -184,7 +184,7 @@ def alive(job: Job) -> bool:
 
 
 def log(job: Job, lines: int = 200) -> str:
-    """The end of all that the run printed, without secrets; of what it wrote down itself, when its keeper is gone."""
+    """The end of all that the run printed, without secrets; of what it wrote down itself, when its supervisor is gone."""
     printed, own = (_changed(job.folder / name) for name in ("output.txt", "log.txt"))
     return tail(job.folder / "log.txt", lines) if own > printed + _BEHIND else detached.output(job.folder, lines)
 
@@ -196,30 +196,30 @@ def _changed(path: Path) -> float:
         return 0.0
 
 
-def _status(ending: Ending, now: Course) -> Status:
+def _status(ending: Ending, now: RunProgress) -> RunStatus:
     step, total, code = now.step, now.total, ending.exit
     if ending.alive:
         if ending.stopping:
-            return Status("stopping", say("run_stopping"), step, total)
+            return RunStatus("stopping", say("run_stopping"), step, total)
         if now.began < ending.started:  # what the files tell is of an earlier attempt
-            return Status("waiting", say("run_waiting"), step, total)
+            return RunStatus("waiting", say("run_waiting"), step, total)
         if total is not None and step >= total:
-            return Status("running", say("run_finishing"), step, total)
+            return RunStatus("running", say("run_finishing"), step, total)
         stage = say("run_stage", stage=now.stage[0], stages=now.stage[1]) if now.stage else ""
-        return Status("running", say("run_running", step=step, total=total, stage=stage), step, total)
+        return RunStatus("running", say("run_running", step=step, total=total, stage=stage), step, total)
     closed = now.closed if now.closed and now.closed.get("time", 0.0) >= ending.started else None
     state = _state_of(ending, closed)
     if state == "finished":
-        return Status(state, say("run_finished"), step, total, code)
+        return RunStatus(state, say("run_finished"), step, total, code)
     if state == "stopped":
         saved = code == STOPPED or (closed is not None and closed["event"] == "stopped")
-        return Status(state, say("run_saved" if saved else "run_stopped", step=step), step, total, code)
+        return RunStatus(state, say("run_saved" if saved else "run_stopped", step=step), step, total, code)
     why = str(closed.get("error") or "") if code is None and closed else ""
-    return Status(state, why or _why(code, ending.said), step, total, code)
+    return RunStatus(state, why or _why(code, ending.said), step, total, code)
 
 
 def _state_of(ending: Ending, closed: dict[str, Any] | None) -> State:
-    """How a run ended. Without an exit code (its keeper was killed) the run's own last event decides."""
+    """How a run ended. Without an exit code (its supervisor was killed) the run's own last event decides."""
     if ending.exit is None:
         kind = closed["event"] if closed else "failed"
         return "finished" if kind == "finished" else "stopped" if kind == "stopped" or ending.stopping else "failed"
@@ -268,14 +268,14 @@ def _dumped(tree: dict[str, Any]) -> str:
 
 def _check(text: str, projects: Projects) -> None:
     """Raises ConfigError with everything that is wrong in a config, and with what this person may not name in one."""
-    from stentor.studio.server.path_policy import checked
+    from stentor.studio.runs.path_policy import checked
 
     checked(text, projects)
 
 
 @contextlib.contextmanager
 def _alone(folder: Path, name: str) -> Iterator[int]:
-    with detached.alone(folder, f"The run {name} is running already: stop it first, or wait.") as lock:
+    with detached.exclusive(folder, f"The run {name} is running already: stop it first, or wait.") as lock:
         yield lock
 
 

@@ -17,7 +17,7 @@ _QUERY = ("--query-gpu=index,name,memory.used,memory.total,utilization.gpu", "--
 
 
 @dataclass(frozen=True)
-class Bar:
+class MemoryBar:
     """One thing that fills up."""
 
     name: str
@@ -26,7 +26,7 @@ class Bar:
     """Of what there is; None where that is not known."""
 
 
-def bars(known: Mapping[str, float], busy: float | None, pid: int | None) -> list[Bar]:
+def bars(known: Mapping[str, float], busy: float | None, pid: int | None) -> list[MemoryBar]:
     """Memory of a run's processes, of the GPUs and of the machine.
 
     `known` are the run's own metrics (`memory/rss_gb`, `memory/workers_gb`, `memory/cuda_reserved_gb` ... in units of
@@ -43,7 +43,7 @@ def bars(known: Mapping[str, float], busy: float | None, pid: int | None) -> lis
             own = 0.0
     found = []
     if own:
-        found.append(Bar(say("memory_run"), say("memory_used", used=f"{own:.1f}"), own * 1e9 / machine.total))
+        found.append(MemoryBar(say("memory_run"), say("memory_used", used=f"{own:.1f}"), own * 1e9 / machine.total))
     gpus = _gpus()
     found += gpus
     if not gpus and "memory/cuda_reserved_gb" in known:
@@ -52,18 +52,18 @@ def bars(known: Mapping[str, float], busy: float | None, pid: int | None) -> lis
         text = say("memory_of", used=f"{used:.1f}", total=f"{whole:.0f}")
         if busy is not None:
             text += say("memory_busy", busy=f"{100 * busy:.0f}")
-        found.append(Bar(say("memory_gpu"), text, used / whole if whole else None))
+        found.append(MemoryBar(say("memory_gpu"), text, used / whole if whole else None))
     used = machine.total - machine.available
     text = say("memory_of", used=f"{used / 1e9:.1f}", total=f"{machine.total / 1e9:.0f}")
-    return [*found, Bar(say("memory_machine"), text, used / machine.total)]
+    return [*found, MemoryBar(say("memory_machine"), text, used / machine.total)]
 
 
 _lock = threading.Lock()
 _asked = float("-inf")
-_answer: list[Bar] = []
+_answer: list[MemoryBar] = []
 
 
-def _gpus() -> list[Bar]:
+def _gpus() -> list[MemoryBar]:
     """What nvidia-smi tells; empty where there is none."""
     global _asked, _answer
     with _lock:
@@ -73,7 +73,7 @@ def _gpus() -> list[Bar]:
         return _answer
 
 
-def parsed(told: str) -> list[Bar]:
+def parsed(told: str) -> list[MemoryBar]:
     """The lines of nvidia-smi (MiB and percent; `[N/A]` for what a GPU does not tell)."""
     found = []
     for line in told.splitlines():
@@ -88,7 +88,7 @@ def parsed(told: str) -> list[Bar]:
         text = say("memory_of", used=f"{gb[0]:.1f}", total=f"{gb[1]:.0f}")
         if busy.isdigit():
             text += say("memory_busy", busy=busy)
-        found.append(Bar(f"GPU {index}, {name}", text, gb[0] / gb[1] if gb[1] else None))
+        found.append(MemoryBar(f"GPU {index}, {name}", text, gb[0] / gb[1] if gb[1] else None))
     return found
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.engine.memory_estimate import gib
 from stentor.errors import StentorError, without_secrets
-from stentor.studio.files import telling, write_bytes
-from stentor.studio.server.path_policy import checked
+from stentor.studio.files import disk_errors, write_bytes
+from stentor.studio.runs.path_policy import checked
 from stentor.studio.texts import say
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def plan(projects: Projects, text: str, longest: float = LONGEST) -> list[dict[s
         write_bytes(folder / "run.yaml", text.encode())
         out = folder / "plan.json"
         said = folder / "said.txt"
-        with telling(said), said.open("wb") as file:
+        with disk_errors(said), said.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, "-m", "stentor", "train", str(folder / "run.yaml"), "--plan-only", "--json", str(out)],
                 cwd=projects.folder,  # where runs are started: relative paths mean the same
@@ -127,7 +127,7 @@ def short(count: float) -> str:
 @contextmanager
 def _folder(projects: Projects) -> Iterator[Path]:
     folder = projects.tmp / f"plan-{time.time_ns()}"
-    with telling(folder):
+    with disk_errors(folder):
         folder.mkdir(parents=True)
     try:
         yield folder

@@ -11,9 +11,9 @@ from statistics import fmean
 from typing import Any
 
 from stentor.report.curves import Series
-from stentor.studio.runs.follow import Rows
+from stentor.studio.runs.follow import JsonlTail
 
-MOST_COURSES = 16
+MOST_FOLLOWED = 16
 """Runs whose files are followed at a time; beyond that the one looked at longest ago is read anew when it is asked
 for. This is a cache: all that it holds is on the disk."""
 _SERIALS = itertools.count()
@@ -21,7 +21,7 @@ _PACE = 100
 """Intervals between logged rows that the time left is told from."""
 
 
-class Course:
+class RunProgress:
     """What the run in a folder wrote so far. `poll` reads what is new; everything else is as of the last poll."""
 
     def __init__(self, folder: Path):
@@ -30,8 +30,8 @@ class Course:
         """Of this object: what was drawn of a run is not shown for a later one of the same name."""
         self.lock = threading.RLock()
         """Held while several fields must belong together: pages look at the same time."""
-        self._events, self._metrics = Rows(folder / "events.jsonl"), Rows(folder / "metrics.jsonl")
-        self._samples = Rows(folder / "samples.jsonl")
+        self._events, self._metrics = JsonlTail(folder / "events.jsonl"), JsonlTail(folder / "metrics.jsonl")
+        self._samples = JsonlTail(folder / "samples.jsonl")
         self._rewritten = 0
         self._forget_events()
         self._forget_metrics()
@@ -147,21 +147,21 @@ class Course:
         steps.setdefault(row["step"], []).append(row)
 
 
-@functools.lru_cache(maxsize=MOST_COURSES)
-def _course(folder: Path, inode: int) -> Course:
-    return Course(folder)
+@functools.lru_cache(maxsize=MOST_FOLLOWED)
+def _cached_progress(folder: Path, inode: int) -> RunProgress:
+    return RunProgress(folder)
 
 
-def course(folder: Path) -> Course:
-    """The course of the run in a folder, polled. Folders of the same name, one after the other, are told apart."""
+def progress_of(folder: Path) -> RunProgress:
+    """The progress of the run in a folder, polled. Folders of the same name, one after the other, are told apart."""
     try:
-        found = _course(folder, folder.stat().st_ino)
+        found = _cached_progress(folder, folder.stat().st_ino)
     except FileNotFoundError:
-        found = Course(folder)
+        found = RunProgress(folder)
     found.poll()
     return found
 
 
-def forget_courses() -> None:
+def forget_progress() -> None:
     """Empty the cache: a folder that was deleted may come back as another one with the same numbers."""
-    _course.cache_clear()
+    _cached_progress.cache_clear()

@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 from stentor.errors import ConfigError
 from stentor.publish import hub
 from stentor.studio.runs import detached, jobs
-from stentor.studio.files import checked_name, read_json, telling, write_bytes, write_json
+from stentor.studio.files import checked_name, read_json, disk_errors, write_bytes, write_json
 from stentor.studio.projects import Projects
 
 What = Literal["model", "dataset", "demo"]
@@ -45,7 +45,7 @@ State = Literal["running", "stopping", "stopped", "failed", "published"]
 
 
 @dataclass(frozen=True)
-class Order:
+class PublishOrder:
     """What a person asks for."""
 
     what: What
@@ -60,7 +60,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Status:
+class PublicationStatus:
     """Where a publication stands."""
 
     state: State
@@ -83,8 +83,8 @@ class Publication:
     folder: Path
 
     @property
-    def order(self) -> Order:
-        return Order(**{k: v for k, v in read_json(self.folder / "publication.json").items() if k != "time"})
+    def order(self) -> PublishOrder:
+        return PublishOrder(**{k: v for k, v in read_json(self.folder / "publication.json").items() if k != "time"})
 
     @property
     def time(self) -> float:
@@ -113,7 +113,7 @@ def has_adapters(projects: Projects, run: str) -> bool:
     return any((jobs.find(projects, run).folder / "export").glob("adapter_*"))
 
 
-def parted(key: str) -> tuple[What, str]:
+def split_choice(key: str) -> tuple[What, str]:
     """(what, of) of `what:of`, as the page's list has it; of is empty for what is none."""
     kind, _, of = key.partition(":")
     return (kind, of) if kind in get_args(What) else ("model", "")  # type: ignore[return-value]
@@ -121,7 +121,7 @@ def parted(key: str) -> tuple[What, str]:
 
 def suggested(key: str, user: str | None) -> str:
     """A name for the repository of `what:of`: that of the run or data set, under the user whose token it is."""
-    what, of = parted(key)
+    what, of = split_choice(key)
     name = of.rpartition("/")[2]
     return f"{user}/{name}{'-demo' if what == 'demo' else ''}" if user and name else ""
 
@@ -147,7 +147,7 @@ _accounts: dict[str, tuple[str | None, float]] = {}
 _asking = threading.Lock()
 
 
-def checked(projects: Projects, order: Order) -> Order:
+def checked(projects: Projects, order: PublishOrder) -> PublishOrder:
     """The order as it is. Raises ConfigError for anything that is not what it should be: nothing of the page reaches a
     path or a command before this."""
     if order.what not in get_args(What):
@@ -166,10 +166,10 @@ def checked(projects: Projects, order: Order) -> Order:
     return order
 
 
-def make_card(projects: Projects, order: Order) -> str:
+def make_card(projects: Projects, order: PublishOrder) -> str:
     """The card as the command would write it. Raises as `checked`, and StentorError for what cannot be published."""
     checked(projects, order)
-    with telling(projects.tmp), tempfile.TemporaryDirectory(prefix="card-", dir=projects.tmp) as place:
+    with disk_errors(projects.tmp), tempfile.TemporaryDirectory(prefix="card-", dir=projects.tmp) as place:
         folder = Path(place)
         if order.what == "dataset":
             from stentor.publish.dataset import build
@@ -187,7 +187,7 @@ def make_card(projects: Projects, order: Order) -> str:
         return written(_model(projects, order), folder, order.to, order.licence, None, order.merge, *facts)
 
 
-def publish(projects: Projects, order: Order, card: str | None = None) -> Publication:
+def publish(projects: Projects, order: PublishOrder, card: str | None = None) -> Publication:
     """Start publishing, with a card that a person changed, or with the one that the command writes.
 
     Raises ConfigError for a person who may not publish here, for a wrong order, when the repository is being published
@@ -200,7 +200,7 @@ def publish(projects: Projects, order: Order, card: str | None = None) -> Public
     hub.token_or_refuse()
     name = f"{order.what}-{hashlib.blake2b(order.to.lower().encode(), digest_size=8).hexdigest()}"
     publication = Publication(projects.folder / "published" / name)
-    with telling(publication.folder):
+    with disk_errors(publication.folder):
         publication.folder.mkdir(parents=True, exist_ok=True)
     return _start(projects, publication, order, card)
 
@@ -234,24 +234,24 @@ def find(projects: Projects, name: str) -> Publication:
     return publication
 
 
-def state(publication: Publication) -> Status:
+def state(publication: Publication) -> PublicationStatus:
     """Where a publication stands, from its folder alone."""
     end = detached.ending(publication.folder)
     text = detached.output(publication.folder, 200)
     lines = "\n".join(text.splitlines()[-MOST_LINES:])
     if end.alive:
-        return Status("stopping" if end.stopping else "running", lines.rpartition("\n")[2], None, lines)
+        return PublicationStatus("stopping" if end.stopping else "running", lines.rpartition("\n")[2], None, lines)
     if end.exit == 0:
         link = next((s for s in reversed(text.splitlines()) if s.startswith(PUBLISHED)), "").removeprefix(PUBLISHED)
-        return Status("published", "", link or None, lines)
+        return PublicationStatus("published", "", link or None, lines)
     if end.stopping or end.exit == -signal.SIGTERM:
-        return Status("stopped", "", None, lines)
+        return PublicationStatus("stopped", "", None, lines)
     # Its error is the sentence; there is no need to show it twice.
     before, error, _ = lines.rpartition("stentor: ")
-    return Status("failed", end.said if end.exit is not None else "", None, before.rstrip() if error else lines)
+    return PublicationStatus("failed", end.said if end.exit is not None else "", None, before.rstrip() if error else lines)
 
 
-def card_to_send(order: Order, text: str, made: tuple[Order, str] | None) -> str | None:
+def card_to_send(order: PublishOrder, text: str, made: tuple[PublishOrder, str] | None) -> str | None:
     """The card for an order: None, for the command to write it, where the person changed nothing in the one that was
     shown (`made`: what it was written for, and its text); else theirs, for what the form says now."""
     if not text.strip() or made is None:
@@ -262,7 +262,7 @@ def card_to_send(order: Order, text: str, made: tuple[Order, str] | None) -> str
     return retargeted(text, before, order)
 
 
-def retargeted(card: str, old: Order, new: Order) -> str:
+def retargeted(card: str, old: PublishOrder, new: PublishOrder) -> str:
     """A card that a person changed, for another repository and licence than it was written for."""
     text = re.sub(rf"(?<![\w/.-]){re.escape(old.to)}(?![\w-])", lambda _: new.to, card) if old.to else card
     if new.licence != old.licence and new.licence is not None:
@@ -282,7 +282,7 @@ def _may(projects: Projects) -> None:
         )
 
 
-def _start(projects: Projects, publication: Publication, order: Order, card: str | None) -> Publication:
+def _start(projects: Projects, publication: Publication, order: PublishOrder, card: str | None) -> Publication:
     folder = publication.folder
     command = [
         "publish", order.what, _argument(projects, publication, order), "--to", order.to,
@@ -294,7 +294,7 @@ def _start(projects: Projects, publication: Publication, order: Order, card: str
         command.append("--merge")
     if card is not None:
         command += ["--card", str(folder / "card.md")]
-    with detached.alone(folder, f"{order.to} is being published already: wait for it, or stop it.") as lock:
+    with detached.exclusive(folder, f"{order.to} is being published already: wait for it, or stop it.") as lock:
         write_json(folder / "publication.json", {**asdict(order), "time": time.time()})
         if order.what == "dataset":
             write_bytes(folder / "manifest.jsonl", _manifest(projects, order.of))
@@ -306,11 +306,11 @@ def _start(projects: Projects, publication: Publication, order: Order, card: str
     return publication
 
 
-def _argument(projects: Projects, publication: Publication, order: Order) -> str:
+def _argument(projects: Projects, publication: Publication, order: PublishOrder) -> str:
     return str(publication.folder / "manifest.jsonl") if order.what == "dataset" else _model(projects, order)
 
 
-def _model(projects: Projects, order: Order) -> str:
+def _model(projects: Projects, order: PublishOrder) -> str:
     """The run's folder, or of a demo the Hub's id."""
     if order.what == "demo" and "/" in order.of:
         return order.of

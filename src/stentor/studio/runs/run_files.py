@@ -13,18 +13,18 @@ from starlette.responses import FileResponse, Response
 
 from stentor.errors import ConfigError
 from stentor.studio.runs import jobs
-from stentor.studio.runs.progress import course
+from stentor.studio.runs.progress import progress_of
 from stentor.studio.files import inside
 from stentor.studio.runs.jobs import Job
 from stentor.studio.projects import Projects
-from stentor.studio.server.routes import Answer, route
+from stentor.studio.server.routes import RouteResult, route
 
 LONGEST = 60.0
 """Seconds of a recording that is played on a run's page."""
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, no-store"}
 
 
-def report(request: Request, projects: Projects) -> Answer:
+def report(request: Request, projects: Projects) -> RouteResult:
     """A run's report.html, in an origin of its own.
 
     Transcripts are in it. They are escaped, it may load nothing, and no script but our own runs in it; and should all
@@ -43,7 +43,7 @@ def report(request: Request, projects: Projects) -> Answer:
     return Response(path.read_bytes(), media_type="text/html", headers=headers)
 
 
-def sound(request: Request, projects: Projects) -> Answer:
+def sound(request: Request, projects: Projects) -> RouteResult:
     """A recording that the run was asked about (`?set=NAME&id=ID`), as 16 kHz WAV, at most a minute of it.
 
     What a run writes about a recording always has its duration.
@@ -62,7 +62,7 @@ def sound(request: Request, projects: Projects) -> Answer:
     return Response(found, media_type="audio/wav", headers=_HEADERS)
 
 
-def spoken(request: Request, projects: Projects) -> Answer:
+def spoken(request: Request, projects: Projects) -> RouteResult:
     """A file of speech that the run made (`samples/step-000400/SET/ID.wav`)."""
     job = _job(request, projects)
     path = inside(job.folder, request.path_params["path"])
@@ -76,7 +76,7 @@ def _job(request: Request, projects: Projects) -> Job:
 
 
 def _record(job: Job, name: str, which: str) -> dict[str, Any]:
-    followed = course(job.folder)
+    followed = progress_of(job.folder)
     with followed.lock:
         for (_, own), steps in followed.samples.items():
             for row in steps[max(steps)] if own == name else ():

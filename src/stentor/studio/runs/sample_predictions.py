@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stentor.report.examples import UNSURE, Example, compare
-from stentor.studio.runs.progress import Course, course
+from stentor.studio.runs.progress import RunProgress, progress_of
 from stentor.studio.runs.jobs import Job
 from stentor.studio.runs.html_fragments import render
 from stentor.studio.texts import say
@@ -34,7 +34,7 @@ _lock = threading.Lock()
 
 def samples(job: Job) -> str:
     """What the run answers about some held-out recordings, with what differs marked and players."""
-    followed = course(job.folder)
+    followed = progress_of(job.folder)
     with _lock, followed.lock:
         key = (job.folder, followed.serial, followed.answers)
         if (html := _made.get(key)) is None:
@@ -44,7 +44,7 @@ def samples(job: Job) -> str:
     return html
 
 
-def _sample_sets(job: Job, followed: Course) -> list[_SampleSet]:
+def _sample_sets(job: Job, followed: RunProgress) -> list[_SampleSet]:
     """The newest answers of each set."""
     shown = []
     normalizer = _normalizer(job.folder)

@@ -26,7 +26,7 @@ from stentor.studio.texts import say, texts
 
 if TYPE_CHECKING:
     from stentor.models.base import Family
-    from stentor.studio.dataset.dataset import DataSet
+    from stentor.studio.dataset_folder import DataSet
     from stentor.studio.projects import Projects
 
 FULL, LORA = "full", "lora"
@@ -42,7 +42,7 @@ _REACH = 60.0
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelChoice:
     """A model that can be trained."""
 
     name: str
@@ -70,7 +70,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Facts:
+class DatasetFacts:
     """What a data set has, as far as settings depend on it."""
 
     records: int
@@ -86,7 +86,7 @@ class Facts:
 # ---------------------------------------------------------------------------------------------- what there is to choose
 
 
-def tasks(facts: Facts | None = None) -> list[tuple[str, str]]:
+def tasks(facts: DatasetFacts | None = None) -> list[tuple[str, str]]:
     """(title, type) of the tasks of the registry that some family serves, those with most families first; with `facts`
     only those that the data set has what is needed for."""
     from stentor.tasks.base import Task
@@ -96,7 +96,7 @@ def tasks(facts: Facts | None = None) -> list[tuple[str, str]]:
     return [(title("task", n), n) for n in found if facts is None or missing(n, facts) is None]
 
 
-def missing(task: str, facts: Facts) -> str | None:
+def missing(task: str, facts: DatasetFacts) -> str | None:
     """What a data set lacks for a task, as a sentence. None: nothing."""
     if task == "words" and not facts.words:
         return say("lacks_words")
@@ -127,7 +127,7 @@ def title(kind: str, name: str) -> str:
 
 
 @functools.cache
-def known() -> dict[str, Model]:
+def known() -> dict[str, ModelChoice]:
     """The models of `models.yaml` by name, in its order. Their `methods` follow from the schema of their families."""
     from ruamel.yaml import YAML
 
@@ -138,7 +138,7 @@ def known() -> dict[str, Model]:
     for name, facts in YAML(typ="safe").load(text).items():
         family = Family.choices()[facts["run"]["model"]["type"]]
         adapters = "lora" in family.model_fields and facts.get("download") is not None
-        found[name] = Model(
+        found[name] = ModelChoice(
             name=name,
             title=say(f"model_{name}"),
             help=say(f"model_{name}_help"),
@@ -189,7 +189,7 @@ def runs(task: str, projects: Projects) -> list[str]:
     return found
 
 
-def chosen(choice: str, task: str, projects: Projects, family: str | None = None, own: str | None = None) -> Model:
+def chosen(choice: str, task: str, projects: Projects, family: str | None = None, own: str | None = None) -> ModelChoice:
     """The model of a choice. For `OWN`, `family` and `own` (a Hub id or a folder) say which.
 
     Raises ConfigError for a choice that is not there or not for this task.
@@ -206,14 +206,14 @@ def chosen(choice: str, task: str, projects: Projects, family: str | None = None
         run["model"] |= {**(like.own if like else {}), "from": own.strip()}
         lora = "lora" in families(task)[str(family)].model_fields
         default = like.default if like else FULL
-        return Model(OWN, own.strip(), "", run, (task,), default=default, methods=(LORA, FULL) if lora else (FULL,),
+        return ModelChoice(OWN, own.strip(), "", run, (task,), default=default, methods=(LORA, FULL) if lora else (FULL,),
                      parameters=like.parameters if like else 0.0)
     if choice not in known() or task not in known()[choice].tasks:
         raise ConfigError(say("no_model", name=str(choice)[:80]))
     return known()[choice]
 
 
-def _run_model(projects: Projects, name: str, task: str) -> Model:
+def _run_model(projects: Projects, name: str, task: str) -> ModelChoice:
     """The model of a finished run, to be trained on. Raises ConfigError."""
     from stentor.studio.runs.jobs import find
 
@@ -238,20 +238,20 @@ def _run_model(projects: Projects, name: str, task: str) -> Model:
     run["data"] = {k: v for k, v in given.get("data", {}).items() if k not in ("train", "eval", "test")}
     method = FULL if run["model"].get("lora") is None else LORA
     total = read_json(job.folder / "results.json").get("parameters", {}).get("total", 0.0)
-    return Model(RUN + name, name, say("model_run_help", name=name), run, (task,), default=method, methods=(method,),
+    return ModelChoice(RUN + name, name, say("model_run_help", name=name), run, (task,), default=method, methods=(method,),
                  parameters=float(total))
 
 
 # --------------------------------------------------------------------------------------------------- what becomes of it
 
 
-def facts(dataset: DataSet) -> Facts:
+def facts(dataset: DataSet) -> DatasetFacts:
     """What a data set has. Raises ConfigError where it has too little to be divided."""
     parts = {name: _records(path) for name, path in dataset.parts().items()}
     train = parts["train"]
     everything = [r for records in parts.values() for r in records]
     heard = [len({r["speaker"] for r in parts[p] if r.get("speaker")}) for p in ("train", "held_out")]
-    return Facts(
+    return DatasetFacts(
         records=len(train),
         hours=sum(float(r.get("duration") or 0.0) for r in train) / 3600,
         speakers=(heard[0], heard[1]),
@@ -260,7 +260,7 @@ def facts(dataset: DataSet) -> Facts:
     )
 
 
-def start(task: str, model: Model, method: str, dataset: DataSet) -> dict[str, Any]:
+def start(task: str, model: ModelChoice, method: str, dataset: DataSet) -> dict[str, Any]:
     """The run as plain data. Learning rate and epochs are those that `stentor train --plan-only` suggests for the
     model, the way it is trained and the hours of the data set, where it suggests any.
 
@@ -295,7 +295,7 @@ def start(task: str, model: Model, method: str, dataset: DataSet) -> dict[str, A
     return {key: tree[key] for key in SECTIONS if key in tree}
 
 
-def _sources(task: str, dataset: DataSet, about: Facts) -> dict[str, Any]:
+def _sources(task: str, dataset: DataSet, about: DatasetFacts) -> dict[str, Any]:
     """The sections `train` and `eval` of the data set's own division."""
     parts = {name: {"type": "jsonl", "path": str(path)} for name, path in dataset.parts().items()}
     if task == "diarize" and not about.segments:

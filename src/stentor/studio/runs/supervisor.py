@@ -3,7 +3,7 @@
 It is a session of its own. It starts the command, writes what the command says (without secrets) to `output.txt`, hands
 SIGTERM on, and leaves how it ended in `ending.json`. It holds nothing but Python's standard library.
 
-LOCK is the number of an open file on which the studio holds an exclusive `flock`. The keeper and the command inherit
+LOCK is the number of an open file on which the studio holds an exclusive `flock`. The supervisor and the command inherit
 it, so the lock is held exactly as long as either lives, whatever is killed; nothing stale can stay behind.
 """
 
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
         return 1
     if stop:
         process.send_signal(signal.SIGTERM)
-    write_ending(folder, {**started, "pid": process.pid, "born": born(process.pid), "exit": None})
+    write_ending(folder, {**started, "pid": process.pid, "born": process_start(process.pid), "exit": None})
     last: list[str] = []
     pump = threading.Thread(target=_pump, args=(process, folder / "output.txt", last))
     pump.start()
@@ -89,7 +89,7 @@ def write_ending(folder: Path, ending: dict[str, Any]) -> None:
             os.fsync(file.fileno())
 
 
-def born(pid: int) -> str | None:
+def process_start(pid: int) -> str | None:
     """When a process began, in a form that tells it from a later one of the same number; None when it is gone or the
     system does not say."""
     try:

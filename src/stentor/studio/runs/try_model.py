@@ -20,7 +20,7 @@ from stentor.inference.load import TRAINING_CONFIG, Model, find_export
 from stentor.studio.runs import jobs
 from stentor.studio.files import read_json
 from stentor.studio.projects import DataSet, Projects, Record
-from stentor.studio.dataset.uploads import Upload, checked, read
+from stentor.studio.uploaded_audio import Upload, checked, read
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,7 +128,7 @@ def model_name(source: str) -> str:
 # Models ---------------------------------------------------------------------------------------------------------------
 
 
-class Models:
+class ModelCache:
     """The models in memory: those that were asked for last. One is used at a time."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-MODELS = Models()
+MODEL_CACHE = ModelCache()
 """Of this process."""
 
 
@@ -191,7 +191,7 @@ def _written(source: str | Path) -> float:
 
 
 @dataclass
-class Clip:
+class TrialClip:
     """What is listened to."""
 
     samples: np.ndarray
@@ -204,13 +204,13 @@ class Clip:
     language: str | None = None
 
 
-def uploaded(path: str | Path, rate: int = RATE, longest: float = LONGEST) -> Clip:
+def uploaded(path: str | Path, rate: int = RATE, longest: float = LONGEST) -> TrialClip:
     """A clip that the browser recorded or sent. Raises AudioError, ConfigError for one that is too long."""
     upload = Upload(Path(path), "The clip")
     seconds, _ = checked(upload)
     if seconds > longest:
         raise ConfigError(f"The clip lasts {seconds:.0f} s: at most {longest:.0f} s are taken here.")
-    return Clip(read(upload, rate), rate)
+    return TrialClip(read(upload, rate), rate)
 
 
 def held_out(dataset: DataSet) -> list[tuple[str, str]]:
@@ -220,7 +220,7 @@ def held_out(dataset: DataSet) -> list[tuple[str, str]]:
     return [(_label(r), r["id"]) for r in found[:MOST_HELD_OUT]]
 
 
-def recorded(dataset: DataSet, id: str, rate: int = RATE, longest: float = LONGEST) -> Clip:
+def recorded(dataset: DataSet, id: str, rate: int = RATE, longest: float = LONGEST) -> TrialClip:
     """A recording of a data set, with what is known of it. Raises ConfigError, AudioError."""
     from stentor.audio import io
 
@@ -229,7 +229,7 @@ def recorded(dataset: DataSet, id: str, rate: int = RATE, longest: float = LONGE
     if seconds is not None and seconds > longest:
         raise ConfigError(f"The recording lasts {seconds:.0f} s: at most {longest:.0f} s are taken here.")
     samples = io.read(dataset.audio(record), rate, start, seconds)
-    return Clip(
+    return TrialClip(
         samples, rate, str(record.get("text") or ""), tuple(record.get("segments") or ()), record.get("language")
     )
 
@@ -243,7 +243,7 @@ def _label(record: Record) -> str:
 
 
 @dataclass
-class Answer:
+class ModelAnswer:
     """What one model said, or why it did not."""
 
     model: str
@@ -267,8 +267,8 @@ class Answer:
 
 
 def listen(
-    models: Models, tried: Trial, clip: Clip, language: str | None = None, where: str = "auto"
-) -> Iterator[Answer]:
+    models: ModelCache, tried: Trial, clip: TrialClip, language: str | None = None, where: str = "auto"
+) -> Iterator[ModelAnswer]:
     """The original's answer about a clip, if there is an original, then the trained model's; each as it is ready."""
     return _each(
         models, tried, where, lambda model, answer: _hear(model, tried, clip, clip.language or language, answer)
@@ -276,15 +276,15 @@ def listen(
 
 
 def speak(
-    models: Models,
+    models: ModelCache,
     tried: Trial,
     text: str,
-    voice: Clip | None = None,
+    voice: TrialClip | None = None,
     instruct: str = "",
     language: str | None = None,
     seed: int | None = None,
     where: str = "auto",
-) -> Iterator[Answer]:
+) -> Iterator[ModelAnswer]:
     """A text as the original, if there is one, says it, then the trained model.
 
     In the voice of a clip whose `text` is said in it, as `instruct` describes it, or in the model's own. Raises
@@ -303,10 +303,10 @@ def speak(
     return _each(models, tried, where, lambda model, answer: _say(model, text, given, answer))
 
 
-def _each(models: Models, tried: Trial, where: str, ask: Callable[[Model, Answer], None]) -> Iterator[Answer]:
+def _each(models: ModelCache, tried: Trial, where: str, ask: Callable[[Model, ModelAnswer], None]) -> Iterator[ModelAnswer]:
     sources = [(tried.original, False)] if tried.original else []
     for source, tuned in [*sources, (str(tried.export), True)]:
-        answer = Answer(tried.name if tuned else model_name(source), tuned)
+        answer = ModelAnswer(tried.name if tuned else model_name(source), tuned)
         try:
             with models.lock:
                 ask(models.get(source, where), answer)
@@ -315,7 +315,7 @@ def _each(models: Models, tried: Trial, where: str, ask: Callable[[Model, Answer
         yield answer
 
 
-def _hear(model: Model, tried: Trial, clip: Clip, language: str | None, answer: Answer) -> None:
+def _hear(model: Model, tried: Trial, clip: TrialClip, language: str | None, answer: ModelAnswer) -> None:
     from stentor.inference import diarize, transcribe  # noqa: F401  (their import is not the model's time)
 
     began = time.perf_counter()
@@ -334,7 +334,7 @@ def _hear(model: Model, tried: Trial, clip: Clip, language: str | None, answer: 
         answer.errors, answer.total = int(counts[:, :REFERENCE].sum()), int(counts[:, REFERENCE].sum())
 
 
-def _say(model: Model, text: str, given: dict[str, Any], answer: Answer) -> None:
+def _say(model: Model, text: str, given: dict[str, Any], answer: ModelAnswer) -> None:
     began = time.perf_counter()
     speech = model.speak(text, **given)
     answer.sound, answer.rate, answer.took = speech.audio, speech.rate, time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""The answers of compare.py as HTML for the page: side by side, with what differs, and drawn. All texts are escaped."""
+"""Answers of tried models (try_model.py) as HTML: side by side, with what differs, and drawn. All texts are escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from stentor.errors import without_secrets
 from stentor.metrics.format import figure
 from stentor.report import drawings
-from stentor.studio.runs.try_model import Answer, Clip, Trial, model_name
+from stentor.studio.runs.try_model import ModelAnswer, TrialClip, Trial, model_name
 from stentor.studio.texts import say
 
 
@@ -23,7 +23,7 @@ def about(tried: Trial) -> str:
     return f'<p class="stentor-try-about">{escape(told)}</p>'
 
 
-def listened(tried: Trial, clip: Clip, answers: Sequence[Answer]) -> str:
+def listened(tried: Trial, clip: TrialClip, answers: Sequence[ModelAnswer]) -> str:
     """What is there so far of the answers about a clip."""
     sides = [_side(tried, clip, answers, tuned) for tuned in ((False, True) if tried.original else (True,))]
     parts = [f'<div class="sides">{"".join(sides)}</div>']
@@ -39,13 +39,13 @@ def listened(tried: Trial, clip: Clip, answers: Sequence[Answer]) -> str:
     return f'<div class="stentor-try">{"".join(parts)}</div>'
 
 
-def spoken(tried: Trial, answers: Sequence[Answer]) -> str:
+def spoken(tried: Trial, answers: Sequence[ModelAnswer]) -> str:
     """What is there so far of a text that is spoken."""
     sides = [_side(tried, None, answers, tuned) for tuned in ((False, True) if tried.original else (True,))]
     return f'<div class="stentor-try"><div class="sides">{"".join(sides)}</div></div>'
 
 
-def _side(tried: Trial, clip: Clip | None, answers: Sequence[Answer], tuned: bool) -> str:
+def _side(tried: Trial, clip: TrialClip | None, answers: Sequence[ModelAnswer], tuned: bool) -> str:
     """One model's column."""
     answer = next((a for a in answers if a.tuned == tuned), None)
     name = tried.name if tuned else model_name(tried.original or "")
@@ -71,7 +71,7 @@ def _side(tried: Trial, clip: Clip | None, answers: Sequence[Answer], tuned: boo
     )
 
 
-def _heard(tried: Trial, clip: Clip, answer: Answer) -> str:
+def _heard(tried: Trial, clip: TrialClip, answer: ModelAnswer) -> str:
     if answer.segments is not None:
         if clip.segments:
             return drawings.judged_speakers(clip.segments, answer.segments, clip.samples, clip.rate)
@@ -82,7 +82,7 @@ def _heard(tried: Trial, clip: Clip, answer: Answer) -> str:
     return f'<p class="said" dir="auto">{escape(answer.text) or escape(say("try_nothing"))}</p>'
 
 
-def _changed(before: Answer, after: Answer) -> str:
+def _changed(before: ModelAnswer, after: ModelAnswer) -> str:
     head = f"<h4>{escape(say('try_changed'))}</h4>"
     if before.text.split() == after.text.split():
         return f"{head}<p>{escape(say('try_same'))}</p>"
@@ -97,12 +97,12 @@ def _legend(above: str) -> str:
     return f'<div class="stentor-drawn legend"><span>{escape(say(above))}</span>{kinds}</div>'
 
 
-def _sound(answer: Answer) -> str:
+def _sound(answer: ModelAnswer) -> str:
     assert answer.sound is not None
     return drawings.sound(answer.sound, answer.rate)
 
 
-def _level(answer: Answer) -> list[str]:
+def _level(answer: ModelAnswer) -> list[str]:
     import numpy as np
 
     assert answer.sound is not None
@@ -111,5 +111,5 @@ def _level(answer: Answer) -> list[str]:
     return [say("try_seconds", seconds=len(answer.sound) / answer.rate), say("try_level", level=level)]
 
 
-def _who(answer: Answer) -> str:
+def _who(answer: ModelAnswer) -> str:
     return say("try_tuned" if answer.tuned else "try_original")

@@ -20,11 +20,11 @@ from stentor.metrics.format import MINOR, duration, figure, interval, label
 from stentor.report.changes import changes
 from stentor.report.curves import charts_of, compared
 from stentor.studio.runs import detached, jobs
-from stentor.studio.runs.progress import Course, course
+from stentor.studio.runs.progress import RunProgress, progress_of
 from stentor.studio.files import read_json
 from stentor.studio.runs.sample_predictions import samples
-from stentor.studio.runs.jobs import Job, Status
-from stentor.studio.runs.machine import Bar, bars
+from stentor.studio.runs.jobs import Job, RunStatus
+from stentor.studio.runs.machine import MemoryBar, bars
 from stentor.studio.runs.html_fragments import in_words, render
 from stentor.studio.projects import Projects
 from stentor.studio.texts import say
@@ -45,7 +45,7 @@ _KEPT = 32
 
 
 @dataclass(frozen=True)
-class View:
+class RunView:
     """All that the page shows of one run."""
 
     status: str
@@ -65,11 +65,11 @@ def choices(projects: Projects) -> list[tuple[str, str]]:
     return [(f"{job.name} · {in_words(jobs.word(job))}", job.name) for job in jobs.jobs(projects)]
 
 
-def view(projects: Projects, job: Job, others: Sequence[Job] = ()) -> View:
+def view(projects: Projects, job: Job, others: Sequence[Job] = ()) -> RunView:
     """The page of a run, with `others` laid over its curves."""
     now = jobs.state(job)
     shown = [job, *(other for other in others if other != job)][:MOST_COMPARED]
-    return View(
+    return RunView(
         status=status(job, now),
         curves=curves(shown),
         samples=samples(job),
@@ -81,20 +81,20 @@ def view(projects: Projects, job: Job, others: Sequence[Job] = ()) -> View:
     )
 
 
-def possible(job: Job, now: Status) -> frozenset[str]:
+def possible(job: Job, now: RunStatus) -> frozenset[str]:
     """What a person may do with a run now."""
     if not now.alive:
         resume = {"resume"} if now.state in ("stopped", "failed") else set()
         return frozenset({"retry", "delete", *resume})
     if now.state != "stopping":
         return frozenset({"stop"})
-    asked = detached.asked(job.folder)
+    asked = detached.stop_requested_at(job.folder)
     return frozenset({"kill"} if asked is not None and time.time() - asked > PATIENCE else ())
 
 
-def status(job: Job, now: Status) -> str:
+def status(job: Job, now: RunStatus) -> str:
     """State, sentence, progress, time left, speed; of a finished run its results and the link to its report."""
-    followed = course(job.folder)
+    followed = progress_of(job.folder)
     with followed.lock:
         facts = _facts(job, now, followed)
     share = min(1.0, now.step / now.total) if now.total else None
@@ -107,7 +107,7 @@ def status(job: Job, now: Status) -> str:
 
 def curves(shown: Sequence[Job]) -> str:
     """The curves of a run, or of several over each other."""
-    courses = [course(job.folder) for job in shown]
+    courses = [progress_of(job.folder) for job in shown]
     key = tuple((c.folder, c.serial) for c in courses)
     with _DRAWING:
         version = tuple(c.version for c in courses)
@@ -125,13 +125,13 @@ def curves(shown: Sequence[Job]) -> str:
         return html
 
 
-def memory(job: Job, now: Status) -> str:
+def memory(job: Job, now: RunStatus) -> str:
     """Memory of the run, of the GPUs and of the machine; empty for a run that has ended."""
     return render("memory", run_memory(job)) if now.alive else ""
 
 
-def run_memory(job: Job) -> list[Bar]:
-    followed = course(job.folder)
+def run_memory(job: Job) -> list[MemoryBar]:
+    followed = progress_of(job.folder)
     with followed.lock:
         known = {key: followed.last(key) for key in followed.numbers.values if key.startswith("memory/")}
         busy = followed.last("gpu_utilization")
@@ -139,7 +139,7 @@ def run_memory(job: Job) -> list[Bar]:
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """A run in the table of runs, as text."""
 
     name: str
@@ -158,19 +158,19 @@ def table(shown: Sequence[Job]) -> str:
     return render("table", [row(job) for job in shown])
 
 
-def row(job: Job) -> Row:
+def row(job: Job) -> RunRow:
     """A run's line: the first metric of its first held-out set, before and after (or as it is now)."""
     now = jobs.state(job)
     results = _json(job.folder / "results.json") if now.state == "finished" else {}
-    followed = course(job.folder)
+    followed = progress_of(job.folder)
     with followed.lock:
         main = _main(results, followed)
         steps = str(results.get("steps", now.step)) if now.total is None or not now.alive else f"{now.step}/{now.total}"
         seconds = results.get("seconds") or followed.seconds_trained()
         if main is None:
-            return Row(job.name, now.state, steps, "", "", "", "", "", duration(seconds) if seconds else "")
+            return RunRow(job.name, now.state, steps, "", "", "", "", "", duration(seconds) if seconds else "")
         name, metric, before, after = main
-    return Row(
+    return RunRow(
         job.name, now.state, steps, f"{label(metric)}, {name}",
         figure(metric, before.get("value")) if before else "", interval(metric, before),
         figure(metric, after.get("value")), interval(metric, after), duration(seconds) if seconds else "",
@@ -210,7 +210,7 @@ _DRAWING = threading.Lock()
 _DRAWN: OrderedDict[tuple[tuple[Path, int], ...], _Drawn] = OrderedDict()
 
 
-def _facts(job: Job, now: Status, followed: Course) -> list[tuple[str, str]]:
+def _facts(job: Job, now: RunStatus, followed: RunProgress) -> list[tuple[str, str]]:
     """(what, value) of a run that lives, or lived."""
     facts = []
     if now.total:
@@ -250,7 +250,7 @@ def _boards(results: dict[str, Any]) -> list[Any]:
     return rows
 
 
-def _main(results: dict[str, Any], followed: Course) -> tuple[str, str, dict[str, Any], dict[str, Any]] | None:
+def _main(results: dict[str, Any], followed: RunProgress) -> tuple[str, str, dict[str, Any], dict[str, Any]] | None:
     """(set, metric, score before, score after) of what a run is judged by; from its curves while it has no results."""
     for name, scores in (results.get("eval") or {}).items():
         for metric, score in scores.items():
@@ -263,7 +263,7 @@ def _main(results: dict[str, Any], followed: Course) -> tuple[str, str, dict[str
     return None
 
 
-def _drawn(names: Sequence[str], courses: Sequence[Course]) -> str:
+def _drawn(names: Sequence[str], courses: Sequence[RunProgress]) -> str:
     if len(courses) == 1:
         with courses[0].lock:
             charts = charts_of(courses[0].numbers, loop=False)
@@ -276,7 +276,7 @@ def _drawn(names: Sequence[str], courses: Sequence[Course]) -> str:
     return render("curves", charts, "-".join(str(c.version[1]) for c in courses), FEW)
 
 
-def _copied(followed: Course) -> Any:
+def _copied(followed: RunProgress) -> Any:
     from stentor.report.curves import Series
 
     copy = Series()

@@ -28,7 +28,7 @@ MOST_KNOWN = 10_000
 _MOST_ANSWER = 2**20
 
 
-class Narrow:
+class GradioAllowlist:
     """Which of Gradio's routes a person may use."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """JSON routes of the studio's own, beside Gradio's: what must be fluid on the page does not go through its queue.
 
 A route is a plain function `(request, projects) -> answer`. It runs in a thread, and `projects` is the folder of the
-person who asks: the Door (serve.py) has put it there, so no route can reach another's.
+person who asks: the server (server.py) has put it there, so no route can reach another's.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ HEADER = "X-Stentor"
 """A header that a form or an image of another site cannot send: requests that change something must carry it."""
 PROJECTS = "stentor.projects"
 """Where a request's scope holds the person's `Projects`."""
-Answer = dict[str, Any] | list[Any] | Response | None
+RouteResult = dict[str, Any] | list[Any] | Response | None
 
 
 class TooLarge(StentorError):
     """A request's body has more bytes than the route takes."""
 
 
-def route(path: str, function: Callable[[Request, Projects], Answer], methods: Sequence[str] = ("GET",)) -> Route:
+def route(path: str, function: Callable[[Request, Projects], RouteResult], methods: Sequence[str] = ("GET",)) -> Route:
     """A route below `/studio/`. What the function answers becomes JSON, unless it is a Response; a StentorError becomes
     status 400 (413 for a body that is too large) with `{"error": sentence}`, anything else 500."""
 

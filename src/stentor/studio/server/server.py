@@ -1,4 +1,4 @@
-"""The Door of the studio: the ASGI app that every request passes.
+"""Studio server: the ASGI app that every request passes.
 
 It answers from the first moment, while Gradio is still being loaded (an import of seconds); it refuses what another
 site's page makes a browser send; it asks for the password where there is one; and it puts the person's projects into
@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from stentor.studio.server.accounts import Accounts, is_local
-from stentor.studio.server.gradio_allowlist import Narrow
+from stentor.studio.server.gradio_allowlist import GradioAllowlist
 from stentor.studio.server.routes import PROJECTS
 from stentor.studio.texts import say, texts
 
@@ -42,7 +42,7 @@ GUARDS = [
 ]
 
 
-class Door:
+class StudioServer:
     """Lets requests in. `studio` (Gradio's app) is None until `load` has made it."""
 
     def __init__(self, accounts: Accounts, local: bool, port: int, routes: list[Route], load: Callable[[], Any]):
@@ -53,7 +53,7 @@ class Door:
         self.failed: Exception | None = None
         self.leave: Callable[[], None] = lambda: None
         """Ends the server, when the page cannot be made."""
-        self.narrow = Narrow()
+        self.narrow = GradioAllowlist()
         self._wrong: Counter[str] = Counter()
         self._signing = asyncio.Semaphore(4)
         self.ours = Starlette(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gradio as gr
 
-from stentor.studio.dataset import train_test_split
+from stentor.studio import train_test_split
 from stentor.studio.projects import DataSet, Projects
 from stentor.studio.steps.shared import Shared, element, on, opened
 from stentor.studio.texts import say

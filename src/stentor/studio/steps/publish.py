@@ -10,7 +10,7 @@ import gradio as gr
 
 from stentor.studio.projects import Projects
 from stentor.studio.runs import publish_jobs
-from stentor.studio.runs.publish_jobs import Order, Publication, Status
+from stentor.studio.runs.publish_jobs import Publication, PublicationStatus, PublishOrder
 from stentor.studio.steps.choices import Choice
 from stentor.studio.steps.shared import Shared, on, plain
 from stentor.studio.texts import say
@@ -111,9 +111,9 @@ def build(shared: Shared, tab: gr.Tab) -> None:
         text = publish_jobs.make_card(projects, order)
         return [gr.Textbox(text, visible=True), (order, text)]
 
-    def cleared(projects: Projects, value: str | None, made: tuple[Order, str] | None) -> Any:
+    def cleared(projects: Projects, value: str | None, made: tuple[PublishOrder, str] | None) -> Any:
         """A card of something else is not shown any longer."""
-        other = made is not None and (made[0].what, made[0].of) != publish_jobs.parted(value or "")
+        other = made is not None and (made[0].what, made[0].of) != publish_jobs.split_choice(value or "")
         return [gr.Textbox("", visible=False), None] if other else [gr.skip(), gr.skip()]
 
     def published(projects: Projects, *values: Any) -> Any:
@@ -150,21 +150,23 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     on(shared, timer.tick, _look, [past, seen], state, trigger_mode="once")
 
 
-def _order(what: str | None, method: str, to: str | None, private: bool, licence: str | None, before: str) -> Order:
+def _order(
+    what: str | None, method: str, to: str | None, private: bool, licence: str | None, before: str
+) -> PublishOrder:
     """The order of the form. Raises a plain error where something is not filled in."""
-    kind, of = publish_jobs.parted(what or "")
+    kind, of = publish_jobs.split_choice(what or "")
     target = (to or "").strip()
     if target == before:  # a name that was suggested may not have followed the choice yet
         target = publish_jobs.suggested(what or "", publish_jobs.account()[1]) or target
     if not of or not target:
         raise gr.Error(say("publish_card_none"), print_exception=False)
     merge = kind == "model" and method == MERGED
-    return Order(kind, of, target, bool(private), (licence or "").strip() or None, merge)
+    return PublishOrder(kind, of, target, bool(private), (licence or "").strip() or None, merge)
 
 
 def _choice(projects: Projects, value: str | None) -> list[Any]:
     """The choices between adapters and the whole model, and of a licence, where there are any."""
-    kind, of = publish_jobs.parted(value or "")
+    kind, of = publish_jobs.split_choice(value or "")
     adapters = kind == "model" and bool(of) and publish_jobs.has_adapters(projects, of)
     return [gr.Radio(visible=adapters), gr.Dropdown(visible=kind != "demo")]
 
@@ -200,7 +202,7 @@ def _look(projects: Projects, name: str | None, before: str) -> list[Any]:
     return [text, gr.Button(visible=repeatable), gr.Button(visible=stoppable), text, gr.Timer(active=status.alive)]
 
 
-def _drawn(publication: Publication, status: Status) -> str:
+def _drawn(publication: Publication, status: PublicationStatus) -> str:
     """A publication as HTML, in which nothing that the command said is HTML."""
     order = publication.order
     title, text = say(STATES[status.state], to=order.to), ""

@@ -10,7 +10,7 @@ import gradio as gr
 from stentor.studio.projects import Projects
 from stentor.studio.runs import jobs, watch
 from stentor.studio.runs.html_fragments import style
-from stentor.studio.runs.try_model import MODELS
+from stentor.studio.runs.try_model import MODEL_CACHE
 from stentor.studio.steps.choices import Names, Several
 from stentor.studio.steps.shared import Shared, on
 from stentor.studio.texts import say
@@ -130,7 +130,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
 
     def resumed(projects: Projects, chosen: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
         job = needed(projects, chosen)
-        MODELS.keep_only()  # what was tried gives its memory to the training
+        MODEL_CACHE.keep_only()  # what was tried gives its memory to the training
         jobs.resume(projects, job)
         gr.Info(say("resumed"))
         return look(projects, chosen, beside, before)

@@ -23,7 +23,7 @@ class Shared:
 
     page: gr.Blocks
     projects_of: Callable[[str], Projects]
-    """The projects of a person, by the name that the Door gave them."""
+    """The projects of a person, by the name that the server gave them."""
     dataset: gr.Dropdown
     """Name of the data set that the page is about."""
     language: gr.Dropdown

@@ -17,10 +17,10 @@ from stentor.config.document import Mistakes
 from stentor.errors import StentorError
 from stentor.studio.projects import Projects
 from stentor.studio.runs import jobs, plans, settings
-from stentor.studio.runs.form import BASIC, Row, changed, form, form_of, read, sections, shown, value_of
+from stentor.studio.runs.form import BASIC, FormField, changed, form, form_of, read, sections, shown, value_of
+from stentor.studio.runs.path_policy import checked
 from stentor.studio.runs.settings import FULL, LORA, OWN
-from stentor.studio.runs.try_model import MODELS
-from stentor.studio.server.path_policy import checked
+from stentor.studio.runs.try_model import MODEL_CACHE
 from stentor.studio.steps.choices import Choice
 from stentor.studio.steps.shared import Shared, on
 from stentor.studio.texts import say
@@ -175,7 +175,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
 
     def planned(projects: Projects, text: str) -> Any:
         yield _line(say("plan_working"), "working")
-        MODELS.keep_only()  # as at the start: it is the run's memory that is tried
+        MODEL_CACHE.keep_only()  # as at the start: it is the run's memory that is tried
         try:
             found = plans.plan(projects, _some(text))
         except StentorError as error:
@@ -190,7 +190,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
         for dataset in map(projects.dataset, projects.datasets()):
             if f"{dataset.folder}/" in text:
                 dataset.parts()  # recordings that came since the file was written are divided as well
-        MODELS.keep_only()  # what was tried gives its memory to the training
+        MODEL_CACHE.keep_only()  # what was tried gives its memory to the training
         job = jobs.start(projects, text, as_name.strip(), retry_of=of or None)
         gr.Info(say("started", name=job.name))
         return [job.name, _next(projects, job.name), ""]
@@ -239,7 +239,7 @@ def _listen(shared: Shared, widget: Any, key: str, yaml: Any, said: Any) -> None
     on(shared, widget.change, partial(_edited, key=key), [yaml, widget], [yaml, said], trigger_mode="always_last")
 
 
-def _widget(row: Row, value: Any) -> Any:
+def _widget(row: FormField, value: Any) -> Any:
     """The widget of a row: label, help and choices are the schema's. Numbers are text, so that 1e-4 can be written,
     empty can mean the default, and a limit is told in the words of the reference."""
     common: dict[str, Any] = {"label": row.label, "info": row.help, "value": value, "interactive": True}

@@ -11,7 +11,7 @@ import gradio as gr
 from stentor.report import drawings
 from stentor.studio.projects import DataSet, Projects
 from stentor.studio.runs import try_model, try_model_html
-from stentor.studio.runs.try_model import MODELS, Clip
+from stentor.studio.runs.try_model import MODEL_CACHE, TrialClip
 from stentor.studio.steps.choices import Choice, Names
 from stentor.studio.steps.shared import Shared, on
 from stentor.studio.texts import say
@@ -74,7 +74,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
         if not name or name not in try_model.runs(projects):
             return [gr.skip()] * len(form)
         tried = try_model.trial(projects, name)
-        MODELS.keep_only(tried.original, tried.export)
+        MODEL_CACHE.keep_only(tried.original, tried.export)
         return _form(projects, tried, at, dataset, given)
 
     def shown(projects: Projects, at: str | None, dataset: str | None, id: str | None) -> Any:
@@ -99,7 +99,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
         where = try_model.device(projects)
         speaking = tried.task == "speak"
         limits = (try_model.VOICE_RATE, try_model.LONGEST_VOICE) if speaking else (try_model.RATE, try_model.LONGEST)
-        heard: Clip | None = None
+        heard: TrialClip | None = None
         if at in RECORDINGS:
             if found is None or not id:
                 raise gr.Error(say("try_none"), print_exception=False)
@@ -109,17 +109,19 @@ def build(shared: Shared, tab: gr.Tab) -> None:
                 raise gr.Error(say("try_none"), print_exception=False)
             heard = try_model.uploaded(path, *limits)
             heard.text = (told or "").strip() if tried.task != "diarize" else ""
-        done: list[try_model.Answer] = []
+        done: list[try_model.ModelAnswer] = []
         if speaking:
             described = (voice or "") if at == "described" else ""
-            asked = try_model.speak(MODELS, tried, words or "", heard, described, language, int(number or 0), where)
+            asked = try_model.speak(
+                MODEL_CACHE, tried, words or "", heard, described, language, int(number or 0), where
+            )
             yield try_model_html.spoken(tried, done)
             for answer in asked:
                 done.append(answer)
                 yield try_model_html.spoken(tried, done)
         elif heard is not None:
             yield try_model_html.listened(tried, heard, done)
-            for answer in try_model.listen(MODELS, tried, heard, language, where):
+            for answer in try_model.listen(MODEL_CACHE, tried, heard, language, where):
                 done.append(answer)
                 yield try_model_html.listened(tried, heard, done)
 

@@ -9,7 +9,7 @@ import pytest
 
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.studio.runs import try_model, try_model_html
-from stentor.studio.runs.try_model import Answer, Clip, Models, Trial
+from stentor.studio.runs.try_model import ModelAnswer, ModelCache, Trial, TrialClip
 
 EVIL = '<img src=x onerror="alert(1)">'
 RATE = 16000
@@ -48,7 +48,7 @@ class Loud:
         return type("S", (), {"audio": np.full(RATE, 0.1, np.float32), "rate": RATE})
 
 
-class Shelf(Models):
+class Shelf(ModelCache):
     """Models that need no folder; a sentence stands for one that cannot be loaded."""
 
     def __init__(self, **models):
@@ -67,7 +67,7 @@ def tried(original="old", task="transcribe", **about):
 
 
 def clip(text="", seconds=1.0, **about):
-    return Clip(np.zeros(round(seconds * RATE), np.float32), RATE, text, **about)
+    return TrialClip(np.zeros(round(seconds * RATE), np.float32), RATE, text, **about)
 
 
 # Runs
@@ -90,7 +90,7 @@ def test_a_running_run_is_not_offered(projects):
     from stentor.studio.runs import detached
 
     export = ended(projects, "busy", {"type": "ctc"}, exit=None)
-    with detached.alone(export.parent, "busy"):
+    with detached.exclusive(export.parent, "busy"):
         assert try_model.runs(projects) == []
         assert try_model.device(projects) == "cpu"  # its memory is its own
     assert try_model.device(projects) == "auto"
@@ -139,7 +139,7 @@ def test_two_models_are_kept(monkeypatch, tmp_path):
     loads, freed = [], []
     monkeypatch.setattr("stentor.inference.load.load", lambda source, device: loads.append(source) or object())
     monkeypatch.setattr(try_model, "free_memory", lambda: freed.append(None))
-    models = Models()
+    models = ModelCache()
     a, b = models.get("x/a"), models.get("x/b")
     assert models.get("x/a") is a and loads == ["x/a", "x/b"]
     models.get("x/c")  # b was used longest ago
@@ -157,7 +157,7 @@ def test_a_model_that_was_written_anew_is_loaded_anew(monkeypatch, projects):
     loads = []
     monkeypatch.setattr("stentor.inference.load.load", lambda source, device: loads.append(source) or object())
     monkeypatch.setattr(try_model, "free_memory", lambda: None)
-    export, models = ended(projects, "run", {"type": "ctc"}), Models()
+    export, models = ended(projects, "run", {"type": "ctc"}), ModelCache()
     models.get(export)
     models.get(export)
     assert len(loads) == 1
@@ -282,7 +282,7 @@ def test_what_cannot_be_spoken_is_refused_at_once(text, voice, error, sentence):
 
 def test_texts_are_escaped():
     words = [{"word": EVIL, "start": 0.0, "end": 0.5, "confidence": 0.9}]
-    answers = [Answer(EVIL, False, text=EVIL, words=words), Answer(EVIL, True, text="b", words=words)]
+    answers = [ModelAnswer(EVIL, False, text=EVIL, words=words), ModelAnswer(EVIL, True, text="b", words=words)]
     about = Trial(EVIL, "new", "words", EVIL, (), "none", "")
     for page in (try_model_html.listened(about, clip(), answers), try_model_html.about(about)):
         assert "<img src=x" not in page and "&lt;img src=x" in page

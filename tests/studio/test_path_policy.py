@@ -15,7 +15,7 @@ from stentor.errors import ConfigError
 from stentor.section import Section, alternatives
 from stentor.studio.projects import Projects
 from stentor.studio.runs import settings
-from stentor.studio.server.path_policy import FREE, OWN, REFUSED, checked
+from stentor.studio.runs.path_policy import FREE, OWN, REFUSED, checked
 
 NOT_PATHS = {
     "Config.name",
@@ -262,7 +262,7 @@ def test_a_plug_in_is_not_run_for_others(projects):
 
 def test_every_text_of_the_schema_is_known_here():
     """A new key that may hold a text has to be looked at, and put into one of the lists."""
-    from stentor.studio.server.path_policy import _owner
+    from stentor.studio.runs.path_policy import _owner
 
     found = set()
     for entry in entries(Config):
@@ -276,15 +276,15 @@ def test_every_text_of_the_schema_is_known_here():
 
 
 def test_every_path_of_the_schema_is_held_inside(projects):
-    """Whatever kind of section it is in: all values that are paths go the one way through `_Guard.path`."""
+    """Whatever kind of section it is in: all values that are paths go the one way through `_PathPolicy.path`."""
     seen = set()
     for entry in entries(Config):
         if Path in set(_leaves(entry.field.annotation)):
             seen.add(entry.path[-1])
     assert {"path", "paths", "from", "to", "cache", "audio", "uem", "statistics", "audio_folder"} <= seen
-    from stentor.studio.server.path_policy import _Guard
+    from stentor.studio.runs.path_policy import _PathPolicy
 
-    guard = _Guard(projects.folder, ())
+    guard = _PathPolicy(projects.folder, ())
     for value in (Path("/etc/passwd"), [Path("/etc/passwd")], (Path("../x"),)):
         assert list(guard.value(value, ("key",), False, False))
     sources = {name for name, kind in _sources().items() if Path in _deep(kind)}
@@ -302,7 +302,7 @@ def _deep(kind: type[Section]) -> set[Any]:
 
 
 def _all_keys() -> set[str]:
-    from stentor.studio.server.path_policy import _owner
+    from stentor.studio.runs.path_policy import _owner
 
     return {
         f"{_owner(e.owner, n)}.{n}" for e in entries(Config) for n, f in e.owner.model_fields.items() if f is e.field
@@ -331,6 +331,6 @@ def test_the_environment_is_not_asked(projects, monkeypatch):
 
 
 def test_a_config_that_is_too_long_is_not_read(projects, monkeypatch):
-    monkeypatch.setattr("stentor.studio.server.path_policy.load_text", lambda text: pytest.fail("it was read"))
+    monkeypatch.setattr("stentor.studio.runs.path_policy.load_text", lambda text: pytest.fail("it was read"))
     with pytest.raises(ConfigError, match="200001 characters is too long"):
         checked("x" * 200_001, projects)

@@ -13,7 +13,7 @@ from stentor.errors import ConfigError
 from stentor.studio.files import write_bytes
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached, publish_jobs
-from stentor.studio.runs.publish_jobs import Order, card_to_send, make_card, publish, retargeted
+from stentor.studio.runs.publish_jobs import PublishOrder, card_to_send, make_card, publish, retargeted
 
 CANARY = "hf_CanaryCanaryCanary77"
 RATE = 16000
@@ -78,8 +78,8 @@ def at_once(monkeypatch):
 def test_what_can_be_published(projects, voice, run):
     assert publish_jobs.offers(projects) == [("model", "first"), ("dataset", "voice"), ("demo", "first")]
     assert not publish_jobs.has_adapters(projects, "first")
-    assert publish_jobs.parted("model:first") == ("model", "first")
-    assert publish_jobs.parted("--merge") == publish_jobs.parted("other:x") == ("model", "")
+    assert publish_jobs.split_choice("model:first") == ("model", "first")
+    assert publish_jobs.split_choice("--merge") == publish_jobs.split_choice("other:x") == ("model", "")
     assert publish_jobs.suggested("demo:first", "anna") == "anna/first-demo"
     assert publish_jobs.suggested("demo:ben/voice", "anna") == "anna/voice-demo"
     assert publish_jobs.suggested("model:first", None) == ""
@@ -88,20 +88,20 @@ def test_what_can_be_published(projects, voice, run):
 @pytest.mark.parametrize(
     ("order", "message"),
     [
-        (Order("model", "first", "no-slash"), "USER/REPO"),
-        (Order("model", "first", "--public/x"), "USER/REPO"),
-        (Order("model", "first", "anna/../x"), "USER/REPO"),
-        (Order("model", "first", "anna/x\n--public"), "USER/REPO"),
-        (Order("model", "../first", "anna/x"), "cannot be the run's name"),
-        (Order("model", "--merge", "anna/x"), "cannot be the run's name"),
-        (Order("model", "none", "anna/x"), "no run none"),
-        (Order("demo", "../../etc/x", "anna/x"), "cannot be the run's name"),
-        (Order("demo", "ben/private", "anna/x"), "cannot be the run's name"),  # nobody published it from here
-        (Order("dataset", "../voice", "anna/x"), "cannot be the data set's name"),
-        (Order("dataset", "none", "anna/x"), "no data set none"),
-        (Order("model", "first", "anna/x", licence="--public"), "no licence"),
-        (Order("model", "first", "anna/x", licence="mit\nx: y"), "no licence"),
-        (Order("token", "first", "anna/x"), "Choose what"),
+        (PublishOrder("model", "first", "no-slash"), "USER/REPO"),
+        (PublishOrder("model", "first", "--public/x"), "USER/REPO"),
+        (PublishOrder("model", "first", "anna/../x"), "USER/REPO"),
+        (PublishOrder("model", "first", "anna/x\n--public"), "USER/REPO"),
+        (PublishOrder("model", "../first", "anna/x"), "cannot be the run's name"),
+        (PublishOrder("model", "--merge", "anna/x"), "cannot be the run's name"),
+        (PublishOrder("model", "none", "anna/x"), "no run none"),
+        (PublishOrder("demo", "../../etc/x", "anna/x"), "cannot be the run's name"),
+        (PublishOrder("demo", "ben/private", "anna/x"), "cannot be the run's name"),  # nobody published it from here
+        (PublishOrder("dataset", "../voice", "anna/x"), "cannot be the data set's name"),
+        (PublishOrder("dataset", "none", "anna/x"), "no data set none"),
+        (PublishOrder("model", "first", "anna/x", licence="--public"), "no licence"),
+        (PublishOrder("model", "first", "anna/x", licence="mit\nx: y"), "no licence"),
+        (PublishOrder("token", "first", "anna/x"), "Choose what"),
     ],
 )
 def test_nothing_of_the_page_reaches_a_command_unchecked(projects, run, hub, order, message):
@@ -127,7 +127,7 @@ def test_the_manifest_that_is_sent(projects, voice):
 
 
 def test_a_data_set_alone(projects, voice, hub, at_once):
-    order = Order("dataset", "voice", f"{hub.user}/voice", licence="cc-by-4.0")
+    order = PublishOrder("dataset", "voice", f"{hub.user}/voice", licence="cc-by-4.0")
     text = make_card(projects, order)
     assert "license: cc-by-4.0" in text and f"{hub.user}/voice" in text and not list(projects.tmp.iterdir())
     publication = publish(projects, order, text + "\nMore.\n")
@@ -143,12 +143,12 @@ def test_a_data_set_alone(projects, voice, hub, at_once):
 
 
 def test_a_model_and_its_demo(projects, run, hub, at_once):
-    model = publish(projects, Order("model", "first", f"{hub.user}/first", licence="mit", private=False))
+    model = publish(projects, PublishOrder("model", "first", f"{hub.user}/first", licence="mit", private=False))
     assert publish_jobs.state(model).state == "published" and not hub.repos[f"{hub.user}/first"].private
     assert "--public" in at_once[0] and not any(hub.token in word for word in at_once[0])
     assert ("demo", f"{hub.user}/first") in publish_jobs.offers(projects)
-    assert make_card(projects, Order("demo", "first", f"{hub.user}/demo")).startswith("---\ntitle: first")
-    demo = publish(projects, Order("demo", f"{hub.user}/first", f"{hub.user}/demo"))
+    assert make_card(projects, PublishOrder("demo", "first", f"{hub.user}/demo")).startswith("---\ntitle: first")
+    demo = publish(projects, PublishOrder("demo", f"{hub.user}/first", f"{hub.user}/demo"))
     assert publish_jobs.state(demo).state == "published", publish_jobs.state(demo)
     assert f"{hub.user}/first" in hub.repos[f"spaces/{hub.user}/demo"].files["space.json"].decode()
 
@@ -157,7 +157,7 @@ def test_publish_again_goes_on(projects, voice, hub, at_once, monkeypatch):
     from stentor.publish import hub as publishing
 
     monkeypatch.setattr(publishing, "WAITS", [])
-    order = Order("dataset", "voice", f"{hub.user}/voice")
+    order = PublishOrder("dataset", "voice", f"{hub.user}/voice")
     hub.fail(503, "/commit/", times=None, message="out of order")
     publication = publish(projects, order, "---\nlicense: mit\n---\n# Mine\n")
     status = publish_jobs.state(publication)
@@ -173,11 +173,11 @@ def test_publish_again_goes_on(projects, voice, hub, at_once, monkeypatch):
 
 def test_one_at_a_time(projects, voice, hub, at_once, monkeypatch):
     monkeypatch.setattr(detached, "_PATIENCE", 0.05)
-    order = Order("dataset", "voice", f"{hub.user}/voice")
+    order = PublishOrder("dataset", "voice", f"{hub.user}/voice")
     publication = publish(projects, order)
-    with detached.alone(publication.folder, "busy"):
+    with detached.exclusive(publication.folder, "busy"):
         assert publish_jobs.state(publication).state == "running"
-        for other in (order, Order("dataset", "voice", f"{hub.user.upper()}/Voice")):
+        for other in (order, PublishOrder("dataset", "voice", f"{hub.user.upper()}/Voice")):
             with pytest.raises(ConfigError, match="being published already"):
                 publish(projects, other)
         with pytest.raises(ConfigError, match="being published already"):
@@ -189,12 +189,12 @@ def test_without_a_token(projects, voice, hub, monkeypatch):
     monkeypatch.delenv("HF_TOKEN")
     assert publish_jobs.account() == (False, None)
     with pytest.raises(ConfigError, match=r"hf auth login"):
-        publish(projects, Order("dataset", "voice", "anna/voice"))
+        publish(projects, PublishOrder("dataset", "voice", "anna/voice"))
     assert not (projects.folder / "published").exists()
 
 
 def test_who_may_publish(projects, voice, hub, at_once):
-    order = Order("dataset", "voice", f"{hub.user}/voice")
+    order = PublishOrder("dataset", "voice", f"{hub.user}/voice")
     publication = publish(projects, order)
     guest = Projects(projects.folder, guarded=True, publishes=False)
     asked = len(hub.requests)
@@ -221,9 +221,9 @@ def test_no_token_in_what_is_left_behind(projects, voice, run, hub, at_once, mon
     hub.tokens[CANARY] = "write"
     monkeypatch.setenv("HF_TOKEN", CANARY)
     hub.fail(400, "/commit/", message=f"you sent {CANARY}")
-    failed = publish(projects, Order("dataset", "voice", f"{hub.user}/voice"))
+    failed = publish(projects, PublishOrder("dataset", "voice", f"{hub.user}/voice"))
     assert "***" in publish_jobs.state(failed).sentence
-    publish(projects, Order("model", "first", f"{hub.user}/first"))
+    publish(projects, PublishOrder("model", "first", f"{hub.user}/first"))
     assert {r.token for r in hub.requests if r.path.startswith("/api")} == {CANARY}  # it was used
     written = [p.read_bytes() for p in projects.folder.rglob("*") if p.is_file()]
     sent = [content for repo in hub.repos.values() for content in repo.files.values()]
@@ -233,17 +233,17 @@ def test_no_token_in_what_is_left_behind(projects, voice, run, hub, at_once, mon
 
 
 def test_a_card_follows_the_form_until_somebody_changes_it():
-    order = Order("model", "first", "anna/first", licence="mit")
+    order = PublishOrder("model", "first", "anna/first", licence="mit")
     text = '---\nlicense: mit\n---\n\n# first\n\nstentor.load("anna/first") not anna/first-2\n'
     assert card_to_send(order, text, (order, text)) is None
     assert card_to_send(order, text.replace("\n", "\r\n"), (order, text)) is None
     assert card_to_send(order, "", (order, text)) is None
     assert card_to_send(order, text + "more", (order, text)) == text + "more"
-    other = Order("model", "first", "acme/voice", licence="cc0-1.0")
+    other = PublishOrder("model", "first", "acme/voice", licence="cc0-1.0")
     changed = card_to_send(other, text + "more", (order, text))
     assert 'load("acme/voice") not anna/first-2' in changed and "license: cc0-1.0" in changed and "mit" not in changed
-    assert card_to_send(Order("dataset", "voice", "a/b"), text + "more", (order, text)) is None
-    assert "license: mit" in retargeted("---\nlanguage: en\n---\n# x\n", Order("model", "x", "a/x"), order)
+    assert card_to_send(PublishOrder("dataset", "voice", "a/b"), text + "more", (order, text)) is None
+    assert "license: mit" in retargeted("---\nlanguage: en\n---\n# x\n", PublishOrder("model", "x", "a/x"), order)
 
 
 @pytest.mark.slow
@@ -251,7 +251,7 @@ def test_it_outlives_the_studio(projects, voice, hub, monkeypatch):
     """Real processes: one that fails, then the same again."""
     monkeypatch.setenv("PYTHONPATH", hub.fresh["PYTHONPATH"])
     hub.fail(403, "/commit/", message="not today")
-    publication = publish(projects, Order("dataset", "voice", f"{hub.user}/voice"))
+    publication = publish(projects, PublishOrder("dataset", "voice", f"{hub.user}/voice"))
     assert ended(publication).state == "failed" and "not today" in publish_jobs.state(publication).sentence
     publish_jobs.again(projects, publication)
     status = ended(publication)

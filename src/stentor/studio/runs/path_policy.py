@@ -58,14 +58,14 @@ def checked(text: str, projects: Projects) -> Loaded:
     Raises `Mistakes`: all that is wrong with it, each with its line, and, of a person who has signed in, each key that
     leaves their projects.
     """
-    bounded(text)
+    check_length(text)
     loaded = load_text(text)
     if projects.guarded:
         guard(loaded, projects.folder, projects.models)
     return loaded
 
 
-def bounded(text: str) -> None:
+def check_length(text: str) -> None:
     """Raises ConfigError for a config that is too long to be read, before anything reads it."""
     if len(text) > MOST_YAML:
         raise ConfigError(f"A config of {len(text)} characters is too long: at most {MOST_YAML}.")
@@ -75,14 +75,14 @@ def guard(loaded: Loaded, folder: Path, models: Sequence[Path] = ()) -> None:
     """Raises `Mistakes` that name each key of a config which reaches beyond `folder` and `models`, or which is for the
     studio's owner alone. Relative paths start from `folder`, where runs are started."""
     root = parse(loaded.text, "run.yaml", 0, [])
-    found = list(_Guard(folder, models).config(loaded.config, (), root))
+    found = list(_PathPolicy(folder, models).config(loaded.config, (), root))
     for number, stage in enumerate(loaded.stages):
-        found += _Guard(folder, models).config(stage, ("stages", number), root)
+        found += _PathPolicy(folder, models).config(stage, ("stages", number), root)
     if found:
         raise Mistakes(found)
 
 
-class _Guard:
+class _PathPolicy:
     def __init__(self, folder: Path, models: Sequence[Path]):
         self.folder = folder.resolve()
         self.models = [m.expanduser().resolve() for m in models]

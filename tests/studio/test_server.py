@@ -1,4 +1,4 @@
-"""The Door: who may reach the studio, and what it answers while the page is not there yet."""
+"""The server: who may reach the studio, and what it answers while the page is not there yet."""
 
 import re
 import socket
@@ -13,7 +13,7 @@ from stentor.errors import ConfigError
 from stentor.studio.serve import listen
 from stentor.studio.server.accounts import Accounts, is_local, passwords
 from stentor.studio.server.routes import body, route
-from stentor.studio.server.server import USER, Door, head, page_files
+from stentor.studio.server.server import USER, StudioServer, head, page_files
 from stentor.studio.texts import say, texts
 
 PEOPLE = {"anna": "the first password", "ben": "the second one"}
@@ -90,7 +90,7 @@ def door(tmp_path, words=None, routes=(), local=True):
     async def page(scope, receive, send):
         await PlainTextResponse(f"page of {scope[USER]}")(scope, receive, send)
 
-    made = Door(Accounts(tmp_path / "studio", words or {}), local, 7860, list(routes), load=lambda: None)
+    made = StudioServer(Accounts(tmp_path / "studio", words or {}), local, 7860, list(routes), load=lambda: None)
     made.studio = page
     client = TestClient(made, base_url="http://127.0.0.1:7860", follow_redirects=False)
     client.door = made

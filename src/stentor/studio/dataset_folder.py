@@ -20,8 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError, StentorError
-from stentor.studio.dataset import train_test_split
-from stentor.studio.files import append_line, clean_text, inside, locked, read_json, telling, write_bytes, write_json
+from stentor.studio import train_test_split
+from stentor.studio.files import (
+    append_line,
+    clean_text,
+    disk_errors,
+    inside,
+    locked,
+    read_json,
+    write_bytes,
+    write_json,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -357,7 +366,7 @@ class DataSet:
         if not path.exists():
             if not shelf.is_file():
                 raise ConfigError(f"The recording {record['id']} cannot be put back: its file is gone.")
-            with telling(path):
+            with disk_errors(path):
                 os.replace(shelf, path)
 
     def _delete_removed(self, records: Sequence[Record]) -> None:

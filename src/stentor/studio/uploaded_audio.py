@@ -1,0 +1,170 @@
+"""Uploaded audio: what an upload is, its first bytes and the decoder decide, never its name.
+
+A playlist, an archive or a web page that is named `speech.wav` reaches no decoder: FFmpeg, which reads m4a, would open
+the addresses in a playlist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import AudioError
+from stentor.studio.dataset_folder import RATES
+from stentor.studio.files import disk_errors
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MOST_BYTES = 2**30
+"""Bytes of the largest audio file."""
+LONGEST = 4 * 3600.0
+"""Seconds of the longest recording."""
+MOST_CHANNELS = 8
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file that a browser sent: where it lies, and what it was called there."""
+
+    path: Path
+    name: str
+
+
+def kind_of(path: Path) -> str | None:
+    """wav, flac, mp3, ogg, m4a or webm, by the first bytes; None for anything else."""
+    with open(path, "rb") as file:
+        head = file.read(16)
+    if head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE":
+        return "wav"
+    if head[4:8] == b"ftyp":
+        return "m4a"
+    known = {b"fLaC": "flac", b"OggS": "ogg", b"\x1a\x45\xdf\xa3": "webm"}
+    if head[:4] in known:
+        return known[head[:4]]
+    # A frame of MPEG audio, layer II or III: 11 bits set, then no reserved version, bit rate or sampling rate. The mark
+    # of UTF-16 text looks like layer I, which nobody uses.
+    frame = len(head) > 2 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0 and head[1] & 0x18 != 8
+    frame = frame and head[1] & 6 in (2, 4) and head[2] >> 4 != 15 and head[2] & 12 != 12
+    return "mp3" if head[:3] == b"ID3" or frame else None
+
+
+def checked(upload: Upload) -> tuple[float, int]:
+    """(seconds, sampling rate in Hz) of an upload. Raises AudioError when it is no audio file that is taken."""
+    from stentor.audio.io import probe
+
+    name = shown(upload.name)
+    size = upload.path.stat().st_size if upload.path.is_file() else 0
+    if size == 0:
+        raise AudioError(f"{name} is empty.", "empty")
+    if size > MOST_BYTES:
+        raise AudioError(f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB: cut it.", "too_large")
+    if kind_of(upload.path) is None:
+        raise AudioError(
+            f"{name} is not a wav, flac, mp3, ogg, m4a or webm file, whatever its name says.", "unreadable"
+        )
+    try:
+        found = probe(upload.path)
+    except AudioError as error:
+        raise AudioError(str(error).replace(str(upload.path), name), error.reason) from None
+    if not 0 < found.channels <= MOST_CHANNELS or not RATES[0] <= found.sample_rate <= RATES[1]:
+        raise AudioError(
+            f"{name} has {found.channels} channels at {found.sample_rate} Hz: at most {MOST_CHANNELS} channels at "
+            f"{RATES[0]} to {RATES[1]} Hz are taken.",
+            "unreadable",
+        )
+    if found.duration > LONGEST:
+        raise AudioError(f"{name} is longer than {LONGEST / 3600:g} hours: cut it.", "too_long")
+    return found.duration, found.sample_rate
+
+
+def read(upload: Upload, rate: int, start: float = 0.0, seconds: float | None = None) -> np.ndarray:
+    """A piece of a checked upload: float32 mono [samples] at `rate`. Raises AudioError."""
+    from stentor.audio import io
+
+    try:
+        return io.read(upload.path, rate, start, seconds)
+    except AudioError as error:
+        raise AudioError(str(error).replace(str(upload.path), shown(upload.name)), error.reason) from None
+
+
+def enterable(upload: Upload) -> Upload:
+    """The upload as a file that can be read from the middle: m4a and webm as WAV (16 bits, mono, same rate) beside it.
+
+    FFmpeg decodes those from their beginning each time, and some do not say how long they are. A minute or less of
+    audio is held at a time. Raises AudioError, also for more than `LONGEST`, StentorError when the disk is full.
+    """
+    if not upload.path.is_file() or kind_of(upload.path) not in ("m4a", "webm") or too_large(upload):
+        return upload
+    made = upload.path.with_name(upload.path.name + ".wav")
+    if made.is_file():  # of an earlier attempt; it has its name only when it is whole
+        return Upload(made, upload.name)
+    part = upload.path.with_name(upload.path.name + ".part")
+    try:
+        with disk_errors(made):
+            _convert(upload, part)
+            part.replace(made)
+    finally:
+        part.unlink(missing_ok=True)
+    return Upload(made, upload.name)
+
+
+def too_large(upload: Upload) -> bool:
+    return upload.path.stat().st_size > MOST_BYTES
+
+
+def _convert(upload: Upload, to: Path) -> None:
+    """The first stream of audio as a WAV file, block by block."""
+    name = shown(upload.name)
+    try:
+        import av
+    except ModuleNotFoundError:
+        raise AudioError(f"{name} needs FFmpeg to be read: pip install 'stentor[av]'.", "unreadable") from None
+    import soundfile
+
+    samples = 0
+    try:
+        with av.open(str(upload.path)) as container:
+            if not container.streams.audio:
+                raise AudioError(f"{name} holds no audio.", "unreadable")
+            stream = container.streams.audio[0]
+            rate = stream.codec_context.sample_rate
+            if not RATES[0] <= rate <= RATES[1]:
+                raise AudioError(f"{name} has {rate} Hz: {RATES[0]} to {RATES[1]} Hz are taken.", "unreadable")
+            resampler = av.AudioResampler(format="s16", layout="mono", rate=rate)
+            with soundfile.SoundFile(str(to), "w", rate, 1, "PCM_16", format="WAV") as file:
+                for frame in _frames(container, stream):
+                    for out in resampler.resample(frame):
+                        file.write(out.to_ndarray()[0])
+                        samples += out.samples
+                    if samples > LONGEST * rate:
+                        raise AudioError(f"{name} is longer than {LONGEST / 3600:g} hours: cut it.", "too_long")
+    except av.FFmpegError as error:
+        raise AudioError(f"{name} is damaged or cut short ({error.strerror}).", "truncated") from None
+    except soundfile.LibsndfileError as error:
+        raise OSError(28, str(error)) from None  # the only thing that fails on writing: the disk is full
+    if not samples:
+        raise AudioError(f"{name} has no samples.", "empty")
+
+
+def _frames(container: Any, stream: Any) -> Iterator[Any]:
+    yield from container.decode(stream)
+    yield None  # what the resampler still holds
+
+
+def shown(name: str) -> str:
+    """An uploaded file's name for messages: printable, short, without folders."""
+    last = name.replace("\\", "/").rsplit("/", 1)[-1]
+    return "".join(c if c.isprintable() else "?" for c in last)[:80] or "the file"
+
+
+def fingerprint(path: Path) -> str:
+    """What an uploaded file is known by: the same contents, the same digits."""
+    digest = hashlib.blake2b(digest_size=8)
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()

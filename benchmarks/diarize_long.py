@@ -130,9 +130,9 @@ def conversation(path: Path, seconds: float, speakers: int, seed: int = 0) -> li
 
 
 def error(reference: list[dict[str, Any]], segments: list[dict[str, Any]], duration: float) -> float:
-    from stentor.metrics.diarization import Spoken, der
+    from stentor.metrics.diarization import DiarizedRecording, der
 
-    return float(der([Spoken("long", reference, segments, None, duration)]).value)
+    return float(der([DiarizedRecording("long", reference, segments, None, duration)]).value)
 
 
 def untrained(folder: Path) -> Path:

@@ -11,7 +11,7 @@ from pyannote.metrics.diarization import DiarizationErrorRate, JaccardErrorRate
 from pyannote.metrics.identification import IdentificationErrorRate
 
 from stentor.metrics.diarization import (
-    Spoken,
+    DiarizedRecording,
     der,
     errors,
     frame_f1,
@@ -69,14 +69,16 @@ def pairs():
     for seed in range(12):
         cut = random.Random(seed)
         spans = None if seed % 3 == 0 else [[cut.uniform(0, 9), cut.uniform(12, 25)], [cut.uniform(30, 40), 55.0]]
-        yield Spoken(f"f{seed}", conversation(seed), conversation(seed + 100, speakers=2 + seed % 4), spans, 60.0)
+        yield DiarizedRecording(
+            f"f{seed}", conversation(seed), conversation(seed + 100, speakers=2 + seed % 4), spans, 60.0
+        )
 
 
 @pytest.fixture
 def spyder(shared_data):
     folder = shared_data / "metrics"
     return {
-        name: Spoken(name, segments, rttm(folder / "spyder_hyp.rttm")[name], None, 41.1)
+        name: DiarizedRecording(name, segments, rttm(folder / "spyder_hyp.rttm")[name], None, 41.1)
         for name, segments in rttm(folder / "spyder_ref.rttm").items()
     }["FILE1"]
 
@@ -108,7 +110,7 @@ def test_jer_is_that_of_pyannote():
 def test_every_pair_of_the_development_data_is_as_pyannote_says(shared_data, spyder):
     """Also AMI, whose reference is scored against itself moved by half a second and with two speakers swapped."""
     spans = uem(shared_data / "metrics" / "spyder_ref.uem")["FILE1"]
-    files = [spyder, Spoken("uem", spyder.reference, spyder.hypothesis, spans, 41.1)]
+    files = [spyder, DiarizedRecording("uem", spyder.reference, spyder.hypothesis, spans, 41.1)]
     for part in ("train", "dev"):
         scored = uem(shared_data / "ami" / f"{part}.uem")
         for name, segments in rttm(shared_data / "ami" / f"{part}.rttm").items():
@@ -116,7 +118,7 @@ def test_every_pair_of_the_development_data_is_as_pyannote_says(shared_data, spy
             first = moved[0]["speaker"]
             for s in moved[len(moved) // 2 :]:
                 s["speaker"] = first
-            files.append(Spoken(name, segments, moved, scored[name], max(s["end"] for s in moved)))
+            files.append(DiarizedRecording(name, segments, moved, scored[name], max(s["end"] for s in moved)))
     assert len(files) > 10
     for file in files:
         for collar in (0.0, 0.25):
@@ -140,16 +142,18 @@ def test_figures_that_spyder_gives(shared_data, spyder):
     assert der([spyder]).value == pytest.approx(0.2639, **close)
     assert der([spyder], collar=0.2).value == pytest.approx(0.2426, **close)
     for at_once, expected in ((1, 0.1907), (2, 0.3727)):
-        part = Spoken("part", spyder.reference, spyder.hypothesis, list(regions(spyder.reference, at_once)))
+        part = DiarizedRecording("part", spyder.reference, spyder.hypothesis, list(regions(spyder.reference, at_once)))
         assert der([part]).value == pytest.approx(expected, **close)
-    scored = Spoken("uem", spyder.reference, spyder.hypothesis, uem(shared_data / "metrics/spyder_ref.uem")["FILE1"])
+    scored = DiarizedRecording(
+        "uem", spyder.reference, spyder.hypothesis, uem(shared_data / "metrics/spyder_ref.uem")["FILE1"]
+    )
     assert der([scored]).value == pytest.approx(0.0967, **close)
     assert der([scored]).details["total"] == pytest.approx(13.79, **close)
 
 
 def test_der_by_hand():
     """A talks 0-4, B 3-6; heard: X 0-3, Y 3-5, X 5-6, and X again in the silence at 8-9."""
-    file = Spoken(
+    file = DiarizedRecording(
         "a", said(("A", 0, 4), ("B", 3, 6)), said(("X", 0, 3), ("Y", 3, 5), ("X", 5, 6), ("X", 8, 9)), None, 10
     )
     (parts,) = errors([file])
@@ -174,7 +178,7 @@ def test_a_speaker_who_talks_over_himself_counts_once():
     twice = said(("A", 0, 4), ("A", 2, 6), ("A", 6, 7), ("B", 8, 9))
     once = said(("A", 0, 7), ("B", 8, 9))
     for reference, hypothesis in ((twice, once), (once, twice)):
-        file = Spoken("a", reference, hypothesis, None, 10)
+        file = DiarizedRecording("a", reference, hypothesis, None, 10)
         for name, score in scores([file]).items():
             assert score.value == (0 if "er" in name.split("_") or name == "jer" or "der" in name else 1), name
         assert der([file]).details["total"] == 8
@@ -182,8 +186,8 @@ def test_a_speaker_who_talks_over_himself_counts_once():
 
 
 def test_recordings_in_which_nobody_speaks():
-    silent, wrong = Spoken("s", [], [], None, 10), Spoken("w", [], said(("X", 1, 3)), None, 10)
-    talk = Spoken("t", said(("A", 0, 4)), said(("X", 0, 4)), None, 10)
+    silent, wrong = DiarizedRecording("s", [], [], None, 10), DiarizedRecording("w", [], said(("X", 1, 3)), None, 10)
+    talk = DiarizedRecording("t", said(("A", 0, 4)), said(("X", 0, 4)), None, 10)
     values = {name: score.value for name, score in scores([silent]).items()}
     assert values == {"der": 0, "der_collar": 0, "der_no_overlap": 0, "jer": 0, "speaker_count": 1, "frame_f1": 1}
     values = {name: score.value for name, score in scores([wrong]).items()}
@@ -192,7 +196,7 @@ def test_recordings_in_which_nobody_speaks():
     assert der([talk, wrong, silent]).value == pytest.approx(2 / 4)
     assert jer([talk, wrong]).value == 0
     assert (der([talk, wrong]).low, der([talk, wrong]).high) == (0.0, 1.0)
-    nothing = Spoken("n", said(("A", 0, 4)), said(("X", 0, 2)), [], 10)  # a UEM that scores nothing
+    nothing = DiarizedRecording("n", said(("A", 0, 4)), said(("X", 0, 2)), [], 10)  # a UEM that scores nothing
     assert der([nothing]).value == 0 and frame_f1([nothing]).value == 1
 
 
@@ -202,15 +206,15 @@ def test_sets_without_recordings():
 
 
 def test_what_lies_beyond_the_known_length_is_scored():
-    file = Spoken("a", said(("A", 0, 4)), said(("X", 0, 5)))  # its duration is not known
+    file = DiarizedRecording("a", said(("A", 0, 4)), said(("X", 0, 5)))  # its duration is not known
     assert der([file]).details["false_alarm"] == 1
 
 
 def test_number_of_speakers():
     files = [
-        Spoken("a", said(("A", 0, 4), ("B", 4, 8)), said(("X", 0, 8)), None, 10),
-        Spoken("b", said(("A", 0, 4), ("B", 4, 8)), said(("X", 0, 4), ("Y", 4, 8)), None, 10),
-        Spoken("c", said(("A", 0, 4), ("B", 6, 8)), said(("X", 0, 4)), [[0, 5]], 10),  # B is not scored
+        DiarizedRecording("a", said(("A", 0, 4), ("B", 4, 8)), said(("X", 0, 8)), None, 10),
+        DiarizedRecording("b", said(("A", 0, 4), ("B", 4, 8)), said(("X", 0, 4), ("Y", 4, 8)), None, 10),
+        DiarizedRecording("c", said(("A", 0, 4), ("B", 6, 8)), said(("X", 0, 4)), [[0, 5]], 10),  # B is not scored
     ]
     score = speaker_count(files)
     assert (score.value, score.errors, score.total) == (pytest.approx(2 / 3), 1, 3)
@@ -227,21 +231,26 @@ def test_number_of_speakers():
 
 
 def test_labels_that_are_no_speakers_are_compared_by_name():
-    file = Spoken("a", said(("speech", 0, 4), ("overlap", 2, 3)), said(("speech", 1, 5), ("overlap", 2, 3)), None, 10)
+    file = DiarizedRecording(
+        "a", said(("speech", 0, 4), ("overlap", 2, 3)), said(("speech", 1, 5), ("overlap", 2, 3)), None, 10
+    )
     found = scores([file], speaker_labels=False)
     assert list(found) == ["der", "der_collar", "frame_f1"]
     assert found["der"].value == pytest.approx(direct(IdentificationErrorRate(), file)) == pytest.approx(2 / 5)
-    swapped = Spoken("b", said(("speech", 0, 4)), said(("overlap", 0, 4)), None, 10)
+    swapped = DiarizedRecording("b", said(("speech", 0, 4)), said(("overlap", 0, 4)), None, 10)
     assert der([swapped], speaker_labels=False).value == 1 and der([swapped]).value == 0
 
 
 def test_change_between_two_systems():
     files = list(pairs())
-    better = [Spoken(f.id, f.reference, f.reference if i % 2 else f.hypothesis, f.uem, 60) for i, f in enumerate(files)]
+    better = [
+        DiarizedRecording(f.id, f.reference, f.reference if i % 2 else f.hypothesis, f.uem, 60)
+        for i, f in enumerate(files)
+    ]
     change = relative_change(files, better)
     assert change.value == pytest.approx(der(better).value / der(files).value - 1)
     assert -1 < change.low < change.value < change.high < 0
-    assert relative_change([Spoken(f.id, f.reference, f.reference) for f in files], files) is None
+    assert relative_change([DiarizedRecording(f.id, f.reference, f.reference) for f in files], files) is None
 
 
 def test_nothing_is_guessed_or_warned_about():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from stentor.metrics.speech import Voices, intelligibility, level, mean, metric, real_time_factor, share, similarity
+from stentor.metrics.speech import VoiceSpace, intelligibility, level, mean, metric, real_time_factor, share, similarity
 
 
 def test_error_rates_of_each_column():
@@ -107,7 +107,7 @@ def test_an_items_own_recording_does_not_help_it():
     table, speakers = rng.standard_normal((80, 200)), [f"s{i % 4}" for i in range(80)]
     scores = similarity({"real": list(table)}, "real", speakers, [None] * 80, relative=True)
     assert scores["voice_accuracy_real"].value < 0.5
-    whole = Voices.of(table, speakers, relative=True)
+    whole = VoiceSpace.of(table, speakers, relative=True)
     assert np.mean([a == b for a, b in zip(whole.nearest(table), speakers)]) > 0.9
 
 

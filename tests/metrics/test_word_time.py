@@ -144,11 +144,11 @@ def test_words_that_one_side_writes_as_two_match_together():
     reference = timed("it's late", (0.0, 0.4), (0.4, 0.8))
     hypothesis = timed("it is late", (0.0, 0.2), (0.2, 0.45), (0.45, 0.8))
     found = match(reference, hypothesis, "whisper_english", "en")
-    assert [(len(m.reference), len(m.hypothesis), m.start_error, m.end_error) for m in found.found] == [
+    assert [(len(m.reference), len(m.hypothesis), m.start_error, m.end_error) for m in found.pairs] == [
         (1, 2, 0.0, 50.0),
         (1, 1, 50.0, 0.0),
     ]
-    assert [m.reference[0]["word"] for m in match(reference, hypothesis).found] == ["late"]  # "it s" is not "it is"
+    assert [m.reference[0]["word"] for m in match(reference, hypothesis).pairs] == ["late"]  # "it s" is not "it is"
 
 
 def test_languages_without_spaces_match_by_character_whatever_the_words_are():
@@ -160,13 +160,13 @@ def test_languages_without_spaces_match_by_character_whatever_the_words_are():
     assert scores["word_f1_50ms"].value == pytest.approx((1 + 2) / 5)
     # One wrong character: the word that it is in is not matched, and neither is a part of it.
     hypothesis[1]["word"] = "月"
-    assert [m.reference[0]["word"] for m in match(reference, hypothesis, language="ja").found] == ["は"]
+    assert [m.reference[0]["word"] for m in match(reference, hypothesis, language="ja").pairs] == ["は"]
 
 
 def test_the_end_of_a_word_is_not_the_word():
     today = [{"word": "今日", "start": 0.0, "end": 0.4}]
     day = [{"word": "日", "start": 0.2, "end": 0.4}]
-    assert match(today, day, language="ja").found == match(day, today, language="ja").found == []
+    assert match(today, day, language="ja").pairs == match(day, today, language="ja").pairs == []
 
 
 def test_lists_of_different_lengths_are_refused():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from page import Page
 
-from stentor.metrics.diarization import Spoken, errors, scores
+from stentor.metrics.diarization import DiarizedRecording, errors, scores
 from stentor.report.report import write_report
 from stentor.report.timeline import KINDS, LINE, clock, compare, draw, timelines
 
@@ -38,7 +38,7 @@ def test_errors_are_those_that_are_scored(seed):
     output += [{**s, "speaker": "h" + s["speaker"][1:]} for s in reference[:12]]  # or nothing would be right
     uem = None if seed % 2 else [[2.5, 20.0], [19.0, 33.3]]
     found = compare(reference, output, uem, 40.0)
-    (theirs,) = errors([Spoken("a", reference, output, uem, 40.0)])
+    (theirs,) = errors([DiarizedRecording("a", reference, output, uem, 40.0)])
     mine = [found.seconds(kind) for kind in KINDS] + [found.total]
     assert mine == pytest.approx([theirs.miss, theirs.false_alarm, theirs.confusion, theirs.total], abs=1e-6)
     halves = [found.seconds("missed", 0, 17.7), found.seconds("missed", 17.7, 40)]
@@ -118,7 +118,7 @@ def run(tmp_path):
         row("wrong", [*REFERENCE, segment(EVIL, 1, 2)], [segment("x", 0, 2)], 6.0, audio_path=str(tmp_path / "a.wav")),
         row("long", REFERENCE, [segment("x", 0, 4)], 300.0, audio_path=str(tmp_path / "a.wav")),
     ]
-    spoken = [Spoken(r["id"], r["reference"]["segments"], r["output"]["segments"], None, r["seconds"]) for r in rows]
+    spoken = [DiarizedRecording(r["id"], r["reference"]["segments"], r["output"]["segments"], None, r["seconds"]) for r in rows]
     found = {metric: score.as_dict() for metric, score in scores(spoken).items()}
     folder = tmp_path / "run"
     (folder / "predictions").mkdir(parents=True)

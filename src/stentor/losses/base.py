@@ -42,7 +42,7 @@ class Loss(Choice):
         """This term without what is for training only, such as label smoothing: what evaluation measures."""
         return self
 
-    def sum(self, **prediction: Any) -> torch.Tensor:
+    def sum(self, *args: Any, **prediction: Any) -> torch.Tensor:
         """The summed loss, a scalar tensor, from what the model's forward returned for this term.
 
         Targets equal to -100 and padding are left out.

@@ -1,12 +1,14 @@
-"""From signs of certainty to the probability of being right: a logistic map, fitted on held-out words.
+"""Confidence calibration: a logistic map from signs of certainty to the probability of being right.
 
-The map is that of Platt scaling (Platt 1999), over the logits of several signs.
+Platt scaling (Platt 1999) over the logits of several signs, fitted on held-out words.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+
+import numpy as np
 
 EDGE = 1e-4
 """Least distance of a probability from 0 and 1 before its logit is taken."""
@@ -22,8 +24,8 @@ def confidence(signs: Sequence[float], calibration: Sequence[float]) -> float:
 
 def logit(probability: float) -> float:
     """The log-odds of a probability, which is kept `EDGE` away from 0 and 1."""
-    held = min(max(probability, EDGE), 1 - EDGE)
-    return math.log(held / (1 - held))
+    clipped = min(max(probability, EDGE), 1 - EDGE)
+    return math.log(clipped / (1 - clipped))
 
 
 def fit(signs: Sequence[Sequence[float]], right: Sequence[bool]) -> list[float]:
@@ -32,8 +34,6 @@ def fit(signs: Sequence[Sequence[float]], right: Sequence[bool]) -> list[float]:
     `signs` [N, S] in [0, 1], `right` [N]. A Gaussian prior at the first sign as it is keeps the map finite where
     everything was right.
     """
-    import numpy as np
-
     x = np.array([[*map(logit, row), 1.0] for row in signs], np.float64)
     y = np.asarray(right, np.float64)
     start = np.zeros(x.shape[1])
@@ -46,11 +46,11 @@ def fit(signs: Sequence[Sequence[float]], right: Sequence[bool]) -> list[float]:
     weights = start.copy()
     for _ in range(100):
         p = 1 / (1 + np.exp(-(x @ weights)))
-        slope = x.T @ (p - y) + PRIOR * (weights - start)
-        curve = (x * (p * (1 - p))[:, None]).T @ x + PRIOR * np.eye(len(start))
-        step = np.linalg.solve(curve, slope)
-        before, size = loss(weights), 1.0
-        while loss(weights - size * step) > before and size > 1e-6:  # a full step may overshoot far from the minimum
+        gradient = x.T @ (p - y) + PRIOR * (weights - start)
+        hessian = (x * (p * (1 - p))[:, None]).T @ x + PRIOR * np.eye(len(start))
+        step = np.linalg.solve(hessian, gradient)
+        current, size = loss(weights), 1.0
+        while loss(weights - size * step) > current and size > 1e-6:  # a full step may overshoot far from the minimum
             size /= 2
         weights = weights - size * step
         if np.abs(size * step).max() < 1e-9:

@@ -1,15 +1,14 @@
-"""How much an error rate changed between two systems on the same items."""
+"""Relative change of an error rate between two systems on the same items."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from stentor.metrics.wer import REFERENCE, bootstrap, count_errors
-from stentor.text.normalize import characters, normalize, words
+import numpy as np
 
-if TYPE_CHECKING:
-    from stentor.metrics.score import Score
+from stentor.metrics.score import Score
+from stentor.metrics.wer import REFERENCE, bootstrap, count_errors, normalized_pairs
 
 
 def relative_change(
@@ -26,16 +25,9 @@ def relative_change(
     The interval resamples items with both systems' errors on them together (paired bootstrap, Bisani and Ney 2004), so
     it is much narrower than the two rates' own intervals suggest. None when `before` makes no error.
     """
-    from stentor.metrics.score import Score
 
-    split = words if unit == "word" else characters
-    tongues = languages or [None] * len(references)
-
-    def errors(answers: Sequence[str]):
-        pairs = (
-            (split(normalize(r, normalizer, t, spelling), t), split(normalize(a, normalizer, t, spelling), t))
-            for r, a, t in zip(references, answers, tongues, strict=True)
-        )
+    def errors(hypotheses: Sequence[str]) -> np.ndarray:
+        pairs = normalized_pairs(references, hypotheses, normalizer, languages, unit, spelling)
         return count_errors(pairs)[:, :REFERENCE].sum(1)
 
     first, second = errors(before), errors(after)

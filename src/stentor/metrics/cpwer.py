@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from stentor.errors import ConfigError, DataError
+from stentor.metrics.score import Score
 from stentor.metrics.wer import bootstrap
 from stentor.text.normalize import normalize, words
-
-if TYPE_CHECKING:
-    from stentor.metrics.score import Score
 
 PAUSE = 0.5
 """Seconds between two words of a speaker that begin a new segment, whose words are timed by their letters."""
@@ -30,7 +30,7 @@ COLLAR = 5.0
 
 @dataclass
 class Attributed:
-    """One recording: what each speaker said, and a transcript that says who said each word."""
+    """One recording: the reference by speaker, and a transcript with a speaker for each word."""
 
     id: str
     reference: Sequence[Mapping[str, Any]]
@@ -43,10 +43,10 @@ class Attributed:
 def cpwer(files: Sequence[Attributed], normalizer: str = "whisper_basic", spelling: str | None = None) -> Score:
     """Concatenated minimum-permutation word error rate, after `normalizer` as for the plain word error rate.
 
-    Details: `substitutions`, `deletions`, `insertions`; speakers that were found (`scored_speakers`), that have no
+    Details: `substitutions`, `deletions`, `insertions`; speakers that are matched (`scored_speakers`), that have no
     counterpart in the transcript (`missed_speakers`) or in the reference (`false_alarm_speakers`). `low` and `high`
-    come from a bootstrap over recordings. A reference without words adds its insertions to the errors and nothing to
-    the total. Raises ConfigError when meeteval is not installed, DataError when a reference has no text or no speakers
+    come from a bootstrap over recordings. A reference without words adds its insertions to the errors and nothing to the
+    total. Raises ConfigError when meeteval is not installed, DataError when a reference has no text or no speakers
     or there are more than 20 of them.
     """
     wer = _meeteval()
@@ -70,7 +70,7 @@ def tcpwer(
 
 
 def segments_of(transcript: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What each speaker says, `{"speaker", "start", "end", "text"}`, of a transcript in the project's JSON.
+    """Segments by speaker, `{"speaker", "start", "end", "text"}`, of a transcript in the project's JSON.
 
     Of its `words` where it has them: words of one speaker in a row, until a pause or until another one speaks. Else its
     `segments`. Words and segments without a speaker belong to one of their own, without a name.
@@ -89,11 +89,8 @@ def segments_of(transcript: Mapping[str, Any]) -> list[dict[str, Any]]:
     return turns
 
 
-def _score(files: Sequence[Attributed], measure: Any, normalizer: str, spelling: str | None, told: dict) -> Score:
-    import numpy as np
+def _score(files: Sequence[Attributed], measure: Any, normalizer: str, spelling: str | None, settings: dict) -> Score:
     from meeteval.io import SegLST
-
-    from stentor.metrics.score import Score
 
     kinds = ("substitutions", "deletions", "insertions", "scored_speaker", "missed_speaker", "falarm_speaker")
     rows = []
@@ -105,15 +102,15 @@ def _score(files: Sequence[Attributed], measure: Any, normalizer: str, spelling:
             if speakers > MOST_SPEAKERS:
                 raise DataError(f"{file.id}: the {side} has {speakers} speakers; cpWER takes up to {MOST_SPEAKERS}.")
         if reference or hypothesis:
-            found = measure(SegLST(reference), SegLST(hypothesis))
-            rows.append([found.errors, found.length, *(getattr(found, kind) for kind in kinds)])
+            result = measure(SegLST(reference), SegLST(hypothesis))
+            rows.append([result.errors, result.length, *(getattr(result, kind) for kind in kinds)])
         else:
             rows.append([0] * (2 + len(kinds)))
     table = np.array(rows, dtype=np.int64).reshape(-1, 2 + len(kinds))
     low, high = bootstrap(table[:, 0], table[:, 1])
     names = (*kinds[:3], "scored_speakers", "missed_speakers", "false_alarm_speakers")
     wrong, total, *sums = map(int, table.sum(0))
-    details = {"items": len(rows), **dict(zip(names, sums)), "normalizer": normalizer, **told}
+    details = {"items": len(rows), **dict(zip(names, sums)), "normalizer": normalizer, **settings}
     return Score(wrong / max(total, 1), wrong, total, low, high, details)
 
 
@@ -127,12 +124,11 @@ def _seglst(
                 f"{file.id}: the segment at {segment['start']:g} s has no {missing}; cpWER needs `segments` with "
                 "`speaker` and `text`."
             )
-        said = words(normalize(segment["text"], normalizer, file.language, spelling), file.language)
-        if said:
+        if units := words(normalize(segment["text"], normalizer, file.language, spelling), file.language):
             yield {
                 "session_id": file.id,
                 "speaker": str(segment["speaker"]),
-                "words": " ".join(said),
+                "words": " ".join(units),
                 "start_time": segment["start"],
                 "end_time": segment["end"],
             }

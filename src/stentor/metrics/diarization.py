@@ -1,4 +1,4 @@
-"""Who spoke when, against a reference: diarization error rate, Jaccard error rate, number of speakers, frame F1.
+"""Diarization metrics against a reference: diarization error rate, Jaccard error rate, number of speakers, frame F1.
 
 pyannote.metrics does the arithmetic (Bredin 2017, "pyannote.metrics: a toolkit for reproducible evaluation, diagnostic,
 and error analysis of speaker diarization systems"). Segments of one speaker that overlap or touch are merged first, on
@@ -16,11 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import numpy as np
-    from pyannote.core import Annotation, Timeline
+import numpy as np
 
-    from stentor.metrics.score import Score
+from stentor.metrics.score import Score
+
+if TYPE_CHECKING:
+    from pyannote.core import Annotation, Timeline
 
 COLLAR = 0.25
 """Seconds to either side of a boundary that `der_collar` leaves out: NIST's."""
@@ -30,8 +31,8 @@ RESAMPLES = 1000
 
 
 @dataclass
-class Spoken:
-    """One recording with both answers; times are seconds from its start."""
+class DiarizedRecording:
+    """One recording with reference and hypothesis; times are seconds from its start."""
 
     id: str
     reference: Sequence[Mapping[str, Any]]
@@ -45,17 +46,17 @@ class Spoken:
 
 @dataclass
 class Errors:
-    """What a diarization error rate is made of: seconds of speech of one recording, each speaker's counted."""
+    """Components of the diarization error rate of one recording: seconds of speech, each speaker's counted."""
 
     id: str
     total: float
     """In the reference."""
     miss: float
-    """Not found at all."""
+    """Not detected at all."""
     false_alarm: float
-    """Found where nobody, or fewer, speak."""
+    """Where the reference has nobody, or fewer speakers."""
     confusion: float
-    """Given to another speaker."""
+    """Attributed to another speaker."""
     correct: float
     speakers: int = 0
     """Speakers of the reference who are scored."""
@@ -65,7 +66,7 @@ class Errors:
         return self.miss + self.false_alarm + self.confusion
 
 
-def scores(files: Sequence[Spoken], speaker_labels: bool = True) -> dict[str, Score]:
+def scores(files: Sequence[DiarizedRecording], speaker_labels: bool = True) -> dict[str, Score]:
     """All metrics of a set; the first is the main one.
 
     * `der`: diarization error rate, no collar, overlap scored; `der_collar`: with 0.25 s left out to either side of
@@ -78,23 +79,28 @@ def scores(files: Sequence[Spoken], speaker_labels: bool = True) -> dict[str, Sc
     compared by name, and what is about speakers is left out (`der_no_overlap`, `jer`, `speaker_count`). `low` and
     `high` are percentiles of a bootstrap over recordings with a fixed seed.
     """
-    read = [_Read.of(f) for f in files]
-    found = {"der": _der(read, 0.0, False, speaker_labels), "der_collar": _der(read, COLLAR, False, speaker_labels)}
+    recordings = [_Recording.of(f) for f in files]
+    results = {
+        "der": _der(recordings, 0.0, False, speaker_labels),
+        "der_collar": _der(recordings, COLLAR, False, speaker_labels),
+    }
     if speaker_labels:
-        found["der_no_overlap"] = _der(read, 0.0, True, True)
-        found["jer"] = _jer(read)
-        found["speaker_count"] = _speaker_count(read)
-    return found | {"frame_f1": _frame_f1(_errors(read, 0.0, False, speaker_labels))}
+        results["der_no_overlap"] = _der(recordings, 0.0, True, True)
+        results["jer"] = _jer(recordings)
+        results["speaker_count"] = _speaker_count(recordings)
+    return results | {"frame_f1": _frame_f1(_errors(recordings, 0.0, False, speaker_labels))}
 
 
 def errors(
-    files: Sequence[Spoken], collar: float = 0.0, skip_overlap: bool = False, speaker_labels: bool = True
+    files: Sequence[DiarizedRecording], collar: float = 0.0, skip_overlap: bool = False, speaker_labels: bool = True
 ) -> list[Errors]:
     """The seconds that `der` is made of, of each recording."""
-    return _errors([_Read.of(f) for f in files], collar, skip_overlap, speaker_labels)
+    return _errors([_Recording.of(f) for f in files], collar, skip_overlap, speaker_labels)
 
 
-def der(files: Sequence[Spoken], collar: float = 0.0, skip_overlap: bool = False, speaker_labels: bool = True) -> Score:
+def der(
+    files: Sequence[DiarizedRecording], collar: float = 0.0, skip_overlap: bool = False, speaker_labels: bool = True
+) -> Score:
     """Diarization error rate: missed, falsely raised and confused seconds over seconds of reference speech.
 
     Speakers are matched one to one, in each recording, so that most seconds are right. `collar` seconds to either side
@@ -103,22 +109,22 @@ def der(files: Sequence[Spoken], collar: float = 0.0, skip_overlap: bool = False
     `confusion`, `total`; the same as shares of the total: `miss_rate`, `false_alarm_rate`, `confusion_rate`; by number
     of speakers of the reference; the worst recordings.
     """
-    return _der([_Read.of(f) for f in files], collar, skip_overlap, speaker_labels)
+    return _der([_Recording.of(f) for f in files], collar, skip_overlap, speaker_labels)
 
 
-def jer(files: Sequence[Spoken]) -> Score:
+def jer(files: Sequence[DiarizedRecording]) -> Score:
     """Jaccard error rate (Ryant et al. 2019, second DIHARD challenge): the mean over all speakers of the set of 1 minus
     the Jaccard index of when they speak and when their counterpart does. No collar, overlap scored."""
-    return _jer([_Read.of(f) for f in files])
+    return _jer([_Recording.of(f) for f in files])
 
 
-def speaker_count(files: Sequence[Spoken]) -> Score:
+def speaker_count(files: Sequence[DiarizedRecording]) -> Score:
     """Share of recordings whose number of speakers is right, within the UEM. Details: `mean_error`, the mean distance
     from the right number, and how often which number was given for which."""
-    return _speaker_count([_Read.of(f) for f in files])
+    return _speaker_count([_Recording.of(f) for f in files])
 
 
-def frame_f1(files: Sequence[Spoken], speaker_labels: bool = True) -> Score:
+def frame_f1(files: Sequence[DiarizedRecording], speaker_labels: bool = True) -> Score:
     """F1 of each speaker's activity in frames, of no length: twice the right seconds over those of both sides.
 
     Speakers are matched as for `der`, no collar, overlap scored. 1 when nobody speaks on either side.
@@ -126,16 +132,12 @@ def frame_f1(files: Sequence[Spoken], speaker_labels: bool = True) -> Score:
     return _frame_f1(errors(files, speaker_labels=speaker_labels))
 
 
-def relative_change(before: Sequence[Spoken], after: Sequence[Spoken]) -> Score | None:
+def relative_change(before: Sequence[DiarizedRecording], after: Sequence[DiarizedRecording]) -> Score | None:
     """Relative change of `der` between two systems on the same recordings in the same order: -0.25 is a quarter less.
 
     The interval resamples recordings with both systems' errors together (paired bootstrap). None when `before` makes no
     error.
     """
-    import numpy as np
-
-    from stentor.metrics.score import Score
-
     first, second = (np.array([e.wrong for e in errors(files)]) for files in (before, after))
     if not first.sum():
         return None
@@ -143,67 +145,61 @@ def relative_change(before: Sequence[Spoken], after: Sequence[Spoken]) -> Score 
     return Score(float((second - first).sum() / first.sum()), low=low, high=high, details={"items": len(first)})
 
 
-# On what was read --------------------------------------------------------------------------------------------------
+# On recordings --------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class _Read:
+class _Recording:
     """A recording as pyannote.core holds it."""
 
     id: str
     reference: Annotation
     hypothesis: Annotation
     uem: Timeline
-    _found: dict[tuple[float, bool, bool], Errors] = field(default_factory=dict)
+    _cached: dict[tuple[float, bool, bool], Errors] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spoken: Spoken) -> _Read:
+    def of(cls, recording: DiarizedRecording) -> _Recording:
         from pyannote.core import Annotation, Segment, Timeline
 
         def annotation(segments: Sequence[Mapping[str, Any]]) -> Annotation:
-            made = Annotation(uri=spoken.id)
+            result = Annotation(uri=recording.id)
             for track, segment in enumerate(segments):
-                made[Segment(segment["start"], segment["end"]), track] = str(segment["speaker"])
-            return made.support()  # merges what one speaker says at the same time
+                result[Segment(segment["start"], segment["end"]), track] = str(segment["speaker"])
+            return result.support()  # merges what one speaker says at the same time
 
-        reference, hypothesis = annotation(spoken.reference), annotation(spoken.hypothesis)
-        spans = spoken.uem
+        reference, hypothesis = annotation(recording.reference), annotation(recording.hypothesis)
+        spans = recording.uem
         if spans is None:
-            times = [(s["start"], s["end"]) for s in (*spoken.reference, *spoken.hypothesis)]
-            spans = [[min([0.0, *(a for a, _ in times)]), max([spoken.duration, *(b for _, b in times)])]]
-        return cls(spoken.id, reference, hypothesis, Timeline([Segment(a, b) for a, b in spans]).support())
+            times = [(s["start"], s["end"]) for s in (*recording.reference, *recording.hypothesis)]
+            spans = [[min([0.0, *(a for a, _ in times)]), max([recording.duration, *(b for _, b in times)])]]
+        return cls(recording.id, reference, hypothesis, Timeline([Segment(a, b) for a, b in spans]).support())
 
     def errors(self, collar: float, skip_overlap: bool, speaker_labels: bool) -> Errors:
         from pyannote.metrics.diarization import DiarizationErrorRate
         from pyannote.metrics.identification import IdentificationErrorRate
 
         key = (collar, skip_overlap, speaker_labels)
-        if key not in self._found:
-            kind = DiarizationErrorRate if speaker_labels else IdentificationErrorRate
-            metric = kind(collar=2 * collar, skip_overlap=skip_overlap)
-            found = metric.compute_components(self.reference, self.hypothesis, uem=self.uem)
-            self._found[key] = Errors(
-                self.id,
-                found["total"],
-                found["missed detection"],
-                found["false alarm"],
-                found["confusion"],
-                found["correct"],
-                len(self.reference.crop(self.uem).labels()),
-            )
-        return self._found[key]
+        if key not in self._cached:
+            metric_class = DiarizationErrorRate if speaker_labels else IdentificationErrorRate
+            metric = metric_class(collar=2 * collar, skip_overlap=skip_overlap)
+            seconds = metric.compute_components(self.reference, self.hypothesis, uem=self.uem)
+            speakers = len(self.reference.crop(self.uem).labels())
+            parts = [seconds[part] for part in ("total", "missed detection", "false alarm", "confusion", "correct")]
+            self._cached[key] = Errors(self.id, *parts, speakers=speakers)
+        return self._cached[key]
 
 
-def _errors(read: Sequence[_Read], collar: float, skip_overlap: bool, speaker_labels: bool) -> list[Errors]:
-    return [r.errors(collar, skip_overlap, speaker_labels) for r in read]
+def _errors(recordings: Sequence[_Recording], collar: float, skip_overlap: bool, speaker_labels: bool) -> list[Errors]:
+    return [r.errors(collar, skip_overlap, speaker_labels) for r in recordings]
 
 
-def _der(read: Sequence[_Read], collar: float, skip_overlap: bool, speaker_labels: bool) -> Score:
-    found = _errors(read, collar, skip_overlap, speaker_labels)
-    score = _ratio([e.wrong for e in found], [e.total for e in found])
-    sums = {part: sum(getattr(e, part) for e in found) for part in ("miss", "false_alarm", "confusion", "total")}
+def _der(recordings: Sequence[_Recording], collar: float, skip_overlap: bool, speaker_labels: bool) -> Score:
+    errors = _errors(recordings, collar, skip_overlap, speaker_labels)
+    score = _ratio([e.wrong for e in errors], [e.total for e in errors])
+    sums = {part: sum(getattr(e, part) for e in errors) for part in ("miss", "false_alarm", "confusion", "total")}
     score.details = {
-        "items": len(found),
+        "items": len(errors),
         "collar": collar,
         "overlap": not skip_overlap,
         **{part: round(seconds, 3) for part, seconds in sums.items()},
@@ -213,14 +209,14 @@ def _der(read: Sequence[_Read], collar: float, skip_overlap: bool, speaker_label
             if part != "total" and sums["total"]
         },
     }
-    groups = sorted({e.speakers for e in found})
+    groups = sorted({e.speakers for e in errors})
     if speaker_labels and len(groups) > 1:
         score.details["by_speakers"] = {
             str(speakers): {"value": _value(sum(e.wrong for e in part), sum(e.total for e in part)), "items": len(part)}
             for speakers in groups
-            for part in ([e for e in found if e.speakers == speakers],)
+            for part in ([e for e in errors if e.speakers == speakers],)
         }
-    worst = sorted((e for e in found if e.wrong), key=lambda e: (-e.wrong, e.id))[:WORST]
+    worst = sorted((e for e in errors if e.wrong), key=lambda e: (-e.wrong, e.id))[:WORST]
     score.details["worst"] = [
         {"id": e.id, "value": _value(e.wrong, e.total)}
         | {part: round(getattr(e, part), 3) for part in ("miss", "false_alarm", "confusion", "total")}
@@ -229,46 +225,46 @@ def _der(read: Sequence[_Read], collar: float, skip_overlap: bool, speaker_label
     return score
 
 
-def _jer(read: Sequence[_Read]) -> Score:
+def _jer(recordings: Sequence[_Recording]) -> Score:
     from pyannote.metrics.diarization import JaccardErrorRate
 
     metric = JaccardErrorRate()
-    found = [metric.compute_components(r.reference, r.hypothesis, uem=r.uem) for r in read]
-    above, below = [f["speaker error"] for f in found], [f["speaker count"] for f in found]
-    if not sum(below):  # no speaker to be found: nothing is wrong unless somebody was
-        above = [float(bool(r.hypothesis.crop(r.uem))) for r in read]
+    parts = [metric.compute_components(r.reference, r.hypothesis, uem=r.uem) for r in recordings]
+    above, below = [part["speaker error"] for part in parts], [part["speaker count"] for part in parts]
+    if not sum(below):  # no speaker in the reference: nothing is wrong unless the hypothesis has some
+        above = [float(bool(r.hypothesis.crop(r.uem))) for r in recordings]
     score = _ratio(above, below)
-    score.details = {"items": len(found), "speakers": int(sum(below))}
+    score.details = {"items": len(parts), "speakers": int(sum(below))}
     return score
 
 
-def _speaker_count(read: Sequence[_Read]) -> Score:
-    counts = [(len(r.reference.crop(r.uem).labels()), len(r.hypothesis.crop(r.uem).labels())) for r in read]
-    right = [real == told for real, told in counts]
+def _speaker_count(recordings: Sequence[_Recording]) -> Score:
+    counts = [(len(r.reference.crop(r.uem).labels()), len(r.hypothesis.crop(r.uem).labels())) for r in recordings]
+    right = [reference == hypothesis for reference, hypothesis in counts]
     score = _ratio(right, [1] * len(counts))
     if not counts:
         score.value = math.nan
     score.errors, score.total = len(counts) - sum(right), len(counts)
     score.details = {
-        "mean_error": sum(abs(real - told) for real, told in counts) / max(len(counts), 1),
+        "mean_error": sum(abs(reference - hypothesis) for reference, hypothesis in counts) / max(len(counts), 1),
         "counts": [
-            {"reference": real, "hypothesis": told, "items": counts.count((real, told))}
-            for real, told in sorted(set(counts))
+            {"reference": reference, "hypothesis": hypothesis, "items": counts.count((reference, hypothesis))}
+            for reference, hypothesis in sorted(set(counts))
         ],
     }
     return score
 
 
-def _frame_f1(found: Sequence[Errors]) -> Score:
-    both = [e.total + e.correct + e.confusion + e.false_alarm for e in found]
-    score = _ratio([2 * e.correct for e in found], both)
+def _frame_f1(errors: Sequence[Errors]) -> Score:
+    both = [e.total + e.correct + e.confusion + e.false_alarm for e in errors]
+    score = _ratio([2 * e.correct for e in errors], both)
     if not sum(both):
         score.value = score.low = score.high = 1.0
-    told = sum(e.correct + e.confusion + e.false_alarm for e in found)
-    right, total = sum(e.correct for e in found), sum(e.total for e in found)
+    hypothesis = sum(e.correct + e.confusion + e.false_alarm for e in errors)
+    right, total = sum(e.correct for e in errors), sum(e.total for e in errors)
     score.details = {
-        "items": len(found),
-        "precision": right / told if told else 1.0,
+        "items": len(errors),
+        "precision": right / hypothesis if hypothesis else 1.0,
         "recall": right / total if total else 1.0,
     }
     return score
@@ -280,10 +276,6 @@ def _value(above: float, below: float) -> float:
 
 def _ratio(above: Sequence[float], below: Sequence[float]) -> Score:
     """`sum(above) / sum(below)` with its interval; one of each per recording."""
-    import numpy as np
-
-    from stentor.metrics.score import Score
-
     low, high = _interval(np.asarray(above, np.float64), np.asarray(below, np.float64))
     return Score(_value(float(sum(above)), float(sum(below))), low=low, high=high)
 
@@ -291,8 +283,6 @@ def _ratio(above: Sequence[float], below: Sequence[float]) -> Score:
 def _interval(above: np.ndarray, below: np.ndarray, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
     """As `stentor.metrics.wer.bootstrap`, for totals that may be any real number: where a resample's is 0, its ratio is
     0 or, with anything above it, 1. (0, 0) for no recordings."""
-    import numpy as np
-
     n = len(above)
     if n == 0:
         return 0.0, 0.0

@@ -1,4 +1,4 @@
-"""How figures are written for people: in progress lines, reports and model cards."""
+"""Formatting of metrics and figures for people: in progress lines, reports and model cards."""
 
 from __future__ import annotations
 
@@ -7,27 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-RATES = frozenset(
-    {
-        "wer",
-        "cer",
-        "mer",
-        "der",
-        "jer",
-        "ser",
-        "eer",
-        "ece",
-        "accuracy",
-        "precision",
-        "recall",
-        "f1",
-        "within",
-        "matched",
-        "cpwer",
-        "tcpwer",
-    }
-)
-
+ERROR_RATES = frozenset({"wer", "cer", "mer", "der", "jer", "ser", "eer", "cpwer", "tcpwer"})
+RATES = ERROR_RATES | {"ece", "accuracy", "precision", "recall", "f1", "within", "matched"}
+"""Parts of names of metrics that are shares."""
 
 LABELS = {
     "der_collar": "DER, 0.25 s collar",
@@ -38,7 +20,6 @@ LABELS = {
     "tcpwer": "tcpWER",
     "aas_ms": "accumulated average shift",
 }
-
 
 MINOR = frozenset(
     {
@@ -52,12 +33,12 @@ MINOR = frozenset(
 
 def label(metric: str) -> str:
     """A metric's name for people: `WER`, `CTC WER`, `mean boundary error`, `word F1, 50 ms collar`."""
-    if found := re.fullmatch(r"word_(time|start|end)_(mean|median)_ms", metric):
-        return f"{found[2]} {'boundary' if found[1] == 'time' else found[1]} error"
-    if found := re.fullmatch(r"within_(\d+)ms", metric):
-        return f"boundaries within {found[1]} ms"
-    if found := re.fullmatch(r"word_f1_(\d+)ms", metric):
-        return f"word F1, {found[1]} ms collar"
+    if parts := re.fullmatch(r"word_(time|start|end)_(mean|median)_ms", metric):
+        return f"{parts[2]} {'boundary' if parts[1] == 'time' else parts[1]} error"
+    if parts := re.fullmatch(r"within_(\d+)ms", metric):
+        return f"boundaries within {parts[1]} ms"
+    if parts := re.fullmatch(r"word_f1_(\d+)ms", metric):
+        return f"word F1, {parts[1]} ms collar"
     if metric in LABELS:
         return LABELS[metric]
     words = metric.replace("_", " ")
@@ -122,12 +103,12 @@ def loss_parts(score: Mapping[str, Any]) -> str:
 
 def duration(seconds: float) -> str:
     """A length of time: `48 s`, `3 min 20 s`, `2 h 05 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s" if seconds >= 10 or whole == seconds else f"{seconds:.1f} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s" if seconds >= 10 or rounded == seconds else f"{seconds:.1f} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
 
 
 def count(number: float) -> str:

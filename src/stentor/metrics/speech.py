@@ -1,23 +1,21 @@
-"""How good synthetic speech is, from what second models heard in it: words, voices, a number for quality; and how fast.
+"""Metrics of synthetic speech from the outputs of evaluators: intelligibility, voice similarity, quality, speed.
 
 Everything is measured in the same way on synthetic speech, on real audio that went through the codec, and on the real
-audio itself: what a recogniser gets wrong there is no fault of the model, and what it gets wrong behind the codec is
-the best that a model of these codes can reach.
+audio itself: what a recogniser gets wrong there is no fault of the model, and its errors behind the codec are the best
+that a model of these codes can reach.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from stentor.metrics.score import Score
 from stentor.metrics.wer import bootstrap
 from stentor.metrics.wer import score as error_rate
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from stentor.metrics.score import Score
 
 SYNTHETIC, CODEC, REAL = "synthetic", "codec", "real"
 COLUMNS = (SYNTHETIC, CODEC, REAL)
@@ -33,36 +31,32 @@ def metric(name: str, column: str) -> str:
 
 def intelligibility(
     texts: Sequence[str],
-    heard: Mapping[str, Sequence[str | None]],
+    transcripts: Mapping[str, Sequence[str | None]],
     normalizer: str = "whisper_basic",
     languages: Sequence[str | None] | None = None,
     groups: dict[str, Sequence[str | None]] | None = None,
 ) -> dict[str, Score]:
-    """`wer` and `cer` of what a recogniser heard in each column against the texts that were to be spoken.
+    """`wer` and `cer` of a recogniser's transcripts of each column against the texts that were to be spoken.
 
-    `heard` maps a column to one answer per text, None where there was nothing to hear (a record without real audio);
-    columns without any answer are left out.
+    `transcripts` maps a column to one transcript per text, None where there is no audio (a record without real audio);
+    columns without any transcript are left out.
     """
-    found: dict[str, Score] = {}
-    for column, answers in heard.items():
-        known = [i for i, answer in enumerate(answers) if answer is not None]
+    wer: dict[str, Score] = {}
+    cer: dict[str, Score] = {}
+    for column, hypotheses in transcripts.items():
+        known = [i for i, hypothesis in enumerate(hypotheses) if hypothesis is not None]
         if not known:
             continue
-        said = [texts[i] for i in known]
-        got = [str(answers[i]) for i in known]
-        tongues = None if languages is None else [languages[i] for i in known]
+        pairs = [texts[i] for i in known], [str(hypotheses[i]) for i in known]
+        tags = None if languages is None else [languages[i] for i in known]
         parts = {name: [labels[i] for i in known] for name, labels in (groups or {}).items()}
-        found[metric("wer", column)] = error_rate(said, got, normalizer, tongues, groups=parts)
-        found[metric("cer", column)] = error_rate(said, got, normalizer, tongues, "character", groups=parts)
-    return {name: found[name] for base in ("wer", "cer") for column in heard if (name := metric(base, column)) in found}
+        wer[metric("wer", column)] = error_rate(*pairs, normalizer, tags, groups=parts)
+        cer[metric("cer", column)] = error_rate(*pairs, normalizer, tags, "character", groups=parts)
+    return wer | cer
 
 
 def mean(values: Sequence[float | None]) -> Score:
     """The mean of the values that are known, with a bootstrap interval over items; NaN for none."""
-    import numpy as np
-
-    from stentor.metrics.score import Score
-
     known = np.array([v for v in values if v is not None], np.float64)
     if not len(known):
         return Score(float("nan"))
@@ -73,31 +67,27 @@ def mean(values: Sequence[float | None]) -> Score:
 def share(right: Sequence[bool | None]) -> Score:
     """The share of the known answers that are right, with how many are wrong; NaN for none."""
     known = [value for value in right if value is not None]
-    found = mean([float(value) for value in known])
+    score = mean([float(value) for value in known])
     if known:
-        found.errors, found.total = len(known) - sum(known), len(known)
-    return found
+        score.errors, score.total = len(known) - sum(known), len(known)
+    return score
 
 
 def real_time_factor(computing: float, spoken: float) -> Score:
     """Seconds of computing for a second of speech: below 1 is faster than real time."""
-    from stentor.metrics.score import Score
-
     details = {"computing_seconds": round(computing, 3), "speech_seconds": round(spoken, 3)}
     return Score(computing / spoken if spoken else float("nan"), details=details)
 
 
 def level(audio: np.ndarray) -> float:
     """The root mean square of float [samples] in dB relative to full scale; -inf for silence."""
-    import numpy as np
-
     power = float(np.square(audio, dtype=np.float64).mean()) if len(audio) else 0.0
     return 10 * float(np.log10(power)) if power > 0 else float("-inf")
 
 
 @dataclass
-class Voices:
-    """The voices of real audio: where embeddings are compared, and the centroid of each speaker."""
+class VoiceSpace:
+    """Voices of real audio: the space in which embeddings are compared, and the centroid of each speaker."""
 
     names: list[str]
     centroids: np.ndarray
@@ -107,12 +97,10 @@ class Voices:
     """[E, E]: what a vector less `centre` is multiplied with."""
 
     @classmethod
-    def of(cls, vectors: np.ndarray, speakers: Sequence[str | None], relative: bool) -> Voices:
+    def of(cls, vectors: np.ndarray, speakers: Sequence[str | None], relative: bool) -> VoiceSpace:
         """From embeddings [N, E] of real audio. Where they are `relative`, a vector means something only beside others:
         they are centred and divided by their scatter within speakers (WCCN: Hatch, Kajarekar and Stolcke 2006), whose
         correlations are shrunk towards none."""
-        import numpy as np
-
         size = vectors.shape[1]
         centre, spread = np.zeros(size), np.eye(size)
         names = sorted({s for s in speakers if s is not None})
@@ -128,17 +116,17 @@ class Voices:
                 spread = np.diag(1 / scale) @ np.linalg.cholesky(np.linalg.inv(correlations))
             else:
                 spread = np.diag(1 / scale)
-        placed = _unit((vectors - centre) @ spread)
-        centroids = _unit(np.stack([placed[rows].mean(0) for rows in members])) if names else np.zeros((0, size))
+        projected = _unit((vectors - centre) @ spread)
+        centroids = _unit(np.stack([projected[rows].mean(0) for rows in members])) if names else np.zeros((0, size))
         return cls(names, centroids, centre, spread)
 
-    def place(self, vectors: np.ndarray) -> np.ndarray:
+    def project(self, vectors: np.ndarray) -> np.ndarray:
         """Unit vectors [N, E]: their products are the cosines."""
         return _unit((vectors - self.centre) @ self.spread)
 
     def nearest(self, vectors: np.ndarray) -> list[str]:
         """The speaker whose centroid each vector [N, E] is most similar to."""
-        return [self.names[i] for i in (self.place(vectors) @ self.centroids.T).argmax(1)]
+        return [self.names[i] for i in (self.project(vectors) @ self.centroids.T).argmax(1)]
 
 
 def similarity(
@@ -160,63 +148,61 @@ def similarity(
     `relative` embeddings also lose what sets a column as a whole off from `base`, as a codec's sound does: what is the
     same in all voices is no voice (the idea of cepstral mean subtraction: Atal 1974).
     """
-    import numpy as np
-
-    turn: dict[str | None, int] = {}
-    halves = []
-    for speaker, vector in zip(speakers, vectors[base], strict=True):
-        if vector is None:
-            halves.append(0)
-            continue
-        halves.append(turn.get(speaker, 0) % 2)
-        turn[speaker] = turn.get(speaker, 0) + 1
-    voices = []
+    available = [i for i, vector in enumerate(vectors[base]) if vector is not None]
+    if not available:
+        return {}
+    halves = _halves(vectors[base], speakers)
+    spaces = []
     for half in (0, 1):
-        rows = [i for i, v in enumerate(vectors[base]) if v is not None and halves[i] != half]
-        rows = rows or [i for i, v in enumerate(vectors[base]) if v is not None]
-        if not rows:
-            return {}
-        table = np.stack([vectors[base][i] for i in rows]).astype(np.float64)
-        voices.append(Voices.of(table, [speakers[i] for i in rows], relative))
+        rows = [i for i in available if halves[i] != half] or available
+        table = np.stack([v for i in rows if (v := vectors[base][i]) is not None]).astype(np.float64)
+        spaces.append(VoiceSpace.of(table, [speakers[i] for i in rows], relative))
     several = len({s for s in speakers if s is not None}) > 1
-    cosines: dict[str, Score] = {}
-    right: dict[str, Score] = {}
-    for column, own in vectors.items():
-        near: list[float | None] = []
-        found: list[bool | None] = []
+    similarities: dict[str, Score] = {}
+    accuracies: dict[str, Score] = {}
+    for column, embeddings in vectors.items():
+        cosines: list[float | None] = []
+        hits: list[bool | None] = []
         shifts = [np.zeros(1), np.zeros(1)]
         if relative and column != base:
-            shifts = [_shift(own, vectors[base], [h != half for h in halves]) for half in (0, 1)]
-        for i, vector in enumerate(own):
+            shifts = [_shift(embeddings, vectors[base], [h != half for h in halves]) for half in (0, 1)]
+        for i, vector in enumerate(embeddings):
             if vector is None:
                 continue
-            known = voices[halves[i]]
-            there = vector[None].astype(np.float64) - shifts[halves[i]]
+            space = spaces[halves[i]]
+            shifted = vector[None].astype(np.float64) - shifts[halves[i]]
             j = references[i]
             reference = None if j is None or (column == base and j == i) else vectors[base][j]
             if reference is not None:
-                near.append(float((known.place(there) @ known.place(reference[None].astype(np.float64)).T)[0, 0]))
-            if several and speakers[i] in known.names:
-                found.append(known.nearest(there)[0] == speakers[i])
-        if near:
-            cosines[metric("similarity", column)] = mean(near)
-        if found:
-            right[metric("voice_accuracy", column)] = share(found)
-    return {**cosines, **right}
+                both = space.project(shifted), space.project(reference[None].astype(np.float64))
+                cosines.append(float((both[0] @ both[1].T)[0, 0]))
+            if several and speakers[i] in space.names:
+                hits.append(space.nearest(shifted)[0] == speakers[i])
+        if cosines:
+            similarities[metric("similarity", column)] = mean(cosines)
+        if hits:
+            accuracies[metric("voice_accuracy", column)] = share(hits)
+    return similarities | accuracies
+
+
+def _halves(embeddings: Sequence[np.ndarray | None], speakers: Sequence[str | None]) -> list[int]:
+    """The half, 0 or 1, of each item: items of a speaker take turns, items without an embedding are in half 0."""
+    counts: Counter[str | None] = Counter()
+    halves = []
+    for speaker, vector in zip(speakers, embeddings, strict=True):
+        halves.append(0 if vector is None else counts[speaker] % 2)
+        counts[speaker] += vector is not None
+    return halves
 
 
 def _shift(
     column: Sequence[np.ndarray | None], base: Sequence[np.ndarray | None], chosen: Sequence[bool]
 ) -> np.ndarray:
     """How far a column lies from the base on the average of the chosen items (of all where there are none): [E]."""
-    import numpy as np
-
     pairs = [(a, b, use) for a, b, use in zip(column, base, chosen) if a is not None and b is not None]
     pairs = [pair for pair in pairs if pair[2]] or pairs
     return np.mean([a.astype(np.float64) - b for a, b, _ in pairs], axis=0) if pairs else np.zeros(1)
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    import numpy as np
-
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-9)

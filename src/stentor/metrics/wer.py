@@ -8,15 +8,13 @@ errors and nothing to the total; when the whole set has no reference words the r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
+import numpy as np
+
+from stentor.metrics.score import Score
 from stentor.text.normalize import characters, normalize, words
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from stentor.metrics.score import Score
 
 Operation = Literal["equal", "substitute", "delete", "insert"]
 
@@ -35,14 +33,15 @@ def align(
     ref = reference.split() if isinstance(reference, str) else list(reference)
     hyp = hypothesis.split() if isinstance(hypothesis, str) else list(hypothesis)
     steps: list[tuple[Operation, str | None, str | None]] = []
-    for tag, r0, r1, h0, h1 in Levenshtein.opcodes(ref, hyp):
-        if tag == "delete":
-            steps += [("delete", word, None) for word in ref[r0:r1]]
-        elif tag == "insert":
-            steps += [("insert", None, word) for word in hyp[h0:h1]]
+    for code in Levenshtein.opcodes(ref, hyp):
+        deleted, inserted = ref[code.src_start : code.src_end], hyp[code.dest_start : code.dest_end]
+        if code.tag == "delete":
+            steps += [("delete", word, None) for word in deleted]
+        elif code.tag == "insert":
+            steps += [("insert", None, word) for word in inserted]
         else:
-            name: Operation = "equal" if tag == "equal" else "substitute"
-            steps += [(name, a, b) for a, b in zip(ref[r0:r1], hyp[h0:h1], strict=True)]
+            name: Operation = "equal" if code.tag == "equal" else "substitute"
+            steps += [(name, a, b) for a, b in zip(deleted, inserted, strict=True)]
     return steps
 
 
@@ -52,9 +51,9 @@ def matches(reference: Sequence[Hashable], hypothesis: Sequence[Hashable]) -> li
 
     return [
         pair
-        for tag, r0, r1, h0, h1 in Levenshtein.opcodes(reference, hypothesis)
-        if tag == "equal"
-        for pair in zip(range(r0, r1), range(h0, h1), strict=True)
+        for code in Levenshtein.opcodes(reference, hypothesis)
+        if code.tag == "equal"
+        for pair in zip(range(code.src_start, code.src_end), range(code.dest_start, code.dest_end), strict=True)
     ]
 
 
@@ -63,7 +62,6 @@ def count_errors(pairs: Iterable[tuple[Sequence[Hashable], Sequence[Hashable]]])
 
     Columns: substitutions, deletions, insertions, reference length.
     """
-    import numpy as np
     from rapidfuzz.distance import Levenshtein
 
     rows = []
@@ -96,8 +94,6 @@ def bootstrap(
     `errors` and `totals` are [items]. Deterministic for a seed. Bisani and Ney 2004, "Bootstrap estimates for
     confidence intervals in ASR performance evaluation". (0, 0) for no items.
     """
-    import numpy as np
-
     n = len(errors)
     if n == 0:
         return 0.0, 0.0
@@ -117,23 +113,31 @@ def frequent_errors(pairs: Iterable[tuple[Sequence[str], Sequence[str]]], top: i
     `{"substitutions": [[reference, hypothesis, count]], "deletions": [[word, count]], "insertions": [[word, count]]}`.
     Ties are in alphabetical order, so that the list does not depend on the order of the items.
     """
-    found: dict[str, Counter[tuple[str, ...]]] = {
-        "substitutions": Counter(),
-        "deletions": Counter(),
-        "insertions": Counter(),
-    }
+    counters: dict[str, Counter[tuple[str, ...]]] = {"substitute": Counter(), "delete": Counter(), "insert": Counter()}
     for reference, hypothesis in pairs:
-        for step, ref, hyp in align(reference, hypothesis):
-            if step == "substitute":
-                found["substitutions"][ref, hyp] += 1
-            elif step == "delete":
-                found["deletions"][(ref,)] += 1
-            elif step == "insert":
-                found["insertions"][(hyp,)] += 1
+        for operation, *units in align(reference, hypothesis):
+            if operation != "equal":
+                counters[operation][tuple(unit for unit in units if unit is not None)] += 1
     return {
-        kind: [[*key, n] for key, n in sorted(counter.items(), key=lambda item: (-item[1], item[0]))[:top]]
-        for kind, counter in found.items()
+        name: [[*key, n] for key, n in sorted(counter.items(), key=lambda item: (-item[1], item[0]))[:top]]
+        for name, counter in zip(("substitutions", "deletions", "insertions"), counters.values())
     }
+
+
+def normalized_pairs(
+    references: Sequence[str],
+    hypotheses: Sequence[str],
+    normalizer: str,
+    languages: Sequence[str | None] | None,
+    unit: Literal["word", "character"],
+    spelling: str | None,
+) -> list[tuple[list[str], list[str]]]:
+    """(reference units, hypothesis units) of each item after the normaliser; arguments as for `score`."""
+    split = words if unit == "word" else characters
+    return [
+        (split(normalize(r, normalizer, lang, spelling), lang), split(normalize(h, normalizer, lang, spelling), lang))
+        for r, h, lang in zip(references, hypotheses, languages or [None] * len(references), strict=True)
+    ]
 
 
 def score(
@@ -142,7 +146,7 @@ def score(
     normalizer: str = "whisper_basic",
     languages: Sequence[str | None] | None = None,
     unit: Literal["word", "character"] = "word",
-    groups: dict[str, Sequence[str | None]] | None = None,
+    groups: Mapping[str, Sequence[str | None]] | None = None,
     spelling: str | None = None,
 ) -> Score:
     """The corpus-level error rate after `normalizer`, with its interval and details.
@@ -150,13 +154,7 @@ def score(
     `groups` names ways to break the rate down: `{"speaker": [one label per item]}` adds `details["by_speaker"]` when
     there is more than one label. `languages` (one per item) picks the units, see `stentor.text.normalize.words`.
     """
-    from stentor.metrics.score import Score
-
-    split = words if unit == "word" else characters
-    pairs = [
-        (split(normalize(r, normalizer, lang, spelling), lang), split(normalize(h, normalizer, lang, spelling), lang))
-        for r, h, lang in zip(references, hypotheses, languages or [None] * len(references), strict=True)
-    ]
+    pairs = normalized_pairs(references, hypotheses, normalizer, languages, unit, spelling)
     counts = count_errors(pairs)
     errors, totals = counts[:, :REFERENCE].sum(1), counts[:, REFERENCE]
     low, high = bootstrap(errors, totals)

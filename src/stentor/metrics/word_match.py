@@ -1,4 +1,4 @@
-"""Which words of a transcript are the words of a reference, and how far apart the two put them in time."""
+"""Word matching: the words of a transcript that a reference has too, and how far apart the two put them in time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Match:
 
     @property
     def timed(self) -> bool:
-        """Whether the reference says when this was."""
+        """Whether the reference has both times."""
         return time_of(self.reference[0], "start") is not None and time_of(self.reference[-1], "end") is not None
 
     @property
@@ -49,14 +49,14 @@ class Matches:
 
     reference: list[Word]
     hypothesis: list[Word]
-    found: list[Match] = field(default_factory=list)
+    pairs: list[Match] = field(default_factory=list)
     right: list[bool] = field(default_factory=list)
     """For each hypothesis word whether it is in a match."""
 
     def errors(self, slot: str = "both") -> list[float]:
         """Signed errors in ms of `start`, `end` or `both`, in order of the words."""
         slots = ("start", "end") if slot == "both" else (slot,)
-        errors = (m.start_error if s == "start" else m.end_error for m in self.found for s in slots)
+        errors = (m.start_error if s == "start" else m.end_error for m in self.pairs for s in slots)
         return [e for e in errors if e is not None]
 
 
@@ -81,9 +81,9 @@ def match(
         if begin is None or (r, h) != (last[0] + 1, last[1] + 1):
             begin = (r, h) if left.opens(r) and right.opens(h) else None
         if begin is not None and left.closes(r) and right.closes(h):
-            said, heard = left.words(begin[0], r), right.words(begin[1], h)
-            result.found.append(Match(left.scored[said], right.scored[heard]))
-            result.right[heard] = [True] * len(right.scored[heard])
+            reference_words, hypothesis_words = left.words(begin[0], r), right.words(begin[1], h)
+            result.pairs.append(Match(left.scored[reference_words], right.scored[hypothesis_words]))
+            result.right[hypothesis_words] = [True] * len(right.scored[hypothesis_words])
             begin = None
         last = (r, h)
     return result
@@ -108,7 +108,7 @@ def _difference(reference: Word, hypothesis: Word, slot: str) -> float | None:
 
 @dataclass
 class _Side:
-    """The scored words of a side and the units that are aligned."""
+    """One side of a match: its scored words and the units that are aligned."""
 
     scored: list[Word]
     units: list[str]
@@ -126,9 +126,9 @@ class _Side:
         return slice(self.owner[first], self.owner[last] + 1)
 
 
-def _units(said: Sequence[Word], normalizer: str, language: str | None) -> _Side:
+def _units(transcript: Sequence[Word], normalizer: str, language: str | None) -> _Side:
     side = _Side([], [], [])
-    for word in said:
+    for word in transcript:
         if parts := words(normalize(word["word"], normalizer, language), language):
             side.owner += [len(side.scored)] * len(parts)
             side.units += parts

@@ -1,4 +1,4 @@
-"""How well word times agree with a reference: shifts, shares within a tolerance, F1 with collars, calibration.
+"""Word time metrics against a reference: shifts, shares within a tolerance, F1 with collars, calibration.
 
 Words are matched by the Levenshtein alignment of the word error rate, after the same normalisers; only words that are
 equal there have time errors. All errors are hypothesis minus reference, in milliseconds: positive is late.
@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from stentor.metrics.score import Score
 from stentor.metrics.wer import bootstrap
 from stentor.metrics.word_match import Matches, Word, has_times, match, time_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from stentor.metrics.score import Score
 
 TOLERANCES = (20, 50, 100, 200)
 """Milliseconds of the shares within and of the collars of F1."""
@@ -55,8 +53,6 @@ def score(
     `ids` name items in the lists of the worst; default their positions. Details of the first metric are plain data:
     counts, histogram, worst words and items.
     """
-    from stentor.metrics.score import Score
-
     if not len(references) == len(hypotheses) == len(languages or references) == len(ids or references):
         raise ValueError(
             f"{len(references)} references, {len(hypotheses)} hypotheses, languages {languages and len(languages)}, "
@@ -86,17 +82,13 @@ def score(
 
 def _ratio(sums: Sequence[float], totals: Sequence[int]) -> Score:
     """`sum(sums) / sum(totals)` with its interval; [items] each."""
-    import numpy as np
-
-    from stentor.metrics.score import Score
-
     above, below = np.asarray(sums, np.float64), np.asarray(totals, np.int64)
     total = int(below.sum())
     if total == 0:
         return Score(math.nan)
     # An item with nothing to measure changes no ratio, but a resample of such items alone would have none.
-    kept = below > 0
-    low, high = bootstrap(above[kept], below[kept], RESAMPLES)
+    measured = below > 0
+    low, high = bootstrap(above[measured], below[measured], RESAMPLES)
     return Score(float(above.sum() / total), low=low, high=high)
 
 
@@ -115,10 +107,6 @@ def _mean(items: Sequence[Matches], slot: str) -> Score:
 
 
 def _median(items: Sequence[Matches], slot: str) -> Score:
-    import numpy as np
-
-    from stentor.metrics.score import Score
-
     errors = [np.abs(item.errors(slot)) for item in items if item.errors(slot)]
     if not errors:
         return Score(math.nan, details={"boundaries": 0})
@@ -147,55 +135,51 @@ def _within(items: Sequence[Matches], tolerance: float) -> Score:
 def _f1(items: Sequence[Matches], collar: float) -> Score:
     right_reference, right_hypothesis, reference, hypothesis = [], [], [], []
     for item in items:
-        right = [m for m in item.found if m.within(collar)]
+        right = [m for m in item.pairs if m.within(collar)]
         right_reference.append(sum(has_times(w) for m in right for w in m.reference))
         right_hypothesis.append(sum(len(m.hypothesis) for m in right))
         reference.append(sum(map(has_times, item.reference)))
-        hypothesis.append(len(item.hypothesis) - sum(len(m.hypothesis) for m in item.found if not m.timed))
-    found = _ratio(
+        hypothesis.append(len(item.hypothesis) - sum(len(m.hypothesis) for m in item.pairs if not m.timed))
+    score = _ratio(
         [a + b for a, b in zip(right_reference, right_hypothesis)], [a + b for a, b in zip(reference, hypothesis)]
     )
-    found.details = {
+    score.details = {
         "precision": sum(right_hypothesis) / sum(hypothesis) if sum(hypothesis) else None,
         "recall": sum(right_reference) / sum(reference) if sum(reference) else None,
         "right": sum(right_hypothesis),
         "hypothesis_words": sum(hypothesis),
         "reference_words": sum(reference),
     }
-    return found
+    return score
 
 
 def _matched(items: Sequence[Matches]) -> Score:
-    matched = [sum(len(m.reference) for m in item.found) for item in items]
+    matched = [sum(len(m.reference) for m in item.pairs) for item in items]
     totals = [len(item.reference) for item in items]
     return _share(matched, totals)
 
 
 def _calibration(items: Sequence[Matches]) -> Score:
-    import numpy as np
-
-    from stentor.metrics.score import Score
-
     tables = []
     for item in items:
         table = np.zeros((BINS, 3))  # words, summed confidence, right words
         for word, right in zip(item.hypothesis, item.right, strict=True):
-            sure = time_of(word, "confidence")
-            if sure is not None:
-                sure = min(max(sure, 0.0), 1.0)
-                table[min(int(sure * BINS), BINS - 1)] += (1.0, sure, right)
+            confidence = time_of(word, "confidence")
+            if confidence is not None:
+                confidence = min(max(confidence, 0.0), 1.0)
+                table[min(int(confidence * BINS), BINS - 1)] += (1.0, confidence, right)
         if table.any():
             tables.append(table)
     if not tables:
         return Score(math.nan, details={"words": 0})
     stacked = np.stack(tables)
-    whole = stacked.sum(0)
+    total = stacked.sum(0)
     drawn = [_ece(np.tensordot(times, stacked, 1)) for times in _resamples(len(stacked))]
     low, high = np.quantile(drawn, [0.025, 0.975])
-    words, sure, right_words = whole.sum(0)
+    words, confidence, right_words = total.sum(0)
     details = {
         "words": int(words),
-        "confidence": float(sure / words),
+        "confidence": float(confidence / words),
         "accuracy": float(right_words / words),
         "bins": [
             {
@@ -205,10 +189,10 @@ def _calibration(items: Sequence[Matches]) -> Score:
                 "confidence": float(s / count) if count else None,
                 "accuracy": float(r / count) if count else None,
             }
-            for i, (count, s, r) in enumerate(whole)
+            for i, (count, s, r) in enumerate(total)
         ],
     }
-    return Score(_ece(whole), low=float(low), high=float(high), details=details)
+    return Score(_ece(total), low=float(low), high=float(high), details=details)
 
 
 def _ece(table: np.ndarray) -> float:
@@ -218,8 +202,6 @@ def _ece(table: np.ndarray) -> float:
 
 def _resamples(items: int) -> Iterator[np.ndarray]:
     """How often each item is drawn, int64 [items]; the same resamples every time."""
-    import numpy as np
-
     rng = np.random.default_rng(0)
     for _ in range(RESAMPLES):
         yield np.bincount(rng.integers(items, size=items), minlength=items)
@@ -235,9 +217,7 @@ def _details(
     references: Sequence[Sequence[Word]],
     hypotheses: Sequence[Sequence[Word]],
 ) -> dict[str, Any]:
-    import numpy as np
-
-    matched = [m for item in items for m in item.found]
+    matched = [m for item in items for m in item.pairs]
     both = np.abs([e for item in items for e in item.errors()])
     return {
         "items": len(items),
@@ -263,13 +243,11 @@ def _details(
 
 def _histogram(errors: Sequence[float]) -> dict[str, Any]:
     """Signed errors in the bins of `HISTOGRAM`, with those outside, and their mean and median (the bias)."""
-    import numpy as np
-
     values = np.asarray(errors, np.float64)
     edges = np.asarray(HISTOGRAM)
     # Counts by the left edge; numpy's own histogram would put the last edge into the last bin.
-    places = np.searchsorted(edges, values, side="right")
-    counts = np.bincount(places, minlength=len(edges) + 1)
+    bins = np.searchsorted(edges, values, side="right")
+    counts = np.bincount(bins, minlength=len(edges) + 1)
     return {
         "below": int(counts[0]),
         "counts": counts[1:-1].tolist(),
@@ -281,23 +259,21 @@ def _histogram(errors: Sequence[float]) -> dict[str, Any]:
 
 def _worst_words(items: Sequence[Matches], names: Sequence[str]) -> list[dict[str, Any]]:
     rows = sorted(
-        ((m.worst, i, k) for i, item in enumerate(items) for k, m in enumerate(item.found) if m.worst > 0),
+        ((m.worst, i, k) for i, item in enumerate(items) for k, m in enumerate(item.pairs) if m.worst > 0),
         key=lambda row: (-row[0], row[1], row[2]),
     )
-    found = []
-    for _, i, k in rows[:WORST]:
-        m = items[i].found[k]
-        found.append(
-            {
-                "item": names[i],
-                "word": " ".join(w["word"] for w in m.reference),
-                "reference": [time_of(m.reference[0], "start"), time_of(m.reference[-1], "end")],
-                "hypothesis": [time_of(m.hypothesis[0], "start"), time_of(m.hypothesis[-1], "end")],
-                "start_error_ms": m.start_error,
-                "end_error_ms": m.end_error,
-            }
-        )
-    return found
+    return [
+        {
+            "item": names[i],
+            "word": " ".join(w["word"] for w in m.reference),
+            "reference": [time_of(m.reference[0], "start"), time_of(m.reference[-1], "end")],
+            "hypothesis": [time_of(m.hypothesis[0], "start"), time_of(m.hypothesis[-1], "end")],
+            "start_error_ms": m.start_error,
+            "end_error_ms": m.end_error,
+        }
+        for _, i, k in rows[:WORST]
+        for m in (items[i].pairs[k],)
+    ]
 
 
 def _worst_items(items: Sequence[Matches], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -307,7 +283,7 @@ def _worst_items(items: Sequence[Matches], names: Sequence[str]) -> list[dict[st
             "mean_ms": sum(map(abs, errors)) / len(errors),
             "boundaries": len(errors),
             "words": len(item.reference),
-            "matched": sum(len(m.reference) for m in item.found),
+            "matched": sum(len(m.reference) for m in item.pairs),
         }
         for i, item in enumerate(items)
         if (errors := item.errors())

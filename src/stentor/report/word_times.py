@@ -235,8 +235,8 @@ def draw(row: Mapping[str, Any], found: Matches, focused: bool, budget: int) -> 
     """One prediction; `focused` on its largest error, else from its first word."""
     begin, end = _stretch(float(row["seconds"]), found, focused)
     length = end - begin
-    of_reference = {id(w): m for m in found.found for w in m.reference}
-    of_output = {id(w): m for m in found.found for w in m.hypothesis}
+    of_reference = {id(w): m for m in found.pairs for w in m.reference}
+    of_output = {id(w): m for m in found.pairs for w in m.hypothesis}
 
     def boxed(word: Mapping[str, Any], kind: str, note: str) -> Box:
         return box(word, begin, end, kind, f"{word['word']}: {word['start']:.3f}–{word['end']:.3f} s{note}")
@@ -248,7 +248,7 @@ def draw(row: Mapping[str, Any], found: Matches, focused: bool, budget: int) -> 
     outputs = [boxed(w, *_judged(w, of_output.get(id(w)))) for w in shown(found.hypothesis)]
     errors = [abs(e) for e in found.errors()]
     far = sum(e > NEAR for e in errors)
-    missed = len(found.reference) - sum(len(m.reference) for m in found.found)
+    missed = len(found.reference) - sum(len(m.reference) for m in found.pairs)
     verdict = (
         f"{far} of {len(errors)} boundaries more than {NEAR:.0f} ms off"
         if far
@@ -318,7 +318,7 @@ def _stretch(seconds: float, found: Matches, focused: bool) -> tuple[float, floa
     if seconds <= STRETCH:
         return 0.0, seconds
     if focused:
-        worst = max((m for m in found.found if m.worst), key=lambda m: m.worst, default=found.found[0])
+        worst = max((m for m in found.pairs if m.worst), key=lambda m: m.worst, default=found.pairs[0])
         words = [w for w in (*worst.reference, *worst.hypothesis) if has_times(w)]
         middle = (min(w["start"] for w in words) + max(w["end"] for w in words)) / 2 if words else 0.0
         begin = middle - STRETCH / 2

@@ -65,6 +65,7 @@ def normalizer(
     """
     if name == "none":
         return _spaces
+    apply: Callable[[str], str]
     if name == "whisper_english" and language_code(language) in (None, "en"):
         from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 

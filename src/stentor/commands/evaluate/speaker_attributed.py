@@ -29,7 +29,7 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
     from stentor.inference.load import load
     from stentor.inference.transcribe import transcribe
     from stentor.metrics.cpwer import Attributed, cpwer, tcpwer
-    from stentor.metrics.diarization import Spoken, der
+    from stentor.metrics.diarization import DiarizedRecording, der
     from stentor.metrics.format import figure
     from stentor.tasks.words import Words
 
@@ -59,7 +59,7 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
         for cut, transcript in zip(cuts, transcripts, strict=True)
     ]
     turns = [
-        Spoken(cut.id, segments_of(cut), segments, uem_of(cut), cut.duration)
+        DiarizedRecording(cut.id, segments_of(cut), segments, uem_of(cut), cut.duration)
         for cut, segments in zip(cuts, spoken, strict=True)
     ]
     scores = {

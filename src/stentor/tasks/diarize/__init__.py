@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from stentor.data.batch import Example
     from stentor.losses.base import Loss
-    from stentor.metrics.diarization import Spoken
+    from stentor.metrics.diarization import DiarizedRecording
     from stentor.models.base import Bundle, Processor, TaskRequirements
 
 PIECE = "#"
@@ -266,11 +266,13 @@ class Diarize(Task):
     def main_metric(self) -> tuple[str, str]:
         return "der", "min"
 
-    def _spoken(self, predictions: Sequence[Prediction]) -> list[Spoken]:
-        from stentor.metrics.diarization import Spoken
+    def _spoken(self, predictions: Sequence[Prediction]) -> list[DiarizedRecording]:
+        from stentor.metrics.diarization import DiarizedRecording
 
         return [
-            Spoken(p.id, p.reference["segments"], p.output["segments"], p.reference["uem"], p.reference["duration"])
+            DiarizedRecording(
+                p.id, p.reference["segments"], p.output["segments"], p.reference["uem"], p.reference["duration"]
+            )
             for p in predictions
         ]
 

@@ -118,7 +118,10 @@ def run(tmp_path):
         row("wrong", [*REFERENCE, segment(EVIL, 1, 2)], [segment("x", 0, 2)], 6.0, audio_path=str(tmp_path / "a.wav")),
         row("long", REFERENCE, [segment("x", 0, 4)], 300.0, audio_path=str(tmp_path / "a.wav")),
     ]
-    spoken = [DiarizedRecording(r["id"], r["reference"]["segments"], r["output"]["segments"], None, r["seconds"]) for r in rows]
+    spoken = [
+        DiarizedRecording(r["id"], r["reference"]["segments"], r["output"]["segments"], None, r["seconds"])
+        for r in rows
+    ]
     found = {metric: score.as_dict() for metric, score in scores(spoken).items()}
     folder = tmp_path / "run"
     (folder / "predictions").mkdir(parents=True)

@@ -45,8 +45,8 @@ def cpwer(files: Sequence[Attributed], normalizer: str = "whisper_basic", spelli
 
     Details: `substitutions`, `deletions`, `insertions`; speakers that are matched (`scored_speakers`), that have no
     counterpart in the transcript (`missed_speakers`) or in the reference (`false_alarm_speakers`). `low` and `high`
-    come from a bootstrap over recordings. A reference without words adds its insertions to the errors and nothing to the
-    total. Raises ConfigError when meeteval is not installed, DataError when a reference has no text or no speakers
+    come from a bootstrap over recordings. A reference without words adds its insertions to the errors and nothing to
+    the total. Raises ConfigError when meeteval is not installed, DataError when a reference has no text or no speakers
     or there are more than 20 of them.
     """
     wer = _meeteval()

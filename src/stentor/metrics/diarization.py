@@ -185,8 +185,9 @@ class _Recording:
             metric = metric_class(collar=2 * collar, skip_overlap=skip_overlap)
             seconds = metric.compute_components(self.reference, self.hypothesis, uem=self.uem)
             speakers = len(self.reference.crop(self.uem).labels())
-            parts = [seconds[part] for part in ("total", "missed detection", "false alarm", "confusion", "correct")]
-            self._cached[key] = Errors(self.id, *parts, speakers=speakers)
+            total, miss, false_alarm = seconds["total"], seconds["missed detection"], seconds["false alarm"]
+            confusion, correct = seconds["confusion"], seconds["correct"]
+            self._cached[key] = Errors(self.id, total, miss, false_alarm, confusion, correct, speakers)
         return self._cached[key]
 
 

@@ -1,4 +1,4 @@
-"""Makes `run_of_1946696`: a run as commit 1946696 wrote it, cut off after the checkpoint of step 4, and what became of it.
+"""Makes `run_of_1946696`: a run of commit 1946696, cut off after the checkpoint of step 4, and what became of it.
 
     git worktree add ../before 1946696
     PYTHONPATH=../before/src OMP_NUM_THREADS=1 python tests/same/make_run_of_1946696.py

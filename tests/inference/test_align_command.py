@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from stentor.commands.align import Request, align_file, given_text, trouble
+from stentor.cli.align import AlignOptions
+from stentor.commands.align import align_file, describe_problem, read_text
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align import clip_of
 from stentor.inference.align.base import Aligned
@@ -44,7 +45,9 @@ def test_words_as_json(model, audio, cli):
 def test_a_text_file_and_several_formats(model, audio, tmp_path):
     text = tmp_path / "talk.txt"
     text.write_text("one two\nthree\n")
-    align_file(Request(str(model), str(audio), str(text), "ctm,textgrid,srt,vtt", str(tmp_path / "out"), device="cpu"))
+    align_file(
+        AlignOptions(str(model), str(audio), str(text), "ctm,textgrid,srt,vtt", str(tmp_path / "out"), device="cpu")
+    )
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["talk.TextGrid", "talk.ctm", "talk.srt", "talk.vtt"]
     lines = [line.split() for line in (tmp_path / "out" / "talk.ctm").read_text().splitlines()]
     assert [line[4] for line in lines] == ["one", "two", "three"]
@@ -54,7 +57,7 @@ def test_a_text_that_is_not_said_is_aligned_with_a_warning(model, audio, monkeyp
     from stentor.inference.align import ctc
 
     monkeypatch.setattr(ctc, "MISMATCH", -1.0)
-    align_file(Request(str(model), str(audio), "six five", device="cpu"))
+    align_file(AlignOptions(str(model), str(audio), "six five", device="cpu"))
     out, err = capsys.readouterr()
     assert len(json.loads(out)["words"]) == 2
     assert err == (
@@ -86,23 +89,25 @@ def test_a_text_that_is_not_said_is_aligned_with_a_warning(model, audio, monkeyp
 )
 def test_what_cannot_be_aligned(model, audio, options, error, message):
     with pytest.raises(error) as told:
-        align_file(Request(**({"model": str(model), "audio": str(audio), "text": "one", "device": "cpu"} | options)))
+        align_file(
+            AlignOptions(**({"model": str(model), "audio": str(audio), "text": "one", "device": "cpu"} | options))
+        )
     assert message in str(told.value)
 
 
 def test_a_text_file_must_hold_text(tmp_path):
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(ConfigError, match=r"The file .*empty\.txt is empty"):
-        given_text(str(tmp_path / "empty.txt"))
+        read_text(str(tmp_path / "empty.txt"))
     (tmp_path / "sound.wav").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match=r"sound\.wav is not UTF-8 text"):
-        given_text(str(tmp_path / "sound.wav"))
-    assert given_text("word " * 5000) == ("word " * 5000).strip(), "longer than any path"
+        read_text(str(tmp_path / "sound.wav"))
+    assert read_text("word " * 5000) == ("word " * 5000).strip(), "longer than any path"
 
 
 def test_a_long_text_that_cannot_be_cut_says_what_was_heard():
     clip = clip_of(ArrayRecording(np.zeros(16000, np.float32), 16000, 16000, "talk"), "one")
-    told = trouble(clip, Aligned([], heard="two six", reason="mismatch"))
-    assert told == (
+    problem = describe_problem(clip, Aligned([], heard="two six", reason="mismatch"))
+    assert problem == (
         "talk: the text does not seem to be what is said, so that its times mean little. The model hears: 'two six'."
     )

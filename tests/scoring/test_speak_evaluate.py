@@ -126,10 +126,11 @@ def test_three_columns(evaluate, recognizer, tmp_path):
 def test_the_real_column_is_what_the_recogniser_hears(evaluate, recognizer, data):
     """The figure beside the synthetic one is that of `stentor evaluate RECOGNISER` itself."""
     _, scores, _ = evaluate("--recognizer", recognizer)
+    from stentor.cli.train import EvaluateOptions
     from stentor.commands.evaluate import evaluate as score
 
     out = data.parent / "alone.json"
-    score(str(recognizer), str(data), None, out, 2000)
+    score(EvaluateOptions(str(recognizer), str(data), json=out))
     alone = json.loads(out.read_text())["eval"]["wer"]
     assert scores["eval"]["wer_real"]["errors"] == alone["errors"]
     assert scores["eval"]["wer_real"]["total"] == alone["total"]

@@ -1,10 +1,11 @@
-"""The command line. Each module in this folder adds its verbs in `register(app)`; no logic lives here."""
+"""Command line: each module in this folder adds its verbs to `app`; no logic lives here."""
 
 import errno
 import importlib
 import pkgutil
 import sys
 import traceback
+from typing import Any
 
 import typer
 
@@ -12,35 +13,47 @@ from stentor.errors import StentorError, without_secrets
 
 DEBUG = "--debug"
 FULL = (errno.ENOSPC, errno.EDQUOT)
-CLICK_ERROR = typer.BadParameter.__mro__[2]
+CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 """ClickException, of the click that this typer uses: newer ones carry a click of their own."""
+
+
+SETTINGS: dict[str, Any] = {
+    "no_args_is_help": True,
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+app = typer.Typer(
+    name="stentor",
+    help="One training pipeline for speech models: transcribe, time every word, tell speakers apart, speak.",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    **SETTINGS,
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: bool = typer.Option(False, "--version", help="Show the version and stop."),
+    debug: bool = typer.Option(False, DEBUG, help="Show the traceback of an error. May stand anywhere."),
+) -> None:
+    if version:
+        from stentor import __version__
+
+        typer.echo(f"stentor {__version__}")
+        raise typer.Exit()
+
+
+def verb_group(name: str, help: str, parent: typer.Typer = app) -> typer.Typer:
+    """A verb with verbs of its own, such as `stentor prepare ...`."""
+    group = typer.Typer(name=name, help=help, **SETTINGS)
+    parent.add_typer(group)
+    return group
 
 
 def build() -> typer.Typer:
     """The command tree of all modules in this folder."""
-    app = typer.Typer(
-        name="stentor",
-        help="One training pipeline for speech models: transcribe, time every word, tell speakers apart, speak.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        add_completion=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-
-    @app.callback(invoke_without_command=True)
-    def root(
-        version: bool = typer.Option(False, "--version", help="Show the version and stop."),
-        debug: bool = typer.Option(False, DEBUG, help="Show the traceback of an error. May stand anywhere."),
-    ) -> None:
-        if version:
-            from stentor import __version__
-
-            typer.echo(f"stentor {__version__}")
-            raise typer.Exit()
-
     for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
-        importlib.import_module(f"{__name__}.{module}").register(app)
+        importlib.import_module(f"{__name__}.{module}")
     return app
 
 
@@ -81,10 +94,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _reason(error: OSError) -> str:
-    """What a file or a disk did not do, which is the user's to mend, whoever met it."""
-    place = f"{error.filename} cannot be used" if error.filename else "A file could not be written"
+    """Sentence for an error of a file or a disk, which is the user's to mend, wherever it was raised."""
+    problem = f"{error.filename} cannot be used" if error.filename else "A file could not be written"
     mend = "make room" if error.errno in FULL else "check the path and its permissions"
-    return f"{place} ({error.strerror or error}): {mend}, then run the same command again."
+    return f"{problem} ({error.strerror or error}): {mend}, then run the same command again."
 
 
 def run() -> None:

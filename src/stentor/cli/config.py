@@ -1,159 +1,154 @@
 """`stentor config ...`: check a run file, show it in full, look up keys, convert the configs of other systems."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-PLUGIN = typer.Option([], "--plugin", help="A Python file whose classes extend Stentor. May be given several times.")
+from stentor.cli import verb_group
+from stentor.cli.options import Plugins, takes_options
+
+config = verb_group("config", "Check, show, look up and convert configs.")
+convert = verb_group("convert", "Turn the config of another system into a run file.", config)
+To = Annotated[Path | None, typer.Option("--to", help="Write each to this folder as NAME.yaml instead of printing it.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add `stentor config`."""
-    config = typer.Typer(
-        name="config",
-        help="Check, show, look up and convert configs.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.add_typer(config)
+@dataclass
+class RunFileOptions:
+    run: Annotated[Path, typer.Argument(help="The run file (YAML or JSON).")]
+    overrides: Annotated[
+        list[str], typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as optim.lr=1e-4.")
+    ] = field(default_factory=list)
+    plugin: Plugins = field(default_factory=list)
 
-    @config.command()
-    def check(
-        run: Path = typer.Argument(help="The run file (YAML or JSON)."),
-        overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Changes, such as optim.lr=1e-4."),
-        plugin: list[Path] = PLUGIN,
-    ) -> None:
-        """Say whether a run file is right, or everything that is wrong with it."""
-        from stentor.config import load
-        from stentor.config.plugins import load_plugins
 
-        load_plugins(plugin)
-        typer.echo(f"{run} is right: {load.describe(load.load(run, overrides or []))}")
+@dataclass
+class KeysOptions:
+    prefix: Annotated[str, typer.Argument(help="Show the keys that begin with this, such as optim or data.train.")] = ""
+    plugin: Plugins = field(default_factory=list)
 
-    @config.command()
-    def show(
-        run: Path = typer.Argument(help="The run file (YAML or JSON)."),
-        overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Changes, such as optim.lr=1e-4."),
-        plugin: list[Path] = PLUGIN,
-    ) -> None:
-        """Print a run file in full, with every default, its base and the changes."""
-        from stentor.config import load
-        from stentor.config.plugins import load_plugins
 
-        load_plugins(plugin)
-        typer.echo(load.resolved(load.load(run, overrides or []).config), nl=False)
+@dataclass
+class SchemaOptions:
+    plugin: Plugins = field(default_factory=list)
 
-    @config.command()
-    def keys(
-        prefix: str = typer.Argument("", help="Show the keys that begin with this, such as optim or data.train."),
-        plugin: list[Path] = PLUGIN,
-    ) -> None:
-        """List keys with type, default and meaning."""
-        from stentor.config import reference
-        from stentor.config.plugins import load_plugins
 
-        load_plugins(plugin)
-        for line in reference.listing(prefix):
-            typer.echo(line)
+@config.command()
+@takes_options
+def check(options: RunFileOptions) -> None:
+    """Say whether a run file is right, or everything that is wrong with it."""
+    from stentor.config import load
 
-    @config.command()
-    def schema(plugin: list[Path] = PLUGIN) -> None:
-        """Print the JSON schema of a run file, for completion and checks in an editor."""
-        import json
+    typer.echo(f"{options.run} is right: {load.describe(load.load(options.run, options.overrides))}")
 
-        from stentor.config import reference
-        from stentor.config.plugins import load_plugins
 
-        load_plugins(plugin)
-        typer.echo(json.dumps(reference.json_schema(), indent=2, ensure_ascii=False))
+@config.command()
+@takes_options
+def show(options: RunFileOptions) -> None:
+    """Print a run file in full, with every default, its base and the changes."""
+    from stentor.config import load
 
-    @config.command("reference")
-    def reference_(
-        check: Path = typer.Option(
-            None, "--check", help="Only say whether this file is up to date (exit code 1 if not)."
-        ),
-        to: Path = typer.Option(Path("docs/reference.md"), "--to", help="Where to write it."),
-    ) -> None:
-        """Write docs/reference.md from the schema."""
-        from stentor.config import reference
+    typer.echo(load.resolved(load.load(options.run, options.overrides).config), nl=False)
 
-        if check is None:
-            reference.write(to)
-            typer.echo(f"Wrote {to}.")
-        else:
-            reference.require_fresh(check)
-            typer.echo(f"{check} is up to date.")
 
-    convert = typer.Typer(
-        name="convert",
-        help="Turn the config of another system into a run file.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    config.add_typer(convert)
+@config.command()
+@takes_options
+def keys(options: KeysOptions) -> None:
+    """List keys with type, default and meaning."""
+    from stentor.config import reference
 
-    @convert.command()
-    def voxlm(
-        files: list[Path] = typer.Argument(help="Config files of VoxLM (YAML)."),
-        to: Path = typer.Option(None, "--to", help="Write each to this folder as NAME.yaml instead of printing it."),
-    ) -> None:
-        """VoxLM: model, training.phase1, training.phase2, data."""
-        from stentor.config.convert import convert_files
-        from stentor.config.convert.voxlm import convert as convert_voxlm
+    for line in reference.listing(options.prefix):
+        typer.echo(line)
 
-        said, notes = convert_files(convert_voxlm, files, to)
-        for note in notes:
-            typer.echo(note, err=True)
-        typer.echo(said, nl=False)
 
-    @convert.command()
-    def universal(
-        files: list[Path] = typer.Argument(help="Config files of the universal training pipeline (YAML)."),
-        to: Path = typer.Option(None, "--to", help="Write each to this folder as NAME.yaml instead of printing it."),
-    ) -> None:
-        """Universal training pipeline: model, global_config and datasets, training."""
-        from stentor.config.convert import convert_files
-        from stentor.config.convert.universal import convert as convert_universal
+@config.command()
+@takes_options
+def schema(options: SchemaOptions) -> None:
+    """Print the JSON schema of a run file, for completion and checks in an editor."""
+    import json
 
-        said, notes = convert_files(convert_universal, files, to)
-        for note in notes:
-            typer.echo(note, err=True)
-        typer.echo(said, nl=False)
+    from stentor.config import reference
 
-    @convert.command()
-    def omnivoice(
-        train: Path = typer.Argument(help="OmniVoice's training config (JSON)."),
-        data: Path = typer.Argument(
-            None, help="Its data config (JSON). Default: the one that the training config names."
-        ),
-        output_dir: str = typer.Option(None, "--output-dir", help="OmniVoice's --output_dir: the run folder."),
-        to: Path = typer.Option(None, "--to", help="Write it to this folder as NAME.yaml instead of printing it."),
-    ) -> None:
-        """OmniVoice: its training config with its data config."""
-        from stentor.config.convert import convert_files
-        from stentor.config.convert.omnivoice import convert as convert_omnivoice
+    typer.echo(json.dumps(reference.json_schema(), indent=2, ensure_ascii=False))
 
-        said, notes = convert_files(lambda file: convert_omnivoice(file, data, output_dir), [train], to)
-        for note in notes:
-            typer.echo(note, err=True)
-        typer.echo(said, nl=False)
 
-    @convert.command()
-    def voxtral(
-        commands: list[str] = typer.Argument(
+@config.command("reference")
+def write_reference(
+    check: Path = typer.Option(None, "--check", help="Only say whether this file is up to date (exit code 1 if not)."),
+    to: Path = typer.Option(Path("docs/reference.md"), "--to", help="Where to write it."),
+) -> None:
+    """Write docs/reference.md from the schema."""
+    from stentor.config import reference
+
+    if check is None:
+        reference.write(to)
+        typer.echo(f"Wrote {to}.")
+    else:
+        reference.require_fresh(check)
+        typer.echo(f"{check} is up to date.")
+
+
+def _convert_files(converter: Callable[[Any], Any], files: Sequence[Path | str], to: Path | None) -> None:
+    from stentor.config.convert import convert_files
+
+    text, notes = convert_files(converter, files, to)
+    for note in notes:
+        typer.echo(note, err=True)
+    typer.echo(text, nl=False)
+
+
+@convert.command()
+def voxlm(files: Annotated[list[Path], typer.Argument(help="Config files of VoxLM (YAML).")], to: To = None) -> None:
+    """VoxLM: model, training.phase1, training.phase2, data."""
+    from stentor.config.convert.voxlm import convert
+
+    _convert_files(convert, files, to)
+
+
+@convert.command()
+def universal(
+    files: Annotated[list[Path], typer.Argument(help="Config files of the universal training pipeline (YAML).")],
+    to: To = None,
+) -> None:
+    """Universal training pipeline: model, global_config and datasets, training."""
+    from stentor.config.convert.universal import convert
+
+    _convert_files(convert, files, to)
+
+
+@convert.command()
+def omnivoice(
+    train: Annotated[Path, typer.Argument(help="OmniVoice's training config (JSON).")],
+    data: Annotated[
+        Path | None, typer.Argument(help="Its data config (JSON). Default: the one that the training config names.")
+    ] = None,
+    output_dir: Annotated[
+        str | None, typer.Option("--output-dir", help="OmniVoice's --output_dir: the run folder.")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="Write it to this folder as NAME.yaml instead of printing it.")
+    ] = None,
+) -> None:
+    """OmniVoice: its training config with its data config."""
+    from stentor.config.convert.omnivoice import convert
+
+    _convert_files(lambda file: convert(file, data, output_dir), [train], to)
+
+
+@convert.command()
+def voxtral(
+    commands: Annotated[
+        list[str],
+        typer.Argument(
             metavar="FILE_OR_COMMAND...",
             help="Shell scripts that call train.py or train_lora.py, or such a command itself, in quotes.",
         ),
-        to: Path = typer.Option(None, "--to", help="Write each to this folder as NAME.yaml instead of printing it."),
-    ) -> None:
-        """Voxtral fine-tuning scripts: --use-lora, --train-batch-size, --dataset-jsonl, ..."""
-        from stentor.config.convert import convert_files
-        from stentor.config.convert.voxtral import convert as convert_voxtral
+    ],
+    to: To = None,
+) -> None:
+    """Voxtral fine-tuning scripts: --use-lora, --train-batch-size, --dataset-jsonl, ..."""
+    from stentor.config.convert.voxtral import convert
 
-        given = [c if " " in c and not Path(c).exists() else Path(c) for c in commands]
-        said, notes = convert_files(convert_voxtral, given, to)
-        for note in notes:
-            typer.echo(note, err=True)
-        typer.echo(said, nl=False)
+    _convert_files(convert, [c if " " in c and not Path(c).exists() else Path(c) for c in commands], to)

@@ -1,14 +1,39 @@
-"""Commands that go through audio files: a progress bar, where answers go, and what was left out."""
+"""Progress through audio files: the bar, the folder of the outputs, and the files that were left out."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.formats import file_names
+
+
+def parse_formats(option: str, known: Iterable[str]) -> list[str]:
+    """The formats of `--format`, which are separated by commas. Raises ConfigError for one that is not known."""
+    formats = list(dict.fromkeys(f.strip().lower() for f in option.split(",") if f.strip()))
+    unknown = [f for f in formats if f not in known]
+    if unknown or not formats:
+        raise ConfigError(f"Unknown --format {', '.join(unknown) or '(empty)'}; known: {', '.join(known)}.")
+    return formats
+
+
+def require_folder(formats: Sequence[str], out: str | None) -> None:
+    """Raises ConfigError for several formats without a folder."""
+    if len(formats) > 1 and out is None:
+        raise ConfigError("Several formats cannot share standard output: give a folder with --out.")
+
+
+def make_folder(out: str) -> Path:
+    """The folder of `--out`. Raises ConfigError when it cannot be made."""
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"The folder --out {folder} cannot be made: {error.strerror}.") from error
+    return folder
 
 
 class Progress:
@@ -43,19 +68,19 @@ class Progress:
         if self.bar:
             self.bar.stop()
 
-    def window(self, seconds: float) -> None:
+    def add_seconds(self, seconds: float) -> None:
         """So many seconds of audio more are done."""
         self.seconds += seconds
         if self.bar:
             self.bar.update(self.task, minutes=self.seconds / 60)
 
-    def file(self) -> None:
+    def add_file(self) -> None:
         """A file more is done."""
         if self.bar:
             self.bar.advance(self.task)
 
     def print(self, text: str, error: bool = False) -> None:
-        """A line on standard output, or with `error` on standard error, that leaves the bar whole."""
+        """A line on standard output, or with `error` on standard error, that leaves the bar intact."""
         if self.bar and (error or sys.stdout.isatty()):
             # Above the bar, not through it.
             self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True) if error else self._above(text)
@@ -69,8 +94,8 @@ class Progress:
 
 
 class Files(Progress):
-    """What a command that goes through audio files has to keep: where answers go, under which names, and what was left
-    out. `names` gives the name of each file's answer in turn.
+    """Audio files that a command goes through. `folder`: where the outputs go, None for standard output; `names`: the
+    name of each file's output in turn; `failed`: files that could not be read.
 
     Raises ConfigError when the folder `out` cannot be made.
     """
@@ -79,22 +104,17 @@ class Files(Progress):
         super().__init__(len(audio), doing)
         self.audio, self.failed = audio, list[str]()
         self.names = iter(file_names(audio))
-        self.folder = None if out is None else Path(out)
-        if self.folder is not None:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ConfigError(f"The folder --out {self.folder} cannot be made: {error.strerror}.") from error
+        self.folder = None if out is None else make_folder(out)
 
-    def left_out(self, name: str, error: AudioError) -> None:
-        """The next file cannot be read: it is named, and the others are gone on with."""
+    def leave_out(self, name: str, error: AudioError) -> None:
+        """The next file cannot be read: its error is printed, and the command goes on."""
         self.failed.append(name)
         next(self.names)
         self.print(f"stentor: {error}", error=True)
-        self.file()
+        self.add_file()
 
     def check(self, done: str) -> None:
-        """Raises DataError when files were left out; `done` says what could not be done with them."""
+        """Raises DataError when files were left out; `done` is the verb of the message, such as `transcribed`."""
         if self.failed:
             raise DataError(
                 f"{len(self.failed)} of {len(self.audio)} files could not be {done}: {', '.join(self.failed)}. "

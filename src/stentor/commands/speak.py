@@ -1,4 +1,4 @@
-"""`stentor speak` behind its options: one text into one file, or many from a file into a folder."""
+"""`stentor speak`: one text into one file, or many from a file into a folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from stentor.errors import ConfigError, DataError, StentorError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from stentor.cli.speak import SpeakOptions
     from stentor.inference.speak import Utterance
     from stentor.inference.speak.speaker import Speaker
 
@@ -23,87 +24,61 @@ BATCH = 32
 """Lines of a file that are spoken together."""
 
 
-@dataclass
-class Request:
-    """The options of the command."""
-
-    model: str
-    text: str | None = None
-    out: str | None = None
-    reference: str | None = None
-    reference_text: str | None = None
-    recognizer: str | None = None
-    voice: str | None = None
-    save_voice: str | None = None
-    instruct: str | None = None
-    language: str | None = None
-    duration: float | None = None
-    speed: float | None = None
-    seed: int | None = None
-    normalize: bool = False
-    denoise: bool | None = None
-    finish: bool = True
-    texts: str | None = None
-    """A JSONL file, one text a line."""
-    format: str = "wav"
-    force: bool = False
-    device: str = "auto"
-    generation: dict[str, Any] = field(default_factory=dict)
-
-
-def speak_files(request: Request) -> None:
+def speak_files(options: SpeakOptions) -> None:
     """Speak and write. Raises ConfigError for options that do not go together, and what `Speaker` raises; of many
     texts, those that cannot be spoken are named on standard error, and DataError is raised at the end."""
-    _check(request)
+    _check(options)
     from stentor.inference.load import load
     from stentor.inference.speak.speaker import Speaker
 
-    lines = None if request.texts is None else read_lines(request.texts)
+    lines = None if options.from_ is None else read_lines(options.from_)
+    changes = {"steps": options.steps, "guidance": options.guidance, "compile": options.compile or None}
+    generation = {key: value for key, value in changes.items() if value is not None}
     speaker = Speaker(
-        load(request.model, request.device),
-        request.generation,
-        request.recognizer,
-        request.normalize,
-        request.denoise,
+        load(options.model, options.device),
+        generation,
+        options.recognizer,
+        options.normalize,
+        options.denoise,
         _warn,
     )
-    if request.save_voice is not None:
-        _save_voice(request, speaker)
+    if options.save_voice is not None:
+        _save_voice(options, speaker)
     if lines is not None:
-        _many(request, speaker, lines)
-    elif request.text is not None:
-        _one(request, speaker)
+        _many(options, speaker, lines)
+    elif options.text is not None:
+        _one(options, speaker)
 
 
-def _check(request: Request) -> None:
+def _check(options: SpeakOptions) -> None:
     from stentor.audio.io import WRITTEN
 
-    if request.text is not None and request.texts is not None:
+    if options.text is not None and options.from_ is not None:
         raise ConfigError("Give a TEXT or a file with --from, not both.")
-    if request.text is None and request.texts is None and request.save_voice is None:
+    if options.text is None and options.from_ is None and options.save_voice is None:
         raise ConfigError("There is nothing to speak: give a TEXT, `-` for standard input, or a file with --from.")
-    if request.save_voice is not None and request.reference is None:
+    if options.save_voice is not None and options.reference is None:
         raise ConfigError("--save-voice keeps the voice of a reference: give --reference.")
-    if request.format not in WRITTEN:
-        raise ConfigError(f"Unknown --format {request.format}; known: {', '.join(WRITTEN)}.")
-    if request.text == "-":
-        request.text = sys.stdin.read()
-    if request.text is not None and not request.text.strip():
+    if options.format not in WRITTEN:
+        raise ConfigError(f"Unknown --format {options.format}; known: {', '.join(WRITTEN)}.")
+    if options.text == "-":
+        options.text = sys.stdin.read()
+    if options.text is not None and not options.text.strip():
         raise ConfigError("The text is empty: there is nothing to speak.")
-    if request.text is None and request.texts is None:
+    if options.text is None and options.from_ is None:
         return
-    if request.out is None:
-        where = "a folder" if request.texts is not None else "a file, such as --out speech.wav"
-        raise ConfigError(f"Say where the speech goes: {where}{' with --out' if request.texts else ''}.")
-    out = Path(request.out)
-    if request.text is not None:
+    if options.out is None:
+        where = "a folder" if options.from_ is not None else "a file, such as --out speech.wav"
+        raise ConfigError(f"Say where the speech goes: {where}{' with --out' if options.from_ else ''}.")
+    out = Path(options.out)
+    if options.text is not None:
         if out.is_dir():
             raise ConfigError(f"--out {out} is a folder: give a file, such as {out / 'speech.wav'}.")
         if out.suffix.lower().lstrip(".") not in WRITTEN:
             raise ConfigError(f"--out {out}: audio is written as .wav, .flac or .ogg.")
     elif out.is_file():
         raise ConfigError(f"--out {out} is a file: give a folder for the speech of --from.")
-    _writable(out if request.texts is not None else out.parent)
+    _writable(out if options.from_ is not None else out.parent)
 
 
 def _writable(folder: Path) -> None:
@@ -120,36 +95,36 @@ def _warn(sentence: str) -> None:
     print(f"stentor: warning: {sentence}", file=sys.stderr, flush=True)
 
 
-def _save_voice(request: Request, speaker: Speaker) -> None:
+def _save_voice(options: SpeakOptions, speaker: Speaker) -> None:
     from stentor.inference.speak.voice import save_voice
 
-    assert request.reference is not None and request.save_voice is not None
-    voice = speaker.voice(request.reference, request.reference_text, language=request.language)
-    path = save_voice(voice, request.save_voice, speaker.codec)
-    print(f"{path}: a voice of {voice.frames / speaker.codec.frame_rate:.1f} s, for --voice {request.save_voice}")
+    assert options.reference is not None and options.save_voice is not None
+    voice = speaker.voice(options.reference, options.reference_text, language=options.language)
+    path = save_voice(voice, options.save_voice, speaker.codec)
+    print(f"{path}: a voice of {voice.frames / speaker.codec.frame_rate:.1f} s, for --voice {options.save_voice}")
 
 
-def _one(request: Request, speaker: Speaker) -> None:
+def _one(options: SpeakOptions, speaker: Speaker) -> None:
     from stentor.audio.io import write
 
-    assert request.text is not None and request.out is not None
+    assert options.text is not None and options.out is not None
     asked = speaker.utterance(
-        request.text,
-        request.voice,
-        request.reference,
-        request.reference_text,
+        options.text,
+        options.voice,
+        options.reference,
+        options.reference_text,
         None,
-        request.instruct,
-        request.language,
-        request.duration,
-        1.0 if request.speed is None else request.speed,
-        request.seed,
+        options.instruct,
+        options.language,
+        options.duration,
+        1.0 if options.speed is None else options.speed,
+        options.seed,
     )
     began = time.perf_counter()
-    speech = next(speaker.speak([asked], request.finish))
+    speech = next(speaker.speak([asked], not options.raw))
     took = time.perf_counter() - began
-    write(request.out, speech.audio, speech.rate)
-    print(told(request.out, speech.seconds, took))
+    write(options.out, speech.audio, speech.rate)
+    print(told(options.out, speech.seconds, took))
 
 
 def told(what: str, seconds: float, took: float) -> str:
@@ -235,14 +210,14 @@ def _named(kinds: tuple[type, ...]) -> str:
     return {str: "text", int: "a whole number", float: "a number"}[kinds[-1] if kinds != (str, int) else str]
 
 
-def _many(request: Request, speaker: Speaker, lines: list[Line]) -> None:
+def _many(options: SpeakOptions, speaker: Speaker, lines: list[Line]) -> None:
     """Each line into DIR/ID.wav, and DIR/speech.jsonl with all of them. What is there already is kept."""
     from stentor.audio.io import write
     from stentor.commands.file_progress import Progress
 
-    assert request.out is not None and request.texts is not None
-    folder = Path(request.out)
-    defaults = _Defaults(request, speaker, Path(request.texts).parent)
+    assert options.out is not None and options.from_ is not None
+    folder = Path(options.out)
+    defaults = _Defaults(options, speaker, Path(options.from_).parent)
     failed: list[str] = []
     made: dict[int, dict[str, Any]] = {}
     new, seconds, took = 0, 0.0, 0.0
@@ -250,8 +225,8 @@ def _many(request: Request, speaker: Speaker, lines: list[Line]) -> None:
 
     def leave_out(line: Line, why: str) -> None:
         failed.append(f"line {line.number}")
-        bar.print(f"stentor: {request.texts}:{line.number}: {why}", error=True)
-        bar.file()
+        bar.print(f"stentor: {options.from_}:{line.number}: {why}", error=True)
+        bar.add_file()
 
     speaker.remark = lambda sentence: bar.print(f"stentor: warning: {sentence}", error=True)
     with bar:
@@ -260,14 +235,14 @@ def _many(request: Request, speaker: Speaker, lines: list[Line]) -> None:
         def say() -> None:
             nonlocal new, seconds, took
             began = time.perf_counter()
-            for (line, _), speech in zip(waiting, speaker.speak([u for _, u in waiting], request.finish)):
-                path = folder / f"{line.id}.{request.format}"
+            for (line, _), speech in zip(waiting, speaker.speak([u for _, u in waiting], not options.raw)):
+                path = folder / f"{line.id}.{options.format}"
                 write(path, speech.audio, speech.rate)
                 made[line.number] = _record(line, path.name, speech.seconds)
                 new += 1
                 seconds += speech.seconds
-                bar.window(speech.seconds)
-                bar.file()
+                bar.add_seconds(speech.seconds)
+                bar.add_file()
             took += time.perf_counter() - began
             waiting.clear()
 
@@ -275,10 +250,10 @@ def _many(request: Request, speaker: Speaker, lines: list[Line]) -> None:
             if line.problem is not None:
                 leave_out(line, f"the line {line.problem}.")
                 continue
-            path = folder / f"{line.id}.{request.format}"
-            if not request.force and (kept := _kept(path, line)) is not None:
+            path = folder / f"{line.id}.{options.format}"
+            if not options.force and (kept := _kept(path, line)) is not None:
                 made[line.number] = kept
-                bar.file()
+                bar.add_file()
                 continue
             try:
                 waiting.append((line, defaults.utterance(line)))
@@ -305,15 +280,15 @@ def _many(request: Request, speaker: Speaker, lines: list[Line]) -> None:
 class _Defaults:
     """What the command's options say for the lines that do not."""
 
-    def __init__(self, request: Request, speaker: Speaker, folder: Path):
-        self.request, self.speaker, self.folder = request, speaker, folder
-        self.seed = speaker.generation.seed if request.seed is None else request.seed
+    def __init__(self, options: SpeakOptions, speaker: Speaker, folder: Path):
+        self.options, self.speaker, self.folder = options, speaker, folder
+        self.seed = speaker.generation.seed if options.seed is None else options.seed
 
     def utterance(self, line: Line) -> Utterance:
         """Checked. Raises ConfigError, DataError and AudioError."""
         from stentor.tasks.speak import seed_of
 
-        record, request = line.record, self.request
+        record, options = line.record, self.options
         voice, reference = record.get("voice"), record.get("reference")
         reference_text = record.get("reference_text")
         if voice is not None:
@@ -321,19 +296,19 @@ class _Defaults:
         if reference is not None:
             reference = self._path(reference)
         if voice is None and reference is None:
-            voice, reference = request.voice, request.reference
-            reference_text = request.reference_text if reference_text is None else reference_text
+            voice, reference = options.voice, options.reference
+            reference_text = options.reference_text if reference_text is None else reference_text
         duration, speed = record.get("duration"), record.get("speed")
         if duration is None and speed is None:
-            duration, speed = request.duration, request.speed
+            duration, speed = options.duration, options.speed
         return self.speaker.utterance(
             record["text"],
             voice,
             reference,
             reference_text,
             None,
-            record.get("instruct", request.instruct),
-            record.get("language", request.language),
+            record.get("instruct", options.instruct),
+            record.get("language", options.language),
             duration,
             1.0 if speed is None else float(speed),
             record.get("seed", seed_of(self.seed, line.id)),

@@ -1,107 +1,81 @@
-"""`stentor transcribe` behind its options: many files in, transcripts on standard output or in a folder."""
+"""`stentor transcribe`: transcripts of many files, on standard output or in a folder."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stentor.commands.file_progress import Files, parse_formats, require_folder
 from stentor.errors import ConfigError
 from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
 
 if TYPE_CHECKING:
+    from stentor.cli.transcribe import TranscribeOptions
     from stentor.inference.recording import Recording
 
 
-@dataclass
-class Request:
-    """The options of the command."""
-
-    model: str
-    audio: list[str]
-    format: str = "txt"
-    out: str | None = None
-    words: bool = False
-    diarizer: str | None = None
-    language: str | None = None
-    context: str | None = None
-    device: str = "auto"
-    batch_seconds: float = 120.0
-    vad: str | None = None
-    cues: str = "lines"
-
-
-def transcribe_files(request: Request) -> None:
+def transcribe_files(options: TranscribeOptions) -> None:
     """Transcribe and write. Unreadable files are named on standard error and left out, the others are done.
 
     Raises ConfigError for options that do not go together, and DataError at the end when files were left out.
     """
-    formats = _formats(request)
-    from stentor.commands.file_progress import Files
+    formats = _formats(options)
+    from stentor.inference.diarize import segments_by
     from stentor.inference.load import load
     from stentor.inference.recording import FileRecording
     from stentor.inference.transcribe import transcribe
     from stentor.inference.vad import SileroDetector
 
-    detector = SileroDetector(request.vad) if request.vad else None
-    model = load(request.model, request.device)
+    detector = SileroDetector(options.vad) if options.vad else None
+    model = load(options.model, options.device)
     task = model.for_transcription()
-    diarizer = None
-    if request.diarizer is not None:
-        from stentor.inference.diarize import segments_by
-
-        diarizer = segments_by(load(request.diarizer, request.device))
-    files = Files(request.audio, request.out, "transcribing")
+    diarizer = segments_by(load(options.diarizer, options.device)) if options.diarizer is not None else None
+    files = Files(options.audio, options.out, "transcribing")
     rate = model.bundle.processor.sample_rate
-    recordings: list[Recording] = [FileRecording(path, rate) for path in request.audio]
+    recordings: list[Recording] = [FileRecording(path, rate) for path in options.audio]
     with files:
         for transcript in transcribe(
             model.bundle,
             task,
             recordings,
-            request.language,
-            request.context,
-            request.batch_seconds,
+            options.language,
+            options.context,
+            options.batch_seconds,
             detector,
-            request.model,
-            request.words,
-            on_error=files.left_out,
-            on_window=files.window,
+            options.model,
+            options.words,
+            on_error=files.leave_out,
+            on_window=files.add_seconds,
             diarizer=diarizer,
         ):
             name = next(files.names)
             if files.folder is None:
-                files.print(_printed(transcript, formats[0], request))
+                files.print(_printed(transcript, formats[0], options))
             else:
                 for format in formats:
-                    text = render(transcript, format, request.cues)
+                    text = render(transcript, format, options.cues)
                     (files.folder / f"{name}.{SUFFIXES[format]}").write_text(text, encoding="utf-8")
-            files.file()
+            files.add_file()
     files.check("transcribed")
 
 
-def _formats(request: Request) -> list[str]:
-    formats = list(dict.fromkeys(f.strip().lower() for f in request.format.split(",") if f.strip()))
-    unknown = [f for f in formats if f not in WRITERS]
-    if unknown or not formats:
-        raise ConfigError(f"Unknown --format {', '.join(unknown) or '(empty)'}; known: {', '.join(WRITERS)}.")
-    if (worded := NEED_WORDS & set(formats)) and not request.words:
-        raise ConfigError(f"--format {', '.join(sorted(worded))} lists word times: it needs --words.")
-    if request.cues not in ("lines", "words"):
-        raise ConfigError(f"Unknown --cues {request.cues}; known: lines, words.")
-    if request.cues == "words" and not (request.words and SUBTITLES & set(formats)):
+def _formats(options: TranscribeOptions) -> list[str]:
+    formats = parse_formats(options.format, WRITERS)
+    if (timed := NEED_WORDS & set(formats)) and not options.words:
+        raise ConfigError(f"--format {', '.join(sorted(timed))} lists word times: it needs --words.")
+    if options.cues not in ("lines", "words"):
+        raise ConfigError(f"Unknown --cues {options.cues}; known: lines, words.")
+    if options.cues == "words" and not (options.words and SUBTITLES & set(formats)):
         raise ConfigError("--cues words is a subtitle for each word: it needs --words and --format srt or vtt.")
-    if request.out is None:
-        if len(formats) > 1:
-            raise ConfigError("Several formats cannot share standard output: give a folder with --out.")
-        if len(request.audio) > 1 and formats[0] not in ("txt", "json"):
-            raise ConfigError(f"{formats[0]} of several files needs a folder: give one with --out.")
+    require_folder(formats, options.out)
+    if options.out is None and len(options.audio) > 1 and formats[0] not in ("txt", "json"):
+        raise ConfigError(f"{formats[0]} of several files needs a folder: give one with --out.")
     return formats
 
 
-def _printed(transcript: dict[str, Any], format: str, request: Request) -> str:
+def _printed(transcript: dict[str, Any], format: str, options: TranscribeOptions) -> str:
     """For standard output: JSON as one line per file; text with the file's name in front when there are several."""
     if format == "json":
         return json.dumps(transcript, ensure_ascii=False)
-    text = render(transcript, format, request.cues).rstrip("\n")
-    return f"{transcript['audio']}\t{text}" if len(request.audio) > 1 and format == "txt" else text
+    text = render(transcript, format, options.cues).rstrip("\n")
+    return f"{transcript['audio']}\t{text}" if len(options.audio) > 1 and format == "txt" else text

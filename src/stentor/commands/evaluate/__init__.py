@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from stentor.commands.evaluate.speech import Listening
+    from stentor.cli.train import EvaluateOptions
     from stentor.dataloading.batch_sampler import BatchSampler
     from stentor.dataloading.mixing import DropCounter
     from stentor.dataloading.section import Data
@@ -20,13 +20,9 @@ if TYPE_CHECKING:
     from stentor.tasks.base import Task
 
 
-def evaluate(
-    model: str, data: str, task: str | None, out: Path | None, batch_tokens: int, listening: Listening | None = None
-) -> str:
-    """Score a model on one data source; returns the scores as text and writes them to `out` (JSON) when given.
-
-    Beside `out`, `NAME.predictions.jsonl` gets every answer. `listening` is for models that speak.
-    """
+def evaluate(options: EvaluateOptions) -> str:
+    """Score a model on one data source; returns the scores as text and writes them to `--json` when given, with
+    `NAME.predictions.jsonl` beside it."""
     import torch
 
     from stentor.callbacks.console import scores_text
@@ -38,66 +34,80 @@ def evaluate(
     from stentor.engine.section import Train
     from stentor.inference.load import load
     from stentor.metrics.format import MINOR, figure
-    from stentor.tasks.base import Task
     from stentor.tasks.speak import Speak
 
-    source = parse_source(data)
-    loaded = load(model)
-    chosen = loaded.task
-    if task is not None and task != chosen.type:
-        wanted = Task.choices().get(task)
-        # A family serves several tasks; a model has the heads of its own, and of a special or the general case of it.
-        akin = wanted is not None and (issubclass(wanted, type(chosen)) or isinstance(chosen, wanted))
-        if wanted is None or not akin or task not in type(loaded.bundle.family).tasks:
-            raise ConfigError(f"{model} is a model for {chosen.type}; it cannot be scored on task {task}.")
-        shared = {k: v for k, v in chosen.model_dump(exclude={"type"}).items() if k in wanted.model_fields}
-        chosen = wanted.model_validate(shared)  # such as the normaliser
-    speaks = isinstance(chosen, Speak)
-    if listening is not None and listening.asked() and not speaks:
-        raise ConfigError(f"{listening.asked()[0]} is for models that speak; {model} is one for {chosen.type}.")
-    plan, dropped, section = records(loaded, chosen, source, data, batch_tokens)
+    speech.check_options(options)
+    source = parse_source(options.data)
+    loaded = load(options.model)
+    task = _task(loaded, options)
+    speaks = isinstance(task, Speak)
+    if (speech_options := speech.speech_options(options)) and not speaks:
+        raise ConfigError(f"{speech_options[0]} is for models that speak; {options.model} is one for {task.type}.")
+    plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
     precision = loaded.training.get("train", {}).get("precision", "auto")  # a folder of transformers says nothing
     device = accelerator(Train(precision=precision if torch.cuda.is_available() else "auto"))
     loaded.bundle.model.to(device.device)
-    how: dict[str, Any] = {}
+    eval_set = EvalSet(options.data if speaks else "data", plan, dropped)
+    settings: dict[str, Any] = {}
     if speaks:
-        scores, predictions, how = speech.evaluate(
-            loaded, data, plan, dropped, device, listening or speech.Listening(), section.max_bad
-        )
+        scores, predictions, settings = speech.evaluate(loaded, eval_set, device, options, section.max_bad)
     else:
+        control = Communicator(device.num_processes)
         scores, _, predictions = score(
-            loaded.bundle,
-            chosen,
-            {},
-            EvalSet("data", plan, dropped),
-            device,
-            Communicator(device.num_processes),
-            workers=0,
-            prefetch=1,
-            max_bad=section.max_bad,
+            loaded.bundle, task, {}, eval_set, device, control, workers=0, prefetch=1, max_bad=section.max_bad
         )
-    parts = breakdown(chosen, predictions, section.by)
-    if out is not None and device.is_main_process:
-        out.parent.mkdir(parents=True, exist_ok=True)
+    parts = breakdown(task, predictions, section.by)
+    if options.json is not None and device.is_main_process:
         figures = {
-            "model": model,
-            "data": data,
-            "task": chosen.type,
-            **how,
+            "model": options.model,
+            "data": options.data,
+            "task": task.type,
+            **settings,
             "eval": {k: s.as_dict() for k, s in scores.items()},
             **({"by": parts} if parts else {}),
             "records": len(predictions),
-            "dropped": dict(dropped.reasons),
-            "named": dict(dropped.named),
+            **dropped_figures(dropped),
         }
-        out.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
-        with out.with_suffix(".predictions.jsonl").open("w", encoding="utf-8") as file:
-            for p in predictions:
-                file.write(json.dumps(vars(p), ensure_ascii=False) + "\n")
+        write_figures(options.json, figures, map(vars, predictions))
+    tail = _parts_text(parts) + left_out(dropped)
     if speaks:
-        return f"{speech.text(scores, how, len(predictions))}{_parts_text(parts)}{left_out(dropped)}"
+        return speech.text(scores, settings, len(predictions)) + tail
     minor = "".join(f"\n{metric} {figure(metric, s.value)}" for metric, s in scores.items() if metric in MINOR)
-    return f"{len(predictions)} records  {scores_text(scores)}{minor}{_parts_text(parts)}{left_out(dropped)}"
+    return f"{len(predictions)} records  {scores_text(scores)}{minor}{tail}"
+
+
+def _task(loaded: Model, options: EvaluateOptions) -> Task:
+    """The task that a model is scored on: its own, or that of `--task` when its family has the heads for it."""
+    from stentor.tasks.base import Task
+
+    task = loaded.task
+    if options.task is None or options.task == task.type:
+        return task
+    task_class = Task.choices().get(options.task)
+    # A family serves several tasks; a model has the heads of its own, and of a special or the general case of it.
+    related = task_class is not None and (issubclass(task_class, type(task)) or isinstance(task, task_class))
+    if task_class is None or not related or options.task not in type(loaded.bundle.family).tasks:
+        raise ConfigError(f"{options.model} is a model for {task.type}; it cannot be scored on task {options.task}.")
+    shared = {k: v for k, v in task.model_dump(exclude={"type"}).items() if k in task_class.model_fields}
+    scored = task_class.model_validate(shared)  # such as the normaliser
+    assert isinstance(scored, Task)
+    return scored
+
+
+def write_figures(
+    path: Path, figures: Mapping[str, Any], predictions: Iterable[Mapping[str, Any]] | None = None
+) -> None:
+    """Write the scores of `--json`, with `NAME.predictions.jsonl` beside it when there are predictions."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
+    if predictions is not None:
+        with path.with_suffix(".predictions.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions)
+
+
+def dropped_figures(dropped: DropCounter) -> dict[str, Any]:
+    """Records that were not scored, for `--json`."""
+    return {"dropped": dict(dropped.reasons), "named": dict(dropped.named)}
 
 
 def records(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.evaluate import left_out, records
+from stentor.commands.evaluate import dropped_figures, left_out, records, write_figures
 from stentor.errors import AudioError, DataError
 
 if TYPE_CHECKING:
@@ -68,23 +67,18 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
         "der": der(turns),
     }
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
         figures = {
             "model": model,
             "diarizer": diarizer,
             "data": data,
             "records": len(cuts),
             "eval": {name: score.as_dict() for name, score in scores.items()},
-            "dropped": dict(dropped.reasons),
-            "named": dict(dropped.named),
+            **dropped_figures(dropped),
         }
-        out.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
-        with out.with_suffix(".predictions.jsonl").open("w", encoding="utf-8") as lines:
-            for file in files:
-                row = {"id": file.id, "reference": list(file.reference), "output": file.hypothesis}
-                lines.write(json.dumps(row, ensure_ascii=False) + "\n")
-    told = "  ".join(f"{name} {figure(name, score.value)}" for name, score in scores.items())
-    return f"{len(cuts)} records  {told}{left_out(dropped)}"
+        rows = ({"id": f.id, "reference": list(f.reference), "output": f.hypothesis} for f in files)
+        write_figures(out, figures, rows)
+    text = "  ".join(f"{name} {figure(name, score.value)}" for name, score in scores.items())
+    return f"{len(cuts)} records  {text}{left_out(dropped)}"
 
 
 def _recordings(plan: BatchSampler, rate: int, cuts: list[Cut], dropped: DropCounter) -> Iterator[Recording]:

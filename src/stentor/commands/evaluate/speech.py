@@ -1,26 +1,29 @@
-"""`stentor evaluate` for models that speak: every record spoken, and what second models hear in it, beside the same for
-the recording decoded from its codes and for the recording itself."""
+"""Evaluation of models that speak: every record spoken and scored by second models, beside the recording decoded from
+its codec tokens and the recording itself."""
 
 from __future__ import annotations
 
 import re
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from stentor.errors import ConfigError, DataError
+from stentor.text.normalize import Normalizer
 
 if TYPE_CHECKING:
     import numpy as np
     from accelerate import Accelerator
 
+    from stentor.cli.train import EvaluateOptions
     from stentor.data.batch import Example, Prediction
-    from stentor.dataloading.batch_sampler import BatchSampler, Item
-    from stentor.dataloading.mixing import DropCounter
+    from stentor.dataloading.batch_sampler import Item
     from stentor.engine.device import Communicator
+    from stentor.engine.evaluate import EvalSet
     from stentor.inference.load import Model
     from stentor.inference.speak.speaker import Speaker
     from stentor.inference.speak.voice import Voice
@@ -30,52 +33,36 @@ if TYPE_CHECKING:
 
 VOICES = ("auto", "reference", "instruct", "none")
 LENGTHS = ("recorded", "rule")
+SPEECH_OPTIONS = (
+    "recognizer",
+    "embedder",
+    "judge",
+    "voice",
+    "length",
+    "generation",
+    "denoise",
+    "normalizer",
+    "audio",
+)
+"""Options of `stentor evaluate` that are for models that speak."""
 LEAST, MOST = 1.0, 20.0
 """Seconds of the recordings that are taken as references, where the speaker has such."""
 TOGETHER = 64
 """Records that are handed to the model at once; it makes batches of them."""
 
 
-@dataclass
-class Listening:
-    """What is asked of an evaluation of speech, beside the model and the data."""
+def speech_options(options: EvaluateOptions) -> list[str]:
+    """The options for models that speak that differ from their defaults, as `--NAME`."""
+    declared = {field.name: field for field in fields(options)}
+    return [f"--{name}" for name in SPEECH_OPTIONS if getattr(options, name) not in (declared[name].default, [])]
 
-    recognizer: str | None = None
-    """A model that writes down what it hears: a run, an export, a folder or Hub id of transformers."""
-    embedder: str | None = None
-    """A model that embeds voices: a folder or Hub id of transformers, or `cepstra`."""
-    judges: list[str] = field(default_factory=list)
-    """Others, as `type=...,key=value`."""
-    voice: Literal["auto", "reference", "instruct", "none"] = "auto"
-    """What tells the model whose voice to take: another recording of the record's speaker, the record's instruct, or
-    nothing; auto: the instruct where there is one, else the recording."""
-    length: Literal["recorded", "rule"] = "recorded"
-    """As long as the record's own recording, or by the duration rule."""
-    generation: str | None = None
-    """Changes to the settings of generation, as `steps=16,guidance=0`."""
-    denoise: bool | None = None
-    """Ask for clean speech after noisy references. None: of models that have learned that, as in use."""
-    normalizer: str = "whisper_basic"
-    """How texts are made comparable."""
-    audio: Path | None = None
-    """A folder for the synthetic speech."""
 
-    def asked(self) -> list[str]:
-        """The options that were given."""
-        plain = vars(Listening())
-        return [
-            f"--{'judge' if name == 'judges' else name}" for name, value in vars(self).items() if value != plain[name]
-        ]
-
-    def check(self) -> Listening:
-        """Raises ConfigError for values that are none."""
-        from stentor.text.normalize import Normalizer
-
-        known = {"voice": VOICES, "length": LENGTHS, "normalizer": get_args(Normalizer)}
-        for name, values in known.items():
-            if getattr(self, name) not in values:
-                raise ConfigError(f"Unknown --{name} {getattr(self, name)}; known: {', '.join(values)}.")
-        return self
+def check_options(options: EvaluateOptions) -> None:
+    """Raises ConfigError for unknown values of the options for models that speak."""
+    known = {"voice": VOICES, "length": LENGTHS, "normalizer": get_args(Normalizer)}
+    for name, values in known.items():
+        if getattr(options, name) not in values:
+            raise ConfigError(f"Unknown --{name} {getattr(options, name)}; known: {', '.join(values)}.")
 
 
 @dataclass
@@ -85,15 +72,15 @@ class _Job:
     model: Model
     task: Speak
     speaker: Speaker
-    listening: Listening
-    judges: list[SpeechEvaluator]
+    options: EvaluateOptions
+    evaluators: list[SpeechEvaluator]
     items: list[Item]
-    others: dict[str, Item]
+    references: dict[str, Item]
+    """By id of a record, another recording of its speaker."""
     device: Any
-    dropped: DropCounter
     codes: dict[str, np.ndarray] = field(default_factory=dict)
     computing: float = 0.0
-    spoken: float = 0.0
+    seconds: float = 0.0
 
     @property
     def rate(self) -> int:
@@ -102,68 +89,71 @@ class _Job:
 
 def evaluate(
     loaded: Model,
-    data: str,
-    plan: BatchSampler,
-    dropped: DropCounter,
+    eval_set: EvalSet,
     device: Accelerator,
-    listening: Listening,
+    options: EvaluateOptions,
     max_bad: float,
 ) -> tuple[dict[str, Score], list[Prediction], dict[str, Any]]:
-    """(scores, predictions, how it was spoken) of a data source.
+    """(scores, predictions, settings that the speech was made with) of a data source.
 
     The scores: `loss` over all records; `wer` and `cer`, `similarity` and `voice_accuracy`, and the qualities of other
-    judges, each also as `NAME_codec` and `NAME_real`; `real_time_factor`. Several processes share the records.
+    evaluators, each also as `NAME_codec` and `NAME_real`; `real_time_factor`. Several processes share the records.
     """
     from stentor.commands.export.verify import losses_of
     from stentor.data.batch import Prediction
     from stentor.engine.device import Communicator
-    from stentor.engine.evaluate import EvalSet
     from stentor.engine.evaluate import evaluate as score
     from stentor.metrics.speech import real_time_factor
-    from stentor.tasks.speak.evaluator_scores import scores as judged
+    from stentor.tasks.speak.evaluator_scores import scores as evaluator_scores
 
-    judges = _judges(listening)
-    speaker = _speaker(loaded, listening)
+    evaluators = _evaluators(options)
+    speaker = _speaker(loaded, options)
     bundle, task = loaded.bundle, loaded.for_speech()
     bundle.processor.codec.to(str(device.device))  # type: ignore[attr-defined]
     control = Communicator(device.num_processes)
-    losses = losses_of(loaded)
-    quiet = task.model_copy(update={"samples": 0})
-    found, _, _ = score(
-        bundle, quiet, losses, EvalSet(data, plan, dropped), device, control, workers=0, prefetch=1, max_bad=max_bad
+    without_samples = task.model_copy(update={"samples": 0})
+    scores, _, _ = score(
+        bundle,
+        without_samples,
+        losses_of(loaded),
+        eval_set,
+        device,
+        control,
+        workers=0,
+        prefetch=1,
+        max_bad=max_bad,
     )
-    items = sorted((item for items in plan.epoch(0) for item in items), key=lambda item: item.cut.id)
-    job = _Job(loaded, task, speaker, listening, judges, items, _others(items), device.device, dropped)
-    rows = _spoken(job, control)
-    rows.sort(key=lambda row: row["id"])
+    items = sorted((item for items in eval_set.plan.epoch(0) for item in items), key=lambda item: item.cut.id)
+    job = _Job(loaded, task, speaker, options, evaluators, items, _references(items), device.device)
+    rows = sorted(_speak_all(job, control), key=lambda row: row["id"])
     if not rows:
-        raise DataError(f"{data}: no record could be spoken.")
+        raise DataError(f"{options.data}: no record could be spoken.")
     numbers = {row["id"]: i for i, row in enumerate(rows)}
     references = [numbers.get(row["like"]) for row in rows]
-    found |= judged(
-        [row["heard"] for row in rows],
+    scores |= evaluator_scores(
+        [row["evaluated"] for row in rows],
         [row["reference"]["text"] for row in rows],
         [row["reference"]["language"] for row in rows],
         [row["reference"]["speaker"] for row in rows],
-        references if any(judge.gives == "voice" for judge in judges) else None,
-        any(judge.relative for judge in judges),
-        listening.normalizer,
+        references if any(evaluator.gives == "voice" for evaluator in evaluators) else None,
+        any(evaluator.relative for evaluator in evaluators),
+        options.normalizer,
     )
-    computing, spoken = control.sum([job.computing, job.spoken])
-    found["real_time_factor"] = real_time_factor(computing, spoken)
+    computing, seconds = control.sum([job.computing, job.seconds])
+    scores["real_time_factor"] = real_time_factor(computing, seconds)
     predictions = [
         Prediction(row["id"], row["reference"], row["output"], row["seconds"], row["record"]) for row in rows
     ]
-    told = [row["output"]["voice"] for row in rows]
-    how = {
-        "voices": {kind: told.count(kind) for kind in dict.fromkeys(told)},
-        "length": listening.length,
+    voices = Counter(row["output"]["voice"] for row in rows)
+    settings = {
+        "voices": dict(voices),
+        "length": options.length,
         "generation": speaker.generation.model_dump(),
         "denoise": speaker.denoise,
-        "normalizer": listening.normalizer,
-        "judges": [judge.model_dump(mode="json", by_alias=True) for judge in judges],
+        "normalizer": options.normalizer,
+        "judges": [evaluator.model_dump(mode="json", by_alias=True) for evaluator in evaluators],
     }
-    return found, predictions, how
+    return scores, predictions, settings
 
 
 def text(scores: dict[str, Score], how: dict[str, Any], records: int) -> str:
@@ -184,94 +174,95 @@ def text(scores: dict[str, Score], how: dict[str, Any], records: int) -> str:
     return "\n".join([head, *(table(heard) if heard else [])])
 
 
-def _speaker(loaded: Model, listening: Listening) -> Speaker:
+def _speaker(loaded: Model, options: EvaluateOptions) -> Speaker:
     """The model, ready to speak with the settings of generation that were asked for."""
     from stentor.config.load import parse_section
     from stentor.inference.speak.speaker import Speaker
     from stentor.tasks.speak.generation import Generation
 
     settings = loaded.for_speech().generation
-    if listening.generation is not None:
-        settings = parse_section(listening.generation, Generation, "--generation", settings)
-    return Speaker(loaded, settings.model_dump(), denoise=listening.denoise)
+    if options.generation is not None:
+        settings = parse_section(options.generation, Generation, "--generation", settings)
+    return Speaker(loaded, settings.model_dump(), denoise=options.denoise)
 
 
-def _judges(listening: Listening) -> list[SpeechEvaluator]:
+def _evaluators(options: EvaluateOptions) -> list[SpeechEvaluator]:
     from stentor.config.load import parse_section
     from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluator_for
 
-    judges = []
-    if listening.recognizer is not None:
-        judges.append(evaluator_for(listening.recognizer, "text"))
-    if listening.embedder is not None:
-        judges.append(evaluator_for(listening.embedder, "voice"))
-    judges += [parse_section(spec, SpeechEvaluator, "--judge") for spec in listening.judges]
-    for kind, what in (("text", "recogniser"), ("voice", "embedder")):
-        if sum(one.gives == kind for one in judges) > 1:
-            raise ConfigError(f"More than one {what} is given: their answers cannot be one score. Take one at a time.")
-    return judges
+    evaluators = []
+    if options.recognizer is not None:
+        evaluators.append(evaluator_for(options.recognizer, "text"))
+    if options.embedder is not None:
+        evaluators.append(evaluator_for(options.embedder, "voice"))
+    evaluators += [parse_section(spec, SpeechEvaluator, "--judge") for spec in options.judge]
+    for kind, noun in (("text", "recogniser"), ("voice", "embedder")):
+        if sum(evaluator.gives == kind for evaluator in evaluators) > 1:
+            raise ConfigError(f"More than one {noun} is given: their answers cannot be one score. Take one at a time.")
+    return evaluators
 
 
-def _spoken(job: _Job, control: Communicator) -> list[dict[str, Any]]:
+def _speak_all(job: _Job, control: Communicator) -> list[dict[str, Any]]:
     """A row of plain data for each record of all processes."""
     import torch.distributed as dist
 
     from stentor.data.cut import record_from_cut
+    from stentor.tasks.speak.evaluator_scores import evaluate_items
 
     rank = dist.get_rank() if control.world > 1 else 0
     reader = _Reader(job)
     rows: list[dict[str, Any]] = []
-    for part in _parts(job.items[rank :: control.world], TOGETHER):
+    rank_items = job.items[rank :: control.world]
+    for start in range(0, len(rank_items), TOGETHER):
+        part = rank_items[start : start + TOGETHER]
         ready = [(item, example) for item in part if (example := reader.example(item)) is not None]
         if not ready:
             continue
-        items = [item for item, _ in ready]
-        sounds, outputs = _say(job, reader, ready)
+        waveforms, outputs = _speak(job, reader, ready)
         codec: Any = job.model.bundle.processor.codec  # type: ignore[attr-defined]
         columns = {
-            "synthetic": sounds,
-            "codec": codec.decode([job.codes[item.cut.id] for item in items]),
+            "synthetic": waveforms,
+            "codec": codec.decode([job.codes[item.cut.id] for item, _ in ready]),
             "real": [example.audio for _, example in ready],
         }
-        heard = _heard(job, columns, [example.language for _, example in ready])
-        for item, output, words in zip(items, outputs, heard, strict=True):
-            told = {kind: words[kind] for kind in ("text", "quality") if kind in words}  # no embeddings
+        languages = [example.language for _, example in ready]
+        evaluations = evaluate_items(job.evaluators, columns, job.rate, languages, str(job.device))
+        for (item, _), output, evaluated in zip(ready, outputs, evaluations, strict=True):
+            shown = {kind: evaluated[kind] for kind in ("text", "quality") if kind in evaluated}  # no embeddings
             rows.append(
                 {
                     "id": item.cut.id,
                     "reference": job.task.reference(item.cut),
-                    "output": {**output["told"], **({"heard": told} if told else {})},
+                    "output": {**output["facts"], **({"heard": shown} if shown else {})},
                     "seconds": item.cut.duration,
                     "record": record_from_cut(item.cut),
                     "like": output["like"],
-                    "heard": words,
+                    "evaluated": evaluated,
                 }
             )
-    for reason, message in reader.wrong:
-        job.dropped.add(reason, message)
     return [row for part in control.gather(rows) for row in part]
 
 
-def _say(
+def _speak(
     job: _Job, reader: _Reader, ready: Sequence[tuple[Item, Example]]
 ) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
-    """The speech of some records, float32 [samples] each, and what is told about it."""
+    """The speech of some records, float32 [samples] each, and the facts about it."""
     from stentor.inference.speak import Utterance
     from stentor.tasks.speak import seed_of
 
     utterances, like = [], []
     for item, example in ready:
         record = job.task.spoken(item.cut)
-        kind, other = _voice(job, reader, item, record.instruct)
+        kind, reference = _voice(job, reader, item, record.instruct)
         # A voice without a reference is compared with another recording of its speaker, or else with its own.
-        like.append((kind, (other or job.others.get(item.cut.id, item)).cut.id))
+        like.append((kind, (reference or job.references.get(item.cut.id, item)).cut.id))
         utterances.append(
             Utterance(
                 record.text,
-                voice=reader.voice(other) if kind == "reference" and other is not None else None,
+                voice=reader.voice(reference) if kind == "reference" and reference is not None else None,
                 language=record.language,
                 instruct=record.instruct if kind == "instruct" else None,
-                duration=example.extra["seconds"] if job.listening.length == "recorded" else None,
+                duration=example.extra["seconds"] if job.options.length == "recorded" else None,
                 seed=seed_of(job.speaker.generation.seed, item.cut.id),
             )
         )
@@ -280,34 +271,33 @@ def _say(
     speeches = list(job.speaker.speak(utterances, finish=False))
     job.computing += time.perf_counter() - began
     outputs = []
-    for (item, _), (kind, other), speech in zip(ready, like, speeches, strict=True):
-        job.spoken += speech.seconds
-        told = {
+    for (item, _), (kind, reference_id), speech in zip(ready, like, speeches, strict=True):
+        job.seconds += speech.seconds
+        facts = {
             "voice": kind,
             "seconds": round(speech.seconds, 3),
             "frames": speech.codes.shape[1],
             "seed": speech.seed,
         }
         if kind == "reference":
-            told["like"] = other
-        if job.listening.audio is not None:
-            told["audio"] = str(_write(job.listening.audio, item.cut.id, speech.audio, speech.rate))
-        outputs.append({"told": told, "like": other})
+            facts["like"] = reference_id
+        if job.options.audio is not None:
+            facts["audio"] = str(_write(job.options.audio, item.cut.id, speech.audio, speech.rate))
+        outputs.append({"facts": facts, "like": reference_id})
     return [speech.audio for speech in speeches], outputs
 
 
 def _voice(job: _Job, reader: _Reader, item: Item, instruct: str | None) -> tuple[str, Item | None]:
     """What tells the voice of a record, and the record whose recording does."""
-    wanted = job.listening.voice
-    if instruct and wanted in ("auto", "instruct"):
+    if instruct and job.options.voice in ("auto", "instruct"):
         return "instruct", None
-    other = job.others.get(item.cut.id)
-    if other is not None and wanted in ("auto", "reference") and reader.voice(other) is not None:
-        return "reference", other
+    reference = job.references.get(item.cut.id)
+    if reference is not None and job.options.voice in ("auto", "reference") and reader.voice(reference) is not None:
+        return "reference", reference
     return "none", None
 
 
-def _others(items: Sequence[Item]) -> dict[str, Item]:
+def _references(items: Sequence[Item]) -> dict[str, Item]:
     """For each record another one of the same speaker that has a text, of a good length where there is one: the next by
     id. Records of speakers who are not known, or who have no other, are left out."""
     from stentor.data.cut import speaker_of, text_of
@@ -317,23 +307,17 @@ def _others(items: Sequence[Item]) -> dict[str, Item]:
         speaker = speaker_of(item.cut)
         if speaker is not None and (text_of(item.cut) or "").strip():
             by_speaker.setdefault(speaker, []).append(item)
-    found = {}
-    for own in by_speaker.values():
-        good = [item for item in own if LEAST <= item.cut.duration <= MOST]
+    references = {}
+    for records in by_speaker.values():
+        good = [item for item in records if LEAST <= item.cut.duration <= MOST]
         if len(good) < 2:
-            good = own
-        names = [item.cut.id for item in good]
-        for item in own:
-            other = good[bisect_right(names, item.cut.id) % len(good)]
-            if other is not item:
-                found[item.cut.id] = other
-    return found
-
-
-def _heard(job: _Job, columns: dict[str, list[Any]], languages: list[str | None]) -> list[dict[str, Any]]:
-    from stentor.tasks.speak.evaluator_scores import evaluate_items
-
-    return evaluate_items(job.judges, columns, job.rate, languages, str(job.device))
+            good = records
+        ids = [item.cut.id for item in good]
+        for item in records:
+            reference = good[bisect_right(ids, item.cut.id) % len(good)]
+            if reference is not item:
+                references[item.cut.id] = reference
+    return references
 
 
 class _Reader:
@@ -344,7 +328,6 @@ class _Reader:
 
         self.job = job
         self.reader = BatchDataset(job.task, job.model.bundle.processor, None, seed=0)
-        self.wrong: list[tuple[str, str]] = []
 
     def example(self, item: Item) -> Example | None:
         """The example of a record, whose codes are then in `job.codes`."""
@@ -379,8 +362,3 @@ def _write(folder: Path, name: str, audio: np.ndarray, rate: int) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path, audio, rate)
     return path
-
-
-def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    for at in range(0, len(items), size):
-        yield items[at : at + size]

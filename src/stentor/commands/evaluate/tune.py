@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.evaluate import left_out, records
+from stentor.commands.evaluate import dropped_figures, left_out, records, write_figures
 from stentor.errors import AudioError, ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ def tune(model: str, data: str, out: Path | None) -> str:
         loaded.training["task"]["windows"] = found.model_dump(mode="json", by_alias=True)
         _rewrite(folder / TRAINING_CONFIG, loaded.training)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
         figures = {
             "model": model,
             "data": data,
@@ -100,10 +99,9 @@ def tune(model: str, data: str, out: Path | None) -> str:
             "windows": found.model_dump(mode="json", by_alias=True),
             "before": {name: score.as_dict() for name, score in before.items()},
             "after": {name: score.as_dict() for name, score in after.items()},
-            "dropped": dict(dropped.reasons),
-            "named": dict(dropped.named),
+            **dropped_figures(dropped),
         }
-        out.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
+        write_figures(out, figures)
     return _text(len(cuts), metric, before, after, changed, rounds, folder) + left_out(dropped)
 
 

@@ -88,7 +88,7 @@ def test_the_same_as_transformers(folders, kind):
             codes = model.encode(values).audio_codes
             wave = model.decode(codes).audio_values
         else:
-            features = semantic_features(torch.from_numpy(clip), codec.facts)
+            features = semantic_features(torch.from_numpy(clip), codec.geometry)
             codes = model.encode(values, input_features=features).audio_codes
             wave = model.decode(audio_codes=codes).audio_values
     [found] = codec.encode([clip])
@@ -128,7 +128,7 @@ def test_xcodec2_hears_what_kaldi_computes(folders):
     )
     bins = fbank(padded[None])[0]
     bins = (bins - bins.mean(0)) / (bins.var(0, unbiased=True) + 1e-7).sqrt()
-    assert torch.allclose(semantic_features(clip, codec.facts)[0], bins.reshape(10, 160), atol=2e-3)
+    assert torch.allclose(semantic_features(clip, codec.geometry)[0], bins.reshape(10, 160), atol=2e-3)
 
 
 def test_refusals(folders, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from stentor.audio.io import Probe, probe, read, write
+from stentor.audio.io import AudioInfo, probe, read, write
 from stentor.audio.synth import say
 from stentor.errors import AudioError
 
@@ -82,7 +82,7 @@ def test_channels_are_averaged_and_rates_converted(tmp_path):
     assert len(mono) == 16000
     expected = (tone(rate=8000) + tone(rate=8000, frequency=500.0)) / 2
     assert np.abs(mono - expected)[100:-100].max() < 1e-3
-    assert probe(path) == Probe(2.0, 44100, 2, 88200, "WAV/FLOAT")
+    assert probe(path) == AudioInfo(2.0, 44100, 2, 88200, "WAV/FLOAT")
 
 
 def test_missing_empty_and_unreadable(tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stentor.audio import synth
-from stentor.audio.synth import ACCENTS, Speech, accents, check_voice, languages, say, variants, voices
+from stentor.audio.synth import ACCENTS, SynthesizedSpeech, accents, check_voice, languages, say, variants, voices
 from stentor.errors import ConfigError
 
 # A plain voice, one with flutter and echo, and two that draw noise from the C library's generator.
@@ -19,7 +19,7 @@ VOICES = ("en-us", "en-gb-x-rp+f3", "en-us+klatt4", "en-gb-scotland+whisper")
 TEXT = "She was one of the people, in the house - is here."
 
 
-def same(one: Speech, other: Speech) -> bool:
+def same(one: SynthesizedSpeech, other: SynthesizedSpeech) -> bool:
     return np.array_equal(one.audio, other.audio) and one.words == other.words
 
 

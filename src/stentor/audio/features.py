@@ -1,4 +1,4 @@
-"""From audio to features: Whisper's log-mel for any length. Kaldi's features are in `kaldi`."""
+"""Log-mel features of Whisper, for audio of any length. Kaldi's features are in `kaldi`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WINDOW = 30 * RATE
 
 _EDGE = N_FFT // 2  # samples on either side of a frame's centre
 _BLOCK = {"cpu": 512}  # frames at a time; so many spectra stay in a processor's cache
-_BANDS = 4  # groups of mel filters, each multiplied with the part of the spectrum that it hears
+_BANDS = 4  # groups of mel filters, each multiplied with the part of the spectrum that it covers
 
 
 class WhisperMel:
@@ -34,7 +34,7 @@ class WhisperMel:
 
     A clip's frames are the first ones of what transformers' WhisperFeatureExtractor computes for its 30 s window, to
     1e-4, and do not depend on the batch: the clip is followed by zeros, and the floor (8 decades below the maximum) is
-    taken over all frames that hear the clip. With `pad_to_30s` the whole window is returned ([B, n_mels, 3000], with
+    taken over all frames that reach into it. With `pad_to_30s` the whole window is returned ([B, n_mels, 3000], with
     the extractor's values instead of zeros behind the clip); longer clips then raise `DataError`. With `windows` every
     clip is followed by silence up to a whole number of such windows (`[B, n_mels, 3000 * most windows]`), as Voxtral's
     processor has it: the floor is that of all the clip's windows together. With `bare` nothing follows a clip: its end
@@ -49,10 +49,10 @@ class WhisperMel:
         # Each bin twice: a complex spectrum is read as real and imaginary parts side by side.
         filters = torch.from_numpy(mel_filters(n_mels)).T.repeat_interleave(2, dim=1)
         self.bands = []
-        """(mel filters, values of the power spectrum that they hear, weights), which together are all filters."""
+        """(mel filters, values of the power spectrum that they cover, weights), which together are all filters."""
         for mels in torch.arange(n_mels).tensor_split(_BANDS):
-            heard = filters[mels].any(0).nonzero()[:, 0]
-            rows, columns = slice(int(mels[0]), int(mels[-1]) + 1), slice(int(heard[0]), int(heard[-1]) + 1)
+            nonzero = filters[mels].any(0).nonzero()[:, 0]
+            rows, columns = slice(int(mels[0]), int(mels[-1]) + 1), slice(int(nonzero[0]), int(nonzero[-1]) + 1)
             self.bands.append((rows, columns, filters[rows, columns].contiguous()))
 
     def __call__(self, audios: Sequence[np.ndarray | Tensor], device: Any = None) -> tuple[Tensor, Tensor]:
@@ -67,8 +67,8 @@ class WhisperMel:
                 f"A clip of {longest / RATE:.2f} s does not fit into Whisper's window of 30 s; cut it first."
             )
         lengths = [len(clip) // HOP for clip in clips]
-        whole = self.pad_to_30s or self.windows
-        frames = [self._whole(len(clip)) // HOP for clip in clips] if whole else lengths
+        padded = self.pad_to_30s or self.windows
+        frames = [self._padded(len(clip)) // HOP for clip in clips] if padded else lengths
         features = torch.zeros(len(clips), self.n_mels, max(frames), device=device)
         self.window = self.window.to(device)
         self.bands = [(rows, columns, weights.to(device)) for rows, columns, weights in self.bands]
@@ -86,8 +86,8 @@ class WhisperMel:
 
         clip, out = job
         samples = len(clip)
-        whole = self._whole(samples)
-        rows = whole // HOP if self.pad_to_30s or self.windows else self._rows(samples)
+        padded = self._padded(samples)
+        rows = padded // HOP if self.pad_to_30s or self.windows else self._rows(samples)
         if self.bare:
             rows = samples // HOP
         with torch.no_grad(), torch.autocast(clip.device.type, enabled=False):
@@ -95,33 +95,33 @@ class WhisperMel:
             signal[_EDGE : _EDGE + samples] = clip
             signal[:_EDGE] = signal[_EDGE + 1 : 2 * _EDGE + 1].flip(0)
             end = _EDGE + (samples if self.bare else rows * HOP)
-            if self.bare or rows * HOP == (whole if self.windows else WINDOW):  # mirrored like the beginning
+            if self.bare or rows * HOP == (padded if self.windows else WINDOW):  # mirrored like the beginning
                 signal[end:] = signal[2 * end - len(signal) - 1 : end - 1].flip(0)
-            heard = min(rows, math.ceil((samples + _EDGE) / HOP))  # the frames behind hear silence alone
-            frames = signal.unfold(0, N_FFT, HOP)[:heard]
+            audible = min(rows, math.ceil((samples + _EDGE) / HOP))  # the frames behind are silence alone
+            frames = signal.unfold(0, N_FFT, HOP)[:audible]
             # Filters times spectra, not the other way round: transposing afterwards takes as long as the transform.
-            kept = out[:, :heard]
-            mel = kept if kept.shape[1] == heard else torch.empty(self.n_mels, heard, device=clip.device)
-            block = _BLOCK.get(clip.device.type, heard)
-            for i in range(0, heard, block):
+            target = out[:, :audible]
+            mel = target if target.shape[1] == audible else torch.empty(self.n_mels, audible, device=clip.device)
+            block = _BLOCK.get(clip.device.type, audible)
+            for i in range(0, audible, block):
                 spectrum = torch.fft.rfft(frames[i : i + block] * self.window)
                 power = torch.view_as_real(spectrum).flatten(1).square_().T
-                for rows, columns, weights in self.bands:
-                    torch.matmul(weights, power[columns], out=mel[rows, i : i + block])
+                for mels, columns, weights in self.bands:
+                    torch.matmul(weights, power[columns], out=mel[mels, i : i + block])
             mel.clamp_(min=1e-10).log10_()
             floor = (mel.max() - 8).clamp(min=-10)
             torch.maximum(mel, floor, out=mel)
-            torch.add(mel[:, : kept.shape[1]], 4, out=kept).div_(4)
-            out[:, heard:] = (floor + 4) / 4
+            torch.add(mel[:, : target.shape[1]], 4, out=target).div_(4)
+            out[:, audible:] = (floor + 4) / 4
 
     @staticmethod
-    def _whole(samples: int) -> int:
+    def _padded(samples: int) -> int:
         """Samples of the 30 s windows, one at least, that so many samples reach into."""
         return max(1, math.ceil(samples / WINDOW)) * WINDOW
 
     @staticmethod
     def _rows(samples: int) -> int:
-        """Frames that hear some of the clip (those of the 30 s window at most, unless the clip is longer)."""
+        """Frames that reach into the clip (those of the 30 s window at most, unless the clip is longer)."""
         return min(math.ceil((samples + _EDGE) / HOP), max(samples, WINDOW) // HOP)
 
 
@@ -135,11 +135,11 @@ def _single_threads() -> ThreadPoolExecutor:
     import torch
 
     threads = torch.get_num_threads()
-    together = threading.Barrier(threads)
+    barrier = threading.Barrier(threads)
 
     def start() -> None:
         torch.set_num_threads(1)  # for this thread, and for threads that start later: hence the line below
-        together.wait()
+        barrier.wait()
 
     pool = ThreadPoolExecutor(threads, "mel", initializer=start)
     for _ in range(threads):

@@ -1,4 +1,4 @@
-"""Audio files: what is in them, reading a piece of one as 16 kHz mono, writing.
+"""Audio files: headers, reading a piece of a file as 16 kHz mono, writing.
 
 libsndfile reads wav, flac, mp3, ogg, opus, SPHERE, aiff and more; FFmpeg (the optional extra `av`) reads the rest.
 A file that cannot be trusted is refused with a reason, so that it is counted instead of trained on.
@@ -24,8 +24,8 @@ _UNKNOWN_SIZE = 0x7FFF0000
 
 
 @dataclass(frozen=True)
-class Probe:
-    """What the header of an audio file says."""
+class AudioInfo:
+    """The header of an audio file."""
 
     duration: float
     """Seconds."""
@@ -38,13 +38,13 @@ class Probe:
     """Container and encoding, such as `WAV/PCM_16`."""
 
 
-MP3_WHOLE = 60.0
-"""Seconds of the longest MP3 that is decoded whole to read a part of it: at each seek (soundfile also seeks after a
+MP3_FULL_DECODE = 60.0
+"""Seconds of the longest MP3 that is decoded entirely to read a part of it: at each seek (soundfile also seeks after a
 partial read) libmpg123 prints errors about frames whose samples it rightly drops."""
 
 
-def probe(path: str | Path) -> Probe:
-    """What is in a file, from its header (MP3 files that declare no length are decoded).
+def probe(path: str | Path) -> AudioInfo:
+    """The properties of a file, from its header (MP3 files that declare no length are decoded).
 
     Raises `AudioError` with the reason `missing`, `empty` (0 bytes), `unreadable` or `truncated`.
     A valid file with no samples has duration 0; `read` refuses it.
@@ -57,9 +57,11 @@ def probe(path: str | Path) -> Probe:
     except soundfile.LibsndfileError as error:
         return _probe_av(_av_for(path, error), path)
     with file:
-        _check_whole(file, path)
+        _check_complete(file, path)
         frames = file.frames if _declares_length(file, path) else len(_decode(file, path, 0.0, None)[0])
-        return Probe(frames / file.samplerate, file.samplerate, file.channels, frames, f"{file.format}/{file.subtype}")
+        return AudioInfo(
+            frames / file.samplerate, file.samplerate, file.channels, frames, f"{file.format}/{file.subtype}"
+        )
 
 
 def read(
@@ -77,14 +79,14 @@ def read(
     try:
         file = soundfile.SoundFile(str(path))
     except soundfile.LibsndfileError as error:
-        samples, found, wanted = _decode_av(_av_for(path, error), path, start, duration)
+        samples, file_rate, expected = _decode_av(_av_for(path, error), path, start, duration)
     else:
         with file:
-            samples, found, wanted = _decode(file, path, start, duration)
-    seconds = len(samples) / found
-    if wanted - seconds > max(0.2, 0.05 * wanted) or (not len(samples) and wanted > 0):
+            samples, file_rate, expected = _decode(file, path, start, duration)
+    seconds = len(samples) / file_rate
+    if expected - seconds > max(0.2, 0.05 * expected) or (not len(samples) and expected > 0):
         raise AudioError(
-            f"{path} is cut short: it should go on to {start + wanted:.2f} s and ends at {start + seconds:.2f} s.",
+            f"{path} is cut short: it should go on to {start + expected:.2f} s and ends at {start + seconds:.2f} s.",
             "truncated",
         )
     if not len(samples):
@@ -94,11 +96,11 @@ def read(
         raise AudioError(f"{path} contains NaN or infinite samples; write it again.", "not_finite")
     if check_silence and np.abs(mono).max() < SILENCE:
         raise AudioError(f"{path} is silent from {start:g} to {start + seconds:.2f} s.", "silent")
-    if found == rate:
+    if file_rate == rate:
         return np.ascontiguousarray(mono)
     import soxr
 
-    return soxr.resample(mono, found, rate, quality="HQ")
+    return soxr.resample(mono, file_rate, rate, quality="HQ")
 
 
 WRITTEN = {"wav": "PCM_16", "flac": "PCM_16", "ogg": "VORBIS"}
@@ -167,7 +169,7 @@ def _decode(file: Any, path: Path, start: float, duration: float | None) -> tupl
     """Samples [frames, channels], their rate, and how many seconds there should be."""
     import soundfile
 
-    _check_whole(file, path)
+    _check_complete(file, path)
     if not file.frames:
         raise AudioError(f"{path} has no samples.", "empty")
     rate, first = file.samplerate, round(start * file.samplerate)
@@ -175,21 +177,21 @@ def _decode(file: Any, path: Path, start: float, duration: float | None) -> tupl
         raise AudioError(
             f"{path}: audio from {start:g} s on is wanted, it ends at {file.frames / rate:.2f} s.", "truncated"
         )
-    wanted = file.frames / rate - start if duration is None else duration
+    expected = file.frames / rate - start if duration is None else duration
     try:
-        if file.format == "MP3" and file.frames <= MP3_WHOLE * rate:
-            samples = file.read(dtype="float32", always_2d=True)[first : first + round(wanted * rate)]
+        if file.format == "MP3" and file.frames <= MP3_FULL_DECODE * rate:
+            samples = file.read(dtype="float32", always_2d=True)[first : first + round(expected * rate)]
         else:
             file.seek(first)
-            samples = file.read(round(wanted * rate), dtype="float32", always_2d=True)
+            samples = file.read(round(expected * rate), dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
-        raise AudioError(f"{path} is damaged or cut short: {_why(error)}.", "truncated") from None
+        raise AudioError(f"{path} is damaged or cut short: {_reason(error)}.", "truncated") from None
     if duration is None and not _declares_length(file, path):
-        wanted = len(samples) / rate
-    return samples, rate, wanted
+        expected = len(samples) / rate
+    return samples, rate, expected
 
 
-def _why(error: Any) -> str:
+def _reason(error: Any) -> str:
     return error.error_string.strip().removeprefix("Error : ").rstrip(".")
 
 
@@ -200,25 +202,21 @@ def _declares_length(file: Any, path: Path) -> bool:
     with path.open("rb") as raw:
         head = raw.read(10)
         # An ID3 tag in front says its size in four groups of 7 bits.
-        size = (
-            10 + sum((byte & 127) << shift for byte, shift in zip(head[6:], (21, 14, 7, 0)))
-            if head[:3] == b"ID3"
-            else 0
-        )
-        raw.seek(size)
+        size = 10 + sum((byte & 127) << shift for byte, shift in zip(head[6:], (21, 14, 7, 0)))
+        raw.seek(size if head[:3] == b"ID3" else 0)
         first = raw.read(512)
     return any(tag in first for tag in (b"Xing", b"Info", b"VBRI"))
 
 
-def _check_whole(file: Any, path: Path) -> None:
-    """Compare what the file promises with its size, where libsndfile takes what is there in silence (wav and ogg)."""
+def _check_complete(file: Any, path: Path) -> None:
+    """Compare the promised size with the file's, where libsndfile does not (wav and ogg). Raises `AudioError`."""
     if file.format in ("WAV", "WAVEX"):
-        promised, there = _wav_bytes(path)
-        if promised - there > 0.05 * promised:
+        promised, present = _wav_bytes(path)
+        if promised - present > 0.05 * promised:
             raise AudioError(
-                f"{path} is cut short: its header promises {promised} bytes of audio, {there} are there.", "truncated"
+                f"{path} is cut short: its header promises {promised} bytes of audio, {present} are there.", "truncated"
             )
-    elif file.format == "OGG" and not _last_page_is_whole(path):
+    elif file.format == "OGG" and not _last_page_is_complete(path):
         raise AudioError(f"{path} is cut short: its last page is not complete.", "truncated")
 
 
@@ -236,7 +234,7 @@ def _wav_bytes(path: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def _last_page_is_whole(path: Path) -> bool:
+def _last_page_is_complete(path: Path) -> bool:
     """A page of ogg (RFC 3533) is at most 65,307 bytes; its header says its size."""
     size = path.stat().st_size
     with path.open("rb") as raw:
@@ -250,7 +248,7 @@ def _last_page_is_whole(path: Path) -> bool:
 def _av_for(path: Path, error: Any) -> Any:
     """The `av` module, for a file that libsndfile does not know. Raises `AudioError` for others and without `av`."""
     if error.code not in _FOREIGN:
-        raise AudioError(f"{path} cannot be read: {_why(error)}.", "unreadable") from None
+        raise AudioError(f"{path} cannot be read: {_reason(error)}.", "unreadable") from None
     try:
         import av
     except ImportError:
@@ -275,7 +273,7 @@ def _open_av(av: Any, path: Path) -> Any:
     return container
 
 
-def _probe_av(av: Any, path: Path) -> Probe:
+def _probe_av(av: Any, path: Path) -> AudioInfo:
     with _open_av(av, path) as container:
         stream = container.streams.audio[0]
         seconds = _declared(container, stream)
@@ -284,7 +282,7 @@ def _probe_av(av: Any, path: Path) -> Probe:
     if seconds is None:  # bare streams and recordings of browsers
         samples, rate, _ = _decode_av(av, path, 0.0, None)
         seconds = len(samples) / rate
-    return Probe(seconds, rate, channels, round(seconds * rate), name)
+    return AudioInfo(seconds, rate, channels, round(seconds * rate), name)
 
 
 def _declared(container: Any, stream: Any) -> float | None:

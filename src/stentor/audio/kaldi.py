@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _BLOCK = 512  # frames at a time; so many spectra stay in a processor's cache
-_BANDS = 4  # groups of mel filters, each multiplied with the part of the spectrum that it hears
+_BANDS = 4  # groups of mel filters, each multiplied with the part of the spectrum that it covers
 _SEED = 0  # of the dither of audio that must give the same features each time
 
 
@@ -149,7 +149,7 @@ class _Extractor:
             power = 0.85 if settings.window_type == "povey" else 1.0
             self.window = torch.hann_window(length, periodic=False).pow(power)
         self.bands: list[tuple[slice, slice, Tensor]] = []
-        """(mel filters, values of the power spectrum that they hear, weights), which together are all filters."""
+        """(mel filters, values of the power spectrum that they cover, weights), which together are all filters."""
         if settings.type == "spectrogram":
             return
         # Each bin twice: a complex spectrum is read as real and imaginary parts side by side.
@@ -157,9 +157,9 @@ class _Extractor:
         filters = filters.repeat_interleave(2, dim=0)
         for mels in torch.arange(settings.num_mel_bins).tensor_split(min(_BANDS, settings.num_mel_bins)):
             columns = slice(int(mels[0]), int(mels[-1]) + 1)
-            heard = filters[:, columns].any(1).nonzero()[:, 0]
-            # Filters narrower than a bin of the spectrum may hear nothing at all.
-            rows = slice(int(heard[0]), int(heard[-1]) + 1) if len(heard) else slice(0, 1)
+            nonzero = filters[:, columns].any(1).nonzero()[:, 0]
+            # Filters narrower than a bin of the spectrum may cover no bin at all.
+            rows = slice(int(nonzero[0]), int(nonzero[-1]) + 1) if len(nonzero) else slice(0, 1)
             self.bands.append((rows, columns, filters[rows, columns].contiguous()))
         if settings.type == "mfcc":
             self.cosines = _cosines(settings.num_mel_bins, settings.num_ceps, settings.cepstral_lifter)
@@ -176,7 +176,7 @@ class _Extractor:
             # All linear, so the emphasis may come first, for the whole signal; the mean is then taken off in part.
             emphasised = signal.clone()
             emphasised[1:] -= s.preemph_coeff * signal[:-1]
-            rest = 1 - s.preemph_coeff
+            gain_at_dc = 1 - s.preemph_coeff
             shaped = emphasised.unfold(0, s.length, s.shift)
             spectrogram = s.type == "spectrogram"
             out = torch.empty(len(frames), s.fft_length // 2 + 1 if spectrogram else s.num_mel_bins)
@@ -187,14 +187,14 @@ class _Extractor:
                 windowed = rows[:, : s.length]
                 torch.mul(shaped[block], self.window, out=windowed)
                 # Kaldi takes a frame's first sample for the one before it.
-                windowed[:, 0] = frames[block, 0] * (rest * self.window[0])
+                windowed[:, 0] = frames[block, 0] * (gain_at_dc * self.window[0])
                 if means is not None:
-                    windowed.addr_(means[block], self.window, alpha=-rest)
+                    windowed.addr_(means[block], self.window, alpha=-gain_at_dc)
                 power = torch.view_as_real(torch.fft.rfft(rows)).flatten(1).square_()
                 if spectrogram:
                     torch.add(power[:, ::2], power[:, 1::2], out=out[block])
-                for heard, mels, weights in self.bands:
-                    torch.matmul(power[:, heard], weights, out=out[block, mels])
+                for bins, mels, weights in self.bands:
+                    torch.matmul(power[:, bins], weights, out=out[block, mels])
             if not spectrogram:
                 out.clamp_(min=torch.finfo(torch.float32).eps).log_()
             if s.type == "mfcc":
@@ -209,7 +209,7 @@ class _Extractor:
         return out.numpy()
 
     def _mirrored(self, signal: Tensor) -> Tensor:
-        """As many samples as the frames take, mirrored at the ends."""
+        """The samples that the frames take, mirrored at the ends."""
         import torch
 
         s = self.settings
@@ -222,7 +222,7 @@ class _Extractor:
 
 def _mel_filters(count: int, fft: int, rate: int, low: float, high: float) -> Tensor:
     """Triangles of height 1 on Kaldi's mel scale, 1127 ln(1 + f / 700): float32 [fft // 2 + 1, count]. As in Kaldi none
-    hears the Nyquist frequency."""
+    covers the Nyquist frequency."""
     import torch
 
     def mel(hertz: Tensor) -> Tensor:

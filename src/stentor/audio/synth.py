@@ -1,4 +1,4 @@
-"""The built-in voice: eSpeak NG (formant synthesis, no download), with the time of every word.
+"""Built-in voice: eSpeak NG (formant synthesis, no download), with the time of every word.
 
 eSpeak carries state from one utterance to the next (flutter, noise, voice, rate), so the same call would sound
 different after another one. Loading the library takes 0.3 ms: each utterance is spoken by a freshly loaded library,
@@ -24,7 +24,7 @@ import numpy as np
 from stentor.errors import ConfigError
 
 RATE = 16000
-"""Sampling rate of `Speech.audio` in Hz."""
+"""Sampling rate of `SynthesizedSpeech.audio` in Hz."""
 
 ACCENTS = ("en", "en-us", "en-us-nyc", "en-gb-scotland", "en-gb-x-rp", "en-gb-x-gbclan", "en-gb-x-gbcwmd")
 
@@ -43,7 +43,7 @@ _LAST, _WORD, _END, _PHONEME = 0, 1, 5, 7
 
 
 @dataclass(frozen=True)
-class Speech:
+class SynthesizedSpeech:
     """One spoken utterance."""
 
     audio: np.ndarray
@@ -65,7 +65,7 @@ class Speech:
         return self.audio if rate == RATE else _resample(self.native, self.native_rate, rate)
 
 
-def say(text: str, voice: str = "en-us", speed: int = 165, pitch: int = 50) -> Speech:
+def say(text: str, voice: str = "en-us", speed: int = 165, pitch: int = 50) -> SynthesizedSpeech:
     """Speak plain text (no SSML, no escapes) in a voice such as `en-us` or `en-us+f3`.
 
     `speed` is words per minute (80 to 450), `pitch` 0 to 99. The same arguments give the same samples in every
@@ -93,7 +93,7 @@ def say(text: str, voice: str = "en-us", speed: int = 165, pitch: int = 50) -> S
         rate = library.rate
     native = samples.astype(np.float32) / 32768
     words = [{"word": tokens[i], "start": round(a / rate, 5), "end": round(b / rate, 5)} for i, a, b in times]
-    return Speech(_resample(native, rate, RATE), words, native, rate)
+    return SynthesizedSpeech(_resample(native, rate, RATE), words, native, rate)
 
 
 def accents() -> list[str]:
@@ -155,8 +155,8 @@ def _resample(audio: np.ndarray, rate: int, to: int) -> np.ndarray:
     return np.clip(soxr.resample(audio, rate, to), -1.0, 1.0)
 
 
-class _Seen(NamedTuple):
-    """What is kept of one of espeak's events."""
+class _SynthEvent(NamedTuple):
+    """The parts of an espeak event that word times need."""
 
     kind: int
     position: int  # characters into the text, from 1
@@ -170,7 +170,7 @@ class _Seen(NamedTuple):
 
 
 def _word_times(
-    tokens: list[str], events: list[_Seen], total: int, phonemes_in: Callable[[str], int]
+    tokens: list[str], events: list[_SynthEvent], total: int, phonemes_in: Callable[[str], int]
 ) -> list[tuple[int, int, int]]:
     """(index of the token, first sample, last sample) of each token that is spoken."""
     offsets = list(accumulate((len(token) + 1 for token in tokens[:-1]), initial=0))
@@ -242,7 +242,7 @@ class _Library:
 
         self.path = espeakng_loader.get_library_path()
         self.chunks: list[np.ndarray] = []
-        self.events: list[_Seen] = []
+        self.events: list[_SynthEvent] = []
         self.callback = _Callback(self._take)  # kept here: C holds no reference
 
     def __enter__(self) -> "_Library":
@@ -287,7 +287,7 @@ class _Library:
         i = 0
         while events[i].type != _LAST:
             event = events[i]
-            self.events.append(_Seen(event.type, event.text_position, event.sample, bytes(event.id.string)))
+            self.events.append(_SynthEvent(event.type, event.text_position, event.sample, bytes(event.id.string)))
             i += 1
         return 0
 
@@ -320,7 +320,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def _unload(library: ctypes.CDLL) -> None:
-    (_ctypes.FreeLibrary if os.name == "nt" else _ctypes.dlclose)(library._handle)
+    getattr(_ctypes, "FreeLibrary" if os.name == "nt" else "dlclose")(library._handle)
 
 
 _lock = threading.Lock()

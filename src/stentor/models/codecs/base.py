@@ -74,15 +74,15 @@ class AudioCodec:
         import numpy as np
 
         for number, audio in enumerate(audios):
-            which = f"Clip {number + 1} of {len(audios)}" if len(audios) > 1 else "The clip"
+            subject = f"Clip {number + 1} of {len(audios)}" if len(audios) > 1 else "The clip"
             if len(audio) < self.hop:
                 raise AudioError(
-                    f"{which} has {len(audio)} samples; the codec {self.type} needs {self.hop} "
+                    f"{subject} has {len(audio)} samples; the codec {self.type} needs {self.hop} "
                     f"({1000 * self.hop / self.sample_rate:.3g} ms) for one frame.",
                     "too_short",
                 )
             if not np.isfinite(audio).all():
-                raise AudioError(f"{which} contains NaN or infinite samples.", "not_finite")
+                raise AudioError(f"{subject} contains NaN or infinite samples.", "not_finite")
         with self._exactly():
             return [codes.astype(self.dtype) for codes in self._encode(audios)] if audios else []
 
@@ -95,16 +95,16 @@ class AudioCodec:
         import numpy as np
 
         for number, clip in enumerate(codes):
-            which = f"Codes {number + 1} of {len(codes)}" if len(codes) > 1 else "The codes"
+            subject = f"Codes {number + 1} of {len(codes)}" if len(codes) > 1 else "The codes"
             if np.ndim(clip) != 2 or len(clip) != self.codebooks or not clip.shape[1]:
                 raise AudioError(
-                    f"{which} have the shape {list(np.shape(clip))}; the codec {self.type} takes [{self.codebooks}, "
+                    f"{subject} have the shape {list(np.shape(clip))}; the codec {self.type} takes [{self.codebooks}, "
                     "frames].",
                     "wrong_shape",
                 )
             if clip.min() < 0 or clip.max() >= self.vocabulary:
                 raise AudioError(
-                    f"{which} go from {clip.min()} to {clip.max()}; those of the codec {self.type} are 0 to "
+                    f"{subject} go from {clip.min()} to {clip.max()}; those of the codec {self.type} are 0 to "
                     f"{self.vocabulary - 1}.",
                     "wrong_range",
                 )
@@ -133,7 +133,7 @@ class AudioCodec:
 
 
 class Codec(Choice):
-    """The section `model.codec`: which codec turns audio into tokens and back."""
+    """The section `model.codec`: the codec that turns audio into tokens and back."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
     default_type: ClassVar[str | None] = "mel_rvq"
@@ -148,7 +148,7 @@ class Codec(Choice):
     """True of a kind that is fitted on audio (`fit`) where it has no `from`."""
     model_types: ClassVar[tuple[str, ...]] = ()
     """`model_type` in the config.json of such a codec's folder."""
-    usual: ClassVar[str | None] = None
+    default_source: ClassVar[str | None] = None
     """Hub id of its published weights."""
 
     @property
@@ -158,7 +158,7 @@ class Codec(Choice):
 
     def open(self, device: str = "cpu") -> AudioCodec:
         """The codec of `from`. Raises ConfigError when it is not there, or of another kind."""
-        source = self.source or self.usual
+        source = self.source or self.default_source
         if source is None:
             raise ConfigError(
                 f"The codec {self.type} has no published weights: give a folder as `from`, made by `stentor prepare "
@@ -193,7 +193,7 @@ def at_peak(audio: np.ndarray, peak: float = PEAK) -> np.ndarray:
 def open_codec(name: str, device: str = "cpu") -> AudioCodec:
     """The codec in a folder (or in the `audio_tokenizer` of an exported model), of a Hub id, or of a type's published
     weights; the kind is that of config.json. Raises ConfigError."""
-    known = Codec.choices()
+    known: dict[str, Any] = dict(Codec.choices())
     if name in known and not Path(name).is_dir():
         return known[name].model_validate({"type": name}).open(device)
     if "/" not in name and not Path(name).is_dir():
@@ -217,7 +217,7 @@ def find(source: str, revision: str | None = None) -> Path:
     """
     from stentor.models.pretrained import reach
 
-    def load(name: str, options: dict[str, str]) -> Path:
+    def load(name: str, options: dict[str, Any]) -> Path:
         from huggingface_hub import snapshot_download
 
         if Path(name).is_dir():

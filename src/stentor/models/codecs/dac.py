@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from stentor.models.codecs.neural import Facts, Neural
+from stentor.models.codecs.neural import CodecGeometry, Neural
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,19 +20,15 @@ class Dac(Neural):
     """Codebooks that are used, of those that it has. Null: all."""
 
     model_types: ClassVar[tuple[str, ...]] = ("dac",)
-    usual: ClassVar[str | None] = "descript/dac_24khz"
+    default_source: ClassVar[str | None] = "descript/dac_24khz"
+    transformers_class: ClassVar[str] = "DacModel"
 
-    def model_class(self) -> Any:
-        from transformers import DacModel
+    def geometry(self, config: Any) -> CodecGeometry:
+        codebooks = self.num_codebooks(self.codebooks, config.n_codebooks)
+        return CodecGeometry(config.sampling_rate, config.hop_length, codebooks, config.codebook_size)
 
-        return DacModel
-
-    def facts(self, config: Any) -> Facts:
-        codebooks = self.used(self.codebooks, config.n_codebooks)
-        return Facts(config.sampling_rate, config.hop_length, codebooks, config.codebook_size)
-
-    def codes(self, model: Any, wave: Tensor, facts: Facts) -> Tensor:
-        return model.encode(wave[None, None], n_quantizers=facts.codebooks).audio_codes[0]
+    def codes(self, model: Any, wave: Tensor, geometry: CodecGeometry) -> Tensor:
+        return model.encode(wave[None, None], n_quantizers=geometry.codebooks).audio_codes[0]
 
     def wave(self, model: Any, codes: Tensor) -> Tensor:
         return model.decode(audio_codes=codes).audio_values[0]

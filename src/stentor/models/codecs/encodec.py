@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from stentor.errors import ConfigError
-from stentor.models.codecs.neural import Facts, Neural
+from stentor.models.codecs.neural import CodecGeometry, Neural
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,26 +21,22 @@ class Encodec(Neural):
     """kbit/s, one of those that the codec has: at 24 kHz, 1.5, 3, 6, 12 and 24 are 2, 4, 8, 16 and 32 codebooks."""
 
     model_types: ClassVar[tuple[str, ...]] = ("encodec",)
-    usual: ClassVar[str | None] = "facebook/encodec_24khz"
+    default_source: ClassVar[str | None] = "facebook/encodec_24khz"
+    transformers_class: ClassVar[str] = "EncodecModel"
 
-    def model_class(self) -> Any:
-        from transformers import EncodecModel
-
-        return EncodecModel
-
-    def facts(self, config: Any) -> Facts:
+    def geometry(self, config: Any) -> CodecGeometry:
         if config.audio_channels != 1 or config.normalize or config.chunk_length_s is not None:
             raise ConfigError(
                 "This EnCodec is stereo, or keeps a level beside the codes of each chunk: use one for mono speech, "
-                f"such as {self.usual}."
+                f"such as {self.default_source}."
             )
         if self.bandwidth not in config.target_bandwidths:
             known = ", ".join(f"{value:g}" for value in config.target_bandwidths)
             raise ConfigError(f"codec.bandwidth: the codec has no {self.bandwidth:g} kbit/s; it has {known}.")
         codebooks = int(1000 * self.bandwidth // (config.frame_rate * config.codebook_nbits))
-        return Facts(config.sampling_rate, config.hop_length, max(1, codebooks), config.codebook_size)
+        return CodecGeometry(config.sampling_rate, config.hop_length, max(1, codebooks), config.codebook_size)
 
-    def codes(self, model: Any, wave: Tensor, facts: Facts) -> Tensor:
+    def codes(self, model: Any, wave: Tensor, geometry: CodecGeometry) -> Tensor:
         return model.encode(wave[None, None], bandwidth=self.bandwidth).audio_codes[0, 0]
 
     def wave(self, model: Any, codes: Tensor) -> Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from stentor.models.codecs.neural import Facts, Neural
+from stentor.models.codecs.neural import CodecGeometry, Neural
+from stentor.models.codecs.resample import with_resample
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,22 +25,18 @@ class HiggsAudioV2(Neural):
     """Codebooks that are used, of those that it has. Null: all."""
 
     model_types: ClassVar[tuple[str, ...]] = ("higgs_audio_v2_tokenizer",)
-    usual: ClassVar[str | None] = "eustlb/higgs-audio-v2-tokenizer"
+    default_source: ClassVar[str | None] = "eustlb/higgs-audio-v2-tokenizer"
 
     def model_class(self) -> Any:
-        from importlib import import_module
-
-        from stentor.models.codecs.resample import with_resample
-
         with with_resample():  # the module imports torchaudio, for this one function
             modeling = import_module(MODELING)
         return modeling.HiggsAudioV2TokenizerModel
 
-    def facts(self, config: Any) -> Facts:
-        codebooks = self.used(self.codebooks, config.num_quantizers)
-        return Facts(config.sample_rate, config.hop_length, codebooks, config.codebook_size)
+    def geometry(self, config: Any) -> CodecGeometry:
+        codebooks = self.num_codebooks(self.codebooks, config.num_quantizers)
+        return CodecGeometry(config.sample_rate, config.hop_length, codebooks, config.codebook_size)
 
-    def codes(self, model: Any, wave: Tensor, facts: Facts) -> Tensor:
+    def codes(self, model: Any, wave: Tensor, geometry: CodecGeometry) -> Tensor:
         return model.encode(wave[None, None]).audio_codes[0]
 
     def wave(self, model: Any, codes: Tensor) -> Tensor:

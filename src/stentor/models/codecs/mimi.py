@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from stentor.models.codecs.neural import Facts, Neural
+from stentor.models.codecs.neural import CodecGeometry, Neural
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,19 +20,15 @@ class Mimi(Neural):
     """Codebooks that are used, of the 32 that it has. Null: 8, as Moshi does."""
 
     model_types: ClassVar[tuple[str, ...]] = ("mimi",)
-    usual: ClassVar[str | None] = "kyutai/mimi"
+    default_source: ClassVar[str | None] = "kyutai/mimi"
+    transformers_class: ClassVar[str] = "MimiModel"
 
-    def model_class(self) -> Any:
-        from transformers import MimiModel
+    def geometry(self, config: Any) -> CodecGeometry:
+        codebooks = self.num_codebooks(self.codebooks, config.num_quantizers, default=8)
+        return CodecGeometry(config.sampling_rate, config.frame_size, codebooks, config.codebook_size)
 
-        return MimiModel
-
-    def facts(self, config: Any) -> Facts:
-        codebooks = self.used(self.codebooks, config.num_quantizers, usual=8)
-        return Facts(config.sampling_rate, config.frame_size, codebooks, config.codebook_size)
-
-    def codes(self, model: Any, wave: Tensor, facts: Facts) -> Tensor:
-        return model.encode(wave[None, None], num_quantizers=facts.codebooks).audio_codes[0]
+    def codes(self, model: Any, wave: Tensor, geometry: CodecGeometry) -> Tensor:
+        return model.encode(wave[None, None], num_quantizers=geometry.codebooks).audio_codes[0]
 
     def wave(self, model: Any, codes: Tensor) -> Tensor:
         return model.decode(codes).audio_values[0, 0]

@@ -1,4 +1,4 @@
-"""What the codecs of transformers have in common: networks with residual codebooks, read from a folder."""
+"""Base of the codecs of transformers: networks with residual codebooks, read from a folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from stentor.errors import ConfigError
 from stentor.models.codecs.base import AudioCodec, Codec
@@ -21,28 +21,32 @@ SETTINGS = "codec.json"
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a model's config says of its codes."""
+class CodecGeometry:
+    """Rate and shape of a model's codes, from its config."""
 
     sample_rate: int
     hop: int
     codebooks: int
-    """Of those that it has: how many are used."""
+    """The number that is used, of those that it has."""
     vocabulary: int
 
 
 class Neural(Codec):
-    """A codec of transformers. Each kind says what its model is called with and what it answers."""
+    """A codec of transformers. Each kind implements the calls of its model."""
+
+    transformers_class: ClassVar[str]
+    """Name of the model's class in transformers."""
 
     def model_class(self) -> Any:
-        """The class of transformers."""
+        import transformers
+
+        return getattr(transformers, self.transformers_class)
+
+    def geometry(self, config: Any) -> CodecGeometry:
+        """Rate and shape of the codes. Raises ConfigError for settings that the codec does not have."""
         raise NotImplementedError
 
-    def facts(self, config: Any) -> Facts:
-        """Raises ConfigError for settings that the codec does not have."""
-        raise NotImplementedError
-
-    def codes(self, model: Any, wave: Tensor, facts: Facts) -> Tensor:
+    def codes(self, model: Any, wave: Tensor, geometry: CodecGeometry) -> Tensor:
         """int [codebooks or more, frames] of a wave [frames * hop]."""
         raise NotImplementedError
 
@@ -56,20 +60,20 @@ class Neural(Codec):
         section = self
         if (folder / SETTINGS).is_file():
             try:
-                kept = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-                given = {key: getattr(self, key) for key in self.model_fields_set - {"source"}}
-                section = type(self).model_validate({**kept, **given}, by_name=True)
+                saved = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+                overrides = {key: getattr(self, key) for key in self.model_fields_set - {"source"}}
+                section = type(self).model_validate({**saved, **overrides}, by_name=True)
             except ValueError as error:
                 raise ConfigError(f"{folder / SETTINGS} is damaged ({type(error).__name__}). Get it again.") from None
         local = type(self).model_validate({"from": str(folder)})
         model = reach(local, "codec", lambda name, _: load(self.model_class(), name))
         return NeuralCodec(section, model, folder)
 
-    def used(self, wanted: int | None, available: int, usual: int | None = None) -> int:
-        """How many codebooks: those that are wanted, the usual ones, or all. Raises ConfigError for too many."""
-        if wanted is not None and wanted > available:
-            raise ConfigError(f"codec.codebooks: {wanted} are wanted and the {self.type} codec has {available}.")
-        return wanted or min(usual or available, available)
+    def num_codebooks(self, requested: int | None, available: int, default: int | None = None) -> int:
+        """Number of codebooks to use: as requested, else the default, else all. Raises ConfigError for too many."""
+        if requested is not None and requested > available:
+            raise ConfigError(f"codec.codebooks: {requested} are wanted and the {self.type} codec has {available}.")
+        return requested or min(default or available, available)
 
 
 def load(model_class: Any, folder: str) -> Any:
@@ -78,11 +82,10 @@ def load(model_class: Any, folder: str) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    model, found = model_class.from_pretrained(
-        folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True
-    )
+    options = {"dtype": torch.float32, "use_safetensors": True, "output_loading_info": True}
+    model, info = model_class.from_pretrained(folder, **options)
     parameters = {name for name, _ in model.named_parameters()}
-    missing = sorted({*found["missing_keys"], *(key for key, *_ in found["mismatched_keys"])} & parameters)
+    missing = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])} & parameters)
     if missing:  # transformers would go on with random ones
         raise ConfigError(
             f"The weights in {folder} do not fit its config.json: {len(missing)} are missing or of another shape, such "
@@ -94,21 +97,20 @@ def load(model_class: Any, folder: str) -> Any:
 class NeuralCodec(AudioCodec):
     """A network of transformers as a codec.
 
-    Clips are computed one by one: in a batch, convolutions would hear the padding behind a shorter clip, and sums of
-    other shapes round differently, which turns codes. The end of a clip is filled up with silence to a whole frame.
+    Clips are computed one by one: in a batch, the padding behind a shorter clip would enter convolutions, and sums of
+    other shapes round differently, which changes codes. The end of a clip is filled up with silence to a whole frame.
     """
 
     def __init__(self, section: Neural, model: Any, folder: Path):
-        facts = section.facts(model.config)
-        self.section, self.model, self.folder, self.facts = section, model, folder, facts
-        self.type = section.type
-        self.sample_rate, self.hop = facts.sample_rate, facts.hop
-        self.codebooks, self.vocabulary = facts.codebooks, facts.vocabulary
+        self.section, self.model, self.folder, self.type = section, model, folder, section.type
+        self.geometry = section.geometry(model.config)
+        self.sample_rate, self.hop = self.geometry.sample_rate, self.geometry.hop
+        self.codebooks, self.vocabulary = self.geometry.codebooks, self.geometry.vocabulary
         self.device = "cpu"
 
     def __reduce__(self) -> tuple[Callable[..., NeuralCodec], tuple[Neural, Path, str]]:
         # Modules with weight normalisation refuse to be pickled for a spawned process: it reads the folder again.
-        return _again, (self.section, self.folder, self.device)
+        return _reopen, (self.section, self.folder, self.device)
 
     def to(self, device: str) -> Self:
         self.model.to(device)
@@ -128,31 +130,31 @@ class NeuralCodec(AudioCodec):
     def _encode(self, audios: Sequence[np.ndarray]) -> list[np.ndarray]:
         import torch
 
-        found = []
+        batch = []
         with torch.inference_mode():
             for audio in audios:
                 frames = self.frames(len(audio))
                 wave = torch.zeros(frames * self.hop)
                 wave[: len(audio)] = torch.as_tensor(audio, dtype=torch.float32)
-                codes = self.section.codes(self.model, wave.to(self.device), self.facts)
+                codes = self.section.codes(self.model, wave.to(self.device), self.geometry)
                 assert codes.shape[1] == frames
-                found.append(codes[: self.codebooks].cpu().numpy())
-        return found
+                batch.append(codes[: self.codebooks].cpu().numpy())
+        return batch
 
     def _decode(self, codes: Sequence[np.ndarray]) -> list[np.ndarray]:
         import numpy as np
         import torch
 
-        found = []
+        audios = []
         with torch.inference_mode():
             for clip in codes:
                 ids = torch.as_tensor(clip.astype(np.int64), device=self.device)[None]
                 wave = self.section.wave(self.model, ids)[: clip.shape[1] * self.hop]
                 # Transposed convolutions of odd strides end a few samples early.
-                short = clip.shape[1] * self.hop - len(wave)
-                found.append(np.pad(wave.float().cpu().numpy(), (0, short)))
-        return found
+                missing = clip.shape[1] * self.hop - len(wave)
+                audios.append(np.pad(wave.float().cpu().numpy(), (0, missing)))
+        return audios
 
 
-def _again(section: Neural, folder: Path, device: str) -> NeuralCodec:
+def _reopen(section: Neural, folder: Path, device: str) -> NeuralCodec:
     return NeuralCodec(section, load(section.model_class(), str(folder)), folder).to(device)

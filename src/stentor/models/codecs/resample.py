@@ -1,4 +1,4 @@
-"""torchaudio's `resample` without torchaudio, whose builds have to match torch's: the Higgs codec calls it."""
+"""Resampler: torchaudio's `resample` without torchaudio, for the Higgs codec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a codec loses: audio that was encoded and decoded, against the original."""
+"""Resynthesis: the loss of a codec, from audio that was encoded and decoded against the original."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ class Resynthesis:
 def resynthesis(
     codec: AudioCodec,
     audios: Iterable[np.ndarray],
-    heard: Callable[[np.ndarray, np.ndarray], None] = lambda original, decoded: None,
+    on_clip: Callable[[np.ndarray, np.ndarray], None] = lambda original, decoded: None,
 ) -> Resynthesis:
     """Encode and decode clips, float32 [samples] at the codec's sampling rate, one frame at least.
 
-    `heard` is given each clip and its decoded copy of the same length. Raises AudioError as `AudioCodec.encode` does.
+    `on_clip` is called with each clip and its decoded copy of the same length. Raises AudioError as
+    `AudioCodec.encode` does.
     """
     import numpy as np
 
@@ -71,7 +72,7 @@ def resynthesis(
         frames += len(difference)
         samples += len(audio)
         clips += 1
-        heard(audio, decoded)
+        on_clip(audio, decoded)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(1)
     return Resynthesis(
@@ -83,15 +84,15 @@ def resynthesis(
     )
 
 
-def mel_difference(original: np.ndarray, other: np.ndarray, rate: int) -> np.ndarray:
+def mel_difference(original: np.ndarray, decoded: np.ndarray, rate: int) -> np.ndarray:
     """dB, float32 [frames]: how far apart the log-mel spectra of two clips of the same length are, in each frame."""
     import soxr
 
     from stentor.audio.features import WhisperMel
 
     if rate != RATE:
-        original, other = (soxr.resample(audio, rate, RATE, quality="HQ") for audio in (original, other))
-    features, lengths = WhisperMel(80)([original, other])
+        original, decoded = (soxr.resample(audio, rate, RATE, quality="HQ") for audio in (original, decoded))
+    features, lengths = WhisperMel(80)([original, decoded])
     both = DECIBELS * features[:, :, : int(lengths[0])]
     both = both.clamp(min=float(both[0].max()) - RANGE)
     return (both[0] - both[1]).abs().mean(0).numpy()

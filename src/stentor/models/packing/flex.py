@@ -1,4 +1,4 @@
-"""Packed batches through flex_attention: the block mask is made from document boundaries, not by evaluating a mask.
+"""Flex attention for packed batches: the block mask comes from document boundaries, not from evaluating a mask.
 
 Evaluating the mask function on all pairs of positions takes 1.6 s for 8192 positions, the boundaries 1 ms; the tables
 are the same to the bit. The attention function is transformers' with two changes: under autocast, query, key and value
@@ -92,12 +92,13 @@ def attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask
     return flex_attention_forward(module, query, key, value, mask, **kwargs)
 
 
-def check(config: Any, where: str) -> None:
-    """ConfigError for language models whose attention these masks do not describe; `where` is the key that chose it."""
+def check(config: Any, key: str) -> None:
+    """ConfigError for language models whose attention these masks do not describe; `key` is the config key that chose
+    flex attention."""
     if partial(config):
-        raise ConfigError(f"{where}: {config.model_type} has sliding-window layers; take `sdpa`.")
+        raise ConfigError(f"{key}: {config.model_type} has sliding-window layers; take `sdpa`.")
     if getattr(config, "attention_dropout", 0.0) > 0:
-        raise ConfigError(f"{where}: flex has no attention dropout; set it to 0 or take `sdpa`.")
+        raise ConfigError(f"{key}: flex has no attention dropout; set it to 0 or take `sdpa`.")
 
 
 def partial(config: Any) -> str | None:

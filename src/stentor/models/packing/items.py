@@ -20,10 +20,10 @@ def table(documents: Tensor) -> Tensor:
     numbers = documents.long()
     lengths = numbers.bincount()
     starts = lengths.cumsum(0) - lengths
-    place = torch.arange(len(numbers), device=numbers.device)
-    found = place.new_full((len(lengths), int(lengths.max())), -1)
-    found[numbers, place - starts[numbers]] = place
-    return found[None, None]
+    positions = torch.arange(len(numbers), device=numbers.device)
+    rows = positions.new_full((len(lengths), int(lengths.max())), -1)
+    rows[numbers, positions - starts[numbers]] = positions
+    return rows[None, None]
 
 
 def is_table(mask: Any) -> bool:
@@ -36,14 +36,15 @@ def attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask
     to [1, L, heads, size]."""
     items, longest = mask.shape[2:]
     length = query.shape[2]
-    places = mask.flatten()
-    held = places >= 0
-    taken = places.clamp(min=0)
+    positions = mask.flatten()
+    valid = positions >= 0
     query, key, value = (
-        x[0].index_select(1, taken).unflatten(1, (items, longest)).transpose(0, 1) for x in (query, key, value)
+        x[0].index_select(1, positions.clamp(min=0)).unflatten(1, (items, longest)).transpose(0, 1)
+        for x in (query, key, value)
     )
-    seen = held.view(items, 1, 1, longest).expand(-1, 1, longest, longest)
-    out, _ = sdpa_attention_forward(module, query, key, value, seen, **kwargs)
-    # Where each position of the pack lies in the table; what holds none goes to one place more, which is cut off.
-    back = places.new_empty(length + 1).scatter_(0, places.where(held, length), torch.arange(len(places)).to(places))
-    return out.flatten(0, 1).index_select(0, back[:length])[None], None
+    attended = valid.view(items, 1, 1, longest).expand(-1, 1, longest, longest)
+    out, _ = sdpa_attention_forward(module, query, key, value, attended, **kwargs)
+    # The slot of each position of the pack in the table; empty slots go to one position more, which is cut off.
+    slots = torch.arange(len(positions)).to(positions)
+    slot_of = positions.new_empty(length + 1).scatter_(0, positions.where(valid, length), slots)
+    return out.flatten(0, 1).index_select(0, slot_of[:length])[None], None

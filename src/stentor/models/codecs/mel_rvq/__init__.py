@@ -51,12 +51,12 @@ class MelRVQ(Codec):
     model_types: ClassVar[tuple[str, ...]] = ("mel_rvq",)
 
     @model_validator(mode="after")
-    def _made_once(self) -> MelRVQ:
+    def _valid(self) -> MelRVQ:
         if self.window < 2 * self.hop:
             raise ValueError("`window` must be at least twice `hop`")
-        given = self.model_fields_set - DECODING - {"type", "source", "revision"}
-        if self.source is not None and given:
-            raise ValueError(f"{', '.join(sorted(given))}: the codec of `from` has its own; remove the key or `from`")
+        fixed = self.model_fields_set - DECODING - {"type", "source", "revision"}
+        if self.source is not None and fixed:
+            raise ValueError(f"{', '.join(sorted(fixed))}: the codec of `from` has its own; remove the key or `from`")
         return self
 
     @property

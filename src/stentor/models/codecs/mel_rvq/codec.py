@@ -1,4 +1,4 @@
-"""The codec `mel_rvq`: fitted, saved, encoding and decoding."""
+"""Codec `mel_rvq`: fitting, saving, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -19,19 +19,9 @@ from stentor.models.codecs.mel_rvq.spectra import Spectra
 if TYPE_CHECKING:
     from stentor.models.codecs.mel_rvq import MelRVQ
 
-SETTINGS = (
-    "codebooks",
-    "entries",
-    "sample_rate",
-    "mels",
-    "hop",
-    "window",
-    "stack",
-    "floor",
-    "iterations",
-    "momentum",
-)
-"""What config.json keeps."""
+SPECTRA = ("sample_rate", "mels", "hop", "window", "floor")
+SETTINGS = ("codebooks", "entries", *SPECTRA[:4], "stack", "floor", "iterations", "momentum")
+"""Keys of config.json."""
 
 
 class MelRVQCodec(AudioCodec):
@@ -46,7 +36,7 @@ class MelRVQCodec(AudioCodec):
         self.hop = settings["hop"] * self.stack
         self.tensors = tensors
         """`codebooks` [codebooks, entries, D] of frames less `mean` [D] over `scale` [1]; D = stack * mels."""
-        self.spectra = Spectra(*(settings[key] for key in ("sample_rate", "mels", "hop", "window", "floor")))
+        self.spectra = Spectra(*(settings[key] for key in SPECTRA))
         self.device = "cpu"
 
     @classmethod
@@ -55,7 +45,7 @@ class MelRVQCodec(AudioCodec):
         settings = {key: getattr(section, key) for key in SETTINGS}
         codec = cls(settings, {})
         generator = torch.Generator().manual_seed(seed)
-        kept: list[Tensor] = []
+        sampled: list[Tensor] = []
         count, share = 0, 1.0
         for audio in audios:
             if len(audio) < codec.hop:
@@ -63,15 +53,15 @@ class MelRVQCodec(AudioCodec):
             frames = codec._frames(audio)
             if share < 1:
                 frames = frames[torch.rand(len(frames), generator=generator) < share]
-            kept.append(frames)
+            sampled.append(frames)
             count += len(frames)
             if count > 2 * section.fit_frames:  # every frame of the corpus keeps the same chance, in bounded memory
-                whole = torch.cat(kept)
-                kept = [whole[torch.rand(len(whole), generator=generator) < 0.5]]
-                count, share = len(kept[0]), share / 2
+                frames = torch.cat(sampled)
+                sampled = [frames[torch.rand(len(frames), generator=generator) < 0.5]]
+                count, share = len(sampled[0]), share / 2
         if not count:
             raise DataError("The codec mel_rvq cannot be fitted: there is no audio of at least one frame.")
-        vectors = torch.cat(kept)
+        vectors = torch.cat(sampled)
         vectors = vectors[torch.randperm(len(vectors), generator=generator)[: section.fit_frames]]
         mean = vectors.mean(0)
         scale = vectors.std(unbiased=False).clamp(min=1e-3)[None]
@@ -81,7 +71,7 @@ class MelRVQCodec(AudioCodec):
 
     @classmethod
     def load(cls, folder: Path, decoding: dict[str, Any]) -> Self:
-        """A saved one. Raises ConfigError for a damaged or incomplete folder."""
+        """A saved codec. Raises ConfigError for a damaged or incomplete folder."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -93,9 +83,9 @@ class MelRVQCodec(AudioCodec):
             size = settings["stack"] * settings["mels"]
             assert tensors["codebooks"].shape == (settings["codebooks"], settings["entries"], size)
         except (OSError, KeyError, ValueError, SafetensorError, AssertionError) as error:
-            said = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": .")
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": .")
             raise ConfigError(
-                f"The codec in {folder} is damaged or incomplete ({said}). Get or make it again."
+                f"The codec in {folder} is damaged or incomplete ({reason}). Get or make it again."
             ) from None
         return codec
 
@@ -136,10 +126,6 @@ class MelRVQCodec(AudioCodec):
         return (summed * self.tensors["scale"] + self.tensors["mean"]).reshape(-1, self.settings["mels"])
 
     def _decode(self, codes: Sequence[np.ndarray]) -> list[np.ndarray]:
+        iterations, momentum = self.settings["iterations"], self.settings["momentum"]
         with torch.no_grad():
-            return [
-                self.spectra.audio(self.log_mel(clip), self.settings["iterations"], self.settings["momentum"])
-                .cpu()
-                .numpy()
-                for clip in codes
-            ]
+            return [self.spectra.audio(self.log_mel(c), iterations, momentum).cpu().numpy() for c in codes]

@@ -1,4 +1,4 @@
-"""Residual k-means: codebooks, and the nearest entries."""
+"""Residual k-means: codebooks and nearest entries."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def kmeans(vectors: Tensor, entries: int, rounds: int, generator: torch.Generato
     order = torch.randperm(len(vectors), generator=generator)
     centres = vectors[order[torch.arange(entries) % len(vectors)]].clone()
     for _ in range(rounds):
-        found = nearest(vectors, centres)
-        counts = torch.bincount(found, minlength=entries)
-        sums = torch.zeros_like(centres).index_add_(0, found, vectors)
+        codes = nearest(vectors, centres)
+        counts = torch.bincount(codes, minlength=entries)
+        sums = torch.zeros_like(centres).index_add_(0, codes, vectors)
         used = counts > 0
         empty = (~used).nonzero()[:, 0]
         if len(empty):
-            distances = (vectors - centres[found]).square().sum(1)
+            distances = (vectors - centres[codes]).square().sum(1)
             worst = distances.argsort(descending=True, stable=True)[: len(empty)]
             worst = worst[distances[worst] > 0]
             centres[empty[: len(worst)]] = vectors[worst]
@@ -41,13 +41,12 @@ def kmeans(vectors: Tensor, entries: int, rounds: int, generator: torch.Generato
 
 def residual_kmeans(vectors: Tensor, codebooks: int, entries: int, rounds: int, generator: torch.Generator) -> Tensor:
     """Codebooks [codebooks, entries, D], each of what the ones before leave over (Juang and Gray 1982)."""
-    found = []
-    rest = vectors
+    books = []
+    residual = vectors
     for _ in range(codebooks):
-        centres = kmeans(rest, entries, rounds, generator)
-        found.append(centres)
-        rest = rest - centres[nearest(rest, centres)]
-    return torch.stack(found)
+        books.append(kmeans(residual, entries, rounds, generator))
+        residual = residual - books[-1][nearest(residual, books[-1])]
+    return torch.stack(books)
 
 
 def residual_nearest(vectors: Tensor, codebooks: Tensor) -> Tensor:

@@ -40,12 +40,12 @@ class Spectra:
         magnitude = self.power(log_mel).sqrt()
         noise = torch.rand(magnitude.shape, generator=torch.Generator().manual_seed(0)).to(magnitude.device)
         phase = torch.polar(torch.ones_like(noise), 2 * np.pi * noise)
-        before = torch.zeros_like(phase)
+        previous = torch.zeros_like(phase)
         for _ in range(iterations):
             rebuilt = self._stft(self._istft(magnitude * phase))
-            phase = rebuilt - (momentum / (1 + momentum)) * before
+            phase = rebuilt - (momentum / (1 + momentum)) * previous
             phase /= phase.abs().clamp(min=1e-12)
-            before = rebuilt
+            previous = rebuilt
         return self._istft(magnitude * phase)
 
     def power(self, log_mel: Tensor, rounds: int = 30) -> Tensor:

@@ -12,7 +12,7 @@ from stentor.errors import ConfigError
 
 @dataclass
 class Run:
-    """The files of a run folder (see the contract in docs/data_flow.md). What is not there yet is empty."""
+    """The files of a run folder (see the contract in docs/architecture.md). What is not there yet is empty."""
 
     folder: Path
     config_text: str = ""

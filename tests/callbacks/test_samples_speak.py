@@ -8,7 +8,7 @@ import soundfile
 
 from stentor.callbacks.samples import Samples, file_name
 from stentor.callbacks.tracking import Tracking
-from stentor.data.audio_base64 import packed_sound
+from stentor.data.audio_base64 import encode_audio
 from stentor.data.batch import Prediction
 from stentor.engine.run_logger import RunLogger
 
@@ -16,7 +16,7 @@ RATE = 8000
 
 
 def sound(level):
-    return packed_sound(np.full(800, level, np.float32), RATE)
+    return encode_audio(np.full(800, level, np.float32), RATE)
 
 
 def spoken(name, level):

@@ -8,7 +8,7 @@ import soundfile
 from stentor.cli import main
 from stentor.data.dataset_report import characters_of, check, histogram, summary
 from stentor.data.outliers import Row, unspaced
-from stentor.data.signal_stats import measure, measures
+from stentor.data.signal_stats import measure_audio, measure_cut
 from stentor.report.check import render
 from stentor.sources.base import Source
 
@@ -52,7 +52,7 @@ def found(path, **options):
 def test_clean_data_has_no_findings(data):
     path = data(*({"audio": speech(seed=i), "speaker": f"s{i % 2}", "language": "en"} for i in range(4)))
     clean = report(path)
-    assert clean.findings == [] and clean.bad == 0
+    assert clean.findings == [] and clean.unusable_share == 0
     assert clean.totals["records"] == 4 and clean.totals["hours"] == pytest.approx(8 / 3600)
     assert [(s["name"], s["records"]) for s in clean.speakers] == [("s0", 2), ("s1", 2)]
     assert "nothing suspicious" in render(clean)
@@ -82,7 +82,7 @@ def test_sound_problems(data):
 
 def test_measures_are_right():
     sine = 0.5 * np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE)
-    sound = measures(np.concatenate([np.zeros(RATE // 2), sine, np.zeros(RATE)]), RATE)
+    sound = measure_audio(np.concatenate([np.zeros(RATE // 2), sine, np.zeros(RATE)]), RATE)
     assert sound.level == pytest.approx(20 * np.log10(0.5 / np.sqrt(2)), abs=0.1)
     assert (sound.lead, sound.trail) == pytest.approx((0.5, 1.0), abs=0.03)
     assert sound.silence == pytest.approx(0.6, abs=0.02) and sound.seconds == 2.5 and sound.high < -60
@@ -109,7 +109,7 @@ def test_unusable_records_are_decoded_to_be_found(data):
         {"audio_path": "nowhere.wav", "duration": 1.0},
     )
     broken = report(path)
-    assert broken.totals["reasons"] == {"not_finite": 1, "silent": 1, "missing": 1} and broken.bad == 0.75
+    assert broken.totals["reasons"] == {"not_finite": 1, "silent": 1, "missing": 1} and broken.unusable_share == 0.75
     assert broken.totals["hours"] == pytest.approx(2 / 3600)
     assert {f.kind: f.count for f in broken.findings} == {"unusable": 3}
 
@@ -206,4 +206,4 @@ def test_generated_speech_can_be_checked_too(tmp_path, capsys):
 
 def test_measure_never_raises(data):
     (cut,) = Source.model_validate({"type": "jsonl", "path": str(data({"audio": np.full(RATE, np.inf)}))}).cuts()
-    assert measure(cut).reason == "not_finite"
+    assert measure_cut(cut).reason == "not_finite"

@@ -5,7 +5,7 @@ from lhotse.cut import MixedCut, PaddingCut
 from lhotse.cut.set import MixTrack
 
 from stentor.data.cut import cut_from_record, field_of, record_from_cut, segments_of, uem_of
-from stentor.data.rttm import merge_segments, read_rttm, read_uem, rttm_lines, write_rttm, write_uem
+from stentor.data.rttm import format_rttm, merge_segments, read_rttm, read_uem, write_rttm, write_uem
 from stentor.errors import DataError
 
 
@@ -90,7 +90,7 @@ def test_rttm_is_written_and_read_again(tmp_path):
         {"speaker": "c", "start": 0.1234, "end": 1.0},
         {"speaker": "c", "start": 4.0, "end": 4.0001},
     ]
-    assert rttm_lines("talk 1", segments) == [
+    assert format_rttm("talk 1", segments) == [
         "SPEAKER talk_1 1 0.123 0.877 <NA> <NA> c <NA> <NA>",
         "SPEAKER talk_1 1 0.500 1.750 <NA> <NA> ann_b <NA> <NA>",
     ]

@@ -107,4 +107,4 @@ def test_reading_keeps_few_files_open(tar):
         places.append({"path": str(path), "offset": 512, "size": 1})
     for _ in range(2):
         assert [read_at(p)[0] for p in places] == list(range(MOST_OPEN + 8))
-    assert len(module._files) == MOST_OPEN
+    assert len(module._descriptors) == MOST_OPEN

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from stentor.cli import main
 from stentor.commands.export.verify import FULL, Different, check_copy, listen, losses_of
 from stentor.commands.export.verify_speech import alike
-from stentor.data.audio_base64 import is_sound, unpacked_sound
+from stentor.data.audio_base64 import decode_audio, is_encoded_audio
 from stentor.inference.load import load
 
 torch.set_num_threads(1)
@@ -79,8 +79,8 @@ def test_a_few_records_are_spoken_always_the_same(trained):
     assert sorted((r["step"], r["id"]) for r in told) == [(s, p["id"]) for s in (2, 4) for p in spoken]
     for prediction in spoken:
         output = prediction["output"]
-        assert is_sound(output["audio"]) and is_sound(output["codec"])
-        assert len(unpacked_sound(output["audio"])) / 16000 == pytest.approx(output["seconds"], abs=1e-3)
+        assert is_encoded_audio(output["audio"]) and is_encoded_audio(output["codec"])
+        assert len(decode_audio(output["audio"])) / 16000 == pytest.approx(output["seconds"], abs=1e-3)
         assert abs(output["seconds"] - prediction["seconds"]) < 0.06  # as long as the recording
         assert output["prompt_seconds"] > 0  # there is no instruct: it goes on in the voice of its beginning
 

@@ -7,7 +7,7 @@ import pytest
 import soundfile
 from page import Page
 
-from stentor.data.audio_base64 import packed_sound
+from stentor.data.audio_base64 import encode_audio
 from stentor.publish.card import write_card
 from stentor.report.curves import all_charts
 from stentor.report.report import write_report
@@ -25,12 +25,12 @@ def tone(seconds, hertz=300):
 
 def row(name, seconds, prompt=0.0, **reference):
     output = {
-        "audio": packed_sound(tone(seconds), RATE),
+        "audio": encode_audio(tone(seconds), RATE),
         "seconds": seconds,
         "frames": 50,
         "seed": 1,
         "prompt_seconds": prompt,
-        "codec": packed_sound(tone(seconds, 200), RATE),
+        "codec": encode_audio(tone(seconds, 200), RATE),
         "heard": {"text": {"synthetic": f"said {name} {EVIL}", "codec": ""}},
     }
     reference = {"text": f"say {name} {EVIL}", "language": "en", "speaker": "ann", "instruct": None, **reference}

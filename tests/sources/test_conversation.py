@@ -12,7 +12,7 @@ from stentor.audio.synth import say
 from stentor.config.load import Mistakes, parse_source
 from stentor.config.load import load as load_config
 from stentor.data import load_audio as load_audio_module
-from stentor.data.activity import joined, loud_spans, speech_of
+from stentor.data.activity import join_spans, loud_spans, speech_spans
 from stentor.data.cut import UnusableRecord, record_from_cut, segments_of, text_of, words_of
 from stentor.data.load_audio import load_audio
 from stentor.data.load_record_audio import load_record
@@ -160,7 +160,7 @@ def test_rooms_and_noise_from_files(tmp_path):
         if t.cut.supervisions
     }
     assert len(set(rooms.values())) == len(rooms) == 3  # one impulse response for each speaker
-    echo = load_audio_module.shape(
+    echo = load_audio_module.apply_room_and_level(
         np.eye(1, 100, dtype=np.float32)[0], {"level": -20.0, "room": {"path": rooms.popitem()[1]}}, 16000
     )
     assert np.argmax(echo) == 0 and np.argmax(echo[1:]) == 2899  # the direct sound keeps its time
@@ -195,7 +195,7 @@ def clips(tmp_path_factory):
 def test_speech_is_found_by_its_energy(clips):
     manifest, truth = clips
     for cut in parse_source(str(manifest)).cuts():
-        runs = joined(speech_of(cut), 0.2)
+        runs = join_spans(speech_spans(cut), 0.2)
         assert len(runs) == 2
         assert np.allclose([t for run in runs for t in run], truth[cut.id], atol=0.1)
     assert loud_spans(np.zeros(100, np.float32), 16000) == []

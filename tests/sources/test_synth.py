@@ -27,27 +27,27 @@ def test_the_same_config_lists_the_same_and_speaks_the_same(monkeypatch):
     config = {"texts": "commands", "count": 5, "voices": {"count": 3}, "seed": 7}
     first, again = list(source(**config).cuts()), list(source(**config).cuts())
     assert [c.to_dict() for c in first] == [c.to_dict() for c in again]
-    from_memory = load_audio(first[2])
-    monkeypatch.setattr(synth_cache, "_memory", type(synth_cache._memory)())
-    assert np.array_equal(from_memory, load_audio(first[2]))
+    from_cache = load_audio(first[2])
+    monkeypatch.setattr(synth_cache, "_cache", type(synth_cache._cache)())
+    assert np.array_equal(from_cache, load_audio(first[2]))
     other = [text_of(c) for c in source(**{**config, "seed": 8}).cuts()]
     assert other != [text_of(c) for c in first]
 
 
 def test_many_utterances_spoken_by_helpers_are_the_same_as_one_by_one():
     requests = source(texts="digits", count=300, voices={"count": 4}).requests()
-    together = list(synth_cache.speak_all(requests))
-    assert together[-3:] == list(synth_cache.speak_all(requests[-3:]))
+    together = list(synth_cache.synthesize_all(requests))
+    assert together[-3:] == list(synth_cache.synthesize_all(requests[-3:]))
 
 
 def test_memory_forgets_the_oldest(monkeypatch):
-    monkeypatch.setattr(synth_cache, "BYTES", 100_000)
-    monkeypatch.setattr(synth_cache, "_memory", type(synth_cache._memory)())
-    monkeypatch.setattr(synth_cache, "_held", 0)
+    monkeypatch.setattr(synth_cache, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(synth_cache, "_cache", type(synth_cache._cache)())
+    monkeypatch.setattr(synth_cache, "_num_bytes", 0)
     requests = source(texts="digits", count=12, voices={"count": 2}).requests()
-    list(synth_cache.speak_all(requests))
-    held = sum(a.nbytes for a in synth_cache._memory.values())
-    assert held == synth_cache._held <= 100_000 and tuple(requests[-1].values()) in synth_cache._memory
+    list(synth_cache.synthesize_all(requests))
+    held = sum(a.nbytes for a in synth_cache._cache.values())
+    assert held == synth_cache._num_bytes <= 100_000 and tuple(requests[-1].values()) in synth_cache._cache
 
 
 def test_train_and_test_voices_share_no_speaker():

@@ -116,15 +116,17 @@ def records(points):
 
 
 def test_the_pace_of_records_is_measured():
-    from stentor.data.speaking_rate import SpeakingRate, measure
+    from stentor.data.speaking_rate import SpeakingRate, fit_speaking_rate
 
     points = [("x" * n, 0.3 + 0.07 * n + 0.01 * (-1) ** n) for n in range(4, 60)]
-    found = measure(records([*points, ("x" * 10, 30.0), ("", 3.0)]))  # one record is far off, one says nothing
+    found = fit_speaking_rate(
+        records([*points, ("x" * 10, 30.0), ("", 3.0)])
+    )  # one record is far off, one says nothing
     assert found.start == pytest.approx(0.3, abs=0.02) and found.unit == pytest.approx(0.07, rel=0.02)
-    assert measure(records(points[:10])) is None  # too few
-    assert measure(records([("x" * n, 5.0 - 0.05 * n) for n in range(4, 60)])) is None
-    assert measure(records([("abc", 1.0)] * 50)) is None
-    through = measure(records([("x" * n, 0.1 * n - 0.2) for n in range(4, 60)]))
+    assert fit_speaking_rate(records(points[:10])) is None  # too few
+    assert fit_speaking_rate(records([("x" * n, 5.0 - 0.05 * n) for n in range(4, 60)])) is None
+    assert fit_speaking_rate(records([("abc", 1.0)] * 50)) is None
+    through = fit_speaking_rate(records([("x" * n, 0.1 * n - 0.2) for n in range(4, 60)]))
     assert through.start == 0 and through.unit == pytest.approx(0.093, abs=0.003)
     assert estimate("x" * 10, pace=SpeakingRate(0.3, 0.07)) == pytest.approx(1.0)  # no short phrases stretched
     assert estimate("x" * 10, pace=SpeakingRate(0.3, 0.07), speed=2.0) == pytest.approx(0.5)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from stentor.data.audio_base64 import unpacked_sound
+from stentor.data.audio_base64 import decode_audio
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.tasks.speak import Speak, seed_of
@@ -64,7 +64,7 @@ def test_each_text_is_asked_for_in_its_voice_and_as_long_as_its_recording(bundle
 
 def test_the_sound_is_the_prompt_and_what_was_said_after_it(bundle):
     (output,) = Speak().predict(bundle, [example("b", 41)])
-    sound, codec = unpacked_sound(output["audio"]), unpacked_sound(output["codec"])
+    sound, codec = decode_audio(output["audio"]), decode_audio(output["codec"])
     np.testing.assert_allclose(sound[:100], codec[:100], atol=1e-4)
     np.testing.assert_allclose(sound[100:], 0.5, atol=1e-4)
     np.testing.assert_allclose(codec, np.repeat(np.arange(41) / 100, 10), atol=1e-4)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stentor.data.audio_base64 import is_sound, packed_sound, unpacked_sound
+from stentor.data.audio_base64 import decode_audio, encode_audio, is_encoded_audio
 from stentor.data.cut import cut_from_record
 from stentor.data.seeding import rng
 from stentor.tasks.speak import Speak
@@ -80,7 +80,12 @@ def test_the_samples_of_a_set_are_the_same_whatever_its_order():
 
 def test_sound_as_plain_data():
     samples = np.linspace(-0.9, 0.9, 4000, dtype=np.float32)
-    packed = packed_sound(samples, 24000)
-    assert is_sound(packed) and packed["rate"] == 24000 and not is_sound({"text": "a"}) and not is_sound("a")
-    np.testing.assert_allclose(unpacked_sound(packed), samples, atol=1e-4)
-    assert unpacked_sound(packed_sound(2 * samples, 24000)).max() <= 1.0
+    packed = encode_audio(samples, 24000)
+    assert (
+        is_encoded_audio(packed)
+        and packed["rate"] == 24000
+        and not is_encoded_audio({"text": "a"})
+        and not is_encoded_audio("a")
+    )
+    np.testing.assert_allclose(decode_audio(packed), samples, atol=1e-4)
+    assert decode_audio(encode_audio(2 * samples, 24000)).max() <= 1.0

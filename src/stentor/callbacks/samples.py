@@ -118,25 +118,25 @@ class Samples(Callback):
         """
         import soundfile
 
-        from stentor.data.audio_base64 import is_sound, unpacked_sound
+        from stentor.data.audio_base64 import decode_audio, is_encoded_audio
 
         output = dict(prediction.output)
         for key, value in output.items():
-            if not is_sound(value):
+            if not is_encoded_audio(value):
                 continue
             kind = f"step-{trainer.step:06d}" if key == "audio" else key
             path = self._folder(trainer) / kind / file_name(name) / f"{file_name(prediction.id)}.wav"
             if key == "audio" or not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                soundfile.write(path, unpacked_sound(value), value["rate"], subtype="PCM_16")
+                soundfile.write(path, decode_audio(value), value["rate"], subtype="PCM_16")
             output[key] = {"file": path.relative_to(trainer.folder).as_posix(), "rate": value["rate"]}
         return output
 
     def _spoken(self, probe: list[Prediction]) -> list[Sound]:
-        from stentor.data.audio_base64 import is_sound, unpacked_sound
+        from stentor.data.audio_base64 import decode_audio, is_encoded_audio
 
-        answers = [(p.id, p.output["audio"]) for p in probe if is_sound(p.output.get("audio"))]
-        return [Sound("spoken", name, unpacked_sound(sound), sound["rate"]) for name, sound in answers]
+        answers = [(p.id, p.output["audio"]) for p in probe if is_encoded_audio(p.output.get("audio"))]
+        return [Sound("spoken", name, decode_audio(sound), sound["rate"]) for name, sound in answers]
 
     def _sounds(self, probe: list[Prediction]) -> list[Sound]:
         from stentor.data.load_record_audio import load_record
@@ -161,10 +161,10 @@ def file_name(name: str) -> str:
 
 
 def _said(answer: dict[str, Any]) -> str:
-    from stentor.data.audio_base64 import is_sound
+    from stentor.data.audio_base64 import is_encoded_audio
 
     text = answer.get("text")
-    answer = {k: v for k, v in answer.items() if not is_sound(v)}
+    answer = {k: v for k, v in answer.items() if not is_encoded_audio(v)}
     return text if isinstance(text, str) else json.dumps(answer, ensure_ascii=False)
 
 

@@ -1,13 +1,16 @@
-"""When somebody speaks within one speaker's utterance: from its word times, else from its energy."""
+"""Speech activity within one speaker's utterance: from its word times, else from its energy."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from stentor.data.cut import words_of
+from stentor.data.load_audio import load_audio
 from stentor.data.rttm import clip_spans
 
 if TYPE_CHECKING:
-    import numpy as np
     from lhotse.cut import Cut
 
 FRAME = 0.01
@@ -22,14 +25,11 @@ SHORTEST = 0.08
 """Seconds of the shortest burst that is speech and not a click."""
 
 
-def speech_of(cut: Cut) -> list[tuple[float, float]]:
+def speech_spans(cut: Cut) -> list[tuple[float, float]]:
     """(start, end) of the stretches of speech in a cut with one speaker, seconds from its start, in order.
 
-    With word times: each word. Without: what an energy detector hears (the audio is read). Empty when nothing is said.
+    With word times: each word. Without: those of an energy detector (the audio is read). Empty when nobody speaks.
     """
-    from stentor.data.cut import words_of
-    from stentor.data.load_audio import load_audio
-
     if words := words_of(cut):
         spans = [(word["start"], word["end"]) for word in words]
     else:
@@ -38,9 +38,7 @@ def speech_of(cut: Cut) -> list[tuple[float, float]]:
 
 
 def loud_spans(audio: np.ndarray, rate: int) -> list[tuple[float, float]]:
-    """(start, end) in seconds of what is loud enough to be speech, in `audio` [samples] of one speaker in the clear."""
-    import numpy as np
-
+    """(start, end) in seconds where `audio` [samples] of one speaker without background is loud enough to be speech."""
     step = round(FRAME * rate)
     frames = audio[: len(audio) // step * step].reshape(-1, step)
     if not len(frames):
@@ -52,16 +50,16 @@ def loud_spans(audio: np.ndarray, rate: int) -> list[tuple[float, float]]:
     edges = np.flatnonzero(np.diff(np.concatenate([[False], decibels > threshold, [False]]).astype(np.int8)))
     spans = edges.reshape(-1, 2) * FRAME
     spans = spans[spans[:, 1] - spans[:, 0] >= SHORTEST]
-    around = [(a - HANGOVER, b + HANGOVER) for a, b in spans.tolist()]
-    return [(a, b) for a, b in clip_spans(around, len(audio) / rate)]
+    padded = [(start - HANGOVER, end + HANGOVER) for start, end in spans.tolist()]
+    return [(start, end) for start, end in clip_spans(padded, len(audio) / rate)]
 
 
-def joined(spans: list[tuple[float, float]], pause: float) -> list[tuple[float, float]]:
+def join_spans(spans: list[tuple[float, float]], pause: float) -> list[tuple[float, float]]:
     """The spans (in order) with those joined that less than `pause` seconds lie between."""
-    runs: list[tuple[float, float]] = []
+    joined: list[tuple[float, float]] = []
     for start, end in spans:
-        if runs and start - runs[-1][1] < pause:
-            runs[-1] = (runs[-1][0], max(runs[-1][1], end))
+        if joined and start - joined[-1][1] < pause:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
         else:
-            runs.append((start, end))
-    return runs
+            joined.append((start, end))
+    return joined

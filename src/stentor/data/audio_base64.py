@@ -1,4 +1,4 @@
-"""Sound as plain data: how predictions that are speech travel between processes and lie in JSON files."""
+"""Audio as plain data: FLAC in base64, for predictions that are speech, between processes and in JSON files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def packed_sound(samples: np.ndarray, rate: int) -> dict[str, Any]:
+def encode_audio(samples: np.ndarray, rate: int) -> dict[str, Any]:
     """`{"flac": base64, "rate": rate}` of mono float32 [samples] at `rate` Hz; what is beyond full scale is clipped."""
     import soundfile
 
@@ -20,14 +20,14 @@ def packed_sound(samples: np.ndarray, rate: int) -> dict[str, Any]:
     return {"flac": base64.b64encode(file.getvalue()).decode("ascii"), "rate": rate}
 
 
-def is_sound(value: Any) -> bool:
-    """Whether a value is what `packed_sound` makes."""
+def is_encoded_audio(value: Any) -> bool:
+    """Whether a value is the result of `encode_audio`."""
     return isinstance(value, Mapping) and value.keys() == {"flac", "rate"}
 
 
-def unpacked_sound(packed: Mapping[str, Any]) -> np.ndarray:
-    """The samples of `packed_sound`: float32 [samples]."""
+def decode_audio(encoded: Mapping[str, Any]) -> np.ndarray:
+    """The samples of `encode_audio`: float32 [samples]."""
     import soundfile
 
-    samples, _ = soundfile.read(io.BytesIO(base64.b64decode(packed["flac"])), dtype="float32")
+    samples, _ = soundfile.read(io.BytesIO(base64.b64decode(encoded["flac"])), dtype="float32")
     return samples

@@ -1,5 +1,5 @@
-"""Random changes of training audio. Every change is drawn from the item's own generator, f(seed, epoch, cut id), so
-that an epoch repeats exactly whatever the number of workers and wherever a run was resumed.
+"""Augmentation: random changes of training audio. Every change is drawn from the item's own generator, f(seed, epoch,
+cut id), so that an epoch repeats exactly whatever the number of workers and wherever a run was resumed.
 
 `speed` changes durations and word times, so the batch plan draws it first (`speed_factor`); all else keeps the length.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 RATE = 16000
-"""Sampling rate in Hz of the audio that is changed, unless told otherwise."""
+"""Default sampling rate in Hz of the audio that is changed."""
 AUDIO = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph")
 IN_MEMORY = 512
 """Noise and impulse-response files that each worker keeps decoded."""
@@ -81,7 +81,7 @@ class Reverb(Section):
         return self
 
     def apply(self, audio: np.ndarray, rng: np.random.Generator, rate: int = RATE) -> np.ndarray:
-        """`audio` float32 [samples] as heard in a room, with the power it had."""
+        """`audio` float32 [samples] with the reverberation of a room, at the same power."""
         import numpy as np
         from scipy.signal import fftconvolve
 
@@ -167,7 +167,7 @@ class Augment(Section):
         return self.speed[int(rng.integers(len(self.speed)))] if self.speed else 1.0
 
     def keeps(self, speed: float = 1.0) -> bool:
-        """Whether the audio of an item at this speed stays as it is (`spec_augment` changes features only)."""
+        """Whether it leaves the audio of an item at this speed as it is (`spec_augment` changes features only)."""
         return speed == 1.0 and not (self.voice or self.reverb or self.noise or self.gain or self.band)
 
     def apply(self, audio: np.ndarray, rng: np.random.Generator, speed: float = 1.0, rate: int = RATE) -> np.ndarray:
@@ -215,14 +215,14 @@ def change_voice(audio: np.ndarray, factor: float, rate: int = RATE) -> np.ndarr
     out = np.zeros((count + 1) * hop, np.float32)
     padded = np.pad(shifted, (hop + search, 3 * hop + search))
     last = len(padded) - 2 * hop - search
-    follow: np.ndarray | None = None  # what would come next if the last window were simply continued
+    continuation: np.ndarray | None = None  # what follows the last window in the waveform
     for i in range(count):
-        at = min(search + round(i * hop / factor), last)  # the window's start in `padded`, before the search
-        if follow is not None:
-            around = padded[at - search : at + search + 2 * hop]
-            at += int(np.argmax(np.correlate(around, follow, "valid"))) - search
-        out[i * hop : (i + 2) * hop] += window * padded[at : at + 2 * hop]
-        follow = padded[min(at + hop, last) :][: 2 * hop]
+        start = min(search + round(i * hop / factor), last)  # of the window in `padded`, before the search
+        if continuation is not None:
+            around = padded[start - search : start + search + 2 * hop]
+            start += int(np.argmax(np.correlate(around, continuation, "valid"))) - search
+        out[i * hop : (i + 2) * hop] += window * padded[start : start + 2 * hop]
+        continuation = padded[min(start + hop, last) :][: 2 * hop]
     return out[hop : hop + len(audio)]
 
 
@@ -267,23 +267,23 @@ def list_audio(paths: tuple[Path, ...]) -> list[Path]:
         if not path.exists():
             raise not_found(path)
         if path.is_dir():
-            found = sorted(p for p in path.rglob("*") if p.suffix.lower() in AUDIO)
+            audio = sorted(p for p in path.rglob("*") if p.suffix.lower() in AUDIO)
         elif path.name.endswith((".jsonl", ".jsonl.gz")):
             from stentor.data.cut import UnusableRecord, audio_path
 
             cuts = (c for c in read_cuts(path) if not isinstance(c, UnusableRecord))
-            found = [Path(name) for c in cuts if (name := audio_path(c))]
+            audio = [Path(name) for c in cuts if (name := audio_path(c))]
         else:
-            found = [path]
-        if not found:
+            audio = [path]
+        if not audio:
             raise DataError(f"{path} holds no audio files ({', '.join(AUDIO)}).")
-        files += found
+        files += audio
     return files
 
 
 @lru_cache(maxsize=IN_MEMORY)
 def decoded(path: Path, rate: int) -> np.ndarray:
-    """A noise or impulse-response file, float32 [samples], kept in memory. Raises `DataError`."""
+    """A noise or impulse-response file, float32 [samples], cached in memory. Raises `DataError`."""
     from stentor.audio.io import read
 
     try:
@@ -293,13 +293,13 @@ def decoded(path: Path, rate: int) -> np.ndarray:
 
 
 def stretch(noise: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
-    """A stretch of `length` samples from a drawn place; short noise is repeated."""
+    """A stretch of `length` samples from a drawn position; short noise is repeated."""
     import numpy as np
 
     if len(noise) < length:
         noise = np.tile(noise, -(-length // len(noise)) + 1)
-    at = int(rng.integers(len(noise) - length + 1))
-    return noise[at : at + length]
+    start = int(rng.integers(len(noise) - length + 1))
+    return noise[start : start + length]
 
 
 def builtin_noise(kind: str, audio: np.ndarray, rng: np.random.Generator, rate: int) -> np.ndarray:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Example:
-    """One prepared item: what `Processor.collate` makes a batch from."""
+    """One prepared item; `Processor.collate` makes a batch from several."""
 
     id: str
     audio: np.ndarray | None = None  # float32 [samples] at the processor's sample rate, augmented
@@ -26,12 +26,12 @@ class Example:
 
 @dataclass
 class Batch:
-    """What a model trains on in one forward pass, made on the CPU by a loader worker."""
+    """Inputs of one forward pass in training, made on the CPU by a loader worker."""
 
     inputs: dict[str, torch.Tensor]
     """Keyword arguments of the model's forward."""
     counts: dict[str, int]
-    """Targets per loss term: what the engine divides the summed losses by, across micro-batches and ranks."""
+    """Targets per loss term, by which the engine divides the summed losses, across micro-batches and ranks."""
     ids: list[str]
     seconds: float = 0.0
     """Seconds of audio."""
@@ -53,7 +53,7 @@ class Batch:
 
 @dataclass
 class Prediction:
-    """What the model said about one item, as plain data that travels between ranks."""
+    """A model's output for one item, as plain data that travels between ranks."""
 
     id: str
     reference: dict[str, Any]

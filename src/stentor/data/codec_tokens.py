@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.tar import member, read_at
+from stentor.data.tar import read_at, read_member
 from stentor.errors import AudioError
 
 if TYPE_CHECKING:
@@ -19,11 +19,10 @@ MAGIC = b"\x93NUMPY"
 
 class AcceptsCodecTokens:
     """Base of processors whose models take codec tokens: records with codes come as `Example.extra["codes"]`,
-    integers [codebooks, frames], and `Example.audio` is None. All other processors are told that such records have no
-    audio."""
+    integers [codebooks, frames], and `Example.audio` is None. For all other processors such records have no audio."""
 
     codebooks: int
-    """Rows that the model takes."""
+    """Codebooks that the model takes."""
     vocabulary: int
     """Entries of each codebook; codes are 0 ... vocabulary - 1."""
 
@@ -52,55 +51,55 @@ def load_codes(cut: Cut, codebooks: int | None = None, vocabulary: int | None = 
     rows, frames = codes.shape
     if codebooks is not None and rows != codebooks:
         raise AudioError(f"{cut.recording.id} has {rows} codebooks; this model takes {codebooks}.", "wrong_shape")
-    said = cut.custom.get("num_tokens")
-    if said is not None and frames != said:
-        raise AudioError(
-            f"{cut.recording.id} has {frames} frames where its label says `num_tokens` {said}.", "wrong_shape"
-        )
+    num_tokens = cut.custom.get("num_tokens")
+    if num_tokens is not None and frames != num_tokens:
+        message = f"{cut.recording.id} has {frames} frames where its label says `num_tokens` {num_tokens}."
+        raise AudioError(message, "wrong_shape")
     return codes
 
 
-def codes_at(place: Mapping[str, Any], name: str, vocabulary: int | None = None) -> np.ndarray:
+def codes_at(location: Mapping[str, Any], name: str, vocabulary: int | None = None) -> np.ndarray:
     """The codec tokens in an .npy file inside of another file, `{"path", "offset", "size"}` in bytes, and `codebooks`
-    where it is known: [codebooks, frames], int16 or, of vocabularies beyond it, int32. `name` is said in errors. Raises
+    where it is known: [codebooks, frames], int16 or, of vocabularies beyond it, int32. `name` stands in errors. Raises
     `AudioError` as `load_codes`."""
     import numpy as np
 
-    data = member(place, name)
+    data = read_member(location, name)
     if data[:6] != MAGIC or len(data) < 12:
         raise AudioError(f"{name} is not an .npy file.", "unreadable")
-    first = 10 + int.from_bytes(data[8:10], "little") if data[6] == 1 else 12 + int.from_bytes(data[8:12], "little")
+    start = 10 + int.from_bytes(data[8:10], "little") if data[6] == 1 else 12 + int.from_bytes(data[8:12], "little")
     try:
-        kind, fortran, shape = _header(bytes(data[:first]))
+        dtype, fortran_order, shape = _header(bytes(data[:start]))
     except (SyntaxError, ValueError, KeyError, TypeError):
         raise AudioError(f"{name} is a damaged .npy file: its header cannot be read.", "unreadable") from None
-    if kind.kind not in "iu":
-        raise AudioError(f"{name} holds {kind.name}, codec tokens are int16.", "wrong_type")
+    if dtype.kind not in "iu":
+        raise AudioError(f"{name} holds {dtype.name}, codec tokens are int16.", "wrong_type")
     if len(shape) != 2:
         raise AudioError(f"{name} has the shape {list(shape)}; codec tokens are [codebooks, frames].", "wrong_shape")
     rows, frames = shape
-    if rows != place.get("codebooks", rows):
+    if rows != location.get("codebooks", rows):
         raise AudioError(
-            f"{name} has the shape {list(shape)}; the other records of the source have {place['codebooks']} codebooks.",
+            f"{name} has the shape {list(shape)}; the other records of the source have {location['codebooks']} "
+            "codebooks.",
             "wrong_shape",
         )
     if not rows * frames:
         raise AudioError(f"{name} has no frames.", "empty")
-    if len(data) - first < rows * frames * kind.itemsize:
+    if len(data) - start < rows * frames * dtype.itemsize:
         raise AudioError(f"{name} is cut off: it holds fewer codes than its header says.", "truncated")
-    codes = np.frombuffer(data, kind, rows * frames, first).reshape(shape, order="F" if fortran else "C")
-    least, most = int(codes.min()), int(codes.max())
-    top = (1 << 31 if vocabulary is None else vocabulary) - 1
-    if least < 0 or most > top:
+    codes = np.frombuffer(data, dtype, rows * frames, start).reshape(shape, order="F" if fortran_order else "C")
+    low, high = int(codes.min()), int(codes.max())
+    largest = (1 << 31 if vocabulary is None else vocabulary) - 1
+    if low < 0 or high > largest:
         raise AudioError(
-            f"{name} has the code {least if least < 0 else most}; they must lie between 0 and {top}.", "wrong_range"
+            f"{name} has the code {low if low < 0 else high}; they must lie between 0 and {largest}.", "wrong_range"
         )
-    return codes.astype(np.int16 if most < 1 << 15 else np.int32, order="C")
+    return codes.astype(np.int16 if high < 1 << 15 else np.int32, order="C")
 
 
-def shape_at(place: Mapping[str, Any]) -> tuple[int, ...]:
-    """The shape that the .npy file at a place says it has; empty when it says none."""
-    data = read_at({**place, "size": min(256, place["size"])})
+def shape_at(location: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape in the header of the .npy file at a location (see `codes_at`); empty when it has none."""
+    data = read_at({**location, "size": min(256, location["size"])})
     try:
         return _header(data[: 10 + int.from_bytes(data[8:10], "little")])[2] if data[:6] == MAGIC else ()
     except (SyntaxError, ValueError, KeyError, TypeError):
@@ -112,8 +111,8 @@ def _header(head: bytes) -> tuple[np.dtype, bool, tuple[int, ...]]:
     """(type, whether in Fortran's order, shape) of an .npy file; codes of equal length have equal headers."""
     import numpy as np
 
-    said = ast.literal_eval(head[head.index(b"{") :].decode("latin1").strip())
-    shape = said["shape"]
+    header = ast.literal_eval(head[head.index(b"{") :].decode("latin1").strip())
+    shape = header["shape"]
     if not (isinstance(shape, tuple) and all(isinstance(n, int) and n >= 0 for n in shape)):
         raise ValueError("shape")
-    return np.dtype(said["descr"]), bool(said["fortran_order"]), shape
+    return np.dtype(header["descr"]), bool(header["fortran_order"]), shape

@@ -1,9 +1,9 @@
-"""Between manifest records (the JSONL contract) and lhotse cuts, and from a cut to its audio.
+"""Cuts and manifest records: conversion between the JSONL contract and lhotse cuts, and the fields of a cut.
 
-A cut is metadata: nothing here opens audio except `load`. Word times follow lhotse's convention: an alignment counts
-seconds from the start of the *recording*, so that cutting a cut shorter leaves it true; `words_of` answers seconds from
+A cut is metadata: nothing here opens audio. Word times follow lhotse's convention: an alignment counts
+seconds from the start of the *recording*, so that cutting a cut shorter leaves it true; `words_of` gives seconds from
 the start of the cut. The recordings that `cut_from_record` makes say 16 kHz whatever the file holds: the file's own
-rate is found when it is read, and `load` resamples whatever comes.
+rate is known when it is read, and `load_audio` resamples it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.fields import items_in, seconds_in, spans_in
+from stentor.data.fields import list_field, seconds_field, uem_field
+from stentor.data.rttm import clip_spans
 from stentor.errors import AudioError, DataError
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 FIELDS = ("id", "audio_path", "text", "start", "duration", "language", "language_id", "speaker", "words", "segments")
 RATE = 16000
-OF_PARTS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "uem")
-"""Custom keys that say something about the parts of a mixed cut and not of the whole."""
+PART_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "uem")
+"""Custom keys that describe the parts of a mixed cut and not the mixture."""
 AUDIO_KEYS = ("audio_path", "start", "duration", "voice", "mixed_turn", "made_noise")
-"""Keys of a record that say how its audio is had again (see stentor.data.load_record_audio)."""
+"""Keys of a record that its audio is read from (see stentor.data.load_record_audio)."""
 
 
 @dataclass
@@ -49,10 +50,10 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
     path = record.get("audio_path")
     if not isinstance(path, str) or not path:
         raise DataError(f"{where}: the record has no `audio_path`; each line needs one (see docs/data.md).")
-    strings_in(record, where)
+    check_text_fields(record, where)
     file = folder / path
-    start = seconds_in(record, "start", where) or 0.0
-    duration = seconds_in(record, "duration", where)
+    start = seconds_field(record, "start", where) or 0.0
+    duration = seconds_field(record, "duration", where)
     name = record.get("id") or (f"{path}@{start:g}" if start else path)
     if duration is None:
         from stentor.audio.io import probe
@@ -73,30 +74,30 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
         num_samples=round(total * RATE),
         duration=total,
     )
-    return cut_of(record, name, recording, start, duration, where)
+    return cut_with_recording(record, name, recording, start, duration, where)
 
 
-def strings_in(record: dict[str, Any], where: str) -> None:
+def check_text_fields(record: dict[str, Any], where: str) -> None:
     """Raises `DataError` for keys that must hold text and hold something else."""
     for key in ("id", "text", "language", "language_id", "speaker"):
         if (value := record.get(key)) is not None and not isinstance(value, str):
             raise DataError(f"{where}: `{key}` must be a string, got {value!r}.")
 
 
-def cut_of(
+def cut_with_recording(
     record: dict[str, Any], name: str, recording: Recording, start: float, duration: float, where: str
 ) -> MonoCut:
-    """The cut of a manifest record, given its recording and the part of it that is meant. Raises `DataError`."""
+    """The cut of a manifest record: `duration` seconds from `start` of its recording. Raises `DataError`."""
     from lhotse import MonoCut
 
-    words, segments = items_in(record, "words", where), items_in(record, "segments", where)
+    words, segments = list_field(record, "words", where), list_field(record, "segments", where)
     extra = {k: v for k, v in record.items() if k not in FIELDS}
     if segments and record.get("text") is not None:
         extra["text"] = record["text"]
     if record.get("segments") == []:
-        extra["segments"] = []  # nobody speaks, which is more than not to know
+        extra["segments"] = []  # nobody speaks; without the key it is unknown who does
     if extra.get("uem") is not None:
-        extra["uem"] = [[start + a, start + b] for a, b in spans_in(extra["uem"], where)]
+        extra["uem"] = [[start + a, start + b] for a, b in uem_field(extra["uem"], where)]
     language = record.get("language") or record.get("language_id")
     return MonoCut(
         id=name,
@@ -150,9 +151,9 @@ def _supervisions(
         for i, s in enumerate(segments)
     ]
     for word, item in zip(words, items):
-        home = max(supervisions, key=lambda s: min(s.end, word["end"]) - max(s.start, word["start"]))
-        home.alignment = home.alignment or {"word": []}
-        home.alignment["word"].append(item)
+        segment = max(supervisions, key=lambda s: min(s.end, word["end"]) - max(s.start, word["start"]))
+        segment.alignment = segment.alignment or {"word": []}
+        segment.alignment["word"].append(item)
     return supervisions
 
 
@@ -278,7 +279,7 @@ def custom_of(cut: Cut) -> dict[str, Any]:
         parts = [custom_of(t.cut) for t in cut.tracks if not isinstance(t.cut, PaddingCut)]
         parts = [p for p in parts if "made_noise" not in p]
         shared = {k: v for k, v in parts[0].items() if all(k in p and p[k] == v for p in parts)} if parts else {}
-        return {k: v for k, v in shared.items() if k not in OF_PARTS}
+        return {k: v for k, v in shared.items() if k not in PART_KEYS}
     # Corpora prepared by lhotse keep their extras (gender, chapter ...) on the supervision.
     fields: dict[str, Any] = {}
     if len(cut.supervisions) == 1:
@@ -293,8 +294,6 @@ def segments_of(cut: Cut) -> list[dict[str, Any]]:
     Any kind of cut, also a window of one: what reaches beyond the cut is clipped, overlapping or touching segments of
     one speaker are merged. Supervisions that name no speaker are left out.
     """
-    from stentor.data.rttm import clip_spans
-
     spans: dict[str, list[list[float]]] = {}
     for at, supervision in _supervised(cut):
         if supervision.speaker:
@@ -309,10 +308,8 @@ def segments_of(cut: Cut) -> list[dict[str, Any]]:
 
 def uem_of(cut: Cut) -> list[list[float]] | None:
     """The parts of the cut that are scored (NIST's UEM): [start, end] in seconds from the start of the cut, in order,
-    merged, clipped to it. None when nothing is said about it: all of it. The custom key `uem` counts from the start of
+    merged, clipped to it. None when it has no UEM: all of it is scored. The custom key `uem` counts from the start of
     the recording, so that it stays true for windows of a cut."""
-    from stentor.data.rttm import clip_spans
-
     spans = _scored(cut)
     return None if spans is None else clip_spans(spans, cut.duration)
 
@@ -329,15 +326,15 @@ def _scored(cut: Cut, at: float = 0.0) -> list[list[float]] | None:
     parts = [(t, _scored(t.cut, at + t.offset)) for t in cut.tracks if not t.mute]
     if all(spans is None for _, spans in parts):
         return None
-    whole = [
+    unmarked = [
         [at + t.offset, at + t.offset + t.cut.duration] for t, spans in parts if spans is None and t.cut.supervisions
     ]
-    return whole + [span for _, spans in parts for span in spans or []]
+    return unmarked + [span for _, spans in parts for span in spans or []]
 
 
 def field_of(cut: Cut, key: str) -> Any:
     """A manifest field of a cut by its manifest name; None when absent."""
-    known = {
+    getters = {
         "speaker": speaker_of,
         "language": language_of,
         "text": text_of,
@@ -347,7 +344,7 @@ def field_of(cut: Cut, key: str) -> Any:
         "start": lambda cut: cut.start,
         "duration": lambda cut: cut.duration,
     }
-    return known[key](cut) if key in known else custom_of(cut).get(key)
+    return getters[key](cut) if key in getters else custom_of(cut).get(key)
 
 
 def _placed(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, SupervisionSegment]]:
@@ -364,7 +361,7 @@ def _placed(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, SupervisionSegme
 
 
 def _supervised(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, SupervisionSegment]]:
-    """Each supervision that is heard, with its start in seconds from the start of the cut."""
+    """Each supervision that is not muted, with its start in seconds from the start of the cut."""
     from lhotse.cut import MixedCut, PaddingCut
 
     if isinstance(cut, MixedCut):

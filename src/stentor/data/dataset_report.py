@@ -1,7 +1,7 @@
-"""A look at data before it costs GPU hours: how much there is, of what, and which records are likely to be wrong.
+"""Data set report: how much data there is, of what, and which records are likely to be wrong.
 
-`check` reads every transcript and decodes every file; the answer is plain data (`Report.as_dict` is the JSON file),
-drawn as a page by stentor.report.check.
+`check` reads every transcript and decodes every file; its report is plain data (`DatasetReport.as_dict` is the JSON
+file), drawn as a page by stentor.report.check.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from stentor.data.cut import UnusableRecord, language_of, speaker_of, text_of, words_of
 from stentor.data.outliers import KINDS, Row, find_outliers, plural
 from stentor.data.processes import plain_signals
-from stentor.data.signal_stats import SignalStats, measure
+from stentor.data.signal_stats import SignalStats, measure_cut
 from stentor.errors import ConfigError, DataError
 from stentor.text.normalize import plain_text
 
@@ -36,12 +36,12 @@ LISTED = 100
 """Records that are named for each finding; all are counted."""
 RARE = 5
 """A character in fewer records than this is rare."""
-AT_ONCE = 16
-"""Recordings that a helper process is given at a time."""
+CHUNK = 16
+"""Recordings that a worker process takes at a time."""
 
 
 @dataclass
-class Finding:
+class DataFinding:
     """Records of one kind of `KINDS`, the worst first."""
 
     kind: str
@@ -53,8 +53,8 @@ class Finding:
 
 
 @dataclass
-class Report:
-    """What was found in one or several data sets."""
+class DatasetReport:
+    """Contents and faults of one or several data sets."""
 
     sets: list[dict[str, Any]]
     totals: dict[str, Any]
@@ -64,11 +64,11 @@ class Report:
     texts: dict[str, Any]
     characters: list[dict[str, Any]]
     overlap: list[dict[str, Any]]
-    findings: list[Finding]
+    findings: list[DataFinding]
     tokenizer: str | None = None
 
     @property
-    def bad(self) -> float:
+    def unusable_share(self) -> float:
         """Share of unusable records."""
         return self.totals["unusable"] / max(self.totals["records"], 1)
 
@@ -78,7 +78,7 @@ class Report:
             {"kind": f.kind, "title": KINDS[f.kind][0], "count": f.count, "records": f.records} for f in self.findings
         ]
         parts = {k: getattr(self, k) for k in self.__dataclass_fields__ if k != "findings"}
-        return {**parts, "unusable_share": self.bad, "findings": findings}
+        return {**parts, "unusable_share": self.unusable_share, "findings": findings}
 
 
 def check(
@@ -86,7 +86,7 @@ def check(
     tokenizer: Path | None = None,
     jobs: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Report:
+) -> DatasetReport:
     """Read and decode all records of the sources, by name, with `jobs` processes.
 
     `tokenizer` is a tokenizer.json whose characters the texts are compared with. Raises `DataError` for a source that
@@ -96,15 +96,15 @@ def check(
     rows = [row for name, source in sources.items() for row in _rows(name, source)]
     if not rows:
         raise DataError("The data holds no records.")
-    waiting = [row for row in rows if row.cut is not None]
-    for done, (row, sound) in enumerate(zip(waiting, _listen([row.cut for row in waiting], jobs)), 1):
-        row.sound = sound
-        progress(done, len(waiting))
+    decodable = [row for row in rows if row.cut is not None]
+    for done, (row, stats) in enumerate(zip(decodable, _measure_all([row.cut for row in decodable], jobs)), 1):
+        row.sound = stats
+        progress(done, len(decodable))
     good = [row for row in rows if not row.sound.reason]
     letters = _characters(good, writable)
     findings = [f for f in _findings(rows, {c["character"] for c in letters if c["outside"]}) if f.count]
     lengths, rates = [r.seconds for r in good], [r.rate for r in good if r.rate]
-    return Report(
+    return DatasetReport(
         sets=[{"name": name, **_totals([r for r in rows if r.set == name])} for name in sources],
         totals=_totals(rows),
         histograms={
@@ -177,14 +177,14 @@ def _rows(name: str, source: Source) -> Iterator[Row]:
             yield Row(cut.id, name, cut, text_of(cut), speaker_of(cut), language_of(cut), cut.duration)
 
 
-def _listen(cuts: Sequence[Cut], jobs: int) -> Iterator[SignalStats]:
-    if jobs <= 1 or len(cuts) < 2 * AT_ONCE:
-        yield from map(measure, cuts)
+def _measure_all(cuts: Sequence[Cut], jobs: int) -> Iterator[SignalStats]:
+    if jobs <= 1 or len(cuts) < 2 * CHUNK:
+        yield from map(measure_cut, cuts)
         return
     # Forked where possible: a spawned process would import lhotse and torch again.
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
     with multiprocessing.get_context(method).Pool(jobs, initializer=plain_signals) as pool:
-        yield from pool.imap(measure, cuts, AT_ONCE)
+        yield from pool.imap(measure_cut, cuts, CHUNK)
 
 
 def _totals(rows: Sequence[Row]) -> dict[str, Any]:
@@ -246,64 +246,58 @@ def _characters(rows: Sequence[Row], writable: Callable[[str], bool] | None) -> 
 
 
 def _overlap(rows: Sequence[Row], names: Sequence[str]) -> list[dict[str, Any]]:
-    """What two sets have in common, of how many in each: for an honest test set, nothing but perhaps some texts."""
-    found: dict[str, dict[str, set[Any]]] = {
-        name: {"ids": set(), "recordings": set(), "speakers": set(), "texts": set()} for name in names
-    }
-    for row in rows:
-        own = found[row.set]
-        own["ids"].add(row.id)
-        own["recordings"].add(row.sound.digest)
-        own["speakers"].update(set(row.speakers) - {None})
-        own["texts"].update({plain_text(row.text or "")} - {""})
+    """Ids, recordings, speakers and texts that two sets share, of how many in each: a test set should share nothing
+    with the training data but perhaps some texts."""
     kinds = ("ids", "recordings", "speakers", "texts")
+    values: dict[str, dict[str, set[Any]]] = {name: {kind: set() for kind in kinds} for name in names}
+    for row in rows:
+        values[row.set]["ids"].add(row.id)
+        values[row.set]["recordings"].add(row.sound.digest)
+        values[row.set]["speakers"].update(set(row.speakers) - {None})
+        values[row.set]["texts"].update({plain_text(row.text or "")} - {""})
     return [
         {
             "sets": [a, b],
-            **{k: len(found[a][k] & found[b][k]) for k in kinds},
-            "of": {k: [len(found[a][k]), len(found[b][k])] for k in kinds},
+            **{k: len(values[a][k] & values[b][k]) for k in kinds},
+            "of": {k: [len(values[a][k]), len(values[b][k])] for k in kinds},
         }
         for a, b in combinations(names, 2)
     ]
 
 
-def suspects(rows: Sequence[Row], outside: set[str]) -> dict[str, list[tuple[float, Row, str]]]:
+def outliers_by_kind(rows: Sequence[Row], outside: set[str]) -> dict[str, list[tuple[float, Row, str]]]:
     """(how bad, row, detail) of all measured rows that look wrong, by kind of `KINDS`, the worst first. `outside` are
     the characters that a model cannot write."""
     good = [r for r in rows if not r.sound.reason]
     texts_expected = any(r.text and r.text.strip() for r in good)
-    seen: dict[str, Row] = {}
-    twins: list[tuple[float, Row, str]] = []
+    outliers: dict[str, list[tuple[float, Row, str]]] = defaultdict(list)
+    outliers["unusable"] = [(0.0, r, f"{r.sound.reason}: {r.sound.message}") for r in rows if r.sound.reason]
+    first_with: dict[str, Row] = {}
     for row in good:
-        first = seen.setdefault(row.sound.digest, row)
+        first = first_with.setdefault(row.sound.digest, row)
         if first is not row:
-            twins.append(
-                (0.0, row, f"same samples as {first.id}" + (f" ({first.set})" if first.set != row.set else ""))
-            )
-    found: dict[str, list[tuple[float, Row, str]]] = defaultdict(list)
-    found["unusable"] = [(0.0, r, f"{r.sound.reason}: {r.sound.message}") for r in rows if r.sound.reason]
-    found["same_audio"] = twins
-    for row in good:
+            detail = f"same samples as {first.id}" + (f" ({first.set})" if first.set != row.set else "")
+            outliers["same_audio"].append((0.0, row, detail))
         for kind, badness, detail in find_outliers(row, texts_expected, outside):
-            found[kind].append((badness, row, detail))
-    return {kind: sorted(found[kind], key=lambda entry: -entry[0]) for kind in KINDS}
+            outliers[kind].append((badness, row, detail))
+    return {kind: sorted(outliers[kind], key=lambda entry: -entry[0]) for kind in KINDS}
 
 
-def _findings(rows: Sequence[Row], outside: set[str]) -> Iterator[Finding]:
+def _findings(rows: Sequence[Row], outside: set[str]) -> Iterator[DataFinding]:
     """One finding of each kind, also those without records."""
-    for kind, found in suspects(rows, outside).items():
-        yield Finding(
+    for kind, outliers in outliers_by_kind(rows, outside).items():
+        yield DataFinding(
             kind,
-            len(found),
+            len(outliers),
             [
                 {"id": r.id, "set": r.set, "detail": detail, "text": r.text, "seconds": round(r.seconds, 3)}
-                for _, r, detail in found[:LISTED]
+                for _, r, detail in outliers[:LISTED]
             ],
-            [r for _, r, _ in found[:LISTED]],
+            [r for _, r, _ in outliers[:LISTED]],
         )
 
 
-def summary(report: Report) -> list[str]:
+def summary(report: DatasetReport) -> list[str]:
     """The report in a few plain lines."""
     total = report.totals
     lines = [

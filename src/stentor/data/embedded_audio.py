@@ -1,5 +1,5 @@
-"""Recordings inside of other files: encoded audio in memory, in a row of an Arrow file of the `datasets` package, or in
-a tar file.
+"""Embedded audio: recordings inside of other files, that is encoded audio in memory, in a row of an Arrow file of the
+`datasets` package, or in a tar file.
 
 They are decoded by `stentor.audio.io` like any file, with all its checks.
 """
@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.tar import member
+from stentor.data.tar import read_member
 from stentor.errors import AudioError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def is_embedded(cut: Cut) -> bool:
-    """Whether the cut's audio is read here: it came from the `hub` or `shards` source and is not a file of its own."""
+    """Whether the cut's audio is embedded: it came from the `hub` or `shards` source and is not a file of its own."""
     from lhotse.cut.data import DataCut
 
     if not isinstance(cut, DataCut) or cut.recording is None or cut.recording.transforms:
@@ -33,30 +33,35 @@ def is_embedded(cut: Cut) -> bool:
     return not cut.recording.sources or cut.recording.sources[0].type == "memory"
 
 
-def audio(cut: Cut, rate: int) -> np.ndarray:
+def load_embedded(cut: Cut, rate: int) -> np.ndarray:
     """The audio of an embedded cut: float32 [samples] at `rate` Hz, mono. Raises `AudioError`."""
     from stentor.audio.io import read
 
     if not cut.recording.sources:
-        place = cut.custom["tar"] if "tar" in cut.custom else cut.custom["hub"]
-        return at(place, cut.recording.id, rate, cut.start, cut.duration)
+        location = cut.custom["tar"] if "tar" in cut.custom else cut.custom["hub"]
+        return load_at(location, cut.recording.id, rate, cut.start, cut.duration)
     with as_file(cut.recording.sources[0].source, cut.recording.id) as file:
         return read(file, rate=rate, start=cut.start, duration=cut.duration)
 
 
-def at(place: Mapping[str, Any], name: str, rate: int, start: float = 0.0, duration: float | None = None) -> np.ndarray:
-    """The audio in a row of an Arrow file, `{"arrow": path, "column": name, "row": number}`, or at a place in a tar
-    file, `{"path": tar, "offset", "size"}` in bytes: float32 [samples] at `rate` Hz, mono. `name` is said in errors.
+def load_at(
+    location: Mapping[str, Any], name: str, rate: int, start: float = 0.0, duration: float | None = None
+) -> np.ndarray:
+    """The audio in a row of an Arrow file, `{"arrow": path, "column": name, "row": number}`, or in a tar
+    file, `{"path": tar, "offset", "size"}` in bytes: float32 [samples] at `rate` Hz, mono. `name` stands in errors.
     Raises `AudioError`."""
     from stentor.audio.io import read
 
-    data = encoded(place["arrow"], place["column"], place["row"]) if "arrow" in place else member(place, name)
+    if "arrow" in location:
+        data = arrow_cell(location["arrow"], location["column"], location["row"])
+    else:
+        data = read_member(location, name)
     with as_file(data, name) as file:
         return read(file, rate=rate, start=start, duration=duration)
 
 
-def seconds(data: Any, name: str) -> float:
-    """Length of encoded audio (bytes, or anything with the buffer protocol), from its header where that says it.
+def encoded_duration(data: Any, name: str) -> float:
+    """Seconds of encoded audio (bytes, or anything with the buffer protocol), from its header where that says it.
 
     Raises `AudioError` when it cannot be read.
     """
@@ -108,10 +113,9 @@ def _named(path: Path, name: str) -> Iterator[Path]:
         raise AudioError(str(error).replace(str(path), name), error.reason) from None
 
 
-def encoded(file: str, column: str, row: int) -> Any:
+def arrow_cell(file: str, column: str, row: int) -> Any:
     """The encoded audio in one row of an Arrow file, as a buffer that lies in the mapped file. Raises `AudioError`."""
-    table = arrow(file)
-    cell = table.column(column)[row]
+    cell = arrow_table(file).column(column)[row]
     data = (cell["bytes"] if hasattr(cell, "keys") else cell).as_buffer()
     if data is None:
         raise AudioError(f"{file}: row {row} has no audio.", "empty")
@@ -119,7 +123,7 @@ def encoded(file: str, column: str, row: int) -> Any:
 
 
 @lru_cache(maxsize=256)
-def arrow(file: str) -> Any:
+def arrow_table(file: str) -> Any:
     """The table in an Arrow file as `datasets` writes it, mapped into memory: columns are read when they are used."""
     import pyarrow
 

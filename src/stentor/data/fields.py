@@ -7,7 +7,7 @@ from typing import Any
 from stentor.errors import DataError
 
 
-def seconds_in(record: dict[str, Any], key: str, where: str) -> float | None:
+def seconds_field(record: dict[str, Any], key: str, where: str) -> float | None:
     """Seconds of a record, at least 0; None when the key is absent."""
     value = record.get(key)
     if value is None:
@@ -17,18 +17,18 @@ def seconds_in(record: dict[str, Any], key: str, where: str) -> float | None:
     return float(value)
 
 
-def spans_in(value: Any, where: str) -> list[tuple[float, float]]:
+def uem_field(value: Any, where: str) -> list[tuple[float, float]]:
     """The list `uem`, checked."""
     spans = value if isinstance(value, list) else [value]
     for span in spans:
         ends = {"start": span[0], "end": span[1]} if isinstance(span, list) and len(span) == 2 else {}
-        start, end = seconds_in(ends, "start", where), seconds_in(ends, "end", where)
+        start, end = seconds_field(ends, "start", where), seconds_field(ends, "end", where)
         if start is None or end is None or end <= start:
             raise DataError(f"{where}: `uem` is a list of [start, end] in seconds, got {span!r} in it.")
     return spans
 
 
-def items_in(record: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+def list_field(record: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
     """The list `words` or `segments`, checked."""
     items = record.get(key) or []
     if not isinstance(items, list):
@@ -37,7 +37,7 @@ def items_in(record: dict[str, Any], key: str, where: str) -> list[dict[str, Any
     for item in items:
         if not isinstance(item, dict) or not isinstance(item.get(label), str):
             raise DataError(f'{where}: each of `{key}` needs "{label}", "start" and "end", got {item!r}.')
-        start, end = seconds_in(item, "start", where), seconds_in(item, "end", where)
+        start, end = seconds_field(item, "start", where), seconds_field(item, "end", where)
         if start is None or end is None or end < start:
             raise DataError(f'{where}: each of `{key}` needs "start" <= "end" in seconds, got {item!r}.')
     return items

@@ -1,4 +1,4 @@
-"""JSON lines: reading manifests line by line, with errors that name the file and the line."""
+"""JSON lines: manifests, read line by line, with errors that name the file and the line."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 MAX_PROBLEMS = 20
 Record = TypeVar("Record")
-
-
 LHOTSE = ("MonoCut", "MultiCut", "MixedCut")
 
 
@@ -28,7 +26,7 @@ def read_cuts(path: Path) -> Iterator[Cut | UnusableRecord]:
     """The records of a manifest as lhotse cuts. Raises `DataError` for lines that break the contract."""
     from stentor.data.cut import UnusableRecord, cut_from_record
 
-    files = Files()
+    files = FileIndex()
     lines_of: dict[str, int] = {}  # id -> the line that gave it
 
     def make(record: dict[str, Any], number: int, where: str) -> Cut | UnusableRecord:
@@ -48,8 +46,8 @@ def read_cuts(path: Path) -> Iterator[Cut | UnusableRecord]:
 
 
 def each_line(path: Path, make: Callable[[dict[str, Any], int, str], Record]) -> Iterator[Record]:
-    """`make(object, line number, "file:line")` for each JSON line. What is wrong with lines (`DataError`s of `make`
-    included) is collected and raised at the end, or after 20."""
+    """`make(object, line number, "file:line")` for each JSON line. Errors of lines (`DataError`s of `make` included)
+    are collected and raised at the end, or after `MAX_PROBLEMS`."""
     problems: list[str] = []
     empty = True
     with open_text(path) as lines:
@@ -59,19 +57,24 @@ def each_line(path: Path, make: Callable[[dict[str, Any], int, str], Record]) ->
             empty = False
             try:
                 where = f"{path}:{number}"
-                made = make(_parse(line, where), number, where)
+                record = make(_parse(line, where), number, where)
             except DataError as error:
                 problems.append(str(error))
                 if len(problems) == MAX_PROBLEMS:
                     break
             else:
-                yield made
+                yield record
+    raise_problems(str(path), problems)
+    if empty:
+        raise DataError(f"{path} holds no records.")
+
+
+def raise_problems(name: str, problems: list[str]) -> None:
+    """Raise `DataError` that lists what is wrong with lines of a file, if anything is."""
     if problems:
         count = "1 line" if len(problems) == 1 else f"{len(problems)} lines"
         more = " (perhaps more: reading stopped there)" if len(problems) == MAX_PROBLEMS else ""
-        raise DataError(f"{path} has {count} that cannot be used{more}:\n  " + "\n  ".join(problems))
-    if empty:
-        raise DataError(f"{path} holds no records.")
+        raise DataError(f"{name} has {count} that cannot be used{more}:\n  " + "\n  ".join(problems))
 
 
 @contextmanager
@@ -105,8 +108,8 @@ def not_found(path: Path) -> DataError:
         problem = f"The folder {path} does not exist"
     else:
         problem = f"{path} does not exist"
-    near = difflib.get_close_matches(path.name, os.listdir(parent), 1, 0.5)
-    return DataError(f"{problem}{f' (did you mean {parent / near[0]}?)' if near else ''}.")
+    matches = difflib.get_close_matches(path.name, os.listdir(parent), 1, 0.5)
+    return DataError(f"{problem}{f' (did you mean {parent / matches[0]}?)' if matches else ''}.")
 
 
 def _parse(line: str, where: str) -> dict[str, Any]:
@@ -119,8 +122,8 @@ def _parse(line: str, where: str) -> dict[str, Any]:
     return record
 
 
-class Files:
-    """Which files exist, by listing each folder once."""
+class FileIndex:
+    """Existing files, by listing each folder once."""
 
     def __init__(self) -> None:
         self.folders: dict[str, set[str]] = {}

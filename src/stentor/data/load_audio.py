@@ -1,16 +1,17 @@
-"""Audio of cuts: read from files, generated, mixed, shaped, or left to lhotse.
+"""Audio of cuts: read from files, generated, mixed, put into rooms, or left to lhotse.
 
 Two custom keys make simulated conversations (the `conversation` source) out of metadata alone:
 
 * `mixed_turn` on a cut: `{"first", "seconds", "level", "room"}`. The piece of the recording from `first` on, `seconds`
-  long, is brought to `level` dBFS (root mean square) and heard in the `room` (an impulse response: `{"path"}`, or
+  long, is brought to `level` dBFS (root mean square) and put into the `room` (an impulse response: `{"path"}`, or
   `{"rt60", "seed"}` for a simulated one; null: dry). What the cut now covers is cut out of that afterwards, so a window
   of a conversation holds the same samples as the whole does, but for the echo of speech that ended before the window.
-* `made_noise` on a cut without audio: `{"kind", "path", "seed", "seconds", "level"}`, made as a whole, then cut out.
+* `made_noise` on a cut without audio: `{"kind", "path", "seed", "seconds", "level"}`, made in full, then cut out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,26 +36,24 @@ def load_audio(cut: Cut, rate: int = RATE) -> np.ndarray:
     from lhotse.cut import MixedCut, PaddingCut
 
     from stentor.data.codec_tokens import has_codes
-    from stentor.data.embedded_audio import audio as embedded_audio
-    from stentor.data.embedded_audio import is_embedded
+    from stentor.data.embedded_audio import is_embedded, load_embedded
 
     if isinstance(cut, PaddingCut):
         return np.zeros(round(cut.duration * rate), np.float32)
     if isinstance(cut, MixedCut) and not cut.transforms:
-        return mix(cut, rate)
+        return load_mixture(cut, rate)
     if isinstance(cut, MixedCut):
         return load_with_lhotse(cut, rate)
     if cut.has_custom("mixed_turn"):
-        return part(cut, rate)
+        return load_turn(cut, rate)
     if is_noise(cut):
-        return noise(cut, rate)
+        return load_noise(cut, rate)
     if is_spoken(cut):
-        from stentor.data.synth_cache import audio
+        from stentor.data.synth_cache import synthesized_audio
 
-        first = round(cut.start * rate)
-        return audio(cut.custom["voice"], rate)[first : first + round(cut.duration * rate)]
+        return crop(synthesized_audio(cut.custom["voice"], rate), cut.start, cut.duration, rate)
     if is_embedded(cut):
-        return embedded_audio(cut, rate)
+        return load_embedded(cut, rate)
     if has_codes(cut):
         raise AudioError(
             f"{cut.recording.id} holds codec tokens and no audio; this model needs audio. Shards with audio files in "
@@ -69,91 +68,89 @@ def load_audio(cut: Cut, rate: int = RATE) -> np.ndarray:
     return load_with_lhotse(cut, rate)
 
 
+def crop(audio: np.ndarray, start: float, duration: float | None, rate: int) -> np.ndarray:
+    """`duration` seconds from `start` seconds on (None: all that follows) of `audio` [samples]."""
+    first = round(start * rate)
+    return audio[first:] if duration is None else audio[first : first + round(duration * rate)]
+
+
 def is_noise(cut: Cut) -> bool:
     """Whether the cut is background noise that is made when it is loaded."""
     return "made_noise" in (cut.custom or {}) and not cut.recording.sources
 
 
-def mix(cut: Cut, rate: int) -> np.ndarray:
+def load_mixture(cut: Cut, rate: int) -> np.ndarray:
     """The sum of the tracks. A track with an `snr` is scaled against the mean power of the reference track."""
     from lhotse.cut import PaddingCut
 
-    parts = [(t, _track(t.cut, rate)) for t in cut.tracks if not isinstance(t.cut, PaddingCut)]
-    reference = next((a for t, a in parts if t.is_snr_reference), next((a for t, a in parts if t.snr is None), None))
-    summed = np.zeros(round(cut.duration * rate), np.float32)
-    for track, audio in parts:
+    tracks = [(t, _load_track(t.cut, rate)) for t in cut.tracks if not isinstance(t.cut, PaddingCut)]
+    reference = next((a for t, a in tracks if t.is_snr_reference), next((a for t, a in tracks if t.snr is None), None))
+    mixture = np.zeros(round(cut.duration * rate), np.float32)
+    for track, audio in tracks:
         if track.mute:
             continue
         if track.snr is not None and reference is not None:
-            ours, theirs = float(np.mean(audio**2)), float(np.mean(reference**2))
-            if ours > 0 and theirs > 0:
-                audio = audio * np.float32(np.sqrt(theirs * 10 ** (-track.snr / 10) / ours))
-        at = round(track.offset * rate)
-        audio = audio[: len(summed) - at]
-        summed[at : at + len(audio)] += audio
-    return summed
+            power, reference_power = float(np.mean(audio**2)), float(np.mean(reference**2))
+            if power > 0 and reference_power > 0:
+                audio = audio * np.float32(np.sqrt(reference_power * 10 ** (-track.snr / 10) / power))
+        start = round(track.offset * rate)
+        audio = audio[: len(mixture) - start]
+        mixture[start : start + len(audio)] += audio
+    return mixture
 
 
-def _track(cut: Cut, rate: int) -> np.ndarray:
-    """A track's audio; that of a part that was not cut short goes on with its echo."""
-    return part(cut, rate, echo=True) if "mixed_turn" in _custom(cut) else load_audio(cut, rate)
-
-
-def _custom(cut: Cut) -> dict[str, Any]:
+def _load_track(cut: Cut, rate: int) -> np.ndarray:
+    """A track's audio; that of a turn that was not cut short goes on with its echo."""
     from lhotse.cut.data import DataCut
 
-    return (cut.custom or {}) if isinstance(cut, DataCut) else {}
+    is_turn = isinstance(cut, DataCut) and "mixed_turn" in (cut.custom or {})
+    return load_turn(cut, rate, echo=True) if is_turn else load_audio(cut, rate)
 
 
-def part(cut: Cut, rate: int, echo: bool = False) -> np.ndarray:
+def load_turn(cut: Cut, rate: int, echo: bool = False) -> np.ndarray:
     """The audio of a cut with the key `mixed_turn`: float32 [samples] at `rate` Hz; with `echo`, longer by what echoes
     after its end, if the cut reaches to the end of the turn."""
-    about = cut.custom["mixed_turn"]
-    plain = {k: v for k, v in cut.custom.items() if k != "mixed_turn"}
-    whole = load_audio(
-        replace(cut, start=about["first"], duration=about["seconds"], custom=plain, supervisions=[]), rate
-    )
-    first, dry = round((cut.start - about["first"]) * rate), len(whole)
-    shaped = shape(whole, about, rate)
-    # A cut may be a sample longer than its part by rounding.
+    turn = cut.custom["mixed_turn"]
+    custom = {k: v for k, v in cut.custom.items() if k != "mixed_turn"}
+    dry = load_audio(replace(cut, start=turn["first"], duration=turn["seconds"], custom=custom, supervisions=[]), rate)
+    first = round((cut.start - turn["first"]) * rate)
+    wet = apply_room_and_level(dry, turn, rate)
+    # A cut may be a sample longer than its turn by rounding.
     last = first + round(cut.duration * rate)
-    return shaped[first:] if echo and last >= dry - 1 else shaped[first : min(last, dry)]
+    return wet[first:] if echo and last >= len(dry) - 1 else wet[first : min(last, len(dry))]
 
 
-def shape(audio: np.ndarray, about: dict[str, Any], rate: int) -> np.ndarray:
+def apply_room_and_level(audio: np.ndarray, turn: Mapping[str, Any], rate: int) -> np.ndarray:
     """`audio`, float32 [samples], in its room and at its level: float32, longer by the room's echo."""
     wet = audio
-    if about.get("room"):
+    if turn.get("room"):
         from scipy.signal import oaconvolve
 
-        response = _response(about["room"], rate)
+        response = _impulse_response(turn["room"], rate)
         direct = int(np.argmax(np.abs(response)))
         wet = oaconvolve(audio, response)[direct:].astype(np.float32, copy=False)
-    return _at_level(wet, about["level"], len(audio))
+    return _at_level(wet, turn["level"], len(audio))
 
 
-def noise(cut: Cut, rate: int) -> np.ndarray:
+def load_noise(cut: Cut, rate: int) -> np.ndarray:
     """The audio of a cut with the key `made_noise`: float32 [samples] at `rate` Hz."""
-    about = cut.custom["made_noise"]
-    whole = make_noise(about, rate)
-    first = round(cut.start * rate)
-    return whole[first : first + round(cut.duration * rate)]
+    return crop(make_noise(cut.custom["made_noise"], rate), cut.start, cut.duration, rate)
 
 
-def make_noise(about: dict[str, Any], rate: int) -> np.ndarray:
-    """The noise that the key `made_noise` describes, whole: a stretch of a file (repeated when short), or a kind."""
+def make_noise(noise: Mapping[str, Any], rate: int) -> np.ndarray:
+    """The noise that the key `made_noise` describes, in full: a stretch of a file (repeated when short), or a kind."""
     from stentor.data.augment import builtin_noise, decoded, stretch
 
-    generator = np.random.default_rng(about["seed"])
-    length = round(about["seconds"] * rate)
-    if about.get("path"):
-        made = stretch(decoded(Path(about["path"]), rate), length, generator)
+    generator = np.random.default_rng(noise["seed"])
+    length = round(noise["seconds"] * rate)
+    if noise.get("path"):
+        audio = stretch(decoded(Path(noise["path"]), rate), length, generator)
     else:
-        made = builtin_noise(about["kind"], np.zeros(length, np.float32), generator, rate)
-    return _at_level(made.astype(np.float32, copy=False), about["level"], length)
+        audio = builtin_noise(noise["kind"], np.zeros(length, np.float32), generator, rate)
+    return _at_level(audio.astype(np.float32, copy=False), noise["level"], length)
 
 
-def _response(room: dict[str, Any], rate: int) -> np.ndarray:
+def _impulse_response(room: dict[str, Any], rate: int) -> np.ndarray:
     from stentor.data.augment import decoded, simulate_response
 
     if room.get("path"):
@@ -168,7 +165,7 @@ def _at_level(audio: np.ndarray, level: float, length: int) -> np.ndarray:
 
 
 def load_with_lhotse(cut: Cut, rate: int) -> np.ndarray:
-    """What lhotse makes of a cut, mixed to mono, at `rate` Hz. Raises `AudioError`."""
+    """The audio of a cut as lhotse loads it, mixed to mono, at `rate` Hz. Raises `AudioError`."""
     import soxr
     from lhotse.cut import MixedCut
 
@@ -187,7 +184,7 @@ def load_with_lhotse(cut: Cut, rate: int) -> np.ndarray:
 
 
 def _from_tar(cut: Cut, path: str, offset: int, size: int) -> Cut:
-    """The cut with the encoded audio that lies at an offset in a Shar tar file (see the `manifest` source)."""
+    """The cut with its encoded audio from a Shar tar file (see the `manifest` source)."""
     from lhotse import AudioSource
 
     with open(path, "rb") as tar:

@@ -1,4 +1,4 @@
-"""From the manifest record that a prediction carries to its sound, for reports and trackers."""
+"""Audio of a manifest record that a prediction carries, for reports and trackers."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
     rooms and noise. None when the record has none of these (audio that was in memory, codec tokens). Raises
     `AudioError` when a file cannot be read.
     """
-    if (shaped := record.get("mixed_turn")) is not None:
-        return _part({k: v for k, v in record.items() if k != "mixed_turn"}, shaped, rate)
+    start, duration = record.get("start", 0.0), record.get("duration")
+    if (turn := record.get("mixed_turn")) is not None:
+        return _load_turn({k: v for k, v in record.items() if k != "mixed_turn"}, turn, rate)
     if (noise := record.get("made_noise")) is not None:
-        from stentor.data.load_audio import make_noise
+        from stentor.data.load_audio import crop, make_noise
 
-        return _piece(make_noise(noise, rate), record, rate)
+        return crop(make_noise(noise, rate), start, duration, rate)
     if path := record.get("audio_path"):
         from stentor.audio.io import read
 
-        return read(path, rate=rate, start=record.get("start", 0.0), duration=record.get("duration"))
+        return read(path, rate=rate, start=start, duration=duration)
     if voice := record.get("voice"):
         from stentor.audio.synth import say
+        from stentor.data.load_audio import crop
 
-        return _piece(say(**voice).audio_at(rate), record, rate)
-    if place := record.get("tar") or record.get("hub"):
-        from stentor.data.embedded_audio import at
+        return crop(say(**voice).audio_at(rate), start, duration, rate)
+    if location := record.get("tar") or record.get("hub"):
+        from stentor.data.embedded_audio import load_at
 
-        return at(place, record.get("id", ""), rate, record.get("start", 0.0), record.get("duration"))
+        return load_at(location, record.get("id", ""), rate, start, duration)
     if parts := record.get("parts"):
         import numpy as np
 
@@ -47,21 +49,14 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
     return None
 
 
-def _piece(audio: np.ndarray, record: Mapping[str, Any], rate: int) -> np.ndarray:
-    """What a record means of audio that was made as a whole."""
-    first = round(record.get("start", 0.0) * rate)
-    seconds = record.get("duration")
-    return audio[first:] if seconds is None else audio[first : first + round(seconds * rate)]
+def _load_turn(record: Mapping[str, Any], turn: Mapping[str, Any], rate: int) -> np.ndarray | None:
+    """A turn of a simulated conversation, with its echo where the turn was not cut short."""
+    from stentor.data.load_audio import apply_room_and_level
 
-
-def _part(record: Mapping[str, Any], shaped: Mapping[str, Any], rate: int) -> np.ndarray | None:
-    """A turn of a simulated conversation, with its echo where the turn is whole."""
-    from stentor.data.load_audio import shape
-
-    whole = load_record({**record, "start": shaped["first"], "duration": shaped["seconds"]}, rate)
-    if whole is None:
+    dry = load_record({**record, "start": turn["first"], "duration": turn["seconds"]}, rate)
+    if dry is None:
         return None
-    first = round((record.get("start", 0.0) - shaped["first"]) * rate)
+    first = round((record.get("start", 0.0) - turn["first"]) * rate)
     last = first + round(record["duration"] * rate)
-    audio = shape(whole, dict(shaped), rate)
-    return audio[first:] if last >= len(whole) - 1 else audio[first:last]
+    wet = apply_room_and_level(dry, turn, rate)
+    return wet[first:] if last >= len(dry) - 1 else wet[first:last]

@@ -1,4 +1,4 @@
-"""Writing manifests in the contract's format."""
+"""Manifests: JSONL files of records, written in the contract's format."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Written:
-    """What a manifest got."""
+class WrittenManifest:
+    """A manifest that was written, and the records that were not."""
 
     path: Path
     records: int = 0
@@ -27,12 +27,12 @@ class Written:
     unusable: list[UnusableRecord] = field(default_factory=list)
 
 
-def write_manifest(cuts: Iterable[Cut | UnusableRecord], path: Path) -> Written:
+def write_manifest(cuts: Iterable[Cut | UnusableRecord], path: Path) -> WrittenManifest:
     """Write cuts as a JSONL manifest, through a temporary file that is renamed. Audio paths below the manifest's
     folder become relative. Cuts whose audio is not one file, mixed to mono, cannot be written and count as unusable."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = Written(path)
-    home = path.parent.absolute()
+    written = WrittenManifest(path)
+    folder = path.parent.absolute()
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(part, "w", encoding="utf-8") as file:
@@ -46,7 +46,7 @@ def write_manifest(cuts: Iterable[Cut | UnusableRecord], path: Path) -> Written:
                     written.unusable.append(UnusableRecord(cut.id, "not_a_file", message))
                     continue
                 audio = Path(record["audio_path"])
-                record["audio_path"] = str(audio.relative_to(home) if audio.is_relative_to(home) else audio)
+                record["audio_path"] = str(audio.relative_to(folder) if audio.is_relative_to(folder) else audio)
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
                 written.records += 1
                 written.hours += cut.duration / 3600
@@ -56,7 +56,7 @@ def write_manifest(cuts: Iterable[Cut | UnusableRecord], path: Path) -> Written:
     return written
 
 
-def write_corpus(corpus: Corpus, to: Path) -> list[Written]:
+def write_corpus(corpus: Corpus, to: Path) -> list[WrittenManifest]:
     """Write one manifest per part of a corpus into the folder `to`: `train.jsonl`, `en-train.jsonl` ..."""
     parts = corpus.parts()
     names = list(parts) if corpus.split is None else [corpus.pick(list(parts))]

@@ -1,4 +1,4 @@
-"""Which records are likely to be wrong, from their text, their times and what is heard: rules a person can check."""
+"""Outliers: records that are likely to be wrong, by rules on their text, their times and the signal."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ KINDS = {
     "narrow": ("Telephone bandwidth", "Nothing above 4.5 kHz although the file could hold it: it was upsampled."),
     "outside": ("Characters outside the tokenizer", "The model cannot write a character of the text."),
 }
-"""What is looked for: title and explanation."""
+"""Title and explanation of each kind of outlier."""
 
 
 @dataclass
 class Row:
-    """One record with all that is known about it."""
+    """One record with its text, its times and its measures."""
 
     id: str
     set: str

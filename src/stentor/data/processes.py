@@ -1,4 +1,4 @@
-"""What a helper process does first: how it takes signals, and that it ends with its parent."""
+"""Worker processes: how they take signals, and that they end with their parent."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import threading
 
 
 def plain_signals() -> None:
-    """End at SIGTERM whatever the parent does then, and leave Ctrl-C to the parent."""
+    """End at SIGTERM, whatever the parent does then, and leave Ctrl-C to the parent."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def end_with_parent() -> None:
-    """From now on, end when the parent ends, however it does: killed, it stops nobody itself."""
+    """From now on, end when the parent ends, also when it is killed and can stop nobody."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

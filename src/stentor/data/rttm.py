@@ -1,44 +1,29 @@
-"""RTTM and UEM, the files of NIST's Rich Transcription evaluations: who speaks when, and which parts are scored.
+"""RTTM and UEM files of NIST's Rich Transcription evaluations: who speaks when, and which parts are scored.
 
 RTTM: `SPEAKER <recording> <channel> <start> <duration> <NA> <NA> <speaker> <NA> <NA>`, seconds; lines of other types
 and comments (`;`, `#`) are passed over. UEM: `<recording> <channel> <start> <end>`. Channels are taken together, as
-audio is mixed to mono when it is read. Nothing here knows about audio.
+audio is mixed to mono when it is read.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stentor.data.jsonl import MAX_PROBLEMS, open_text, raise_problems
 from stentor.errors import DataError
 
-MAX_PROBLEMS = 20
-OTHER_TYPES = frozenset(
-    {
-        "SPKR-INFO",
-        "LEXEME",
-        "NON-LEX",
-        "NON-SPEECH",
-        "SEGMENT",
-        "NOSCORE",
-        "NO_RT_METADATA",
-        "A/P",
-        "SU",
-        "CB",
-        "IP",
-        "EDIT",
-        "FILLER",
-    }
-)
+OTHER_TYPES = {"SPKR-INFO", "LEXEME", "NON-LEX", "NON-SPEECH", "SEGMENT", "NOSCORE", "NO_RT_METADATA"}
+OTHER_TYPES |= {"A/P", "SU", "CB", "IP", "EDIT", "FILLER"}
 """Types of RTTM lines that say nothing about speakers' times."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RttmLine:
     """One line of an RTTM (with its speaker) or of a UEM (without)."""
 
     recording: str
@@ -55,11 +40,11 @@ def read_rttm(path: str | Path) -> dict[str, list[dict[str, Any]]]:
 
     Overlapping segments of one speaker are merged. Raises `DataError` that names up to 20 bad lines with their mends.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
-    for line in rttm_lines_of(path):
+    segments_of: dict[str, list[dict[str, Any]]] = {}
+    for line in read_rttm_lines(path):
         segment = {"speaker": line.speaker, "start": line.start, "end": line.end}
-        found.setdefault(line.recording, []).append(segment)
-    return {recording: merge_segments(segments)[0] for recording, segments in found.items()}
+        segments_of.setdefault(line.recording, []).append(segment)
+    return {recording: merge_segments(segments)[0] for recording, segments in segments_of.items()}
 
 
 def read_uem(path: str | Path) -> dict[str, list[list[float]]]:
@@ -67,13 +52,13 @@ def read_uem(path: str | Path) -> dict[str, list[list[float]]]:
 
     Raises `DataError` that names up to 20 bad lines with their mends.
     """
-    found: dict[str, list[list[float]]] = {}
-    for line in uem_lines_of(path):
-        found.setdefault(line.recording, []).append([line.start, line.end])
-    return {recording: merge_spans(spans) for recording, spans in found.items()}
+    spans_of: dict[str, list[list[float]]] = {}
+    for line in read_uem_lines(path):
+        spans_of.setdefault(line.recording, []).append([line.start, line.end])
+    return {recording: merge_spans(spans) for recording, spans in spans_of.items()}
 
 
-def rttm_lines(recording: str, segments: Iterable[Mapping[str, Any]]) -> list[str]:
+def format_rttm(recording: str, segments: Iterable[Mapping[str, Any]]) -> list[str]:
     """The RTTM lines of one recording, in order of start, times to 1 ms. White space in names becomes `_`.
 
     Segments that are shorter than half a millisecond have no duration in an RTTM and are left out.
@@ -91,7 +76,7 @@ def rttm_lines(recording: str, segments: Iterable[Mapping[str, Any]]) -> list[st
 
 def write_rttm(path: str | Path, recordings: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
     """Write the segments of recordings, by id, as one RTTM file, through a temporary file that is renamed."""
-    lines = [line for recording, segments in recordings.items() for line in rttm_lines(recording, segments)]
+    lines = [line for recording, segments in recordings.items() for line in format_rttm(recording, segments)]
     _write(Path(path), lines)
 
 
@@ -106,18 +91,18 @@ def merge_segments(segments: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str
     Segments that only touch stay apart.
     """
     merged: list[dict[str, Any]] = []
-    last: dict[str, dict[str, Any]] = {}
-    before = 0
+    last: dict[str, dict[str, Any]] = {}  # by speaker
+    count = 0
     for segment in sorted(segments, key=lambda s: (s["start"], s["end"])):
-        before += 1
-        speaker, open_ = segment["speaker"], last.get(segment["speaker"])
+        count += 1
+        previous = last.get(segment["speaker"])
         # To the microsecond: a start plus a duration is off by less than that.
-        if open_ is not None and segment["start"] < open_["end"] - 1e-6:
-            open_["end"] = max(open_["end"], segment["end"])
+        if previous is not None and segment["start"] < previous["end"] - 1e-6:
+            previous["end"] = max(previous["end"], segment["end"])
         else:
             merged.append(dict(segment))
-            last[speaker] = merged[-1]
-    return merged, before - len(merged)
+            last[segment["speaker"]] = merged[-1]
+    return merged, count - len(merged)
 
 
 def merge_spans(spans: Iterable[Iterable[float]]) -> list[list[float]]:
@@ -137,58 +122,43 @@ def clip_spans(spans: Iterable[Iterable[float]], duration: float) -> list[list[f
     return merge_spans((a, b) for a, b in inside if b > a)
 
 
-def rttm_lines_of(path: str | Path) -> Iterator[Line]:
+def read_rttm_lines(path: str | Path) -> Iterator[RttmLine]:
     """The speaker lines of an RTTM file as they stand. Raises `DataError` at the end that names all bad lines."""
-    path = Path(path)
-    found = 0
-    for where, fields, problems in _fields(path, "RTTM"):
-        if fields[0] in OTHER_TYPES:
-            continue
-        line = _rttm_line(where, fields)
-        if isinstance(line, str):
-            problems.append(f"{where}: {line}")
-        else:
-            found += 1
-            yield line
-    if not found:
-        raise DataError(f"{path} holds no SPEAKER lines; is it an RTTM file?")
+    return _read_lines(Path(path), "RTTM", _rttm_line, "holds no SPEAKER lines; is it an RTTM file?")
 
 
-def uem_lines_of(path: str | Path) -> Iterator[Line]:
+def read_uem_lines(path: str | Path) -> Iterator[RttmLine]:
     """The lines of a UEM file as they stand. Raises `DataError` at the end that names all bad lines."""
-    path = Path(path)
-    found = 0
-    for where, fields, problems in _fields(path, "UEM"):
-        line = _uem_line(where, fields)
-        if isinstance(line, str):
-            problems.append(f"{where}: {line}")
-        else:
-            found += 1
-            yield line
-    if not found:
-        raise DataError(f"{path} holds no lines; a UEM has lines of `<recording> <channel> <start> <end>`.")
+    empty = "holds no lines; a UEM has lines of `<recording> <channel> <start> <end>`."
+    return _read_lines(Path(path), "UEM", _uem_line, empty)
 
 
-def _fields(path: Path, kind: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """(`file:line`, the fields, where to put a problem) of each line; raises what was put there."""
-    from stentor.data.jsonl import open_text
-
+def _read_lines(
+    path: Path, kind: str, parse: Callable[[str, list[str]], RttmLine | str], empty: str
+) -> Iterator[RttmLine]:
+    """The lines as `parse(file:line, fields)` gives them, which answers a sentence for one that is wrong."""
     problems: list[str] = []
+    is_empty = True
     with open_text(path) as lines:
         for number, text in enumerate(lines, 1):
             fields = text.split()
-            if not fields or fields[0].startswith((";", "#")):
+            if not fields or fields[0].startswith((";", "#")) or (kind == "RTTM" and fields[0] in OTHER_TYPES):
                 continue
-            yield f"{path}:{number}", fields, problems
-            if len(problems) == MAX_PROBLEMS:
-                break
-    if problems:
-        count = "1 line" if len(problems) == 1 else f"{len(problems)} lines"
-        more = " (perhaps more: reading stopped there)" if len(problems) == MAX_PROBLEMS else ""
-        raise DataError(f"The {kind} {path} has {count} that cannot be used{more}:\n  " + "\n  ".join(problems))
+            where = f"{path}:{number}"
+            line = parse(where, fields)
+            if isinstance(line, str):
+                problems.append(f"{where}: {line}")
+                if len(problems) == MAX_PROBLEMS:
+                    break
+            else:
+                is_empty = False
+                yield line
+    raise_problems(f"The {kind} {path}", problems)
+    if is_empty:
+        raise DataError(f"{path} {empty}")
 
 
-def _rttm_line(where: str, fields: list[str]) -> Line | str:
+def _rttm_line(where: str, fields: list[str]) -> RttmLine | str:
     """The line, or what is wrong with it and how to mend it."""
     if fields[0] != "SPEAKER":
         return f"'{fields[0][:20]}' is not a type of RTTM lines; a line begins with SPEAKER."
@@ -209,10 +179,10 @@ def _rttm_line(where: str, fields: list[str]) -> Line | str:
         return f"the duration is {duration:g} s{hint}; give the seconds from start to end, or remove the line."
     if fields[7] in ("<NA>", "NA"):
         return "the segment names no speaker (field 8)."
-    return Line(fields[1], start, round(start + duration, 6), fields[7], where)
+    return RttmLine(fields[1], start, round(start + duration, 6), fields[7], where)
 
 
-def _uem_line(where: str, fields: list[str]) -> Line | str:
+def _uem_line(where: str, fields: list[str]) -> RttmLine | str:
     if len(fields) != 4:
         return f"{len(fields)} fields where a UEM line has four: <recording> <channel> <start> <end>."
     start, end = _seconds(fields[2]), _seconds(fields[3])
@@ -221,7 +191,7 @@ def _uem_line(where: str, fields: list[str]) -> Line | str:
         return f"'{wrong}' is not a number of seconds (fields 3 and 4 are start and end)."
     if start < 0 or end <= start:
         return f"the part goes from {start:g} to {end:g} s; a UEM line has its end, not its duration, after its start."
-    return Line(fields[0], start, end, "", where)
+    return RttmLine(fields[0], start, end, "", where)
 
 
 def _seconds(text: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Random generators that are functions of their key alone."""
+"""Seeding: random generators that are functions of their key alone."""
 
 from __future__ import annotations
 

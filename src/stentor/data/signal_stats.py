@@ -1,4 +1,4 @@
-"""What can be heard in one recording: levels, clipping, silence, bandwidth. Plain signal measures, no models."""
+"""Signal statistics of one recording: levels, clipping, silence, bandwidth. No models."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from stentor.audio.io import probe, read
 from stentor.data.codec_tokens import has_codes, load_codes
 from stentor.data.cut import audio_path
 from stentor.data.load_audio import load_audio
@@ -14,7 +17,6 @@ from stentor.errors import StentorError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy as np
     from lhotse.cut import Cut
 
 FULL_SCALE = 0.999
@@ -52,7 +54,7 @@ class SignalStats:
     """Equal for equal samples."""
 
 
-def measure(cut: Cut) -> SignalStats:
+def measure_cut(cut: Cut) -> SignalStats:
     """Decode a recording in full, at the file's own rate, and measure it; codec tokens are only read. Never raises for
     the recording's faults."""
     try:
@@ -61,31 +63,25 @@ def measure(cut: Cut) -> SignalStats:
             return SignalStats(seconds=cut.duration, digest=digest)
         rate = 16000
         if path := audio_path(cut):
-            from stentor.audio.io import probe
-
             rate = probe(path).sample_rate
         audio = load_audio(cut, rate)
     except StentorError as error:
         return SignalStats(getattr(error, "reason", "unreadable"), str(error))
-    return measures(audio, rate)
+    return measure_audio(audio, rate)
 
 
 def measure_file(path: Path, start: float = 0.0, seconds: float | None = None) -> SignalStats:
-    """The same of (a part of) a file, without a cut."""
-    from stentor.audio.io import probe, read
-
+    """As `measure_cut`, of (a part of) a file."""
     try:
         rate = probe(path).sample_rate
         audio = read(path, rate, start, seconds)
     except StentorError as error:
         return SignalStats(getattr(error, "reason", "unreadable"), str(error))
-    return measures(audio, rate)
+    return measure_audio(audio, rate)
 
 
-def measures(audio: np.ndarray, rate: int) -> SignalStats:
+def measure_audio(audio: np.ndarray, rate: int) -> SignalStats:
     """Measure float32 [samples] (at least one) at `rate` Hz."""
-    import numpy as np
-
     frame = max(1, round(FRAME * rate))
     frames = audio[: max(len(audio) // frame, 1) * frame]
     frames = frames.reshape(-1, frame) if len(audio) >= frame else audio[None]
@@ -108,8 +104,6 @@ def measures(audio: np.ndarray, rate: int) -> SignalStats:
 
 
 def _high_band(audio: np.ndarray, rate: int) -> float:
-    import numpy as np
-
     if rate < 16000 or len(audio) < 1024:
         return 0.0
     blocks = audio[: len(audio) // 1024 * 1024].reshape(-1, 1024) * np.hanning(1024)

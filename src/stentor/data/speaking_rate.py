@@ -1,4 +1,4 @@
-"""How long texts are and how fast they are said: weights of characters by script, and a pace measured on records."""
+"""Speaking rate: seconds that a text takes, from weights of characters by script and a line fitted to records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
 MOST, LEAST = 5000, 20
-"""Records that a pace is measured on at most, and at least."""
+"""Records that a speaking rate is fitted to at most, and at least."""
 LETTER, DIGIT, PUNCTUATION, SPACE, MARK = 1.0, 3.5, 0.5, 0.2, 0.0
 HAN, HANGUL, KANA, INDIC, ABJAD = 3.0, 2.5, 2.2, 1.8, 1.5
 SCRIPTS: tuple[tuple[int, int, float], ...] = (
@@ -45,7 +45,7 @@ FIRSTS = [first for first, _, _ in SCRIPTS]
 
 
 def weight(text: str) -> float:
-    """How long a text is, in units of one Latin letter."""
+    """Length of a text in units of one Latin letter."""
     return sum(map(_weight, text))
 
 
@@ -60,14 +60,14 @@ def _weight(character: str) -> float:
         return DIGIT
     if kind[0] in "PS":
         return PUNCTUATION
-    at = bisect_right(FIRSTS, ord(character)) - 1
-    if at >= 0 and ord(character) <= SCRIPTS[at][1]:
-        return SCRIPTS[at][2]
+    index = bisect_right(FIRSTS, ord(character)) - 1
+    if index >= 0 and ord(character) <= SCRIPTS[index][1]:
+        return SCRIPTS[index][2]
     return LETTER
 
 
 class SpeakingRate(NamedTuple):
-    """What a text of some weight takes: `start + unit * weight` seconds."""
+    """Duration of a text: `start + unit * weight` seconds."""
 
     start: float
     unit: float
@@ -76,22 +76,22 @@ class SpeakingRate(NamedTuple):
         return self.start + self.unit * weight(text)
 
 
-def measure(cuts: Iterable[Cut]) -> SpeakingRate | None:
-    """The pace of records with text, from their metadata alone: least squares over the first 5000, those left out that
-    lie far off. None where there are too few, or longer texts do not take longer."""
+def fit_speaking_rate(cuts: Iterable[Cut]) -> SpeakingRate | None:
+    """The speaking rate of records with text, from their metadata alone: least squares over the first `MOST`, without
+    outliers. None where there are too few, or longer texts do not take longer."""
     import numpy as np
 
     from stentor.data.cut import text_of
 
-    spoken = ((weight(text_of(cut) or ""), cut.duration) for cut in itertools.islice(cuts, MOST))
-    points = np.array([point for point in spoken if min(point) > 0], np.float64).reshape(-1, 2)
+    pairs = ((weight(text_of(cut) or ""), cut.duration) for cut in itertools.islice(cuts, MOST))
+    points = np.array([pair for pair in pairs if min(pair) > 0], np.float64).reshape(-1, 2)
     for _ in range(3):
         length, seconds = points.T
         if len(points) < LEAST or length.max() == length.min():
             return None
         unit, start = np.polyfit(length, seconds, 1)
-        off = np.abs(start + unit * length - seconds)
-        near = off <= 4 * max(float(np.median(off)), 1e-6)
+        residual = np.abs(start + unit * length - seconds)
+        near = residual <= 4 * max(float(np.median(residual)), 1e-6)
         if near.all():
             break
         points = points[near]

@@ -1,14 +1,15 @@
-"""Where the members of a tar file lie, read from its headers alone; what is cut off or damaged is said, not raised.
+"""Tar index: where the members of a tar file lie, from its headers alone; damage is reported, not raised.
 
 Understands what tar writers write for plain files: POSIX ustar with its prefix, GNU long names, pax paths and sizes.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from stentor.errors import AudioError
 
@@ -17,7 +18,7 @@ FILES = (b"0", b"\0", b"7")
 """Types of members that are files."""
 
 
-class Place(NamedTuple):
+class ByteRange(NamedTuple):
     """Where a member's data lies in the tar file, in bytes."""
 
     offset: int
@@ -28,7 +29,7 @@ class Place(NamedTuple):
 class Index:
     """The members of a tar file that are wholly there, by name, in their order."""
 
-    members: dict[str, Place] = field(default_factory=dict)
+    members: dict[str, ByteRange] = field(default_factory=dict)
     damage: str | None = None
     """Why nothing could be read beyond the last member ("is cut off inside of 'a.npy' ..."). None for a whole file."""
     truncated: bool = False
@@ -41,52 +42,52 @@ class _Damaged(Exception):
 
 def index(path: Path | str) -> Index:
     """The members of an uncompressed tar file. Raises OSError when it cannot be opened or read."""
-    found = Index()
+    tar = Index()
     with open(path, "rb") as file:
         end = file.seek(0, 2)
         at = 0
-        said: dict[str, str] = {}  # what an extended header says of the member after it
+        extended: dict[str, str] = {}  # path and size of the next member, from an extended header
         try:
             while True:
                 file.seek(at)
                 header = file.read(BLOCK)
                 if len(header) < BLOCK:
                     # Without the end mark, a cut between two members looks like a whole file: `truncated` tells.
-                    found.truncated = True
+                    tar.truncated = True
                     if header or not at:
-                        found.damage = f"is cut off after {end:,} bytes, inside of a header"
+                        tar.damage = f"is cut off after {end:,} bytes, inside of a header"
                     else:
-                        found.damage = f"is cut off after {end:,} bytes: it has no end mark"
-                    return found
+                        tar.damage = f"is cut off after {end:,} bytes: it has no end mark"
+                    return tar
                 if not header.strip(b"\0"):
-                    return found
+                    return tar
                 name, kind, size = _header(header, at)
                 data = at + BLOCK
                 if kind in (b"L", b"x"):
-                    said |= _extended(file.read(size), kind)
+                    extended |= _extended(file.read(size), kind)
                 elif kind not in (b"K", b"g"):
-                    name, size = said.get("path", name), int(said.get("size", size))
+                    name, size = extended.get("path", name), int(extended.get("size", size))
                     if data + size > end:
-                        found.truncated = True
-                        found.damage = f"is cut off after {end:,} bytes, inside of '{name}'"
-                        return found
+                        tar.truncated = True
+                        tar.damage = f"is cut off after {end:,} bytes, inside of '{name}'"
+                        return tar
                     if kind in FILES:
-                        found.members.setdefault(name.removeprefix("./"), Place(data, size))
-                    said = {}
+                        tar.members.setdefault(name.removeprefix("./"), ByteRange(data, size))
+                    extended = {}
                 at = data + -(-size // BLOCK) * BLOCK
         except _Damaged as error:
-            found.damage = str(error)
-            return found
+            tar.damage = str(error)
+            return tar
 
 
 def _header(header: bytes, at: int) -> tuple[str, bytes, int]:
     """Name, type and size of a member."""
     try:
-        told = _number(header[148:156])
+        checksum = _number(header[148:156])
         size = _number(header[124:136])
     except ValueError:
-        told, size = -1, 0
-    if told != sum(header) - sum(header[148:156]) + 8 * 0x20:
+        checksum, size = -1, 0
+    if checksum != sum(header) - sum(header[148:156]) + 8 * 0x20:
         kind = "is compressed" if not at and header[:2] == b"\x1f\x8b" else f"is damaged at byte {at:,}: no tar header"
         raise _Damaged(kind)
     name = header[:100].partition(b"\0")[0]
@@ -102,48 +103,48 @@ def _number(digits: bytes) -> int:
 
 
 def _extended(data: bytes, kind: bytes) -> dict[str, str]:
-    """Path and size as a GNU long name or a pax header says them."""
+    """Path and size from a GNU long name or a pax header."""
     if kind == b"L":
         return {"path": data.partition(b"\0")[0].decode("utf-8", "surrogateescape")}
-    said: dict[str, str] = {}
+    fields: dict[str, str] = {}
     while data:
-        length, _, rest = data.partition(b" ")
+        length, _, record = data.partition(b" ")
         if not length.isdigit() or int(length) <= len(length) + 1:
             break
-        key, _, value = rest[: int(length) - len(length) - 2].partition(b"=")
+        key, _, value = record[: int(length) - len(length) - 2].partition(b"=")
         if key in (b"path", b"size"):
-            said[key.decode()] = value.decode("utf-8", "surrogateescape")
+            fields[key.decode()] = value.decode("utf-8", "surrogateescape")
         data = data[int(length) :]
-    return said
+    return fields
 
 
-def read_at(place: Mapping[str, int | str]) -> bytes:
+def read_at(location: Mapping[str, int | str]) -> bytes:
     """The bytes at `{"path", "offset", "size"}`; fewer where the file ends early. Raises OSError without the file."""
-    import os
-
-    return os.pread(_open(str(place["path"])).fileno(), int(place["size"]), int(place["offset"]))
+    return os.pread(_open(str(location["path"])), int(location["size"]), int(location["offset"]))
 
 
-def member(place: Mapping[str, Any], name: str) -> bytes:
-    """The whole of a member; `name` is said in errors. Raises AudioError: `missing`, `truncated`."""
+def read_member(location: Mapping[str, Any], name: str) -> bytes:
+    """All bytes of a member; `name` stands in errors. Raises AudioError: `missing`, `truncated`."""
     try:
-        data = read_at(place)
+        data = read_at(location)
     except OSError as error:
         raise AudioError(f"{name} cannot be read: {error.strerror}.", "missing") from None
-    if len(data) < place["size"]:
+    if len(data) < location["size"]:
         raise AudioError(f"{name} is cut off: its tar file has become shorter.", "truncated")
     return data
 
 
-_files: dict[str, BinaryIO] = {}
+_descriptors: dict[str, int] = {}
 MOST_OPEN = 32
 
 
-def _open(path: str) -> BinaryIO:
-    """The file, opened once: on network drives opening costs more than reading. Reads go by offset and move nothing,
-    so that a worker process may use the files that its parent had open."""
-    file = _files.pop(path, None) or open(path, "rb", buffering=0)  # noqa: SIM115  # it stays open
-    while len(_files) >= MOST_OPEN:
-        _files.pop(next(iter(_files))).close()
-    _files[path] = file  # the latest last
-    return file
+def _open(path: str) -> int:
+    """A descriptor of the file, opened once: on network drives opening costs more than reading. Reads go by offset and
+    move nothing, so that a worker process may use the files that its parent had open."""
+    descriptor = _descriptors.pop(path, None)
+    if descriptor is None:
+        descriptor = os.open(path, os.O_RDONLY)
+    while len(_descriptors) >= MOST_OPEN:
+        os.close(_descriptors.pop(next(iter(_descriptors))))
+    _descriptors[path] = descriptor  # the latest last
+    return descriptor

@@ -34,9 +34,9 @@ class Diarization(dict[str, Any]):
 
     def rttm(self, name: str | None = None) -> str:
         """The lines of an RTTM file; `name` stands for the recording, by default the stem of its path."""
-        from stentor.data.rttm import rttm_lines
+        from stentor.data.rttm import format_rttm
 
-        return "".join(f"{line}\n" for line in rttm_lines(name or Path(self["audio"]).stem, self.segments))
+        return "".join(f"{line}\n" for line in format_rttm(name or Path(self["audio"]).stem, self.segments))
 
 
 def diarize(

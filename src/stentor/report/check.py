@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stentor import __version__
-from stentor.data.dataset_report import RARE, Report
+from stentor.data.dataset_report import RARE, DatasetReport
 from stentor.data.outliers import KINDS
 from stentor.errors import StentorError
 from stentor.metrics.format import duration
@@ -45,7 +45,7 @@ class Bars:
     summary: str
 
 
-def render(report: Report) -> str:
+def render(report: DatasetReport) -> str:
     """The page, as one file that loads nothing from elsewhere and runs no script."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -215,6 +215,6 @@ def _word_line(
 
 
 def _sound(samples: np.ndarray, rate: int) -> str:
-    from stentor.data.audio_base64 import packed_sound
+    from stentor.data.audio_base64 import encode_audio
 
-    return f"data:audio/flac;base64,{packed_sound(samples, rate)['flac']}"
+    return f"data:audio/flac;base64,{encode_audio(samples, rate)['flac']}"

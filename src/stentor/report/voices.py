@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stentor.data.audio_base64 import is_sound, packed_sound, unpacked_sound
+from stentor.data.audio_base64 import decode_audio, encode_audio, is_encoded_audio
 from stentor.errors import StentorError
 from stentor.report.examples import LONGEST
 from stentor.report.run_folder import Run
@@ -69,7 +69,7 @@ def voiced_sets(run: Run, budget: int) -> tuple[list[Voices], int]:
     From the final predictions; of a run without them yet, from its newest samples. First every record gets its final
     sounds, then, while the budget lasts, those of earlier steps.
     """
-    finals = {name: [r for r in rows if is_sound(_audio(r))][:MOST] for name, rows in run.predictions.items()}
+    finals = {name: [r for r in rows if is_encoded_audio(_audio(r))][:MOST] for name, rows in run.predictions.items()}
     stage = run.samples[-1].get("stage") if run.samples else None
     samples = [r for r in run.samples if isinstance(_audio(r), Mapping) and r.get("stage") == stage]
     names = [n for n in dict.fromkeys([*finals, *(r["set"] for r in samples)]) if n not in finals or finals[n]]
@@ -119,7 +119,7 @@ class AudioBudget:
 
         if sound is None or len(sound["flac"]) > self.left:
             return None
-        samples = unpacked_sound(sound)
+        samples = decode_audio(sound)
         seconds = len(samples) / sound["rate"]
         if not 0 < seconds <= LONGEST:
             return None
@@ -177,7 +177,7 @@ def _audio(row: Mapping[str, Any]) -> Any:
 
 def _sound(run: Run, told: Any) -> Mapping[str, Any] | None:
     """A sound that lies in the row itself or in a file of the run folder; None when there is none any more."""
-    if is_sound(told):
+    if is_encoded_audio(told):
         return told
     if not isinstance(told, Mapping) or "file" not in told:
         return None
@@ -187,7 +187,7 @@ def _sound(run: Run, told: Any) -> Mapping[str, Any] | None:
         samples = load_record({"audio_path": str(run.folder / told["file"])}, told["rate"])
     except StentorError:
         return None
-    return None if samples is None else packed_sound(samples, told["rate"])
+    return None if samples is None else encode_audio(samples, told["rate"])
 
 
 def _recording(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -198,4 +198,4 @@ def _recording(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         samples = load_record(record, RATE)
     except (StentorError, OSError):
         return None
-    return None if samples is None or not len(samples) else packed_sound(samples, RATE)
+    return None if samples is None or not len(samples) else encode_audio(samples, RATE)

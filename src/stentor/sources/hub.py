@@ -278,7 +278,7 @@ class _Maker:
     """Makes cuts from rows."""
 
     def __init__(self, source: Hub, preset: Preset | None, columns: dict[str, str], name: str, split: str):
-        from stentor.data.jsonl import Files
+        from stentor.data.jsonl import FileIndex
 
         self.columns, self.name, self.split, self.streaming = columns, name, split, source.streaming
         self.quality = {**(preset.quality if preset else {}), **source.quality}
@@ -287,7 +287,7 @@ class _Maker:
         self.language = self.languages.get(spelled, spelled) if self.languages else None
         folder = Path(name).expanduser()
         self.folder = source.audio_folder.expanduser() if source.audio_folder else folder if folder.is_dir() else Path()
-        self.files = Files()
+        self.files = FileIndex()
         self.names: set[str] = set()
         self.checked = False
 
@@ -368,12 +368,12 @@ class _Maker:
     def _seconds(self, said: Any, row: Row, path: str | None, where: str) -> float:
         """The recording's length: as the data set says (checked for the first row), or from its header."""
         from stentor.audio.io import probe
-        from stentor.data.embedded_audio import seconds
+        from stentor.data.embedded_audio import encoded_duration
 
         column = self.columns.get("duration")
         if isinstance(said, int | float) and column and self.checked:
             return said / 1000 if column.endswith("_ms") else float(said)
-        length = seconds(row.data, where) if path is None else probe(path).duration
+        length = encoded_duration(row.data, where) if path is None else probe(path).duration
         if isinstance(said, int | float) and column:
             said = said / 1000 if column.endswith("_ms") else said
             if abs(said - length) > max(0.2, 0.05 * length):

@@ -78,12 +78,12 @@ class Opened:
 
     def _listed(self) -> Iterator[Row]:
         """Straight from the Arrow files that `datasets` keeps, without touching more of the audio than its header."""
-        from stentor.data.embedded_audio import arrow
+        from stentor.data.embedded_audio import arrow_table
 
         labels = {k: f for k, f in (self.data.features or {}).items() if type(f).__name__ == "ClassLabel"}
         number = 0
         for file in (entry["filename"] for entry in self.data.cache_files):
-            table = arrow(file)
+            table = arrow_table(file)
             plain = [c for c in table.column_names if c != self.audio and not _is_media(table.schema.field(c).type)]
             at = 0
             for batch in table.to_batches(max_chunksize=1000):

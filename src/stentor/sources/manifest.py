@@ -42,9 +42,9 @@ class Manifest(Source):
     def _cuts(self, path: Path) -> Iterator[Cut | UnusableRecord]:
         from lhotse.serialization import deserialize_item
 
-        from stentor.data.jsonl import LHOTSE, Files, each_line
+        from stentor.data.jsonl import LHOTSE, FileIndex, each_line
 
-        files = Files()
+        files = FileIndex()
 
         def make(record: dict[str, Any], number: int, where: str) -> Cut | UnusableRecord:
             if record.get("type") not in LHOTSE:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.data.cut import UnusableRecord
-    from stentor.data.rttm import Line
+    from stentor.data.rttm import RttmLine
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".sph", ".aiff", ".m4a", ".aac", ".webm", ".mp4", ".mkv")
 """What audio files are called."""
@@ -44,10 +44,10 @@ class Rttm(Source):
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         from stentor.data.cut import UnusableRecord
-        from stentor.data.rttm import rttm_lines_of, uem_lines_of
+        from stentor.data.rttm import read_rttm_lines, read_uem_lines
 
-        lines = _collect(_files(self.path, "rttm"), rttm_lines_of)
-        uem = _collect(_files(self.uem, "uem"), uem_lines_of) if self.uem is not None else None
+        lines = _collect(_files(self.path, "rttm"), read_rttm_lines)
+        uem = _collect(_files(self.uem, "uem"), read_uem_lines) if self.uem is not None else None
         find = self._finder()
         wanted = [*lines, *(sorted(set(uem or {}) - set(lines)) if self.empty else [])]
         with ThreadPoolExecutor(8) as pool:
@@ -68,7 +68,7 @@ class Rttm(Source):
         return Finder(self.audio.expanduser(), claims_all=True)
 
     def _record(
-        self, name: str, lines: dict[str, list[Line]], uem: dict[str, list[Line]] | None, find: Finder
+        self, name: str, lines: dict[str, list[RttmLine]], uem: dict[str, list[RttmLine]] | None, find: Finder
     ) -> Cut | UnusableRecord:
         from stentor.audio.io import probe
         from stentor.data.cut import UnusableRecord, cut_from_record
@@ -178,10 +178,10 @@ def _files(path: Path, kind: str) -> list[Path]:
     raise not_found(path)
 
 
-def _collect(files: list[Path], read: Any) -> dict[str, list[Line]]:
+def _collect(files: list[Path], read: Any) -> dict[str, list[RttmLine]]:
     """The lines of several files by recording. Raises one `DataError` for all of them, and one for a recording that
     two files annotate."""
-    lines: dict[str, list[Line]] = {}
+    lines: dict[str, list[RttmLine]] = {}
     home: dict[str, Path] = {}
     problems: list[str] = []
     for file in files:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.data.cut import UnusableRecord
-    from stentor.data.tar import Index, Place
+    from stentor.data.tar import ByteRange, Index
 
 STREAM_FROM = 200_000
 """Samples from which `stream: null` means a stream."""
@@ -195,29 +195,29 @@ class Shards(Source):
             yield UnusableRecord(name, "no_label", f"{shard.labels} has no label for '{name}' in {shard.tar}.")
 
     def _record(
-        self, label: dict[str, Any], shard: Shard, member: str, place: Place, where: str
+        self, label: dict[str, Any], shard: Shard, member: str, place: ByteRange, where: str
     ) -> Cut | UnusableRecord:
         from lhotse import Recording
 
-        from stentor.data.cut import RATE, UnusableRecord, cut_of, strings_in
-        from stentor.data.fields import seconds_in
+        from stentor.data.cut import RATE, UnusableRecord, check_text_fields, cut_with_recording
+        from stentor.data.fields import seconds_field
 
         at: dict[str, Any] = {"path": str(shard.tar), "offset": place.offset, "size": place.size}
         name = f"{shard.tar}:{member}"
         codes = member.endswith(".npy")
         try:
-            strings_in(label, where)
+            check_text_fields(label, where)
             if codes:
                 at["codebooks"] = self._codebooks()
                 label["num_tokens"] = self._frames(label, at, name)
-            seconds = seconds_in(label, "audio_duration", where) or seconds_in(label, "duration", where)
+            seconds = seconds_field(label, "audio_duration", where) or seconds_field(label, "duration", where)
             if not seconds:
                 seconds = label["num_tokens"] / self.frame_rate if codes else _seconds(at, name)
             # The member is the whole record, wherever its audio began.
             recording = Recording(
                 id=name, sources=[], sampling_rate=RATE, num_samples=round(seconds * RATE), duration=seconds
             )
-            cut = cut_of(label, label["id"], recording, 0.0, seconds, where)
+            cut = cut_with_recording(label, label["id"], recording, 0.0, seconds, where)
         except AudioError as error:
             return UnusableRecord(label["id"], error.reason, f"{where}: {error}")
         except DataError as error:
@@ -249,7 +249,7 @@ class Shards(Source):
 
             shapes: list[tuple[int, ...]] = []
             for shard in self.shards():
-                members: dict[str, Place] = {}
+                members: dict[str, ByteRange] = {}
                 with suppress(OSError):
                     members = index(shard.tar).members
                     for member in islice((m for m in members if m.endswith(".npy")), PROBED):
@@ -291,10 +291,10 @@ def _alone(tar: Path) -> Shard:
 
 
 def _lines_of_list(path: Path) -> list[Shard]:
-    from stentor.data.jsonl import Files, open_text
+    from stentor.data.jsonl import FileIndex, open_text
 
     found, wrong = [], []
-    files = Files()
+    files = FileIndex()
     with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -333,9 +333,9 @@ def _lines(path: Path) -> list[tuple[int, str]]:
         return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def _by_id(found: Index) -> dict[str, tuple[str, Place]]:
+def _by_id(found: Index) -> dict[str, tuple[str, ByteRange]]:
     """Record id -> (member, its place); codes where there are codes and audio."""
-    members: dict[str, tuple[str, Place]] = {}
+    members: dict[str, tuple[str, ByteRange]] = {}
     for member, place in found.members.items():
         name, dot, suffix = member.rpartition(".")
         if dot and (suffix == "npy" or (f".{suffix.lower()}" in AUDIO and name not in members)):
@@ -345,7 +345,7 @@ def _by_id(found: Index) -> dict[str, tuple[str, Place]]:
 
 def _seconds(place: dict[str, Any], name: str) -> float:
     """Length of encoded audio in a tar file, from its header."""
-    from stentor.data.embedded_audio import seconds
+    from stentor.data.embedded_audio import encoded_duration
     from stentor.data.tar import read_at
 
-    return seconds(read_at(place), name)
+    return encoded_duration(read_at(place), name)

@@ -105,14 +105,14 @@ class Synth(Source):
     def records(self) -> Iterator[Cut | UnusableRecord]:
         from stentor.audio.synth import RATE
         from stentor.data.cut import UnusableRecord
-        from stentor.data.synth_cache import speak_all
+        from stentor.data.synth_cache import synthesize_all
 
         requests = self.requests()
         part = self.voices.part if isinstance(self.voices, Voices) else None
         rng = random.Random(f"silence/{self.seed}/{part}")
         kind = self.texts.kind if isinstance(self.texts, Phrases) else self.texts
         label = "texts" if isinstance(kind, list) else Path(kind).stem
-        for i, (request, result) in enumerate(zip(requests, speak_all(requests))):
+        for i, (request, result) in enumerate(zip(requests, synthesize_all(requests))):
             name = f"{label}-{request['voice']}-{i:05d}"
             if isinstance(result, str):
                 yield UnusableRecord(name, "empty", f"{name}: {result}")

@@ -166,24 +166,24 @@ class UtterancePool:
         part.replace(self.cache)
 
     def _turn(self, utterance: Cut, spans: list[Span]) -> Turn:
-        from stentor.data.activity import joined
+        from stentor.data.activity import join_spans
 
         start, end = max(spans[0][0] - MARGIN, 0.0), min(spans[-1][1] + MARGIN, utterance.duration)
-        return Turn(utterance, joined(spans, self.split), start, end)
+        return Turn(utterance, join_spans(spans, self.split), start, end)
 
     def _speech(self, utterance: Cut) -> list[Span]:
         """Stretches of speech of an utterance: its words, or what is loud; empty for one that cannot be used."""
-        from stentor.data.activity import speech_of
+        from stentor.data.activity import speech_spans
         from stentor.data.cut import UnusableRecord
 
         (said,) = utterance.supervisions
         if said.alignment and said.alignment.get("word"):
-            return speech_of(utterance)
+            return speech_spans(utterance)
         key = f"{utterance.id}@{utterance.start:g}+{utterance.duration:g}"
         if key not in self.known:
             found: list[Span] = []
             try:
-                found = [(round(a, 3), round(b, 3)) for a, b in speech_of(utterance)]
+                found = [(round(a, 3), round(b, 3)) for a, b in speech_spans(utterance)]
                 if sum(b - a for a, b in found) < self.shortest:
                     found = []
                     message = f"{utterance.id}: less than {self.shortest:g} s of speech (`turn`)."
@@ -196,11 +196,11 @@ class UtterancePool:
 
 def _stretch(spans: list[Span], shortest: float, target: float, rng: random.Random) -> list[Span]:
     """Consecutive spans of about `target` seconds from one pause to another; all of them when that is no more."""
-    from stentor.data.activity import joined
+    from stentor.data.activity import join_spans
 
     if spans[-1][1] - spans[0][0] <= target:
         return spans
-    runs = joined(spans, CUT_PAUSE)
+    runs = join_spans(spans, CUT_PAUSE)
     first = rng.randrange(len(runs))
     last = first
     while last + 1 < len(runs) and runs[last + 1][1] - runs[first][0] <= target:

@@ -76,10 +76,10 @@ def check_data(specs: Sequence[str], model: str | None, to: Path, jobs: int | No
     (to / "check.html").write_text(render(report), encoding="utf-8")
     print("\n".join(summary(report)))
     print(f"written: {to / 'check.html'} and {to / 'check.json'}", flush=True)
-    if report.bad > MAX_BAD:
+    if report.unusable_share > MAX_BAD:
         unusable = next(f for f in report.findings if f.kind == "unusable")
         raise DataError(
-            f"{unusable.count:,} of {report.totals['records']:,} records cannot be used ({report.bad:.1%}). "
+            f"{unusable.count:,} of {report.totals['records']:,} records cannot be used ({report.unusable_share:.1%}). "
             + _named([f"{r['id']}: {r['detail']}" for r in unusable.records])
         )
 

@@ -97,9 +97,9 @@ def trimmed(audio: np.ndarray, rate: int, name: str = "The audio") -> np.ndarray
     """
     import numpy as np
 
-    from stentor.data.activity import joined, loud_spans
+    from stentor.data.activity import join_spans, loud_spans
 
-    spans = joined(loud_spans(audio, rate), PAUSE)
+    spans = join_spans(loud_spans(audio, rate), PAUSE)
     if not spans:
         raise AudioError(f"{name} holds no speech.", "no_speech")
     return np.concatenate([audio[round(max(0, a - MARGIN) * rate) : round((b + MARGIN) * rate)] for a, b in spans])
@@ -156,8 +156,8 @@ def _check_length(seconds: float, name: str) -> None:
 
 def _cut(audio: np.ndarray, rate: int) -> np.ndarray:
     """What comes before the last pause within `LONGEST` seconds, or all of that where there is none."""
-    from stentor.data.activity import joined, loud_spans
+    from stentor.data.activity import join_spans, loud_spans
 
-    runs = joined(loud_spans(audio, rate), MARGIN)
+    runs = join_spans(loud_spans(audio, rate), MARGIN)
     ends = [end for _, end in runs[:-1] if LONGEST / 2 < end <= LONGEST - MARGIN]
     return audio[: round((ends[-1] + MARGIN if ends else LONGEST) * rate)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from stentor.data.speaking_rate import measure
+from stentor.data.speaking_rate import fit_speaking_rate
 from stentor.errors import AudioError, ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.omnivoice import OmniVoice
@@ -63,7 +63,7 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     bundle.model.weights = requirements.codebook_weights or bundle.model.weights  # type: ignore[assignment]
     heard(processor, requirements)
     if family.source is None and requirements.cuts is not None:
-        processor.pace = measure(requirements.cuts())
+        processor.pace = fit_speaking_rate(requirements.cuts())
     adapters = initialise(bundle, before) if before else {}
     adapt(bundle.model, family.lora, family.freeze)
     if adapters:

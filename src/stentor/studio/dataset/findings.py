@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from stentor.data.cut import strings_in
-from stentor.data.dataset_report import suspects
-from stentor.data.fields import items_in, seconds_in
+from stentor.data.cut import check_text_fields
+from stentor.data.dataset_report import outliers_by_kind
+from stentor.data.fields import list_field, seconds_field
 from stentor.data.outliers import KINDS, Row
 from stentor.data.signal_stats import SignalStats, measure_file
 from stentor.errors import ConfigError, DataError
@@ -131,10 +131,10 @@ class _Measurements:
         row = Row(record["id"], self.dataset.name)
         item = _Item(record, row)
         try:
-            strings_in(record, "the record")
-            start = seconds_in(record, "start", "the record") or 0.0
-            seconds = seconds_in(record, "duration", "the record")
-            words = items_in(record, "words", "the record")
+            check_text_fields(record, "the record")
+            start = seconds_field(record, "start", "the record") or 0.0
+            seconds = seconds_field(record, "duration", "the record")
+            words = list_field(record, "words", "the record")
             path = self.dataset.audio(record) if record["audio_path"] not in files else None
         except (DataError, ConfigError) as error:
             row.sound = SignalStats("wrong", str(error))
@@ -230,7 +230,7 @@ def _answer(dataset: DataSet, items: list[_Item], left: int) -> DatasetFindings:
     found: dict[str, list[dict[str, str]]] = {}
     worst: dict[str, tuple[int, float]] = {}
     kinds: Counter[str] = Counter()
-    for place, (kind, suspicious) in enumerate(suspects(heard, set()).items()):
+    for place, (kind, suspicious) in enumerate(outliers_by_kind(heard, set()).items()):
         for badness, row, detail in suspicious:
             if kind == "unusable":
                 detail = row.sound.message

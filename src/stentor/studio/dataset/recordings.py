@@ -74,11 +74,11 @@ def listen(audio: np.ndarray, rate: int) -> Levels:
     """Measure float32 mono [samples] at `rate` Hz. Never raises for what is wrong with the recording."""
     import numpy as np
 
-    from stentor.data.signal_stats import measures
+    from stentor.data.signal_stats import measure_audio
 
     if not len(audio):
         return Levels(remarks=[Remark("empty", {})])
-    sound = measures(audio, rate)
+    sound = measure_audio(audio, rate)
     peak = float(20 * np.log10(np.abs(audio).max() + 1e-6))
     above = _above_background(audio, rate)
     found: list[Remark] = []

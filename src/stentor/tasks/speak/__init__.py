@@ -200,7 +200,7 @@ class Speak(Task):
         """
         import numpy as np
 
-        from stentor.data.audio_base64 import packed_sound
+        from stentor.data.audio_base64 import encode_audio
 
         processor = bundle.processor
         if processor.codec is None:
@@ -224,12 +224,12 @@ class Speak(Task):
         heard = self._heard(bundle, examples, sounds[: len(whole)], sounds[len(whole) :])
         return [
             {
-                "audio": packed_sound(sound, rate),
+                "audio": encode_audio(sound, rate),
                 "seconds": round(len(sound) / rate, 3),
                 "frames": w.shape[1],
                 "seed": seed,
                 "prompt_seconds": round(p / processor.codec.frame_rate, 3),
-                "codec": packed_sound(best, rate),
+                "codec": encode_audio(best, rate),
                 **({"heard": said} if said else {}),
             }
             for sound, best, w, p, seed, said in zip(

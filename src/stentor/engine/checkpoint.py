@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.file_modes import follow_umask
 from stentor.errors import StentorError
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def save_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
         seen.add(tensor.data_ptr())
         tensors[name] = tensor
     save_file(tensors, path)
+    follow_umask(path)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.file_modes import follow_umask
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 from stentor.models.peft import ADAPTER, base_name, inject, is_adapter
@@ -25,6 +26,7 @@ def write_weights(weights: dict[str, Tensor], folder: Path) -> None:
 
     whole = {name: tensor.contiguous() for name, tensor in weights.items()}
     save_torch_state_dict(whole, folder, max_shard_size="5GB", metadata={"format": "pt"})
+    follow_umask(*folder.glob("model*.safetensors"))
 
 
 def write_adapters(
@@ -45,6 +47,7 @@ def write_adapters(
         if is_adapter(n) or n.rpartition(".")[0] in whole
     }
     save_file(adapters, folder / ADAPTER_FILE, metadata={"format": "pt"})
+    follow_umask(folder / ADAPTER_FILE)
     config = model.peft_config[ADAPTER]  # type: ignore[index,union-attr]
     config.modules_to_save = list(whole) or None
     config.save_pretrained(folder)

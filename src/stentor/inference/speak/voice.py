@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.file_modes import follow_umask
 from stentor.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def save_voice(voice: Voice, path: str | Path, codec: AudioCodec) -> Path:
     try:
         base.parent.mkdir(parents=True, exist_ok=True)
         save_file({"codes": np.ascontiguousarray(voice.codes)}, _with(base, ".safetensors"))
+        follow_umask(_with(base, ".safetensors"))
         _with(base, ".json").write_text(json.dumps(about, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"The voice {base} cannot be written: {error.strerror or error}.") from error

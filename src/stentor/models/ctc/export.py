@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from stentor.data.file_modes import follow_umask
 from stentor.models.base import Bundle
 from stentor.models.ctc import CTCFamily
 from stentor.models.ctc.build import assemble, finish
@@ -25,6 +26,7 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     recogniser: Any = bundle.model.recogniser
     weights = fold_state(recogniser, {name.removeprefix(PREFIX): tensor for name, tensor in state.items()})
     recogniser.save_pretrained(folder, state_dict=weights, max_shard_size="5GB")
+    follow_umask(*folder.glob("model*.safetensors"))
     file = folder / "config.json"
     config = json.loads(file.read_text(encoding="utf-8"))
     config.get("encoder_config", config).update(bundle.model.before)  # type: ignore[arg-type]

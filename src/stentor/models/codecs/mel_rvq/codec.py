@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stentor.data.file_modes import follow_umask
 from stentor.errors import ConfigError, DataError
 from stentor.models.codecs.base import AudioCodec
 from stentor.models.codecs.mel_rvq.kmeans import residual_kmeans, residual_nearest
@@ -97,6 +98,7 @@ class MelRVQCodec(AudioCodec):
             json.dumps({"model_type": self.type, **self.settings}, indent=1) + "\n", encoding="utf-8"
         )
         save_file({key: t.cpu().contiguous() for key, t in self.tensors.items()}, folder / "model.safetensors")
+        follow_umask(folder / "model.safetensors")
 
     def to(self, device: str) -> Self:
         self.tensors = {key: t.to(device) for key, t in self.tensors.items()}

@@ -1,11 +1,12 @@
 """Decoding: greedy, sampling and beam search over one batched loop, for any model with a cache.
 
 A loop of our own because `generate` of transformers spends most of its time outside the model when models are small,
-and because every token's log-probability is wanted for confidences.
+and because confidences need every token's log-probability.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,74 @@ if TYPE_CHECKING:
 
 Result = tuple[list[int], list[float]]
 """Token ids without the end token, and their log-probabilities."""
+
+
+def token_limits(max_new_tokens: int | list[int], rows: int) -> list[int]:
+    """The most tokens of each row, from one limit for all or one for each."""
+    return [max_new_tokens] * rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
+
+
+def head_log_probs(head: dict[str, Any]) -> Tensor:
+    """Log-probabilities over the vocabulary [N, V], float32, from what a model's `head` returns: `logits` [N, V], or
+    `hidden` [N, width] with `weight` [V, width] and perhaps `bias` [V]."""
+    from torch.nn import functional
+
+    if "logits" in head:
+        logits = head["logits"]
+    else:
+        logits = functional.linear(head["hidden"], head["weight"], head.get("bias"))
+    return logits.float().log_softmax(-1)
+
+
+class LanguageModelDecoder:
+    """A causal language model with its cache, after left-padded prompts were read; as `search` takes it."""
+
+    def __init__(
+        self,
+        language_model: Any,
+        head: Callable[[Tensor], dict[str, Any]],
+        embeds: Tensor,
+        attention_mask: Tensor,
+        position_ids: Tensor,
+    ):
+        """`language_model`: transformers' model without its output layer; `head` computes what `head_log_probs` takes
+        from its last hidden states [B, width]; `embeds` [B, L, width] are the prompts, `attention_mask` and
+        `position_ids` [B, L] theirs."""
+        from transformers import DynamicCache
+
+        self.language_model, self.head = language_model, head
+        self.mask, self.position = attention_mask, position_ids[:, -1:]
+        self.cache = DynamicCache(config=language_model.config)
+        self._read(embeds, position_ids)
+
+    def _read(self, embeds: Tensor, positions: Tensor) -> None:
+        self.state = self.language_model(
+            inputs_embeds=embeds,
+            attention_mask=self.mask,
+            position_ids=positions,
+            past_key_values=self.cache,
+            use_cache=True,
+        ).last_hidden_state[:, -1]
+        self.log_probs = head_log_probs(self.head(self.state))
+
+    def _read_tokens(self, tokens: Tensor) -> None:
+        self._read(self.language_model.get_input_embeddings()(tokens), self.position)
+
+    def step(self, tokens: Tensor) -> None:
+        """Read tokens [B]; afterwards `state` [B, width] is theirs, and `log_probs` [B, V] is about the next one."""
+        import torch
+
+        self.position = self.position + 1
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], 1)
+        self._read_tokens(tokens[:, None])
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order; a row may come several times."""
+        self.mask, self.position, self.log_probs = self.mask[rows], self.position[rows], self.log_probs[rows]
+        self._select_cache(rows)
+
+    def _select_cache(self, rows: Tensor) -> None:
+        self.cache.batch_select_indices(rows)
 
 
 def search(
@@ -100,12 +169,12 @@ def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, length
         scores = totals[..., None] + decoder.log_probs.view(len(live), beams, size)
         # At most `beams` of the candidates end with an end token per end id, so this many always leave enough to go on.
         best, index = scores.flatten(1).topk(min(beams * (1 + len(eos_ids)), beams * size), dim=1)
-        own = (best - totals.gather(1, index // size)).tolist()
+        gains = (best - totals.gather(1, index // size)).tolist()
         rows, tokens, sums, still = [], [], [], []
-        for place, item in enumerate(live):
+        for position, item in enumerate(live):
             new: list[Result] = []
             picked: list[tuple[int, int, float]] = []
-            for rank, (total, flat) in enumerate(zip(best[place].tolist(), index[place].tolist())):
+            for rank, (total, flat) in enumerate(zip(best[position].tolist(), index[position].tolist())):
                 source, token = divmod(flat, size)
                 if total == -float("inf"):
                     continue
@@ -114,8 +183,8 @@ def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, length
                     if rank < beams:  # an end that is not among the best would never have won a beam
                         done[item].append((total / max(1, len(ids) + 1) ** length_penalty, (ids, probs)))
                 elif len(picked) < beams:
-                    picked.append((place * beams + source, token, total))
-                    new.append(([*ids, token], [*probs, own[place][rank]]))
+                    picked.append((position * beams + source, token, total))
+                    new.append(([*ids, token], [*probs, gains[position][rank]]))
             full = len(new[0][0]) >= limits[item] if new else True
             done[item].sort(key=lambda d: -d[0])
             del done[item][beams:]

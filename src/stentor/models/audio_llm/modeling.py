@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.models.decoding import Result, search
+from stentor.models.decoding import LanguageModelDecoder, Result, search
 
 TEXT_INPUTS = ("input_ids", "audio_index", "attention_mask", "position_ids")
 """Inputs of a batch for generation that are not audio."""
@@ -78,44 +78,9 @@ class AudioLLMModel(nn.Module):
     ) -> list[Result]:
         """Token ids (end token left out) and their log-probabilities for each item of a batch made for generation;
         `options` are those of `stentor.models.decoding.search`."""
-        return search(Decoder(self, inputs), max_new_tokens, eos_ids, **options)
-
-
-class Decoder:
-    """The language model with its cache, after the prompts were read; as `stentor.models.decoding.search` takes it."""
-
-    def __init__(self, model: AudioLLMModel, inputs: dict[str, Tensor]):
-        from transformers import DynamicCache
-
-        self.model = model
-        self.mask, positions = inputs["attention_mask"], inputs["position_ids"]
-        self.position = positions[:, -1:]
-        self.cache = DynamicCache(config=model.language_model.config)
         audio = {name: tensor for name, tensor in inputs.items() if name not in TEXT_INPUTS}
-        self.log_probs = self._run(model.embed(inputs["input_ids"], inputs["audio_index"], **audio), positions)
-
-    def _run(self, embeds: Tensor, positions: Tensor) -> Tensor:
-        out = self.model.language_model(
-            inputs_embeds=embeds,
-            attention_mask=self.mask,
-            position_ids=positions,
-            past_key_values=self.cache,
-            use_cache=True,
+        embeds = self.embed(inputs["input_ids"], inputs["audio_index"], **audio)
+        decoder = LanguageModelDecoder(
+            self.language_model, self.head, embeds, inputs["attention_mask"], inputs["position_ids"]
         )
-        head = self.model.head(out.last_hidden_state[:, -1])
-        if "logits" not in head:
-            head["logits"] = nn.functional.linear(head["hidden"], head["weight"])
-        return head["logits"].float().log_softmax(-1)
-
-    def step(self, tokens: Tensor) -> None:
-        """Read tokens [B]; afterwards `log_probs` [B, V] is about the next one."""
-        self.position = self.position + 1
-        self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], 1)
-        embeds = self.model.language_model.get_input_embeddings()(tokens[:, None])
-        self.log_probs = self._run(embeds, self.position)
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order; a row may come several times."""
-        self.mask, self.position = self.mask[rows], self.position[rows]
-        self.log_probs = self.log_probs[rows]
-        self.cache.batch_select_indices(rows)
+        return search(decoder, max_new_tokens, eos_ids, **options)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from stentor.data.augment import SpecAugment
 from stentor.data.batch import Batch, Example
 from stentor.errors import DataError
+from stentor.models.collate import split_usable
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -99,27 +99,19 @@ class AudioLLMProcessor(ABC):
 
     # Batches
 
-    @staticmethod
-    def masked(mel: Tensor, example: Example) -> Tensor:
-        """Log-mel [mels, frames] of a clip under SpecAugment, in training where it is asked for."""
-        settings = example.extra.get("spec_augment")
-        if settings and example.rng is not None and mel.shape[1]:
-            return SpecAugment.model_validate(settings).apply(mel.T, example.rng).T
-        return mel
-
-    def _refusal(self, example: Example, text: int) -> tuple[str, str, str] | None:
-        """(id, reason, message) for an item that must be left out; `text` are its tokens."""
+    def _drop_reason(self, example: Example, tokens: int) -> tuple[str, str] | None:
+        """(reason, sentence) for an example, with so many tokens of text, that cannot be used."""
         seconds = len(example.audio) / RATE
         try:
             self.around(example.language)
         except DataError as error:
-            return example.id, "unknown_language", f"{example.id}: {error}"
+            return "unknown_language", f"{example.id}: {error}"
         if self.max_seconds is not None and seconds > self.max_seconds:
-            message = f"{example.id}: {seconds:.1f} s; the model reads {self.max_seconds:g} s."
-            return example.id, "too_long", message
-        if text > self.max_text_tokens:
-            message = f"{example.id}: the transcript has {text} tokens; `model.max_text_tokens` is "
-            return example.id, "text_too_long", f"{message}{self.max_text_tokens}."
+            return "too_long", f"{example.id}: {seconds:.1f} s; the model reads {self.max_seconds:g} s."
+        if tokens > self.max_text_tokens:
+            return "text_too_long", (
+                f"{example.id}: the transcript has {tokens} tokens; `model.max_text_tokens` is {self.max_text_tokens}."
+            )
         return None
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
@@ -133,17 +125,13 @@ class AudioLLMProcessor(ABC):
         * generation: `attention_mask` and `position_ids` [B, L].
         """
         texts = [self.ids(e.text or "") if labels else [] for e in examples]
-        refused = [self._refusal(e, len(text)) for e, text in zip(examples, texts)]
-        dropped = [r for r in refused if r is not None]
-        if dropped and not labels:
-            mend = " Cut longer audio into windows first, as `stentor transcribe` does."
-            raise DataError(dropped[0][2] + (mend if dropped[0][1] == "too_long" else ""))
-        kept = [(e, text) for e, text, r in zip(examples, texts, refused) if r is None]
-        if not kept:
+        reasons = [self._drop_reason(e, len(text)) for e, text in zip(examples, texts)]
+        usable, dropped = split_usable(examples, reasons, labels)
+        if not usable:
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
-        examples = [e for e, _ in kept]
+        examples, texts = [examples[i] for i in usable], [texts[i] for i in usable]
         prompts = [self.prompt(e.language, len(e.audio), e.context, labels) for e in examples]
-        answers = [self.answer(text, e.language) if labels else [] for e, text in kept]
+        answers = [self.answer(text, e.language) if labels else [] for e, text in zip(examples, texts)]
         lengths = [len(p) + len(a) for p, a in zip(prompts, answers)]
         width = max(lengths)
         ids = torch.full((len(examples), width), self.pad_id)

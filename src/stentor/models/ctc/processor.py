@@ -1,4 +1,4 @@
-"""From examples to the tensors that a CTC model reads, with the features of the model's own processor."""
+"""Examples to batches for CTC models, with the features of the model's own processor."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from stentor.data.batch import Batch
-from stentor.errors import DataError
+from stentor.models.collate import SHORTEST, audio_batch, mask_features, pad_shortest, split_usable
 from stentor.models.ctc.spelling import spelling
-from stentor.models.speech_llm.encoders import HOP, Geometry
+from stentor.models.speech_llm.encoders import Geometry
 from stentor.models.speech_llm.tokenizers import ctc_frames
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.data.batch import Example
-
-SHORTEST = 1600
-"""Samples; silence is added to shorter clips, which convolutions make no frame of."""
 
 
 class CTCProcessor:
@@ -51,23 +47,14 @@ class CTCProcessor:
 
     def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Log-mel [B, mels, T] or audio [B, T], zero at padding, with lengths [B] in the same steps."""
-        clips = [np.asarray(example.audio, np.float32) for example in examples]
-        clips = [np.pad(clip, (0, max(0, SHORTEST - len(clip)))) for clip in clips]
+        clips = [pad_shortest(example.audio) for example in examples]
         lengths = torch.tensor([self.shape.steps(len(clip)) for clip in clips])
-        longest = int(lengths.max())
         if self.shape.kind == "wave":
-            out = torch.zeros(len(clips), longest)
-            for row, clip, example in zip(out, clips, examples):
-                if self.shape.normalize:
-                    clip = (clip - clip.mean()) / np.sqrt(clip.var() + 1e-7)
-                row[: len(clip)] = torch.from_numpy(_hide_spans(clip, example))
-            return out, lengths
-        made = self.extractor(clips, sampling_rate=self.sample_rate, return_tensors="pt")
-        out = made["input_features"][:, :longest].transpose(1, 2).contiguous()
-        for row, length, example in zip(out, lengths.tolist(), examples):
-            if (masks := _masks(example)) is not None:
-                row[:, :length] = masks.apply(row[:, :length].T, example.rng).T
-        return out, lengths
+            return audio_batch(clips, examples, self.shape.normalize), lengths
+        log_mel = self.extractor(clips, sampling_rate=self.sample_rate, return_tensors="pt")["input_features"]
+        features = log_mel[:, : int(lengths.max())].transpose(1, 2).contiguous()
+        mask_features(features, lengths, examples)
+        return features, lengths
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """`features` and `lengths` (see `features`); with `labels` also `targets` (all clips' classes end to end) and
@@ -77,34 +64,31 @@ class CTCProcessor:
         letters that the alphabet lacks, and texts with more labels than the clip has frames. In a batch for generation
         a clip that is too long raises DataError.
         """
-        spelled = [self.spelling.encode(e.text or "") if labels else ([], "") for e in examples]
-        dropped = []
-        for example in examples:
-            if why := self._refused(example, labels):
-                dropped.append((example.id, *why))
-        if dropped and not labels:
-            raise DataError(f"{dropped[0][2]} Cut longer audio into windows first, as `stentor transcribe` does.")
-        left_out = {name for name, _, _ in dropped}
-        kept = [(e, classes) for e, (classes, _) in zip(examples, spelled) if e.id not in left_out]
-        if not kept:
+        usable, dropped = split_usable(examples, [self._drop_reason(e, labels) for e in examples], labels)
+        if not usable:
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
-        features, lengths = self.features([e for e, _ in kept])
+        examples = [examples[i] for i in usable]
+        features, lengths = self.features(examples)
         inputs = {"features": features, "lengths": lengths}
+        counts = {}
         if labels:
-            inputs["targets"] = torch.tensor([c for _, classes in kept for c in classes], dtype=torch.long)
-            inputs["target_lengths"] = torch.tensor([len(classes) for _, classes in kept], dtype=torch.long)
-        frames = [self.frames(_samples(e)) for e, _ in kept]
+            targets = [self.spelling.encode(e.text or "")[0] for e in examples]
+            inputs["targets"] = torch.tensor([c for classes in targets for c in classes], dtype=torch.long)
+            inputs["target_lengths"] = torch.tensor([len(classes) for classes in targets], dtype=torch.long)
+            counts["ctc"] = len(inputs["targets"])
+        samples = [_samples(e) for e in examples]
+        frames = [self.frames(n) for n in samples]
         return Batch(
             inputs=inputs,
-            counts={"ctc": sum(len(classes) for _, classes in kept)} if labels else {},
-            ids=[e.id for e, _ in kept],
-            seconds=sum(_samples(e) for e, _ in kept) / self.sample_rate,
+            counts=counts,
+            ids=[e.id for e in examples],
+            seconds=sum(samples) / self.sample_rate,
             tokens=sum(frames),
             num_positions=max(frames) * len(frames),
             dropped=dropped,
         )
 
-    def _refused(self, example: Example, labels: bool) -> tuple[str, str] | None:
+    def _drop_reason(self, example: Example, labels: bool) -> tuple[str, str] | None:
         """Why an item cannot be used, and in words."""
         limit, samples = self.shape.max_samples, _samples(example)
         if limit is not None and samples > limit:
@@ -120,8 +104,8 @@ class CTCProcessor:
         `not_in_alphabet`: letters that no class stands for; `empty_text`: only punctuation; `text_too_long`: CTC writes
         at most one class per frame, with a blank between equal ones.
         """
-        if refused := self.not_in_alphabet(name, text):
-            return refused
+        if reason := self.not_in_alphabet(name, text):
+            return reason
         classes, _ = self.spelling.encode(text)
         if not classes:
             return "empty_text", f"{name}: nothing in its text can be written."
@@ -166,21 +150,3 @@ class CTCProcessor:
 def _samples(example: Example) -> int:
     assert example.audio is not None
     return len(example.audio)
-
-
-def _masks(example: Example) -> Any:
-    from stentor.data.augment import SpecAugment
-
-    settings = example.extra.get("spec_augment")
-    return SpecAugment.model_validate(settings) if settings and example.rng is not None else None
-
-
-def _hide_spans(clip: np.ndarray, example: Example) -> np.ndarray:
-    """SpecAugment's time masks on raw audio: the stripes become silence; there are no frequencies to mask."""
-    if (masks := _masks(example)) is None:
-        return clip
-    clip = clip.copy()
-    for axis, first, last in masks.stripes(len(clip) // HOP, 2, example.rng):
-        if axis == 0:
-            clip[first * HOP : last * HOP] = 0
-    return clip

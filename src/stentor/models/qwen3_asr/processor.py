@@ -23,6 +23,7 @@ from stentor.audio.features import HOP, WhisperMel
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
 from stentor.models.audio_llm.processor import AudioLLMProcessor
+from stentor.models.collate import mask_features
 
 PIECE = 100
 """Frames of one second, over which the encoder's convolutions run."""
@@ -117,11 +118,12 @@ class Qwen3ASRTranscription(AudioLLMProcessor):
         clips = [np.asarray(e.audio, np.float32) for e in examples]
         clips = [np.pad(clip, (0, max(0, least - len(clip)))) for clip in clips]
         mels, lengths = self.mel(clips)
+        mask_features(mels, lengths, examples)
         parts, windows = [], [0]
         frame_mask = []
-        for mel, length, example in zip(mels, lengths.tolist(), examples):
+        for mel, length in zip(mels, lengths.tolist()):
             silent = -length % PIECE
-            parts += [self.masked(mel[:, :length], example), mel.new_zeros(len(mel), silent)]
+            parts += [mel[:, :length], mel.new_zeros(len(mel), silent)]
             frame_mask += [1] * length + [0] * silent
             end = windows[-1] + self._positions(length)
             windows += [*range(windows[-1] + self.window, end, self.window), end]

@@ -150,6 +150,12 @@ def _whisper(encoder: nn.Module, features: Tensor, lengths: Tensor, frames: Tens
         attend = mask(frames, hidden.shape[2])[:, None, None, :]
         if encoder.config._attn_implementation == "eager":  # adds the mask to the scores
             attend = torch.zeros_like(attend, dtype=hidden.dtype).masked_fill(~attend, torch.finfo(hidden.dtype).min)
+    return whisper_layers(encoder, hidden, attend)
+
+
+def whisper_layers(encoder: nn.Module, hidden: Tensor, attend: Tensor | None = None) -> Tensor:
+    """The layers of transformers' WhisperEncoder behind its convolutions [B, width, T], at any length up to 1500; its
+    own forward refuses all but 30 s. `attend`: the attention mask."""
     hidden = hidden.transpose(1, 2)
     hidden = hidden + encoder.embed_positions.weight[: hidden.shape[1]]
     hidden = F.dropout(hidden, encoder.dropout, encoder.training)

@@ -1,4 +1,4 @@
-"""The speech LLM itself: forward for training, generation, CTC decoding, word times."""
+"""Speech LLM: forward for training, generation, CTC decoding, word times."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stentor.models.decoding import head_log_probs
 from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.aligner import WordAligner
 from stentor.models.speech_llm.encoders import Geometry, encode
@@ -30,37 +31,39 @@ class GreedyOutput:
 
 
 class EncoderCache(nn.Module):
-    """A model that can keep what it heard and wrote of a batch for what else is asked about it."""
+    """A model that can cache the encoder's output and the greedy output of the last batch."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._listens_once = False
-        self._heard: tuple[Tensor, ...] | None = None
-        self._said: list[GreedyOutput] | None = None
+        self._caching = False
+        self._encoded: tuple[Tensor, ...] | None = None
+        self._greedy_outputs: list[GreedyOutput] | None = None
 
     @contextmanager
     def cache_encoder(self) -> Iterator[None]:
         """Inside, the audio of one batch is encoded once, for its text, its CTC classes and its word times, and the
         states of greedily written text are not computed again for its word times: frames and states of the last batch
         are kept. For inference only."""
-        before, self._listens_once = self._listens_once, True
+        before, self._caching = self._caching, True
         try:
             yield
         finally:
-            self._listens_once = before
+            self._caching = before
             if not before:
-                self._heard = self._said = None
+                self._encoded = self._greedy_outputs = None
 
-    def heard(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        """What was kept of these inputs; empty when nothing was."""
-        if self._heard is not None and torch.equal(self._heard[0], features) and torch.equal(self._heard[1], lengths):
-            return self._heard[2:]
+    def cached(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """The stored output for these inputs; empty when nothing is stored for them."""
+        if self._encoded is not None:
+            last_features, last_lengths, *output = self._encoded
+            if torch.equal(last_features, features) and torch.equal(last_lengths, lengths):
+                return tuple(output)
         return ()
 
-    def keep(self, features: Tensor, lengths: Tensor, *heard: Tensor) -> None:
-        """Keep what was made of these inputs, where that is wanted."""
-        if self._listens_once:
-            self._heard = (features, lengths, *heard)
+    def store(self, features: Tensor, lengths: Tensor, *output: Tensor) -> None:
+        """Store the encoder's output for these inputs, inside `cache_encoder`."""
+        if self._caching:
+            self._encoded = (features, lengths, *output)
 
 
 class SpeechLLMModel(EncoderCache):
@@ -98,15 +101,15 @@ class SpeechLLMModel(EncoderCache):
 
     def frames(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Encoder frames [B, T, width], zero at padding, and lengths [B]. No graph is kept for a frozen encoder."""
-        if kept := self.heard(features, lengths):
-            return kept[0], kept[1]
+        if cached := self.cached(features, lengths):
+            return cached[0], cached[1]
         needed = torch.is_grad_enabled() and any(p.requires_grad for p in self.encoder.parameters())
         with torch.set_grad_enabled(needed):
             dtype = next(self.encoder.parameters()).dtype
             hidden, frames = encode(self.encoder, self.shape, features.to(dtype), lengths)
         if self.shape.window is not None:
             hidden = hidden[:, : int(frames.max())]
-        self.keep(features, lengths, hidden, frames)
+        self.store(features, lengths, hidden, frames)
         return hidden, frames
 
     def embed(self, hidden: Tensor, input_ids: Tensor, audio_index: Tensor, audio_rows: Tensor) -> Tensor:
@@ -232,7 +235,7 @@ class SpeechLLMModel(EncoderCache):
         hidden, _ = self.frames(features, feature_lengths)
         spoken = text_rows >= 0
         ids = input_ids.flatten()[text_rows.clamp(min=0)]
-        states, log_probs, missing = self._states_said(ids, spoken)
+        states, log_probs, missing = self._greedy_states(ids, spoken)
         if missing:
             embeds = self.embed(hidden, input_ids, audio_index, audio_rows)[missing]
             places = None if position_ids is None else position_ids[missing]
@@ -250,21 +253,22 @@ class SpeechLLMModel(EncoderCache):
         own = (place >= word_tokens[..., :1]) & (place <= word_tokens[..., 1:])
         return times, sure, log_probs[:, None].masked_fill(~own, 0.0).amin(-1)
 
-    def _states_said(self, ids: Tensor, spoken: Tensor) -> tuple[Tensor, Tensor, list[int]]:
+    def _greedy_states(self, ids: Tensor, spoken: Tensor) -> tuple[Tensor, Tensor, list[int]]:
         """Last hidden states [B, K, width] and log-probabilities [B, K] of the texts' tokens `ids`, as far as
         `generate` wrote just these, and the rows where it did not: zero there and at padding. So is the log-probability
         of the end token, which belongs to no word."""
         weight = self.llm.get_input_embeddings().weight
         states = torch.zeros(*ids.shape, weight.shape[1], dtype=weight.dtype, device=ids.device)
         log_probs = torch.zeros(ids.shape, device=ids.device)
-        said = self._said if self._said is not None and len(self._said) == len(ids) else [None] * len(ids)
+        outputs = self._greedy_outputs if self._greedy_outputs and len(self._greedy_outputs) == len(ids) else None
         missing = []
-        for i, (one, row) in enumerate(zip(said, ids)):
-            if one is None or one.ids != row[spoken[i]].tolist()[:-1]:
+        for i, row in enumerate(ids):
+            output = outputs[i] if outputs else None
+            if output is None or output.ids != row[spoken[i]].tolist()[:-1]:
                 missing.append(i)
                 continue
-            states[i, : len(one.states)] = torch.stack(one.states).to(states.dtype)
-            log_probs[i, : len(one.log_probs)] = torch.tensor(one.log_probs, device=ids.device)
+            states[i, : len(output.states)] = torch.stack(output.states).to(states.dtype)
+            log_probs[i, : len(output.log_probs)] = torch.tensor(output.log_probs, device=ids.device)
         return states, log_probs, missing
 
     def _states_of(
@@ -278,19 +282,15 @@ class SpeechLLMModel(EncoderCache):
         flat = out.last_hidden_state.flatten(0, 1)
         spoken = text_rows >= 0
         before = flat[text_rows[spoken] - 1]  # the position before a token predicts it
-        told = [
-            self._log_probs(r).gather(1, i[:, None])[:, 0] for r, i in zip(before.split(ROWS), ids[spoken].split(ROWS))
-        ]
         log_probs = torch.zeros(text_rows.shape, device=flat.device)
-        log_probs[spoken] = torch.cat(told) if told else log_probs[spoken]
+        if len(before):
+            chunks = zip(before.split(ROWS), ids[spoken].split(ROWS))
+            log_probs[spoken] = torch.cat([self._log_probs(r).gather(1, i[:, None])[:, 0] for r, i in chunks])
         return flat[text_rows.clamp(min=0)], log_probs
 
     def _log_probs(self, hidden: Tensor) -> Tensor:
         """Log-probabilities over the vocabulary [N, V], float32, from last hidden states."""
-        head = self.head(hidden)
-        if "logits" not in head:
-            head["logits"] = nn.functional.linear(head["hidden"], head["weight"], head["bias"])
-        return head["logits"].float().log_softmax(-1)
+        return head_log_probs(self.head(hidden))
 
     def generate(
         self, inputs: dict[str, Tensor], eos_ids: set[int], beams: int = 1, temperature: float = 0.0, **options: Any
@@ -298,12 +298,12 @@ class SpeechLLMModel(EncoderCache):
         """Token ids and their log-probabilities for each item; see `stentor.models.speech_llm.generate.generate`."""
         from stentor.models.speech_llm.generate import generate
 
-        how = {"eos_ids": eos_ids, "beams": beams, "temperature": temperature, **options}
-        keep = self._listens_once and self.aligner is not None and beams == 1 and not temperature and len(eos_ids) == 1
-        if not keep:
-            self._said = None
-            return generate(self, inputs, **how)
+        greedy = beams == 1 and not temperature and len(eos_ids) == 1
+        options |= {"eos_ids": eos_ids, "beams": beams, "temperature": temperature}
+        self._greedy_outputs = None
+        if not (greedy and self._caching and self.aligner is not None):
+            return generate(self, inputs, **options)
         states: list[list[Tensor]] = []
-        results = generate(self, inputs, states=states, **how)
-        self._said = [GreedyOutput(*result, own) for result, own in zip(results, states)]
+        results = generate(self, inputs, states=states, **options)
+        self._greedy_outputs = [GreedyOutput(*result, row) for result, row in zip(results, states)]
         return results

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
-from stentor.models.decoding import Result, search
+from stentor.models.decoding import LanguageModelDecoder, Result, search, token_limits
 from stentor.models.speech_llm import SpeechLLM
 from stentor.models.speech_llm.aligner import WordAligner
 from stentor.models.speech_llm.boundaries import Scores
@@ -68,12 +68,12 @@ class Graph:
             raise ConfigError(
                 f"{path} is damaged or missing ({' '.join(str(error).split())}): export again."
             ) from error
-        self.inputs = {given.name for given in self.session.get_inputs()}
+        self.inputs = {node.name for node in self.session.get_inputs()}
 
-    def __call__(self, **given: Tensor) -> list[Tensor]:
+    def __call__(self, **tensors: Tensor) -> list[Tensor]:
         # The exporter leaves out what a graph has no use for.
-        feed = {name: tensor.cpu().contiguous().numpy() for name, tensor in given.items() if name in self.inputs}
-        return [torch.from_numpy(array) for array in self.session.run(None, feed)]
+        inputs = {name: tensor.cpu().contiguous().numpy() for name, tensor in tensors.items() if name in self.inputs}
+        return [torch.from_numpy(array) for array in self.session.run(None, inputs)]
 
 
 class OnnxModel(EncoderCache):
@@ -95,24 +95,24 @@ class OnnxModel(EncoderCache):
         """Stays where it is: on the CPU, in float32."""
         return self
 
-    def hear(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Frames [B, F, width] and audio positions [B, P, text width], zero at padding, and lengths [B] of the frames.
         One clip at a time, each at its own length."""
-        if kept := self.heard(features, lengths):
-            return kept[0], kept[1], kept[2]
+        if cached := self.cached(features, lengths):
+            return cached[0], cached[1], cached[2]
         counts = self.shape.frames(lengths)
         frames, audio = [], []
         for row, length, count in zip(features, lengths.tolist(), counts.tolist()):
-            whole = row if self.shape.window else row[..., :length]
-            clip_frames, clip_audio = self.encoder(features=whole[None].float(), lengths=torch.tensor([length]))
+            clip = row if self.shape.window else row[..., :length]
+            clip_frames, clip_audio = self.encoder(features=clip[None].float(), lengths=torch.tensor([length]))
             frames.append(clip_frames[0, :count])
             audio.append(clip_audio[0, : -(-count // self.factor)])
-        heard = pad(frames), pad(audio), counts
-        self.keep(features, lengths, *heard)
-        return heard
+        output = pad(frames), pad(audio), counts
+        self.store(features, lengths, *output)
+        return output
 
     def frames(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        hidden, _, counts = self.hear(features, lengths)
+        hidden, _, counts = self.encode(features, lengths)
         return hidden, counts
 
     def ctc_log_probs(self, hidden: Tensor) -> Tensor:
@@ -148,25 +148,17 @@ class OnnxModel(EncoderCache):
             **dict(zip(names, past)),
         )
 
-    def nothing_past(self, rows: int) -> list[Tensor]:
+    def empty_cache(self, rows: int) -> list[Tensor]:
         """A cache without any position."""
         keys, values = ((rows, self.cache["heads"], 0, self.cache[w]) for w in ("width", "value_width"))
         return [torch.empty(keys), torch.empty(values)] * self.cache["layers"]
 
     def generate(
-        self,
-        inputs: dict[str, Tensor],
-        max_new_tokens: int | list[int],
-        eos_ids: set[int],
-        beams: int = 1,
-        temperature: float = 0.0,
-        generator: torch.Generator | None = None,
-        length_penalty: float = 1.0,
+        self, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any
     ) -> list[Result]:
         """See `stentor.models.speech_llm.generate.generate`."""
-        count = len(inputs["input_ids"])
-        limits = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
-        return search(OnnxDecoder(self, inputs), limits, eos_ids, beams, temperature, generator, length_penalty)
+        limits = token_limits(max_new_tokens, len(inputs["input_ids"]))
+        return search(OnnxDecoder(self, inputs), limits, eos_ids, **options)
 
     def align(
         self,
@@ -181,20 +173,20 @@ class OnnxModel(EncoderCache):
         **_: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `SpeechLLMModel.align`; for padded batches."""
-        hidden, audio, counts = self.hear(features, feature_lengths)
+        hidden, audio, counts = self.encode(features, feature_lengths)
         spoken = text_rows >= 0
-        (batch, size), told = input_ids.shape, text_rows[spoken]
+        (batch, size), positions = input_ids.shape, text_rows[spoken]
         logits, states, embeds, *_ = self.read(
             input_ids,
             torch.ones_like(input_ids),
             torch.arange(size).expand(batch, -1),
-            told - 1,
-            self.nothing_past(batch),
+            positions - 1,
+            self.empty_cache(batch),
             audio.flatten(0, 1)[audio_rows],
             audio_index,
         )
         log_probs = torch.zeros(text_rows.shape)
-        log_probs[spoken] = logits.log_softmax(-1).gather(1, input_ids.flatten()[told][:, None])[:, 0]
+        log_probs[spoken] = logits.log_softmax(-1).gather(1, input_ids.flatten()[positions][:, None])[:, 0]
         place = torch.arange(text_rows.shape[1])
         own = (place >= word_tokens[..., :1]) & (place <= word_tokens[..., 1:])
         times, sure = torch.zeros(*word_tokens.shape[:2], 2), torch.zeros(word_tokens.shape[:2])
@@ -215,33 +207,24 @@ class OnnxModel(EncoderCache):
         return times, sure, log_probs[:, None].masked_fill(~own, 0.0).amin(-1)
 
 
-class OnnxDecoder:
-    """The language model with its cache, as `generate` searches with it."""
+class OnnxDecoder(LanguageModelDecoder):
+    """The language model's graph with its cache, after left-padded prompts were read."""
 
     def __init__(self, model: OnnxModel, inputs: dict[str, Tensor]):
         self.model = model
-        _, audio, _ = model.hear(inputs["features"], inputs["feature_lengths"])
-        self.mask = inputs["attention_mask"]
-        self.position = inputs["position_ids"][:, -1:]
-        self.cache = model.nothing_past(len(self.mask))
-        audio = audio.flatten(0, 1)[inputs["audio_rows"]]
-        self._run(inputs["input_ids"], inputs["position_ids"], audio, inputs["audio_index"])
+        _, audio, _ = model.encode(inputs["features"], inputs["feature_lengths"])
+        self.mask, self.position = inputs["attention_mask"], inputs["position_ids"]
+        self.past = model.empty_cache(len(self.mask))
+        self._read_tokens(inputs["input_ids"], audio.flatten(0, 1)[inputs["audio_rows"]], inputs["audio_index"])
+        self.position = self.position[:, -1:]
 
-    def _run(self, ids: Tensor, positions: Tensor, *audio: Tensor) -> None:
-        last = torch.arange(1, len(ids) + 1) * ids.shape[1] - 1
-        logits, _, _, *self.cache = self.model.read(ids, self.mask, positions, last, self.cache, *audio)
+    def _read_tokens(self, tokens: Tensor, *audio: Tensor) -> None:
+        last = torch.arange(1, len(tokens) + 1) * tokens.shape[1] - 1
+        logits, _, _, *self.past = self.model.read(tokens, self.mask, self.position, last, self.past, *audio)
         self.log_probs = logits.log_softmax(-1)
 
-    def step(self, tokens: Tensor) -> None:
-        """Read tokens [B]; afterwards `log_probs` [B, V] is about the next one."""
-        self.position = self.position + 1
-        self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], 1)
-        self._run(tokens[:, None], self.position)
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order; a row may come several times."""
-        self.mask, self.position, self.log_probs = self.mask[rows], self.position[rows], self.log_probs[rows]
-        self.cache = [tensor[rows] for tensor in self.cache]
+    def _select_cache(self, rows: Tensor) -> None:
+        self.past = [tensor[rows] for tensor in self.past]
 
 
 class OnnxAligner:

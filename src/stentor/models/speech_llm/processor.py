@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stentor.data.augment import SpecAugment
 from stentor.data.batch import Batch, Example
-from stentor.errors import DataError
+from stentor.models.collate import SHORTEST, audio_batch, mask_features, pad_shortest, split_usable
 from stentor.models.speech_llm import PromptSection
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
@@ -22,7 +21,6 @@ from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, paddin
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-SHORTEST = SAMPLE_RATE // 10  # shorter clips get silence added: convolutions and the log-mel need something to see
 FILE = "preprocessor_config.json"
 
 
@@ -95,12 +93,9 @@ class SpeechLLMProcessor:
 
     # Lengths, from metadata alone
 
-    def _samples(self, samples: int) -> int:
-        return max(samples, SHORTEST)
-
     def positions(self, samples: int) -> int:
         """TokenSequence of the language model that a clip of so many samples takes."""
-        return -(-int(self.shape.frames(self.shape.steps(self._samples(samples)))) // self.factor)
+        return -(-int(self.shape.frames(self.shape.steps(max(samples, SHORTEST)))) // self.factor)
 
     @property
     def max_seconds(self) -> float | None:
@@ -145,21 +140,14 @@ class SpeechLLMProcessor:
 
     def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Log-mel [B, mels, T] or audio [B, T], zero at padding, with lengths [B] in the same steps."""
-        clips = [self._padded(example.audio) for example in examples]
+        clips = [pad_shortest(example.audio) for example in examples]
         lengths = torch.tensor([self.shape.steps(len(clip)) for clip in clips])
         if self.shape.kind == "wave":
-            if self.shape.normalize:
-                clips = [(clip - clip.mean()) / np.sqrt(clip.var() + 1e-7) for clip in clips]
-            out = torch.zeros(len(clips), int(lengths.max()))
-            for row, clip, example in zip(out, clips, examples):
-                row[: len(clip)] = torch.from_numpy(_hide_spans(clip, example))
-            return out, lengths
+            return audio_batch(clips, examples, self.shape.normalize), lengths
         if self.shape.window:
             clips = [np.pad(clip, (0, self.shape.window - len(clip))) for clip in clips]
         features = self._log_mel(clips)
-        for row, length, example in zip(features, lengths.tolist(), examples):
-            if (masks := _masks(example)) is not None:
-                row[:, :length] = masks.apply(row[:, :length].T, example.rng).T
+        mask_features(features, lengths, examples)
         return features, lengths
 
     def _log_mel(self, clips: list[np.ndarray]) -> Tensor:
@@ -167,16 +155,12 @@ class SpeechLLMProcessor:
             from transformers import ParakeetFeatureExtractor
 
             self._mel = self._mel or ParakeetFeatureExtractor(feature_size=self.shape.mels)
-            made = self._mel(clips, sampling_rate=SAMPLE_RATE, return_tensors="pt")
-            return made["input_features"][:, : max(map(len, clips)) // HOP].transpose(1, 2).contiguous()
+            log_mel = self._mel(clips, sampling_rate=SAMPLE_RATE, return_tensors="pt")["input_features"]
+            return log_mel[:, : max(map(len, clips)) // HOP].transpose(1, 2).contiguous()
         from stentor.audio.features import WhisperMel
 
         self._mel = self._mel or WhisperMel(self.shape.mels)
         return self._mel(clips)[0]
-
-    def _padded(self, audio: np.ndarray) -> np.ndarray:
-        audio = np.asarray(audio, np.float32)
-        return np.pad(audio, (0, SHORTEST - len(audio))) if len(audio) < SHORTEST else audio
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """A batch for training (`labels`, right padding or packed) or for generation (left padding).
@@ -184,72 +168,30 @@ class SpeechLLMProcessor:
         Clips that the encoder has no positions for are left out and listed in `Batch.dropped`; in a batch for
         generation they raise DataError.
         """
-        limit = self.shape.max_samples
-        dropped = [
-            (e.id, "too_long", f"{e.id}: {len(e.audio) / SAMPLE_RATE:.1f} s; the encoder reads {self.max_seconds:g} s.")
-            for e in examples
-            if limit is not None and len(e.audio) > limit
-        ]
-        if dropped and not labels:
-            raise DataError(f"{dropped[0][2]} Cut longer audio into windows first, as `stentor transcribe` does.")
-        examples = [e for e in examples if limit is None or len(e.audio) <= limit]
-        if not examples:
+        usable, dropped = split_usable(examples, [self._too_long(e) for e in examples], labels)
+        if not usable:
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        examples = [examples[i] for i in usable]
         features, lengths = self.features(examples)
         sequences = [self.sequence(e, len(e.audio), labels) for e in examples]
-        longest = max(len(s) for s in sequences)
-        total = sum(len(s) for s in sequences)
-        rows, width = (1, total) if packed else (len(sequences), longest)
+        total = sum(map(len, sequences))
+        rows, width = (1, total) if packed else (len(sequences), max(map(len, sequences)))
         if packed and self.flex:
-            from stentor.models.packing.flex import BLOCK
+            from stentor.models.packing import flex
 
-            width += -total % BLOCK
+            width += -total % flex.BLOCK
         if packed:
-            starts = np.cumsum([0, *(len(s) for s in sequences[:-1])])
+            starts = np.cumsum([0, *(len(s) for s in sequences[:-1])]).tolist()
         else:
-            starts = np.arange(len(sequences)) * width
-            if not labels:
-                starts = starts + [width - len(s) for s in sequences]
-
-        ids = np.full(rows * width, self.pad_id)
-        positions = np.zeros(rows * width, np.int64)
-        audio_index, audio_rows, label_index, targets = [], [], [], []
-        slots = max(s.audio for s in sequences)  # positions per clip in the projector's output
-        for i, (s, start) in enumerate(zip(sequences, starts)):
-            start = int(start)
-            audio = start + len(s.before)
-            ids[start:audio] = s.before
-            ids[audio + s.audio : start + len(s)] = s.after + s.text
-            positions[start : start + len(s)] = np.arange(len(s))
-            audio_index.append(np.arange(audio, audio + s.audio))
-            audio_rows.append(np.arange(s.audio) + i * slots)
-            # The position before a token predicts it: the first text token is predicted at the end of the prompt.
-            label_index.append(np.arange(start + s.prompt - 1, start + len(s) - 1))
-            targets += s.text
-        inputs = {
-            "features": features,
-            "feature_lengths": lengths,
-            "input_ids": torch.from_numpy(ids).view(rows, width),
-            "audio_index": torch.from_numpy(np.concatenate(audio_index)),
-            "audio_rows": torch.from_numpy(np.concatenate(audio_rows)),
-        }
-        if packed or not labels:
-            inputs["position_ids"] = torch.from_numpy(positions).view(rows, width)
+            starts = [i * width + (0 if labels else width - len(s)) for i, s in enumerate(sequences)]
+        inputs = {"features": features, "feature_lengths": lengths, **self._positions(sequences, starts, rows, width)}
+        if labels and not packed:
+            del inputs["position_ids"]  # they count up from 0 under right padding, as is the default
         if packed and self.flex:
-            from stentor.models.packing.flex import tables
-
-            inputs |= tables([len(s) for s in sequences] + [width - total] * (width > total))
+            inputs |= flex.tables([len(s) for s in sequences] + [width - total] * (width > total))
         counts = {}
         if labels:
-            inputs["label_index"] = torch.from_numpy(np.concatenate(label_index))
-            inputs["targets"] = torch.tensor(targets)
-            counts["text"] = len(targets)
-            if self.ctc is not None:
-                counts["ctc"] = self._ctc(examples, lengths, inputs)
-            if all("words" in e.extra for e in examples):
-                first = [int(start) + s.prompt for start, s in zip(starts, sequences)]
-                tokens = [len(s.text) for s in sequences]
-                counts["alignment"] = self._words(examples, first, tokens, inputs)
+            counts = self._labels(examples, sequences, starts, inputs)
         else:
             starts_in_row = torch.tensor([width - len(s) for s in sequences])
             inputs["attention_mask"] = (torch.arange(width) >= starts_in_row[:, None]).long()
@@ -262,6 +204,56 @@ class SpeechLLMProcessor:
             num_positions=rows * width,
             dropped=dropped,
         )
+
+    def _too_long(self, example: Example) -> tuple[str, str] | None:
+        limit, samples = self.shape.max_samples, len(example.audio)
+        if limit is None or samples <= limit:
+            return None
+        seconds = samples / SAMPLE_RATE
+        return "too_long", f"{example.id}: {seconds:.1f} s; the encoder reads {self.max_seconds:g} s."
+
+    def _positions(
+        self, sequences: Sequence[TokenSequence], starts: Sequence[int], rows: int, width: int
+    ) -> dict[str, Tensor]:
+        """`input_ids` and `position_ids` [rows, width] of sequences that begin at `starts` of the flattened batch, and
+        `audio_index` and `audio_rows` [N], see `SpeechLLMModel.embed`."""
+        ids = np.full(rows * width, self.pad_id)
+        position_ids = np.zeros(rows * width, np.int64)
+        audio_index, audio_rows = [], []
+        per_clip = max(s.audio for s in sequences)  # positions per clip in the projector's output
+        for i, (s, start) in enumerate(zip(sequences, starts)):
+            audio = start + len(s.before)
+            ids[start:audio] = s.before
+            ids[audio + s.audio : start + len(s)] = s.after + s.text
+            position_ids[start : start + len(s)] = np.arange(len(s))
+            audio_index.append(np.arange(audio, audio + s.audio))
+            audio_rows.append(np.arange(s.audio) + i * per_clip)
+        return {
+            "input_ids": torch.from_numpy(ids).view(rows, width),
+            "audio_index": torch.from_numpy(np.concatenate(audio_index)),
+            "audio_rows": torch.from_numpy(np.concatenate(audio_rows)),
+            "position_ids": torch.from_numpy(position_ids).view(rows, width),
+        }
+
+    def _labels(
+        self,
+        examples: Sequence[Example],
+        sequences: Sequence[TokenSequence],
+        starts: Sequence[int],
+        inputs: dict[str, Tensor],
+    ) -> dict[str, int]:
+        """Add the targets of all loss terms to `inputs`; returns their counts."""
+        texts = [start + s.prompt for start, s in zip(starts, sequences)]
+        # The position before a token predicts it: the first text token is predicted at the end of the prompt.
+        label_index = [np.arange(text - 1, text - 1 + len(s.text)) for text, s in zip(texts, sequences)]
+        inputs["label_index"] = torch.from_numpy(np.concatenate(label_index))
+        inputs["targets"] = torch.tensor([token for s in sequences for token in s.text])
+        counts = {"text": len(inputs["targets"])}
+        if self.ctc is not None:
+            counts["ctc"] = self._ctc(examples, inputs["feature_lengths"], inputs)
+        if all("words" in e.extra for e in examples):
+            counts["alignment"] = self._words(examples, texts, [len(s.text) for s in sequences], inputs)
+        return counts
 
     def _ctc(self, examples: Sequence[Example], lengths: Tensor, inputs: dict[str, Tensor]) -> int:
         """Add CTC targets of the items that fit in their frames; returns the number of targets."""
@@ -282,19 +274,19 @@ class SpeechLLMProcessor:
         `extra["words"]` of an example are dicts with `span`, the characters [start, end) of the text, and where they
         are known `start` and `end` in seconds; unknown times are NaN. Returns the number of words with times.
         """
-        given = [e.extra["words"] for e in examples]
-        rows, words = len(examples), max(map(len, given))
+        records = [e.extra["words"] for e in examples]
+        rows, width = len(examples), max(map(len, records))
         text_rows = torch.full((rows, max(tokens)), -1)
-        word_tokens = torch.full((rows, words, 2), -1)
-        word_parts, word_times = torch.zeros(rows, words, 2), torch.full((rows, words, 2), torch.nan)
-        for i, (example, own) in enumerate(zip(examples, given)):
+        word_tokens = torch.full((rows, width, 2), -1)
+        word_parts, word_times = torch.zeros(rows, width, 2), torch.full((rows, width, 2), torch.nan)
+        for i, (example, words) in enumerate(zip(examples, records)):
             text_rows[i, : tokens[i]] = torch.arange(first[i], first[i] + tokens[i])
-            if not own:
+            if not words:
                 continue
-            ends, parts = self.word_tokens(example.text, [w["span"] for w in own])
-            word_tokens[i, : len(own)] = torch.tensor(ends)
-            word_parts[i, : len(own)] = torch.tensor(parts)
-            for k, word in enumerate(own):
+            ends, parts = self.word_tokens(example.text, [w["span"] for w in words])
+            word_tokens[i, : len(words)] = torch.tensor(ends)
+            word_parts[i, : len(words)] = torch.tensor(parts)
+            for k, word in enumerate(words):
                 if "start" in word:
                     word_times[i, k] = torch.tensor([word["start"], word["end"]])
         inputs |= {"text_rows": text_rows, "word_tokens": word_tokens, "word_parts": word_parts}
@@ -370,19 +362,3 @@ class SpeechLLMProcessor:
             facts["made"],
             facts["token_rate"],
         )
-
-
-def _masks(example: Example) -> SpecAugment | None:
-    settings = example.extra.get("spec_augment")
-    return SpecAugment.model_validate(settings) if settings and example.rng is not None else None
-
-
-def _hide_spans(clip: np.ndarray, example: Example) -> np.ndarray:
-    """SpecAugment's time masks on raw audio: the stripes become silence; there are no frequencies to mask."""
-    if (masks := _masks(example)) is None:
-        return clip
-    clip = clip.copy()
-    for axis, first, last in masks.stripes(len(clip) // HOP, 2, example.rng):
-        if axis == 0:
-            clip[first * HOP : last * HOP] = 0
-    return clip

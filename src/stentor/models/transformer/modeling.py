@@ -251,11 +251,11 @@ class TransformerModel(EncoderCache):
     def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden states [B, T, width] and frames [B], from features [B, T, F] and their lengths [B], or with an SSL
         front-end from audio [B, samples] and its lengths in samples."""
-        if kept := self.heard(features, lengths):
+        if kept := self.cached(features, lengths):
             return kept[0], kept[1]
         states, frames = self._states(features, lengths)
         hidden = self.encoder.norm(states)
-        self.keep(features, lengths, hidden, frames)
+        self.store(features, lengths, hidden, frames)
         return hidden, frames
 
     def _states(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ from stentor.audio.features import HOP, WINDOW, WhisperMel
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
 from stentor.models.audio_llm.processor import RATE, AudioLLMProcessor
+from stentor.models.collate import mask_features
 
 log = logging.getLogger("stentor")
 
@@ -110,13 +111,12 @@ class Transcription(AudioLLMProcessor):
         """Log-mel [windows of all clips, mels, 3000], the windows of a clip one after the other."""
         clips = [np.asarray(e.audio, np.float32) for e in examples]
         mels, lengths = self.mel([clip if len(clip) else np.zeros(1, np.float32) for clip in clips])
-        for mel, length, example in zip(mels, lengths.tolist(), examples):
-            mel[:, :length] = self.masked(mel[:, :length], example)
+        mask_features(mels, lengths, examples)
         windows = mels.unflatten(2, (-1, WINDOW // HOP)).transpose(1, 2)
         counts = [self.windows(len(clip)) for clip in clips]
         if min(counts) == max(counts):  # no copy of clips up to 30 s
             return windows.flatten(0, 1)
-        return torch.cat([own[:count] for own, count in zip(windows, counts)])
+        return torch.cat([row[:count] for row, count in zip(windows, counts)])
 
     def audio_inputs(self, examples: Sequence[Example]) -> dict[str, Tensor]:
         """`features`; see `VoxtralModel.audio`."""

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stentor.models.decoding import Result, search
+from stentor.models.decoding import Result, search, token_limits
 from stentor.models.parameters import is_sharded
+from stentor.models.speech_llm.encoders import whisper_layers
 
 
 class WhisperRecogniser(nn.Module):
@@ -42,7 +43,8 @@ class WhisperRecogniser(nn.Module):
         features = features.to(encoder.conv1.weight.dtype)
         with torch.set_grad_enabled(needed):
             if features.shape[2] < 2 * self.config.max_source_positions:
-                return _encode_short(encoder, features)
+                hidden = F.gelu(encoder.conv2(F.gelu(encoder.conv1(features))))
+                return whisper_layers(encoder, hidden)
             return encoder(features).last_hidden_state
 
     def prompted(self, hidden: Tensor, input_ids: Tensor, detect: Tensor | None) -> Tensor:
@@ -94,36 +96,17 @@ class WhisperRecogniser(nn.Module):
 
     @torch.no_grad()
     def generate(
-        self,
-        inputs: dict[str, Tensor],
-        max_new_tokens: int | list[int],
-        eos_ids: set[int],
-        beams: int = 1,
-        temperature: float = 0.0,
-        generator: torch.Generator | None = None,
-        length_penalty: float = 1.0,
+        self, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any
     ) -> list[Result]:
         """Token ids after the prompt (end token left out) and their log-probabilities, for each item of a batch.
 
-        See `stentor.models.decoding.search`. `inputs` come from the processor's `collate(labels=False)`.
+        `inputs` come from the processor's `collate(labels=False)`; `options` are those of
+        `stentor.models.decoding.search`.
         """
-        rows = len(inputs["input_ids"])
-        limits = [max_new_tokens] * rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
-        room = self.config.max_target_positions - inputs["input_ids"].shape[1]
-        limits = [min(limit, room) for limit in limits]
-        return search(_Decoder(self, **inputs), limits, eos_ids, beams, temperature, generator, length_penalty)
-
-
-def _encode_short(encoder: nn.Module, features: Tensor) -> Tensor:
-    """transformers' WhisperEncoder on less than its window, which its own forward refuses: the first positions."""
-    hidden = F.gelu(encoder.conv2(F.gelu(encoder.conv1(features)))).transpose(1, 2)
-    hidden = hidden + encoder.embed_positions.weight[: hidden.shape[1]]
-    hidden = F.dropout(hidden, encoder.dropout, encoder.training)
-    for layer in encoder.layers:
-        if encoder.training and encoder.layerdrop > 0 and torch.rand(()) < encoder.layerdrop:
-            continue
-        hidden = layer(hidden, None)
-    return encoder.layer_norm(hidden)
+        rows, prompt = inputs["input_ids"].shape
+        longest = self.config.max_target_positions - prompt
+        limits = [min(limit, longest) for limit in token_limits(max_new_tokens, rows)]
+        return search(_Decoder(self, **inputs), limits, eos_ids, **options)
 
 
 class _Decoder:

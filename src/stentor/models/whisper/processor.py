@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from stentor.audio.features import HOP, RATE, WINDOW, WhisperMel
-from stentor.data.augment import SpecAugment
 from stentor.data.batch import Batch, Example
-from stentor.errors import DataError
+from stentor.models.collate import mask_features, split_usable
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -161,10 +160,7 @@ class WhisperProcessor:
         """Log-mel [B, mels, 3000] of clips of at most 30 s, equal to WhisperFeatureExtractor's to 1e-4."""
         self._mel = self._mel or WhisperMel(self.mels, pad_to_30s=True)
         features, lengths = self._mel([e.audio for e in examples])
-        for row, length, example in zip(features, lengths.tolist(), examples):
-            settings = example.extra.get("spec_augment")
-            if settings and example.rng is not None:
-                row[:, :length] = SpecAugment.model_validate(settings).apply(row[:, :length].T, example.rng).T
+        mask_features(features, lengths, examples)
         return features
 
     def window(self, examples: Sequence[Example]) -> int:
@@ -186,55 +182,53 @@ class WhisperProcessor:
         `Batch.dropped`; in a batch for generation they raise DataError. The language token is learnt where the
         language is known; the other tokens of the prompt are given, not learnt.
         """
-        dropped: list[tuple[str, str, str]] = []
-        kept, sequences = [], []
-        for e in examples:
-            ids, prompt = self.sequence(e) if labels else (self.prompt(e.language), 0)
-            if len(e.audio) > WINDOW:
-                reason, message = "too_long", f"{len(e.audio) / RATE:.1f} s of audio; Whisper reads 30 s"
-            elif message := self.drop_reason(e.language):
-                reason = "unknown_language"
-            elif len(ids) - 1 > self.most:
-                reason, message = "text_too_long", f"{len(ids)} tokens of text; this Whisper writes at most {self.most}"
-            else:
-                kept.append(e)
-                sequences.append((ids, prompt))
-                continue
-            dropped.append((e.id, reason, f"{e.id}: {message}."))
-        if dropped and not labels:
-            mend = " Cut longer audio into windows first, as `stentor transcribe` does."
-            raise DataError(dropped[0][2] + (mend if dropped[0][1] == "too_long" else ""))
-        if not kept:
+        sequences = [self.sequence(e) if labels else (self.prompt(e.language), 0) for e in examples]
+        reasons = [self._drop_reason(e, len(ids)) for e, (ids, _) in zip(examples, sequences)]
+        usable, dropped = split_usable(examples, reasons, labels)
+        if not usable:
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        examples, sequences = [examples[i] for i in usable], [sequences[i] for i in usable]
         # The window is drawn last, so that augmentation is the same whatever `full_window` is.
-        features = self.features(kept)
-        inputs = {"features": features[:, :, : self.window(kept) // HOP]}
+        features = self.features(examples)
+        inputs = {"features": features[:, :, : self.window(examples) // HOP]}
         fed = [ids[:-1] if labels else ids for ids, _ in sequences]
         width = max(map(len, fed))
         inputs["input_ids"] = torch.tensor([[*ids, *[self.eos_id] * (width - len(ids))] for ids in fed])
         if self.languages:
-            inputs["detect"] = torch.tensor([self.code(e.language) is None for e in kept])
+            inputs["detect"] = torch.tensor([self.code(e.language) is None for e in examples])
         counts = {}
         if labels:
             index: list[int] = []
             targets: list[int] = []
-            for row, ((ids, prompt), example) in enumerate(zip(sequences, kept)):
+            for row, ((ids, prompt), example) in enumerate(zip(sequences, examples)):
                 named = [1] if self.languages and self.code(example.language) else []
                 for place in (*named, *range(prompt, len(ids))):
                     index.append(row * width + place - 1)
                     targets.append(ids[place])
             inputs["label_index"], inputs["targets"] = torch.tensor(index), torch.tensor(targets)
             counts["text"] = len(targets)
-        samples = sum(len(e.audio) for e in kept)
+        samples = sum(len(e.audio) for e in examples)
         return Batch(
             inputs=inputs,
             counts=counts,
-            ids=[e.id for e in kept],
+            ids=[e.id for e in examples],
             seconds=samples / RATE,
             tokens=samples // (2 * HOP) + sum(map(len, fed)),
-            num_positions=len(kept) * (inputs["features"].shape[2] // 2 + width),
+            num_positions=len(examples) * (inputs["features"].shape[2] // 2 + width),
             dropped=dropped,
         )
+
+    def _drop_reason(self, example: Example, tokens: int) -> tuple[str, str] | None:
+        """(reason, sentence) for an example, of so many tokens with its prompt, that cannot be used."""
+        if len(example.audio) > WINDOW:
+            reason, message = "too_long", f"{len(example.audio) / RATE:.1f} s of audio; Whisper reads 30 s"
+        elif unknown := self.drop_reason(example.language):
+            reason, message = "unknown_language", unknown
+        elif tokens - 1 > self.most:
+            reason, message = "text_too_long", f"{tokens} tokens of text; this Whisper writes at most {self.most}"
+        else:
+            return None
+        return reason, f"{example.id}: {message}."
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids, without special and timestamp tokens."""

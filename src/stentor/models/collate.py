@@ -1,0 +1,81 @@
+"""Collation shared by the processors: examples that cannot be used, SpecAugment, batches of raw audio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stentor.data.augment import SpecAugment
+from stentor.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from stentor.data.batch import Example
+
+HOP = 160
+"""Samples of one frame of SpecAugment on raw audio."""
+SHORTEST = 1600
+"""Samples that clips get silence up to: convolutions make no frame of shorter ones."""
+
+
+def split_usable(
+    examples: Sequence[Example], reasons: Sequence[tuple[str, str] | None], labels: bool
+) -> tuple[list[int], list[tuple[str, str, str]]]:
+    """Indices of the examples that can be used, and `Batch.dropped` of the others.
+
+    `reasons`: for each example (reason, sentence), None where it can be used. A batch for generation (not `labels`)
+    drops nothing: raises DataError with the first sentence, for `too_long` with what to do.
+    """
+    dropped = [(example.id, *reason) for example, reason in zip(examples, reasons) if reason is not None]
+    if dropped and not labels:
+        _, reason, message = dropped[0]
+        mend = " Cut longer audio into windows first, as `stentor transcribe` does." if reason == "too_long" else ""
+        raise DataError(message + mend)
+    return [i for i, reason in enumerate(reasons) if reason is None], dropped
+
+
+def spec_augment(example: Example) -> SpecAugment | None:
+    """The masks that an example asks for; None in evaluation and where there are none."""
+    settings = example.extra.get("spec_augment")
+    return SpecAugment.model_validate(settings) if settings and example.rng is not None else None
+
+
+def mask_features(features: Tensor, lengths: Tensor, examples: Sequence[Example]) -> None:
+    """Apply each example's SpecAugment, in place, to log-mel [B, mels, T] with lengths [B]."""
+    for row, length, example in zip(features, lengths.tolist(), examples):
+        if length and (masks := spec_augment(example)) is not None:
+            row[:, :length] = masks.apply(row[:, :length].T, example.rng).T
+
+
+def mask_audio(clip: np.ndarray, example: Example) -> np.ndarray:
+    """Raw audio [samples] under SpecAugment: the time stripes become silence; there are no frequencies to mask."""
+    if (masks := spec_augment(example)) is None:
+        return clip
+    clip = clip.copy()
+    for axis, first, last in masks.stripes(len(clip) // HOP, 2, example.rng):
+        if axis == 0:
+            clip[first * HOP : last * HOP] = 0
+    return clip
+
+
+def pad_shortest(audio: np.ndarray) -> np.ndarray:
+    """float32 audio with silence added up to `SHORTEST` samples."""
+    import numpy as np
+
+    audio = np.asarray(audio, np.float32)
+    return np.pad(audio, (0, max(0, SHORTEST - len(audio))))
+
+
+def audio_batch(clips: Sequence[np.ndarray], examples: Sequence[Example], normalize: bool) -> Tensor:
+    """Audio [B, T], zero at padding, of clips under SpecAugment; with `normalize` each has mean 0 and variance 1."""
+    import numpy as np
+    import torch
+
+    audio = torch.zeros(len(clips), max(map(len, clips)))
+    for row, clip, example in zip(audio, clips, examples):
+        if normalize:
+            clip = (clip - clip.mean()) / np.sqrt(clip.var() + 1e-7)
+        row[: len(clip)] = torch.from_numpy(mask_audio(clip, example))
+    return audio

@@ -52,10 +52,10 @@ def plain(bundle):
     """transformers' model with the weights of a bundle."""
     from transformers import VoxtralForConditionalGeneration
 
-    from stentor.models.audio_llm.export import theirs
+    from stentor.models.audio_llm.modeling import transformers_name
 
     model = VoxtralForConditionalGeneration(bundle.model.config)
-    model.load_state_dict({theirs(n): t for n, t in bundle.model.state_dict().items()})
+    model.load_state_dict({transformers_name(n): t for n, t in bundle.model.state_dict().items()})
     return model.eval()
 
 

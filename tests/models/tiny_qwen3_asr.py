@@ -7,7 +7,7 @@ import torch
 
 from stentor.data.batch import Example
 from stentor.losses.base import Loss
-from stentor.models.audio_llm.export import theirs
+from stentor.models.audio_llm.modeling import transformers_name
 from stentor.models.base import Bundle, Family, TaskRequirements
 
 CONFIG = {
@@ -132,7 +132,7 @@ def plain(bundle):
     from transformers import Qwen3ASRForConditionalGeneration
 
     model = Qwen3ASRForConditionalGeneration(bundle.model.config)
-    model.load_state_dict({theirs(n): t for n, t in bundle.model.state_dict().items()})
+    model.load_state_dict({transformers_name(n): t for n, t in bundle.model.state_dict().items()})
     return model.eval()
 
 

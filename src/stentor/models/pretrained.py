@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +120,15 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _like(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, list(known), 1)
     return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def set_memory_options(bundle: Any, parts: Sequence[Any]) -> None:
+    """Gradient checkpointing of the model's transformers `parts` where the family asks for it, and their layers that
+    FSDP2 shards; then training mode. After adapters and freezing."""
+    family, model = bundle.family, bundle.model
+    if family.gradient_checkpointing:
+        for part in parts:
+            part.gradient_checkpointing_enable({"use_reentrant": False})
+    layers = {name for part in parts for name in part._no_split_modules or ()}
+    family._wrap_layers = tuple(sorted(layers & {type(module).__name__ for module in model.modules()}))
+    model.train()

@@ -1,11 +1,13 @@
-"""A part of a model and where it comes from: pretrained weights, or a config of transformers."""
+"""Pretrained parts of models: the section of a part, from weights or from a config of transformers, and the base of
+families that have such parts."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
+from stentor.models.base import Family
 from stentor.section import Section
 
 
@@ -28,3 +30,18 @@ class PretrainedSection(Section):
         if self.config is not None and not isinstance(self.config.get("model_type"), str):
             raise ValueError("`config` needs `model_type`, such as `{model_type: whisper, d_model: 144}`")
         return self
+
+
+class PretrainedFamily(Family):
+    """A family whose models are made of pretrained parts, known in full once a model is built."""
+
+    _from_base: set[str] = PrivateAttr(default_factory=set)
+    """Names of tensors that still are as the bases have them."""
+    _commit: str | None = PrivateAttr(default=None)
+    """Commit of the base on the Hub, where a model has one base."""
+    _wrap_layers: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def wrap_layers(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Layer classes of the pretrained parts."""
+        return self._wrap_layers

@@ -1,8 +1,9 @@
-"""Weights and adapters in model folders, under the file names of transformers and PEFT."""
+"""Model folders: weights and adapters under the file names of transformers and PEFT, and the family's section."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,22 +11,98 @@ from typing import TYPE_CHECKING, Any
 from stentor.data.file_modes import follow_umask
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
-from stentor.models.peft import ADAPTER, base_name, inject, is_adapter
+from stentor.models.peft import ADAPTER, Lora, base_name, inject, is_adapter
 from stentor.models.quantize import dequantized
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+log = logging.getLogger("stentor")
+
 PEFT_PREFIX = "base_model.model."
 ADAPTER_FILE = "adapter_model.safetensors"
+SECTION_FILE = "stentor.json"
+"""Holds the family's section beside a config.json of transformers."""
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as a JSON file, indented, letters as they are."""
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def standalone(family: Any) -> Any:
+    """The section of an export that needs nothing else: without adapters, freezing and what it was started from."""
+    update = {"lora": None, "quantize": None, "freeze": [], "init": None}
+    return family.model_copy(update={key: value for key, value in update.items() if key in type(family).model_fields})
+
+
+def cpu_state(model: nn.Module) -> dict[str, Tensor]:
+    """All tensors of a model, on the CPU."""
+    return {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+
+
+def exported_names(model: nn.Module, in_base: set[str] = frozenset()) -> set[str]:  # type: ignore[assignment]
+    """Names of the tensors that an export holds: adapters, and all weights that are neither another name of one before
+    them nor `in_base` (under the names of a model without adapters)."""
+    skip = tied_copies(model) | in_base
+    return {name for name in model.state_dict() if is_adapter(name) or base_name(name) not in skip}
+
+
+def load_by_name(
+    model: nn.Module,
+    weights: dict[str, Tensor],
+    folder: Path,
+    same: str,
+    in_base: set[str] = frozenset(),  # type: ignore[assignment]
+) -> None:
+    """Start a model from the weights of an earlier export, by name.
+
+    Weights that only one side has are named in the log; those `in_base` need not be in the export. Raises ConfigError
+    without any weights, and where a weight has another shape, saying that `model` must describe the `same`.
+    """
+    if not weights:
+        raise ConfigError(f"model.init: {folder} holds no model.safetensors; give an export folder of a run.")
+    state = model.state_dict()
+    for name, tensor in weights.items():
+        if name in state and state[name].shape != tensor.shape:
+            raise ConfigError(
+                f"model.init: {name} is {list(tensor.shape)} in {folder} and {list(state[name].shape)} here; `model` "
+                f"must describe the {same}."
+            )
+    missing = sorted(set(state) - set(weights) - tied_copies(model) - in_base)
+    unexpected = sorted(set(weights) - set(state))
+    if missing:
+        log.warning("model.init: %d weights are not in %s and start anew: %s", len(missing), folder, _some(missing))
+    if unexpected:
+        log.warning("model.init: %d weights of %s have no place here: %s", len(unexpected), folder, _some(unexpected))
+    model.load_state_dict({n: t for n, t in weights.items() if n in state}, strict=False)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
+
+
+def continue_adapters(bundle: Bundle, adapters: dict[str, Tensor], folder: Path, lora: Any) -> dict[str, Tensor]:
+    """The adapters of an earlier export where the same section `lora` goes on with them; otherwise they are folded into
+    the plain weights of the model, and none are returned."""
+    section = bundle.family.lora  # type: ignore[attr-defined]
+    if not adapters or (section is not None and section.model_dump() == lora):
+        return adapters
+    fold(bundle, adapters, folder)
+    return {}
 
 
 def write_weights(weights: dict[str, Tensor], folder: Path) -> None:
     """Write model.safetensors, sharded above 5 GB."""
     from huggingface_hub import save_torch_state_dict
 
-    whole = {name: tensor.contiguous() for name, tensor in weights.items()}
-    save_torch_state_dict(whole, folder, max_shard_size="5GB", metadata={"format": "pt"})
+    contiguous = {name: tensor.contiguous() for name, tensor in weights.items()}
+    save_torch_state_dict(contiguous, folder, max_shard_size="5GB", metadata={"format": "pt"})
     follow_umask(*folder.glob("model*.safetensors"))
 
 
@@ -34,22 +111,22 @@ def write_adapters(
     state: dict[str, Tensor],
     folder: Path,
     rename: Callable[[str], str] = str,
-    whole: Sequence[str] = (),
+    trained_modules: Sequence[str] = (),
 ) -> None:
     """Write the adapters among the tensors of a model, and its adapter_config.json, as PEFT reads them; `rename` gives
-    the names that its modules have in the class that PEFT will load. Modules in `whole` are trained themselves and
+    the names that its modules have in the class that PEFT will load. `trained_modules` are trained themselves and
     written beside the adapters (PEFT's `modules_to_save`)."""
     from safetensors.torch import save_file
 
     adapters = {
         PEFT_PREFIX + rename(n.replace(f".{ADAPTER}.", ".")): t.contiguous()
         for n, t in state.items()
-        if is_adapter(n) or n.rpartition(".")[0] in whole
+        if is_adapter(n) or n.rpartition(".")[0] in trained_modules
     }
     save_file(adapters, folder / ADAPTER_FILE, metadata={"format": "pt"})
     follow_umask(folder / ADAPTER_FILE)
     config = model.peft_config[ADAPTER]  # type: ignore[index,union-attr]
-    config.modules_to_save = list(whole) or None
+    config.modules_to_save = list(trained_modules) or None
     config.save_pretrained(folder)
 
 
@@ -72,20 +149,21 @@ def load_adapters(model: nn.Module, adapters: dict[str, Tensor]) -> None:
         n.replace(".lora_A.", f".lora_A.{ADAPTER}.").replace(".lora_B.", f".lora_B.{ADAPTER}."): t
         for n, t in adapters.items()
     }
-    own = {name: parameter for name, parameter in model.named_parameters() if is_adapter(name)}
-    if set(own) != set(named):
+    parameters = {name: parameter for name, parameter in model.named_parameters() if is_adapter(name)}
+    if set(parameters) != set(named):
         raise ConfigError(
-            f"the adapters of the export ({len(named)} tensors) are not those that `model.lora` asks for ({len(own)})."
+            f"the adapters of the export ({len(named)} tensors) are not those that `model.lora` asks for "
+            f"({len(parameters)})."
         )
-    for name, parameter in own.items():  # made like their base, which may be in bfloat16 and would round them
+    for name, parameter in parameters.items():  # made like their base, which may be in bfloat16 and would round them
         parameter.data = parameter.data.to(named[name].dtype)
     model.load_state_dict(named, strict=False)
 
 
-def put_adapters(model: nn.Module, adapters: dict[str, Tensor], lora: Any, folder: Path) -> None:
+def put_adapters(model: nn.Module, adapters: dict[str, Tensor], lora: Lora | None, folder: Path) -> None:
     """Give a model the adapters of an export, as `lora` says, on the modules that have them there."""
-    settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-    inject(model, lora, sorted(settings["target_modules"]))
+    settings = read_json(folder / "adapter_config.json")
+    inject(model, lora or Lora(), sorted(settings["target_modules"]))
     load_adapters(model, adapters)
 
 
@@ -93,7 +171,7 @@ def fold(bundle: Bundle, adapters: dict[str, Tensor], folder: Path) -> None:
     """Add adapter weights of an export to the plain weights of a model without adapters."""
     import torch
 
-    settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    settings = read_json(folder / "adapter_config.json")
     scale = settings["lora_alpha"] / settings["r"]
     for name, a in adapters.items():
         if ".lora_A." not in name:
@@ -108,7 +186,7 @@ def fold(bundle: Bundle, adapters: dict[str, Tensor], folder: Path) -> None:
 
 def merged_state(bundle: Bundle) -> dict[str, Tensor]:
     """All tensors of the model on the CPU under the names of a model without adapters, adapters folded in."""
-    return fold_state(bundle.model, {n: t.detach().cpu() for n, t in bundle.model.state_dict().items()})
+    return fold_state(bundle.model, cpu_state(bundle.model))
 
 
 def fold_state(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:

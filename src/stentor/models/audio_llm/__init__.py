@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, model_validator
 
 from stentor.errors import DataError
-from stentor.models.base import Family
 from stentor.models.peft import Lora
+from stentor.models.pretrained_section import PretrainedFamily
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict
 
@@ -33,7 +33,7 @@ class AudioLLMLora(Lora):
     anything. Each must match at least one linear layer. In the audio tower the fourth is called `out_proj`."""
 
 
-class AudioLLM(Family):
+class AudioLLM(PretrainedFamily):
     """A pretrained recogniser with an audio encoder, a projector and a language model, full or with LoRA."""
 
     model_config = {"populate_by_name": True, "serialize_by_alias": True}
@@ -72,17 +72,6 @@ class AudioLLM(Family):
     """What the folder `tokenizer` must hold, for messages."""
     always_float32: ClassVar[tuple[str, ...]] = ()
     """Names of parameters, within their part, that `dtype` leaves alone."""
-
-    _from_base: set[str] = PrivateAttr(default_factory=set)
-    """Names of tensors that still are as `from` has them."""
-    _commit: str | None = PrivateAttr(default=None)
-    """The commit of the Hub model that was loaded."""
-    _wrap_layers: tuple[str, ...] = PrivateAttr(default=())
-
-    @property
-    def wrap_layers(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Layer classes of the encoder and the language model; known once the model is built."""
-        return self._wrap_layers
 
     @model_validator(mode="after")
     def _one_origin(self) -> AudioLLM:

@@ -10,50 +10,37 @@ stentor.json                 the family section and the commit of the base
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from stentor.errors import ConfigError
-from stentor.models.audio_llm import AudioLLM, AudioLLMLora
-from stentor.models.audio_llm.build import adapt, classes, finish, from_base
-from stentor.models.audio_llm.modeling import AudioLLMModel
+from stentor.models.audio_llm import AudioLLM
+from stentor.models.audio_llm.build import adapt, apply_memory_options, classes, from_base, read_export
+from stentor.models.audio_llm.modeling import transformers_name
 from stentor.models.base import Bundle
 from stentor.models.peft import ADAPTER, base_name, is_adapter
 from stentor.models.quantize import quantize
 from stentor.models.weights_io import (
     ADAPTER_FILE,
+    SECTION_FILE,
+    cpu_state,
+    exported_names,
     fold,
     fold_state,
     put_adapters,
-    read_weights,
+    read_json,
+    standalone,
     tied_copies,
     write_adapters,
+    write_json,
     write_weights,
 )
-
-log = logging.getLogger("stentor")
-
-FACTS = "stentor.json"
-_INNER = "model."  # transformers has all parts but the output layer below `model.`
-
-
-def theirs(name: str) -> str:
-    """transformers' name of a tensor of ours."""
-    return name if name.startswith("lm_head.") else _INNER + name
-
-
-def ours(name: str) -> str:
-    """Our name of a tensor of transformers'."""
-    return name.removeprefix(_INNER)
 
 
 def exported_tensor_names(bundle: Bundle) -> set[str]:
     """Names of the tensors that an export is made of; see `Family.exported_tensor_names`."""
-    names = {n for n in bundle.model.state_dict() if is_adapter(n) or not left_to_base(bundle)}
-    return names - tied_copies(bundle.model)
+    return exported_names(bundle.model, bundle.family._from_base if left_to_base(bundle) else set())
 
 
 def left_to_base(bundle: Bundle) -> bool:
@@ -68,11 +55,11 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     if left_to_base(bundle):
         config = bundle.model.peft_config[ADAPTER]
         config.base_model_name_or_path, config.revision = bundle.family.source, bundle.family._commit
-        write_adapters(bundle.model, state, folder, theirs)
+        write_adapters(bundle.model, state, folder, transformers_name)
     else:
         tied = tied_copies(bundle.model)
         weights = fold_state(bundle.model, state)
-        write_weights({theirs(n): t for n, t in weights.items() if n not in tied}, folder)
+        write_weights({transformers_name(n): t for n, t in weights.items() if n not in tied}, folder)
     bundle.processor.save(folder)
     _write_configs(bundle, folder)
 
@@ -83,21 +70,19 @@ def _write_configs(bundle: Bundle, folder: Path) -> None:
     family = bundle.family
     config = json.loads(bundle.model.config.to_json_string())
     config |= {"architectures": [family.architecture], "dtype": "float32"}
-    (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / "config.json", config)
     bundle.processor.generation_config().save_pretrained(folder)
     facts = {
         "stentor_version": __version__,
         "family": family.model_dump(mode="json", by_alias=True),
         "commit": family._commit,
     }
-    (folder / FACTS).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / SECTION_FILE, facts)
 
 
 def save_merged(bundle: Bundle, folder: Path) -> None:
     """Write an export that needs nothing else: adapters folded in."""
-    family = bundle.family.model_copy(update={"lora": None, "quantize": None, "freeze": [], "init": None})
-    state = {name: tensor.detach().cpu() for name, tensor in bundle.model.state_dict().items()}
-    save(Bundle(bundle.model, bundle.processor, family), state, folder)
+    save(Bundle(bundle.model, bundle.processor, standalone(bundle.family)), cpu_state(bundle.model), folder)
 
 
 def load(family_class: type[AudioLLM], folder: Path, trainable: bool = False) -> Bundle:
@@ -107,11 +92,11 @@ def load(family_class: type[AudioLLM], folder: Path, trainable: bool = False) ->
 
     logging.disable_progress_bar()
     family, commit = family_class.model_validate({"from": str(folder)}), None
-    if (folder / FACTS).is_file():
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    if (folder / SECTION_FILE).is_file():
+        facts = read_json(folder / SECTION_FILE)
         family, commit = family_class.model_validate(facts["family"]), facts["commit"]
-    settings, whole = classes(family)
-    config = settings.from_pretrained(folder)
+    config_class, model_class = classes(family)
+    config = config_class.from_pretrained(folder)
     family.inspect(config)
     processor = family.processor_of(str(folder), config)
     if (folder / ADAPTER_FILE).is_file():
@@ -121,14 +106,14 @@ def load(family_class: type[AudioLLM], folder: Path, trainable: bool = False) ->
         bundle.processor = processor
         _put_adapters(bundle, folder, trainable)
     else:
-        model = whole.from_pretrained(folder, dtype=torch.float32)
+        model = model_class.from_pretrained(folder, dtype=torch.float32)
         bundle = Bundle(family.model_of(model, processor), processor, family)
         if trainable:
             adapt(bundle)  # new adapters: those of the export are folded in
             quantize(bundle.model, family.quantize)
     if not trainable:
         bundle.model.requires_grad_(False)
-    finish(bundle)
+    apply_memory_options(bundle)
     bundle.model.train(trainable)
     return bundle
 
@@ -137,56 +122,11 @@ def _put_adapters(bundle: Bundle, folder: Path, trainable: bool) -> None:
     """The adapters of an export onto the base: folded in, but for training and where the base is kept in bfloat16,
     which would round away much of what was learnt."""
     family = bundle.family
-    _, adapters = read(folder)
+    _, adapters = read_export(folder)
     if trainable or family.dtype == "bfloat16":
         bundle.model.requires_grad_(False)
-        put_adapters(bundle.model, adapters, family.lora or AudioLLMLora(), folder)
+        put_adapters(bundle.model, adapters, family.lora, folder)
         if trainable:
             quantize(bundle.model, family.quantize)
     else:
         fold(bundle, adapters, folder)
-
-
-def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """(weights, adapters) of an export folder under our names, adapters without PEFT's prefix."""
-    weights, adapters = read_weights(folder)
-    return {ours(n): t for n, t in weights.items()}, {ours(n): t for n, t in adapters.items()}
-
-
-def _fits(model: AudioLLMModel, weights: dict[str, Tensor], folder: Path) -> None:
-    own = {n: t for n, t in model.state_dict().items() if n not in tied_copies(model)}
-    wrong = sorted(set(own) ^ set(weights)) or [n for n, t in weights.items() if t.shape != own[n].shape]
-    if wrong:
-        raise ConfigError(
-            f"{folder}: {len(wrong)} weights do not fit this {model.config.model_type} model, for example {wrong[0]}: "
-            "the sizes in the config must be those that the export was trained with."
-        )
-
-
-def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
-    """Start from the weights of an export; before adapters are added.
-
-    Returns the export's adapters when the same `model.lora` goes on with them; otherwise they are folded in. Raises
-    ConfigError when the export is of another model.
-    """
-    family, model = bundle.family, bundle.model
-    if not (folder / FACTS).is_file():
-        raise ConfigError(f"model.init: {folder} is no export of a run with a {family.type} model (it has no {FACTS}).")
-    before = json.loads((folder / FACTS).read_text(encoding="utf-8"))["family"]
-    weights, adapters = read(folder)
-    if weights:
-        _fits(model, weights, folder)
-        model.load_state_dict(weights, strict=False)  # tied copies come along
-        family._from_base = set()
-    elif before["from"] != family.source:
-        raise ConfigError(
-            f"model.init: {folder} holds adapters for {before['from']}, but `model.from` is {family.source}: they "
-            "must be the same."
-        )
-    if not adapters:
-        return {}
-    if family.lora is not None and family.lora.model_dump() == before["lora"]:
-        return adapters
-    log.info("model.init: the adapters of %s are folded into the weights.", folder)
-    fold(bundle, adapters, folder)
-    return {}

@@ -15,9 +15,22 @@ TEXT_INPUTS = ("input_ids", "audio_index", "attention_mask", "position_ids")
 """Inputs of a batch for generation that are not audio."""
 
 
+_INNER = "model."  # transformers has all parts but the output layer below `model.`
+
+
+def transformers_name(name: str) -> str:
+    """transformers' name of a tensor of an `AudioLLMModel`."""
+    return name if name.startswith("lm_head.") else _INNER + name
+
+
+def own_name(name: str) -> str:
+    """The name in an `AudioLLMModel` of a tensor of transformers' model."""
+    return name.removeprefix(_INNER)
+
+
 class AudioLLMModel(nn.Module):
     """Parts `audio_tower`, `multi_modal_projector`, `language_model` and `lm_head`, under the names that transformers
-    has for them below `model.` (see `stentor.models.audio_llm.export`).
+    has for them below `model.`.
 
     A part without any trainable parameter stays in evaluation mode (no dropout), also while the rest trains.
     """

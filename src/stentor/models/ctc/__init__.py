@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from stentor.models.base import Family
 from stentor.models.peft import Lora
+from stentor.models.pretrained_section import PretrainedFamily
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict, Section
 
@@ -40,7 +40,7 @@ class LanguageAdapter(Section):
     """Train nothing but the adapter and the head."""
 
 
-class CTCFamily(Family):
+class CTCFamily(PretrainedFamily):
     """An encoder with a CTC head (wav2vec 2.0, HuBERT, WavLM, MMS, Parakeet-CTC)."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
@@ -69,13 +69,6 @@ class CTCFamily(Family):
     """Recompute activations in the backward pass: less memory, about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
     implementation: ClassVar[str | None] = __name__
-
-    _wrap_layers: tuple[str, ...] = PrivateAttr(default=())
-
-    @property
-    def wrap_layers(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Layer classes of the encoder; known once the model is built."""
-        return self._wrap_layers
 
     @model_validator(mode="after")
     def _one_origin(self) -> CTCFamily:

@@ -54,7 +54,7 @@ def build(family: CTCFamily, requirements: TaskRequirements) -> Bundle:
         _only_language(recogniser, family)
     adapt(recogniser, _lora(recogniser, family), family.freeze)
     quantize(recogniser, family.quantize)
-    return finish(bundle)
+    return apply_memory_options(bundle)
 
 
 def assemble(family: CTCFamily, alphabet: str | None, texts: Callable[[], Any], where: str) -> Bundle:
@@ -98,7 +98,7 @@ def assemble(family: CTCFamily, alphabet: str | None, texts: Callable[[], Any], 
     return CTCBundle(model, CTCProcessor(shape, extractor, tokenizer, model.blank), family)
 
 
-def finish(bundle: Bundle) -> Bundle:
+def apply_memory_options(bundle: Bundle) -> Bundle:
     """Memory options, after adapters and freezing."""
     model: Any = bundle.model
     family: Any = bundle.family

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ from torch import Tensor
 from stentor.data.file_modes import follow_umask
 from stentor.models.base import Bundle
 from stentor.models.ctc import CTCFamily
-from stentor.models.ctc.build import assemble, finish
+from stentor.models.ctc.build import apply_memory_options, assemble
 from stentor.models.peft import freeze_parameters
-from stentor.models.weights_io import fold_state
+from stentor.models.weights_io import cpu_state, fold_state, read_json, write_json
 
 PREFIX = "recogniser."
 
@@ -28,21 +27,21 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     recogniser.save_pretrained(folder, state_dict=weights, max_shard_size="5GB")
     follow_umask(*folder.glob("model*.safetensors"))
     file = folder / "config.json"
-    config = json.loads(file.read_text(encoding="utf-8"))
+    config = read_json(file)
     config.get("encoder_config", config).update(bundle.model.before)  # type: ignore[arg-type]
-    file.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(file, config)
     bundle.processor.save(folder)
 
 
 def save_merged(bundle: Bundle, folder: Path) -> None:
     """An export is whole and has its adapters folded in as it is."""
-    save(bundle, {name: tensor.detach().cpu() for name, tensor in bundle.model.state_dict().items()}, folder)
+    save(bundle, cpu_state(bundle.model), folder)
 
 
 def load(family_class: type[CTCFamily], folder: Path, trainable: bool = False) -> Bundle:
     """The bundle of a folder of a transformers CTC model; LoRA adapters are folded into exports already."""
     family = family_class.model_validate({"type": "ctc", "from": str(folder)})
-    bundle = finish(assemble(family, "own", lambda: (), "model"))
+    bundle = apply_memory_options(assemble(family, "own", lambda: (), "model"))
     bundle.model.requires_grad_(trainable)
     if trainable:
         freeze_parameters(bundle.model.recogniser, family.freeze)  # type: ignore[arg-type]

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from stentor.models.base import Family
 from stentor.models.codecs.base import Codec
 from stentor.models.peft import Lora
-from stentor.models.pretrained_section import PretrainedSection
+from stentor.models.pretrained_section import PretrainedFamily, PretrainedSection
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class OmniVoiceLora(Lora):
     """Globs on module paths; `*` matches anything. Each must match at least one linear layer."""
 
 
-class OmniVoice(Family):
+class OmniVoice(PretrainedFamily):
     """Masked codec tokens predicted by a bidirectional language model (OmniVoice)."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
@@ -79,18 +78,8 @@ class OmniVoice(Family):
     layouts: ClassVar[tuple[str, ...]] = ("padded", "packed")
     implementation: ClassVar[str | None] = __name__
 
-    _from_base: set[str] = PrivateAttr(default_factory=set)
-    """Names of tensors that still are as the bases have them."""
     _codec: Any = PrivateAttr(default=None)
     """The codec that was fitted for this run."""
-    _commit: str | None = PrivateAttr(default=None)
-    """Commit of the base on the Hub."""
-    _wrap_layers: tuple[str, ...] = PrivateAttr(default=())
-
-    @property
-    def wrap_layers(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Layer classes of the backbone; known once the model is built."""
-        return self._wrap_layers
 
     @model_validator(mode="after")
     def _whole(self) -> OmniVoice:

@@ -21,7 +21,7 @@ from torch import Tensor
 from stentor.data.speaking_rate import SpeakingRate
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
-from stentor.models.omnivoice import LLM, OmniVoice, OmniVoiceLora
+from stentor.models.omnivoice import LLM, OmniVoice
 from stentor.models.omnivoice.build import (
     backbone,
     backbone_config,
@@ -78,7 +78,7 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     if any(map(is_adapter, state)):
         base: Any = bundle.family if bundle.family.source else bundle.family.llm  # type: ignore[attr-defined]
         bundle.model.peft_config[ADAPTER].base_model_name_or_path = base.source  # type: ignore[index,union-attr]
-        write_adapters(bundle.model, state, folder, whole=WHOLE)
+        write_adapters(bundle.model, state, folder, trained_modules=WHOLE)
         plain = {n: t for n, t in plain.items() if n.partition(".")[0] not in WHOLE}
     if any(name.startswith("llm.") for name in plain):
         write_weights(plain, folder)
@@ -275,7 +275,7 @@ def load(family_class: type[OmniVoice], folder: Path, trainable: bool = False) -
     if trainable:
         freeze_parameters(model, family.freeze)
     if adapters and trainable:
-        put_adapters(model, adapters, family.lora or OmniVoiceLora(), folder)
+        put_adapters(model, adapters, family.lora, folder)
     elif adapters:
         fold(bundle, adapters, folder)
     if not trainable:

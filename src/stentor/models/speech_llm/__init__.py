@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, model_validator
 
-from stentor.models.base import Bundle, Family
+from stentor.models.base import Bundle
 from stentor.models.peft import Lora
-from stentor.models.pretrained_section import PretrainedSection
+from stentor.models.pretrained_section import PretrainedFamily, PretrainedSection
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict, Section
 
@@ -119,7 +119,7 @@ class SpeechLLMLora(Lora):
     """Globs on module paths; `*` matches anything. Each must match at least one linear layer."""
 
 
-class SpeechLLM(Family):
+class SpeechLLM(PretrainedFamily):
     """Audio encoder, projector and causal language model."""
 
     type: Literal["speech_llm"] = "speech_llm"
@@ -149,15 +149,6 @@ class SpeechLLM(Family):
     tasks: ClassVar[tuple[str, ...]] = ("transcribe", "words")
     layouts: ClassVar[tuple[str, ...]] = ("padded", "packed")
     implementation: ClassVar[str | None] = __name__
-
-    _from_base: set[str] = PrivateAttr(default_factory=set)
-    """Names of tensors that still are as the bases have them."""
-    _wrap_layers: tuple[str, ...] = PrivateAttr(default=())
-
-    @property
-    def wrap_layers(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Layer classes of the encoder and the language model; known once the model is built."""
-        return self._wrap_layers
 
     @model_validator(mode="after")
     def _whole(self) -> SpeechLLM:

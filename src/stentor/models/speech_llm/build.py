@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import adapt, base_name, is_adapter
-from stentor.models.pretrained import part_config, reach
+from stentor.models.pretrained import part_config, reach, set_memory_options
 from stentor.models.quantize import quantize
 from stentor.models.speech_llm import SpeechLLM
 from stentor.models.speech_llm.encoders import WAVE, adjust, geometry
@@ -21,13 +21,45 @@ from stentor.models.speech_llm.modeling import SpeechLLMModel
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.speech_llm.projector import Projector, factor
 from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
+from stentor.models.weights_io import (
+    continue_adapters,
+    load_adapters,
+    load_by_name,
+    read_json,
+    read_weights,
+    tied_copies,
+)
 
 
 def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     """A model ready to train: bases loaded, tokenizer made, `init` applied, adapters added, parameters frozen."""
-    from stentor.models.speech_llm.export import initialise
-    from stentor.models.weights_io import load_adapters
+    _check_terms(family, requirements)
+    texts = requirements.texts or (lambda: iter(()))
+    encoder_config = part_config(family.encoder, "model.encoder")
+    llm_config = part_config(family.llm, "model.llm")
+    tokenizer_type = family.tokenizer.type if family.tokenizer else None
+    before = _processor_of(family.init) if family.init else None
+    # What was made from the data of an earlier stage stays: its weights have a row for each token and character.
+    tokenizer = before.tokenizer if before and tokenizer_type else _tokenizer(family, texts)
+    ctc = None
+    if family.ctc:
+        ctc = before.ctc.characters if before and before.ctc else alphabet(texts())
+    normalize = _normalize(family.encoder, encoder_config)
+    shape = geometry(encoder_config, family.encoder.window, normalize, family.encoder.log_mel)
+    stride = factor(shape.frame_rate, family.projector.rate)
+    processor = SpeechLLMProcessor(tokenizer, shape, stride, family.prompt, ctc, tokenizer_type, family.token_rate)
+    bundle = assemble(family, processor, encoder_config, llm_config)
+    adapters = initialise(bundle, Path(family.init)) if family.init else {}
+    adapt(bundle.model, family.lora, family.freeze)
+    if adapters:
+        load_adapters(bundle.model, adapters)
+    quantize(bundle.model, family.quantize)
+    apply_memory_options(bundle)
+    return bundle
 
+
+def _check_terms(family: SpeechLLM, requirements: TaskRequirements) -> None:
+    """Raise ConfigError for loss terms that the model has no head for, and for heads that would never be trained."""
     if "ctc" in requirements.terms and family.ctc is None:
         raise ConfigError("losses.ctc needs a CTC head: set `model.ctc: {units: characters}`, or leave the term out.")
     if family.ctc is not None and "ctc" not in requirements.terms and not _frozen("ctc_head.weight", family.freeze):
@@ -41,44 +73,36 @@ def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
         )
     if requirements.task == "words" and family.aligner is None:
         raise ConfigError("The task `words` needs an alignment module: set `model.aligner: {kind: attention}`.")
-    left = family.aligner is not None and "alignment" not in requirements.terms
-    if left and not _frozen("aligner.place.weight", family.freeze):
+    untrained = family.aligner is not None and "alignment" not in requirements.terms
+    if untrained and not _frozen("aligner.place.weight", family.freeze):
         raise ConfigError(
             "model.aligner would never be trained: take the task `words` with the loss `alignment: {type: alignment}`, "
             "or add `aligner.*` to `model.freeze`."
         )
-    texts = requirements.texts or (lambda: iter(()))
-    encoder_config = part_config(family.encoder, "model.encoder")
-    llm_config = part_config(family.llm, "model.llm")
-    made = family.tokenizer.type if family.tokenizer else None
-    before = _processor_of(family.init) if family.init else None
-    # What was made from the data of an earlier stage stays: its weights have a row for each token and character.
-    tokenizer = before.tokenizer if before and made else _tokenizer(family, texts)
-    ctc = None
-    if family.ctc:
-        ctc = before.ctc.characters if before and before.ctc else alphabet(texts())
-    shape = geometry(
-        encoder_config, family.encoder.window, _normalize(family.encoder, encoder_config), family.encoder.log_mel
-    )
-    processor = SpeechLLMProcessor(
-        tokenizer, shape, factor(shape.frame_rate, family.projector.rate), family.prompt, ctc, made, family.token_rate
-    )
-    bundle = assemble(family, processor, encoder_config, llm_config)
-    adapters = initialise(bundle, Path(family.init)) if family.init else {}
-    adapt(bundle.model, family.lora, family.freeze)
-    if adapters:
-        load_adapters(bundle.model, adapters)
-    quantize(bundle.model, family.quantize)
-    finish(bundle)
-    return bundle
+
+
+def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
+    """Start from the weights of an export, by name; before adapters are added.
+
+    Returns the export's adapters when the same `model.lora` goes on with them; otherwise they are folded in. Weights
+    that only one side has are named in the log. Raises ConfigError when a weight has another shape.
+    """
+    weights, adapters = read_weights(folder)
+    load_by_name(bundle.model, weights, folder, "same parts", bundle.family._from_base)
+    bundle.family._from_base -= set(weights)
+    return continue_adapters(bundle, adapters, folder, read_json(folder / "config.json")["family"]["lora"])
 
 
 def assemble(
-    family: SpeechLLM, processor: SpeechLLMProcessor, encoder_config: Any, llm_config: Any, have: set[str] | None = None
+    family: SpeechLLM,
+    processor: SpeechLLMProcessor,
+    encoder_config: Any,
+    llm_config: Any,
+    loaded: set[str] | None = None,
 ) -> Bundle:
     """The model of the parts; those with `from` get their pretrained weights.
 
-    `have` are the names of weights that will be loaded afterwards: a base is not read when they cover its part.
+    `loaded` are the names of weights that will be loaded afterwards: a base is not read when they cover its part.
     """
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -104,8 +128,8 @@ def assemble(
         llm_config.bos_token_id = tokenizer.bos_token_id
         llm_config.eos_token_id = tokenizer.eos_token_id
     # A made tokenizer has its own rows in the embeddings, so a pretrained language model cannot have one.
-    encoder_base = family.encoder.source is not None and _lacks(have, "encoder", lambda: _new_encoder(encoder_config))
-    llm_base = family.llm.source is not None and _lacks(have, "llm", new_llm)
+    encoder_base = family.encoder.source is not None and _lacks(loaded, "encoder", lambda: _new_encoder(encoder_config))
+    llm_base = family.llm.source is not None and _lacks(loaded, "llm", new_llm)
     encoder = _load_encoder(family, encoder_config) if encoder_base else _new_encoder(encoder_config)
     encoder = adjust(encoder, pretrained=family.encoder.source is not None)
     if llm_base:
@@ -142,18 +166,16 @@ def assemble(
     return bundle
 
 
-def _lacks(have: set[str] | None, part: str, make: Any) -> bool:
+def _lacks(loaded: set[str] | None, part: str, make: Any) -> bool:
     """Whether an export that has these weights still needs the base of a part."""
-    from stentor.models.weights_io import tied_copies
-
-    if have is None:
+    if loaded is None:
         return True
     with torch.device("meta"):
         skeleton = make()
-    return not {f"{part}.{name}" for name in set(skeleton.state_dict()) - tied_copies(skeleton)} <= have
+    return not {f"{part}.{name}" for name in set(skeleton.state_dict()) - tied_copies(skeleton)} <= loaded
 
 
-def finish(bundle: Bundle) -> None:
+def apply_memory_options(bundle: Bundle) -> None:
     """Storage and memory options, after adapters and freezing."""
     family, model = bundle.family, bundle.model
     if family.dtype == "bfloat16":
@@ -163,12 +185,7 @@ def finish(bundle: Bundle) -> None:
                 for parameter in part.values():
                     if parameter.is_floating_point():  # others are kept in 8 or 4 bits
                         parameter.data = parameter.data.to(torch.bfloat16)
-    if family.gradient_checkpointing:
-        for part in (model.encoder, model.llm):
-            part.gradient_checkpointing_enable({"use_reentrant": False})
-    layers = {*(model.encoder._no_split_modules or ()), *(model.llm._no_split_modules or ())}
-    family._wrap_layers = tuple(sorted(layers & {type(module).__name__ for module in model.modules()}))
-    model.train()
+    set_memory_options(bundle, (model.encoder, model.llm))
 
 
 def _frozen(name: str, globs: list[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Export folders of the speech LLM: saving, loading, starting from one, merging adapters.
+"""Export folders of the speech LLM: saving, loading, merging adapters.
 
 config.json                  the family section, both transformers configs, where the bases came from
 model.safetensors            every weight that is not still as a base has it (sharded above 5 GB)
@@ -9,7 +9,6 @@ tokenizer.json ...           the processor
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
 from torch import Tensor
@@ -18,26 +17,27 @@ from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 from stentor.models.peft import base_name, freeze_parameters, is_adapter
 from stentor.models.quantize import dequantized, quantize
-from stentor.models.speech_llm import SpeechLLM, SpeechLLMLora
-from stentor.models.speech_llm.build import assemble, finish
+from stentor.models.speech_llm import SpeechLLM
+from stentor.models.speech_llm.build import apply_memory_options, assemble
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.weights_io import (
+    exported_names,
     fold,
     merged_state,
     put_adapters,
+    read_json,
     read_weights,
+    standalone,
     tied_copies,
     write_adapters,
+    write_json,
     write_weights,
 )
-
-log = logging.getLogger("stentor")
 
 
 def exported_tensor_names(bundle: Bundle) -> set[str]:
     """Names of the tensors that an export holds; see `Family.exported_tensor_names`."""
-    skip = tied_copies(bundle.model) | _left_to_base(bundle)
-    return {name for name in bundle.model.state_dict() if is_adapter(name) or base_name(name) not in skip}
+    return exported_names(bundle.model, _left_to_base(bundle))
 
 
 def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
@@ -51,31 +51,31 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     if any(map(is_adapter, state)):
         write_adapters(model, state, folder)
     bundle.processor.save(folder)
-    _write_config(bundle, folder)
+    write_config(bundle, folder)
 
 
 def save_merged(bundle: Bundle, folder: Path) -> None:
     """Write an export that needs nothing else: adapters folded in, frozen base weights included."""
-    family = bundle.family.model_copy(update={"lora": None, "quantize": None, "freeze": [], "init": None})
+    family = standalone(bundle.family)
     family._from_base = set()
-    whole = Bundle(bundle.model, bundle.processor, family, bundle.cache_encoder)
-    save(whole, merged_state(bundle), folder)
+    save(Bundle(bundle.model, bundle.processor, family, bundle.cache_encoder), merged_state(bundle), folder)
 
 
 def _left_to_base(bundle: Bundle) -> set[str]:
     """Names of frozen weights that the bases have. A part that is trained for the most part is written whole, so that
     the export does not need its base for a few tensors such as Whisper's fixed positions."""
     names: set[str] = set()
+    from_base = bundle.family._from_base
     parameters = {base_name(n): p for n, p in bundle.model.named_parameters() if not is_adapter(n)}
-    for part in ("encoder", "llm"):
-        own = {n: p for n, p in parameters.items() if n.startswith(f"{part}.")}
-        frozen = sum(p.numel() for n, p in own.items() if n in bundle.family._from_base and not p.requires_grad)
-        if frozen * 2 >= sum(p.numel() for p in own.values()):
-            names |= {n for n in bundle.family._from_base if n.startswith(f"{part}.")}
+    for part in ("encoder.", "llm."):
+        of_part = {n: p for n, p in parameters.items() if n.startswith(part)}
+        frozen = sum(p.numel() for n, p in of_part.items() if n in from_base and not p.requires_grad)
+        if frozen * 2 >= sum(p.numel() for p in of_part.values()):
+            names |= {n for n in from_base if n.startswith(part)}
     return names - {n for n, p in parameters.items() if p.requires_grad}
 
 
-def _write_config(bundle: Bundle, folder: Path) -> None:
+def write_config(bundle: Bundle, folder: Path) -> None:
     from stentor import __version__
 
     family, model = bundle.family, bundle.model
@@ -96,14 +96,14 @@ def _write_config(bundle: Bundle, folder: Path) -> None:
         "encoder_config": json.loads(model.encoder.config.to_json_string(use_diff=False)),
         "llm_config": json.loads(model.llm.config.to_json_string(use_diff=False)),
     }
-    (folder / "config.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / "config.json", facts)
 
 
 def load(family_class: type[SpeechLLM], folder: Path, trainable: bool = False) -> Bundle:
     """The bundle of an export folder; see `Family.load`. Without `trainable` adapters are folded in."""
     from transformers import AutoConfig
 
-    facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    facts = read_json(folder / "config.json")
     family = family_class.model_validate(facts["family"])
     for name, base in facts["bases"].items():
         part = getattr(family, name)
@@ -113,7 +113,7 @@ def load(family_class: type[SpeechLLM], folder: Path, trainable: bool = False) -
     weights, adapters = read_weights(folder)
     encoder_config = AutoConfig.for_model(**facts["encoder_config"])
     llm_config = AutoConfig.for_model(**facts["llm_config"])
-    bundle = assemble(family, processor, encoder_config, llm_config, have=set(weights))
+    bundle = assemble(family, processor, encoder_config, llm_config, loaded=set(weights))
     model = bundle.model
     missing = set(model.state_dict()) - set(weights) - tied_copies(model) - family._from_base
     unexpected = set(weights) - set(model.state_dict())
@@ -127,50 +127,12 @@ def load(family_class: type[SpeechLLM], folder: Path, trainable: bool = False) -
     if trainable:
         freeze_parameters(model, family.freeze)
     if adapters and trainable:
-        put_adapters(model, adapters, family.lora or SpeechLLMLora(), folder)
+        put_adapters(model, adapters, family.lora, folder)
         quantize(model, family.quantize)
     elif adapters:
         fold(bundle, adapters, folder)
     if not trainable:
         model.requires_grad_(False)
-    finish(bundle)
+    apply_memory_options(bundle)
     model.train(trainable)
     return bundle
-
-
-def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
-    """Start from the weights of an export, by name; before adapters are added.
-
-    Returns the export's adapters when the same `model.lora` goes on with them; otherwise they are folded in. Weights
-    that only one side has are named in the log. Raises ConfigError when a weight has another shape.
-    """
-    weights, adapters = read_weights(folder)
-    if not weights:
-        raise ConfigError(f"model.init: {folder} holds no model.safetensors; give an export folder of a run.")
-    family, model = bundle.family, bundle.model
-    own = model.state_dict()
-    for name, tensor in weights.items():
-        if name in own and own[name].shape != tensor.shape:
-            raise ConfigError(
-                f"model.init: {name} is {list(tensor.shape)} in {folder} and {list(own[name].shape)} here; `model` "
-                "must describe the same parts."
-            )
-    missing = sorted(set(own) - set(weights) - tied_copies(model) - family._from_base)
-    unexpected = sorted(set(weights) - set(own))
-    if missing:
-        log.warning("model.init: %d weights are not in %s and start anew: %s", len(missing), folder, _some(missing))
-    if unexpected:
-        log.warning("model.init: %d weights of %s have no place here: %s", len(unexpected), folder, _some(unexpected))
-    model.load_state_dict({n: t for n, t in weights.items() if n in own}, strict=False)
-    family._from_base -= set(weights)
-    if not adapters:
-        return {}
-    before = json.loads((folder / "config.json").read_text(encoding="utf-8"))["family"]["lora"]
-    if family.lora is not None and family.lora.model_dump() == before:
-        return adapters
-    fold(bundle, adapters, folder)
-    return {}
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")

@@ -33,6 +33,7 @@ from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 from stentor.models.speech_llm.aligner import WordAligner
 from stentor.models.speech_llm.encoders import SAMPLE_RATE, encode
+from stentor.models.speech_llm.export import write_config
 from stentor.models.speech_llm.generate import steady_attention
 from stentor.models.speech_llm.modeling import SpeechLLMModel
 
@@ -156,7 +157,6 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
     Everything is float32. Raises ConfigError when a package is missing, or naming the part that cannot be exported.
     """
     from stentor import __version__
-    from stentor.models.speech_llm.export import _write_config
 
     need_packages()
     model = bundle.model.float().eval()
@@ -168,7 +168,7 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
             _write(name, graph, inputs, shapes, made, folder / f"{name}.onnx")
             outputs[name] = made
     bundle.processor.save(folder)
-    _write_config(bundle, folder)
+    write_config(bundle, folder)
     facts: dict[str, Any] = {
         "format": FORMAT,
         "stentor_version": __version__,

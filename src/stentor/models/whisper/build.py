@@ -15,6 +15,7 @@ from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import adapt
 from stentor.models.pretrained import part_config, reach
 from stentor.models.quantize import quantize
+from stentor.models.weights_io import ADAPTER_FILE, SECTION_FILE, load_adapters, merged_state, read_json, read_weights
 from stentor.models.whisper import Whisper
 from stentor.models.whisper.modeling import WhisperRecogniser
 from stentor.models.whisper.processor import FRAMES, WhisperProcessor
@@ -37,7 +38,7 @@ def build(family: Whisper, requirements: TaskRequirements) -> Bundle:
         initialise(bundle, Path(family.init))
     adapt(bundle.model, family.lora, family.freeze)
     quantize(bundle.model, family.quantize)
-    finish(bundle)
+    apply_memory_options(bundle)
     return bundle
 
 
@@ -92,11 +93,11 @@ def fresh(family: Whisper) -> Bundle:
 
 def assemble(family: Whisper, whisper: nn.Module, tokenizer: Any) -> Bundle:
     """The bundle of a WhisperForConditionalGeneration and a WhisperTokenizer."""
-    config, said = whisper.config, whisper.generation_config.to_dict()
+    config, generation = whisper.config, whisper.generation_config.to_dict()
     if config.max_source_positions != FRAMES:
         raise ConfigError(f"model.config.max_source_positions must be {FRAMES}: 30 s of audio, as all Whispers have.")
     # Older generation configs do not say; OpenAI's rule is the size of the vocabulary.
-    multilingual = said.get("is_multilingual")
+    multilingual = generation.get("is_multilingual")
     multilingual = config.vocab_size >= 51865 if multilingual is None else multilingual
     processor = WhisperProcessor(
         tokenizer,
@@ -110,29 +111,52 @@ def assemble(family: Whisper, whisper: nn.Module, tokenizer: Any) -> Bundle:
     # Sinusoids, never trained; transformers' `from_pretrained` forgets that.
     whisper.model.encoder.embed_positions.requires_grad_(False)
     languages = sorted(processor.languages.values())
-    suppressed, first = said.get("suppress_tokens") or [], said.get("begin_suppress_tokens") or []
+    suppressed, first = generation.get("suppress_tokens") or [], generation.get("begin_suppress_tokens") or []
     return WhisperBundle(WhisperRecogniser(whisper, languages, suppressed, first), processor, family)
+
+
+def section_of(folder: Path) -> Whisper:
+    """The family's section of an export; of any other Whisper folder one that loads it."""
+    if (folder / SECTION_FILE).exists():
+        return Whisper.model_validate(read_json(folder / SECTION_FILE)["family"])
+    return Whisper(source=str(folder))
+
+
+def with_adapters(family: Whisper, folder: Path) -> Bundle:
+    """The base of an export of adapters, with these adapters."""
+    bundle = pretrained(family)
+    adapt(bundle.model, family.lora, family.freeze)
+    load_adapters(bundle.model, read_weights(folder)[1])
+    return bundle
+
+
+def plain(family: Whisper, folder: Path) -> Bundle:
+    """The model of an export, or of any Whisper folder, its adapters folded in."""
+    if (folder / ADAPTER_FILE).exists():
+        bundle = pretrained(family)
+        bundle.model.load_state_dict(merged_state(with_adapters(family, folder)))
+        return bundle
+    bundle = pretrained(family.model_copy(update={"source": str(folder), "revision": None}))
+    bundle.family = family
+    return bundle
 
 
 def initialise(bundle: Bundle, folder: Path) -> None:
     """Start from the weights of an export or of any Whisper folder, before adapters are added."""
-    from stentor.models.whisper.export import load
-
     if not (folder / "config.json").exists():
         raise ConfigError(f"model.init: {folder} is not an export folder (it has no config.json).")
-    other = load(Whisper, folder)
-    own, theirs = bundle.model.state_dict(), other.model.state_dict()
-    for name, tensor in own.items():
-        if name not in theirs or theirs[name].shape != tensor.shape:
-            there = list(theirs[name].shape) if name in theirs else "missing"
+    state, weights = bundle.model.state_dict(), plain(section_of(folder), folder).model.state_dict()
+    for name, tensor in state.items():
+        if name not in weights or weights[name].shape != tensor.shape:
+            shape = list(weights[name].shape) if name in weights else "missing"
             raise ConfigError(
-                f"model.init: {name} is {there} in {folder} and {list(tensor.shape)} here; `model` must describe the "
+                f"model.init: {name} is {shape} in {folder} and {list(tensor.shape)} here; `model` must describe the "
                 "same Whisper."
             )
-    bundle.model.load_state_dict({name: theirs[name] for name in own})
+    bundle.model.load_state_dict({name: weights[name] for name in state})
 
 
-def finish(bundle: Bundle) -> None:
+def apply_memory_options(bundle: Bundle) -> None:
     """Memory options, after adapters and freezing."""
     if bundle.family.gradient_checkpointing:
         bundle.model.model.gradient_checkpointing_enable({"use_reentrant": False})

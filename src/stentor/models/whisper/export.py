@@ -9,28 +9,27 @@ tokenizer.json, processor_config.json ...                  the processor
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 
 from torch import Tensor
 
 from stentor.models.base import Bundle
-from stentor.models.peft import ADAPTER, adapt, base_name, is_adapter
+from stentor.models.peft import ADAPTER, adapt, base_name
 from stentor.models.quantize import quantize
 from stentor.models.weights_io import (
     ADAPTER_FILE,
+    SECTION_FILE,
+    exported_names,
     fold_state,
-    load_adapters,
     merged_state,
-    read_weights,
+    standalone,
     tied_copies,
     write_adapters,
+    write_json,
     write_weights,
 )
 from stentor.models.whisper import Whisper
-from stentor.models.whisper.build import finish, pretrained
-
-FILE = "stentor.json"
+from stentor.models.whisper.build import apply_memory_options, plain, section_of, with_adapters
 
 
 def left_to_base(family: Whisper) -> bool:
@@ -40,11 +39,8 @@ def left_to_base(family: Whisper) -> bool:
 
 def exported_tensor_names(bundle: Bundle) -> set[str]:
     """Names of the tensors that an export is made of; see `Family.exported_tensor_names`."""
-    names = set(bundle.model.state_dict())
-    if left_to_base(bundle.family):
-        return {name for name in names if is_adapter(name)}
-    tied = tied_copies(bundle.model)
-    return {name for name in names if is_adapter(name) or base_name(name) not in tied}
+    in_base = {base_name(name) for name in bundle.model.state_dict()} if left_to_base(bundle.family) else set()
+    return exported_names(bundle.model, in_base)
 
 
 def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
@@ -68,9 +64,7 @@ def save_merged(bundle: Bundle, folder: Path) -> None:
     """Write the whole model, adapters folded in."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_weights(bundle, merged_state(bundle), folder)
-    _write_facts(
-        bundle, bundle.family.model_copy(update={"lora": None, "quantize": None, "freeze": [], "init": None}), folder
-    )
+    _write_facts(bundle, standalone(bundle.family), folder)
 
 
 def _write_weights(bundle: Bundle, weights: dict[str, Tensor], folder: Path) -> None:
@@ -86,34 +80,22 @@ def _write_facts(bundle: Bundle, family: Whisper, folder: Path) -> None:
     generation.forced_decoder_ids = None  # the old way to give language and task; transformers refuses both at once
     generation.save_pretrained(folder)
     bundle.processor.save(folder)
-    section = family.model_dump(mode="json", by_alias=True)
-    (folder / FILE).write_text(json.dumps({"family": section}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / SECTION_FILE, {"family": family.model_dump(mode="json", by_alias=True)})
 
 
 def load(family_class: type[Whisper], folder: Path, trainable: bool = False) -> Bundle:
     """The bundle of an export or of any Whisper folder; see `Family.load`. Without `trainable` adapters are folded."""
-    family = Whisper(source=str(folder))
-    if (folder / FILE).exists():
-        family = Whisper.model_validate(json.loads((folder / FILE).read_text(encoding="utf-8"))["family"])
-    adapters = {}
-    if (folder / ADAPTER_FILE).exists():
-        _, adapters = read_weights(folder)
-        bundle = pretrained(family)
-        adapt(bundle.model, family.lora, family.freeze)
-        load_adapters(bundle.model, adapters)
-        if not trainable:
-            weights = merged_state(bundle)
-            bundle = pretrained(family)
-            bundle.model.load_state_dict(weights)
-    else:
-        bundle = pretrained(family.model_copy(update={"source": str(folder), "revision": None}))
-        bundle.family = family
-        if trainable:
-            adapt(bundle.model, family.lora, family.freeze)
-    if trainable:
-        quantize(bundle.model, family.quantize)
-        finish(bundle)
-    else:
+    family = section_of(folder)
+    if not trainable:
+        bundle = plain(family, folder)
         bundle.model.requires_grad_(False)
         bundle.model.eval()
+        return bundle
+    if (folder / ADAPTER_FILE).exists():
+        bundle = with_adapters(family, folder)
+    else:
+        bundle = plain(family, folder)
+        adapt(bundle.model, family.lora, family.freeze)
+    quantize(bundle.model, family.quantize)
+    apply_memory_options(bundle)
     return bundle

@@ -17,13 +17,13 @@ class Ear(SpeechEvaluator):
     type: Literal["ear"] = "ear"
     gives: ClassVar = "text"
 
-    def open(self, device="cpu"):
-        def hear(clips, languages):
+    def load(self, device="cpu"):
+        def evaluate(clips, languages):
             return [
                 " ".join("word" for i in range(0, len(c) - 99, 100) if abs(c[i : i + 100]).max() > 0.5) for c in clips
             ]
 
-        return LoadedEvaluator(1000, hear)
+        return LoadedEvaluator(1000, evaluate)
 
 
 class Voice(SpeechEvaluator):
@@ -41,13 +41,13 @@ def test_samples_are_judged_beside_their_recordings():
     codec = SimpleNamespace(sample_rate=1000)
     bundle = SimpleNamespace(model=torch.nn.Linear(1, 1), processor=SimpleNamespace(codec=codec))
     examples = [SimpleNamespace(audio=loud, language="en"), SimpleNamespace(audio=None, language=None)]
-    heard = task._heard(bundle, examples, [loud[:200], soft], [loud, loud])  # type: ignore[arg-type]
-    assert heard[0]["text"] == {"synthetic": "word word", "codec": "word word word", "real": "word word word"}
-    assert heard[1]["text"] == {"synthetic": "", "codec": "word word word"} and "voice" not in heard[0]
+    rows = task._evaluate(bundle, examples, [loud[:200], soft], [loud, loud])  # type: ignore[arg-type]
+    assert rows[0]["text"] == {"synthetic": "word word", "codec": "word word word", "real": "word word word"}
+    assert rows[1]["text"] == {"synthetic": "", "codec": "word word word"} and "voice" not in rows[0]
     reference = {"text": "word word word", "language": None, "speaker": None}
-    scores = task.score([Prediction(str(i), reference, {"heard": row}) for i, row in enumerate(heard)])
+    scores = task.score([Prediction(str(i), reference, {"heard": row}) for i, row in enumerate(rows)])
     assert scores["wer"].errors == 4 and scores["wer_codec"].errors == 0 and scores["wer_real"].total == 3
-    assert json.dumps(heard)  # travels between ranks and into files
+    assert json.dumps(rows)  # travels between ranks and into files
 
 
 def test_without_judges_nothing_is_scored():

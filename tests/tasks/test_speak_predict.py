@@ -99,5 +99,5 @@ def test_a_judge_that_is_not_there_is_told_of_at_once():
 
 def test_what_was_never_told_in_training_is_not_told_in_speaking():
     task = Speak(type="speak", language_ratio=0.0, instruct_ratio=0.5)
-    assert task.told("en", "ann") == {"language": None, "instruct": "ann"}
-    assert Speak(type="speak", instruct_ratio=0.0).told("en", "ann") == {"language": "en", "instruct": None}
+    assert task.learned_style("en", "ann") == {"language": None, "instruct": "ann"}
+    assert Speak(type="speak", instruct_ratio=0.0).learned_style("en", "ann") == {"language": "en", "instruct": None}

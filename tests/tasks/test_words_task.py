@@ -15,7 +15,7 @@ from stentor.models.base import Family
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.speech_llm.tokenizers import bpe, characters
 from stentor.tasks.base import Task
-from stentor.tasks.words import timed, units
+from stentor.tasks.words import timed_units, units
 
 torch.set_num_threads(1)
 
@@ -182,14 +182,14 @@ def given(*words):
 
 
 def test_times_go_to_the_words_that_are_the_same():
-    found = timed("Well, hello — World!", given(("well", 0, 1), ("hello", 1, 2), ("world", 3, 4)), None)
+    found = timed_units("Well, hello — World!", given(("well", 0, 1), ("hello", 1, 2), ("world", 3, 4)), None)
     assert [(w["word"], w["start"], w["end"]) for w in found] == [("Well,", 0, 1), ("hello", 1, 2), ("World!", 3, 4)]
-    found = timed("well uh hello words", given(("well", 0, 1), ("hello", 1, 2), ("word", 3, 4)), None)
+    found = timed_units("well uh hello words", given(("well", 0, 1), ("hello", 1, 2), ("word", 3, 4)), None)
     assert [w.get("start") for w in found] == [0, None, 1, None]
 
 
 def test_characters_share_the_time_of_their_word():
-    found = timed("日本 です。", given(("日本", 0.0, 0.4), ("です。", 0.5, 0.9)), "ja")
+    found = timed_units("日本 です。", given(("日本", 0.0, 0.4), ("です。", 0.5, 0.9)), "ja")
     assert [(w["word"], w["start"], w["end"]) for w in found] == [
         ("日", 0.0, 0.2),
         ("本", 0.2, 0.4),

@@ -1,8 +1,7 @@
-"""The built-in embedding of voices: no model, so that there is one everywhere."""
+"""Cepstral voice embedding: built in and without a model, so that there is one everywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -30,15 +29,11 @@ class Cepstra(SpeechEvaluator):
     gives: ClassVar = "voice"
     relative: ClassVar[bool] = True
 
-    def open(self, device: str = "cpu") -> LoadedEvaluator:
-        return LoadedEvaluator(RATE, _hear)
+    def load(self, device: str = "cpu") -> LoadedEvaluator:
+        return LoadedEvaluator(RATE, lambda audios, languages: [mfcc(audio) for audio in audios])
 
 
-def _hear(audios: Sequence[np.ndarray], languages: Sequence[str | None]) -> list[np.ndarray]:
-    return [cepstra(audio) for audio in audios]
-
-
-def cepstra(audio: np.ndarray) -> np.ndarray:
+def mfcc(audio: np.ndarray) -> np.ndarray:
     """Mean and standard deviation of the mel cepstra 1 to 39 over time, float32 [78], of float32 [samples] at 16 kHz.
 
     The level does not matter: audio is scaled to one, cepstrum 0 and silence are left out.
@@ -52,8 +47,8 @@ def cepstra(audio: np.ndarray) -> np.ndarray:
     loud = power.sum(1)
     power = power[loud >= loud.max() * 10 ** (-QUIET / 10)]
     mels, cosines = _tables()
-    found = np.log(power.astype(np.float32) @ mels + 1e-8) @ cosines
-    return np.concatenate([found.mean(0), found.std(0)]).astype(np.float32)
+    coefficients = np.log(power.astype(np.float32) @ mels + 1e-8) @ cosines
+    return np.concatenate([coefficients.mean(0), coefficients.std(0)]).astype(np.float32)
 
 
 @lru_cache(maxsize=1)
@@ -64,5 +59,5 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
     from stentor.audio.features import mel_filters
 
     mels = mel_filters(BANDS, SIZE, RATE)
-    at = (np.arange(BANDS)[:, None] + 0.5) * np.arange(1, CEPSTRA) * np.pi / BANDS
-    return mels, (np.cos(at) * np.sqrt(2 / BANDS)).astype(np.float32)
+    angles = (np.arange(BANDS)[:, None] + 0.5) * np.arange(1, CEPSTRA) * np.pi / BANDS
+    return mels, (np.cos(angles) * np.sqrt(2 / BANDS)).astype(np.float32)

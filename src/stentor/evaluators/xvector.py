@@ -1,4 +1,4 @@
-"""A speaker model of transformers as a judge of voices."""
+"""X-vector evaluator: a speaker model of transformers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from stentor.tasks.diarize.windows import Embedder
 from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
 
 if TYPE_CHECKING:
@@ -30,20 +31,19 @@ class XVector(SpeechEvaluator):
 
     gives: ClassVar = "voice"
 
-    def open(self, device: str = "cpu") -> LoadedEvaluator:
+    def load(self, device: str = "cpu") -> LoadedEvaluator:
         import numpy as np
 
         from stentor.inference.load import pick_device
         from stentor.tasks.diarize.speakers import XVectors
-        from stentor.tasks.diarize.windows import Embedder
 
         section = Embedder.model_validate({"from": self.source, "revision": self.revision})
         model = XVectors(section, str(pick_device(device)), "xvector")
 
-        def hear(audios: Sequence[np.ndarray], languages: Sequence[str | None]) -> list[np.ndarray]:
+        def evaluate(audios: Sequence[np.ndarray], languages: Sequence[str | None]) -> list[np.ndarray]:
             return [
                 model(audio, np.ones((1 + int(len(audio) / model.rate / FRAME), 1), bool), FRAME, model.rate)[0]
                 for audio in audios
             ]
 
-        return LoadedEvaluator(model.rate, hear)
+        return LoadedEvaluator(model.rate, evaluate)

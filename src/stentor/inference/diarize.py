@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from stentor.data.rttm import format_rttm
 from stentor.errors import AudioError, ConfigError
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ class Diarization(dict[str, Any]):
 
     def rttm(self, name: str | None = None) -> str:
         """The lines of an RTTM file; `name` stands for the recording, by default the stem of its path."""
-        from stentor.data.rttm import format_rttm
-
         return "".join(f"{line}\n" for line in format_rttm(name or Path(self["audio"]).stem, self.segments))
 
 

@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
+from stentor.models.base import Family
+from stentor.tasks.base import Task
+from stentor.tasks.speak import Speak
+from stentor.tasks.transcribe import Transcribe
+from stentor.tasks.words import Words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +26,6 @@ if TYPE_CHECKING:
     from stentor.inference.speak.voice import Voice
     from stentor.inference.transcribe import Transcript
     from stentor.models.base import Bundle
-    from stentor.tasks.base import Task
 
 CONFIG = "config.json"
 TRAINING_CONFIG = "training_config.json"
@@ -59,7 +63,6 @@ class Model:
         `.words`. Raises AudioError, and ConfigError when the model was trained for another task.
         """
         from stentor.inference.transcribe import transcribe
-        from stentor.tasks.words import Words
 
         recording = self._recording(audio, rate, "transcribe")
         task = self.for_transcription()
@@ -126,8 +129,6 @@ class Model:
 
     def for_speech(self) -> Any:
         """The task, when it is `speak`; raises ConfigError when it is another, or the model has no codec."""
-        from stentor.tasks.speak import Speak
-
         if not isinstance(self.task, Speak):
             raise ConfigError(f"{self.name} was trained for the task {self.task.type}, not to speak.")
         if self.bundle.processor.codec is None:  # type: ignore[attr-defined]
@@ -147,8 +148,6 @@ class Model:
 
     def for_transcription(self) -> Any:
         """The task, when it is `transcribe`; raises ConfigError when it is another."""
-        from stentor.tasks.transcribe import Transcribe
-
         if not isinstance(self.task, Transcribe):
             raise ConfigError(f"{self.name} was trained for the task {self.task.type}, not to transcribe.")
         return self.task
@@ -170,9 +169,6 @@ def load(path: str | Path, device: str = "auto") -> Model:
     `device`: auto (the GPU when there is one), cpu, cuda, cuda:1, mps. Raises ConfigError when there is no such model,
     its family is unknown here, or the device is missing.
     """
-    from stentor.models.base import Family
-    from stentor.tasks.base import Task
-
     place = pick_device(device)
     folder = find_export(path)
     config = _json(folder / CONFIG)

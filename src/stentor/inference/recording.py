@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+import numpy as np
+
+from stentor.audio.io import probe, read
 from stentor.errors import AudioError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 BLOCK = 60.0
 """Seconds that are held at a time while looking for pauses."""
@@ -43,8 +43,6 @@ class FileRecording:
         self._held: list[np.ndarray] | None = None
 
     def blocks(self) -> Iterator[np.ndarray]:
-        from stentor.audio.io import probe, read
-
         duration = probe(self.path).duration
         if duration <= BLOCK:
             self._held = [read(self.path, rate=self.rate, check_silence=False)]
@@ -67,7 +65,6 @@ class FileRecording:
     def read(self, start: int, end: int) -> np.ndarray:
         if self._held is not None:
             return _slice(self._held, start, end)
-        from stentor.audio.io import read
 
         return read(
             self.path, rate=self.rate, start=start / self.rate, duration=(end - start) / self.rate, check_silence=False
@@ -78,8 +75,6 @@ class ArrayRecording:
     """Audio in memory, mono or [channels, samples], at any rate."""
 
     def __init__(self, audio: np.ndarray, source_rate: int, rate: int, name: str = "array"):
-        import numpy as np
-
         audio = np.asarray(audio, np.float32)
         if audio.ndim == 2:
             audio = audio.mean(0)
@@ -107,8 +102,6 @@ class ArrayRecording:
 
 def _slice(blocks: list[np.ndarray], start: int, end: int) -> np.ndarray:
     """Samples [start, end) of blocks that follow one another."""
-    import numpy as np
-
     parts, at = [], 0
     for block in blocks:
         if at < end and at + len(block) > start:
@@ -129,7 +122,6 @@ def _seekable(path: Path) -> bool:
 def _decoded(path: Path, rate: int) -> Iterator[np.ndarray]:
     """A file through FFmpeg, mono float32 at `rate`, about a minute at a time. Raises AudioError."""
     import av
-    import numpy as np
 
     resampler = av.AudioResampler(format="flt", layout="mono", rate=rate)
     pieces: list[np.ndarray] = []
@@ -151,8 +143,6 @@ def _decoded(path: Path, rate: int) -> Iterator[np.ndarray]:
 
 
 def _finite(audio: np.ndarray, path: Path) -> np.ndarray:
-    import numpy as np
-
     if not np.isfinite(audio).all():
         raise AudioError(f"{path} contains NaN or infinite samples; write it again.", "not_finite")
     return audio

@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from stentor.inference.vad import Window
 
 SHORTEST = 0.4
@@ -17,8 +19,6 @@ class Turns:
     """The segments of a diarization, `{"speaker", "start", "end"}` in seconds, asked who talks when. May be empty."""
 
     def __init__(self, segments: Sequence[dict[str, Any]]):
-        import numpy as np
-
         self.segments = sorted(segments, key=lambda s: (s["start"], s["end"]))
         self.names = list(dict.fromkeys(s["speaker"] for s in self.segments))
         self.starts = np.array([s["start"] for s in self.segments])
@@ -30,8 +30,6 @@ class Turns:
 
         Of speakers who talk equally long, `before`, who spoke before that; otherwise who began last.
         """
-        import numpy as np
-
         if not self.names:
             return None
         shared = np.minimum(self.ends, end) - np.maximum(self.starts, start)  # negative: how far away

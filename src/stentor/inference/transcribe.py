@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.batch import Example
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.recording import Recording
 from stentor.inference.speaker_attribution import Turns, divided, said_by, with_speakers
 from stentor.inference.vad import Detector, EnergyDetector, Window, cut
+from stentor.tasks.words import Words, units
 from stentor.text.normalize import SPACELESS, language_code
 
 if TYPE_CHECKING:
@@ -84,8 +86,6 @@ def transcribe(
     model that knows word times finds them for it, asked for or not; for another, windows are also cut where one speaker
     follows another.
     """
-    from stentor.tasks.words import Words
-
     if words and not isinstance(task, Words):
         raise ConfigError(
             f"{model or 'This model'} gives no word times: it was trained for the task {task.type}. Train it further "
@@ -144,8 +144,6 @@ def _decode(
     on_window: Callable[[float], None] | None,
 ) -> None:
     """Decode all windows of the jobs that have none decoded yet."""
-    from stentor.data.batch import Example
-
     rate = bundle.processor.sample_rate
     pool = [
         (job, i, window.end - window.start)
@@ -190,8 +188,6 @@ def batches(items: list[Any], size: Callable[[Any], int], budget: int) -> Iterat
 
 
 def _transcript(job: _Job, rate: int, language: str | None, model: str, words: bool, timed: bool) -> Transcript:
-    from stentor.tasks.words import units
-
     segments: list[dict[str, Any]] = []
     spoken = list(_words(job, rate)) if timed else []
     if job.turns is not None and job.turns.names:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from stentor.errors import ConfigError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 FRAME = 0.01
 """Seconds per frame."""
@@ -62,8 +61,6 @@ class EnergyDetector:
         self.margin, self.ratio, self.silence = margin, ratio, silence
 
     def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity:
-        import numpy as np
-
         levels, hop, samples = _levels(blocks, rate)
         if not len(levels):
             return Activity(levels, np.zeros(0, bool), hop, samples)
@@ -103,8 +100,6 @@ class SileroDetector:
             raise ConfigError(f"{path} is not a Silero VAD model of version 5 or 6: its inputs have other names.")
 
     def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity:
-        import numpy as np
-
         if rate not in (8000, 16000):
             raise ConfigError(f"Silero VAD works at 8 or 16 kHz, and this model reads audio at {rate} Hz.")
         chunk, before = (512, 64) if rate == 16000 else (256, 32)
@@ -155,8 +150,6 @@ def cut(
     goes on without one is cut at its quietest point there. Silence over `silence` seconds belongs to no window, but
     for `padding` seconds on either side of speech.
     """
-    import numpy as np
-
     hop, samples = activity.hop, activity.samples
     if not activity.speech.any():
         return []
@@ -192,8 +185,6 @@ def _divide(
     start: int, end: int, run: list[tuple[int, int]], levels: np.ndarray, hop: int, most: int, pause: int
 ) -> Iterator[tuple[int, int]]:
     """[start, end) in pieces of at most `most` samples."""
-    import numpy as np
-
     pauses = [(a, b) for (_, a), (b, _) in pairwise(run)]
     while end - start > most:
         first, last = start + most // 2, start + most
@@ -214,7 +205,6 @@ def _levels(blocks: Iterable[np.ndarray], rate: int) -> tuple[np.ndarray, int, i
 
     Below 80 Hz there is no speech but much hum and rumble: it is filtered out.
     """
-    import numpy as np
     from scipy.ndimage import uniform_filter1d
     from scipy.signal import butter, sosfilt
 
@@ -241,8 +231,6 @@ def _levels(blocks: Iterable[np.ndarray], rate: int) -> tuple[np.ndarray, int, i
 
 def _without_clicks(speech: np.ndarray, shortest: int = 8, apart: int = 25) -> np.ndarray:
     """Frames of speech without those in stretches under `shortest` frames, `apart` frames from all other speech."""
-    import numpy as np
-
     edges = np.flatnonzero(np.diff(np.concatenate([[False], speech, [False]]))).reshape(-1, 2)
     gaps = np.concatenate([[len(speech)], edges[1:, 0] - edges[:-1, 1], [len(speech)]])
     kept = speech.copy()
@@ -254,8 +242,6 @@ def _without_clicks(speech: np.ndarray, shortest: int = 8, apart: int = 25) -> n
 
 def _envelope(levels: np.ndarray, reach: int = 15) -> tuple[np.ndarray, np.ndarray]:
     """Noise floor and peak around each frame in dB: quantiles within `reach` seconds, from one second to the next."""
-    import numpy as np
-
     second = round(1 / FRAME)
     centres = np.arange(second // 2, max(len(levels), second // 2 + 1), second)
     ends = [(max(0, c - reach * second), c + reach * second) for c in centres]

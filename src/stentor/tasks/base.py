@@ -1,4 +1,4 @@
-"""What a model is asked to do. A task prepares items, sums losses, predicts and scores; it names no model family."""
+"""Task base class: prepares items, sums losses, predicts and scores. It names no model family."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ class Task(Choice):
     """The section `task:`."""
 
     audio: ClassVar[bool] = True
-    """Whether the model hears anything. False: no audio is read, `example` gets None for it."""
+    """Whether the model takes audio. False: none is read, and `example` gets None for it."""
 
     any_length: ClassVar[bool] = False
-    """True when records may be of any length, whatever `data.max_seconds` says: training takes them in `pieces`, and
-    `predict` hears them in windows."""
+    """True when records may be of any length, whatever `data.max_seconds` says: training takes them as
+    `training_segments`, and `predict` in windows."""
 
     audible: ClassVar[bool] = False
-    """True when answers are sound (`output["audio"]`): they are then kept for the ear at each evaluation, without the
-    callback `samples` being asked for."""
+    """True when answers are sound (`output["audio"]`): they are saved at each evaluation, also
+    without the callback `samples`."""
 
     scores_loss: ClassVar[bool] = False
     """True when the weighted mean loss over a whole evaluation set is one of its scores, `loss`, the first one."""
 
     def is_a(self, kinds: Sequence[str]) -> bool:
-        """Whether this task is one of these types or a subclass of one: who serves a task serves its special cases."""
+        """Whether this task is one of these types or a subclass of one: a family that serves a task serves subclasses."""
         known = self.choices()
         return any(isinstance(self, known[kind]) for kind in kinds if kind in known)
 
     def check(self) -> None:
-        """Raises ConfigError for what the section names and cannot be had, before anything is trained."""
+        """Raises ConfigError for models and files that the section names and cannot be loaded, before training begins."""
 
     def losses(self) -> dict[str, Loss]:
         """The loss terms used when the config has no `losses:` section."""
@@ -56,13 +56,13 @@ class Task(Choice):
         return None
 
     def length_drop_reason(self, cut: Cut, tokens: Callable[[], int]) -> tuple[str, str] | None:
-        """A drop reason and a sentence when a record is not wanted for the sequence positions that it takes, which
-        `tokens()` counts; None when it is."""
+        """A drop reason and a sentence when a record takes too few or too many sequence positions, which `tokens()`
+        counts; None when it is used."""
         return None
 
     def training_segments(self, cut: Cut) -> Iterable[Cut]:
-        """What one training record is trained on as, where the task has `any_length`: shorter cuts with ids of their
-        own, always the same. The records of evaluation sets stay whole."""
+        """The cuts that one training record is trained on as, where the task has `any_length`: shorter ones with ids of
+        their own, always the same. The records of evaluation sets stay as they are."""
         return (cut,)
 
     def data_warnings(self, cuts: Iterable[Cut]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a decoded text tells about itself: confidence per word, and signs that the model made it up.
+"""Checks of decoded texts: confidence per word, and signs that the model made the text up.
 
 The checks and the fallback to higher temperatures are those of Whisper (Radford et al. 2022, arXiv:2212.04356,
 section 4.5), with a check of the speaking rate added.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from pydantic import Field, field_validator
@@ -52,16 +52,16 @@ class Checks(Section):
 
     def failed(self, output: dict[str, Any], seconds: float) -> list[str]:
         """Names of the checks that a task output fails; `seconds` is the length of its audio."""
-        signs = []
+        failures = []
         if self.compression_ratio is not None and output["compression_ratio"] > self.compression_ratio:
-            signs.append("compression_ratio")
+            failures.append("compression_ratio")
         if self.mean_log_prob is not None and output["log_prob"] < self.mean_log_prob:
-            signs.append("mean_log_prob")
+            failures.append("mean_log_prob")
         if self.words_per_second is not None and seconds > 0:
             least, most = self.words_per_second
             if not least <= len(output["text"].split()) / seconds <= most:
-                signs.append("words_per_second")
-        return signs
+                failures.append("words_per_second")
+        return failures
 
 
 def compression_ratio(text: str) -> float:
@@ -80,17 +80,11 @@ def token_spans(ids: Sequence[int], decode: Callable[[list[int]], str]) -> tuple
     text = decode(ids)
     pieces = [decode([i]) for i in ids]
     if "".join(pieces) == text:
-        ends, at = [], 0
-        for piece in pieces:
-            at += len(piece)
-            ends.append(at)
+        ends = list(accumulate(map(len, pieces)))
     else:
-        ends, at = [], 0
-        for n in range(1, len(ids) + 1):
-            at = max(at, _common(decode(ids[:n]), text))
-            ends.append(at)
-    starts = [0, *ends][: len(ends)]
-    return text, list(zip(starts, ends, strict=True))
+        prefixes = (_common_prefix(decode(ids[:n]), text) for n in range(1, len(ids) + 1))
+        ends = list(accumulate(prefixes, max))
+    return text, list(zip([0, *ends], ends))
 
 
 def word_tokens(ids: Sequence[int], decode: Callable[[list[int]], str]) -> list[tuple[str, list[int]]]:
@@ -101,20 +95,18 @@ def word_tokens(ids: Sequence[int], decode: Callable[[list[int]], str]) -> list[
     """
     text, spans = token_spans(ids, decode)
     words: list[tuple[str, list[int]]] = []
-    token = 0
-    at = 0
+    token = word_end = 0
     for word in text.split():
-        begin = text.index(word, at)
-        at = begin + len(word)
+        word_end = text.index(word, word_end) + len(word)
         positions = []
         while token < len(spans):
             start, end = spans[token]
-            if start >= at:
+            if start >= word_end:
                 break
             positions.append(token)
-            if end >= at:
+            if end >= word_end:
                 # The next word looks at this token again when it reaches beyond this word's last letter.
-                if not text[at:end].strip():
+                if not text[word_end:end].strip():
                     token += 1
                 break
             token += 1
@@ -135,7 +127,7 @@ def word_confidences(
     ]
 
 
-def _common(a: str, b: str) -> int:
+def _common_prefix(a: str, b: str) -> int:
     """Length of the common prefix."""
     if b.startswith(a):
         return len(a)

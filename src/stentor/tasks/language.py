@@ -1,4 +1,4 @@
-"""Language modelling: how likely a text is, token by token.
+"""Language modelling task: the likelihood of a text, token by token.
 
 A family that serves this task gives a processor whose `collate` makes a batch of texts alone, and a model whose forward
 returns for the term `text` what `CrossEntropy.sum` takes, with the rows of each item one after the other, equally many.
@@ -10,17 +10,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from stentor.data.batch import Prediction
+from stentor.data.batch import Example, Prediction
+from stentor.data.cut import language_of, text_of
+from stentor.losses.token import CrossEntropy
 from stentor.metrics.score import Score
+from stentor.models.base import TaskRequirements
 from stentor.tasks.base import Task
 
 if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
-    from stentor.data.batch import Example
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle, TaskRequirements
+    from stentor.models.base import Bundle
 
 
 class Language(Task):
@@ -30,24 +32,15 @@ class Language(Task):
     audio: ClassVar[bool] = False
 
     def losses(self) -> dict[str, Loss]:
-        from stentor.losses.token import CrossEntropy
-
         return {"text": CrossEntropy()}
 
     def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
-        from stentor.models.base import TaskRequirements
-
         return TaskRequirements(task=self.type, terms=tuple(losses))
 
     def drop_reason(self, cut: Cut) -> str | None:
-        from stentor.data.cut import text_of
-
         return None if (text_of(cut) or "").strip() else "empty_text"
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
-        from stentor.data.batch import Example
-        from stentor.data.cut import language_of, text_of
-
         return Example(id=cut.id, text=text_of(cut), language=language_of(cut), rng=rng)
 
     def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
@@ -55,27 +48,23 @@ class Language(Task):
         which the end token counts."""
         import torch
 
-        from stentor.losses.token import CrossEntropy
-
         device = next(bundle.model.parameters()).device
         batch = bundle.processor.collate(examples, labels=True).to(device)
         with torch.no_grad():
-            found = bundle.model(**batch.inputs)["text"]
-            targets = found["targets"].view(len(examples), -1)
+            outputs = bundle.model(**batch.inputs)["text"]
+            targets = outputs["targets"].view(len(examples), -1)
             counts = (targets != -100).sum(1).tolist()
             width = targets.shape[1]
             losses = []
             for first in range(0, len(examples) * width, width):
                 # A row per token but for `weight` and `bias`, which are the output layer's.
-                rows = {k: found[k][first : first + width] for k in ("hidden", "logits", "targets") if k in found}
-                losses.append(CrossEntropy().sum(**{**found, **rows}))
+                rows = {k: outputs[k][first : first + width] for k in ("hidden", "logits", "targets") if k in outputs}
+                losses.append(CrossEntropy().sum(**{**outputs, **rows}))
         return [
             {"log_prob": round(-loss, 4), "tokens": count} for loss, count in zip(torch.stack(losses).tolist(), counts)
         ]
 
     def reference(self, cut: Cut) -> dict[str, Any]:
-        from stentor.data.cut import language_of, text_of
-
         return {"text": text_of(cut) or "", "language": language_of(cut)}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
@@ -83,14 +72,14 @@ class Language(Task):
         compared between tokenizers (the end of a text counts as a character)."""
         nats = -sum(p.output["log_prob"] for p in predictions)
         tokens = sum(p.output["tokens"] for p in predictions)
-        signs = sum(len(p.reference["text"]) + 1 for p in predictions)
+        characters = sum(len(p.reference["text"]) + 1 for p in predictions)
         if not predictions:
             return {name: Score(math.nan) for name in ("perplexity", "bits_per_character")}
         mean = nats / tokens
         perplexity = math.exp(mean) if mean < 700 else math.inf
         return {
             "perplexity": Score(perplexity, details={"tokens": tokens}),
-            "bits_per_character": Score(nats / math.log(2) / signs, details={"characters": signs}),
+            "bits_per_character": Score(nats / math.log(2) / characters, details={"characters": characters}),
         }
 
     def main_metric(self) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Speech to text.
+"""Speech recognition task.
 
 A family that serves this task gives, besides what every family gives:
 
@@ -17,8 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from stentor.data.batch import Prediction
+from stentor.data.batch import Example, Prediction
+from stentor.data.cut import RATE, field_of, language_of, speaker_of, text_of, words_of
+from stentor.losses.token import CrossEntropy
+from stentor.metrics.change import relative_change
 from stentor.metrics.score import Score
+from stentor.metrics.wer import score
+from stentor.models.base import TaskRequirements
 from stentor.tasks.base import Task
 from stentor.tasks.decode_checks import Checks, compression_ratio, word_confidences
 from stentor.text.normalize import Normalizer
@@ -27,9 +32,8 @@ if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
-    from stentor.data.batch import Example
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle, TaskRequirements
+    from stentor.models.base import Bundle
 
 
 class Transcribe(Task):
@@ -55,24 +59,15 @@ class Transcribe(Task):
     """Signs of made-up answers, and decoding again when there is one."""
 
     def losses(self) -> dict[str, Loss]:
-        from stentor.losses.token import CrossEntropy
-
         return {"text": CrossEntropy()}
 
     def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
-        from stentor.models.base import TaskRequirements
-
         return TaskRequirements(task=self.type, terms=tuple(losses))
 
     def drop_reason(self, cut: Cut) -> str | None:
-        from stentor.data.cut import text_of
-
         return None if (text_of(cut) or "").strip() else "empty_text"
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
-        from stentor.data.batch import Example
-        from stentor.data.cut import RATE, field_of, language_of, text_of, words_of
-
         # The audio may have been played faster or slower. All processors so far take RATE samples a second.
         scale = 1.0 if audio is None else len(audio) / RATE / cut.duration
         times = [w | {k: w[k] * scale for k in ("start", "end")} for w in words_of(cut)] if rng is not None else []
@@ -90,11 +85,11 @@ class Transcribe(Task):
         """Decode; `checked` overrides `checks.evaluate` (transcribing files follows `checks.on`).
 
         Each output: `text`; `words` with `confidence` (see `word_confidences`); `log_prob`, the mean over the tokens
-        (0 for an empty answer); `compression_ratio`; `temperature`; `failed`, the names of checks that the kept answer
+        (0 for an empty answer); `compression_ratio`; `temperature`; `failed`, the names of checks that the answer
         fails; `ctc`, the text of the CTC head, where the model has one.
         """
-        first, *hotter = self.checks.temperatures
-        outputs = self._decode(bundle, examples, first, ctc=True)
+        coldest, *hotter = self.checks.temperatures
+        outputs = self._decode(bundle, examples, coldest, ctc=True)
         if not (self.checks.evaluate if checked is None else checked):
             return outputs
         seconds = [len(e.audio) / bundle.processor.sample_rate for e in examples]
@@ -124,7 +119,7 @@ class Transcribe(Task):
         for example in examples:
             seed = zlib.crc32(example.audio, seed)
         with torch.no_grad(), bundle.cache_encoder():
-            answers = model.generate(
+            hypotheses = model.generate(
                 batch.inputs,
                 max_new_tokens=[processor.max_new_tokens(len(e.audio) / processor.sample_rate) for e in examples],
                 eos_ids={processor.eos_id},
@@ -132,11 +127,11 @@ class Transcribe(Task):
                 temperature=temperature,
                 generator=torch.Generator(device).manual_seed(seed) if temperature > 0 else None,
             )
-            heard = None
+            ctc_texts = None
             if ctc and processor.ctc is not None:
-                heard = [processor.ctc.decode(classes) for classes in model.ctc_classes(**batch.inputs)]
+                ctc_texts = [processor.ctc.decode(classes) for classes in model.ctc_classes(**batch.inputs)]
         outputs = []
-        for i, (ids, log_probs) in enumerate(answers):
+        for i, (ids, log_probs) in enumerate(hypotheses):
             text = processor.decode(ids).strip()
             outputs.append(
                 {
@@ -146,48 +141,44 @@ class Transcribe(Task):
                     "compression_ratio": round(compression_ratio(text), 3),
                     "temperature": temperature,
                     "failed": [],
-                    **({"ctc": heard[i].strip()} if heard is not None else {}),
+                    **({"ctc": ctc_texts[i].strip()} if ctc_texts is not None else {}),
                 }
             )
         return outputs
 
     def reference(self, cut: Cut) -> dict[str, Any]:
-        from stentor.data.cut import language_of, speaker_of, text_of
-
         return {"text": text_of(cut) or "", "language": language_of(cut), "speaker": speaker_of(cut)}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
         """`wer` and `cer` (the main metric first), and `ctc_wer` where the model has a CTC head."""
-        from stentor.metrics.wer import score
-
         references = [p.reference["text"] for p in predictions]
-        answers = [p.output["text"] for p in predictions]
-        languages = [p.reference.get("language") for p in predictions]
-        groups = {"language": languages, "speaker": [p.reference.get("speaker") for p in predictions]}
-        how = {"normalizer": self.normalizer, "languages": languages, "spelling": self.spelling}
+        hypotheses = [p.output["text"] for p in predictions]
+        options = self._scoring(predictions)
+        groups = {"language": options["languages"], "speaker": [p.reference.get("speaker") for p in predictions]}
         scores = {
-            "wer": score(references, answers, groups=groups, **how),
-            "cer": score(references, answers, unit="character", groups=groups, **how),
+            "wer": score(references, hypotheses, groups=groups, **options),
+            "cer": score(references, hypotheses, unit="character", groups=groups, **options),
         }
         if self.metric == "cer":
             scores = {"cer": scores["cer"], "wer": scores["wer"]}
         if predictions and all("ctc" in p.output for p in predictions):
-            scores["ctc_wer"] = score(references, [p.output["ctc"] for p in predictions], **how)
+            scores["ctc_wer"] = score(references, [p.output["ctc"] for p in predictions], **options)
         return scores
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
         """Of `wer` and `cer`, the main metric first."""
-        from stentor.metrics.change import relative_change
-
         texts = ([p.reference["text"] for p in after], *([p.output["text"] for p in side] for side in (before, after)))
-        languages = [p.reference.get("language") for p in after]
-        how = {"normalizer": self.normalizer, "languages": languages, "spelling": self.spelling}
-        found = {
-            "wer": relative_change(*texts, unit="word", **how),
-            "cer": relative_change(*texts, unit="character", **how),
-        }
-        names = sorted(found, key=lambda metric: metric != self.metric)
-        return {metric: change for metric in names if (change := found[metric]) is not None}
+        units: dict[str, Literal["word", "character"]] = {"wer": "word", "cer": "character"}
+        changes = {}
+        for metric in sorted(units, key=lambda name: name != self.metric):
+            if (change := relative_change(*texts, unit=units[metric], **self._scoring(after))) is not None:
+                changes[metric] = change
+        return changes
+
+    def _scoring(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
+        """How texts are made comparable, as keyword arguments of the metrics."""
+        languages = [p.reference.get("language") for p in predictions]
+        return {"normalizer": self.normalizer, "languages": languages, "spelling": self.spelling}
 
     def main_metric(self) -> tuple[str, str]:
         return self.metric, "min"

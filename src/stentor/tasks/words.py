@@ -13,12 +13,18 @@ A family that serves this task gives, besides what `transcribe` asks for:
 from __future__ import annotations
 
 import dataclasses
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from stentor.data.batch import Prediction
+from stentor.data.cut import RATE, language_of, text_of, words_of
 from stentor.errors import ConfigError, DataError
+from stentor.losses.alignment import Alignment
+from stentor.metrics.calibration import confidence
 from stentor.metrics.score import Score
+from stentor.metrics.wer import matches
+from stentor.metrics.word_time import score
 from stentor.tasks.transcribe import Transcribe
 from stentor.text.normalize import SPACELESS, language_code
 
@@ -37,38 +43,33 @@ class Words(Transcribe):
     type: Literal["words"] = "words"
 
     def losses(self) -> dict[str, Loss]:
-        from stentor.losses.alignment import Alignment
-
         return {**super().losses(), "alignment": Alignment()}
 
     def drop_reason(self, cut: Cut) -> str | None:
         """Besides what `transcribe` refuses: `no_words` without word times, `words_differ` when fewer than half of the
         text's words have one."""
-        from stentor.data.cut import language_of, text_of, words_of
-
         if reason := super().drop_reason(cut):
             return reason
         words = words_of(cut)
         if not words:
             return "no_words"
-        found = timed(text_of(cut) or "", words, language_of(cut))
-        return "words_differ" if 2 * sum("start" in w for w in found) < len(found) else None
+        text_words = timed_units(text_of(cut) or "", words, language_of(cut))
+        return "words_differ" if 2 * sum("start" in w for w in text_words) < len(text_words) else None
 
     def example(self, cut: Cut, audio: np.ndarray, rng: np.random.Generator | None) -> Example:
-        from stentor.data.cut import RATE, words_of
-
         example = super().example(cut, audio, rng)
         # The audio may have been played faster or slower. All processors so far take RATE samples a second.
         scale = len(audio) / RATE / cut.duration
-        words = timed(example.text or "", words_of(cut), example.language)
+        words = timed_units(example.text or "", words_of(cut), example.language)
         example.extra["words"] = [w | {k: w[k] * scale for k in ("start", "end") if k in w} for w in words]
         return example
 
     def predict(
         self, bundle: Bundle, examples: Sequence[Example], checked: bool | None = None, words: bool = True
     ) -> list[dict[str, Any]]:
-        """As `Transcribe.predict`; the dicts of `words` also have `start` and `end` in seconds, calibrated `confidence`
-        and what it is made of, `signs`: the least probability of the word's tokens and how sure its times are.
+        """As `Transcribe.predict`; the dicts of `words` also have `start` and `end` in seconds, the calibrated
+        `confidence` and the two features that it is computed from, `signs`: the least probability of the word's tokens
+        and the aligner's certainty of its times.
 
         Times come from a second, teacher-forced pass over the text that was written. An answer with more words than
         the audio has room for has no words and fails the check `no_room`. With `words` False the pass is left out.
@@ -77,11 +78,11 @@ class Words(Transcribe):
             return super().predict(bundle, examples, checked)
         with bundle.cache_encoder():
             outputs = super().predict(bundle, examples, checked)
-            spoken = [dataclasses.replace(e, text=o["text"]) for e, o in zip(examples, outputs, strict=True)]
-            times = self._times(bundle, spoken)
-        for output, found in zip(outputs, times, strict=True):
-            output["words"] = found or []
-            if found is None:
+            hypotheses = [dataclasses.replace(e, text=o["text"]) for e, o in zip(examples, outputs, strict=True)]
+            times = self._times(bundle, hypotheses)
+        for output, words_with_times in zip(outputs, times, strict=True):
+            output["words"] = words_with_times or []
+            if words_with_times is None:
                 output["failed"] = [*output["failed"], "no_room"]
         return outputs
 
@@ -91,70 +92,65 @@ class Words(Transcribe):
         Words are those between spaces, or characters in languages written without; what is not spoken (a dash alone)
         is left out. An empty text has no words. Raises DataError for a text with more words than the audio can hold.
         """
-        found = self._times(bundle, examples)
-        for example, words in zip(examples, found):
+        alignments = self._times(bundle, examples)
+        for example, words in zip(examples, alignments):
             if words is None:
                 raise DataError(
                     f"{example.id}: the text has {len(units(example.text or '', example.language))} words, more than "
                     f"{len(example.audio) / bundle.processor.sample_rate:.2f} s of audio can hold: text and audio do "
                     "not belong together."
                 )
-        return [words or [] for words in found]
+        return [words or [] for words in alignments]
 
     def _times(self, bundle: Bundle, examples: Sequence[Example]) -> list[list[dict[str, Any]] | None]:
         """The words of each example with times; None where they do not fit into the audio."""
         import torch
-
-        from stentor.metrics.calibration import confidence
 
         model, processor = bundle.model, bundle.processor
         if model.aligner is None:
             raise ConfigError(
                 "This model has no alignment module: train one with the task `words` and `model.aligner`."
             )
-        own = [units(e.text or "", e.language) for e in examples]
-        if not any(own):
+        words_of_texts = [units(e.text or "", e.language) for e in examples]
+        if not any(words_of_texts):
             return [[] for _ in examples]
-        asked = [dataclasses.replace(e, rng=None, extra={"words": words}) for e, words in zip(examples, own)]
+        targets = [
+            dataclasses.replace(e, rng=None, extra={"words": words}) for e, words in zip(examples, words_of_texts)
+        ]
         device = next(model.parameters()).device
         with torch.no_grad():
-            batch = processor.collate(asked, labels=True).to(device)
+            batch = processor.collate(targets, labels=True).to(device)
             if batch.dropped:
                 raise DataError(f"{batch.dropped[0][2]} Cut longer audio into windows first.")
-            times, sure, log_probs = (t.float().cpu() for t in model.align(**batch.inputs))
-            room = (model.aligner.points(batch.inputs["feature_lengths"]) - 1).tolist()
+            times, certainties, log_probs = (t.float().cpu() for t in model.align(**batch.inputs))
+            capacities = (model.aligner.points(batch.inputs["feature_lengths"]) - 1).tolist()
             calibration = model.aligner.calibration.tolist()
-        found: list[list[dict[str, Any]] | None] = []
-        for row, (example, words) in enumerate(zip(examples, own)):
-            if len(words) > room[row]:
-                found.append(None)
+        alignments: list[list[dict[str, Any]] | None] = []
+        for row, (example, words) in enumerate(zip(examples, words_of_texts)):
+            if len(words) > capacities[row]:
+                alignments.append(None)
                 continue
             length = len(example.audio) / processor.sample_rate
-            found.append(
+            columns = zip(words, times[row].tolist(), certainties[row].tolist(), log_probs[row].exp().tolist())
+            alignments.append(
                 [
                     {
                         "word": word["word"],
                         "start": round(min(start, length), 3),
                         "end": round(min(end, length), 3),
-                        "confidence": round(confidence((probability, certain), calibration), 4),
-                        "signs": [round(probability, 6), round(certain, 6)],
+                        "confidence": round(confidence((probability, certainty), calibration), 4),
+                        "signs": [round(probability, 6), round(certainty, 6)],
                     }
-                    for word, (start, end), certain, probability in zip(
-                        words, times[row].tolist(), sure[row].tolist(), log_probs[row].exp().tolist()
-                    )
+                    for word, (start, end), certainty, probability in columns
                 ]
             )
-        return found
+        return alignments
 
     def reference(self, cut: Cut) -> dict[str, Any]:
-        from stentor.data.cut import words_of
-
         return {**super().reference(cut), "words": words_of(cut)}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
         """The word time metrics (see `stentor.metrics.word_time`), then those of `transcribe`."""
-        from stentor.metrics.word_time import score
-
         times = score(
             [p.reference["words"] for p in predictions],
             [p.output["words"] for p in predictions],
@@ -171,54 +167,49 @@ class Words(Transcribe):
 def units(text: str, language: str | None) -> list[dict[str, Any]]:
     """The words of a text, each with its `span` of characters [start, end): between spaces, or by character in
     languages written without spaces. What has no letter or digit is not spoken and left out."""
-    found = []
+    words: list[dict[str, Any]] = []
     if language_code(language) in SPACELESS:
-        pieces = [(i, i + 1) for i in range(len(text))]
-        for start, end in pieces:
-            if found and not text[start].isspace() and _combining(text[start]):
-                found[-1]["span"] = (found[-1]["span"][0], end)  # a vowel sign belongs to its letter
-                found[-1]["word"] = text[slice(*found[-1]["span"])]
-            elif _bare(text[start]):
-                found.append({"word": text[start], "span": (start, end)})
-        return found
-    at = 0
+        for i, character in enumerate(text):
+            if words and not character.isspace() and _combining(character):
+                start = words[-1]["span"][0]
+                words[-1] = {"word": text[start : i + 1], "span": (start, i + 1)}  # a vowel sign belongs to its letter
+            elif bare(character):
+                words.append({"word": character, "span": (i, i + 1)})
+        return words
+    end = 0
     for word in text.split():
-        start = text.index(word, at)
-        at = start + len(word)
-        if _bare(word):
-            found.append({"word": word, "span": (start, at)})
-    return found
+        start = text.index(word, end)
+        end = start + len(word)
+        if bare(word):
+            words.append({"word": word, "span": (start, end)})
+    return words
 
 
-def timed(text: str, words: Sequence[Mapping[str, Any]], language: str | None) -> list[dict[str, Any]]:
+def timed_units(text: str, words: Sequence[Mapping[str, Any]], language: str | None) -> list[dict[str, Any]]:
     """The `units` of the text, with `start` and `end` where one of the timed words, in order, is the same word.
 
     Case and punctuation may differ. In languages without spaces the words may have several characters, which then
     share their time evenly.
     """
-    from stentor.metrics.wer import matches
-
-    own = units(text, language)
-    given = [dict(w) for w in words if _bare(w["word"])]
+    text_words = units(text, language)
+    timed_words = [dict(w) for w in words if bare(w["word"])]
     if language_code(language) in SPACELESS:
-        given = [
-            {"word": unit["word"], "start": w["start"] + i * part, "end": w["start"] + (i + 1) * part}
-            for w in given
-            for pieces in [units(w["word"], language)]
-            for part in [(w["end"] - w["start"]) / len(pieces)]
-            for i, unit in enumerate(pieces)
+        timed_words = [
+            {"word": unit["word"], "start": w["start"] + i * seconds, "end": w["start"] + (i + 1) * seconds}
+            for w in timed_words
+            for characters in [units(w["word"], language)]
+            for seconds in [(w["end"] - w["start"]) / len(characters)]
+            for i, unit in enumerate(characters)
         ]
-    for i, k in matches([_bare(u["word"]) for u in own], [_bare(w["word"]) for w in given]):
-        own[i] |= {"start": given[k]["start"], "end": given[k]["end"]}
-    return own
+    for i, k in matches([bare(u["word"]) for u in text_words], [bare(w["word"]) for w in timed_words]):
+        text_words[i] |= {"start": timed_words[k]["start"], "end": timed_words[k]["end"]}
+    return text_words
 
 
-def _bare(word: str) -> str:
+def bare(word: str) -> str:
     """Letters and digits in one case: what must agree between a text and its word times."""
     return "".join(c for c in word.casefold() if c.isalnum())
 
 
 def _combining(character: str) -> bool:
-    import unicodedata
-
     return unicodedata.category(character).startswith("M")

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align.base import Aligned, Aligner, Clip, Word
 from stentor.inference.align.long_audio import by_windows
+from stentor.inference.load import CONFIG, TRAINING_CONFIG, find_export, load, pick_device
 from stentor.inference.vad import Activity, EnergyDetector, Window
+from stentor.models.base import Family
 
 if TYPE_CHECKING:
-    from stentor.data.batch import Example
     from stentor.inference.recording import Recording
     from stentor.models.base import Bundle
     from stentor.tasks.words import Words
@@ -33,9 +35,6 @@ def engine_of(model: str, engine: str | None = None) -> tuple[Path, Engine]:
 
     Raises ConfigError when there is no such model, or it does not serve that engine.
     """
-    from stentor.inference.load import CONFIG, TRAINING_CONFIG, find_export
-    from stentor.models.base import Family
-
     if engine is not None and engine not in ENGINES:
         raise ConfigError(f"Unknown --engine {engine}; known: {', '.join(ENGINES)}, and voice for the built-in voice.")
     folder = find_export(model)
@@ -68,8 +67,6 @@ def open_aligner(model: str, engine: str | None = None, device: str = "auto", la
 
     `lag`, for Whisper models only: seconds that their attention is late.
     """
-    from stentor.inference.load import load, pick_device
-
     folder, engine = engine_of(model, engine)
     if lag is not None and engine != "whisper":
         raise ConfigError(f"--lag is for the attention of Whisper models, not for the engine {engine}: leave it out.")
@@ -140,8 +137,6 @@ class TrainedAligner:
         return output["text"]
 
     def _example(self, clip: Clip, window: Window | None, text: str | None) -> Example:
-        from stentor.data.batch import Example
-
         audio = clip.read(window.start, window.end) if window else clip.read(0, clip.samples)
         return Example(clip.id, audio, clip.text if text is None else text, clip.language, self.task.context)
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from stentor.inference.vad import FRAME
 
 if TYPE_CHECKING:
@@ -73,8 +75,6 @@ def silence(
 ) -> tuple[float, float] | None:
     """The longest silence between two times, in seconds, when it has at least so many; with `whole` as far as it goes
     beyond them."""
-    import numpy as np
-
     first, last = max(0, int(start / FRAME)), min(len(activity.speech), int(np.ceil(end / FRAME)))
     quiet = ~activity.speech[first:last]
     edges = np.flatnonzero(np.diff(np.concatenate([[False], quiet, [False]]))).reshape(-1, 2)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.boundaries import spread
@@ -236,8 +237,6 @@ class SpeechLLMCTC:
         self.spell = self._alphabet.spell
 
     def log_probs(self, clips: Sequence[np.ndarray]) -> list[Tensor]:
-        from stentor.data.batch import Example
-
         features, lengths = self.processor.features([Example(str(i), clip) for i, clip in enumerate(clips)])
         hidden, frames = self.model.frames(features.to(self.device), lengths.to(self.device))
         return [row[:n] for row, n in zip(self.model.ctc_log_probs(hidden), frames.tolist())]

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stentor.audio.features import WhisperMel
 from stentor.errors import ConfigError
 from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.long_audio import by_windows
@@ -46,8 +47,6 @@ class WhisperAligner:
     def __init__(self, folder: Path, device: torch.device, lag: float = 0.0):
         from transformers import AutoTokenizer, WhisperForConditionalGeneration
         from transformers.utils import logging
-
-        from stentor.audio.features import WhisperMel
 
         logging.disable_progress_bar()
         try:

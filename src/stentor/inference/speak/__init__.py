@@ -7,11 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from stentor.data.speaking_rate import weight
 from stentor.errors import ConfigError, DataError
+from stentor.inference.speak.postprocess import ends, join, level
+from stentor.tasks.speak.chunks import chunks
+from stentor.tasks.speak.duration import estimate
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from stentor.data.speaking_rate import SpeakingRate
     from stentor.inference.speak.voice import Voice
     from stentor.models.base import Bundle
@@ -187,10 +191,6 @@ def _divide(
     frame_rate: float,
     pace: SpeakingRate | None,
 ) -> list[_Part]:
-    from stentor.data.speaking_rate import weight
-    from stentor.tasks.speak.chunks import chunks
-    from stentor.tasks.speak.duration import estimate
-
     asked = utterance.duration
     said = (None, None) if voice is None else (voice[1], voice[0].shape[1] / frame_rate)
 
@@ -211,10 +211,6 @@ def _divide(
 
 
 def _speech(asked: Utterance, parts: list[_Part], bundle: Bundle, seed: int, finish: bool) -> Speech:
-    import numpy as np
-
-    from stentor.inference.speak.postprocess import ends, join, level
-
     codec = bundle.processor.codec
     audios = codec.decode([part.codes for part in parts])
     if finish:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
+
+from stentor.data.activity import loud_spans
 
 MARGIN = 0.1
 """Seconds of silence, faded in and out, that are left or added before and after what is said."""
@@ -22,10 +22,6 @@ ENDS = (".", "!", "?", "…", "。", "！", "？", "।", "؟")
 def ends(audio: np.ndarray, rate: int) -> np.ndarray:
     """Float32 [samples] with just `MARGIN` seconds of fading silence before and after what is said; audio without
     anything loud enough to be speech is only faded."""
-    import numpy as np
-
-    from stentor.data.activity import loud_spans
-
     margin = round(MARGIN * rate)
     spans = loud_spans(audio, rate)
     first = round(spans[0][0] * rate) if spans else margin
@@ -38,8 +34,6 @@ def ends(audio: np.ndarray, rate: int) -> np.ndarray:
 def join(audios: Sequence[np.ndarray], rate: int, texts: Sequence[str], pauses: bool = True) -> np.ndarray:
     """Parts one after the other: with `pauses`, as long as the punctuation at the end of each text asks for, beyond the
     margins that `ends` left; without, what was asked for is their length in all."""
-    import numpy as np
-
     seam = round(SEAM * rate)
     pieces: list[np.ndarray] = []
     for i, (audio, text) in enumerate(zip(audios, texts)):
@@ -53,8 +47,6 @@ def join(audios: Sequence[np.ndarray], rate: int, texts: Sequence[str], pauses: 
 def level(audio: np.ndarray) -> np.ndarray:
     """Float32 [samples] with an RMS of 0.1 over what is loud (within 40 dB of the loudest 20 ms), its peak at most
     0.95; silence stays silence."""
-    import numpy as np
-
     size = 480
     frames = np.pad(audio, (0, -len(audio) % size)).reshape(-1, size)
     power = np.square(frames, dtype=np.float64).mean(1)
@@ -67,8 +59,6 @@ def level(audio: np.ndarray) -> np.ndarray:
 
 def _faded(audio: np.ndarray, before: int, after: int) -> np.ndarray:
     """Half a cosine over so many samples at each end."""
-    import numpy as np
-
     out = audio.astype(np.float32, copy=True)
     before, after = min(before, len(out)), min(after, len(out))
     if before:

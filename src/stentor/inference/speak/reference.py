@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from stentor.audio.io import SILENCE, probe, read
+from stentor.data.activity import join_spans, loud_spans
 from stentor.errors import AudioError, ConfigError
+from stentor.inference.recording import ArrayRecording
 from stentor.inference.speak.voice import Voice
+from stentor.tasks.speak.evaluator import evaluate_clips, evaluator_for
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from stentor.models.codecs.base import AudioCodec
 
 SHORTEST = 0.5
@@ -95,10 +99,6 @@ def trimmed(audio: np.ndarray, rate: int, name: str = "The audio") -> np.ndarray
 
     Raises AudioError (`no_speech`) when nothing in it is long enough to be speech.
     """
-    import numpy as np
-
-    from stentor.data.activity import join_spans, loud_spans
-
     spans = join_spans(loud_spans(audio, rate), PAUSE)
     if not spans:
         raise AudioError(f"{name} holds no speech.", "no_speech")
@@ -107,8 +107,6 @@ def trimmed(audio: np.ndarray, rate: int, name: str = "The audio") -> np.ndarray
 
 def levelled(audio: np.ndarray) -> np.ndarray:
     """Float32 [samples], louder where its RMS is below 0.1, as far as its peak allows."""
-    import numpy as np
-
     level, peak = float(np.sqrt(np.square(audio, dtype=np.float64).mean())), float(np.abs(audio).max())
     return audio * np.float32(max(1.0, min(LEVEL / level, PEAK / peak)))
 
@@ -116,8 +114,6 @@ def levelled(audio: np.ndarray) -> np.ndarray:
 def transcriber(recognizer: str, device: str = "cpu") -> Transcriber:
     """Has references written down by a model of Stentor's or of transformers, a folder or a Hub id; it is loaded with
     the first one."""
-    from stentor.tasks.speak.evaluator import evaluate_clips, evaluator_for
-
     model = evaluator_for(recognizer, "text")
 
     def transcribe(audio: np.ndarray, rate: int, language: str | None) -> str:
@@ -127,9 +123,6 @@ def transcriber(recognizer: str, device: str = "cpu") -> Transcriber:
 
 
 def _read(audio: str | Path | np.ndarray, rate: int | None, wanted: int, name: str) -> np.ndarray:
-    from stentor.audio.io import SILENCE, probe, read
-    from stentor.inference.recording import ArrayRecording
-
     if isinstance(audio, (str, Path)):
         _check_length(probe(audio).duration, name)
         return read(audio, rate=wanted)
@@ -156,8 +149,6 @@ def _check_length(seconds: float, name: str) -> None:
 
 def _cut(audio: np.ndarray, rate: int) -> np.ndarray:
     """What comes before the last pause within `LONGEST` seconds, or all of that where there is none."""
-    from stentor.data.activity import join_spans, loud_spans
-
     runs = join_spans(loud_spans(audio, rate), MARGIN)
     ends = [end for _, end in runs[:-1] if LONGEST / 2 < end <= LONGEST - MARGIN]
     return audio[: round((ends[-1] + MARGIN if ends else LONGEST) * rate)]

@@ -13,7 +13,10 @@ from pydantic import ValidationError
 
 from stentor.errors import ConfigError
 from stentor.inference.speak import Speech, Utterance, check, printed, speak, spelled
+from stentor.inference.speak.reference import make_voice, transcriber
 from stentor.inference.speak.voice import Voice, load_voice
+from stentor.tasks.speak.instruct import attributes, warnings
+from stentor.text.verbalize import check_installed, normalize
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,13 +60,9 @@ class Speaker:
         self.remark = remark or log.warning
         self.normalize = normalize
         if normalize:
-            from stentor.text.verbalize import check_installed
-
             check_installed()
         self._transcribe = None
         if recognizer is not None:
-            from stentor.inference.speak.reference import transcriber
-
             self._transcribe = transcriber(recognizer, str(next(model.bundle.model.parameters()).device))
         self._voices: dict[tuple[str, ...], Voice] = {}
         self._told: set[str] = set()
@@ -76,8 +75,6 @@ class Speaker:
         language: str | None = None,
     ) -> Voice:
         """The voice of a reference; of a file, read once. See `stentor.inference.speak.reference.make_voice`."""
-        from stentor.inference.speak.reference import make_voice
-
         key = None
         if isinstance(reference, (str, Path)):
             key = ("reference", str(reference), text or "", language or "")
@@ -110,8 +107,6 @@ class Speaker:
         if instruct is not None:
             instruct = self._instruct(instruct)
         if self.normalize:
-            from stentor.text.verbalize import normalize
-
             text = normalize(text, language)
         asked = Utterance(text, None, language, instruct, duration, speed, seed)
         for sentence in check(asked, self.bundle):
@@ -131,7 +126,7 @@ class Speaker:
 
     def speak(self, utterances: Sequence[Utterance], finish: bool = True) -> Iterator[Speech]:
         """Each utterance spoken, in their order."""
-        known = [replace(u, **self.task.told(u.language, u.instruct)) for u in utterances]
+        known = [replace(u, **self.task.learned_style(u.language, u.instruct)) for u in utterances]
         for what in ("language", "instruct"):
             if any(getattr(u, what) != getattr(k, what) for u, k in zip(utterances, known)):
                 self._once(f"This model was never told a record's {what} in training: it is left out.")
@@ -147,14 +142,12 @@ class Speaker:
         return language
 
     def _instruct(self, instruct: str) -> str:
-        from stentor.tasks.speak.instruct import attributes, remarks
-
         if not instruct.strip():
             raise ConfigError("The instruct is empty: describe the voice, or leave it out.")
         self._known("instruct", instruct)
         if not self.published:
             return instruct.strip()
-        for sentence in remarks(instruct):
+        for sentence in warnings(instruct):
             self._once(sentence)
         words = attributes(instruct)
         return ("，" if not instruct.isascii() else ", ").join(words)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from stentor.data.file_modes import follow_umask
 from stentor.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from stentor.models.codecs.base import AudioCodec
 
 FORMAT, VERSION = "stentor-voice", 1
@@ -46,7 +46,6 @@ def save_voice(voice: Voice, path: str | Path, codec: AudioCodec) -> Path:
 
     Raises ConfigError when the files cannot be written.
     """
-    import numpy as np
     from safetensors.numpy import save_file
 
     base = _base(path)
@@ -140,8 +139,6 @@ def _told(shape: dict[str, Any]) -> str:
 def _test(codec: AudioCodec) -> list[int]:
     """How the codec hears one second of a sound that is always the same: codecs of one kind, fitted or trained on
     different audio, hear it differently. First codebook."""
-    import numpy as np
-
     time = np.arange(codec.sample_rate) / codec.sample_rate
     noise = np.random.default_rng(0).standard_normal(len(time))
     glide = np.sin(2 * np.pi * (100 * time + 1500 * time**2)) + 0.5 * np.sin(2 * np.pi * 220 * time)

@@ -18,9 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from stentor.data.batch import Batch, Prediction
+from stentor.data.batch import Batch, Example, Prediction
+from stentor.data.cut import field_of, segments_of, uem_of
+from stentor.data.rttm import clip_spans
 from stentor.errors import ConfigError
+from stentor.losses.contrastive import anchors
+from stentor.metrics.diarization import DiarizedRecording, relative_change, scores
 from stentor.metrics.score import Score
+from stentor.models.base import TaskRequirements
 from stentor.section import ConfigConflict
 from stentor.tasks.base import Task
 from stentor.tasks.diarize.labels.base import Labels
@@ -32,10 +37,8 @@ if TYPE_CHECKING:
     import torch
     from lhotse.cut import Cut
 
-    from stentor.data.batch import Example
     from stentor.losses.base import Loss
-    from stentor.metrics.diarization import DiarizedRecording
-    from stentor.models.base import Bundle, Processor, TaskRequirements
+    from stentor.models.base import Bundle, Processor
 
 PIECE = "#"
 """Between the id of a recording and the second at which a piece of it begins."""
@@ -75,8 +78,6 @@ class Diarize(Task):
         return self.labels.losses()
 
     def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
-        from stentor.models.base import TaskRequirements
-
         for term, loss in losses.items():
             if loss.scores == "logits" and not {"logits", "targets"} <= set(inspect.signature(loss.sum).parameters):
                 raise ConfigError(
@@ -89,13 +90,10 @@ class Diarize(Task):
 
     def drop_reason(self, cut: Cut) -> str | None:
         """`no_segments` when nothing is known about who talks; an empty list of segments says that nobody does."""
-        from stentor.data.cut import field_of, segments_of
-
         return None if field_of(cut, "segments") is not None or segments_of(cut) else "no_segments"
 
     def training_segments(self, cut: Cut) -> Iterator[Cut]:
         """The cut in pieces of `chunk` seconds; those that lie beyond what is scored (UEM) are left out."""
-        from stentor.data.cut import uem_of
         from stentor.tasks.diarize.frames import spans_of_pieces
 
         spans = spans_of_pieces(cut.duration, self.chunk, self.shift)
@@ -110,8 +108,6 @@ class Diarize(Task):
                 yield piece.with_id(f"{cut.id}{PIECE}{start:.10g}")
 
     def data_warnings(self, cuts: Iterable[Cut]) -> list[str]:
-        from stentor.data.cut import field_of, segments_of
-
         slots = self.labels.slots
         pieces, crowded, most, named = 0, 0, 0, []
         merged: dict[str, int] = {}  # by recording: its pieces say the same
@@ -141,9 +137,6 @@ class Diarize(Task):
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
         """`extra` holds `segments`, `uem` and `duration`, in seconds of the recording as it is: the audio may have been
         played faster or slower (see `collate`)."""
-        from stentor.data.batch import Example
-        from stentor.data.cut import segments_of, uem_of
-
         extra = {"segments": segments_of(cut), "uem": uem_of(cut), "duration": cut.duration}
         return Example(id=cut.id, audio=audio, rng=rng, extra=extra)
 
@@ -182,8 +175,6 @@ class Diarize(Task):
 
     def _cut(self, example: Example, processor: Processor) -> Iterator[Example]:
         """A whole recording in pieces, as training has them."""
-        from stentor.data.batch import Example
-        from stentor.data.rttm import clip_spans
         from stentor.tasks.diarize.frames import spans_of_pieces
 
         assert example.audio is not None
@@ -243,8 +234,6 @@ class Diarize(Task):
     def reference(self, cut: Cut) -> dict[str, Any]:
         """`segments` in the terms of the labels (speakers, or where it is so), what is scored (`uem`, None: all), the
         recording's `duration` and its number of `speakers`."""
-        from stentor.data.cut import segments_of, uem_of
-
         segments = segments_of(cut)
         speakers = len({s["speaker"] for s in segments})
         told = self.labels.told(segments)
@@ -252,14 +241,10 @@ class Diarize(Task):
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
         """See `stentor.metrics.diarization.scores`; `der` first."""
-        from stentor.metrics.diarization import scores
-
         return scores(self._spoken(predictions), speaker_labels=self.labels.permutes)
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
         """Of `der`."""
-        from stentor.metrics.diarization import relative_change
-
         change = relative_change(self._spoken(before), self._spoken(after))
         return {} if change is None else {"der": change}
 
@@ -267,8 +252,6 @@ class Diarize(Task):
         return "der", "min"
 
     def _spoken(self, predictions: Sequence[Prediction]) -> list[DiarizedRecording]:
-        from stentor.metrics.diarization import DiarizedRecording
-
         return [
             DiarizedRecording(
                 p.id, p.reference["segments"], p.output["segments"], p.reference["uem"], p.reference["duration"]
@@ -320,6 +303,4 @@ def _pools(labelled: Sequence[_Labelled], frames: int) -> tuple[torch.Tensor, to
 
 
 def _anchors(inputs: Mapping[str, torch.Tensor]) -> int:
-    from stentor.losses.contrastive import anchors
-
     return anchors(inputs["pool_labels"].flatten())

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from stentor.errors import ConfigError
-
-if TYPE_CHECKING:
-    from stentor.tasks.diarize.windows import Embedder
+from stentor.tasks.diarize.windows import Embedder
 
 SHORTEST = 0.4
 """Seconds of speech below which an x-vector model, whose first layers look at 150 ms, is not asked."""
@@ -119,8 +117,6 @@ class XVectors:
 
 @lru_cache(maxsize=1)
 def _loaded(source: str, revision: str | None, device: str) -> XVectors:
-    from stentor.tasks.diarize.windows import Embedder
-
     return XVectors(Embedder(source=source, revision=revision), device)
 
 

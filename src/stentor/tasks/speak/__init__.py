@@ -1,4 +1,4 @@
-"""Text to speech, by codec tokens that are masked and predicted.
+"""Speech synthesis task, by codec tokens that are masked and predicted.
 
 A family that serves this task gives, besides what every family gives:
 
@@ -6,7 +6,7 @@ A family that serves this task gives, besides what every family gives:
 * processor: `codec`, an `AudioCodec`; `codes(example)`, the example's codec tokens int16 [codebooks, frames], from
   `Example.extra["codes"]` or made of its audio; `collate` takes `Example.extra["conditions"]` (see `Conditions`) and
   draws the mask of the cells from `Example.rng`; `utterance(text, language=, instruct=, reference=, frames=,
-  denoise=)`, what the model is asked to say, where `reference` is (codec tokens, their text);
+  denoise=)`, the model's prompt, where `reference` is (codec tokens, their text);
 * model: its forward returns, for each codebook c, as `codes_c` what `CrossEntropy.sum` takes: the masked cells of that
   codebook; `speak(utterances, seeds=[...], **generation)`, a list of codec tokens int16 [codebooks, frames], each a
   function of its utterance and seed alone.
@@ -14,29 +14,34 @@ A family that serves this task gives, besides what every family gives:
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from stentor.data.batch import Prediction
+from stentor.data.audio_base64 import encode_audio
+from stentor.data.batch import Example, Prediction
+from stentor.data.cut import field_of, language_of, speaker_of, text_of
+from stentor.losses.codebook import Codebook
 from stentor.metrics.score import Score
+from stentor.models.base import TaskRequirements
 from stentor.section import ConfigConflict
 from stentor.tasks.base import Task
 from stentor.tasks.speak.conditions import Conditions, Spoken, draw
 from stentor.tasks.speak.evaluator import SpeechEvaluator
+from stentor.tasks.speak.evaluator_scores import evaluate_items, scores
 from stentor.tasks.speak.generation import Generation
 
 if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
-    from stentor.data.batch import Example
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle, TaskRequirements
+    from stentor.models.base import Bundle
 
 RATE = 16000
-"""Hz of the silence that judges are tried on."""
+"""Hz of the silence that evaluators are tried on."""
 __all__ = ["Conditions", "Speak", "Spoken", "draw"]
 
 
@@ -100,32 +105,23 @@ class Speak(Task):
         return self
 
     def check(self) -> None:
-        """The judges are opened, on the CPU and on a second of silence."""
+        """The evaluators of `judges` are loaded, on the CPU, and tried on a second of silence."""
         import numpy as np
 
-        from stentor.tasks.speak.evaluator_scores import evaluate_items
-
-        evaluate_items(self._listening(), {"synthetic": [np.zeros(RATE, np.float32)]}, RATE, [None])
+        evaluate_items(self._evaluators_of_clips(), {"synthetic": [np.zeros(RATE, np.float32)]}, RATE, [None])
 
     # Training
 
     def losses(self) -> dict[str, Loss]:
-        from stentor.losses.codebook import Codebook
-
         return {"codes": Codebook()}
 
     def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
-        from stentor.losses.codebook import Codebook
-        from stentor.models.base import TaskRequirements
-
         weights = next((loss.weights for loss in losses.values() if isinstance(loss, Codebook)), None)
         return TaskRequirements(
             task=self.type, terms=tuple(losses), codebook_weights=weights, instruct_from=self.instruct_from
         )
 
     def drop_reason(self, cut: Cut) -> str | None:
-        from stentor.data.cut import text_of
-
         return None if (text_of(cut) or "").strip() else "empty_text"
 
     def length_drop_reason(self, cut: Cut, tokens: Callable[[], int]) -> tuple[str, str] | None:
@@ -142,7 +138,6 @@ class Speak(Task):
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
         """`extra` holds the `conditions` that were drawn and the record's `instruct`. Without `rng` (evaluation) they
         are drawn by the record's id alone, and so is what `Example.rng` will give: an evaluation repeats exactly."""
-        from stentor.data.batch import Example
         from stentor.data.seeding import rng as random_of
 
         record = self.spoken(cut)
@@ -157,9 +152,7 @@ class Speak(Task):
         )
 
     def spoken(self, cut: Cut) -> Spoken:
-        """What a record says of itself, as far as it is asked."""
-        from stentor.data.cut import field_of, language_of, text_of
-
+        """The fields of a record that the task uses."""
         instruct = field_of(cut, "instruct")
         if not instruct and self.instruct_from is not None:
             instruct = field_of(cut, self.instruct_from)
@@ -171,9 +164,9 @@ class Speak(Task):
             clean_from=field_of(cut, "clean_start_token_idx"),
         )
 
-    def told(self, language: str | None, instruct: str | None) -> dict[str, str | None]:
-        """What the model is told in speaking: nothing of a kind that it was never told in training, whose tokens it has
-        not learned."""
+    def learned_style(self, language: str | None, instruct: str | None) -> dict[str, str | None]:
+        """`language` and `instruct` of an utterance; None for a kind that the model never had in training, whose tokens
+        it has not learned."""
         return {
             "language": language if self.language_ratio > 0 else None,
             "instruct": instruct if self.instruct_ratio > 0 else None,
@@ -183,7 +176,6 @@ class Speak(Task):
 
     def prediction_subset(self, ids: Sequence[str]) -> set[str]:
         """`samples` of them: those with the smallest hash, whatever their order and the run."""
-        import hashlib
 
         def rank(name: str) -> bytes:
             return hashlib.blake2b(f"speak/{name}".encode(), digest_size=8).digest()
@@ -191,16 +183,14 @@ class Speak(Task):
         return set(sorted(ids, key=rank)[: self.samples])
 
     def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        """Say each text, as long as its recording.
+        """Speak each text, as long as its recording.
 
         Each output: `audio` `{"flac": base64, "rate"}`; `seconds`; `frames`; `seed`; `prompt_seconds`, at the
-        beginning, which are the recording's own and not the model's; and `codec`, the recording as its codec tokens
-        sound, in the form of `audio`: the best that could be said; `heard`, what the `judges` say about both and about
-        the recording. Of models without a codec: `silent`, why.
+        beginning, which are the recording's and not the model's; `codec`, the recording's decoded codec tokens in the
+        form of `audio`: the best that could be reached; `heard`, the outputs of the `judges` for both and for the
+        recording. Of models without a codec: `silent`, why.
         """
         import numpy as np
-
-        from stentor.data.audio_base64 import encode_audio
 
         processor = bundle.processor
         if processor.codec is None:
@@ -210,7 +200,7 @@ class Speak(Task):
         utterances = [
             processor.utterance(
                 e.text,
-                **self.told(e.language, e.extra["instruct"]),
+                **self.learned_style(e.language, e.extra["instruct"]),
                 reference=(c[:, :p], "") if p else None,
                 frames=c.shape[1] - p,
             )
@@ -218,43 +208,40 @@ class Speak(Task):
         ]
         seeds = [seed_of(self.generation.seed, e.id) for e in examples]
         spoken = bundle.model.speak(utterances, seeds=seeds, **self.generation.arguments())
-        whole = [np.concatenate([c[:, :p], s], axis=1) for c, p, s in zip(codes, prompts, spoken, strict=True)]
-        sounds = processor.codec.decode([*whole, *codes])
+        full = [np.concatenate([c[:, :p], s], axis=1) for c, p, s in zip(codes, prompts, spoken, strict=True)]
+        audios = processor.codec.decode([*full, *codes])
         rate = processor.codec.sample_rate
-        heard = self._heard(bundle, examples, sounds[: len(whole)], sounds[len(whole) :])
+        synthetic, decoded = audios[: len(full)], audios[len(full) :]
+        evaluations = self._evaluate(bundle, examples, synthetic, decoded)
         return [
             {
-                "audio": encode_audio(sound, rate),
-                "seconds": round(len(sound) / rate, 3),
-                "frames": w.shape[1],
+                "audio": encode_audio(audio, rate),
+                "seconds": round(len(audio) / rate, 3),
+                "frames": tokens.shape[1],
                 "seed": seed,
-                "prompt_seconds": round(p / processor.codec.frame_rate, 3),
+                "prompt_seconds": round(prompt / processor.codec.frame_rate, 3),
                 "codec": encode_audio(best, rate),
-                **({"heard": said} if said else {}),
+                **({"heard": evaluation} if evaluation else {}),
             }
-            for sound, best, w, p, seed, said in zip(
-                sounds[: len(whole)], sounds[len(whole) :], whole, prompts, seeds, heard, strict=True
+            for audio, best, tokens, prompt, seed, evaluation in zip(
+                synthetic, decoded, full, prompts, seeds, evaluations, strict=True
             )
         ]
 
-    def _heard(
-        self, bundle: Bundle, examples: Sequence[Example], spoken: Sequence[np.ndarray], codec: Sequence[np.ndarray]
+    def _evaluate(
+        self, bundle: Bundle, examples: Sequence[Example], synthetic: Sequence[np.ndarray], codec: Sequence[np.ndarray]
     ) -> list[dict[str, Any]]:
-        """What the judges say about each example; nothing without any."""
-        from stentor.tasks.speak.evaluator_scores import evaluate_items
-
-        judges = self._listening()
-        if not judges:
+        """The outputs of the `judges` for each example; empty without any."""
+        if not (evaluators := self._evaluators_of_clips()):
             return [{} for _ in examples]
-        sounds = {"synthetic": spoken, "codec": codec, "real": [e.audio for e in examples]}
+        audios = {"synthetic": synthetic, "codec": codec, "real": [e.audio for e in examples]}
         device = str(next(bundle.model.parameters()).device)
-        return evaluate_items(
-            judges, sounds, bundle.processor.codec.sample_rate, [e.language for e in examples], device
-        )
+        rate = bundle.processor.codec.sample_rate
+        return evaluate_items(evaluators, audios, rate, [e.language for e in examples], device)
 
-    def _listening(self) -> list[SpeechEvaluator]:
-        """Those of voices need the whole set."""
-        return [judge for judge in self.judges if judge.gives != "voice"]
+    def _evaluators_of_clips(self) -> list[SpeechEvaluator]:
+        """Without those of voices, which need the whole set."""
+        return [evaluator for evaluator in self.judges if evaluator.gives != "voice"]
 
     def _prompt_frames(self, example: Example, frames: int) -> int:
         share = self.sample_prompt
@@ -263,29 +250,16 @@ class Speak(Task):
         return min(int(frames * share), frames - 1)
 
     def reference(self, cut: Cut) -> dict[str, Any]:
-        from stentor.data.cut import speaker_of
-
         record = self.spoken(cut)
-        return {
-            "text": record.text,
-            "language": record.language,
-            "speaker": speaker_of(cut),
-            "instruct": record.instruct,
-        }
+        speaker = speaker_of(cut)
+        return {"text": record.text, "language": record.language, "speaker": speaker, "instruct": record.instruct}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
-        """What the `judges` say of the samples; the loss over all records, which comes first, is added by the engine.
-        `stentor evaluate` has every record spoken and judged."""
-        from stentor.tasks.speak.evaluator_scores import scores
-
-        spoken = [p for p in predictions if "heard" in p.output]
-        said = [p.reference for p in spoken]
-        return scores(
-            [p.output["heard"] for p in spoken],
-            [r["text"] for r in said],
-            [r["language"] for r in said],
-            [r["speaker"] for r in said],
-        )
+        """Scores of the samples by the `judges`; the loss over all records, which comes first, is added by the engine.
+        `stentor evaluate` has every record spoken and evaluated."""
+        evaluated = [p for p in predictions if "heard" in p.output]
+        texts, languages, speakers = ([p.reference[k] for p in evaluated] for k in ("text", "language", "speaker"))
+        return scores([p.output["heard"] for p in evaluated], texts, languages, speakers)
 
     def main_metric(self) -> tuple[str, str]:
         return "loss", "min"
@@ -293,6 +267,4 @@ class Speak(Task):
 
 def seed_of(seed: int, name: str) -> int:
     """The seed of one record's utterance: a function of the section's seed and the record's id."""
-    import hashlib
-
     return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=4).digest(), "little")

@@ -1,4 +1,4 @@
-"""Long texts in parts that a model can say in one go."""
+"""Text chunks: long texts in parts that a model can speak in one go."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 LONGEST = 30.0
 """Seconds that are spoken in one go; what takes longer is divided."""
-WANTED, SLACK = 15.0, 1.3
+TARGET, SLACK = 15.0, 1.3
 """Seconds of a part of a text that is divided, and how many times as long one may be."""
 
 # Where a text may be divided, best first: paragraphs, sentences, clauses, words. A mark of Latin punctuation only ends
@@ -21,37 +21,37 @@ ABBREVIATION = re.compile(
 )
 
 
-def chunks(text: str, seconds: Callable[[str], float], longest: float = LONGEST, wanted: float = WANTED) -> list[str]:
-    """The text in parts of about `wanted` seconds (by `seconds`, the duration rule), or whole when it takes no more
+def chunks(text: str, seconds: Callable[[str], float], longest: float = LONGEST, target: float = TARGET) -> list[str]:
+    """The text in parts of about `target` seconds (by `seconds`, the duration rule), or whole when it takes no more
     than `longest`. Divided at the ends of paragraphs and sentences where possible, else at commas, else between words,
     else anywhere. Nothing but white space is lost between parts."""
     text = text.strip()
     if not text or seconds(text) <= longest:
         return [text] if text else []
-    pieces = _pieces(text, seconds, wanted)
-    whole = sum(map(seconds, pieces))
-    # Parts of about equal length: a short rest would be spoken in another tone.
-    target = whole / max(1, round(whole / wanted))
+    pieces = _pieces(text, seconds, target)
+    total = sum(map(seconds, pieces))
+    # Parts of about equal length: a short last one would be spoken in another tone.
+    even = total / max(1, round(total / target))
     parts: list[str] = []
-    held, done, start = "", 0.0, 0.0
+    part, done, start = "", 0.0, 0.0
     for piece in pieces:
         length = seconds(piece)
-        if held and (done + length / 2 > target * (len(parts) + 1) or done + length - start > SLACK * wanted):
-            parts.append(held)
-            held, start = "", done
-        held += piece
+        if part and (done + length / 2 > even * (len(parts) + 1) or done + length - start > SLACK * target):
+            parts.append(part)
+            part, start = "", done
+        part += piece
         done += length
-    return [part.strip() for part in [*parts, held] if part.strip()]
+    return [part.strip() for part in [*parts, part] if part.strip()]
 
 
-def _pieces(text: str, seconds: Callable[[str], float], wanted: float) -> list[str]:
-    """The text cut as finely as is needed to have nothing longer than `wanted`; each with the space after it."""
+def _pieces(text: str, seconds: Callable[[str], float], target: float) -> list[str]:
+    """The text cut as finely as is needed to have nothing longer than `target`; each with the space after it."""
     pieces = [text]
     for boundary in (PARAGRAPH, SENTENCE, CLAUSE, WORD):
         pieces = [
-            part for piece in pieces for part in ([piece] if seconds(piece) <= wanted else _split(piece, boundary))
+            part for piece in pieces for part in ([piece] if seconds(piece) <= target else _split(piece, boundary))
         ]
-    return [part for piece in pieces for part in _halved(piece, seconds, wanted)]
+    return [part for piece in pieces for part in _halved(piece, seconds, target)]
 
 
 def _split(text: str, boundary: re.Pattern[str]) -> list[str]:
@@ -65,8 +65,8 @@ def _split(text: str, boundary: re.Pattern[str]) -> list[str]:
     return [part for part in [*parts, text[start:]] if part]
 
 
-def _halved(text: str, seconds: Callable[[str], float], wanted: float) -> list[str]:
-    if seconds(text) <= wanted or len(text) < 2:
+def _halved(text: str, seconds: Callable[[str], float], target: float) -> list[str]:
+    if seconds(text) <= target or len(text) < 2:
         return [text]
     middle = len(text) // 2
-    return [*_halved(text[:middle], seconds, wanted), *_halved(text[middle:], seconds, wanted)]
+    return [*_halved(text[:middle], seconds, target), *_halved(text[middle:], seconds, target)]

@@ -1,4 +1,4 @@
-"""What one training sample shows of itself, and what it hides: the draws of OmniVoice's sample construction.
+"""Sample conditions: the random draws of OmniVoice's sample construction.
 
 A sample is a style (language, instruct), a text and the codec tokens of the audio, of which the first frames are a
 prompt (the voice to go on in) and the cells of the rest are masked at random. Which of these a sample has is drawn
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spoken:
-    """What a record says of itself."""
+    """The fields of a record that a sample is made of."""
 
     text: str
     language: str | None = None
@@ -31,16 +31,16 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What one sample is given beside its masked codec tokens."""
+    """The inputs of one sample beside its masked codec tokens."""
 
     unconditional: bool
     """The audio alone, without style, text or prompt: what classifier-free guidance guides away from."""
     prompt_frames_ratio: float
     """The first int(frames * ratio) frames stay as they are and are not learned; see `prompt_frames`."""
     language: str | None
-    """None: not told."""
+    """None: not given."""
     instruct: str | None
-    """The voice in words. None: not told."""
+    """The voice in words. None: not given."""
     text: str
     denoise: bool
     """Whether the prompt is noisy and clean speech is wanted after it."""
@@ -51,8 +51,8 @@ class Conditions:
 
     def prompt_frames(self, frames: int) -> int:
         """Frames of the prompt in a sample of `frames` frames; at least one is left to be learned."""
-        wanted = int(frames * self.prompt_frames_ratio) if self.clean_from is None else self.clean_from
-        return max(0, min(wanted, frames - 1))
+        prompt = int(frames * self.prompt_frames_ratio) if self.clean_from is None else self.clean_from
+        return max(0, min(prompt, frames - 1))
 
 
 def draw(record: Spoken, task: Speak, rng: np.random.Generator) -> Conditions:

@@ -1,4 +1,4 @@
-"""How long a text takes to say: a rule without a model, after OmniVoice's (arXiv 2604.00688).
+"""Duration rule: seconds that a text takes to say, without a model, after OmniVoice's (arXiv 2604.00688).
 
 Each character has a weight by its script; a reference says how many seconds its speaker takes for a unit of weight.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from stentor.data.speaking_rate import SpeakingRate, weight
 
 PACE_TEXT = "Nice to meet you."
-"""What is said in one second where nothing else tells the pace."""
+"""A text that takes one second where nothing else tells the pace."""
 SHORT = 2.0
 """Seconds below which an estimate is stretched: short phrases are said slower than the rule has it."""
 

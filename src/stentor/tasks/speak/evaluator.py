@@ -1,12 +1,12 @@
-"""Second models that listen to speech and say what they hear: its words, whose voice it is, or how good it sounds.
+"""Speech evaluators: second models that transcribe speech, embed its voice or predict its quality.
 
-To add an evaluator: one file in `stentor/evaluators`, or in a plug-in, with a `SpeechEvaluator` subclass. A
-predictor of quality (UTMOS, DNSMOS, ...)
-is one with `gives = "quality"`; see examples/judge.
+To add an evaluator: one file in `stentor/evaluators`, or in a plug-in, with a `SpeechEvaluator` subclass. A predictor
+of quality (UTMOS, DNSMOS, ...) is one with `gives = "quality"`; see examples/evaluator.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class LoadedEvaluator:
-    """A judge whose model is loaded."""
+    """An evaluator with its model."""
 
     rate: int
-    """Samples per second that it hears."""
-    hear: Callable[[Sequence[np.ndarray], Sequence[str | None]], list[Any]]
-    """What it says about each clip, float32 [samples] at `rate`, in the language named beside it (None: not known)."""
+    """Samples per second of the audio that it takes."""
+    evaluate: Callable[[Sequence[np.ndarray], Sequence[str | None]], list[Any]]
+    """One output for each clip, float32 [samples] at `rate`, in the language beside it (None: not known)."""
 
 
 class SpeechEvaluator(Choice):
@@ -33,18 +33,18 @@ class SpeechEvaluator(Choice):
 
     package: ClassVar = "stentor.evaluators"
     gives: ClassVar[Literal["text", "voice", "quality"]]
-    """What is said about a clip: the text that is heard (str), an embedding of the voice (float32 [E]), or a number
-    where higher is better (float), which is shown under the judge's `type`."""
+    """The output for a clip: its text (str), an embedding of the voice (float32 [E]), or a number where higher is
+    better (float), which is shown under the evaluator's `type`."""
     relative: ClassVar[bool] = False
     """Of voices: whether embeddings can only be compared in relation to those of a whole set."""
 
-    def open(self, device: str = "cpu") -> LoadedEvaluator:
-        """Load the model. Raises ConfigError when it cannot be had."""
+    def load(self, device: str = "cpu") -> LoadedEvaluator:
+        """The evaluator with its model. Raises ConfigError when that cannot be loaded."""
         raise NotImplementedError
 
 
 SHORTEST = 0.25
-"""Seconds that a clip has at least when it is listened to; silence is added to shorter ones."""
+"""Least seconds of a clip; silence is added to shorter ones."""
 
 
 def evaluate_clips(
@@ -54,12 +54,12 @@ def evaluate_clips(
     languages: Sequence[str | None] | None = None,
     device: str = "cpu",
 ) -> list[Any]:
-    """What a judge says about each clip, float32 [samples] at `rate` Hz. Its model is loaded once, and kept."""
+    """The evaluator's output for each clip, float32 [samples] at `rate` Hz. Its model is loaded once."""
     import numpy as np
 
     if not audios:
         return []
-    loaded = _opened(evaluator.model_dump_json(by_alias=True), type(evaluator), str(device))
+    loaded = _load_cached(evaluator.model_dump_json(by_alias=True), type(evaluator), str(device))
     clips = []
     for audio in audios:
         audio = np.asarray(audio, np.float32)
@@ -68,20 +68,17 @@ def evaluate_clips(
 
             audio = soxr.resample(audio, rate, loaded.rate, quality="HQ")
         clips.append(np.pad(audio, (0, max(0, round(SHORTEST * loaded.rate) - len(audio)))))
-    return loaded.hear(clips, languages or [None] * len(clips))
+    return loaded.evaluate(clips, languages or [None] * len(clips))
 
 
 @lru_cache(maxsize=4)
-def _opened(section: str, kind: type[SpeechEvaluator], device: str) -> LoadedEvaluator:
-    import json
-
-    return kind.model_validate(json.loads(section), by_alias=True, by_name=False).open(device)
+def _load_cached(section: str, kind: type[SpeechEvaluator], device: str) -> LoadedEvaluator:
+    return kind.model_validate(json.loads(section), by_alias=True, by_name=False).load(device)
 
 
 def evaluator_for(name: str, gives: Literal["text", "voice"]) -> SpeechEvaluator:
-    """The judge that a model's folder or Hub id alone stands for: a recogniser, or an embedder of voices (a bare
-    `cepstra` is the built-in one). A known `type` of another judge of this kind, such as a plug-in's, is taken as
-    that."""
+    """The evaluator of a model's folder or Hub id: a recogniser, or an embedder of voices. A known `type` of such an
+    evaluator (the built-in `cepstra`, or a plug-in's) is taken as that."""
     known = SpeechEvaluator.choices()
     if name in known and known[name].gives == gives:
         return SpeechEvaluator.model_validate({"type": name})

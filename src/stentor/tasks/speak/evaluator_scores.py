@@ -1,10 +1,11 @@
-"""Several judges on the same speech: what each heard in it, and the scores that this makes."""
+"""Evaluator scores: outputs of several evaluators on the same speech, and metrics over them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from stentor.metrics.format import figure, interval
 from stentor.metrics.speech import COLUMNS, REAL, SYNTHETIC, intelligibility, mean, metric, similarity
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
 
@@ -15,27 +16,27 @@ if TYPE_CHECKING:
 
 
 def evaluate_items(
-    judges: Sequence[SpeechEvaluator],
+    evaluators: Sequence[SpeechEvaluator],
     sounds: Mapping[str, Sequence[np.ndarray | None]],
     rate: int,
     languages: Sequence[str | None],
     device: str = "cpu",
 ) -> list[dict[str, dict[str, Any]]]:
-    """What the judges say about each item: `{"text": {column: str}, "voice": {column: float32 [E]}, "quality":
-    {judge's type: {column: float}}}`, without what no judge is there for.
+    """The evaluators' outputs for each item: `{"text": {column: str}, "voice": {column: float32 [E]}, "quality":
+    {evaluator's type: {column: float}}}`, without the kinds that no evaluator gives.
 
     `sounds` maps a column (`synthetic`, `codec`, `real`) to one clip per item, float32 [samples] at `rate` Hz or None.
     """
     rows: list[dict[str, dict[str, Any]]] = [{} for _ in languages]
-    for judge in judges:
+    for evaluator in evaluators:
         for column, clips in sounds.items():
-            there = [i for i, clip in enumerate(clips) if clip is not None]
-            said = evaluate_clips(judge, [clips[i] for i in there], rate, [languages[i] for i in there], device)  # type: ignore[misc]
-            for i, answer in zip(there, said, strict=True):
-                if judge.gives == "quality":
-                    rows[i].setdefault("quality", {}).setdefault(judge.type, {})[column] = float(answer)
+            present = {i: clip for i, clip in enumerate(clips) if clip is not None}
+            outputs = evaluate_clips(evaluator, list(present.values()), rate, [languages[i] for i in present], device)
+            for i, output in zip(present, outputs, strict=True):
+                if evaluator.gives == "quality":
+                    rows[i].setdefault("quality", {}).setdefault(evaluator.type, {})[column] = float(output)
                 else:
-                    rows[i].setdefault(judge.gives, {})[column] = answer
+                    rows[i].setdefault(evaluator.gives, {})[column] = output
     return rows
 
 
@@ -48,42 +49,40 @@ def scores(
     relative: bool = False,
     normalizer: str = "whisper_basic",
 ) -> dict[str, Score]:
-    """The scores of items that `hear` was asked about: error rates, voices, and the mean of each quality.
+    """Metrics over the rows of `evaluate_items`: error rates, similarity of voices, and the mean of each quality.
 
-    `texts` is what was to be said. `references` numbers the item whose real audio each voice is compared with (see
-    `stentor.metrics.speech.similarity`); None: no voices are compared. `relative`: of the judge of voices.
+    `texts` are the items' texts. `references` numbers the item whose real audio each voice is compared with (see
+    `stentor.metrics.speech.similarity`); None: no voices are compared. `relative`: of the evaluator of voices.
     """
-    found: dict[str, Score] = {}
+    results: dict[str, Score] = {}
     if any("text" in row for row in rows):
-        heard = {c: [row.get("text", {}).get(c) for row in rows] for c in COLUMNS}
+        transcripts = {c: [row.get("text", {}).get(c) for row in rows] for c in COLUMNS}
         groups = {"language": languages, "speaker": speakers}
-        found |= intelligibility(texts, heard, normalizer, languages, groups)
+        results |= intelligibility(texts, transcripts, normalizer, languages, groups)
     if references is not None and any("voice" in row for row in rows):
         voices = {c: [row.get("voice", {}).get(c) for row in rows] for c in COLUMNS}
-        # Where only codes were kept, what they sound like stands for the real audio.
+        # Without recordings, the decoded codec tokens stand for the real audio.
         base = REAL if any(v is not None for v in voices[REAL]) else "codec"
-        own = {c: v for c, v in voices.items() if any(x is not None for x in v)}
-        if base in own:
-            found |= similarity(own, base, speakers, references, relative)
+        voices = {c: v for c, v in voices.items() if any(x is not None for x in v)}
+        if base in voices:
+            results |= similarity(voices, base, speakers, references, relative)
     for name in sorted({name for row in rows for name in row.get("quality", {})}):
         for column in COLUMNS:
             values = [row.get("quality", {}).get(name, {}).get(column) for row in rows]
             if any(value is not None for value in values):
-                found[metric(name, column)] = mean(values)
-    return found
+                results[metric(name, column)] = mean(values)
+    return results
 
 
-def table(found: Mapping[str, Score]) -> list[str]:
+def table(results: Mapping[str, Score]) -> list[str]:
     """Scores for people: a line for each metric, with the model's speech (and its 95 % interval) beside the codec's and
     the real audio's."""
-    from stentor.metrics.format import figure, interval
-
-    bases = list(dict.fromkeys(name.removesuffix("_codec").removesuffix("_real") for name in found))
+    bases = list(dict.fromkeys(name.removesuffix("_codec").removesuffix("_real") for name in results))
     lines = [("", *COLUMNS)]
     for base in bases:
         cells = []
         for column in COLUMNS:
-            score = found.get(metric(base, column))
+            score = results.get(metric(base, column))
             text = "–" if score is None else figure(base, score.value)
             bounds = "" if score is None else interval(base, {"low": score.low, "high": score.high})
             cells.append(f"{text} ({bounds})" if bounds and column == SYNTHETIC else text)

@@ -1,4 +1,4 @@
-"""The section `generation`: how codes are revealed."""
+"""Section `generation`: schedule, guidance and sampling of masked codec tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words that published OmniVoice models know in an instruct; models trained on others know those."""
+"""Instruct vocabulary of the published OmniVoice models; models trained on other instructs know those."""
 
 from __future__ import annotations
 
@@ -70,18 +70,18 @@ def attributes(instruct: str) -> list[str]:
     return [part for part in SEPARATOR.split(instruct.strip().lower()) if part]
 
 
-def remarks(instruct: str) -> list[str]:
-    """What a published model will not understand in an instruct, in sentences for a person; none when all is well."""
-    found = attributes(instruct)
+def warnings(instruct: str) -> list[str]:
+    """Sentences for a person about parts that a published model does not understand; none when all is well."""
+    parts = attributes(instruct)
     category = {word: name for name, words in ATTRIBUTES.items() for word in words}
-    said = []
-    if unknown := [part for part in found if part not in category]:
+    sentences = []
+    if unknown := [part for part in parts if part not in category]:
         known = "; ".join(f"{name}: {', '.join(words)}" for name, words in ATTRIBUTES.items())
-        said.append(
+        sentences.append(
             f"The model was trained on a closed set of words for voices, and {', '.join(map(repr, unknown))} "
             f"{'is' if len(unknown) == 1 else 'are'} not among them ({known})."
         )
     for name in ATTRIBUTES:
-        if len(several := [part for part in found if category.get(part) == name]) > 1:
-            said.append(f"The instruct names more than one {name}: {', '.join(several)}.")
-    return said
+        if len(several := [part for part in parts if category.get(part) == name]) > 1:
+            sentences.append(f"The instruct names more than one {name}: {', '.join(several)}.")
+    return sentences

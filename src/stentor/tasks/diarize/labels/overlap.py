@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from stentor.losses.elementwise import BCEWithLogits
 from stentor.tasks.diarize.labels.base import Labels, sigmoid, where
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ class Overlap(Labels):
         return ["overlap"]
 
     def losses(self) -> dict[str, Loss]:
-        from stentor.losses.elementwise import BCEWithLogits
-
         return {"overlap": BCEWithLogits()}
 
     def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:

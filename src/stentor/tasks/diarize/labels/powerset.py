@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.losses.diarization import powerset_table
+from stentor.losses.diarization import PowersetLoss, powerset_table
 from stentor.section import ConfigConflict
 from stentor.tasks.diarize.labels.base import Labels, most_active
 
@@ -47,8 +47,6 @@ class Powerset(Labels):
         return self.speakers
 
     def losses(self) -> dict[str, Loss]:
-        from stentor.losses.diarization import PowersetLoss
-
         return {"powerset": PowersetLoss()}
 
     def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:

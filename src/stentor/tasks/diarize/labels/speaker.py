@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from stentor.losses.diarization import PermutationInvariantBCE
 from stentor.tasks.diarize.labels.base import Labels, most_active, sigmoid
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ class Speaker(Labels):
         return self.speakers
 
     def losses(self) -> dict[str, Loss]:
-        from stentor.losses.diarization import PermutationInvariantBCE
-
         return {"speakers": PermutationInvariantBCE()}
 
     def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:

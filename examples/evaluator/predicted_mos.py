@@ -1,4 +1,4 @@
-"""A plug-in for Stentor in one file: a judge of quality from a network in ONNX, such as UTMOS or DNSMOS.
+"""A plug-in for Stentor in one file: an evaluator of quality from a network in ONNX, such as UTMOS or DNSMOS.
 
     stentor evaluate runs/voice --data test.jsonl --judge type=predicted_mos,path=utmos.onnx --plugin predicted_mos.py
 
@@ -28,11 +28,11 @@ class PredictedMos(SpeechEvaluator):
     path: Path
     """The network, a file in ONNX."""
     rate: int = Field(16000, ge=1)
-    """Samples per second that it hears."""
+    """Samples per second of the audio that it takes."""
 
     gives: ClassVar = "quality"
 
-    def open(self, device: str = "cpu") -> LoadedEvaluator:
+    def load(self, device: str = "cpu") -> LoadedEvaluator:
         import onnxruntime
 
         if not self.path.is_file():
@@ -41,7 +41,7 @@ class PredictedMos(SpeechEvaluator):
         session = onnxruntime.InferenceSession(self.path, providers=providers or ["CPUExecutionProvider"])
         [entry] = session.get_inputs()
 
-        def hear(audios: Sequence[np.ndarray], languages: Sequence[str | None]) -> list[float]:
+        def evaluate(audios: Sequence[np.ndarray], languages: Sequence[str | None]) -> list[float]:
             return [float(session.run(None, {entry.name: audio[None]})[0].reshape(-1)[0]) for audio in audios]
 
-        return LoadedEvaluator(self.rate, hear)
+        return LoadedEvaluator(self.rate, evaluate)

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from stentor.losses.token import CrossEntropy
-from stentor.tasks.diarize.labels.base import Labels, where
+from stentor.tasks.diarize.labels.base import Labels, concurrent_segments
 
 
 class Count(Labels):
@@ -38,12 +38,12 @@ class Count(Labels):
         """int64 [T] from who talks in which frame, bool [T, N]."""
         return activity.sum(1).clip(max=self.most).astype(np.int64)
 
-    def activity(self, logits):
+    def decode(self, logits):
         """Probability that at least one and that at least two talk, float32 [T, 2]."""
         odds = np.exp(logits - logits.max(1, keepdims=True))
         chances = odds / odds.sum(1, keepdims=True)
         return np.stack([chances[:, 1:].sum(1), chances[:, 2:].sum(1)], axis=1).astype(np.float32)
 
-    def told(self, segments):
+    def reference_segments(self, segments):
         """What a perfect model would answer."""
-        return [*where(segments, 1, "talk"), *where(segments, 2, "overlap")]
+        return [*concurrent_segments(segments, 1, "talk"), *concurrent_segments(segments, 2, "overlap")]

@@ -20,7 +20,7 @@ class TalkShare(Callback):
             sum(s["end"] - s["start"] for p in predictions for s in segments(p) if s["speaker"] == self.name)
             for segments in (
                 lambda p: p.output["segments"],
-                lambda p: trainer.task.labels.told(p.reference["segments"]),
+                lambda p: trainer.task.labels.reference_segments(p.reference["segments"]),
             )
         )
         trainer.log({f"talk_share/{name}": heard / seconds, f"talk_share/{name}/reference": there / seconds})

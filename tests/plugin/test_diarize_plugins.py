@@ -48,7 +48,7 @@ labels, loss = Count(most=2), Ordinal()
 targets = labels.targets(np.array([[0, 0, 0], [0, 1, 0], [1, 1, 0], [1, 1, 1]], bool), ["a", "b", "c"])
 assert targets.tolist() == [0, 1, 2, 2]
 sure = np.where(np.eye(3, dtype=bool)[targets], 20.0, -20.0).astype(np.float32)
-assert np.allclose(labels.activity(sure), [[0, 0], [1, 0], [1, 1], [1, 1]])
+assert np.allclose(labels.decode(sure), [[0, 0], [1, 0], [1, 1], [1, 1]])
 logits = torch.from_numpy(sure)[None]
 right, near, far, left_out = (float(loss.sum(logits, torch.tensor([[0, 1, 2, last]]))) for last in (2, 1, 0, -100))
 assert right < 1e-6 and abs(near - 1) < 1e-3 and abs(far - 2) < 1e-3 and left_out < 1e-6

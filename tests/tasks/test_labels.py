@@ -69,13 +69,13 @@ def test_probabilities_of_sets_add_up_to_those_of_speakers():
     share = np.exp(logits - logits.max(1, keepdims=True))
     share /= share.sum(1, keepdims=True)
     expected = np.stack([sum(share[:, c] for c in range(7) if labels.table[c, s]) for s in range(3)], 1)
-    np.testing.assert_allclose(labels.activity(logits), expected, atol=1e-5)
+    np.testing.assert_allclose(labels.decode(logits), expected, atol=1e-5)
 
 
 def test_probabilities_of_outputs_that_are_on_or_off():
     logits = np.array([[-1000.0, 0.0, 1000.0, 2.0]])
-    np.testing.assert_allclose(Speaker().activity(logits), [[0, 0.5, 1, 1 / (1 + np.exp(-2))]], atol=1e-6)
-    assert Binary().activity(logits[:, :1]).shape == (1, 1)
+    np.testing.assert_allclose(Speaker().decode(logits), [[0, 0.5, 1, 1 / (1 + np.exp(-2))]], atol=1e-6)
+    assert Binary().decode(logits[:, :1]).shape == (1, 1)
 
 
 def test_a_reference_in_the_terms_of_the_labels():
@@ -86,12 +86,12 @@ def test_a_reference_in_the_terms_of_the_labels():
         {"speaker": "cid", "start": 6.0, "end": 7.0},
         {"speaker": "ben", "start": 9.0, "end": 9.5},
     ]
-    assert Speaker().told(segments) == segments
-    assert [(s["start"], s["end"]) for s in Binary().told(segments)] == [(1.0, 7.0), (9.0, 9.5)]
-    assert {s["speaker"] for s in Binary().told(segments)} == {"speech"}
+    assert Speaker().reference_segments(segments) == segments
+    assert [(s["start"], s["end"]) for s in Binary().reference_segments(segments)] == [(1.0, 7.0), (9.0, 9.5)]
+    assert {s["speaker"] for s in Binary().reference_segments(segments)} == {"speech"}
     # Somebody who overlaps himself, or follows another without a pause, is no overlap.
-    assert Overlap().told(segments) == [{"speaker": "overlap", "start": 3.5, "end": 5.0}]
-    assert Overlap().told([]) == Binary().told([]) == []
+    assert Overlap().reference_segments(segments) == [{"speaker": "overlap", "start": 3.5, "end": 5.0}]
+    assert Overlap().reference_segments([]) == Binary().reference_segments([]) == []
 
 
 def test_each_kind_is_trained_by_its_own_loss():
@@ -157,7 +157,7 @@ class Edges(Labels):
         started[1:] &= ~activity[:-1]
         return started.any(1, keepdims=True).astype("float32")
 
-    def activity(self, logits):
+    def decode(self, logits):
         return sigmoid(logits)
 '''
 

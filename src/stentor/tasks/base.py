@@ -36,12 +36,12 @@ class Task(Choice):
     """True when the weighted mean loss over a whole evaluation set is one of its scores, `loss`, the first one."""
 
     def is_a(self, kinds: Sequence[str]) -> bool:
-        """Whether this task is one of these types or a subclass of one: a family that serves a task serves subclasses."""
+        """Whether this task is one of these types or a subclass of one: families serve those too."""
         known = self.choices()
         return any(isinstance(self, known[kind]) for kind in kinds if kind in known)
 
     def check(self) -> None:
-        """Raises ConfigError for models and files that the section names and cannot be loaded, before training begins."""
+        """Raises ConfigError for what the section names that cannot be loaded, before training."""
 
     def losses(self) -> dict[str, Loss]:
         """The loss terms used when the config has no `losses:` section."""

@@ -1,10 +1,10 @@
-"""Who speaks when.
+"""Diarization task: who speaks when.
 
 A family that serves this task gives, besides what every family gives:
 
 * processor: `frame_seconds` (seconds from one output frame to the next), `frames(samples)` (output frames of a clip);
 * model: `needs.classes` outputs for each frame. Its forward takes, beside what `collate` of the processor gives,
-  `targets` (float32 [B, T, C] or int64 [B, T], -100 where nothing is to be said) and, where speaker embeddings are
+  `targets` (float32 [B, T, C] or int64 [B, T], -100 where frames are not scored) and, where speaker embeddings are
   scored, `pools` float32 [B, K, T] and `pool_labels` int64 [B, K] (-100: none). It returns the arguments of the losses
   by what they score: `logits`, `hidden`, `embeddings` (see `Loss.scores`). For inference, `label_frames(**inputs)`
   gives an object with `logits` [B, T, C], `embeddings` [B, T, E] or None, and `lengths` [B] in frames.
@@ -49,8 +49,8 @@ class Diarize(Task):
 
     type: Literal["diarize"] = "diarize"
     labels: Labels = Speaker()
-    """What is said of each frame: who talks (`speaker`, `powerset`), whether anybody does (`binary`), whether several
-    do (`overlap`), or labels of a plug-in."""
+    """The labels of a frame: who talks (`speaker`, `powerset`), whether anybody does (`binary`), whether several do
+    (`overlap`), or those of a plug-in."""
     chunk: float = Field(20.0, gt=0)
     """Seconds of audio that the model is trained on at once. Longer recordings are cut into pieces of this length;
     `data.max_seconds` is not applied."""
@@ -61,10 +61,10 @@ class Diarize(Task):
     """Whether a speaker's name means the same person in all recordings (`global`), or in one recording only (`local`,
     for names such as `speaker_1`): what a loss of speaker embeddings takes for the same voice."""
     windows: Windows = Windows()
-    """How a recording is heard and its speakers are told apart, in evaluation and in use."""
+    """Windows of a recording, decisions and clustering of speakers, in evaluation and in use."""
 
     any_length: ClassVar[bool] = True
-    _terms: dict[str, tuple[str, bool]] = PrivateAttr(default_factory=dict)  # what each scores, and whether per frame
+    _terms: dict[str, tuple[str, bool]] = PrivateAttr(default_factory=dict)  # what each scores, whether per frame
 
     @model_validator(mode="after")
     def _leaves_nothing_out(self) -> Diarize:
@@ -82,7 +82,7 @@ class Diarize(Task):
             if loss.scores == "logits" and not {"logits", "targets"} <= set(inspect.signature(loss.sum).parameters):
                 raise ConfigError(
                     f"losses.{term}: `{loss.type}` does not score labels of frames, which is what the task "
-                    f"{self.type} trains: take {' or '.join(f'`{own.type}`' for own in self.losses().values())}."
+                    f"{self.type} trains: take {' or '.join(f'`{usual.type}`' for usual in self.losses().values())}."
                 )
         self._terms = {term: (loss.scores, loss.per_frame) for term, loss in losses.items()}
         scores = tuple(sorted({loss.scores for loss in losses.values()}))
@@ -147,33 +147,35 @@ class Diarize(Task):
         """
         import torch
 
+        from stentor.tasks.diarize.targets import FrameTargets, stack_pools
+
         if evaluated := all(e.rng is None for e in examples):
-            examples = [piece for e in examples for piece in self._cut(e, processor)]
+            examples = [chunk for e in examples for chunk in self._chunks(e, processor)]
         batch = processor.collate(examples, packed=packed, labels=True)
-        kept = set(batch.ids)
-        labelled = [_Labelled(self, e, processor) for e in examples if e.id in kept]
-        frames = max((len(one.scored) for one in labelled), default=0)
-        if not labelled:
+        ids = set(batch.ids)
+        rows = [FrameTargets(self, e, processor) for e in examples if e.id in ids]
+        if not rows:
             return batch
-        shape, kind = labelled[0].targets.shape[1:], torch.from_numpy(labelled[0].targets).dtype
-        targets = torch.full((len(labelled), frames, *shape), -100, dtype=kind)
-        for place, one in zip(targets, labelled, strict=True):
-            place[: len(one.scored)] = torch.from_numpy(one.targets)
+        frames = max(len(row.scored) for row in rows)
+        shape, dtype = rows[0].targets.shape[1:], torch.from_numpy(rows[0].targets).dtype
+        targets = torch.full((len(rows), frames, *shape), -100, dtype=dtype)
+        for padded, row in zip(targets, rows, strict=True):
+            padded[: len(row.scored)] = torch.from_numpy(row.targets)
         batch.inputs["targets"] = targets
-        scored = {scores for scores, _ in self._terms.values()}
-        if "embeddings" in scored:
-            batch.inputs["pools"], batch.inputs["pool_labels"] = _pools(labelled, frames)
-        for term, (scores, per_frame) in self._terms.items():
-            if scores == "hidden":
-                batch.counts[term] = sum(len(one.scored) for one in labelled)
-            elif scores == "embeddings":
-                batch.counts[term] = sum(_anchors(part) for part in self._parts(batch.inputs, evaluated))
+        if any(scored == "embeddings" for scored, _ in self._terms.values()):
+            batch.inputs["pools"], batch.inputs["pool_labels"] = stack_pools(rows, frames)
+        for term, (scored, per_frame) in self._terms.items():
+            if scored == "hidden":
+                batch.counts[term] = sum(len(row.scored) for row in rows)
+            elif scored == "embeddings":
+                parts = self._parts(batch.inputs, evaluated)
+                batch.counts[term] = sum(anchors(part["pool_labels"].flatten()) for part in parts)
             else:
                 valid = targets != -100
                 batch.counts[term] = int((valid.flatten(2).all(-1) if per_frame and valid.dim() > 2 else valid).sum())
         return batch
 
-    def _cut(self, example: Example, processor: Processor) -> Iterator[Example]:
+    def _chunks(self, example: Example, processor: Processor) -> Iterator[Example]:
         """A whole recording in pieces, as training has them."""
         from stentor.tasks.diarize.frames import spans_of_pieces
 
@@ -184,25 +186,26 @@ class Diarize(Task):
             yield example
             return
         for start, end in spans:
-            own = [
+            segments = [
                 {"speaker": s["speaker"], "start": max(s["start"] - start, 0.0), "end": min(s["end"], end) - start}
                 for s in extra["segments"]
                 if s["start"] < end and s["end"] > start
             ]
             uem = extra["uem"]
-            scored = None if uem is None else clip_spans([(a - start, b - start) for a, b in uem], end - start)
+            if uem is not None:
+                uem = clip_spans([(a - start, b - start) for a, b in uem], end - start)
             yield Example(
                 id=f"{example.id}{PIECE}{start:.10g}",
                 audio=example.audio[round(start * rate) : round(end * rate)],
-                extra={"segments": own, "uem": scored, "duration": end - start},
+                extra={"segments": segments, "uem": uem, "duration": end - start},
             )
 
     def _parts(self, inputs: Mapping[str, torch.Tensor], evaluated: bool) -> list[Mapping[str, torch.Tensor]]:
-        """A batch of whole recordings may be many pieces: those go through the model in turns."""
-        rows, most = len(inputs["targets"]), self.windows.batch
-        if not evaluated or rows <= most:
+        """Inputs of one forward pass each: whole recordings may be more chunks than `windows.batch`."""
+        rows, size = len(inputs["targets"]), self.windows.batch
+        if not evaluated or rows <= size:
             return [inputs]
-        return [{k: v[i : i + most] for k, v in inputs.items()} for i in range(0, rows, most)]
+        return [{k: v[i : i + size] for k, v in inputs.items()} for i in range(0, rows, size)]
 
     def loss_sums(self, model: torch.nn.Module, batch: Batch, losses: Mapping[str, Loss]) -> dict[str, torch.Tensor]:
         import torch
@@ -222,13 +225,12 @@ class Diarize(Task):
         from stentor.tasks.diarize.aggregate import diarization
         from stentor.tasks.diarize.inference import run_windows
 
-        labels = self.labels
         return [
             {
-                "segments": diarization(heard, self.windows, labels.permutes, labels.names),
-                "frame_seconds": heard.frame_seconds,
+                "segments": diarization(outputs, self.windows, self.labels.permutes, self.labels.names),
+                "frame_seconds": outputs.frame_seconds,
             }
-            for heard in run_windows(bundle, self, ([e.audio] for e in examples))
+            for outputs in run_windows(bundle, self, ([e.audio] for e in examples))
         ]
 
     def reference(self, cut: Cut) -> dict[str, Any]:
@@ -236,8 +238,8 @@ class Diarize(Task):
         recording's `duration` and its number of `speakers`."""
         segments = segments_of(cut)
         speakers = len({s["speaker"] for s in segments})
-        told = self.labels.told(segments)
-        return {"segments": told, "uem": uem_of(cut), "duration": cut.duration, "speakers": speakers}
+        reference = self.labels.reference_segments(segments)
+        return {"segments": reference, "uem": uem_of(cut), "duration": cut.duration, "speakers": speakers}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
         """See `stentor.metrics.diarization.scores`; `der` first."""
@@ -258,49 +260,3 @@ class Diarize(Task):
             )
             for p in predictions
         ]
-
-
-class _Labelled:
-    """The targets of one example, at the processor's frames."""
-
-    def __init__(self, task: Diarize, example: Example, processor: Any):
-        import numpy as np
-
-        from stentor.tasks.diarize import frames
-
-        extra = example.extra
-        samples = extra["samples"] if example.audio is None else len(example.audio)
-        seconds = samples / processor.sample_rate
-        # The audio may have been played faster or slower.
-        scale = seconds / extra["duration"] if example.rng is not None else 1.0
-        segments = [s | {"start": s["start"] * scale, "end": s["end"] * scale} for s in extra["segments"]]
-        count, frame = processor.frames(samples), processor.frame_seconds
-        self.active, self.speakers = frames.activity(segments, count, frame, seconds)
-        self.scored = np.ones(count, bool)
-        if extra["uem"] is not None:
-            spans = [(a * scale, b * scale) for a, b in extra["uem"]]
-            self.scored = frames.frame_coverage(spans, count, frame, seconds) >= frames.HALF
-        self.targets = task.labels.targets(self.active, self.speakers)
-        self.targets[~self.scored] = -100
-        scope = "" if task.speaker_names == "global" else f"{example.id.partition(PIECE)[0]}\0"
-        speed = "" if abs(scale - 1) < 0.005 else f"\0{scale:.2f}"  # another speed is another voice
-        self.names = [f"{scope}{name}{speed}" for name in self.speakers]
-
-
-def _pools(labelled: Sequence[_Labelled], frames: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """`pools` float32 [B, K, T] and `pool_labels` int64 [B, K] of a batch."""
-    import torch
-
-    from stentor.tasks.diarize.frames import pools
-
-    found = [pools(one.active, one.names, one.scored) for one in labelled]
-    most = max(1, *(len(labels) for _, labels in found))
-    weights, labels = torch.zeros(len(found), most, frames), torch.full((len(found), most), -100)
-    for i, (own, numbers) in enumerate(found):
-        weights[i, : len(own), : own.shape[1]] = torch.from_numpy(own)
-        labels[i, : len(own)] = torch.from_numpy(numbers)
-    return weights, labels
-
-
-def _anchors(inputs: Mapping[str, torch.Tensor]) -> int:
-    return anchors(inputs["pool_labels"].flatten())

@@ -1,4 +1,4 @@
-"""Voices that were heard in pieces of a recording, sorted into speakers.
+"""Speaker clustering: the voices of the windows of a recording, sorted into speakers.
 
 Agglomerative clustering with average linkage under the cosine distance (Day & Edelsbrunner 1984 for its cost), where
 voices that talk in one window can never be one speaker (Kinoshita et al. 2021, "Integrating end-to-end neural and
@@ -7,8 +7,27 @@ clustering-based diarization").
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from stentor.tasks.diarize.tracking import track
+
+if TYPE_CHECKING:
+    from stentor.tasks.diarize.inference import WindowOutputs
+    from stentor.tasks.diarize.windows import Windows
+
+RELIABLE = 3.0
+"""Seconds of speech without others that make a voice embedding count in the clustering."""
+SMALLEST = 5
+"""Stretches in which a speaker must talk alone, in recordings of so many that these are a tenth of all voices; in
+shorter ones a tenth of the voices."""
+PAIRS = 4
+"""Least number of pairs of one voice, and of two voices, that show how far apart voices are in a recording."""
+CLEAR = 1.5
+"""Least difference between the two kinds of pairs, in standard deviations, for voices to be compared."""
+THRESHOLD = 0.5
+"""Cosine distance of embeddings that parts two speakers, where a recording has too few of those pairs."""
 NEVER = np.float32(np.inf)
 
 
@@ -91,3 +110,108 @@ def pairwise_distance(same: np.ndarray, different: np.ndarray, squared: bool) ->
     spread = float(np.sqrt((same.var() + different.var()) / 2)) + 1e-6
     threshold = float(np.sqrt(max(low * high, 0.0))) if squared else (low + high) / 2
     return threshold, (float(different.mean()) - float(same.mean())) / spread
+
+
+def cluster_speakers(outputs: WindowOutputs, tracks: np.ndarray, windows: Windows) -> np.ndarray:
+    """Speakers by their voices, from tracks of speakers [W, S]; int64 [W, S], -1 for silent ones.
+
+    A voice is the mean of a track over windows that all overlap, so that a track that is led astray does not take the
+    rest of the recording with it. Unless it is given, the threshold between voices comes from the recording itself:
+    tracks show how one voice varies, and speakers of one window how two differ. Where that is no clear difference,
+    voices are not compared (`track`). Voices with little speech of their own join a speaker at the end.
+    """
+    low, high = windows.bounds
+    voices = _Voices(outputs, tracks)
+    reliable = voices.known & (voices.weights * outputs.frame_seconds >= RELIABLE)
+    if reliable.sum() < low:
+        reliable = voices.known
+    both = reliable[:, None] & reliable[None]
+    same, different = (np.argwhere(np.triu(pairs & both)) for pairs in (voices.one, voices.apart))
+    enough = min(len(same), len(different)) >= PAIRS
+    if not reliable.any() or (outputs.embeddings is None and not enough):
+        return track(tracks, high or tracks.shape[1])
+    distances = cosine(voices.vectors) if outputs.embeddings is not None else whitened(voices.vectors, same)
+    threshold = windows.cluster_threshold
+    if threshold is None:
+        threshold, separation = THRESHOLD, CLEAR
+        if enough:
+            near, far = (distances[pairs[:, 0], pairs[:, 1]] for pairs in (same, different))
+            threshold, separation = pairwise_distance(near, far, squared=outputs.embeddings is None)
+        if separation < CLEAR:
+            return track(tracks, high or tracks.shape[1])
+
+    rows = np.flatnonzero(reliable)
+    square = np.ix_(rows, rows)
+    labels = cluster(distances[square], voices.weights[rows], voices.apart[square], threshold, low, high)
+    least = min(SMALLEST, round(0.1 * len(distances)))
+    labels = _without_small(labels, voices.weights[rows], least, low, high)
+    speakers = np.full(len(distances), -1)
+    speakers[rows] = labels
+    _assign_remaining(speakers, distances, voices, may_add=least <= 1, most=high)
+    identities = np.full(tracks.shape, -1)
+    identities[tracks >= 0] = speakers[voices.of]
+    return identities
+
+
+def _assign_remaining(
+    speakers: np.ndarray, distances: np.ndarray, voices: _Voices, may_add: bool, most: int | None
+) -> None:
+    """Fill in the voices without a speaker (-1): the nearest one who does not talk in the same window. Where all do,
+    with `may_add` and fewer than `most`, a new speaker."""
+    # Of each speaker, how much each voice counts.
+    shares = [np.where(speakers == k, voices.weights + 1e-6, 0) for k in range(int(speakers.max()) + 1)]
+    for i in np.argsort(-voices.weights, kind="stable").tolist():
+        if speakers[i] >= 0:
+            continue
+        far = np.array([distances[i] @ share / share.sum() for share in shares])
+        taken = np.unique(speakers[voices.apart[i] & (speakers >= 0)])
+        if len(taken) < len(far):
+            far[taken] = np.inf
+        elif may_add and (most is None or len(far) < most):
+            # In a short recording, somebody who says a word while all others talk is somebody else.
+            far = np.append(np.full(len(far), np.inf), 0)
+            shares.append((np.arange(len(distances)) == i).astype(float))
+        speakers[i] = int(far.argmin())
+
+
+def _without_small(labels: np.ndarray, weights: np.ndarray, least: int, low: int, high: int | None) -> np.ndarray:
+    """Cluster numbers with -1 for voices of clusters that are no speaker's: those of fewer than `least` voices, in
+    which the model took two speakers for one (pyannote.audio has a least cluster as well), and the smallest of more
+    than `high`, which talk at the same time and are too many all the same."""
+    sizes, total = np.bincount(labels), np.bincount(labels, weights)
+    order = np.argsort(-total, kind="stable")
+    large = [k for k in order.tolist() if sizes[k] >= least]
+    speakers = (large + [k for k in order.tolist() if k not in large])[: max(len(large), low, 1)][:high]
+    return np.array([speakers.index(k) if k in speakers else -1 for k in labels.tolist()])
+
+
+class _Voices:
+    """The voice of each track in each stretch of windows that overlap the first of them."""
+
+    def __init__(self, outputs: WindowOutputs, tracks: np.ndarray):
+        embeddings = outputs.embeddings if outputs.embeddings is not None else outputs.spectra
+        assert embeddings is not None
+        window_of, slot = np.nonzero(tracks >= 0)
+        stretch = outputs.starts // max(int(outputs.lengths.max()), 1)
+        keys, of = np.unique(np.stack([stretch[window_of], tracks[window_of, slot]], 1), axis=0, return_inverse=True)
+        frames = outputs.nonoverlapping[window_of, slot].astype(np.float64)
+        self.of = of.reshape(-1)
+        """The voice of each window's speaker, in the order of `tracks >= 0`."""
+        self.weights = np.zeros(len(keys))
+        """Frames in which only this speaker talks, in the window where these are most."""
+        np.maximum.at(self.weights, self.of, frames)
+        sums, total = np.zeros((len(keys), embeddings.shape[2])), np.zeros(len(keys))
+        np.add.at(sums, self.of, embeddings[window_of, slot] * np.maximum(frames, 1e-3)[:, None])
+        np.add.at(total, self.of, np.maximum(frames, 1e-3))
+        self.known = np.linalg.norm(sums, axis=1) > 0
+        scale = np.linalg.norm(sums, axis=1) if outputs.embeddings is not None else total
+        self.vectors = (sums / np.maximum(scale, 1e-9)[:, None]).astype(np.float32)
+        gap = np.abs(keys[:, None, 0] - keys[None, :, 0])
+        self.one = (keys[:, None, 1] == keys[None, :, 1]) & (gap >= 2) & (gap <= 4)
+        """Pairs of one track that share no audio, but are not far from each other."""
+        self.apart = np.zeros((len(keys), len(keys)), bool)
+        """Pairs that share a window: two speakers."""
+        for window in range(len(tracks)):
+            inside = self.of[window_of == window]
+            self.apart[np.ix_(inside, inside)] = True
+        np.fill_diagonal(self.apart, False)

@@ -1,7 +1,7 @@
-"""Between segments in seconds and what is said of each frame.
+"""Frame activity: segments in seconds as the activity of frames.
 
-Frame t is the time from t to t + 1 times `frame_seconds`; the last one ends with the audio. Something is so in a frame
-when it is so in at least half of it: a boundary moves by half a frame at most, to either side alike, so that what is
+Frame t is the time from t to t + 1 times `frame_seconds`; the last one ends with the audio. Somebody is active in a
+frame who talks in at least half of it: a boundary moves by half a frame at most, to either side alike, so that what is
 missed and what is raised falsely by rounding cancel out in the length of speech.
 """
 
@@ -59,9 +59,9 @@ def activity(
     spans: dict[str, list[tuple[float, float]]] = {}
     for s in segments:
         spans.setdefault(s["speaker"], []).append((s["start"], s["end"]))
-    found = [(name, frame_coverage(own, frames, frame_seconds, duration) >= HALF) for name, own in spans.items()]
-    found = sorted((f for f in found if f[1].any()), key=lambda f: int(f[1].argmax()))
-    return np.array([active for _, active in found], bool).reshape(-1, frames).T, [name for name, _ in found]
+    tracks = {name: frame_coverage(talk, frames, frame_seconds, duration) >= HALF for name, talk in spans.items()}
+    names = sorted((name for name, track in tracks.items() if track.any()), key=lambda name: int(tracks[name].argmax()))
+    return np.array([tracks[name] for name in names], bool).reshape(-1, frames).T, names
 
 
 def pools(active: np.ndarray, names: Sequence[str], scored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -73,12 +73,12 @@ def pools(active: np.ndarray, names: Sequence[str], scored: np.ndarray) -> tuple
     """
     alone = active & (active.sum(1, keepdims=True) == 1) & scored[:, None]
     weights, labels = [], []
-    for own, name in zip(alone.T, names):
-        where = np.flatnonzero(own)
-        if len(where) < 2:
+    for track, name in zip(alone.T, names):
+        frames = np.flatnonzero(track)
+        if len(frames) < 2:
             continue
-        for half in np.array_split(where, 2):
-            row = np.zeros(len(own), np.float32)
+        for half in np.array_split(frames, 2):
+            row = np.zeros(len(track), np.float32)
             row[half] = 1 / len(half)
             weights.append(row)
             labels.append(number_of(name))

@@ -1,13 +1,13 @@
-"""Recordings of any length through a model that labels frames, as overlapping windows in batches.
+"""Window inference: recordings of any length through a model that labels frames, as overlapping windows in batches.
 
-Audio streams by: what is kept of a window are its scores (a few bytes per frame) and one voice embedding per speaker.
+Audio streams by: of a window only its scores (a few bytes per frame) and one voice embedding per speaker are stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class WindowOutputs:
-    """What a model said about the windows of one recording. Frames are counted from the start of the recording."""
+    """A model's outputs for the windows of one recording. Frames are counted from the start of the recording."""
 
     frame_seconds: float
     samples: int
@@ -40,7 +40,7 @@ class WindowOutputs:
     """Unit vector of each speaker's voice, float32 [W, S, E]; 0 where a speaker is silent. None: the model has none."""
     spectra: np.ndarray | None
     """Long-term spectrum of each speaker, float32 [W, S, E], where there are no embeddings; 0 where silent."""
-    alone: np.ndarray
+    nonoverlapping: np.ndarray
     """Frames in which only that speaker talks, int32 [W, S]: how much an embedding is worth."""
 
     @property
@@ -55,17 +55,17 @@ class WindowOutputs:
 
 @dataclass
 class _Job:
-    """One recording on its way: windows that are done, how many there will be, and samples so far."""
+    """One recording in progress: outputs of its windows, how many were cut (all of them when `complete`), samples."""
 
     starts: list[int] = field(default_factory=list)
     scores: list[np.ndarray] = field(default_factory=list)
     hard: list[np.ndarray] = field(default_factory=list)
     embeddings: list[np.ndarray] = field(default_factory=list)
     spectra: list[np.ndarray] = field(default_factory=list)
-    alone: list[np.ndarray] = field(default_factory=list)
+    nonoverlapping: list[np.ndarray] = field(default_factory=list)
     samples: int = 0
     cut: int = 0
-    whole: bool = False
+    complete: bool = False
 
 
 def run_windows(bundle: Bundle, task: Diarize, recordings: Iterable[Iterable[np.ndarray]]) -> Iterator[WindowOutputs]:
@@ -85,13 +85,13 @@ def run_windows(bundle: Bundle, task: Diarize, recordings: Iterable[Iterable[np.
             if len(waiting) == task.windows.batch:
                 _label(bundle, task, waiting)
                 waiting = []
-        job.whole = True
-        while jobs and jobs[0].whole and len(jobs[0].starts) == jobs[0].cut:
-            yield _heard(bundle, jobs.pop(0))
+        job.complete = True
+        while jobs and jobs[0].complete and len(jobs[0].starts) == jobs[0].cut:
+            yield _outputs(bundle, jobs.pop(0))
     if waiting:
         _label(bundle, task, waiting)
     for job in jobs:
-        yield _heard(bundle, job)
+        yield _outputs(bundle, job)
 
 
 def _cut(bundle: Bundle, task: Diarize, blocks: Iterable[np.ndarray], job: _Job) -> Iterator[tuple[int, np.ndarray]]:
@@ -101,32 +101,32 @@ def _cut(bundle: Bundle, task: Diarize, blocks: Iterable[np.ndarray], job: _Job)
     size = round((task.windows.window or task.chunk) * rate)
     frame = processor.frame_seconds * rate
     step = max(1, round(task.windows.step * size / frame))
-    held, first, at = np.zeros(0, np.float32), 0, 0  # the audio from sample `first` on; windows begin at frame `at`
-    last = -1  # the frame that the last window began with
+    buffer, first = np.zeros(0, np.float32), 0  # the audio from sample `first` on
+    start, last = 0, -1  # first frames of the next and of the last window
     for block in blocks:
         job.samples += len(block)
-        held = np.concatenate([held, np.asarray(block, np.float32)])
-        while first + len(held) >= round(at * frame) + size:
-            begin = round(at * frame) - first
-            yield at, held[begin : begin + size].copy()
-            last = at
-            at += step
+        buffer = np.concatenate([buffer, np.asarray(block, np.float32)])
+        while first + len(buffer) >= round(start * frame) + size:
+            begin = round(start * frame) - first
+            yield start, buffer[begin : begin + size].copy()
+            last = start
+            start += step
         # A last window that is aligned to the end may begin anywhere after the last one.
-        keep = round((last + 1) * frame) - first if last >= 0 else 0
-        held, first = held[keep:], first + keep
+        passed = round((last + 1) * frame) - first if last >= 0 else 0
+        buffer, first = buffer[passed:], first + passed
     if job.samples == 0:
         raise AudioError("There is no audio: a recording without a single sample has no speakers.", "empty")
     if last < 0:
-        yield 0, held
+        yield 0, buffer
         return
     if processor.frames(job.samples - round(last * frame)) > processor.frames(size):
-        at = int(np.ceil((job.samples - size) / frame))
-        yield at, held[round(at * frame) - first :].copy()
+        start = int(np.ceil((job.samples - size) / frame))
+        yield start, buffer[round(start * frame) - first :].copy()
 
 
 @torch.no_grad()
 def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndarray]]) -> None:
-    """Run the model over windows and keep what it says with their recordings."""
+    """Run the model over windows and add its outputs to their recordings."""
     model, processor = bundle.model, bundle.processor
     device = next(model.parameters()).device
     voices = embedder(task.windows.embedding, str(device)) if task.windows.embedding else None
@@ -134,33 +134,33 @@ def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndar
     batch = processor.collate(examples, packed=False, labels=False).to(device)
     output = model.label_frames(**batch.inputs)
     logits = output.logits.float().cpu().numpy()
-    frames = output.embeddings.float().cpu().numpy() if output.embeddings is not None else None
+    frame_embeddings = output.embeddings.float().cpu().numpy() if output.embeddings is not None else None
     for row, ((job, start, audio), length) in enumerate(zip(windows, output.lengths.tolist(), strict=True)):
-        own = logits[row, :length]
-        scores = task.labels.activity(own)
+        window_logits = logits[row, :length]
+        scores = task.labels.decode(window_logits)
         job.starts.append(start)
         job.scores.append(scores.astype(np.float16))
         active = scores >= 0.5
         if task.labels.exclusive:
             # All the weight on the most probable class: the speakers of that class alone.
-            sure = np.full_like(own, -1e4)
-            sure[np.arange(length), own.argmax(1)] = 1e4
-            active = task.labels.activity(sure) >= 0.5
+            one_hot = np.full_like(window_logits, -1e4)
+            one_hot[np.arange(length), window_logits.argmax(1)] = 1e4
+            active = task.labels.decode(one_hot) >= 0.5
             job.hard.append(active)
-        job.alone.append(nonoverlapping_frames(active).sum(0).astype(np.int32))
+        job.nonoverlapping.append(nonoverlapping_frames(active).sum(0).astype(np.int32))
         if not task.labels.permutes:
             continue
         if voices is not None:
             job.embeddings.append(voices(audio, active, processor.frame_seconds, processor.sample_rate))
-        elif frames is not None:
-            pooled = pools(active) @ frames[row, :length]
+        elif frame_embeddings is not None:
+            pooled = pools(active) @ frame_embeddings[row, :length]
             norms = np.linalg.norm(pooled, axis=1, keepdims=True)
             job.embeddings.append((pooled / np.maximum(norms, 1e-9)).astype(np.float32))
         else:
             job.spectra.append(spectra(audio, active, processor.frame_seconds, processor.sample_rate))
 
 
-def _long_enough(processor, audio: np.ndarray) -> np.ndarray:
+def _long_enough(processor: Any, audio: np.ndarray) -> np.ndarray:
     """The audio, with silence after it when it is too short for a single frame."""
     size = len(audio)
     while processor.frames(size) < 1:
@@ -168,7 +168,7 @@ def _long_enough(processor, audio: np.ndarray) -> np.ndarray:
     return np.pad(audio, (0, size - len(audio)))
 
 
-def _heard(bundle: Bundle, job: _Job) -> WindowOutputs:
+def _outputs(bundle: Bundle, job: _Job) -> WindowOutputs:
     lengths = np.array([len(s) for s in job.scores])
     return WindowOutputs(
         frame_seconds=bundle.processor.frame_seconds,
@@ -180,7 +180,7 @@ def _heard(bundle: Bundle, job: _Job) -> WindowOutputs:
         hard=_stacked(job.hard, lengths.max()) if job.hard else None,
         embeddings=np.stack(job.embeddings) if job.embeddings else None,
         spectra=np.stack(job.spectra) if job.spectra else None,
-        alone=np.stack(job.alone),
+        nonoverlapping=np.stack(job.nonoverlapping),
     )
 
 

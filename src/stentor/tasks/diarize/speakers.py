@@ -1,4 +1,4 @@
-"""One voice embedding for each speaker of a window, from the frames in which nobody else talks."""
+"""Speaker embeddings: one for each speaker of a window, from the frames in which nobody else talks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stentor.errors import ConfigError
 from stentor.tasks.diarize.windows import Embedder
 
 SHORTEST = 0.4
-"""Seconds of speech below which an x-vector model, whose first layers look at 150 ms, is not asked."""
+"""Least seconds of speech for an x-vector model, whose first layers span 150 ms."""
 LONGEST = 10.0
 """Seconds of a speaker's speech in a window that an x-vector model is given: more changes little and costs time."""
 
@@ -47,15 +47,15 @@ def spectra(audio: np.ndarray, active: np.ndarray, frame_seconds: float, rate: i
     power = np.abs(np.fft.rfft(frames * np.hanning(size).astype(np.float32), axis=1)) ** 2
     mels = np.log(power.astype(np.float32) @ _bands(size, rate) + 1e-8)
     middles = (np.arange(len(mels)) * (size // 2) + size / 2) / rate
-    at = np.minimum((middles / frame_seconds).astype(int), len(active) - 1)
+    frame_of = np.minimum((middles / frame_seconds).astype(int), len(active) - 1)
     level = mels.mean(1)
-    found = np.zeros((active.shape[1], 2 * BANDS), np.float32)
+    embeddings = np.zeros((active.shape[1], 2 * BANDS), np.float32)
     for s, weights in enumerate(pools(active)):
-        chosen = weights[at] > 0
-        if chosen.any():
-            own = mels[chosen & (level >= np.median(level[chosen]))]
-            found[s] = np.concatenate([own.mean(0), own.std(0)])
-    return found
+        mask = weights[frame_of] > 0
+        if mask.any():
+            speech = mels[mask & (level >= np.median(level[mask]))]
+            embeddings[s] = np.concatenate([speech.mean(0), speech.std(0)])
+    return embeddings
 
 
 @lru_cache(maxsize=4)
@@ -101,18 +101,18 @@ class XVectors:
             import soxr
 
             audio = soxr.resample(audio, rate, self.rate)
-        found = np.zeros((active.shape[1], self.size), np.float32)
+        embeddings = np.zeros((active.shape[1], self.size), np.float32)
         samples = round(frame_seconds * self.rate)
         for s, weights in enumerate(pools(active)):
-            chosen = np.repeat(weights > 0, samples)
-            own = audio[: len(chosen)][chosen[: len(audio)]][: round(LONGEST * self.rate)]
-            if len(own) < SHORTEST * self.rate:
+            mask = np.repeat(weights > 0, samples)
+            speech = audio[: len(mask)][mask[: len(audio)]][: round(LONGEST * self.rate)]
+            if len(speech) < SHORTEST * self.rate:
                 continue
             # One at a time: some of these models normalise over time in their first layer, so that padding would count.
-            inputs = self.extractor(own, sampling_rate=self.rate, return_tensors="pt").to(self.device)
+            inputs = self.extractor(speech, sampling_rate=self.rate, return_tensors="pt").to(self.device)
             vector = self.model(**inputs).embeddings[0].float().cpu().numpy()
-            found[s] = vector / max(float(np.linalg.norm(vector)), 1e-9)
-        return found
+            embeddings[s] = vector / max(float(np.linalg.norm(vector)), 1e-9)
+        return embeddings
 
 
 @lru_cache(maxsize=1)

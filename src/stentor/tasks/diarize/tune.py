@@ -1,8 +1,8 @@
-"""The settings of `task.windows` that suit a development set best: a search over what the model said once.
+"""Tuning of `task.windows` on a development set: a search over settings, with the model's outputs computed once.
 
 One setting after the other is tried over its candidates while the others stay, round after round until nothing gets
-better (coordinate descent). The errors of a diarization are counted on a grid of 10 ms, which is quick; what is told
-about the result is measured anew by the metric itself.
+better (coordinate descent). The errors of a diarization are counted on a grid of 10 ms, which is quick; the result is
+measured again by the metric itself.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ LENGTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5)
 
 @dataclass
 class Recording:
-    """One recording of a development set: what the model said, and who spoke when."""
+    """One recording of a development set: the model's outputs, and who spoke when."""
 
-    heard: WindowOutputs
+    outputs: WindowOutputs
     reference: np.ndarray
     """Who speaks, bool [G, N] on the grid."""
     scored: np.ndarray
@@ -48,34 +48,34 @@ class Recording:
     @classmethod
     def of(
         cls,
-        heard: WindowOutputs,
+        outputs: WindowOutputs,
         segments: Sequence[Mapping[str, Any]],
         uem: Sequence[Sequence[float]] | None = None,
         names: Sequence[str] | None = None,
     ) -> Recording:
         """`segments` `{"speaker", "start", "end"}` are the reference, `uem` the [start, end] of what is scored (None:
         all), `names` those of the outputs where they are not speakers."""
-        size = round(heard.duration / GRID)
-        who = list(names or dict.fromkeys(s["speaker"] for s in segments))
-        talk = np.zeros((size, len(who)), bool)
+        size = round(outputs.duration / GRID)
+        speakers = list(names or dict.fromkeys(s["speaker"] for s in segments))
+        active = np.zeros((size, len(speakers)), bool)
         for segment in segments:
-            if segment["speaker"] in who:
-                talk[_step(segment["start"]) : _step(segment["end"]), who.index(segment["speaker"])] = True
+            if segment["speaker"] in speakers:
+                active[_step(segment["start"]) : _step(segment["end"]), speakers.index(segment["speaker"])] = True
         scored = np.full(size, uem is None)
         for start, end in uem or []:
             scored[_step(start) : _step(end)] = True
-        return cls(heard, talk, scored)
+        return cls(outputs, active, scored)
 
-    def wrong(self, tracks: np.ndarray, permutes: bool) -> float:
+    def error_seconds(self, tracks: np.ndarray, permutes: bool) -> float:
         """Seconds of error, missed, false and confused, of activity bool [F, K]."""
         from scipy.optimize import linear_sum_assignment
 
-        frame = (np.arange(len(self.scored)) + 0.5) * GRID / self.heard.frame_seconds
-        ours = tracks[np.minimum(frame.astype(int), len(tracks) - 1)][self.scored]
-        theirs = self.reference[self.scored]
-        both = theirs.astype(np.float32).T @ ours.astype(np.float32)
-        right = both[linear_sum_assignment(both, maximize=True)].sum() if permutes else np.trace(both)
-        return float(np.maximum(ours.sum(1), theirs.sum(1)).sum() - right) * GRID
+        frame = (np.arange(len(self.scored)) + 0.5) * GRID / self.outputs.frame_seconds
+        hypothesis = tracks[np.minimum(frame.astype(int), len(tracks) - 1)][self.scored]
+        reference = self.reference[self.scored]
+        shared = reference.astype(np.float32).T @ hypothesis.astype(np.float32)
+        correct = shared[linear_sum_assignment(shared, maximize=True)].sum() if permutes else np.trace(shared)
+        return float(np.maximum(hypothesis.sum(1), reference.sum(1)).sum() - correct) * GRID
 
 
 def tune(
@@ -83,21 +83,22 @@ def tune(
 ) -> Windows:
     """The settings with the fewest seconds of error over all recordings, beginning with `windows`.
 
-    Only what is decided after the model has spoken is searched: threshold, offset, clustering, filter, least lengths.
+    Only settings that are applied to the model's outputs are searched: threshold, offset, clustering, filter, least
+    lengths.
     """
-    kept: dict[str, list[np.ndarray]] = {}  # the activity of all recordings, before smoothing, of one setting
+    cached: dict[str, list[np.ndarray]] = {}  # the activity of all recordings, before smoothing, of one setting
 
     def errors(trial: Windows) -> float:
         key = trial.model_dump_json(exclude={"median", "min_on", "min_off"})
-        if key not in kept:
-            kept.clear()
-            kept[key] = [activity(r.heard, trial, permutes) for r in recordings]
+        if key not in cached:
+            cached.clear()
+            cached[key] = [activity(r.outputs, trial, permutes) for r in recordings]
         return sum(
-            r.wrong(smoothed(tracks, trial, r.heard.frame_seconds), permutes)
-            for r, tracks in zip(recordings, kept[key], strict=True)
+            r.error_seconds(smoothed(tracks, trial, r.outputs.frame_seconds), permutes)
+            for r, tracks in zip(recordings, cached[key], strict=True)
         )
 
-    frame = recordings[0].heard.frame_seconds
+    frame = recordings[0].outputs.frame_seconds
     tried: dict[str, float] = {}
     best, least = windows, errors(windows)
     for number in range(1, ROUNDS + 1):
@@ -118,7 +119,7 @@ def tune(
 def _searches(recordings: Sequence[Recording], frame: float) -> list[Callable[[Windows], list[Windows]]]:
     """For each setting, the candidates that differ from the best so far in it."""
     thresholds: tuple[float | None, ...] = THRESHOLDS
-    if any(r.heard.hard is not None for r in recordings):
+    if any(r.outputs.hard is not None for r in recordings):
         thresholds = (None, *thresholds)
     filters = sorted({2 * (round(seconds / frame) // 2) + 1 for seconds in FILTERS})
 
@@ -130,7 +131,7 @@ def _searches(recordings: Sequence[Recording], frame: float) -> list[Callable[[W
         return [_with(best, offset=_below(best.threshold or 0.5, gap)) for gap in GAPS] if _decides(best) else []
 
     def _decides(best: Windows) -> bool:
-        return best.threshold is not None or recordings[0].heard.hard is None
+        return best.threshold is not None or recordings[0].outputs.hard is None
 
     searches = [
         threshold,
@@ -139,8 +140,8 @@ def _searches(recordings: Sequence[Recording], frame: float) -> list[Callable[[W
         lambda best: [_with(best, min_off=seconds) for seconds in LENGTHS],
         lambda best: [_with(best, min_on=seconds) for seconds in LENGTHS],
     ]
-    if any(len(r.heard.starts) > 1 for r in recordings):
-        distances = DISTANCES if recordings[0].heard.embeddings is not None else SPECTRAL
+    if any(len(r.outputs.starts) > 1 for r in recordings):
+        distances = DISTANCES if recordings[0].outputs.embeddings is not None else SPECTRAL
         searches.insert(0, lambda best: [_with(best, cluster_threshold=distance) for distance in distances])
     return searches
 

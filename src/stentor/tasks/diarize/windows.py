@@ -1,4 +1,4 @@
-"""The sections that say how a recording is heard: windows, decisions and the speakers' identities."""
+"""Sections `windows` and `embedding`: windows of a recording, decisions and clustering of speakers."""
 
 from __future__ import annotations
 

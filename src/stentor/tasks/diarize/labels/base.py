@@ -1,11 +1,11 @@
-"""What is said of each frame of a recording. A kind of labels turns who talks when into a model's targets, and a
-model's outputs into who talks when."""
+"""Frame labels: speakers' activity as the targets of a model, and the logits of a model as activity."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from stentor.losses.elementwise import BCEWithLogits
 from stentor.section import Choice
 
 if TYPE_CHECKING:
@@ -44,23 +44,43 @@ class Labels(Choice):
         raise NotImplementedError
 
     def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """What the model is to say: float32 [T, C] of 0 and 1, or one class per frame, int64 [T].
+        """Targets of the model: float32 [T, C] of 0 and 1, or one class per frame, int64 [T].
 
         `activity` is bool [T, N], who talks in which frame, with the N speakers `ids` in order of arrival. Of more than
-        `slots` speakers those who talk most are told apart (see `most_active`); how often that is so is counted by the
-        task.
+        `slots` speakers those who talk most are told apart (see `most_active`); the task counts such items.
         """
         raise NotImplementedError
 
-    def activity(self, logits: np.ndarray) -> np.ndarray:
-        """Probability that each local speaker talks (or that what `names` says is so), float32 [T, S], from what the
-        model said, float [T, C]."""
+    def decode(self, logits: np.ndarray) -> np.ndarray:
+        """Probability that each local speaker talks (or of each of `names`), float32 [T, S], from logits [T, C]."""
         raise NotImplementedError
 
-    def told(self, segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """A reference of speakers' segments `{"speaker", "start", "end"}` in the terms of these labels: what a perfect
-        model would answer. The speakers themselves, unless `names` are meant."""
+    def reference_segments(self, segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Speakers' segments `{"speaker", "start", "end"}` as the segments that a perfect model of these labels would
+        find: the speakers' own, unless labels have `names`."""
         return list(segments)
+
+
+class Detection(Labels):
+    """Base of labels with one output: whether at least `least` speakers talk, in segments called `names[0]`."""
+
+    least: ClassVar[int]
+
+    @property
+    def classes(self) -> int:
+        return 1
+
+    def losses(self) -> dict[str, Loss]:
+        return {name: BCEWithLogits() for name in self.names}
+
+    def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        return (activity.sum(1, keepdims=True) >= self.least).astype("float32")
+
+    def decode(self, logits: np.ndarray) -> np.ndarray:
+        return sigmoid(logits)
+
+    def reference_segments(self, segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return concurrent_segments(segments, self.least, self.names[0])
 
 
 def most_active(activity: np.ndarray, slots: int) -> np.ndarray:
@@ -73,19 +93,19 @@ def most_active(activity: np.ndarray, slots: int) -> np.ndarray:
     if activity.shape[1] > slots:
         loudest = np.argsort(-activity.sum(0), kind="stable")[:slots]
         activity = activity[:, np.sort(loudest)]
-    found = np.zeros((len(activity), slots), np.float32)
-    found[:, : activity.shape[1]] = activity
-    return found
+    columns = np.zeros((len(activity), slots), np.float32)
+    columns[:, : activity.shape[1]] = activity
+    return columns
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """float32 of the same shape."""
+    """Float32 of the same shape."""
     import numpy as np
 
     return (0.5 * (1 + np.tanh(0.5 * logits.astype(np.float32)))).astype(np.float32)
 
 
-def where(segments: Sequence[dict[str, Any]], least: int, name: str) -> list[dict[str, Any]]:
+def concurrent_segments(segments: Sequence[dict[str, Any]], least: int, name: str) -> list[dict[str, Any]]:
     """The stretches of time in which at least so many different speakers talk, as segments called `name`."""
     by_speaker: dict[str, list[tuple[float, float]]] = {}
     for s in segments:
@@ -105,10 +125,10 @@ def where(segments: Sequence[dict[str, Any]], least: int, name: str) -> list[dic
 
 def _merged(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """In order of time, overlapping and touching ones made one, empty ones left out."""
-    found: list[tuple[float, float]] = []
+    merged: list[tuple[float, float]] = []
     for a, b in sorted(spans):
-        if found and a <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], b))
+        if merged and a <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], b))
         elif b > a:
-            found.append((a, b))
-    return found
+            merged.append((a, b))
+    return merged

@@ -1,4 +1,4 @@
-"""`powerset`: one class for each set of speakers that may talk at once."""
+"""Labels `powerset`: one class for each set of speakers that may talk at once."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ class Powerset(Labels):
         more than `at_once` talk, those who talk most in the item are meant."""
         import numpy as np
 
-        found = most_active(activity, self.speakers)
-        crowded = found.sum(1) > self.at_once
+        active = most_active(activity, self.speakers)
+        crowded = active.sum(1) > self.at_once
         if crowded.any():
-            rank = np.argsort(np.argsort(-found.sum(0), kind="stable"))
-            order = np.where(found[crowded] > 0, rank, len(rank))
-            found[crowded] = np.argsort(np.argsort(order, axis=1, kind="stable"), axis=1) < self.at_once
-        return found
+            rank = np.argsort(np.argsort(-active.sum(0), kind="stable"))
+            order = np.where(active[crowded] > 0, rank, len(rank))
+            active[crowded] = np.argsort(np.argsort(order, axis=1, kind="stable"), axis=1) < self.at_once
+        return active
 
-    def activity(self, logits: np.ndarray) -> np.ndarray:
+    def decode(self, logits: np.ndarray) -> np.ndarray:
         import numpy as np
 
         logits = logits.astype(np.float32)

@@ -1,4 +1,4 @@
-"""`speaker`: one output for each speaker."""
+"""Labels `speaker`: one output for each speaker."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ class Speaker(Labels):
     def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         return most_active(activity, self.speakers)
 
-    def activity(self, logits: np.ndarray) -> np.ndarray:
+    def decode(self, logits: np.ndarray) -> np.ndarray:
         return sigmoid(logits)

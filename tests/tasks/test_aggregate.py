@@ -6,7 +6,6 @@ import pytest
 from stentor.tasks.diarize.aggregate import (
     activity,
     binarize,
-    chain,
     diarization,
     hysteresis,
     identities,
@@ -15,6 +14,7 @@ from stentor.tasks.diarize.aggregate import (
 )
 from stentor.tasks.diarize.clustering import cluster, cosine, pairwise_distance, whitened
 from stentor.tasks.diarize.inference import WindowOutputs
+from stentor.tasks.diarize.tracking import link_windows
 from stentor.tasks.diarize.tune import Recording, tune
 from stentor.tasks.diarize.windows import Windows
 
@@ -29,7 +29,7 @@ def conversation(turns, frames):
     return talk
 
 
-def heard(talk, window=100, step=25, slots=2, seed=0, voices=None, noise=0.0):
+def window_outputs(talk, window=100, step=25, slots=2, seed=0, voices=None, noise=0.0):
     """What a model without faults says of it: the speakers of each window in a random order, those who talk most when
     there are more than `slots`. `voices` [speakers, E]: with embeddings, `noise` is added."""
     rng = np.random.default_rng(seed)
@@ -40,13 +40,13 @@ def heard(talk, window=100, step=25, slots=2, seed=0, voices=None, noise=0.0):
     length = min(window, frames)
     scores = np.zeros((len(starts), length, slots), np.float16)
     embeddings = np.zeros((len(starts), slots, 0 if voices is None else voices.shape[1]), np.float32)
-    alone = np.zeros((len(starts), slots), np.int32)
+    nonoverlapping = np.zeros((len(starts), slots), np.int32)
     for w, start in enumerate(starts):
-        own = talk[start : start + length]
-        loudest = [k for k in np.argsort(-own.sum(0), kind="stable")[:slots] if own[:, k].any()]
+        window_talk = talk[start : start + length]
+        loudest = [k for k in np.argsort(-window_talk.sum(0), kind="stable")[:slots] if window_talk[:, k].any()]
         for slot, k in zip(rng.permutation(slots), loudest):
-            scores[w, :, slot] = np.where(own[:, k], 0.9, 0.05)
-            alone[w, slot] = (own[:, k] & (own[:, loudest].sum(1) == 1)).sum()
+            scores[w, :, slot] = np.where(window_talk[:, k], 0.9, 0.05)
+            nonoverlapping[w, slot] = (window_talk[:, k] & (window_talk[:, loudest].sum(1) == 1)).sum()
             if voices is not None:
                 voice = voices[k] + noise * rng.standard_normal(voices.shape[1])
                 embeddings[w, slot] = voice / np.linalg.norm(voice)
@@ -60,15 +60,15 @@ def heard(talk, window=100, step=25, slots=2, seed=0, voices=None, noise=0.0):
         None,
         None if voices is None else embeddings,
         None,
-        alone,
+        nonoverlapping,
     )
 
 
-def answer(found, **settings):
+def answer(outputs, **settings):
     """Activity [frames, speakers] of the recording."""
     windows = Windows(**settings)
-    active = binarize(found, windows)
-    return overlap_add(found, active, identities(found, active, windows))
+    active = binarize(outputs, windows)
+    return overlap_add(outputs, active, identities(outputs, active, windows))
 
 
 def wrong(tracks, talk):
@@ -89,10 +89,10 @@ def test_permuted_windows_become_one_recording():
         turns.append((int(rng.integers(3)), at, min(at + length, 2000)))
         at += int(length * rng.uniform(0.7, 1.2))
     talk = conversation(turns, 2000)
-    found = heard(talk, slots=3, seed=2)
-    unmatched = overlap_add(found, binarize(found, Windows()), np.tile(np.arange(3), (len(found.starts), 1)))
+    outputs = window_outputs(talk, slots=3, seed=2)
+    unmatched = overlap_add(outputs, binarize(outputs, Windows()), np.tile(np.arange(3), (len(outputs.starts), 1)))
     assert wrong(unmatched, talk) > 0.3  # the windows really do not agree
-    assert wrong(answer(found), talk) < 0.01
+    assert wrong(answer(outputs), talk) < 0.01
 
 
 def test_someone_who_was_silent_for_long_is_recognised_by_voice():
@@ -105,11 +105,11 @@ def test_someone_who_was_silent_for_long_is_recognised_by_voice():
     ]
     talk = conversation(turns, 2400)
     voices = np.eye(8)[:3]
-    with_voices = answer(heard(talk, voices=voices, noise=0.1))
+    with_voices = answer(window_outputs(talk, voices=voices, noise=0.1))
     assert with_voices.shape[1] == 3
     assert wrong(with_voices, talk) < 0.01
     # Without voices, the two that come and go are all the same: a model of two slots knows of two speakers.
-    without = answer(heard(talk))
+    without = answer(window_outputs(talk))
     assert without.shape[1] == 2
     assert wrong(without, talk) > 0.2
 
@@ -119,7 +119,7 @@ def test_more_speakers_in_the_recording_than_in_any_window():
     voices = np.linalg.qr(rng.standard_normal((16, 16)))[0][:6]
     turns = [(int(rng.choice([2 * (i // 10 % 3), 2 * (i // 10 % 3) + 1])), 40 * i, 40 * i + 38) for i in range(90)]
     talk = conversation(turns, 3600)
-    tracks = answer(heard(talk, slots=2, voices=voices, noise=0.15))
+    tracks = answer(window_outputs(talk, slots=2, voices=voices, noise=0.15))
     assert tracks.shape[1] == 6
     # Where three speakers share a window of two slots, the one who talks least is not heard.
     assert wrong(tracks, talk) < 0.06
@@ -128,7 +128,7 @@ def test_more_speakers_in_the_recording_than_in_any_window():
 def test_a_window_with_one_slot_too_few_does_not_mix_up_the_rest():
     turns = [(i % 2, 40 * i, 40 * i + 40) for i in range(30)] + [(2, 600, 630)]
     talk = conversation(turns, 1200)
-    tracks = answer(heard(talk, slots=2))
+    tracks = answer(window_outputs(talk, slots=2))
     assert wrong(tracks, talk[:, :2]) < 0.1
 
 
@@ -138,15 +138,15 @@ def test_number_of_speakers(speakers, expected):
     base = np.eye(12)
     voices = np.stack([base[0], base[0] + 1.1 * base[1], base[2], base[2] + 1.1 * base[3]])
     turns = [(i % 4, 50 * i, 50 * i + 48) for i in range(60)]
-    found = heard(conversation(turns, 3000), window=40, step=20, voices=voices, noise=0.05)
+    outputs = window_outputs(conversation(turns, 3000), window=40, step=20, voices=voices, noise=0.05)
     windows = Windows(cluster_threshold=0.2, speakers=speakers)
-    assert len({s["speaker"] for s in diarization(found, windows, True)}) == expected
+    assert len({s["speaker"] for s in diarization(outputs, windows, True)}) == expected
 
 
 def test_bounds_on_the_number_of_speakers():
     talk = conversation([(i % 3, 50 * i, 50 * i + 48) for i in range(30)], 1500)
-    found = heard(talk, slots=3, window=200, step=50)
-    names = lambda windows: {s["speaker"] for s in diarization(found, windows, True)}  # noqa: E731
+    outputs = window_outputs(talk, slots=3, window=200, step=50)
+    names = lambda windows: {s["speaker"] for s in diarization(outputs, windows, True)}  # noqa: E731
     assert len(names(Windows())) == 3
     assert len(names(Windows(max_speakers=2))) == 2  # no speech is lost: it joins another speaker
     assert Windows(speakers=2).bounds == (2, 2)
@@ -155,28 +155,28 @@ def test_bounds_on_the_number_of_speakers():
 def test_one_window_is_taken_as_it_is():
     rng = np.random.default_rng(0)
     scores = rng.random((1, 60, 3)).astype(np.float16)
-    found = WindowOutputs(
+    outputs = WindowOutputs(
         FRAME, 96000, 16000, np.array([0]), np.array([60]), scores, None, None, None, np.ones((1, 3), np.int32)
     )
     for windows in (Windows(), Windows(threshold=0.3), Windows(threshold=0.7, offset=0.2)):
-        active = binarize(found, windows)
-        assert (overlap_add(found, active, identities(found, active, windows)) == active[0]).all()
+        active = binarize(outputs, windows)
+        assert (overlap_add(outputs, active, identities(outputs, active, windows)) == active[0]).all()
 
 
 def test_counting_keeps_a_speaker_whom_the_windows_call_by_two_names():
     # One voice for 300 frames, in windows that the identities call 0 and 1 in turn: somebody always talks.
     talk = conversation([(0, 0, 300)], 300)
-    found = heard(talk, slots=1)
-    who = np.arange(len(found.starts))[:, None] % 2
-    tracks = overlap_add(found, binarize(found, Windows()), who)
+    outputs = window_outputs(talk, slots=1)
+    who = np.arange(len(outputs.starts))[:, None] % 2
+    tracks = overlap_add(outputs, binarize(outputs, Windows()), who)
     assert (tracks.sum(1) == 1).all()
 
 
 def test_tracks_end_where_nobody_agrees():
     # The overlap is silent: there is nothing to follow a speaker by.
     talk = conversation([(0, 0, 70), (0, 130, 200)], 200)
-    found = heard(talk, slots=2, window=100, step=75)
-    tracks = chain(found, binarize(found, Windows()))
+    outputs = window_outputs(talk, slots=2, window=100, step=75)
+    tracks = link_windows(outputs, binarize(outputs, Windows()))
     assert len(np.unique(tracks[tracks >= 0])) >= 2
     assert tracks[0].max() == 0
 
@@ -201,10 +201,10 @@ def test_pauses_are_filled_before_short_speech_is_removed():
 def test_speakers_are_named_in_order_of_arrival():
     scores = np.zeros((1, 50, 3), np.float16)
     scores[0, 30:, 0] = scores[0, 10:20, 2] = scores[0, 15:25, 1] = 0.9
-    found = WindowOutputs(
+    outputs = WindowOutputs(
         FRAME, 79000, 16000, np.array([0]), np.array([50]), scores, None, None, None, np.ones((1, 3), np.int32)
     )
-    assert diarization(found, Windows(), True) == [
+    assert diarization(outputs, Windows(), True) == [
         {"speaker": "speaker_1", "start": 1.0, "end": 2.0},
         {"speaker": "speaker_2", "start": 1.5, "end": 2.5},
         {"speaker": "speaker_3", "start": 3.0, "end": 4.938},  # the audio ends within the last frame
@@ -214,16 +214,16 @@ def test_speakers_are_named_in_order_of_arrival():
 def test_outputs_that_mean_the_same_in_all_windows_are_averaged():
     scores = np.full((2, 10, 1), 0.4, np.float16)
     scores[0] = 0.8
-    found = WindowOutputs(
+    outputs = WindowOutputs(
         FRAME, 24000, 16000, np.array([0, 5]), np.array([10, 10]), scores, None, None, None, np.ones((2, 1), np.int32)
     )
-    (segment,) = diarization(found, Windows(), False, ["speech"])
+    (segment,) = diarization(outputs, Windows(), False, ["speech"])
     # The nearer to a window's middle, the more it counts: the mean falls below the threshold in frame 9.
     assert segment == {"speaker": "speech", "start": 0.0, "end": 0.9}
 
 
 def test_clustering_is_the_nearest_pair_by_mean_distance_each_time():
-    """Against scipy's own average linkage."""
+    """Against scipy's window_talk average linkage."""
     from scipy.cluster.hierarchy import fcluster, linkage
 
     rng = np.random.default_rng(5)
@@ -269,42 +269,42 @@ def test_voices_that_tell_nothing_are_not_asked():
     """Embeddings of a model that has not learned any: speakers are followed as if there were none."""
     rng = np.random.default_rng(4)
     talk = conversation([(i % 3, 30 * i, 30 * i + 29) for i in range(60)], 1800)
-    found = heard(talk, slots=3)
-    found.embeddings = rng.standard_normal((*found.scores.shape[::2], 8)).astype(np.float32)
-    found.embeddings /= np.linalg.norm(found.embeddings, axis=2, keepdims=True)
-    assert wrong(answer(found), talk) < 0.01
+    outputs = window_outputs(talk, slots=3)
+    outputs.embeddings = rng.standard_normal((*outputs.scores.shape[::2], 8)).astype(np.float32)
+    outputs.embeddings /= np.linalg.norm(outputs.embeddings, axis=2, keepdims=True)
+    assert wrong(answer(outputs), talk) < 0.01
 
 
 def test_a_word_in_a_short_recording_is_somebody():
-    """Too little speech for a voice of its own, but nobody else can have said it: they are all talking."""
+    """Too little speech for a voice of its window_talk, but nobody else can have said it: they are all talking."""
     talk = conversation([(0, 0, 60), (1, 62, 120), (0, 122, 150), (2, 100, 108)], 150)
-    tracks = answer(heard(talk, slots=3, voices=np.eye(4)[:3]))
+    tracks = answer(window_outputs(talk, slots=3, voices=np.eye(4)[:3]))
     assert tracks.shape[1] == 3 and wrong(tracks, talk) < 0.01
 
 
 def test_silence_in_several_windows():
-    found = heard(np.zeros((300, 2), bool), voices=np.eye(4)[:2])
-    assert answer(found).shape == (300, 0)
-    assert answer(found, cluster_threshold=0.5).shape == (300, 0)  # as --tune stores one
+    outputs = window_outputs(np.zeros((300, 2), bool), voices=np.eye(4)[:2])
+    assert answer(outputs).shape == (300, 0)
+    assert answer(outputs, cluster_threshold=0.5).shape == (300, 0)  # as --tune stores one
 
 
 def test_tuning_searches_thresholds_and_offsets():
     """Whoever talks has a score of 0.15 to 0.5, and a floor of 0.08 in pauses: only low thresholds hear it."""
     rng = np.random.default_rng(6)
     talk = conversation([(i % 2, 30 * i, 30 * i + 25) for i in range(20)], 600)
-    found = heard(talk, window=600)
-    shown = rng.uniform(0.15, 0.5, found.scores.shape)
-    found.scores = np.where(found.scores > 0.5, shown, 0.08).astype(np.float16)
+    outputs = window_outputs(talk, window=600)
+    shown = rng.uniform(0.15, 0.5, outputs.scores.shape)
+    outputs.scores = np.where(outputs.scores > 0.5, shown, 0.08).astype(np.float16)
     spoken = [
         {"speaker": "ab"[i % 2], "start": 3.0 * i, "end": 3.0 * i + 2.5, "text": "only the times count"}
         for i in range(20)
     ]
-    recording = Recording.of(found, spoken)
+    recording = Recording.of(outputs, spoken)
     windows = Windows(min_speakers=2, threshold=0.5, offset=0.2)
     best = tune([recording], windows, True)
-    told = diarization(found, best, True)
-    assert recording.wrong(smoothed(activity(found, windows, True), windows, FRAME), True) > 40
-    assert recording.wrong(smoothed(activity(found, best, True), best, FRAME), True) < 0.3
+    told = diarization(outputs, best, True)
+    assert recording.error_seconds(smoothed(activity(outputs, windows, True), windows, FRAME), True) > 40
+    assert recording.error_seconds(smoothed(activity(outputs, best, True), best, FRAME), True) < 0.3
     assert len(told) == 20 and best.min_speakers == 2 and best.threshold < 0.5
-    half = Recording.of(found, spoken, uem=[[0.0, 30.0]])
-    assert half.wrong(np.zeros((600, 2), bool), True) == pytest.approx(25.0, abs=0.1)
+    half = Recording.of(outputs, spoken, uem=[[0.0, 30.0]])
+    assert half.error_seconds(np.zeros((600, 2), bool), True) == pytest.approx(25.0, abs=0.1)

@@ -249,7 +249,7 @@ def loudness(tmp_path_factory) -> Path:
 def test_a_quality_of_a_plug_in(loudness, tmp_path):
     from stentor.config.plugins import load_plugins
 
-    load_plugins([Path(__file__).parents[2] / "examples" / "judge" / "predicted_mos.py"])
+    load_plugins([Path(__file__).parents[2] / "examples" / "evaluator" / "predicted_mos.py"])
     sounds = {
         "synthetic": [np.full(8000, 0.5, np.float32), np.full(8000, 0.1, np.float32)],
         "real": [np.full(8000, 1.0, np.float32), None],

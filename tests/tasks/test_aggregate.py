@@ -223,7 +223,7 @@ def test_outputs_that_mean_the_same_in_all_windows_are_averaged():
 
 
 def test_clustering_is_the_nearest_pair_by_mean_distance_each_time():
-    """Against scipy's window_talk average linkage."""
+    """Against scipy's own average linkage."""
     from scipy.cluster.hierarchy import fcluster, linkage
 
     rng = np.random.default_rng(5)
@@ -276,7 +276,7 @@ def test_voices_that_tell_nothing_are_not_asked():
 
 
 def test_a_word_in_a_short_recording_is_somebody():
-    """Too little speech for a voice of its window_talk, but nobody else can have said it: they are all talking."""
+    """Too little speech for a voice of its own, but nobody else can have said it: they are all talking."""
     talk = conversation([(0, 0, 60), (1, 62, 120), (0, 122, 150), (2, 100, 108)], 150)
     tracks = answer(window_outputs(talk, slots=3, voices=np.eye(4)[:3]))
     assert tracks.shape[1] == 3 and wrong(tracks, talk) < 0.01

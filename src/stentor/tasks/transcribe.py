@@ -20,9 +20,7 @@ from pydantic import Field
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import RATE, field_of, language_of, speaker_of, text_of, words_of
 from stentor.losses.token import CrossEntropy
-from stentor.metrics.change import relative_change
 from stentor.metrics.score import Score
-from stentor.metrics.wer import score
 from stentor.models.base import TaskRequirements
 from stentor.tasks.base import Task
 from stentor.tasks.decode_checks import Checks, compression_ratio, word_confidences
@@ -151,6 +149,8 @@ class Transcribe(Task):
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
         """`wer` and `cer` (the main metric first), and `ctc_wer` where the model has a CTC head."""
+        from stentor.metrics.wer import score
+
         references = [p.reference["text"] for p in predictions]
         hypotheses = [p.output["text"] for p in predictions]
         options = self._scoring(predictions)
@@ -167,6 +167,8 @@ class Transcribe(Task):
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
         """Of `wer` and `cer`, the main metric first."""
+        from stentor.metrics.change import relative_change
+
         texts = ([p.reference["text"] for p in after], *([p.output["text"] for p in side] for side in (before, after)))
         units: dict[str, Literal["word", "character"]] = {"wer": "word", "cer": "character"}
         changes = {}

@@ -21,10 +21,7 @@ from stentor.data.batch import Prediction
 from stentor.data.cut import RATE, language_of, text_of, words_of
 from stentor.errors import ConfigError, DataError
 from stentor.losses.alignment import Alignment
-from stentor.metrics.calibration import confidence
 from stentor.metrics.score import Score
-from stentor.metrics.wer import matches
-from stentor.metrics.word_time import score
 from stentor.tasks.transcribe import Transcribe
 from stentor.text.normalize import SPACELESS, language_code
 
@@ -106,6 +103,8 @@ class Words(Transcribe):
         """The words of each example with times; None where they do not fit into the audio."""
         import torch
 
+        from stentor.metrics.calibration import confidence
+
         model, processor = bundle.model, bundle.processor
         if model.aligner is None:
             raise ConfigError(
@@ -151,6 +150,8 @@ class Words(Transcribe):
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
         """The word time metrics (see `stentor.metrics.word_time`), then those of `transcribe`."""
+        from stentor.metrics.word_time import score
+
         times = score(
             [p.reference["words"] for p in predictions],
             [p.output["words"] for p in predictions],
@@ -191,6 +192,8 @@ def timed_units(text: str, words: Sequence[Mapping[str, Any]], language: str | N
     Case and punctuation may differ. In languages without spaces the words may have several characters, which then
     share their time evenly.
     """
+    from stentor.metrics.wer import matches
+
     text_words = units(text, language)
     timed_words = [dict(w) for w in words if bare(w["word"])]
     if language_code(language) in SPACELESS:

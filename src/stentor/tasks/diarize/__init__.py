@@ -23,7 +23,6 @@ from stentor.data.cut import field_of, segments_of, uem_of
 from stentor.data.rttm import clip_spans
 from stentor.errors import ConfigError
 from stentor.losses.contrastive import anchors
-from stentor.metrics.diarization import DiarizedRecording, relative_change, scores
 from stentor.metrics.score import Score
 from stentor.models.base import TaskRequirements
 from stentor.section import ConfigConflict
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.losses.base import Loss
+    from stentor.metrics.diarization import DiarizedRecording
     from stentor.models.base import Bundle, Processor
 
 PIECE = "#"
@@ -243,10 +243,14 @@ class Diarize(Task):
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
         """See `stentor.metrics.diarization.scores`; `der` first."""
+        from stentor.metrics.diarization import scores
+
         return scores(self._spoken(predictions), speaker_labels=self.labels.permutes)
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
         """Of `der`."""
+        from stentor.metrics.diarization import relative_change
+
         change = relative_change(self._spoken(before), self._spoken(after))
         return {} if change is None else {"der": change}
 
@@ -254,6 +258,8 @@ class Diarize(Task):
         return "der", "min"
 
     def _spoken(self, predictions: Sequence[Prediction]) -> list[DiarizedRecording]:
+        from stentor.metrics.diarization import DiarizedRecording
+
         return [
             DiarizedRecording(
                 p.id, p.reference["segments"], p.output["segments"], p.reference["uem"], p.reference["duration"]

@@ -30,7 +30,6 @@ from stentor.section import ConfigConflict
 from stentor.tasks.base import Task
 from stentor.tasks.speak.conditions import Conditions, Spoken, draw
 from stentor.tasks.speak.evaluator import SpeechEvaluator
-from stentor.tasks.speak.evaluator_scores import evaluate_items, scores
 from stentor.tasks.speak.generation import Generation
 
 if TYPE_CHECKING:
@@ -107,6 +106,8 @@ class Speak(Task):
     def check(self) -> None:
         """The evaluators of `judges` are loaded, on the CPU, and tried on a second of silence."""
         import numpy as np
+
+        from stentor.tasks.speak.evaluator_scores import evaluate_items
 
         evaluate_items(self._evaluators_of_clips(), {"synthetic": [np.zeros(RATE, np.float32)]}, RATE, [None])
 
@@ -232,6 +233,8 @@ class Speak(Task):
         self, bundle: Bundle, examples: Sequence[Example], synthetic: Sequence[np.ndarray], codec: Sequence[np.ndarray]
     ) -> list[dict[str, Any]]:
         """The outputs of the `judges` for each example; empty without any."""
+        from stentor.tasks.speak.evaluator_scores import evaluate_items
+
         if not (evaluators := self._evaluators_of_clips()):
             return [{} for _ in examples]
         audios = {"synthetic": synthetic, "codec": codec, "real": [e.audio for e in examples]}
@@ -257,6 +260,8 @@ class Speak(Task):
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
         """Scores of the samples by the `judges`; the loss over all records, which comes first, is added by the engine.
         `stentor evaluate` has every record spoken and evaluated."""
+        from stentor.tasks.speak.evaluator_scores import scores
+
         evaluated = [p for p in predictions if "heard" in p.output]
         texts, languages, speakers = ([p.reference[k] for p in evaluated] for k in ("text", "language", "speaker"))
         return scores([p.output["heard"] for p in evaluated], texts, languages, speakers)

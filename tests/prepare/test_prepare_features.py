@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stentor.commands.prepare.features import Request, prepare_features
+from stentor.cli.prepare import FeaturesOptions
+from stentor.commands.prepare.features import prepare_features
 from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
 from stentor.models.transformer.feature_cache import Store
@@ -60,16 +61,16 @@ def test_store_a_manifest(cli, corpus, tmp_path, capsys):
     records = [json.loads(line) for line in data.read_text().splitlines()]
     assert len(store) == 16 and all(store.has(cut_from_record(r, corpus, "x")) for r in records)
     assert len(list(to.glob("*.bin"))) == 2
-    prepare_features(Request(str(data), to, options=("num_mel_bins=20",)))
+    prepare_features(FeaturesOptions(data=str(data), to=to, option=("num_mel_bins=20",)))
     assert "16 of 16 records were stored before" in capsys.readouterr().out and len(list(to.glob("*.bin"))) == 2
     with pytest.raises(ConfigError, match="num_mel_bins was 20 and is 30"):
-        prepare_features(Request(str(data), to, options=("num_mel_bins=30",)))
+        prepare_features(FeaturesOptions(data=str(data), to=to, option=("num_mel_bins=30",)))
 
 
 def test_wrong_usage(corpus, tiny, tmp_path):
     def refused(data=None, config=None, options=()):
         with pytest.raises(ConfigError) as error:
-            prepare_features(Request(data, tmp_path / "f", config, options))
+            prepare_features(FeaturesOptions(data=data, to=tmp_path / "f", config=config, option=options))
         assert not (tmp_path / "f").exists()
         return str(error.value)
 
@@ -83,7 +84,7 @@ def test_records_that_cannot_be_used(corpus, tmp_path, capsys):
     bad = json.dumps({"id": "gone", "audio_path": "gone.wav", "duration": 1.0, "text": "x"})
     manifest.write_text((corpus / "dev.jsonl").read_text() + bad + "\n")
     with pytest.raises(DataError, match=r"1 of 5 records cannot be used.*\n.*gone"):
-        prepare_features(Request(str(manifest), tmp_path / "f"))
+        prepare_features(FeaturesOptions(data=str(manifest), to=tmp_path / "f"))
     assert "unusable: 1 missing" in capsys.readouterr().out and len(stored(tmp_path / "f")) == 4
 
 
@@ -139,7 +140,7 @@ def test_going_on_after_a_kill(start, corpus, tmp_path, capsys):
     assert process.returncode == 75 and "Stopped by SIGTERM; what is done is in" in said
     before = len(done())
     assert killed < before < 64
-    prepare_features(Request(str(many), to))
+    prepare_features(FeaturesOptions(data=str(many), to=to))
     assert f"{before} of 64 records were stored before." in capsys.readouterr().out
     assert sorted(done()) == sorted(f"r{i}" for i in range(64))
 
@@ -155,7 +156,7 @@ def test_a_run_trains_on_what_was_stored(cli, rows, recordings, tmp_path, capsys
 
     plain, keeping = config("plain", "null"), config("keeping", store)
     cli("train", plain)
-    prepare_features(Request(None, store, keeping))
+    prepare_features(FeaturesOptions(to=store, config=keeping))
     assert "features of 4 records" in capsys.readouterr().out
     audio = recordings / "long.wav"
     stat, data = audio.stat(), audio.read_bytes()

@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
+from stentor.cli.prepare import MixturesOptions
 from stentor.commands.prepare import mixtures
-from stentor.commands.prepare.mixtures import Request
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, segments_of
 from stentor.data.load_audio import load_audio
@@ -32,7 +32,7 @@ def spec(corpus, tmp_path):
 
 
 def prepare(data, to, jobs=1, config=None):
-    mixtures.prepare_mixtures(Request(data, config, to, jobs))
+    mixtures.prepare_mixtures(MixturesOptions(data, to, config, jobs))
 
 
 def records(folder):
@@ -90,15 +90,15 @@ def test_a_config_file_with_the_keys_of_a_source(spec, tmp_path):
 def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
     prepare(spec(), tmp_path / "straight")
     made = []
-    real = mixtures._make
+    real = mixtures.MixturesWorker._mix
 
-    def stopping(index):
+    def stopping(self, index):
         if len(made) == 3:
             signal.raise_signal(signal.SIGTERM)
         made.append(index)
-        return real(index)
+        return real(self, index)
 
-    monkeypatch.setattr(mixtures, "_make", stopping)
+    monkeypatch.setattr(mixtures.MixturesWorker, "_mix", stopping)
     with pytest.raises(Stopped, match=r"Stopped by SIGTERM; 3 of 6 mixtures are in .*Run the same command"):
         prepare(spec(), tmp_path / "out")
     assert not (tmp_path / "out" / "manifest.jsonl").exists()
@@ -107,7 +107,7 @@ def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
         file.write(b'{"id": "conversation-0-00003", "rec')
     (lost,) = (tmp_path / "out" / "audio" / "0000").glob("conversation-0-00001-*.flac")
     lost.unlink()
-    monkeypatch.setattr(mixtures, "_make", lambda index: made.append(index) or real(index))
+    monkeypatch.setattr(mixtures.MixturesWorker, "_mix", lambda self, index: made.append(index) or real(self, index))
     prepare(spec(), tmp_path / "out")
     assert made == [0, 1, 2, 1, 3, 4, 5]
     assert "Going on: 2 of 6 mixtures were done before." in capsys.readouterr().out
@@ -122,19 +122,19 @@ def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
 
 
 def test_what_cannot_be_mixed_is_counted_and_named(spec, tmp_path, monkeypatch):
-    real = mixtures._make
+    real = mixtures.load_audio
 
     def broken(cut, rate):
         raise AudioError(f"{cut.id} is broken.", "unreadable")
 
     with monkeypatch.context() as patch:
-        patch.setattr("stentor.data.load_audio.load_audio", broken)
+        patch.setattr("stentor.commands.prepare.mixtures.load_audio", broken)
         with pytest.raises(
             DataError, match=r"(?s)6 of 6 records cannot be used.*conversation-0-00000-[0-9a-f]{6} is broken"
         ):
             prepare(spec(), tmp_path / "out")
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert summary["dropped"]["unreadable"]["count"] == 6 and real is mixtures._make
+    assert summary["dropped"]["unreadable"]["count"] == 6 and real is mixtures.load_audio
     monkeypatch.setattr(
         "stentor.sources.conversation.Conversation.records",
         lambda self: iter([UnusableRecord("a", "missing", "a is gone.")]),

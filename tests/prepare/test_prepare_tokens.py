@@ -14,8 +14,9 @@ import pytest
 
 from stentor.audio.io import read, write
 from stentor.cli import main
-from stentor.commands.prepare.tokens import NoisyPrompts, Request, plan, prepare_tokens, worker
-from stentor.commands.prepare.tokens.make import devices
+from stentor.cli.prepare import TokensOptions
+from stentor.commands.prepare.tokens import device_names, plan, prepare_tokens, worker
+from stentor.commands.prepare.tokens.noisy import NoisyPrompts
 from stentor.config.load import parse_source
 from stentor.data.codec_tokens import has_codes, load_codes
 from stentor.data.cut import UnusableRecord
@@ -47,7 +48,7 @@ def prepare(corpus, codec, tmp_path):
 
     def run(name="out", data=corpus / "train.jsonl", **options) -> Path:
         settings = {"codec": str(codec), "min_shards": 3, "device": "cpu", **options}
-        prepare_tokens(Request(str(data), tmp_path / name, **settings))
+        prepare_tokens(TokensOptions(data=str(data), to=tmp_path / name, **settings))
         return tmp_path / name
 
     return run
@@ -176,7 +177,7 @@ def test_going_on_after_a_signal(prepare, tmp_path, monkeypatch, capsys, few):
     """What was being made is finished; what a kill leaves behind is cut off; the result is that of a straight run."""
     straight = contents(prepare("straight"))
     made = []
-    real = worker.Worker.make
+    real = worker.TokensWorker.process
 
     def stopping(self, group):
         made.append(group.id)
@@ -185,7 +186,7 @@ def test_going_on_after_a_signal(prepare, tmp_path, monkeypatch, capsys, few):
         return real(self, group)
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker.Worker, "make", stopping)
+        patch.setattr(worker.TokensWorker, "process", stopping)
         with pytest.raises(Stopped, match=r"Stopped by SIGTERM; what is done is in .*/out\. Run the same command"):
             prepare()
     out = tmp_path / "out"
@@ -194,7 +195,7 @@ def test_going_on_after_a_signal(prepare, tmp_path, monkeypatch, capsys, few):
     with part.open("ab") as tar, journal.open("ab") as lines:
         tar.write(b"half a member")
         lines.write(b'{"id": "1/4+1", "en')
-    monkeypatch.setattr(worker.Worker, "make", lambda self, group: made.append(group.id) or real(self, group))
+    monkeypatch.setattr(worker.TokensWorker, "process", lambda self, group: made.append(group.id) or real(self, group))
     prepare()
     assert made[5:] == ["1/4+1", "2/0+2", "2/2+2", "2/4+2"] and contents(out) == straight
     assert "Going on: 9 of 16 records were done before." in capsys.readouterr().out
@@ -207,15 +208,15 @@ def test_going_on_before_a_shard_had_its_name(prepare, tmp_path, monkeypatch, fe
     """Killed when a shard was made and not yet named; the journal is not believed beyond what is left of the tar."""
     straight = contents(prepare("straight"))
     made = []
-    real = worker.Worker.make
+    real = worker.TokensWorker.process
     with monkeypatch.context() as patch:
-        patch.setattr("stentor.commands.prepare.tokens.make._finish", None)
+        patch.setattr("stentor.commands.prepare.tokens.shards.ShardWriter._finish", None)
         with pytest.raises(TypeError):
             prepare()
     (part,) = (tmp_path / "out").glob(".shard-*.part")
     if size is not None:
         os.truncate(part, size)
-    monkeypatch.setattr(worker.Worker, "make", lambda self, group: made.append(group.id) or real(self, group))
+    monkeypatch.setattr(worker.TokensWorker, "process", lambda self, group: made.append(group.id) or real(self, group))
     out = prepare()
     again = {None: [], 2048: ["0/2+2", "0/4+1"], 0: ["0/0+2", "0/2+2", "0/4+1"]}[size]
     assert made == [*again, "1/0+2", "1/2+2", "1/4+1", "2/0+2", "2/2+2", "2/4+2"] and contents(out) == straight
@@ -228,16 +229,16 @@ def test_machines_take_turns(prepare, tmp_path, capsys, manifest):
         prepare("alone", data)
     for machine in (2, 0):
         if machine:
-            prepare(data=data, machines=3, machine=machine)
+            prepare(data=data, num_machines=3, machine_index=machine)
         else:
             with pytest.raises(DataError, match="1 of 4 records cannot be used"):
-                prepare(data=data, machines=3, machine=machine)
+                prepare(data=data, num_machines=3, machine_index=machine)
         assert "data.lst follows when the other machines are done: machine-" in capsys.readouterr().out
         assert not (tmp_path / "out" / "data.lst").exists()
-    out = prepare(data=data, machines=3, machine=1)
+    out = prepare(data=data, num_machines=3, machine_index=1)
     assert contents(out) == contents(tmp_path / "alone")
     (out / "data.lst").unlink()
-    prepare(data=data, machines=3, machine=2)  # as after the folders of machines were put together
+    prepare(data=data, num_machines=3, machine_index=2)  # as after the folders of machines were put together
     assert contents(out) == contents(tmp_path / "alone")
 
 
@@ -294,7 +295,7 @@ def test_other_settings_are_refused(prepare, tmp_path, codec, corpus):
         ({"seed": 3}, "seed was 0 and is 3"),
         ({"min_shards": 4}, "min_shards was 3 and is 4"),
         ({"data": corpus / "dev.jsonl"}, "records was '16:"),
-        ({"noisy": NoisyPrompts()}, "noisy_prompts was None"),
+        ({"noisy_prompts": True}, "noisy_prompts was None"),
     ):
         with pytest.raises(ConfigError, match=f"out holds shards of other settings .*{said}.*give another folder"):
             prepare(**options)
@@ -307,9 +308,9 @@ def test_other_settings_are_refused(prepare, tmp_path, codec, corpus):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"codec": "none", "noisy": NoisyPrompts()}, "Noisy prompts are counted in frames of a codec"),
+        ({"codec": "none", "noisy_prompts": True}, "Noisy prompts are counted in frames of a codec"),
         ({"rate": 16000}, "--rate is for raw audio"),
-        ({"machines": 2, "machine": 2}, "with --num-machines 2 they are 0 to 1"),
+        ({"num_machines": 2, "machine_index": 2}, "with --num-machines 2 they are 0 to 1"),
         ({"min_seconds": 3.0, "max_seconds": 2.0}, "nothing would be left"),
         ({"name": "a folder"}, "the folder's path must have none"),
         ({"codec": "./nowhere"}, "nowhere"),
@@ -321,20 +322,20 @@ def test_wrong_usage(prepare, options, said):
     with pytest.raises(ConfigError, match=said):
         prepare(**options)
     with pytest.raises(DataError, match="nowhere"):
-        prepare(noisy=NoisyPrompts((Path("/nowhere"),)))
+        prepare(noise=(Path("/nowhere"),))
 
 
 def test_devices(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
-    assert devices("auto", "mimi") == ["cuda:0", "cuda:1", "cuda:2"] and devices("cpu", "mimi") == ["cpu"]
-    assert devices("cuda:0,2", "mimi") == ["cuda:0", "cuda:2"] and devices("auto", None) == ["cpu"]
+    assert device_names("auto", "mimi") == ["cuda:0", "cuda:1", "cuda:2"] and device_names("cpu", "mimi") == ["cpu"]
+    assert device_names("cuda:0,2", "mimi") == ["cuda:0", "cuda:2"] and device_names("auto", None) == ["cpu"]
     with pytest.raises(ConfigError, match="There is no device cuda:3"):
-        devices("cuda:0,3", "mimi")
+        device_names("cuda:0,3", "mimi")
 
 
 def test_noisy_prompts(prepare):
-    to, clean = prepare(noisy=NoisyPrompts()), prepare("clean")
+    to, clean = prepare(noisy_prompts=True), prepare("clean")
     before = {label["id"]: label for label in labels(clean)}
     noisy, plain = members(to), members(clean)
     for label in labels(to):
@@ -384,7 +385,7 @@ def test_a_codec_is_fitted_first(prepare, tmp_path, monkeypatch, few, capsys):
     fitted = []
     fit = MelRVQ.fit
     monkeypatch.setattr(MelRVQ, "fit", lambda self, *a: fitted.append(self) or fit(MelRVQ(entries=8, rounds=2), *a))
-    real = worker.Worker.make
+    real = worker.TokensWorker.process
 
     def stopping(self, group):
         if group.id == "1/0+2":
@@ -392,7 +393,7 @@ def test_a_codec_is_fitted_first(prepare, tmp_path, monkeypatch, few, capsys):
         return real(self, group)
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker.Worker, "make", stopping)
+        patch.setattr(worker.TokensWorker, "process", stopping)
         with pytest.raises(Stopped, match="Stopped by SIGINT"):
             prepare(codec="mel_rvq")
     out = prepare(codec="mel_rvq")

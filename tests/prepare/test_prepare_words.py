@@ -10,23 +10,24 @@ import numpy as np
 import pytest
 import soundfile
 
-from stentor.commands.prepare.words import Request, prepare_words
+from stentor.cli.prepare import WordsOptions
+from stentor.commands.prepare.words import prepare_words
 from stentor.errors import ConfigError, DataError
 
 SLOW = """\
 import json, os, time
 import stentor.commands.prepare.words.worker as words
 
-solve = words.Worker.solve
+process = words.WordsWorker.process
 
-def slowly(self, batch):
+def slowly(self, group):
     time.sleep(float(os.environ.get("SLOWLY", "0")))
-    outcomes = solve(self, batch)
+    result = process(self, group)
     with open(os.environ["WORK"], "a") as file:
-        file.write("".join(f"{cut.id}\\n" for cut in batch))
-    return outcomes
+        file.write("".join(f"{cut.id}\\n" for cut in group))
+    return result
 
-words.Worker.solve = slowly
+words.WordsWorker.process = slowly
 """
 
 
@@ -53,7 +54,7 @@ def many(corpus, tmp_path):
 
 def test_every_record_gets_the_words_of_its_text(corpus, ctc_model, tmp_path, capsys):
     to = tmp_path / "out" / "train.words.jsonl"
-    prepare_words(Request(str(corpus / "train.jsonl"), to, model=str(ctc_model), device="cpu"))
+    prepare_words(WordsOptions(str(corpus / "train.jsonl"), to, model=str(ctc_model), device="cpu"))
     before, after = manifest(corpus / "train.jsonl"), manifest(to)
     assert [r["id"] for r in after] == [r["id"] for r in before], "in the order of the data"
     for record in after:
@@ -76,7 +77,7 @@ def test_every_record_gets_the_words_of_its_text(corpus, ctc_model, tmp_path, ca
 @pytest.mark.slow
 def test_the_same_from_several_processes(many, ctc_model, tmp_path, cli):
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    prepare_words(Request(str(many), one, model=str(ctc_model), device="cpu"))
+    prepare_words(WordsOptions(str(many), one, model=str(ctc_model), device="cpu"))
     done = cli("prepare", "words", many, "--to", two, "--model", ctc_model, "--jobs", "2", "--device", "cpu")
     assert one.read_text() == two.read_text()
     assert f"written: {two}" in done.stdout
@@ -111,15 +112,15 @@ def test_a_killed_command_goes_on(many, ctc_model, tmp_path, start, cli, jobs):
     wait_for(lambda: not alive(process.pid), None)  # its workers end by themselves
     with open(part, "ab") as file:
         file.write(b'{"id": "train0-5", "rec')  # as if it had been killed while writing
-    kept = {json.loads(line)["id"] for line in part.read_text().splitlines()[1:-1]}
-    assert 0 < len(kept) < 96 and not to.exists()
+    journaled = {json.loads(line)["id"] for line in part.read_text().splitlines()[1:-1]}
+    assert 0 < len(journaled) < 96 and not to.exists()
     work.unlink()
     done = cli(*command, WORK=str(work))
-    assert f"Going on: {len(kept)} of 96 records were done before." in done.stdout
+    assert f"Going on: {len(journaled)} of 96 records were done before." in done.stdout
     again = work.read_text().split()
-    assert len(again) == len(set(again)) == 96 - len(kept) and not kept & set(again)
+    assert len(again) == len(set(again)) == 96 - len(journaled) and not journaled & set(again)
     straight = tmp_path / "straight.jsonl"
-    prepare_words(Request(str(many), straight, model=str(ctc_model), device="cpu"))
+    prepare_words(WordsOptions(str(many), straight, model=str(ctc_model), device="cpu"))
     assert to.read_text() == straight.read_text()
     assert not part.exists()
 
@@ -171,11 +172,11 @@ def test_a_signal_stops_it_with_a_word(many, ctc_model, tmp_path, start):
 
 def test_a_complete_manifest_is_left_alone(corpus, ctc_model, tmp_path, capsys):
     to = tmp_path / "a.jsonl"
-    request = Request(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu")
-    prepare_words(request)
+    options = WordsOptions(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu")
+    prepare_words(options)
     before = to.stat().st_mtime_ns
     capsys.readouterr()
-    prepare_words(request)
+    prepare_words(options)
     assert capsys.readouterr().out == f"{to} is complete; delete it to make it anew.\n"
     assert to.stat().st_mtime_ns == before
 
@@ -184,11 +185,11 @@ def test_data_that_changed_are_aligned_again(corpus, ctc_model, tmp_path):
     data, to = tmp_path / "data.jsonl", tmp_path / "a.jsonl"
     records = [r | {"audio_path": str(corpus / r["audio_path"])} for r in manifest(corpus / "dev.jsonl")]
     data.write_text("".join(json.dumps(r) + "\n" for r in records))
-    request = Request(str(data), to, model=str(ctc_model), device="cpu")
-    prepare_words(request)
+    options = WordsOptions(str(data), to, model=str(ctc_model), device="cpu")
+    prepare_words(options)
     records[1]["text"] = "six six"
     data.write_text("".join(json.dumps(r) + "\n" for r in records))
-    prepare_words(request)
+    prepare_words(options)
     assert [w["word"] for w in manifest(to)[1]["words"]] == ["six", "six"]
 
 
@@ -198,7 +199,7 @@ def test_a_part_of_another_command_is_refused(corpus, ctc_model, tmp_path):
     with pytest.raises(
         ConfigError, match=r"was left by a command with other settings \(data was 'other.jsonl'"
     ) as told:
-        prepare_words(Request(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu"))
+        prepare_words(WordsOptions(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu"))
     assert "engine was 'whisper' and is 'ctc'" in str(told.value)
     assert "delete the file to start anew" in str(told.value)
 
@@ -219,7 +220,7 @@ def test_what_cannot_be_used_is_dropped_with_its_reason(corpus, ctc_model, tmp_p
         good[2] | {"id": "unknown", "text": "日本 ж"},
     ]
     data.write_text("".join(json.dumps(r) + "\n" for r in records))
-    prepare_words(Request(str(data), to, model=str(ctc_model), device="cpu"))
+    prepare_words(WordsOptions(str(data), to, model=str(ctc_model), device="cpu"))
     facts = summary(to)
     assert {k: v["count"] for k, v in facts["dropped"].items()} == {"too_long_text": 2, "empty_text": 1, "no_words": 1}
     assert facts["dropped"]["too_long_text"]["first"] == [
@@ -235,7 +236,7 @@ def test_max_wer_drops_what_the_model_hears_otherwise(corpus, ctc_model, tmp_pat
     """The model of the tests hears nothing that makes sense: every record differs."""
     to = tmp_path / "a.jsonl"
     with pytest.raises(DataError, match="No record got word times"):
-        prepare_words(Request(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu", max_wer=0.3))
+        prepare_words(WordsOptions(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu", max_wer=0.3))
     dropped = summary(to)["dropped"]
     assert dropped["wer"]["count"] == 4
     assert dropped["wer"]["first"][0].startswith("dev0: WER 100%: one / heard: ")
@@ -275,7 +276,7 @@ def test_the_built_in_voice_knows_its_words_exactly(tmp_path, cli):
 
 def test_only_the_built_in_voice_is_asked_for_its_words(corpus, tmp_path):
     with pytest.raises(DataError, match="No record got word times"):
-        prepare_words(Request(str(corpus / "dev.jsonl"), tmp_path / "a.jsonl", engine="voice"))
+        prepare_words(WordsOptions(str(corpus / "dev.jsonl"), tmp_path / "a.jsonl", engine="voice"))
     assert summary(tmp_path / "a.jsonl")["dropped"]["not_voice"]["count"] == 4
 
 
@@ -291,5 +292,5 @@ def test_only_the_built_in_voice_is_asked_for_its_words(corpus, tmp_path):
 )
 def test_wrong_options(corpus, tmp_path, options, message):
     with pytest.raises(ConfigError) as told:
-        prepare_words(Request(str(corpus / "dev.jsonl"), **({"to": tmp_path / "a.jsonl"} | options)))
+        prepare_words(WordsOptions(str(corpus / "dev.jsonl"), **({"to": tmp_path / "a.jsonl"} | options)))
     assert message in str(told.value)

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from stentor.commands.prepare.tokens.shards import Shard, npy
+from stentor.commands.prepare.tokens.shards import Shard
+from stentor.commands.prepare.tokens.worker import npy
 
 RUN = """\
 task: {{type: speak}}

@@ -36,15 +36,7 @@ def prepare_corpus(options: CorpusOptions) -> None:
     """Write manifests of a known corpus, on disk or downloaded."""
     from stentor.commands.prepare.corpus import prepare_corpus
 
-    prepare_corpus(
-        options.name,
-        options.source,
-        options.to,
-        options.split,
-        options.download,
-        not options.recordings,
-        options.option,
-    )
+    prepare_corpus(options)
 
 
 @dataclass
@@ -60,9 +52,9 @@ class CheckOptions:
 @takes_options
 def prepare_check(options: CheckOptions) -> None:
     """Decode and inspect all records; write a page with what there is and what looks wrong."""
-    from stentor.commands.prepare.corpus import check_data
+    from stentor.commands.prepare.check import check_data
 
-    check_data(options.data, options.model, options.to, options.jobs)
+    check_data(options)
 
 
 @dataclass
@@ -90,21 +82,9 @@ class WordsOptions:
 @takes_options
 def prepare_words(options: WordsOptions) -> None:
     """Find out when each word of a transcribed corpus was said. The same command goes on after a kill."""
-    from stentor.commands.prepare.words import Request, prepare_words
+    from stentor.commands.prepare.words import prepare_words
 
-    prepare_words(
-        Request(
-            options.data,
-            options.to,
-            options.engine,
-            options.model,
-            options.jobs,
-            options.max_wer,
-            options.device,
-            tuple(options.plugin),
-            options.lag,
-        )
-    )
+    prepare_words(options)
 
 
 @dataclass
@@ -129,9 +109,9 @@ class FeaturesOptions:
 @takes_options
 def prepare_features(options: FeaturesOptions) -> None:
     """Compute the features of a data set and store them for training. The same command goes on after a kill."""
-    from stentor.commands.prepare.features import Request, prepare_features
+    from stentor.commands.prepare.features import prepare_features
 
-    prepare_features(Request(options.data, options.to, options.config, tuple(options.option), options.jobs))
+    prepare_features(options)
 
 
 @dataclass
@@ -156,19 +136,9 @@ class CodecOptions:
 @takes_options
 def prepare_codec(options: CodecOptions) -> None:
     """Fit an audio codec on a data set (or take a published one), and report what speech loses in it."""
-    from stentor.commands.prepare.codec import Request, prepare_codec
+    from stentor.commands.prepare.codec import prepare_codec
 
-    prepare_codec(
-        Request(
-            options.data,
-            options.to,
-            options.codec,
-            tuple(options.option),
-            options.hours,
-            options.seed,
-            options.device,
-        )
-    )
+    prepare_codec(options)
 
 
 @dataclass
@@ -218,28 +188,9 @@ class TokensOptions:
 @takes_options
 def prepare_tokens(options: TokensOptions) -> None:
     """Encode a data set for speech synthesis, into tar shards. The same command goes on after a kill."""
-    from stentor.commands.prepare.tokens import NoisyPrompts, Request, prepare_tokens
+    from stentor.commands.prepare.tokens import prepare_tokens
 
-    noisy = NoisyPrompts(tuple(options.noise), tuple(options.reverb))
-    prepare_tokens(
-        Request(
-            options.data,
-            options.to,
-            options.codec,
-            options.jobs,
-            options.samples_per_shard,
-            options.min_shards,
-            options.num_machines,
-            options.machine_index,
-            options.min_seconds,
-            options.max_seconds,
-            options.device,
-            options.seed,
-            noisy if options.noisy_prompts or options.noise or options.reverb else None,
-            options.rate,
-            tuple(options.plugin),
-        )
-    )
+    prepare_tokens(options)
 
 
 @dataclass
@@ -261,6 +212,6 @@ class MixturesOptions:
 @takes_options
 def prepare_mixtures(options: MixturesOptions) -> None:
     """Store simulated conversations with who speaks when. The same command goes on after a kill."""
-    from stentor.commands.prepare.mixtures import Request, prepare_mixtures
+    from stentor.commands.prepare.mixtures import prepare_mixtures
 
-    prepare_mixtures(Request(options.data, options.config, options.to, options.jobs))
+    prepare_mixtures(options)

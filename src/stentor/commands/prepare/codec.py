@@ -6,73 +6,58 @@ import hashlib
 import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stentor.audio.io import write
+from stentor.commands.prepare.executor import LocalExecutor
+from stentor.commands.prepare.pipeline import Reject, first_of, print_reasons, refuse_rejects
+from stentor.config.load import load, parse_source
+from stentor.data.cut import UnusableRecord
+from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError, ConfigError, DataError
+from stentor.inference.load import pick_device
+from stentor.models.codecs.base import Codec, at_peak
+from stentor.models.codecs.resynthesis import resynthesis
 
 if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
-    from stentor.models.codecs.base import AudioCodec, Codec
+    from stentor.cli.prepare import CodecOptions
+    from stentor.models.codecs.base import AudioCodec
 
 HELD_OUT = 20
 """Records (at most a tenth of all) that the codec is not fitted on: they are encoded and decoded for the report."""
 SAMPLES = 4
-"""Of them, how many are kept as audio."""
-NAMED = 20
-"""Unusable records that an error names."""
+"""Of them, how many are written as audio, before and after."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """The options of the command."""
-
-    data: str
-    to: Path
-    codec: str = "mel_rvq"
-    options: tuple[str, ...] = ()
-    hours: float = 2.0
-    seed: int = 0
-    device: str = "auto"
-
-
-def prepare_codec(request: Request) -> None:
+def prepare_codec(options: CodecOptions) -> None:
     """Write the codec's folder, with resynthesis.json and samples/ in it.
 
     Raises ConfigError for wrong options and a folder that holds something, and DataError when over 1 % of the records
     that were read cannot be used.
     """
-    from stentor.config.load import parse_source
-    from stentor.data.cut import UnusableRecord
-    from stentor.data.dataset_report import MAX_BAD
-    from stentor.inference.load import pick_device
-    from stentor.models.codecs.resynthesis import resynthesis
-
-    section, device = _section(request), str(pick_device(request.device))
-    to = request.to.expanduser()
+    section, device = _section(options), str(pick_device(options.device))
+    to = options.to.expanduser()
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise ConfigError(f"--to {request.to} holds something already; name a new folder, or remove it.")
-    cuts, lost = [], []
-    for cut in parse_source(request.data).cuts():
-        if isinstance(cut, UnusableRecord):
-            lost.append((cut.reason, cut.message))
-        else:
-            cuts.append(cut)
+        raise ConfigError(f"--to {options.to} holds something already; name a new folder, or remove it.")
+    records = list(parse_source(options.data).cuts())
+    reader = AudioReader([Reject(r.id, r.reason, r.message) for r in records if isinstance(r, UnusableRecord)])
+    cuts = [record for record in records if not isinstance(record, UnusableRecord)]
     if not cuts:
-        raise DataError(f"{request.data} has no usable records.{_named(lost)}")
+        reasons = f" {first_of([reject.message for reject in reader.rejects])}" if reader.rejects else ""
+        raise DataError(f"{options.data} has no usable records.{reasons}")
     # By a hash, so that each record keeps its part when others come or go.
-    cuts.sort(key=lambda cut: hashlib.blake2b(f"codec {request.seed} {cut.id}".encode()).digest())
+    cuts.sort(key=lambda cut: hashlib.blake2b(f"codec {options.seed} {cut.id}".encode()).digest())
     held_out = cuts[: max(1, min(HELD_OUT, len(cuts) // 10))]
     fitted_on = cuts[len(held_out) :] or held_out
-    reader = _Reader(lost)
     if section.fits and section.source is None:
-        codec = section.fit(reader.audios(fitted_on, section.rate, request.hours * 3600), request.seed)
+        codec = section.fit(reader.audios(fitted_on, section.rate, options.hours * 3600), options.seed)
         codec.to(device)
         print(f"{section.type} fitted on {reader.read:,} records ({reader.seconds / 3600:.2f} h).", flush=True)
     else:
@@ -80,9 +65,8 @@ def prepare_codec(request: Request) -> None:
     part = to.with_name(f".{to.name}.{os.getpid()}.part")
     try:
         codec.save(part)
-        listener = _Listener(part / "samples", codec)
-        usable = (audio for audio in reader.audios(held_out, codec.sample_rate) if len(audio) >= codec.hop)
-        report = resynthesis(codec, usable, listener)
+        clips = (audio for audio in reader.audios(held_out, codec.sample_rate) if len(audio) >= codec.hop)
+        report = resynthesis(codec, clips, SampleWriter(part / "samples", codec))
         (part / "resynthesis.json").write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")
         part.rename(to)
     finally:
@@ -90,77 +74,73 @@ def prepare_codec(request: Request) -> None:
     print(report)
     print(
         f"{to}: {codec.type}, {codec.sample_rate} Hz, {codec.frame_rate:g} frames per second, {codec.codebooks} "
-        f"codebooks of {codec.vocabulary:,}. Use it as `model.codec.from: {request.to}` or `--codec {request.to}`.",
+        f"codebooks of {codec.vocabulary:,}. Use it as `model.codec.from: {options.to}` or `--codec {options.to}`.",
         flush=True,
     )
-    if lost:
-        print("unusable: " + ", ".join(f"{n:,} {reason}" for reason, n in Counter(r for r, _ in lost).most_common()))
-    if len(lost) > MAX_BAD * (reader.read + len(lost)):
-        raise DataError(f"{len(lost):,} of {reader.read + len(lost):,} records cannot be used.{_named(lost)}")
+    print_reasons(reader.rejects)
+    refuse_rejects([reject.message for reject in reader.rejects], reader.read + len(reader.rejects))
 
 
-def _section(request: Request) -> Codec:
+def _section(options: CodecOptions) -> Codec:
     """The codec that the options describe."""
-    from stentor.config.load import load
-    from stentor.models.codecs.base import Codec
-
-    known = Codec.choices()
-    kind = known.get(request.codec)
+    types = Codec.choices()
+    kind = types.get(options.codec)
     if kind is None:
-        close = get_close_matches(request.codec, known, 1)
+        close = get_close_matches(options.codec, types, 1)
         hint = f" (did you mean {close[0]}?)" if close else ""
         raise ConfigError(
-            f"--codec {request.codec}: no such type{hint}; there are {', '.join(sorted(known))}. A folder or Hub id is "
+            f"--codec {options.codec}: no such type{hint}; there are {', '.join(sorted(types))}. A folder or Hub id is "
             "given as --option from=NAME."
         )
-    section = load(None, request.options, kind).config
+    section = load(None, options.option, kind).config
     assert isinstance(section, Codec)
     return section
 
 
-class _Reader:
-    """Reads records as they will be encoded, and counts what cannot be used."""
+class AudioWorker:
+    """Cuts to audio as it will be encoded, float32 [samples] at `rate` Hz."""
 
-    def __init__(self, lost: list[tuple[str, str]]):
-        self.lost = lost
+    def __init__(self, rate: int):
+        self.rate = rate
+
+    def setup(self, device: str) -> None:
+        pass
+
+    def process(self, group: Cut) -> tuple[list[np.ndarray], list[Reject]]:
+        try:
+            return [at_peak(load_audio(group, self.rate))], []
+        except AudioError as error:
+            return [], [Reject(group.id, error.reason, f"{group.id}: {error}")]
+
+
+class AudioReader:
+    """Reads the audio of records while it is needed, and collects those that cannot be used."""
+
+    def __init__(self, rejects: list[Reject]):
+        self.rejects = rejects
         self.read, self.seconds = 0, 0.0
 
-    def audios(self, cuts: Sequence[Cut], rate: int, seconds: float | None = None) -> Iterator[np.ndarray]:
+    def audios(self, cuts: Sequence[Cut], rate: int, seconds: float = float("inf")) -> Iterator[np.ndarray]:
         """float32 [samples] at `rate`, until so many seconds were read."""
-        from stentor.data.load_audio import load_audio
-        from stentor.models.codecs.base import at_peak
-
         self.seconds = 0.0
-        for cut in cuts:
-            try:
-                audio = at_peak(load_audio(cut, rate))
-            except AudioError as error:
-                self.lost.append((error.reason, f"{cut.id}: {error}"))
-                continue
-            self.read += 1
-            self.seconds += len(audio) / rate
-            yield audio
-            if seconds is not None and self.seconds >= seconds:
-                return
+        results = LocalExecutor().map(AudioWorker(rate), cuts, lambda: self.seconds >= seconds and self.seconds > 0)
+        with closing(results):
+            for audios, rejects in results:
+                self.rejects += rejects
+                for audio in audios:
+                    self.read += 1
+                    self.seconds += len(audio) / rate
+                    yield audio
 
 
-class _Listener:
-    """Keeps the first clips as they were and as the codec gives them back."""
+class SampleWriter:
+    """Writes the first clips as they were and as the codec decodes them."""
 
     def __init__(self, folder: Path, codec: AudioCodec):
         self.folder, self.rate, self.count = folder, codec.sample_rate, 0
 
     def __call__(self, original: np.ndarray, decoded: np.ndarray) -> None:
-        from stentor.audio.io import write
-
         self.count += 1
         if self.count <= SAMPLES:
             write(self.folder / f"{self.count}-original.wav", original, self.rate)
             write(self.folder / f"{self.count}-decoded.wav", decoded, self.rate)
-
-
-def _named(lost: Sequence[tuple[str, str]]) -> str:
-    if not lost:
-        return ""
-    more = f"\n  ... and {len(lost) - NAMED:,} more" if len(lost) > NAMED else ""
-    return " The first are:\n  " + "\n  ".join(message for _, message in lost[:NAMED]) + more

@@ -2,7 +2,7 @@
 
 TO holds `shard-000000.tar` with one member for each sample, `shard-000000.jsonl` with their labels, `data.lst`,
 `errors.jsonl`, `summary.json` and `settings.json`. Which sample goes where is decided from metadata, and a shard gets
-its name when it is whole. What was done is in `tokens.part`, so that the same command goes on after a kill and ends
+its name when it is complete. What was done is in `tokens.part`, so that the same command goes on after a kill and ends
 with the same bytes. Several machines take turns with the shards; each leaves `machine-0-of-4.json`, and the last one
 writes the lists.
 """
@@ -10,140 +10,147 @@ writes the lists.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.tokens.noisy import NoisyPrompts
+from stentor.commands.prepare.executor import LocalExecutor
+from stentor.commands.prepare.journal import Journal, write_json
+from stentor.commands.prepare.pipeline import Pipeline, Stop
+from stentor.commands.prepare.tokens.codec import codec_facts, is_fitted_here, ready_codec
+from stentor.commands.prepare.tokens.lists import conclude, machine_summary, merge
+from stentor.commands.prepare.tokens.noisy import noisy_prompts
+from stentor.commands.prepare.tokens.plan import ShardPlan, plan_shards
+from stentor.commands.prepare.tokens.shards import ShardWriter
+from stentor.commands.prepare.tokens.worker import TokensWorker
+from stentor.config.load import parse_source
 from stentor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from stentor.cli.prepare import TokensOptions
 
 RAW = "none"
 """As --codec: no codec, audio is packed as it is."""
-RAW_RATE = 24000
-"""Hz of audio that is packed as it is, unless told otherwise."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """The options of the command."""
-
-    data: str
-    to: Path
-    codec: str
-    jobs: int | None = None
-    """Null: one for each device."""
-    samples_per_shard: int = 1000
-    min_shards: int = 32
-    machines: int = 1
-    machine: int = 0
-    min_seconds: float | None = None
-    max_seconds: float | None = None
-    device: str = "auto"
-    seed: int = 0
-    noisy: NoisyPrompts | None = None
-    rate: int | None = None
-    plugins: tuple[Path, ...] = ()
-
-    @property
-    def journal(self) -> Path:
-        """What was done so far."""
-        return self.to / ("tokens.part" if self.machines == 1 else f"machine-{self.machine}-of-{self.machines}.part")
-
-
-def prepare_tokens(request: Request) -> None:
+def prepare_tokens(options: TokensOptions) -> None:
     """Write the shards, or go on where a killed command stopped.
 
     Raises ConfigError for options that do not go together and for a folder with shards of other settings, `Stopped` at
     a signal, and DataError when nothing could be kept or over 1 % of the records cannot be used (the shards are
     written all the same).
     """
-    from stentor.commands.prepare.tokens.lists import conclude, merge, share_file
-    from stentor.commands.prepare.tokens.make import make_shards
-    from stentor.commands.prepare.tokens.plan import plan
-    from stentor.commands.prepare.tokens.stop import Stop
-    from stentor.config.load import parse_source
-
-    _check(request)
-    with Stop(f"what is done is in {request.to}") as stop:
-        source = parse_source(request.data)
+    _check_options(options)
+    with Stop(lambda: f"what is done is in {options.to}") as stop:
+        source = parse_source(options.data)
         if source.streaming:
             raise ConfigError(
-                f"{request.data} is read as a stream; shards are planned over all records: `stream=false`."
+                f"{options.data} is read as a stream; shards are planned over all records: `stream=false`."
             )
-        planned = plan(list(source.cuts()), request)
-        settings = {
-            "records": planned.fingerprint,
-            "codec": _codec(request),
-            "samples_per_shard": request.samples_per_shard,
-            "min_shards": request.min_shards,
-            "machines": request.machines,
-            "min_seconds": request.min_seconds,
-            "max_seconds": request.max_seconds,
-            "seed": request.seed,
-            "noisy_prompts": request.noisy and request.noisy.as_dict(),
-            "rate": request.rate,
-        }
-        _hold(request.to, settings)
-        if share_file(request, request.machine).is_file():
-            print(f"{request.to} is complete; delete it to make it anew.", flush=True)
-            request.journal.unlink(missing_ok=True)
-            if request.machines > 1:
-                merge(planned, request)
+        plan = plan_shards(list(source.cuts()), options)
+        settings = _settings(options, plan)
+        _check_settings(options.to, settings)
+        machines = options.num_machines
+        part = "tokens.part" if machines == 1 else f"machine-{options.machine_index}-of-{machines}.part"
+        journal_path = options.to / part
+        if machine_summary(options, options.machine_index).is_file():
+            print(f"{options.to} is complete; delete it to make it anew.", flush=True)
+            journal_path.unlink(missing_ok=True)
+            if machines > 1:
+                merge(plan, options)
             return
         codec = None
-        if request.codec != RAW and planned.shards:
-            from stentor.commands.prepare.tokens.codec import facts, is_fitted_here, ready
+        if options.codec != RAW and plan.shards:
+            if is_fitted_here(options):
+                _check_settings(options.to, settings, write=True)  # the codec belongs to these records
+            codec = ready_codec(options, plan)
+            settings["codec_found"] = codec_facts(codec)
+        _check_settings(options.to, settings, write=True)
+        devices = device_names(options.device, codec)
+        shards = plan.of_machine(options)
+        journal = Journal(journal_path, settings)
+        Pipeline(
+            worker=TokensWorker(options, codec),
+            writer=ShardWriter(options.to, shards, journal),
+            executor=LocalExecutor(options.jobs or len(devices), devices, options.plugin),
+            title="encoding",
+            saved=stop.saved,
+            finish_groups=True,
+        ).run([group for shard in shards for group in shard])
+        conclude(plan, options, journal, settings)
 
-            if is_fitted_here(request):
-                _hold(request.to, settings, write=True)  # the codec belongs to these records
-            codec = ready(request, planned)
-            settings["codec_found"] = facts(codec)
-        _hold(request.to, settings, write=True)
-        make_shards(planned, request, codec, settings, stop)
-        conclude(planned, request, settings)
+
+def device_names(device: str, codec: str | None) -> list[str]:
+    """The devices that processes are dealt to: all GPUs for `auto`, those of a list such as `cuda:0,1`.
+
+    Raises ConfigError.
+    """
+    if codec is None:
+        return ["cpu"]
+    import torch
+
+    from stentor.inference.load import pick_device
+
+    if device == "auto" and torch.cuda.is_available():
+        return [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    first, *more = device.split(",")
+    kind = first.partition(":")[0]
+    names = [first, *(f"{kind}:{name}" if name.isdigit() else name for name in more)]
+    return [str(pick_device(name)) for name in names]
 
 
-def _codec(request: Request) -> str:
-    """The codec's name, of a folder wherever the command is run from."""
-    return str(Path(request.codec).resolve()) if Path(request.codec).is_dir() else request.codec
+def _settings(options: TokensOptions, plan: ShardPlan) -> dict[str, Any]:
+    """What the bytes of the shards depend on. A codec's folder is named absolutely, wherever the command runs."""
+    noisy = noisy_prompts(options)
+    return {
+        "records": plan.fingerprint,
+        "codec": str(Path(options.codec).resolve()) if Path(options.codec).is_dir() else options.codec,
+        "samples_per_shard": options.samples_per_shard,
+        "min_shards": options.min_shards,
+        "machines": options.num_machines,
+        "min_seconds": options.min_seconds,
+        "max_seconds": options.max_seconds,
+        "seed": options.seed,
+        "noisy_prompts": noisy and noisy.as_dict(),
+        "rate": options.rate,
+    }
 
 
-def _check(request: Request) -> None:
-    if request.codec == RAW and request.noisy is not None:
+def _check_options(options: TokensOptions) -> None:
+    noisy = noisy_prompts(options)
+    if options.codec == RAW and noisy is not None:
         raise ConfigError("Noisy prompts are counted in frames of a codec: name one with --codec, or leave them out.")
-    if request.codec != RAW and request.rate is not None:
-        raise ConfigError(f"--rate is for raw audio (--codec {RAW}); the codec {request.codec} has a rate of its own.")
-    if not request.machine < request.machines:
+    if options.codec != RAW and options.rate is not None:
+        raise ConfigError(f"--rate is for raw audio (--codec {RAW}); the codec {options.codec} has a rate of its own.")
+    if not options.machine_index < options.num_machines:
         raise ConfigError(
-            f"--machine-index {request.machine}: with --num-machines {request.machines} they are 0 to "
-            f"{request.machines - 1}."
+            f"--machine-index {options.machine_index}: with --num-machines {options.num_machines} they are 0 to "
+            f"{options.num_machines - 1}."
         )
-    least, most = request.min_seconds, request.max_seconds
-    if least is not None and most is not None and least > most:
-        raise ConfigError(f"--min-seconds {least:g} is more than --max-seconds {most:g}: nothing would be left.")
-    if any(c.isspace() for c in str(request.to.absolute())):
+    shortest, longest = options.min_seconds, options.max_seconds
+    if shortest is not None and longest is not None and shortest > longest:
+        raise ConfigError(f"--min-seconds {shortest:g} is more than --max-seconds {longest:g}: nothing would be left.")
+    if any(c.isspace() for c in str(options.to.absolute())):
         raise ConfigError(
-            f"--to {request.to.absolute()}: data.lst separates paths by spaces, so the folder's path must have none."
+            f"--to {options.to.absolute()}: data.lst separates paths by spaces, so the folder's path must have none."
         )
-    if request.noisy is not None:
-        request.noisy.check()
+    if noisy is not None:
+        noisy.check()
 
 
-def _hold(to: Path, settings: dict[str, Any], write: bool = False) -> None:
-    """Refuse a folder with shards of other settings; with `write`, say in the folder which they are."""
-    from stentor.commands.prepare.words.journal import replace
-
-    file = to / "settings.json"
+def _check_settings(to: Path, settings: dict[str, Any], write: bool = False) -> None:
+    """Refuse a folder with shards of other settings; with `write`, store the settings in the folder."""
+    path = to / "settings.json"
     before: dict[str, Any] = {}
-    if file.is_file():
-        before = json.loads(file.read_text("utf-8"))
-        other = [f"{k} was {before[k]!r} and is {v!r}" for k, v in settings.items() if k in before and before[k] != v]
-        if other:
+    if path.is_file():
+        before = json.loads(path.read_text("utf-8"))
+        changes = [f"{k} was {before[k]!r} and is {v!r}" for k, v in settings.items() if k in before and before[k] != v]
+        if changes:
             raise ConfigError(
-                f"{to} holds shards of other settings ({'; '.join(other)}): give another folder as --to, or delete it."
+                f"{to} holds shards of other settings ({'; '.join(changes)}): give another folder as --to, or delete "
+                "it."
             )
     elif to.is_dir() and next(to.glob("shard-*"), None) is not None:
         raise ConfigError(f"{to} holds shards that this command did not make: give another folder as --to.")
     if write and before != settings:
         to.mkdir(parents=True, exist_ok=True)
-        replace(file, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
+        write_json(path, settings)

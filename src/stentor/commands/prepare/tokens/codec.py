@@ -1,4 +1,4 @@
-"""The codec that the shards are made with: found, or fitted on the data first."""
+"""Codec of the shards: opened by its name, or fitted on the data first."""
 
 from __future__ import annotations
 
@@ -9,40 +9,39 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.commands.prepare.tokens.worker import read_audio
 from stentor.errors import AudioError
+from stentor.models.codecs.base import Codec, at_peak, find, open_codec
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.commands.prepare.tokens import Request
-    from stentor.commands.prepare.tokens.plan import Plan
+    from stentor.cli.prepare import TokensOptions
+    from stentor.commands.prepare.tokens.plan import ShardPlan
 
 FITTED_ON = 3600.0
 """Seconds of audio that a codec is fitted on."""
 
 
-def is_fitted_here(request: Request) -> bool:
+def is_fitted_here(options: TokensOptions) -> bool:
     """Whether --codec names a kind that is fitted on the data, and no folder."""
-    from stentor.models.codecs.base import Codec
-
-    kind = Codec.choices().get(request.codec)
-    return kind is not None and kind.fits and not Path(request.codec).is_dir()
+    kind = Codec.choices().get(options.codec)
+    return kind is not None and issubclass(kind, Codec) and kind.fits and not Path(options.codec).is_dir()
 
 
-def ready(request: Request, planned: Plan) -> str:
-    """What `open_codec` is to open: --codec as given, or DIR/codec, fitted on the data unless it is there.
+def ready_codec(options: TokensOptions, plan: ShardPlan) -> str:
+    """The name for `open_codec`: --codec itself, or TO/codec, which is fitted on the data unless it is there.
 
     Raises ConfigError, and DataError when no audio could be read.
     """
-    from stentor.models.codecs.base import Codec
-
-    if not is_fitted_here(request):
-        return request.codec
-    folder = request.to / "codec"
+    if not is_fitted_here(options):
+        return options.codec
+    folder = options.to / "codec"
     if not folder.is_dir():
-        codec = Codec.choices()[request.codec].model_validate({"type": request.codec})
-        print(f"{request.codec} is fitted on the data, into {folder}.", flush=True)
-        fitted = codec.fit(_audios(planned, codec.rate), request.seed)
+        codec = Codec.choices()[options.codec].model_validate({"type": options.codec})
+        assert isinstance(codec, Codec)
+        print(f"{options.codec} is fitted on the data, into {folder}.", flush=True)
+        fitted = codec.fit(_audios(plan, codec.rate), options.seed)
         part = folder.with_name(f".codec.{os.getpid()}.part")
         try:
             fitted.save(part)
@@ -55,30 +54,25 @@ def ready(request: Request, planned: Plan) -> str:
     return str(folder)
 
 
-def _audios(planned: Plan, rate: int) -> Iterator[np.ndarray]:
+def _audios(plan: ShardPlan, rate: int) -> Iterator[np.ndarray]:
     """The first hour of the shards, as it will be encoded; what cannot be read is counted later."""
-    from stentor.commands.prepare.tokens.worker import heard
-    from stentor.models.codecs.base import at_peak
-
     seconds = 0.0
-    for shard in planned.shards:
+    for shard in plan.shards:
         for group in shard:
             for _, cut in group.samples:
                 if seconds > FITTED_ON:
                     return
                 try:
-                    yield at_peak(heard(cut, rate))
+                    yield at_peak(read_audio(cut, rate))
                 except AudioError:
                     continue
                 seconds += cut.duration
 
 
-def facts(name: str) -> dict[str, Any]:
-    """What the codec is, of a folder with a digest of its files. Raises ConfigError when there is none."""
-    from stentor.models.codecs.base import find, open_codec
-
+def codec_facts(name: str) -> dict[str, Any]:
+    """Format of the codec, of a folder with a digest of its files. Raises ConfigError when there is none."""
     codec = open_codec(name)
-    found = {
+    facts = {
         "type": codec.type,
         "sample_rate": codec.sample_rate,
         "frame_rate": codec.frame_rate,
@@ -90,5 +84,5 @@ def facts(name: str) -> dict[str, Any]:
         for file in sorted(find(name).iterdir()):
             if file.suffix in (".json", ".safetensors"):
                 digest.update(file.name.encode() + file.read_bytes())
-        found["sha256"] = digest.hexdigest()
-    return found
+        facts["sha256"] = digest.hexdigest()
+    return facts

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from stentor.data.augment import Noise, Reverb, list_audio
 from stentor.errors import AudioError
 
 if TYPE_CHECKING:
-    import numpy as np
+    from stentor.cli.prepare import TokensOptions
 
 SHARE = (0.1, 0.3)
 """Part of an utterance that is noisy, drawn evenly."""
@@ -37,8 +40,6 @@ class NoisyPrompts:
 
     def check(self) -> None:
         """Raises DataError when a file or folder is missing or holds no audio."""
-        from stentor.data.augment import list_audio
-
         list_audio(self.noise)
         list_audio(self.rooms)
 
@@ -49,10 +50,6 @@ class NoisyPrompts:
 
         `frames` is the length in frames. Raises AudioError (`too_short`) for fewer than two.
         """
-        import numpy as np
-
-        from stentor.data.augment import Noise, Reverb
-
         if frames < 2:
             raise AudioError(f"{len(audio) / rate:.3f} s are too short for a noisy beginning.", "too_short")
         noisy = max(1, int(frames * rng.uniform(*SHARE)))
@@ -62,3 +59,10 @@ class NoisyPrompts:
         kinds = [] if self.noise else ["white", "pink", "brown", "hum", "babble"]
         start = Noise(paths=list(self.noise), builtin=kinds, snr=SNR).apply(start, rng, rate)
         return np.concatenate([start.astype(np.float32, copy=False), audio[noisy * hop :]]), noisy
+
+
+def noisy_prompts(options: TokensOptions) -> NoisyPrompts | None:
+    """The noisy prompts that the options ask for."""
+    if options.noisy_prompts or options.noise or options.reverb:
+        return NoisyPrompts(tuple(options.noise), tuple(options.reverb))
+    return None

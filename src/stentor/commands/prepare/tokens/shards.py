@@ -1,23 +1,21 @@
-"""Files of token shards: the tar and its labels, in OmniVoice's format and the layout of WebDataset."""
+"""Shard files: tars and their labels, in OmniVoice's format and the layout of WebDataset; going on after a kill."""
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from stentor.commands.prepare.words.journal import replace
-
-if TYPE_CHECKING:
-    import numpy as np
+from stentor.commands.prepare.journal import Journal, write_jsonl
+from stentor.commands.prepare.pipeline import Reject, Writer
+from stentor.commands.prepare.tokens.plan import Group
+from stentor.commands.prepare.tokens.worker import Member
 
 
 class Shard:
-    """One tar, written member by member under a temporary name; nothing but its contents shows in its bytes."""
+    """One tar, written member by member under a temporary name; its bytes depend on nothing but its contents."""
 
     def __init__(self, folder: Path, number: int):
         self.tar = folder / f"shard-{number:06d}.tar"
@@ -29,21 +27,21 @@ class Shard:
         return self.part.stat().st_size if self.part.is_file() else 0
 
     def go_on(self, end: int) -> None:
-        """Go on after `end` bytes; what a kill left behind them is cut off."""
-        self.file = open(self.part, "r+b" if self.part.exists() else "w+b")  # noqa: SIM115  # until `close`
+        """Open the unfinished tar after `end` bytes; what a kill left behind them is cut off."""
+        self.file = self.part.open("r+b" if self.part.exists() else "w+b")
         self.file.truncate(end)
         self.file.seek(end)
 
     def add(self, name: str, data: bytes) -> None:
-        """Append a member. The same bytes whoever writes it, and when."""
+        """Append a member, without owner and time."""
         info = tarfile.TarInfo(name)
         info.size, info.mode = len(data), 0o644
         self.file.write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape"))
         self.file.write(data)
         self.file.write(bytes(-len(data) % tarfile.BLOCKSIZE))
 
-    def flushed(self) -> int:
-        """The size so far, all of it handed to the system."""
+    def flush(self) -> int:
+        """Hand all that was written to the system; the size so far."""
         self.file.flush()
         return self.file.tell()
 
@@ -58,17 +56,62 @@ class Shard:
         self.file.flush()
         os.fsync(self.file.fileno())
         self.close()
-        replace(self.labels, "".join(json.dumps(label, ensure_ascii=False) + "\n" for label in labels))
+        write_jsonl(self.labels, labels)
         self.part.replace(self.tar)
 
     def close(self) -> None:
         self.file.close()
 
 
-def npy(codes: np.ndarray) -> bytes:
-    """An array as the contents of an .npy file."""
-    import numpy as np
+class ShardWriter(Writer[Group, Member]):
+    """Writer of the shards of a machine, one after the other.
 
-    file = io.BytesIO()
-    np.save(file, codes, allow_pickle=False)
-    return file.getvalue()
+    The journal gets a line for each group after its members are in the tar: where the tar ends then (`end`, in bytes),
+    the `labels`, and the `errors`, which are lines of errors.jsonl.
+    """
+
+    def __init__(self, folder: Path, shards: Sequence[Sequence[Group]], journal: Journal):
+        self.folder, self.journal = folder, journal
+        self.shards = {shard[0].shard: shard for shard in shards}
+        self.current: Shard | None = None
+
+    def remaining(self, groups: Sequence[Group]) -> list[Group]:
+        return [group for shard in self.shards.values() for group in self._remaining(shard)]
+
+    def _remaining(self, shard: Sequence[Group]) -> Sequence[Group]:
+        """The groups of a shard that are still to be made; a shard whose groups are all made gets its files here."""
+        files = Shard(self.folder, shard[0].shard)
+        if shard[-1].id in self.journal and files.tar.is_file() and files.labels.is_file():
+            return []
+        size, end, count = files.size(), 0, 0
+        for outcome in self.journal.lines(group.id for group in shard if group.id in self.journal):
+            if outcome["id"] != shard[count].id or outcome["end"] > size:
+                break
+            end, count = outcome["end"], count + 1
+        if count == len(shard):
+            files.go_on(end)
+            self._finish(files, shard)
+        return shard[count:]
+
+    def write(self, group: Group, outputs: list[Member], rejects: list[Reject]) -> None:
+        shard = self.shards[group.shard]
+        if self.current is None:
+            before = [] if group.number == 0 else [shard[group.number - 1].id]
+            files = Shard(self.folder, group.shard)
+            files.go_on(sum(outcome["end"] for outcome in self.journal.lines(before)))
+            self.current = files
+        for name, data, _ in outputs:
+            self.current.add(name, data)
+        labels = [label for _, _, label in outputs]
+        errors = [reject._asdict() for reject in rejects]
+        self.journal.add([{"id": group.id, "end": self.current.flush(), "labels": labels, "errors": errors}])
+        if group.id == shard[-1].id:
+            self._finish(self.current, shard)
+            self.current = None
+
+    def _finish(self, files: Shard, shard: Sequence[Group]) -> None:
+        files.finish([label for line in self.journal.lines(group.id for group in shard) for label in line["labels"]])
+
+    def close(self) -> None:
+        if self.current is not None:
+            self.current.close()

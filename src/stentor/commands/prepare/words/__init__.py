@@ -7,116 +7,150 @@ was dropped and why.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.words.journal import NAMED, REASONS, Journal, replace
+from stentor.commands.prepare.executor import LocalExecutor
+from stentor.commands.prepare.journal import Journal, fingerprint, write_json, write_jsonl
+from stentor.commands.prepare.pipeline import NAMED, JournalWriter, Pipeline, Reject, format_table, summarize
+from stentor.commands.prepare.words.worker import WordsWorker, batches
+from stentor.config.load import parse_source
+from stentor.data.cut import UnusableRecord, audio_path, text_of
+from stentor.data.dataset_report import MAX_BAD
 from stentor.errors import ConfigError, DataError
+from stentor.inference.align import engine_of
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import UnusableRecord
+    from stentor.cli.prepare import WordsOptions
+
+REASONS = {
+    "empty_text": "no text",
+    "no_words": "nothing in the text is spoken",
+    "too_long_text": "more text than the audio can hold",
+    "mismatch": "the text is not what is said",
+    "wer": "free transcription differs more than --max-wer",
+    "not_voice": "not spoken by the built-in voice",
+}
+"""Meanings of reasons; other reasons are about audio files."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """The options of the command."""
-
-    data: str
-    to: Path
-    engine: str | None = None
-    model: str | None = None
-    jobs: int = 1
-    max_wer: float | None = None
-    device: str = "auto"
-    plugins: tuple[Path, ...] = ()
-    lag: float | None = None
-
-
-def prepare_words(request: Request) -> None:
+def prepare_words(options: WordsOptions) -> None:
     """Write the manifest, or go on where a killed command stopped.
 
     Raises ConfigError for options that do not go together, `Stopped` at a signal, and DataError when nothing could be
     kept or over 1 % of the audio cannot be used (the manifest is written all the same).
     """
-    from stentor.commands.prepare.words.worker import solve_all
-    from stentor.config.load import parse_source
-    from stentor.data.dataset_report import MAX_BAD
-
-    engine = _engine(request)
-    cuts = list(parse_source(request.data).cuts())
+    engine = _engine(options)
+    cuts = list(parse_source(options.data).cuts())
     settings = {
-        "data": request.data,
+        "data": options.data,
         "engine": engine,
-        "model": request.model,
-        "max_wer": request.max_wer,
-        "lag": request.lag,
-        "records": _fingerprint(cuts),
+        "model": options.model,
+        "max_wer": options.max_wer,
+        "lag": options.lag,
+        "records": fingerprint(_description(cut) for cut in cuts),
     }
-    summary_file = request.to.with_suffix(".summary.json")
-    if request.to.is_file() and summary_file.is_file():
-        before = json.loads(summary_file.read_text("utf-8"))
-        if before.get("settings") == settings:
-            print(f"{request.to} is complete; delete it to make it anew.", flush=True)
-            return
-    request.to.parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(request.to.with_name(request.to.name + ".part"), settings)
-    todo = [cut for cut in cuts if cut.id not in journal.places]
-    if len(todo) < len(cuts):
-        print(f"Going on: {len(cuts) - len(todo):,} of {len(cuts):,} records were done before.", flush=True)
-    with journal:
-        solve_all(todo, len(cuts), engine, request, journal)
-    summary = journal.write([cut.id for cut in cuts], request.to)
-    facts = {"manifest": request.to.name, **summary.as_dict(), "settings": settings}
-    replace(summary_file, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    summary_path = options.to.with_suffix(".summary.json")
+    complete = options.to.is_file() and summary_path.is_file()
+    if complete and json.loads(summary_path.read_text("utf-8")).get("settings") == settings:
+        print(f"{options.to} is complete; delete it to make it anew.", flush=True)
+        return
+    options.to.parent.mkdir(parents=True, exist_ok=True)
+    journal = Journal(options.to.with_name(options.to.name + ".part"), settings)
+    Pipeline(
+        worker=WordsWorker(options, engine),
+        writer=JournalWriter(journal, lambda cut: cut.id in journal),
+        executor=LocalExecutor(options.jobs, (options.device,), options.plugin),
+        title="aligning",
+        saved=lambda: f"{len(journal):,} of {len(cuts):,} records are in {journal.path}",
+    ).run(list(batches(cuts)))
+    summary = WordsSummary()
+    write_jsonl(options.to, summary.counted(journal.lines(cut.id for cut in cuts)))
+    write_json(summary_path, {"manifest": options.to.name, **summary.as_dict(), "settings": settings})
     journal.path.unlink()
     print(summary.table())
-    print(f"written: {request.to} and {summary_file}", flush=True)
-    unusable = {r: n for r, n in summary.dropped.items() if r not in REASONS}
-    if sum(unusable.values()) > MAX_BAD * summary.records:
-        first = [message for reason in unusable for message in summary.named[reason]][:NAMED]
-        raise DataError(
-            f"{sum(unusable.values()):,} of {summary.records:,} records have audio that cannot be used. The first are:"
-            "\n  " + "\n  ".join(first)
-        )
-    if not summary.kept:
-        raise DataError(f"No record got word times; {summary_file} says why.")
+    print(f"written: {options.to} and {summary_path}", flush=True)
+    summary.check(summary_path)
 
 
-def _engine(request: Request) -> str:
-    if request.to.suffix != ".jsonl":
-        raise ConfigError(f"--to {request.to}: the manifest's name must end in .jsonl.")
-    if request.engine == "voice":
-        if request.model is not None:
+def _engine(options: WordsOptions) -> str:
+    if options.to.suffix != ".jsonl":
+        raise ConfigError(f"--to {options.to}: the manifest's name must end in .jsonl.")
+    if options.engine == "voice":
+        if options.model is not None:
             raise ConfigError("--engine voice asks the built-in voice itself: leave out --model.")
-        if request.max_wer is not None:
+        if options.max_wer is not None:
             raise ConfigError("--engine voice knows what was said: leave out --max-wer.")
         return "voice"
-    if request.model is None:
+    if options.model is None:
         raise ConfigError(
             "Word times need --model: a CTC or Whisper model (a folder or Hub id), or a run or export of ours with a "
             "CTC head or for the task words. Speech of the built-in voice needs --engine voice alone."
         )
-    from stentor.inference.align import engine_of
-
-    return engine_of(request.model, request.engine)[1]
+    return engine_of(options.model, options.engine)[1]
 
 
-def _fingerprint(cuts: Sequence[Cut | UnusableRecord]) -> str:
-    """Changes when a record is added, taken away, or says something else."""
-    from stentor.data.cut import UnusableRecord, audio_path, text_of
+def _description(cut: Cut | UnusableRecord) -> list[Any]:
+    """What the word times of a record depend on."""
+    if isinstance(cut, UnusableRecord):
+        return [cut.id]
+    return [cut.id, cut.start, cut.duration, audio_path(cut), text_of(cut)]
 
-    digest = hashlib.sha256()
-    for cut in cuts:
-        facts = (
-            [cut.id]
-            if isinstance(cut, UnusableRecord)
-            else [cut.id, cut.start, cut.duration, audio_path(cut), text_of(cut)]
-        )
-        digest.update(json.dumps(facts).encode())
-    return f"{len(cuts)}:{digest.hexdigest()[:16]}"
+
+class WordsSummary:
+    """Counts of what became of the records."""
+
+    def __init__(self) -> None:
+        self.kept = self.words = 0
+        self.seconds = 0.0
+        self.rejects: list[Reject] = []
+
+    def counted(self, outcomes: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The records among lines of the journal; all lines are counted."""
+        for outcome in outcomes:
+            if "record" not in outcome:
+                self.rejects.append(Reject(outcome["id"], outcome["dropped"], outcome["message"]))
+                continue
+            record = outcome["record"]
+            self.kept += 1
+            self.words += len(record["words"])
+            self.seconds += record["duration"]
+            yield record
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "records": self.kept + len(self.rejects),
+            "kept": self.kept,
+            "words": self.words,
+            "hours": round(self.seconds / 3600, 4),
+            "dropped": {
+                reason: {
+                    "count": group["count"],
+                    "meaning": REASONS.get(reason, "audio that cannot be used"),
+                    "first": group["first"],
+                }
+                for reason, group in summarize(self.rejects).items()
+            },
+        }
+
+    def table(self) -> str:
+        """For the console."""
+        rows = [("kept", self.kept, f"{self.words:,} words, {self.seconds / 3600:.2f} hours")]
+        dropped = self.as_dict()["dropped"]
+        return format_table([*rows, *((f"dropped: {r}", d["count"], d["meaning"]) for r, d in dropped.items())])
+
+    def check(self, summary_path: Path) -> None:
+        """Raise DataError when over 1 % of the audio cannot be used, or nothing was kept."""
+        unusable = [reject.message for reject in self.rejects if reject.reason not in REASONS]
+        records = self.kept + len(self.rejects)
+        if len(unusable) > MAX_BAD * records:
+            raise DataError(
+                f"{len(unusable):,} of {records:,} records have audio that cannot be used. The first are:\n  "
+                + "\n  ".join(unusable[:NAMED])
+            )
+        if not self.kept:
+            raise DataError(f"No record got word times; {summary_path} says why.")

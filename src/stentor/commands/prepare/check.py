@@ -1,0 +1,54 @@
+"""`stentor prepare check`: all records of data sets decoded and inspected, as a page with what looks wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stentor.commands.prepare.pipeline import first_of, progress
+from stentor.config.load import parse_source
+from stentor.data.dataset_report import MAX_BAD, check, summary
+from stentor.errors import ConfigError, DataError
+from stentor.inference.load import find_export
+from stentor.report.check import render
+
+if TYPE_CHECKING:
+    from stentor.cli.prepare import CheckOptions
+
+
+def check_data(options: CheckOptions) -> None:
+    """Write check.html and check.json to the folder `to`. Raises `DataError` when over 1 % of the records cannot be
+    used."""
+    sources = {spec: parse_source(spec) for spec in dict.fromkeys(options.data)}
+    tokenizer = _tokenizer(options.model) if options.model else None
+    with progress("decoding", "records") as report_progress:
+        report = check(sources, tokenizer, options.jobs or os.cpu_count() or 1, report_progress)
+    page, facts = options.to / "check.html", options.to / "check.json"
+    options.to.mkdir(parents=True, exist_ok=True)
+    facts.write_text(json.dumps(report.as_dict(), indent=1, ensure_ascii=False), encoding="utf-8")
+    page.write_text(render(report), encoding="utf-8")
+    print("\n".join(summary(report)))
+    print(f"written: {page} and {facts}", flush=True)
+    if report.unusable_share > MAX_BAD:
+        unusable = next(f for f in report.findings if f.kind == "unusable")
+        raise DataError(
+            f"{unusable.count:,} of {report.totals['records']:,} records cannot be used ({report.unusable_share:.1%}). "
+            + first_of([f"{r['id']}: {r['detail']}" for r in unusable.records])
+        )
+
+
+def _tokenizer(model: str) -> Path:
+    """The tokenizer.json of a run, an export, any folder that holds one, or a Hub id."""
+    path = Path(model) / "tokenizer.json"
+    if path.is_file():
+        return path
+    if Path(model).exists() or "/" not in model:
+        return find_export(model) / "tokenizer.json"
+    from huggingface_hub import hf_hub_download
+
+    try:  # the tokenizer alone: the weights may have many gigabytes
+        return Path(hf_hub_download(model, "tokenizer.json"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"There is no folder {model}, and no tokenizer.json of it on the Hub ({error}).") from error

@@ -1,0 +1,187 @@
+"""Prepare pipeline: groups of records through a worker to a writer, in order; after a kill the same command goes on.
+
+A command decides its groups from metadata alone, so they are the same after any kill and for any number of processes.
+The writer knows what is done already, in its journal or its files; the executor runs the worker on the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from stentor.commands.prepare.executor import Executor, Worker
+from stentor.commands.prepare.journal import Journal
+from stentor.data.dataset_report import MAX_BAD
+from stentor.errors import DataError, Stopped
+
+NAMED = 20
+"""Unusable records that an error names, and that a summary names of each reason."""
+
+GroupT = TypeVar("GroupT", bound=Sized)
+OutputT = TypeVar("OutputT")
+
+
+class Reject(NamedTuple):
+    """A record that cannot be used."""
+
+    id: str
+    reason: str
+    """A short word, by which rejects are counted."""
+    message: str
+
+
+class Writer(Generic[GroupT, OutputT]):
+    """Stores the results of groups, in their order, and knows which are stored already."""
+
+    def remaining(self, groups: Sequence[GroupT]) -> list[GroupT]:
+        """The groups, or what is left of them, that are still to be processed."""
+        raise NotImplementedError
+
+    def write(self, group: GroupT, outputs: list[OutputT], rejects: list[Reject]) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Called after the last group, and after a failure or a signal."""
+
+
+class JournalWriter(Writer[list[Any], dict[str, Any]]):
+    """Writer of manifest records into a journal, a line for each. Groups are lists of anything that `is_done` takes."""
+
+    def __init__(self, journal: Journal, is_done: Callable[[Any], bool]):
+        self.journal, self.is_done = journal, is_done
+
+    def remaining(self, groups: Sequence[list[Any]]) -> list[list[Any]]:
+        rests = ([item for item in group if not self.is_done(item)] for group in groups)
+        return [rest for rest in rests if rest]
+
+    def write(self, group: list[Any], outputs: list[dict[str, Any]], rejects: list[Reject]) -> None:
+        records = [{"id": record["id"], "record": record} for record in outputs]
+        self.journal.add([*records, *({"id": r.id, "dropped": r.reason, "message": r.message} for r in rejects)])
+
+
+@dataclass(frozen=True)
+class Pipeline(Generic[GroupT, OutputT]):
+    """Worker, writer and executor of a command, and how it speaks of its progress."""
+
+    worker: Worker[GroupT, tuple[list[OutputT], list[Reject]]]
+    writer: Writer[GroupT, OutputT]
+    executor: Executor
+    title: str
+    saved: Callable[[], str]
+    """Says where the results so far are, for the message after a signal."""
+    unit: str = "records"
+    going_on: str = "Going on: {done:,} of {total:,} {unit} were done before."
+    finish_groups: bool = False
+    """After a signal the groups at hand are finished and written; otherwise they are given up."""
+
+    def run(self, groups: Sequence[GroupT]) -> None:
+        """Process and write all that remains. Raises `Stopped` after SIGTERM or SIGINT."""
+        remaining = self.writer.remaining(groups)
+        total = sum(map(len, groups))
+        done = total - sum(map(len, remaining))
+        if done:
+            print(self.going_on.format(done=done, total=total, unit=self.unit), flush=True)
+        with (
+            Stop(self.saved, self.finish_groups) as stop,
+            progress(self.title, self.unit) as report,
+            closing(self.writer),
+            closing(self.executor.map(self.worker, remaining, lambda: stop.signal is not None)) as results,
+        ):
+            report(done, total)
+            for (outputs, rejects), group in zip(results, remaining):
+                self.writer.write(group, outputs, rejects)
+                done += len(group)
+                report(done, total)
+        if stop.signal is not None:
+            raise stop.stopped()
+
+
+class Stop:
+    """A context in which the first SIGTERM or SIGINT raises `Stopped` or, if `gently`, is noted in `signal`; the second
+    one ends the process at once."""
+
+    def __init__(self, saved: Callable[[], str], gently: bool = False):
+        self.saved, self.gently = saved, gently
+        self.signal: str | None = None
+
+    def __enter__(self) -> Stop:
+        self.handlers: dict[int, Any] = {n: signal.signal(n, self._note) for n in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if self.signal is not None:  # nothing is waited for: processes end when they see that this one is gone
+            print(f"stentor: {self.stopped()}", file=sys.stderr, flush=True)
+            os._exit(Stopped.exit_code)
+        self.signal = signal.Signals(number).name
+        if not self.gently:
+            raise self.stopped()
+
+    def stopped(self) -> Stopped:
+        return Stopped(f"Stopped by {self.signal}; {self.saved()}. Run the same command to go on.")
+
+
+@contextmanager
+def progress(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """A function to call with (done, total): it draws a bar on standard error when that is a terminal, and otherwise
+    prints a line for every tenth."""
+    if not sys.stderr.isatty():
+        printed = 0
+
+        def report(done: int, total: int) -> None:
+            nonlocal printed
+            if done * 10 // max(total, 1) > printed:
+                printed = done * 10 // max(total, 1)
+                print(f"{title}: {done:,} of {total:,} {unit}", file=sys.stderr, flush=True)
+
+        yield report
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def summarize(rejects: Sequence[Reject]) -> dict[str, dict[str, Any]]:
+    """Of each reason, most frequent first: `count`, and as `first` the messages of the first records."""
+    counts = Counter(reject.reason for reject in rejects)
+    return {
+        reason: {"count": count, "first": [r.message for r in rejects if r.reason == reason][:NAMED]}
+        for reason, count in counts.most_common()
+    }
+
+
+def print_reasons(rejects: Sequence[Reject]) -> None:
+    if rejects:
+        counts = Counter(reject.reason for reject in rejects)
+        print("unusable: " + ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common()))
+
+
+def format_table(rows: Sequence[tuple[str, int, str]]) -> str:
+    """Names, counts and notes in columns."""
+    width = max(len(name) for name, _, _ in rows)
+    return "\n".join(f"{name:{width}}  {count:>8,}  {note}".rstrip() for name, count, note in rows)
+
+
+def refuse_rejects(messages: Sequence[str], total: int) -> None:
+    """Raise DataError when the records of these messages are over 1 % of all."""
+    if len(messages) > MAX_BAD * total:
+        raise DataError(f"{len(messages):,} of {total:,} records cannot be used. {first_of(messages)}")
+
+
+def first_of(messages: Sequence[str]) -> str:
+    more = f"\n  ... and {len(messages) - NAMED:,} more" if len(messages) > NAMED else ""
+    return "The first are:\n  " + "\n  ".join(messages[:NAMED]) + more

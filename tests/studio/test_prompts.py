@@ -119,9 +119,10 @@ def test_sentences_that_can_be_read_aloud(text, kept):
 
 def test_pieces_of_speech_are_no_sentences():
     assert (
-        readable("and then we went", "en", whole=True) is None and readable("Then we went,", "en", whole=True) is None
+        readable("and then we went", "en", sentences_only=True) is None
+        and readable("Then we went,", "en", sentences_only=True) is None
     )
-    assert readable("Then we went home.", "en", whole=True) == "Then we went home."
+    assert readable("Then we went home.", "en", sentences_only=True) == "Then we went home."
     found = hub_prompts.sentences(
         iter(["One two three.", "one two three!", "Four five six.", "7 8 9", "Seven a b."]), "en", 3
     )

@@ -106,19 +106,19 @@ def page(accounts: Accounts) -> gr.Blocks:
         looks = gr.Timer(LOOK)
 
         def known(projects: Projects, value: str | None) -> list[Any]:
-            found = projects.datasets()
-            chosen = value if value in found else (found[0] if found else None)
-            there = bool(found)
+            names = projects.datasets()
+            chosen = value if value in names else (names[0] if names else None)
+            filled = bool(names)
             return [
-                gr.Dropdown(found, value=chosen, visible=there),
-                gr.Accordion(open=not there),
-                gr.Button(visible=there),
+                gr.Dropdown(names, value=chosen, visible=filled),
+                gr.Accordion(open=not filled),
+                gr.Button(visible=filled),
             ]
 
         def created(projects: Projects, new: str, code: str) -> list[Any]:
-            made = projects.create(new.strip(), code if code in codes else None)
-            gr.Info(say("created", name=made.name))
-            return [*known(projects, made.name), ""]
+            new_dataset = projects.create(new.strip(), code if code in codes else None)
+            gr.Info(say("created", name=new_dataset.name))
+            return [*known(projects, new_dataset.name), ""]
 
         def deleted(projects: Projects, value: str | None) -> list[Any]:
             if not value:  # the person thought better of it

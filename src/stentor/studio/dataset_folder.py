@@ -71,7 +71,7 @@ class DataSet:
         if not self.manifest.exists():
             return []
         lines = self.manifest.read_bytes().split(b"\n")
-        found = []
+        records = []
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -80,10 +80,10 @@ class DataSet:
             except ValueError:
                 record = None
             if isinstance(record, dict) and isinstance(record.get("audio_path"), str):
-                found.append({**record, "id": str(record.get("id") or Path(record["audio_path"]).stem)})
+                records.append({**record, "id": str(record.get("id") or Path(record["audio_path"]).stem)})
             elif number < len(lines):
                 raise StentorError(f"{self.name}/manifest.jsonl:{number}: this is no record with an audio_path.")
-        return found
+        return records
 
     def record(self, id: str) -> Record:
         """One record. Raises ConfigError when it is not there."""
@@ -138,8 +138,8 @@ class DataSet:
         as `add` and `record`."""
         with locked(self.folder):
             old = self.record(id)
-            kept = {k: v for k, v in old.items() if k not in ("words", "segments", "start", "duration")}
-            new = self._saved(kept, audio, rate)
+            fields = {k: v for k, v in old.items() if k not in ("words", "segments", "start", "duration")}
+            new = self._saved(fields, audio, rate)
             try:
                 self._rewrite(lambda r: new if r["id"] == id else r)
             except StentorError:
@@ -151,8 +151,8 @@ class DataSet:
     def edit(self, id: str, **fields: Any) -> Record:
         """Change `text`, `language` or `speaker` of a record. A text that a person gave, be it the same, is nobody's
         draft any more; a new one has no word times. Raises as `record`."""
-        if wrong := fields.keys() - {"text", "language", "speaker"}:
-            raise ConfigError(f"{', '.join(sorted(wrong))} of a recording cannot be edited.")
+        if unknown := fields.keys() - {"text", "language", "speaker"}:
+            raise ConfigError(f"{', '.join(sorted(unknown))} of a recording cannot be edited.")
         changed = {k: clean_text(v) if k == "text" else label(v) for k, v in fields.items()}
         with locked(self.folder):
             old = self.record(id)
@@ -165,18 +165,18 @@ class DataSet:
     def remove(self, ids: Iterable[str]) -> int:
         """Take recordings out of the data set; answers how many there were. Their files go to `removed/`, from which
         `put_back` fetches them within 30 days."""
-        wanted, now = set(ids), time.time()
+        requested, now = set(ids), time.time()
         with locked(self.folder):
-            whole = self._with_removed()
-            expired = [r for r in whole if "removed" in r and r["removed"] < now - REMOVED_FOR]
-            gone = [r for r in whole if r["id"] in wanted and "removed" not in r]
-            if gone:
-                whole = [{**r, "removed": now} if r in gone else r for r in whole if r not in expired]
-                self._keep_removed(whole)
-                self._rewrite(lambda r: None if r["id"] in wanted else r)
-                self._shelve(gone)
+            records = self._with_removed()
+            expired = [r for r in records if "removed" in r and r["removed"] < now - REMOVED_FOR]
+            removed = [r for r in records if r["id"] in requested and "removed" not in r]
+            if removed:
+                records = [{**r, "removed": now} if r in removed else r for r in records if r not in expired]
+                self._keep_removed(records)
+                self._rewrite(lambda r: None if r["id"] in requested else r)
+                self._shelve(removed)
                 self._delete_removed(expired)
-        return len(gone)
+        return len(removed)
 
     def removed(self) -> list[Record]:
         """The recordings that can be put back, the one that was removed last first."""
@@ -185,25 +185,25 @@ class DataSet:
     def put_back(self, ids: Iterable[str]) -> int:
         """Undo `remove`, each recording at its place; answers how many came back. Raises ConfigError for one whose file
         is gone."""
-        wanted = set(ids)
+        requested = set(ids)
         with locked(self.folder):
-            whole = self._with_removed()
-            back = [r for r in whole if r["id"] in wanted and "removed" in r]
-            for record in back:
+            records = self._with_removed()
+            restored = [r for r in records if r["id"] in requested and "removed" in r]
+            for record in restored:
                 self._unshelve(record)
-            if back:
-                whole = [{k: v for k, v in r.items() if k != "removed"} if r in back else r for r in whole]
-                write_bytes(self.manifest, _lines([r for r in whole if "removed" not in r]))
-                self._keep_removed(whole)
-        return len(back)
+            if restored:
+                records = [{k: v for k, v in r.items() if k != "removed"} if r in restored else r for r in records]
+                write_bytes(self.manifest, _lines([r for r in records if "removed" not in r]))
+                self._keep_removed(records)
+        return len(restored)
 
     def forget_removed(self) -> int:
         """Delete what was removed, for good; answers how many recordings that were."""
         with locked(self.folder):
-            gone = self.removed()
+            removed = self.removed()
             write_bytes(self._bin, b"")
-            self._delete_removed(gone)
-        return len(gone)
+            self._delete_removed(removed)
+        return len(removed)
 
     def unlisted(self) -> list[str]:
         """Names of WAV files that no record names: what was recorded when a process was killed in the middle."""
@@ -327,12 +327,12 @@ class DataSet:
     def _unnamed(self, records: Sequence[Record]) -> list[Path]:
         """The files of records that are gone, where no other record means a part of the same file."""
         named = {r["audio_path"] for r in self.records()}
-        found = []
+        paths = []
         for record in records:
             if record["audio_path"] not in named:
                 with contextlib.suppress(ConfigError):  # a path that leads out: not ours to touch
-                    found.append(self.audio(record))
-        return found
+                    paths.append(self.audio(record))
+        return paths
 
     @property
     def _bin(self) -> Path:
@@ -340,17 +340,17 @@ class DataSet:
 
     def _with_removed(self) -> list[Record]:
         """The records, and at their places those that were removed, with the time of it in `removed`."""
-        whole = self.records()
-        there = {r["id"] for r in whole}
+        records = self.records()
+        listed = {r["id"] for r in records}
         for record in _read(self._bin):
-            about = record.get("removed")
-            if record["id"] not in there and isinstance(about, dict) and about.keys() >= {"time", "place"}:
-                whole.insert(about["place"], {**record, "removed": about["time"]})
-        return whole
+            removal = record.get("removed")
+            if record["id"] not in listed and isinstance(removal, dict) and removal.keys() >= {"time", "place"}:
+                records.insert(removal["place"], {**record, "removed": removal["time"]})
+        return records
 
-    def _keep_removed(self, whole: Sequence[Record]) -> None:
-        gone = [(i, r) for i, r in enumerate(whole) if "removed" in r]
-        write_bytes(self._bin, _lines({**r, "removed": {"time": r["removed"], "place": i}} for i, r in gone))
+    def _keep_removed(self, records: Sequence[Record]) -> None:
+        removed = [(i, r) for i, r in enumerate(records) if "removed" in r]
+        write_bytes(self._bin, _lines({**r, "removed": {"time": r["removed"], "place": i}} for i, r in removed))
 
     def _shelf(self, record: Record) -> Path:
         return inside(self.folder, "removed", self.audio(record).name)
@@ -386,13 +386,13 @@ def _lines(records: Iterable[Record]) -> bytes:
 
 def _read(path: Path) -> list[Record]:
     """Records of a file that only this module writes; what is none is left out."""
-    found = []
+    records = []
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         with contextlib.suppress(ValueError):
             record = json.loads(line)
             if isinstance(record, dict) and isinstance(record.get("audio_path"), str) and "id" in record:
-                found.append(record)
-    return found
+                records.append(record)
+    return records
 
 
 def _new_id() -> str:

@@ -41,8 +41,8 @@ class Projects:
 
     def datasets(self) -> list[str]:
         """Names of the data sets, the one that changed last first."""
-        found = [p.parent for p in (self.folder / "datasets").glob("*/dataset.json") if NAME.fullmatch(p.parent.name)]
-        return [p.name for p in sorted(found, key=lambda p: p.stat().st_mtime, reverse=True)]
+        folders = [p.parent for p in (self.folder / "datasets").glob("*/dataset.json") if NAME.fullmatch(p.parent.name)]
+        return [p.name for p in sorted(folders, key=lambda p: p.stat().st_mtime, reverse=True)]
 
     def create(self, name: str, language: str | None = None) -> DataSet:
         """A new, empty data set. Raises ConfigError for an invalid name and for one that is taken (also on disks that
@@ -72,7 +72,7 @@ class Projects:
     def delete(self, name: str) -> None:
         """Remove a data set with its recordings. It disappears at once, even if its removal is cut off."""
         folder = self.dataset(name).folder
-        gone = self.tmp / f"deleted-{secrets.token_hex(8)}"
+        trash = self.tmp / f"deleted-{secrets.token_hex(8)}"
         with disk_errors(folder):
-            folder.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+            folder.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)

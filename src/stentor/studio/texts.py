@@ -13,10 +13,10 @@ def texts() -> dict[str, str]:
     """Sentence by key. Raises ConfigError for a file that is not a mapping of keys to texts."""
     from ruamel.yaml import YAML
 
-    found = YAML(typ="safe").load(resources.files(__package__).joinpath("texts.yaml").read_text(encoding="utf-8"))
-    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+    sentences = YAML(typ="safe").load(resources.files(__package__).joinpath("texts.yaml").read_text(encoding="utf-8"))
+    if not isinstance(sentences, dict) or not all(isinstance(v, str) for v in sentences.values()):
         raise ConfigError("studio/texts.yaml must be a mapping of keys to texts.")
-    return found
+    return sentences
 
 
 def say(key: str, **values: object) -> str:

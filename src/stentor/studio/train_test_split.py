@@ -33,8 +33,8 @@ def checked(share: float, by: str) -> tuple[float, str]:
 
 def chosen(about: Mapping[str, Any]) -> tuple[float, str]:
     """Share and kind of a data set's division, from its `dataset.json`; the default where that says none."""
-    found = about.get("split")
-    share, by = (found.get("share"), found.get("by")) if isinstance(found, dict) else (None, None)
+    split = about.get("split")
+    share, by = (split.get("share"), split.get("by")) if isinstance(split, dict) else (None, None)
     return (
         float(share) if isinstance(share, int | float) and 0 < share < 1 else SHARE,
         by if by in BY else BY[0],

@@ -67,18 +67,18 @@ def checked(upload: Upload) -> tuple[float, int]:
             f"{name} is not a wav, flac, mp3, ogg, m4a or webm file, whatever its name says.", "unreadable"
         )
     try:
-        found = probe(upload.path)
+        probed = probe(upload.path)
     except AudioError as error:
         raise AudioError(str(error).replace(str(upload.path), name), error.reason) from None
-    if not 0 < found.channels <= MOST_CHANNELS or not RATES[0] <= found.sample_rate <= RATES[1]:
+    if not 0 < probed.channels <= MOST_CHANNELS or not RATES[0] <= probed.sample_rate <= RATES[1]:
         raise AudioError(
-            f"{name} has {found.channels} channels at {found.sample_rate} Hz: at most {MOST_CHANNELS} channels at "
+            f"{name} has {probed.channels} channels at {probed.sample_rate} Hz: at most {MOST_CHANNELS} channels at "
             f"{RATES[0]} to {RATES[1]} Hz are taken.",
             "unreadable",
         )
-    if found.duration > LONGEST:
+    if probed.duration > LONGEST:
         raise AudioError(f"{name} is longer than {LONGEST / 3600:g} hours: cut it.", "too_long")
-    return found.duration, found.sample_rate
+    return probed.duration, probed.sample_rate
 
 
 def read(upload: Upload, rate: int, start: float = 0.0, seconds: float | None = None) -> np.ndarray:
@@ -99,17 +99,17 @@ def enterable(upload: Upload) -> Upload:
     """
     if not upload.path.is_file() or kind_of(upload.path) not in ("m4a", "webm") or too_large(upload):
         return upload
-    made = upload.path.with_name(upload.path.name + ".wav")
-    if made.is_file():  # of an earlier attempt; it has its name only when it is whole
-        return Upload(made, upload.name)
+    wav = upload.path.with_name(upload.path.name + ".wav")
+    if wav.is_file():  # of an earlier attempt; it has its name only when it is whole
+        return Upload(wav, upload.name)
     part = upload.path.with_name(upload.path.name + ".part")
     try:
-        with disk_errors(made):
+        with disk_errors(wav):
             _convert(upload, part)
-            part.replace(made)
+            part.replace(wav)
     finally:
         part.unlink(missing_ok=True)
-    return Upload(made, upload.name)
+    return Upload(wav, upload.name)
 
 
 def too_large(upload: Upload) -> bool:

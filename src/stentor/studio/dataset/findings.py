@@ -184,16 +184,18 @@ _known_lock = threading.Lock()
 
 def _measurements(dataset: DataSet) -> _Measurements:
     with _known_lock:
-        found = _known.pop(dataset.folder, None)
+        measurements = _known.pop(dataset.folder, None)
         # A data set that was deleted and made again has nothing of the old one.
-        if found is None or (
-            found.sounds and not found.file.exists() and not (found.thread and found.thread.is_alive())
+        if measurements is None or (
+            measurements.sounds
+            and not measurements.file.exists()
+            and not (measurements.thread and measurements.thread.is_alive())
         ):
-            found = _Measurements(dataset)
-        _known[dataset.folder] = found
+            measurements = _Measurements(dataset)
+        _known[dataset.folder] = measurements
         while len(_known) > REMEMBERED:
             _known.popitem(last=False)
-        return found
+        return measurements
 
 
 def _saved(path: Path) -> Iterable[tuple[Key, SignalStats]]:
@@ -225,23 +227,23 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 def _answer(dataset: DataSet, items: list[_Item], left: int) -> DatasetFindings:
     sides = dataset.sides()
-    heard = [i.row for i in items if i.key is None or i.row.sound.rate or i.row.sound.reason]
+    measured_rows = [i.row for i in items if i.key is None or i.row.sound.rate or i.row.sound.reason]
     numbers = {item.record["id"]: number for number, item in enumerate(items, 1)}
-    found: dict[str, list[dict[str, str]]] = {}
+    remarks: dict[str, list[dict[str, str]]] = {}
     worst: dict[str, tuple[int, float]] = {}
     kinds: Counter[str] = Counter()
-    for place, (kind, suspicious) in enumerate(outliers_by_kind(heard, set()).items()):
+    for place, (kind, suspicious) in enumerate(outliers_by_kind(measured_rows, set()).items()):
         for badness, row, detail in suspicious:
             if kind == "unusable":
                 detail = row.sound.message
             elif kind == "same_audio":
                 twin = detail.removeprefix("same samples as ")
                 detail = f"No. {numbers.get(twin, '?')}"
-            found.setdefault(row.id, []).append({"kind": kind, "detail": detail})
+            remarks.setdefault(row.id, []).append({"kind": kind, "detail": detail})
             worst.setdefault(row.id, (place, -badness))
             kinds[kind] += 1
     rows = {}
-    measured = {row.id for row in heard}
+    measured = {row.id for row in measured_rows}
     last = (len(KINDS), 0.0)
     for item in items:
         row, id = item.row, item.record["id"]
@@ -254,7 +256,7 @@ def _answer(dataset: DataSet, items: list[_Item], left: int) -> DatasetFindings:
             "language": row.language or "",
             "draft": bool(item.record.get("draft")),
             "side": sides.get(id),
-            "remarks": found.get(id, []),
+            "remarks": remarks.get(id, []),
             "measured": id in measured,
         }
     # What is wrong, then what has no text, then drafts; among equals as they were recorded.

@@ -49,35 +49,35 @@ def fetch(source: str, language: str, count: int, limit: float = LIMIT) -> list[
         env={**os.environ, **waits, "PYTHONSAFEPATH": "1"},
         start_new_session=True,
     )
-    found: list[str] = []
-    said, ended = "", False
+    phrases: list[str] = []
+    error, ended = "", False
     try:
         for line in _lines(process, time.monotonic() + limit):
             row = json.loads(line)
             if "text" in row:
-                found.append(row["text"])
-            said, ended = row.get("error", said), ended or "end" in row
+                phrases.append(row["text"])
+            error, ended = row.get("error", error), ended or "end" in row
     finally:
         process.kill()
         process.wait()
         if process.stdout:
             process.stdout.close()
-    if len(found) >= min(LEAST, count):
-        return found[:count]
-    if said:
-        raise DataError(without_secrets(say("phrases_refused", name=name, why=said)))
+    if len(phrases) >= min(LEAST, count):
+        return phrases[:count]
+    if error:
+        raise DataError(without_secrets(say("phrases_refused", name=name, why=error)))
     if ended:
         raise DataError(say("phrases_few", name=name, language=language_name(language)))
     raise DataError(say("phrases_late", name=name, seconds=round(limit)))
 
 
-def sentences(texts: Iterator[str], language: str, count: int, whole: bool = False) -> Iterator[str]:
+def sentences(texts: Iterator[str], language: str, count: int, sentences_only: bool = False) -> Iterator[str]:
     """The first `count` texts that can be read aloud, each once."""
     seen: set[str] = set()
     for looked, text in enumerate(texts):
         if len(seen) >= count or looked >= LOOKED * count:
             return
-        phrase = readable(text, language, whole)
+        phrase = readable(text, language, sentences_only)
         if phrase is not None and (key := _plain(phrase)) not in seen:
             seen.add(key)
             yield phrase
@@ -92,7 +92,7 @@ def main(source: str, language: str, count: str) -> None:
         hub = Source.model_validate(
             {"type": "hub", "preset": corpus.preset, "subset": corpus.subset, "language": language, "stream": True}
         )
-        for phrase in sentences(hub.texts(), language, int(count), corpus.whole):  # type: ignore[attr-defined]
+        for phrase in sentences(hub.texts(), language, int(count), corpus.sentences_only):  # type: ignore[attr-defined]
             _tell({"text": phrase})
         _tell({"end": True})
     except StentorError as error:

@@ -49,12 +49,12 @@ def drafters(projects: Projects) -> list[tuple[str, str]]:
         except StentorError:  # it has another task
             continue
     rows += [(folder.name, FOLDER + str(i)) for i, folder in enumerate(_folders(projects))]
-    there = reachable()
+    online = reachable()
     for model in known().values():
         source = model.run["model"].get("from")
         if source and "transcribe" in model.tasks and model.download is not None:
-            away = not there and not on_disk(model.run["model"])
-            rows.append((f"{model.title} {say('model_away')}" if away else model.title, model.name))
+            needs_download = not online and not on_disk(model.run["model"])
+            rows.append((f"{model.title} {say('model_away')}" if needs_download else model.title, model.name))
     return rows
 
 
@@ -137,24 +137,24 @@ def forget(projects: Projects, id: str) -> None:
     it runs."""
     folder = _folder(projects, id)
     with detached.exclusive(folder, say("long_busy")):
-        gone = projects.tmp / f"deleted-{secrets.token_hex(8)}"
+        trash = projects.tmp / f"deleted-{secrets.token_hex(8)}"
         with disk_errors(folder):
-            folder.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+            folder.rename(trash)
+    shutil.rmtree(trash, ignore_errors=True)
 
 
 def works(projects: Projects, dataset: str | None = None) -> list[dict[str, Any]]:
     """What was begun, for all data sets or one, the newest first: `id`, `names`, `state` (running, stopped, failed or
     finished), a `sentence`, `done` and `of` pieces, `added` records, and what was `refused`."""
-    found = []
+    listed = []
     for folder in sorted(projects.tmp.glob("long-*"), reverse=True):
-        asked = read_json(folder / "long.json")
-        if asked and (dataset is None or asked.get("dataset") == dataset):
-            found.append(_work(folder, asked))
-    return found
+        order = read_json(folder / "long.json")
+        if order and (dataset is None or order.get("dataset") == dataset):
+            listed.append(_work(folder, order))
+    return listed
 
 
-def _work(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
+def _work(folder: Path, order: dict[str, Any]) -> dict[str, Any]:
     ending = detached.ending(folder)
     now = read_json(folder / "state.json")
     done, of, added = (int(now.get(key) or 0) for key in ("done", "of", "added"))
@@ -169,8 +169,8 @@ def _work(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
         state, sentence = "failed", ending.said or say("long_ended", done=done, of=of)
     return {
         "id": folder.name.removeprefix("long-"),
-        "names": asked.get("names", []),
-        "dataset": asked.get("dataset"),
+        "names": order.get("names", []),
+        "dataset": order.get("dataset"),
         "state": state,
         "sentence": sentence,
         "done": done,
@@ -182,11 +182,11 @@ def _work(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
 
 def _folders(projects: Projects) -> list[Path]:
     """Exports in the folders that the studio was started with (`--models`)."""
-    found = []
+    exports = []
     for root in projects.models:
-        places = [root, *sorted(p for p in Path(root).glob("*") if p.is_dir())]
-        found += [p for p in places if (p / "config.json").is_file()]
-    return found
+        candidates = [root, *sorted(p for p in Path(root).glob("*") if p.is_dir())]
+        exports += [p for p in candidates if (p / "config.json").is_file()]
+    return exports
 
 
 def _folder(projects: Projects, id: str) -> Path:

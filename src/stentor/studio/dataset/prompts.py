@@ -47,14 +47,14 @@ class HubCorpus:
     """What people call it."""
     licence: str
     subset: str | None = None
-    whole: bool = False
+    sentences_only: bool = False
     """Its texts are pieces of speech: only those that begin and end like a sentence are taken."""
 
 
 CORPORA = {
     "fleurs": HubCorpus("fleurs", "FLEURS", "CC-BY-4.0"),
     "common_voice": HubCorpus("common_voice", "Common Voice", "CC0-1.0"),
-    "granary": HubCorpus("granary", "Granary", "CC-BY-4.0", subset="ytc", whole=True),
+    "granary": HubCorpus("granary", "Granary", "CC-BY-4.0", subset="ytc", sentences_only=True),
 }
 
 
@@ -119,60 +119,62 @@ def phrases_of(dataset: DataSet) -> list[str]:
     Reads one small file. A list that is gone or damaged gives way to the built-in phrases.
     """
     source = source_of(dataset)
-    if source != "builtin" and (kept := _kept(dataset, source)):
-        return kept
+    if source != "builtin" and (stored := _stored_phrases(dataset, source)):
+        return stored
     language = language_of(dataset)
     return builtin.phrases(language) if language in builtin.languages() else []
 
 
 def own_of(dataset: DataSet) -> list[str]:
     """The person's own list, in use or not."""
-    return _kept(dataset, "own")
+    return _stored_phrases(dataset, "own")
 
 
 def sources(language: str | None) -> list[PromptSource]:
     """Where phrases of a language can come from, the built-in ones first where there are any."""
-    found = []
+    available = []
     if language in builtin.languages():
-        found.append(PromptSource("builtin", say("phrases_builtin", count=len(builtin.phrases(str(language))))))
-    found.append(PromptSource("own", say("phrases_own_list")))
+        available.append(PromptSource("builtin", say("phrases_builtin", count=len(builtin.phrases(str(language))))))
+    available.append(PromptSource("own", say("phrases_own_list")))
     for key, corpus in CORPORA.items():
         if language is not None and _speaks(corpus, language):
-            found.append(PromptSource(key, say("phrases_hub", name=corpus.name, licence=corpus.licence), online=True))
-    return found
+            available.append(
+                PromptSource(key, say("phrases_hub", name=corpus.name, licence=corpus.licence), online=True)
+            )
+    return available
 
 
-def set_source(dataset: DataSet, source: str, own: list[str] | None = None, count: int = WANTED) -> str:
+def set_source(dataset: DataSet, source: str, phrases: list[str] | None = None, count: int = WANTED) -> str:
     """Change what a data set reads; answers a sentence for the person. Recordings stay, and belong to their phrases.
 
-    `own`: the new list (see `own_list`); without one, the list that was given before. A corpus of the Hub is asked for
+    `phrases`: the new own list (see `own_list`); without one, the list that was given before. A corpus of the Hub is asked for
     `count` sentences, unless as many were fetched before. Raises ConfigError for a source that the language does not
     have, DataError with one sentence when the Hub cannot be reached or the corpus not be had: then nothing was changed.
     """
     language = language_of(dataset)
-    known = {found.key: found for found in sources(language)}
+    known = {entry.key: entry for entry in sources(language)}
     if source not in known:
         if source in CORPORA:
             raise ConfigError(say("phrases_no_language", name=CORPORA[source].name, language=language_name(language)))
         raise ConfigError(say("phrases_unknown"))
     facts: dict[str, Any] = {"source": source}
     if source == "own":
-        lines = _kept(dataset, "own") if own is None else own
+        lines = _stored_phrases(dataset, "own") if phrases is None else phrases
         if not lines:
             raise ConfigError(say("phrases_none_given"))
         if len(lines) > MOST_PHRASES:
             raise DataError(say("phrases_too_many", count=len(lines), most=MOST_PHRASES))
-        if own is not None:
-            _keep(dataset, "own", own)
+        if phrases is not None:
+            _store_phrases(dataset, "own", phrases)
     elif source in CORPORA:
         from stentor.studio.dataset.hub_prompts import fetch
 
         corpus = CORPORA[source]
         count = max(10, min(count, MOST_PHRASES))
-        lines = _kept(dataset, source)
+        lines = _stored_phrases(dataset, source)
         if len(lines) < count:
             lines = fetch(source, str(language), count)
-            _keep(dataset, source, lines)
+            _store_phrases(dataset, source, lines)
         facts |= {"name": corpus.name, "licence": corpus.licence}
     else:
         lines = builtin.phrases(str(language))
@@ -190,12 +192,12 @@ def own_list(text: str = "", name: str | None = None, data: bytes = b"") -> list
     where = name or say("pasted_lines")
     if len(data) > MOST_BYTES or len(text) > MOST_BYTES:
         raise ConfigError(say("phrases_too_large", name=where, most=MOST_BYTES // 2**20))
-    whole = decoded(where, data) if name is not None else text.removeprefix("\ufeff")
-    rows = table_texts(where, whole) if name is not None else None
+    content = decoded(where, data) if name is not None else text.removeprefix("\ufeff")
+    rows = table_texts(where, content) if name is not None else None
     if rows is None:
-        rows = list(enumerate(re.split(r"\r\n|\r|\n", whole), 1))
+        rows = list(enumerate(re.split(r"\r\n|\r|\n", content), 1))
     problems: list[str] = []
-    found: dict[str, str] = {}
+    phrases: dict[str, str] = {}
     for number, raw in rows:
         line = raw.replace("\t", " ").strip()
         if any(c in _HIDDEN or unicodedata.category(c) in ("Cc", "Cs") for c in line):
@@ -203,21 +205,21 @@ def own_list(text: str = "", name: str | None = None, data: bytes = b"") -> list
         elif len(line) > LONGEST:
             problems.append(say("phrase_long", where=where, line=number, count=len(line), most=LONGEST))
         elif line and any(c.isalpha() for c in line):
-            found.setdefault(_plain(line), clean_text(line))
+            phrases.setdefault(_plain(line), clean_text(line))
         elif line:
             problems.append(say("phrase_letters", where=where, line=number))
         if len(problems) == MOST_PROBLEMS:
             break
     if problems:
         raise DataError("\n".join(problems))
-    if not found:
+    if not phrases:
         raise DataError(say("phrases_none_given"))
-    return list(found.values())
+    return list(phrases.values())
 
 
-def readable(text: str, language: str, whole: bool = False) -> str | None:
+def readable(text: str, language: str, sentences_only: bool = False) -> str | None:
     """A sentence of a corpus as it can be read aloud, or None: too long or short for one breath, with digits or marks
-    that everybody reads otherwise, and, with `whole`, not a whole sentence."""
+    that everybody reads otherwise, and, with `sentences_only`, not a complete sentence."""
     text = clean_text(text).strip("\"'“”„«» ")
     if not 8 <= len(text) <= 160 and not (_unspaced(text) and 5 <= len(text) <= 60):
         return None
@@ -231,7 +233,7 @@ def readable(text: str, language: str, whole: bool = False) -> str | None:
         return None
     if text.upper() == text and text.lower() != text:
         return None
-    if whole and (text[0].islower() or unicodedata.category(text[-1]) != "Po" or text[-1] in ",;:"):
+    if sentences_only and (text[0].islower() or unicodedata.category(text[-1]) != "Po" or text[-1] in ",;:"):
         return None
     return text
 
@@ -260,14 +262,14 @@ def _file(source: str) -> str:
     return "phrases.txt" if source == "own" else f"phrases-{source}.txt"
 
 
-def _kept(dataset: DataSet, source: str) -> list[str]:
+def _stored_phrases(dataset: DataSet, source: str) -> list[str]:
     path = dataset.folder / _file(source)
     if not path.is_file():
         return []
     return list(dict.fromkeys(filter(None, (clean_text(line) for line in _lines(path.read_bytes())))))
 
 
-def _keep(dataset: DataSet, source: str, lines: list[str]) -> None:
+def _store_phrases(dataset: DataSet, source: str, lines: list[str]) -> None:
     write_bytes(dataset.folder / _file(source), "".join(line + "\n" for line in lines).encode())
 
 

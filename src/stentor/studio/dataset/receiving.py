@@ -198,19 +198,19 @@ def choose(request: Request, projects: Projects) -> dict[str, Any]:
     dataset = projects.dataset(request.path_params["dataset"])
     asked = _asked(request)
     source, file, pasted = str(asked.get("source", "")), asked.get("file"), _text(asked, "own")
-    own: list[str] | None = None
+    own_phrases: list[str] | None = None
     if source == "own" and (pasted or file):
-        own = prompts.own_list(pasted) if pasted else []
+        own_phrases = prompts.own_list(pasted) if pasted else []
         if isinstance(file, dict):
             try:
                 data = base64.b64decode(str(file.get("data", "")), validate=True)
             except ValueError:
                 raise ConfigError(say("upload_unknown")) from None
-            own += prompts.own_list(name=shown(str(file.get("name", ""))), data=data)
-        own = list(dict.fromkeys(own))
+            own_phrases += prompts.own_list(name=shown(str(file.get("name", ""))), data=data)
+        own_phrases = list(dict.fromkeys(own_phrases))
     count = asked.get("count")
-    wanted = count if isinstance(count, int) and not isinstance(count, bool) else prompts.WANTED
-    return {"said": prompts.set_source(dataset, source, own, wanted), **phrases(request, projects)}
+    number = count if isinstance(count, int) and not isinstance(count, bool) else prompts.WANTED
+    return {"said": prompts.set_source(dataset, source, own_phrases, number), **phrases(request, projects)}
 
 
 def _about(name: str, made: list[dict[str, Any]]) -> dict[str, Any]:

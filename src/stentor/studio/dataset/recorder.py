@@ -72,9 +72,9 @@ class PhraseRows:
                 "take": _version(record),
                 "seconds": record.get("duration", 0.0),
             }
-            heard = _mapping(self.notes, "heard").get(key)
-            if isinstance(heard, dict) and heard.get("version") == _version(record):
-                shown |= {"level": heard["level"], "peak": heard["peak"], "remarks": _sentences(heard["remarks"])}
+            levels = _mapping(self.notes, "heard").get(key)
+            if isinstance(levels, dict) and levels.get("version") == _version(record):
+                shown |= {"level": levels["level"], "peak": levels["peak"], "remarks": _sentences(levels["remarks"])}
         return shown
 
     def text(self, key: str) -> str:
@@ -96,9 +96,9 @@ class PhraseRows:
 
 def rows(request: Request, projects: Projects) -> dict[str, Any]:
     """GET: the shown rows, or `count` of them from `offset` on."""
-    given = request.query_params
+    query = request.query_params
     return PhraseRows(_dataset(request, projects)).page(
-        _number(given, "offset", 0, MOST_ROWS) or 0, _number(given, "count", 1, MOST_ROWS)
+        _number(query, "offset", 0, MOST_ROWS) or 0, _number(query, "count", 1, MOST_ROWS)
     )
 
 
@@ -107,10 +107,10 @@ def more(request: Request, projects: Projects) -> dict[str, Any]:
     have = _number(request.query_params, "shown", 0, MOST_ROWS) or 0
     dataset = _dataset(request, projects)
     with locked(dataset.folder / "audio"):
-        found = PhraseRows(dataset)
-        found.notes["shown"] = min(MOST_ROWS, max(found.shown, have + TEN))
-        write_json(dataset.folder / "rows.json", found.notes)
-    return found.page(have)
+        rows = PhraseRows(dataset)
+        rows.notes["shown"] = min(MOST_ROWS, max(rows.shown, have + TEN))
+        write_json(dataset.folder / "rows.json", rows.notes)
+    return rows.page(have)
 
 
 def take(request: Request, projects: Projects) -> dict[str, Any]:
@@ -120,19 +120,19 @@ def take(request: Request, projects: Projects) -> dict[str, Any]:
     is the take of this row that the page knows of. Answers the row, the progress, and `replaced` when a take was
     replaced that the page did not know of.
     """
-    given = request.query_params
-    key, text, mark = _key(given), _text(given.get("text", "")), given.get("mark", "")
+    query = request.query_params
+    key, text, mark = _key(query), _text(query.get("text", "")), query.get("mark", "")
     if not _MARK.fullmatch(mark):
         raise ConfigError("The mark of a take is up to 64 letters, digits and -.")
     dataset = _dataset(request, projects)
     audio, rate = _decoded(projects, body(request, MOST_BYTES))
-    levels = listen(audio, rate)
+    measured = listen(audio, rate)
     # The data set locks its own folder for each change; this lock makes looking and saving one.
     with locked(dataset.folder / "audio"):
-        found = PhraseRows(dataset)
-        old = found.records.get(key)
-        heard = _mapping(found.notes, "heard")
-        again = bool(mark) and old is not None and (heard.get(key) or {}).get("mark") == mark
+        rows = PhraseRows(dataset)
+        old = rows.records.get(key)
+        levels_by_row = _mapping(rows.notes, "heard")
+        again = bool(mark) and old is not None and (levels_by_row.get(key) or {}).get("mark") == mark
         if not again:
             if old is None:
                 record = dataset.add(audio, rate, text, prompt=key)
@@ -140,12 +140,12 @@ def take(request: Request, projects: Projects) -> dict[str, Any]:
                 record = dataset.redo(old["id"], audio, rate)
             if record.get("text") != text:
                 record = dataset.edit(record["id"], text=text)
-            found.records[key] = record
-            heard[key] = {"version": _version(record), "mark": mark, **_kept(levels)}
-            _mapping(found.notes, "texts").pop(key, None)
-            write_json(dataset.folder / "rows.json", found.notes)
-    replaced = not again and old is not None and _version(old) != given.get("replaces")
-    return {"row": found.row(key), "replaced": replaced, **found.progress()}
+            rows.records[key] = record
+            levels_by_row[key] = {"version": _version(record), "mark": mark, **_levels_json(measured)}
+            _mapping(rows.notes, "texts").pop(key, None)
+            write_json(dataset.folder / "rows.json", rows.notes)
+    replaced = not again and old is not None and _version(old) != query.get("replaces")
+    return {"row": rows.row(key), "replaced": replaced, **rows.progress()}
 
 
 def edit(request: Request, projects: Projects) -> dict[str, Any]:
@@ -154,18 +154,18 @@ def edit(request: Request, projects: Projects) -> dict[str, Any]:
     text = _text(body(request, 4 * LONGEST_PHRASE).decode("utf-8", "replace"))
     dataset = _dataset(request, projects)
     with locked(dataset.folder / "audio"):
-        found = PhraseRows(dataset)
-        text = text or found.script.get(key, "")
-        record = found.records.get(key)
+        rows = PhraseRows(dataset)
+        text = text or rows.script.get(key, "")
+        record = rows.records.get(key)
         if record is None:
-            texts = _mapping(found.notes, "texts")
+            texts = _mapping(rows.notes, "texts")
             texts.pop(key, None)
-            if text != found.script.get(key, ""):
+            if text != rows.script.get(key, ""):
                 texts[key] = text
-            write_json(dataset.folder / "rows.json", found.notes)
+            write_json(dataset.folder / "rows.json", rows.notes)
         elif record.get("text") != text:
-            found.records[key] = dataset.edit(record["id"], text=text)
-    return {"row": found.row(key), **found.progress()}
+            rows.records[key] = dataset.edit(record["id"], text=text)
+    return {"row": rows.row(key), **rows.progress()}
 
 
 def remove(request: Request, projects: Projects) -> dict[str, Any]:
@@ -173,15 +173,15 @@ def remove(request: Request, projects: Projects) -> dict[str, Any]:
     key = _key(request.query_params)
     dataset = _dataset(request, projects)
     with locked(dataset.folder / "audio"):
-        found = PhraseRows(dataset)
-        record = found.records.pop(key, None)
+        rows = PhraseRows(dataset)
+        record = rows.records.pop(key, None)
         if record is not None:
             dataset.remove([record["id"]])
-            _mapping(found.notes, "heard").pop(key, None)
-            if record.get("text", "") != found.script.get(key, ""):
-                _mapping(found.notes, "texts")[key] = record.get("text", "")
-            write_json(dataset.folder / "rows.json", found.notes)
-    return {"row": found.row(key), **found.progress()}
+            _mapping(rows.notes, "heard").pop(key, None)
+            if record.get("text", "") != rows.script.get(key, ""):
+                _mapping(rows.notes, "texts")[key] = record.get("text", "")
+            write_json(dataset.folder / "rows.json", rows.notes)
+    return {"row": rows.row(key), **rows.progress()}
 
 
 def audio(request: Request, projects: Projects) -> FileResponse:
@@ -230,16 +230,16 @@ def _dataset(request: Request, projects: Projects) -> DataSet:
     return projects.dataset(request.path_params["dataset"])
 
 
-def _key(given: Mapping[str, str]) -> str:
-    key = given.get("row", "")
+def _key(query: Mapping[str, str]) -> str:
+    key = query.get("row", "")
     if not _KEY.fullmatch(key):
         raise ConfigError(f"{key[:40]!r} is no row of the list.")
     return key
 
 
-def _number(given: Mapping[str, str], name: str, least: int, most: int) -> int | None:
+def _number(query: Mapping[str, str], name: str, least: int, most: int) -> int | None:
     """A whole number of the query; None when it is not given."""
-    text = given.get(name)
+    text = query.get(name)
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
@@ -272,7 +272,7 @@ def _version(record: Record) -> str:
     return str(record["audio_path"]).rpartition("/")[2]
 
 
-def _kept(levels: Levels) -> dict[str, Any]:
+def _levels_json(levels: Levels) -> dict[str, Any]:
     return {
         "level": round(levels.level, 1),
         "peak": round(levels.peak, 1),

@@ -81,11 +81,11 @@ def listen(audio: np.ndarray, rate: int) -> Levels:
     sound = measure_audio(audio, rate)
     peak = float(20 * np.log10(np.abs(audio).max() + 1e-6))
     above = _above_background(audio, rate)
-    found: list[Remark] = []
+    remarks: list[Remark] = []
 
     def remark(key: str, when: bool, **values: float) -> None:
         if when:
-            found.append(Remark(key, values))
+            remarks.append(Remark(key, values))
 
     remark("short", sound.seconds < SHORTEST, seconds=sound.seconds, limit=SHORTEST)
     remark("long", sound.seconds > LONGEST, seconds=sound.seconds, limit=LONGEST)
@@ -98,7 +98,7 @@ def listen(audio: np.ndarray, rate: int) -> Levels:
             remark("no_speech", True)
         else:
             remark("noise", above < LEAST_ABOVE, above=above, limit=LEAST_ABOVE)
-    return Levels(sound.seconds, peak, sound.level, sound.clipped, above, found)
+    return Levels(sound.seconds, peak, sound.level, sound.clipped, above, remarks)
 
 
 def _above_background(audio: np.ndarray, rate: int) -> float:

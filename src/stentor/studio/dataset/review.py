@@ -23,9 +23,9 @@ MOST_BYTES = 100_000
 def overview(request: Request, projects: Projects) -> dict[str, Any]:
     """GET: the ids of the rows to `show` (with the words `find` in their text), in the order that they are shown in,
     and the figures on top."""
-    dataset, given = _dataset(request, projects), request.query_params
-    found = checked(dataset)
-    return {"order": found.chosen(given.get("show", "all"), given.get("find", "")), **_figures(dataset, found)}
+    dataset, query = _dataset(request, projects), request.query_params
+    findings = checked(dataset)
+    return {"order": findings.chosen(query.get("show", "all"), query.get("find", "")), **_figures(dataset, findings)}
 
 
 def rows(request: Request, projects: Projects) -> dict[str, Any]:
@@ -33,15 +33,15 @@ def rows(request: Request, projects: Projects) -> dict[str, Any]:
     ids = request.query_params.getlist("id")
     if len(ids) > MOST_ROWS:
         raise ConfigError(f"At most {MOST_ROWS} rows are answered at a time.")
-    found = checked(_dataset(request, projects))
-    return {"rows": [found.rows[id] for id in ids if id in found.rows]}
+    findings = checked(_dataset(request, projects))
+    return {"rows": [findings.rows[id] for id in ids if id in findings.rows]}
 
 
 def edit(request: Request, projects: Projects) -> dict[str, Any]:
     """POST {id, text}: correct a text. Without `text`, what stands there is right: it is no draft any more."""
-    dataset, given = _dataset(request, projects), _given(request)
-    id = _id(given)
-    text = given["text"] if "text" in given else dataset.record(id).get("text", "")
+    dataset, fields = _dataset(request, projects), _json_fields(request)
+    id = _id(fields)
+    text = fields["text"] if "text" in fields else dataset.record(id).get("text", "")
     if not isinstance(text, str):
         raise ConfigError("The text of a recording is a string.")
     dataset.edit(id, text=text)
@@ -50,23 +50,23 @@ def edit(request: Request, projects: Projects) -> dict[str, Any]:
 
 def move(request: Request, projects: Projects) -> dict[str, Any]:
     """POST {id, side}: train on a recording, or hold it out, with all that must stay with it."""
-    dataset, given = _dataset(request, projects), _given(request)
-    id = _id(given)
-    moved = dataset.move(id, str(given.get("side")))
+    dataset, fields = _dataset(request, projects), _json_fields(request)
+    id = _id(fields)
+    moved = dataset.move(id, str(fields.get("side")))
     return {**_row(dataset, id), "moved": moved}
 
 
 def remove(request: Request, projects: Projects) -> dict[str, Any]:
     """POST {id}: take a recording out of the data set. It can be put back."""
     dataset = _dataset(request, projects)
-    dataset.remove([_id(_given(request))])
+    dataset.remove([_id(_json_fields(request))])
     return _figures(dataset, checked(dataset))
 
 
 def put_back(request: Request, projects: Projects) -> dict[str, Any]:
     """POST {id}: undo the removal of a recording."""
-    dataset, given = _dataset(request, projects), _given(request)
-    dataset.put_back([id := _id(given)])
+    dataset, fields = _dataset(request, projects), _json_fields(request)
+    dataset.put_back([id := _id(fields)])
     return _row(dataset, id)
 
 
@@ -75,52 +75,52 @@ def removed(request: Request, projects: Projects) -> dict[str, Any]:
     dataset = _dataset(request, projects)
     if request.method == "POST":
         dataset.forget_removed()
-    found = dataset.removed()
+    records = dataset.removed()
     shown = [
         {"id": r["id"], "text": str(r.get("text") or ""), "seconds": r.get("duration") or 0.0}
-        for r in found[:MOST_ROWS]
+        for r in records[:MOST_ROWS]
     ]
-    return {"rows": shown, "removed": len(found)}
+    return {"rows": shown, "removed": len(records)}
 
 
-def _figures(dataset: DataSet, found: DatasetFindings) -> dict[str, Any]:
+def _figures(dataset: DataSet, findings: DatasetFindings) -> dict[str, Any]:
     return {
-        "total": len(found.rows),
-        "measured": found.measured,
-        "hours": found.hours,
-        "speakers": found.speakers,
-        "languages": found.languages,
-        "kinds": found.kinds,
-        "counts": found.counts(),
-        "divided": found.divided,
+        "total": len(findings.rows),
+        "measured": findings.measured,
+        "hours": findings.hours,
+        "speakers": findings.speakers,
+        "languages": findings.languages,
+        "kinds": findings.kinds,
+        "counts": findings.counts(),
+        "divided": findings.divided,
         "removed": len(dataset.removed()),
     }
 
 
 def _row(dataset: DataSet, id: str) -> dict[str, Any]:
     """A row after a change, with the figures. Raises ConfigError when it is gone."""
-    found = checked(dataset)
-    if id not in found.rows:
+    findings = checked(dataset)
+    if id not in findings.rows:
         dataset.record(id)  # says that it is not there
-    return {"row": found.rows[id], **_figures(dataset, found)}
+    return {"row": findings.rows[id], **_figures(dataset, findings)}
 
 
 def _dataset(request: Request, projects: Projects) -> DataSet:
     return projects.dataset(request.path_params["dataset"])
 
 
-def _given(request: Request) -> dict[str, Any]:
+def _json_fields(request: Request) -> dict[str, Any]:
     try:
-        given = json.loads(body(request, MOST_BYTES))
+        fields = json.loads(body(request, MOST_BYTES))
     except ValueError:
-        given = None
-    if not isinstance(given, dict):
+        fields = None
+    if not isinstance(fields, dict):
         raise ConfigError("The request is no JSON object.")
-    return given
+    return fields
 
 
-def _id(given: dict[str, Any]) -> str:
-    if not isinstance(id := given.get("id"), str):
+def _id(fields: dict[str, Any]) -> str:
+    if not isinstance(id := fields.get("id"), str):
         raise ConfigError("The request names no recording (id).")
     return id
 

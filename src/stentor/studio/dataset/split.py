@@ -83,26 +83,26 @@ def split_into(
     full; the pieces before that stay.
     """
     name = shown(upload.name)
-    identity = fingerprint(upload.path)
+    digest = fingerprint(upload.path)
     file = enterable(upload)
     _, rate = checked(file)
     source = name_from(name.rpartition(".")[0] or name)
-    had = {(r.get("source_id"), r.get("source_start")) for r in [*dataset.records(), *dataset.removed()]}
-    found = pieces(file, longest, detector)
-    if not found:
+    known = {(r.get("source_id"), r.get("source_start")) for r in [*dataset.records(), *dataset.removed()]}
+    spans = pieces(file, longest, detector)
+    if not spans:
         raise AudioError(f"{name}: no speech stands out of the background, so there is nothing to split.", "silent")
-    for done, (start, end) in enumerate(found, 1):
-        at = round(start, 3)
-        if (identity, at) in had:
-            yield SplitProgress(done, len(found), None)
+    for done, (start, end) in enumerate(spans, 1):
+        offset = round(start, 3)
+        if (digest, offset) in known:
+            yield SplitProgress(done, len(spans), None)
             continue
         try:
             audio = read(file, rate, start, end - start)
         except AudioError as error:  # a damaged stretch of an otherwise good recording
-            yield SplitProgress(done, len(found), None, str(error))
+            yield SplitProgress(done, len(spans), None, str(error))
             continue
         text = draft(audio, rate).strip() if draft is not None else ""
-        more: dict[str, Any] = {"source": source, "source_id": identity, "source_start": at}
+        extra: dict[str, Any] = {"source": source, "source_id": digest, "source_start": offset}
         if text:
-            more["draft"] = True
-        yield SplitProgress(done, len(found), dataset.add(audio, rate, text, language, speaker, **more))
+            extra["draft"] = True
+        yield SplitProgress(done, len(spans), dataset.add(audio, rate, text, language, speaker, **extra))

@@ -28,27 +28,27 @@ def subtitles(name: str, text: str) -> ParsedEntries:
     speaker. A cue that stands there twice (for its style) counts once."""
     lines = [*lines_of(text), ""]
     web = name.lower().endswith(".vtt")
-    at, seen = 0, set()
-    while at < len(lines):
-        if "-->" not in lines[at]:
-            at += 1
+    index, seen = 0, set()
+    while index < len(lines):
+        if "-->" not in lines[index]:
+            index += 1
             continue
-        where, times = f"{name}:{at + 1}", lines[at].split("-->")
-        found = [_CLOCK.match(part.strip()) for part in times[:2]]
-        said = []
-        at += 1
-        while at < len(lines) and lines[at].strip() and "-->" not in lines[at]:
-            said.append(lines[at])
-            at += 1
-        if at < len(lines) and "-->" in lines[at] and said and said[-1].strip().isdigit():
-            said.pop()  # the next cue's number, without an empty line in between
-        if not all(found) or len(times) != 2:
+        where, times = f"{name}:{index + 1}", lines[index].split("-->")
+        clocks = [_CLOCK.match(part.strip()) for part in times[:2]]
+        cue = []
+        index += 1
+        while index < len(lines) and lines[index].strip() and "-->" not in lines[index]:
+            cue.append(lines[index])
+            index += 1
+        if index < len(lines) and "-->" in lines[index] and cue and cue[-1].strip().isdigit():
+            cue.pop()  # the next cue's number, without an empty line in between
+        if not all(clocks) or len(times) != 2:
             yield f"{where}: these are not times such as 00:00:01,000 --> 00:00:02,500."
             continue
-        start, end = (_seconds(clock) for clock in found if clock)
-        whole = " ".join(said)
-        voice = _VOICE.search(whole)
-        plain = _TAG.sub("", whole)
+        start, end = (_seconds(clock) for clock in clocks if clock)
+        joined = " ".join(cue)
+        voice = _VOICE.search(joined)
+        plain = _TAG.sub("", joined)
         plain = html.unescape(plain) if web else plain
         if (start, end, plain) not in seen:
             seen.add((start, end, plain))
@@ -74,28 +74,28 @@ def textgrid(name: str, text: str) -> ParsedEntries:
         yield f"{name}:1: this is not a Praat TextGrid."
         return
     tiers: list[tuple[str, list[TranscriptEntry]]] = []
-    at = 0
-    while at < len(tokens):
-        if tokens[at][1] != "IntervalTier" or not isinstance(tokens[at][1], str):
-            at += 1
+    index = 0
+    while index < len(tokens):
+        if tokens[index][1] != "IntervalTier" or not isinstance(tokens[index][1], str):
+            index += 1
             continue
-        head = tokens[at : at + 5]  # class, name, xmin, xmax, size
+        head = tokens[index : index + 5]  # class, name, xmin, xmax, size
         if len(head) < 5 or not isinstance(head[4][1], float):
-            yield f"{name}:{tokens[at][0]}: this tier has no size."
+            yield f"{name}:{tokens[index][0]}: this tier has no size."
             return
-        count, made = int(head[4][1]), []
-        at += 5
+        count, intervals = int(head[4][1]), []
+        index += 5
         for i in range(count):
-            cell = tokens[at : at + 3]
+            cell = tokens[index : index + 3]
             if [type(v) for _, v in cell] != [float, float, str]:
                 line = cell[0][0] if cell else tokens[-1][0]
                 yield f"{name}:{line}: interval {i + 1} of the tier {head[1][1]!s:.40} needs xmin, xmax and text."
                 return
-            start, end, said = (v for _, v in cell)
-            if said.strip() and said.strip().lower() not in _SILENCE:
-                made.append(TranscriptEntry(said, None, start, end, where=f"{name}:{cell[0][0]}"))
-            at += 3
-        tiers.append((str(head[1][1]).lower(), made))
+            start, end, label = (v for _, v in cell)
+            if label.strip() and label.strip().lower() not in _SILENCE:
+                intervals.append(TranscriptEntry(label, None, start, end, where=f"{name}:{cell[0][0]}"))
+            index += 3
+        tiers.append((str(head[1][1]).lower(), intervals))
     filled = [tier for tier in tiers if tier[1]]
     if not filled:
         return
@@ -123,22 +123,22 @@ def _tokens(text: str) -> Iterator[tuple[int, str | float]]:
     inside: list[str] | None = None
     began = 0
     for number, line in enumerate(lines_of(text), 1):
-        at = 0
-        while at < len(line):
+        column = 0
+        while column < len(line):
             if inside is not None:
-                found = _STRING.match(line, at)
-                inside.append(found.group() if found else "")
-                at = found.end() + 1 if found else at + 1
-                if at <= len(line):  # a closing mark, or else the string goes on in the next line
+                token = _STRING.match(line, column)
+                inside.append(token.group() if token else "")
+                column = token.end() + 1 if token else column + 1
+                if column <= len(line):  # a closing mark, or else the string goes on in the next line
                     yield began, " ".join(inside).replace('""', '"')
                     inside = None
-            elif line[at] == '"':
-                inside, began, at = [], number, at + 1
-                if at == len(line):
+            elif line[column] == '"':
+                inside, began, column = [], number, column + 1
+                if column == len(line):
                     inside.append("")
-            elif found := _NUMBER.match(line, at):
-                yield number, float(found.group())
-                at = found.end()
+            elif token := _NUMBER.match(line, column):
+                yield number, float(token.group())
+                column = token.end()
             else:
-                found = _PASSED.match(line, at)
-                at = found.end() if found else at + 1
+                token = _PASSED.match(line, column)
+                column = token.end() if token else column + 1

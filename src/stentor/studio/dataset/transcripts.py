@@ -66,15 +66,15 @@ def parse(name: str, data: bytes, audio: Sequence[str] = ()) -> list[TranscriptE
     problems: list[str] = []
     entries = []
     stems = {key(a) for a in audio}
-    for made in readers[ending](name, text) if ending in readers else _lines(name, text, stems):
-        if isinstance(made, TranscriptEntry):
-            made = _checked(made)
-        if isinstance(made, str):
-            problems.append(made)
+    for entry in readers[ending](name, text) if ending in readers else _lines(name, text, stems):
+        if isinstance(entry, TranscriptEntry):
+            entry = _checked(entry)
+        if isinstance(entry, str):
+            problems.append(entry)
             if len(problems) == MOST_PROBLEMS:
                 break
-        elif made.text:
-            entries.append(made)
+        elif entry.text:
+            entries.append(entry)
     if problems:
         raise DataError("\n".join(problems))
     if not entries:
@@ -89,40 +89,42 @@ def table_texts(name: str, text: str) -> list[tuple[int, str]] | None:
     reader = {"csv": _csv, "tsv": _csv, "jsonl": _jsonl}.get(name.rpartition(".")[2].lower())
     if reader is None:
         return None
-    made = list(reader(name, text))
-    if problems := [m for m in made if isinstance(m, str)]:
+    rows = list(reader(name, text))
+    if problems := [m for m in rows if isinstance(m, str)]:
         raise DataError("\n".join(problems[:MOST_PROBLEMS]))
-    return [(int(e.where.rpartition(":")[2]), e.text) for e in made if isinstance(e, TranscriptEntry)]
+    return [(int(e.where.rpartition(":")[2]), e.text) for e in rows if isinstance(e, TranscriptEntry)]
 
 
-def _checked(made: TranscriptEntry) -> TranscriptEntry | str:
+def _checked(entry: TranscriptEntry) -> TranscriptEntry | str:
     """The entry with its text and language as they are kept, or what is wrong with it."""
     try:
-        made = replace(made, text=clean_text(made.text), language=_language(made.language))
+        entry = replace(entry, text=clean_text(entry.text), language=_language(entry.language))
     except ConfigError as error:
-        return f"{made.where}: {error}"
-    if made.start is None and made.end is not None:
-        made = replace(made, start=0.0)
-    times = [t for t in (made.start, made.end) if t is not None]
+        return f"{entry.where}: {error}"
+    if entry.start is None and entry.end is not None:
+        entry = replace(entry, start=0.0)
+    times = [t for t in (entry.start, entry.end) if t is not None]
     try:
         fine = all(math.isfinite(t) and t >= 0 for t in times)
     except OverflowError:
         fine = False
     if not fine:
-        return f"{made.where}: start and end must be seconds from the beginning."
-    if made.start is not None and made.end is not None and made.end <= made.start:
-        return f"{made.where}: the end ({made.end:g} s) is not after the start ({made.start:g} s)."
-    return made
+        return f"{entry.where}: start and end must be seconds from the beginning."
+    if entry.start is not None and entry.end is not None and entry.end <= entry.start:
+        return f"{entry.where}: the end ({entry.end:g} s) is not after the start ({entry.start:g} s)."
+    return entry
 
 
-def _language(said: str | None) -> str | None:
+def _language(name: str | None) -> str | None:
     """The code of a language that is given by its code, with or without a country, or by its English name."""
-    if said is None or not said.strip():
+    if name is None or not name.strip():
         return None
-    plain = said.strip().lower()
-    code = next((c for c, name in NAMES.items() if name.lower() == plain), re.split(r"[-_]", plain)[0])
+    lowered = name.strip().lower()
+    code = next(
+        (c for c, language_name in NAMES.items() if language_name.lower() == lowered), re.split(r"[-_]", lowered)[0]
+    )
     if not re.fullmatch(r"[a-z]{2,3}", code):
-        raise ConfigError(f"{said.strip()[:40]!r} is no language code such as sv or yue.")
+        raise ConfigError(f"{name.strip()[:40]!r} is no language code such as sv or yue.")
     return OTHER_CODES.get(code, code)
 
 
@@ -199,8 +201,8 @@ def _lines(name: str, text: str, stems: set[str]) -> ParsedEntries:
         if lines and named:
             for (n, _), first, (_, _, rest) in zip(lines, firsts, parts, strict=True):
                 # LJSpeech has the normalised text in a third column.
-                said = rest if mark == " " else rest.rpartition(mark)[2] or rest
-                yield TranscriptEntry(said, stem(first), where=f"{name}:{n}")
+                sentence = rest if mark == " " else rest.rpartition(mark)[2] or rest
+                yield TranscriptEntry(sentence, stem(first), where=f"{name}:{n}")
             return
     for n, line in lines:
         yield TranscriptEntry(line, where=f"{name}:{n}")
@@ -290,16 +292,16 @@ def _jsonl(name: str, text: str) -> ParsedEntries:
 def _json(name: str, text: str) -> ParsedEntries:
     """A list of records, or an object with `segments` (Whisper, and our own JSON): those of the file's own name."""
     try:
-        whole = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         yield f"{name}:{getattr(error, 'lineno', 1)}: this is not JSON."
         return
-    if isinstance(whole, dict) and isinstance(whole.get("segments"), list):
-        for number, row in enumerate(whole["segments"], 1):
-            made = _entry(row, f"{name}, segment {number}")
-            yield made if isinstance(made, str) else replace(made, file=stem(name))
+    if isinstance(document, dict) and isinstance(document.get("segments"), list):
+        for number, row in enumerate(document["segments"], 1):
+            entry = _entry(row, f"{name}, segment {number}")
+            yield entry if isinstance(entry, str) else replace(entry, file=stem(name))
         return
-    for number, row in enumerate(whole if isinstance(whole, list) else [whole], 1):
+    for number, row in enumerate(document if isinstance(document, list) else [document], 1):
         yield _entry(row, f"{name}, record {number}")
 
 
@@ -307,8 +309,8 @@ def _entry(row: Any, where: str) -> TranscriptEntry | str:
     """A JSON record as an entry, or what is wrong with it."""
     if not isinstance(row, dict):
         return f'{where}: this is not a JSON object such as {{"audio_path": "a.wav", "text": "..."}}.'
-    said, file = _pick(row, _TEXT), _pick(row, _FILE)
-    if not isinstance(said, str):
+    text, file = _pick(row, _TEXT), _pick(row, _FILE)
+    if not isinstance(text, str):
         return f"{where}: it has no `text`."
     start, end, length = (
         v if isinstance(v := _pick(row, names), int | float) and not isinstance(v, bool) else None
@@ -319,7 +321,7 @@ def _entry(row: Any, where: str) -> TranscriptEntry | str:
     language, speaker = (
         str(v) if isinstance(v := _pick(row, names), str | int) else None for names in (_LANGUAGE, _SPEAKER)
     )
-    return TranscriptEntry(said, stem(file) if isinstance(file, str) else None, start, end, language, speaker, where)
+    return TranscriptEntry(text, stem(file) if isinstance(file, str) else None, start, end, language, speaker, where)
 
 
 def _pick(row: dict[str, Any], names: Sequence[str]) -> Any:

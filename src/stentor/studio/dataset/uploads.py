@@ -60,20 +60,20 @@ def add_uploads(
     clips: dict[int, list[TranscriptEntry]] = {i: [] for i in range(len(audio))}
     for i, entry in matched.clips:
         clips[i].append(entry)
-    had = {(r.get("source_id"), r.get("source_start")) for r in dataset.records()}
+    known = {(r.get("source_id"), r.get("source_start")) for r in dataset.records()}
     count, of = 0, sum(max(1, len(entries)) for entries in clips.values())
     for i, upload in enumerate(audio):
-        made: list[Record] = []
+        records: list[Record] = []
         try:
-            for record in _taken(dataset, upload, clips[i], language, speaker, done.refused, had):
-                made.append(record)
+            for record in _taken(dataset, upload, clips[i], language, speaker, done.refused, known):
+                records.append(record)
                 if on_clip:
-                    on_clip(min(count + len(made), of), of)
+                    on_clip(min(count + len(records), of), of)
         except AudioError as error:
             done.refused.append(str(error))
-        if made:
-            done.records += made
-            done.taken.append((shown(upload.name), made))
+        if records:
+            done.records += records
+            done.taken.append((shown(upload.name), records))
         count += max(1, len(clips[i]))
         if on_clip:
             on_clip(count, of)
@@ -88,15 +88,15 @@ def _entries(audio: Sequence[Upload], transcripts: Sequence[Upload], pasted: str
         name = shown(upload.name)
         try:
             with open(upload.path, "rb") as file:
-                found = parse(name, file.read(MOST_TEXT + 1), names)
+                entries = parse(name, file.read(MOST_TEXT + 1), names)
         except StentorError as error:
             problems.append(str(error))
             continue
         # A text file of a recording's own name is that recording's text, on as many lines as it likes.
         if name.lower().endswith((".txt", ".lab")) and key(name) in stems:
-            text = " ".join(e.text for e in found)
-            found = [replace(found[0], text=text, file=stem(name), start=None, end=None)]
-        yield from found
+            text = " ".join(e.text for e in entries)
+            entries = [replace(entries[0], text=text, file=stem(name), start=None, end=None)]
+        yield from entries
     if problems:
         raise DataError("\n".join(problems))
     if pasted.strip():
@@ -110,15 +110,15 @@ def _taken(
     language: str | None,
     speaker: str | None,
     refused: list[str],
-    had: set[tuple[str | None, float | None]],
+    known: set[tuple[str | None, float | None]],
 ) -> Iterator[Record]:
     """Save what one file holds, and answer each record as it is on the disk. Raises AudioError for the whole file;
     what is wrong with a part of it is put into `refused`."""
     name = shown(upload.name)
     if not upload.path.is_file() or upload.path.stat().st_size == 0:
         raise AudioError(f"{name} is empty.", "empty")
-    identity = fingerprint(upload.path)
-    if (identity, None) in had and not any(e.start is not None for e in entries):
+    digest = fingerprint(upload.path)
+    if (digest, None) in known and not any(e.start is not None for e in entries):
         raise AudioError(f"{name} is in the data set already: its text can be changed in Check.", "again")
     file = enterable(upload)
     try:
@@ -132,7 +132,7 @@ def _taken(
         source = name_from(name.rpartition(".")[0] or name)
         for entry in _parts(name, entries, seconds, refused):
             start = None if entry.start is None else round(entry.start, 3)
-            if (identity, start) in had:
+            if (digest, start) in known:
                 refused.append(f"{entry.where or name}: the data set has this part of {name} already.")
                 continue
             try:
@@ -140,14 +140,14 @@ def _taken(
                     samples = read(file, rate)
                 else:
                     samples = read(file, rate, entry.start, entry.end - entry.start)
-                more = {"source": source, "source_id": identity, "source_start": start}
+                extra = {"source": source, "source_id": digest, "source_start": start}
                 record = dataset.add(
-                    samples, rate, entry.text, entry.language or language, entry.speaker or speaker, **more
+                    samples, rate, entry.text, entry.language or language, entry.speaker or speaker, **extra
                 )
             except AudioError as error:
                 refused.append(str(error))
                 continue
-            had.add((identity, start))
+            known.add((digest, start))
             yield record
     finally:
         if file is not upload:
@@ -156,11 +156,11 @@ def _taken(
 
 def _parts(name: str, entries: list[TranscriptEntry], seconds: float, refused: list[str]) -> Iterator[TranscriptEntry]:
     """The entries of one recording that can be taken, those with times in order and within the recording."""
-    whole = [e for e in entries if e.start is None]
-    for entry in whole[1:] or (whole if len(whole) < len(entries) else []):
+    untimed = [e for e in entries if e.start is None]
+    for entry in untimed[1:] or (untimed if len(untimed) < len(entries) else []):
         refused.append(f"{entry.where}: {name} has another transcript already.")
-    if not entries or (whole and len(whole) == len(entries)):
-        yield whole[0] if whole else TranscriptEntry("")
+    if not entries or (untimed and len(untimed) == len(entries)):
+        yield untimed[0] if untimed else TranscriptEntry("")
         return
     timed = sorted((e for e in entries if e.start is not None), key=lambda e: e.start or 0.0)
     reach, last, crossed = -1.0, 0, set()

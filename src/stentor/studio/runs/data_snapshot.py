@@ -6,6 +6,7 @@ there (hard links: the same bytes on the disk, which stay when the recording is 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -19,25 +20,25 @@ from stentor.studio.projects import Projects
 FOLDER = "data"
 
 
-def keep(tree: dict[str, Any], made: Path, placed: Path, projects: Projects) -> None:
+def keep(tree: dict[str, Any], staging: Path, folder: Path, projects: Projects) -> None:
     """Copy what `tree` (a run file) names into `made`, and let it name the copies where they will be: in `placed`.
 
     Records without their audio are copied as they are: the run tells what it cannot read. Raises StentorError when the
     disk is full.
     """
-    done: dict[Path, str] = {}
+    copied: dict[Path, str] = {}
     sections = [tree, *(stage for stage in tree.get("stages") or [] if isinstance(stage, dict))]
-    for source in (found for section in sections for found in _sources(section.get("data"))):
+    for source in itertools.chain.from_iterable(_sources(section.get("data")) for section in sections):
         manifest = (projects.folder / source["path"]).resolve()
         if not (_own(manifest, projects) and manifest.is_file()):
             continue
-        if manifest not in done:
-            stem, taken = name_from(manifest.stem, "set"), set(done.values())
-            done[manifest] = next(
-                n for i in range(1, len(done) + 2) if (n := stem if i == 1 else f"{stem}-{i}") not in taken
+        if manifest not in copied:
+            stem, used = name_from(manifest.stem, "set"), set(copied.values())
+            copied[manifest] = next(
+                n for i in range(1, len(copied) + 2) if (n := stem if i == 1 else f"{stem}-{i}") not in used
             )
-            _copy(manifest, made / FOLDER / done[manifest])
-        source["path"] = str(placed / FOLDER / done[manifest] / manifest.name)
+            _copy(manifest, staging / FOLDER / copied[manifest])
+        source["path"] = str(folder / FOLDER / copied[manifest] / manifest.name)
 
 
 def _sources(value: Any) -> Iterator[dict[str, Any]]:

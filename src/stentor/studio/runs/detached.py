@@ -121,15 +121,15 @@ def alive(folder: Path) -> bool:
 
 def ending(folder: Path) -> Ending:
     """How the command of a folder stands. Never raises."""
-    lives = alive(folder)  # before the files are read: what ended since is then told the next time, never half
-    found = read_json(folder / "ending.json")
-    code, ended, started = found.get("exit"), found.get("time"), found.get("started")
+    running = alive(folder)  # before the files are read: what ended since is then told the next time, never half
+    state = read_json(folder / "ending.json")
+    code, ended, started = state.get("exit"), state.get("time"), state.get("started")
     return Ending(
-        lives,
-        code if isinstance(code, int) and not lives else None,
-        str(found.get("said") or "") if not lives else "",
+        running,
+        code if isinstance(code, int) and not running else None,
+        str(state.get("said") or "") if not running else "",
         float(started) if isinstance(started, (int, float)) else 0.0,
-        float(ended) if isinstance(ended, (int, float)) and not lives else None,
+        float(ended) if isinstance(ended, (int, float)) and not running else None,
         (folder / "stop").exists(),
     )
 
@@ -142,9 +142,9 @@ def output(folder: Path, lines: int = 200) -> str:
 def process(folder: Path) -> int | None:
     """The number of the command's process, while that process lives. Its number alone would not do: numbers are used
     again, so the moment in which it began must be the same as well."""
-    found = read_json(folder / "ending.json")
-    pid = found.get("pid")
-    if not isinstance(pid, int) or pid <= 1 or found.get("born") != process_start(pid) or not alive(folder):
+    state = read_json(folder / "ending.json")
+    pid = state.get("pid")
+    if not isinstance(pid, int) or pid <= 1 or state.get("born") != process_start(pid) or not alive(folder):
         return None
     return pid
 

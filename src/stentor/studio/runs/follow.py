@@ -38,17 +38,17 @@ class JsonlTail:
         except OSError:
             self.anew, self._at, self._file = self._file is not None, 0, None
             return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self._at += len(whole)
-        fresh = []
-        for line in whole.splitlines():
+        complete = data[: data.rfind(b"\n") + 1]
+        self._at += len(complete)
+        rows = []
+        for line in complete.splitlines():
             try:
                 row = json.loads(line)
             except ValueError:
                 continue
             if isinstance(row, dict):
-                fresh.append(row)
-        return fresh
+                rows.append(row)
+        return rows
 
 
 def tail(path: Path, lines: int = 200) -> str:

@@ -72,9 +72,9 @@ def form(task: str = "transcribe", family: str = "whisper", schema: type[Section
         if name not in known:
             raise ConfigError(f"There is no {path[0]} of type {name!r}: choose one of {', '.join(sorted(known))}.")
     rows: list[FormField] = []
-    whole: list[tuple[str, ...]] = [(name,) for name in _FREE]  # shown as one row, or not at all
+    closed: list[tuple[str, ...]] = [(name,) for name in _FREE]  # shown as one row, or not at all
     for entry in entries(schema):
-        if any(entry.path[: len(path)] == path for path in whole):
+        if any(entry.path[: len(path)] == path for path in closed):
             continue
         if entry.path in picked or any(picked.get(path) != kind for path, kind in entry.kinds):
             continue
@@ -84,7 +84,7 @@ def form(task: str = "transcribe", family: str = "whisper", schema: type[Section
         if inside and all(not steps and not is_open(section) for steps, section in inside):
             continue  # its own keys follow
         if inside:
-            whole.append(entry.path)
+            closed.append(entry.path)
         rows.append(_row(entry.key, entry.owner, entry.field))
     return sorted(rows, key=lambda row: not row.basic)
 
@@ -102,24 +102,24 @@ def plain(text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     mistakes: list[Mistake] = []
-    found = parse(text, "run.yaml", 0, mistakes).plain()
+    tree = parse(text, "run.yaml", 0, mistakes).plain()
     if mistakes:
         raise Mistakes(mistakes)
-    if not isinstance(found, dict):
+    if not isinstance(tree, dict):
         raise ConfigError("The run file is a list of keys with values: it needs at least task, model and data.")
-    return found
+    return tree
 
 
 def value_of(row: FormField, tree: Mapping[str, Any]) -> Any:
     """Plain data of a row in a run file; its default where the file does not say."""
-    found: Any = tree
+    node: Any = tree
     for step in row.key.split("."):
-        if isinstance(found, str) and step == "type":
-            return found  # a section that is written as its bare type
-        if not isinstance(found, dict) or step not in found:
+        if isinstance(node, str) and step == "type":
+            return node  # a section that is written as its bare type
+        if not isinstance(node, dict) or step not in node:
             return row.default
-        found = found[step]
-    return found
+        node = node[step]
+    return node
 
 
 def shown(row: FormField, tree: Mapping[str, Any]) -> Any:
@@ -170,8 +170,8 @@ def read(row: FormField, value: Any) -> Any:
             raise ConfigError(f"{row.key}: {number:g} is not a whole number.")
         if (row.least is not None and number < row.least) or (row.most is not None and number > row.most):
             raise ConfigError(f"{row.key}: {number:g} is outside of its limits. It may be {row.may_be}.")
-        whole = row.kind == "integer" or (isinstance(value, str) and value.strip().isdigit())
-        return int(number) if whole else number
+        as_integer = row.kind == "integer" or (isinstance(value, str) and value.strip().isdigit())
+        return int(number) if as_integer else number
     if row.kind == "choice" and value not in row.options:
         raise ConfigError(f"{row.key}: {str(value)[:60]!r} is none of {', '.join(row.options)}.")
     return value
@@ -179,8 +179,8 @@ def read(row: FormField, value: Any) -> Any:
 
 def sections(schema: type[Section] = Config) -> dict[str, str]:
     """The groups of rows: what each section of the schema is about, by its name, in its order."""
-    about = field_docs(schema)
-    return {name: sentence(about.get(name, "")) for name in fields(schema) if name not in _FREE}
+    docs = field_docs(schema)
+    return {name: sentence(docs.get(name, "")) for name in fields(schema) if name not in _FREE}
 
 
 def _type(section: Any, key: str) -> str:
@@ -224,8 +224,8 @@ def _widget(annotation: Any) -> tuple[Kind, tuple[str, ...], list[Any]]:
     """The kind of widget, its options and the bounds."""
     limits: list[Any] = []
     kinds = []
-    for kind, own in _members(annotation):
-        limits += own
+    for kind, bounds_of_kind in _members(annotation):
+        limits += bounds_of_kind
         if kind is not type(None):
             kinds.append(kind)
     if kinds == [bool]:
@@ -246,7 +246,7 @@ def _members(annotation: Any, around: tuple[Any, ...] = ()) -> list[tuple[Any, l
         inside, *more = get_args(annotation)
         return _members(inside, (*around, *more))
     if get_origin(annotation) in (Union, types.UnionType):
-        return [found for member in get_args(annotation) for found in _members(member, around)]
+        return [pair for member in get_args(annotation) for pair in _members(member, around)]
     return [(annotation, list(around))]
 
 

@@ -91,18 +91,18 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
     tree, name = _placed(yaml, name, projects.runs)
     _check(_dumped(tree), projects)
     folder = inside(projects.runs, name)
-    made = projects.tmp / f"run-{secrets.token_hex(8)}"
+    staging = projects.tmp / f"run-{secrets.token_hex(8)}"
     with disk_errors(folder):
-        made.mkdir()
+        staging.mkdir()
     try:
-        keep(tree, made, folder, projects)
-        write_bytes(made / "run.yaml", _dumped(tree).encode())
-        write_json(made / "studio.json", {"created": time.time(), **({"retry_of": retry_of} if retry_of else {})})
+        keep(tree, staging, folder, projects)
+        write_bytes(staging / "run.yaml", _dumped(tree).encode())
+        write_json(staging / "studio.json", {"created": time.time(), **({"retry_of": retry_of} if retry_of else {})})
         # Locked before it has its name, so that nobody else can start it; and a folder that holds anything is never
         # replaced by a rename, so of several starts one wins.
-        with _alone(made, name) as lock:
+        with _alone(staging, name) as lock:
             try:
-                made.rename(folder)
+                staging.rename(folder)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise StentorError(
@@ -116,7 +116,7 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
     return job
 
 
@@ -147,18 +147,18 @@ def find(projects: Projects, name: str) -> Job:
 
 def jobs(projects: Projects) -> list[Job]:
     """All runs of the folder, the newest first."""
-    found = [Job(path.parent) for path in projects.runs.glob("*/studio.json")]
-    return sorted(found, key=lambda job: (job.about.get("created", 0.0), job.name), reverse=True)
+    jobs_on_disk = [Job(path.parent) for path in projects.runs.glob("*/studio.json")]
+    return sorted(jobs_on_disk, key=lambda job: (job.about.get("created", 0.0), job.name), reverse=True)
 
 
 def delete(projects: Projects, job: Job) -> None:
     """Remove a run with its checkpoints. Raises ConfigError while it runs."""
     with _alone(job.folder, job.name):
-        gone = projects.tmp / f"deleted-run-{job.name}-{time.time_ns()}"
+        trash = projects.tmp / f"deleted-run-{job.name}-{time.time_ns()}"
         with disk_errors(job.folder):
-            job.folder.rename(gone)
+            job.folder.rename(trash)
     forget_progress()
-    shutil.rmtree(gone, ignore_errors=True)
+    shutil.rmtree(trash, ignore_errors=True)
 
 
 def state(job: Job) -> RunStatus:
@@ -185,8 +185,8 @@ def alive(job: Job) -> bool:
 
 def log(job: Job, lines: int = 200) -> str:
     """The end of all that the run printed, without secrets; of what it wrote down itself, when its supervisor is gone."""
-    printed, own = (_changed(job.folder / name) for name in ("output.txt", "log.txt"))
-    return tail(job.folder / "log.txt", lines) if own > printed + _BEHIND else detached.output(job.folder, lines)
+    output_time, log_time = (_changed(job.folder / name) for name in ("output.txt", "log.txt"))
+    return tail(job.folder / "log.txt", lines) if log_time > output_time + _BEHIND else detached.output(job.folder, lines)
 
 
 def _changed(path: Path) -> float:
@@ -225,8 +225,8 @@ def _state_of(ending: Ending, closed: dict[str, Any] | None) -> State:
         return "finished" if kind == "finished" else "stopped" if kind == "stopped" or ending.stopping else "failed"
     if ending.exit == 0:
         return "finished"
-    told = ending.exit in (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM)
-    return "stopped" if ending.exit == STOPPED or (ending.stopping and told) else "failed"
+    by_request = ending.exit in (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM)
+    return "stopped" if ending.exit == STOPPED or (ending.stopping and by_request) else "failed"
 
 
 def _why(code: int | None, said: str) -> str:

@@ -35,27 +35,27 @@ def bars(known: Mapping[str, float], busy: float | None, pid: int | None) -> lis
     import psutil
 
     machine = psutil.virtual_memory()
-    own = known.get("memory/rss_gb", 0.0) + known.get("memory/workers_gb", 0.0)
-    if not own and pid is not None:
+    run_gb = known.get("memory/rss_gb", 0.0) + known.get("memory/workers_gb", 0.0)
+    if not run_gb and pid is not None:
         try:
-            own = psutil.Process(pid).memory_info().rss / 1e9
+            run_gb = psutil.Process(pid).memory_info().rss / 1e9
         except psutil.Error:
-            own = 0.0
-    found = []
-    if own:
-        found.append(MemoryBar(say("memory_run"), say("memory_used", used=f"{own:.1f}"), own * 1e9 / machine.total))
+            run_gb = 0.0
+    memory_bars = []
+    if run_gb:
+        memory_bars.append(MemoryBar(say("memory_run"), say("memory_used", used=f"{run_gb:.1f}"), run_gb * 1e9 / machine.total))
     gpus = _gpus()
-    found += gpus
+    memory_bars += gpus
     if not gpus and "memory/cuda_reserved_gb" in known:
         used = known["memory/cuda_reserved_gb"]
-        whole = used + known.get("memory/cuda_free_gb", 0.0)
-        text = say("memory_of", used=f"{used:.1f}", total=f"{whole:.0f}")
+        total = used + known.get("memory/cuda_free_gb", 0.0)
+        text = say("memory_of", used=f"{used:.1f}", total=f"{total:.0f}")
         if busy is not None:
             text += say("memory_busy", busy=f"{100 * busy:.0f}")
-        found.append(MemoryBar(say("memory_gpu"), text, used / whole if whole else None))
+        memory_bars.append(MemoryBar(say("memory_gpu"), text, used / total if total else None))
     used = machine.total - machine.available
     text = say("memory_of", used=f"{used / 1e9:.1f}", total=f"{machine.total / 1e9:.0f}")
-    return [*found, MemoryBar(say("memory_machine"), text, used / machine.total)]
+    return [*memory_bars, MemoryBar(say("memory_machine"), text, used / machine.total)]
 
 
 _lock = threading.Lock()
@@ -73,10 +73,10 @@ def _gpus() -> list[MemoryBar]:
         return _answer
 
 
-def parsed(told: str) -> list[MemoryBar]:
+def parsed(output: str) -> list[MemoryBar]:
     """The lines of nvidia-smi (MiB and percent; `[N/A]` for what a GPU does not tell)."""
-    found = []
-    for line in told.splitlines():
+    gpu_bars = []
+    for line in output.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != 5:
             continue
@@ -88,8 +88,8 @@ def parsed(told: str) -> list[MemoryBar]:
         text = say("memory_of", used=f"{gb[0]:.1f}", total=f"{gb[1]:.0f}")
         if busy.isdigit():
             text += say("memory_busy", busy=busy)
-        found.append(MemoryBar(f"GPU {index}, {name}", text, gb[0] / gb[1] if gb[1] else None))
-    return found
+        gpu_bars.append(MemoryBar(f"GPU {index}, {name}", text, gb[0] / gb[1] if gb[1] else None))
+    return gpu_bars
 
 
 def _smi() -> str:

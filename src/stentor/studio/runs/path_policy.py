@@ -75,11 +75,11 @@ def guard(loaded: Loaded, folder: Path, models: Sequence[Path] = ()) -> None:
     """Raises `Mistakes` that name each key of a config which reaches beyond `folder` and `models`, or which is for the
     studio's owner alone. Relative paths start from `folder`, where runs are started."""
     root = parse(loaded.text, "run.yaml", 0, [])
-    found = list(_PathPolicy(folder, models).config(loaded.config, (), root))
+    mistakes = list(_PathPolicy(folder, models).config(loaded.config, (), root))
     for number, stage in enumerate(loaded.stages):
-        found += _PathPolicy(folder, models).config(stage, ("stages", number), root)
-    if found:
-        raise Mistakes(found)
+        mistakes += _PathPolicy(folder, models).config(stage, ("stages", number), root)
+    if mistakes:
+        raise Mistakes(mistakes)
 
 
 class _PathPolicy:

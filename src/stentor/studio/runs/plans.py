@@ -40,8 +40,8 @@ def plan(projects: Projects, text: str, longest: float = LONGEST) -> list[dict[s
     with _folder(projects) as folder:
         write_bytes(folder / "run.yaml", text.encode())
         out = folder / "plan.json"
-        said = folder / "said.txt"
-        with disk_errors(said), said.open("wb") as file:
+        log_path = folder / "said.txt"
+        with disk_errors(log_path), log_path.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, "-m", "stentor", "train", str(folder / "run.yaml"), "--plan-only", "--json", str(out)],
                 cwd=projects.folder,  # where runs are started: relative paths mean the same
@@ -60,16 +60,16 @@ def plan(projects: Projects, text: str, longest: float = LONGEST) -> list[dict[s
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         if code != 0:
-            lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_KEPT_LINES:]
-            told = without_secrets("\n".join(lines)).replace(f"{folder}{os.sep}", "")
-            raise StentorError(told or say("plan_failed"))
-        found: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))
-        return found
+            lines = log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_KEPT_LINES:]
+            message = without_secrets("\n".join(lines)).replace(f"{folder}{os.sep}", "")
+            raise StentorError(message or say("plan_failed"))
+        stages: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))
+        return stages
 
 
-def table(found: dict[str, Any]) -> list[tuple[str, str]]:
+def table(plan: dict[str, Any]) -> list[tuple[str, str]]:
     """What one plan says, as (what, how much) for a person."""
-    data, memory, seconds = found["data"], found["memory"], found["time"]["seconds"]
+    data, memory, seconds = plan["data"], plan["memory"], plan["time"]["seconds"]
     rows = []
     if "records" in data:
         rows.append(
@@ -78,33 +78,33 @@ def table(found: dict[str, Any]) -> list[tuple[str, str]]:
     for name, part in data["held_out"].items():
         held = say("plan_data_is", records=round(part["records"]), time=duration(part["hours"] * 3600))
         rows.append((say("plan_held_out", name=name), held))
-    total, trained = (sum(row[key] for row in found["parameters"]) for key in ("total", "trained"))
+    total, trained = (sum(row[key] for row in plan["parameters"]) for key in ("total", "trained"))
     rows.append((say("plan_model"), say("plan_model_is", total=short(total), trained=short(trained))))
     if data.get("steps"):
         rows.append((say("plan_steps"), say("plan_steps_is", steps=data["steps"], epochs=f"{data['epochs'] or 0:.3g}")))
-    ours = next((row for row in memory["methods"] if row["chosen"]), memory["methods"][0])
+    estimate = next((row for row in memory["methods"] if row["chosen"]), memory["methods"][0])
     free = gib(memory["free"]) if memory.get("free") is not None else "?"
     device = say("plan_gpu") if memory["device"] == "cuda" else say("plan_cpu")
-    rows.append((say("plan_memory"), say("plan_memory_is", needed=gib(ours["total"]), free=free, device=device)))
+    rows.append((say("plan_memory"), say("plan_memory_is", needed=gib(estimate["total"]), free=free, device=device)))
     rows.append((say("plan_time"), say("plan_time_unknown") if seconds is None else duration(seconds)))
     return rows
 
 
-def warnings(found: dict[str, Any]) -> list[str]:
+def warnings(plan: dict[str, Any]) -> list[str]:
     """What a person should know before the start: too little memory, what is left out, settings far from the usual."""
-    data, memory = found["data"], found["memory"]
-    ours = next((row for row in memory["methods"] if row["chosen"]), memory["methods"][0])
-    told = []
-    if memory["not_tried"] and (memory.get("free") or 0) < ours["total"]:
-        told.append(say("plan_too_large", needed=gib(ours["total"]), free=gib(memory["free"])))
+    data, memory = plan["data"], plan["memory"]
+    estimate = next((row for row in memory["methods"] if row["chosen"]), memory["methods"][0])
+    notes = []
+    if memory["not_tried"] and (memory.get("free") or 0) < estimate["total"]:
+        notes.append(say("plan_too_large", needed=gib(estimate["total"]), free=gib(memory["free"])))
     elif memory["not_tried"]:
-        told.append(say("plan_not_tried"))
+        notes.append(say("plan_not_tried"))
     for reason, facts in data["dropped"].items():
         more = " ..." if facts["count"] > len(facts["named"]) else ""
-        told.append(say("plan_dropped", count=facts["count"], reason=reason, named=", ".join(facts["named"]) + more))
-    suggestion = found["suggestion"]
-    told += suggestion["notes"] if suggestion else []
-    return [*told, *(line for line in found["said"] if not line.endswith("..."))]  # these only say what is going on
+        notes.append(say("plan_dropped", count=facts["count"], reason=reason, named=", ".join(facts["named"]) + more))
+    suggestion = plan["suggestion"]
+    notes += suggestion["notes"] if suggestion else []
+    return [*notes, *(line for line in plan["said"] if not line.endswith("..."))]  # these only say what is going on
 
 
 def duration(seconds: float) -> str:

@@ -155,11 +155,11 @@ def _cached_progress(folder: Path, inode: int) -> RunProgress:
 def progress_of(folder: Path) -> RunProgress:
     """The progress of the run in a folder, polled. Folders of the same name, one after the other, are told apart."""
     try:
-        found = _cached_progress(folder, folder.stat().st_ino)
+        progress = _cached_progress(folder, folder.stat().st_ino)
     except FileNotFoundError:
-        found = RunProgress(folder)
-    found.poll()
-    return found
+        progress = RunProgress(folder)
+    progress.poll()
+    return progress
 
 
 def forget_progress() -> None:

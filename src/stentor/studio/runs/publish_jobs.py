@@ -222,8 +222,8 @@ def stop(publication: Publication) -> None:
 
 def publications(projects: Projects) -> list[Publication]:
     """All publications, that which was asked for last first."""
-    found = [Publication(p.parent) for p in (projects.folder / "published").glob("*/publication.json")]
-    return sorted((p for p in found if _readable(p)), key=lambda p: p.time, reverse=True)
+    candidates = [Publication(p.parent) for p in (projects.folder / "published").glob("*/publication.json")]
+    return sorted((p for p in candidates if _readable(p)), key=lambda p: p.time, reverse=True)
 
 
 def find(projects: Projects, name: str) -> Publication:
@@ -269,8 +269,8 @@ def retargeted(card: str, old: PublishOrder, new: PublishOrder) -> str:
         head, mark, body = text.removeprefix("---\n").partition("\n---\n")
         if text.startswith("---\n") and mark:
             line = f"license: {new.licence}"
-            head, found = re.subn(r"^license:.*$", lambda _: line, head, flags=re.M)
-            text = "\n".join(["---", head, *([] if found else [line]), "---", body])
+            head, replaced = re.subn(r"^license:.*$", lambda _: line, head, flags=re.M)
+            text = "\n".join(["---", head, *([] if replaced else [line]), "---", body])
     return text
 
 
@@ -327,10 +327,10 @@ def _manifest(projects: Projects, name: str) -> bytes:
     sides = dataset.sides()
     lines = []
     for record in dataset.records():
-        kept = {k: v for k, v in record.items() if k not in ("prompt", "draft")}
+        fields = {k: v for k, v in record.items() if k not in ("prompt", "draft")}
         split = "test" if sides.get(record["id"]) == "held_out" else "train"
         lines.append(
-            json.dumps({**kept, "audio_path": str(dataset.audio(record)), "split": split}, ensure_ascii=False) + "\n"
+            json.dumps({**fields, "audio_path": str(dataset.audio(record)), "split": split}, ensure_ascii=False) + "\n"
         )
     if not lines:
         raise ConfigError(f"The data set {name} holds no recordings: record or upload some first.")

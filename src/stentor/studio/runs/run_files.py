@@ -56,10 +56,10 @@ def sound(request: Request, projects: Projects) -> RouteResult:
     part = {"audio_path": str(path), "start": float(record.get("start") or 0.0)}
     if record.get("duration"):
         part["duration"] = min(float(record["duration"]), LONGEST)
-    found = audio_of(part)
-    if found is None:
+    wav = audio_of(part)
+    if wav is None:
         raise ConfigError("This recording cannot be read any more.")
-    return Response(found, media_type="audio/wav", headers=_HEADERS)
+    return Response(wav, media_type="audio/wav", headers=_HEADERS)
 
 
 def spoken(request: Request, projects: Projects) -> RouteResult:
@@ -75,12 +75,12 @@ def _job(request: Request, projects: Projects) -> Job:
     return jobs.find(projects, request.path_params["name"])
 
 
-def _record(job: Job, name: str, which: str) -> dict[str, Any]:
+def _record(job: Job, name: str, id: str) -> dict[str, Any]:
     followed = progress_of(job.folder)
     with followed.lock:
-        for (_, own), steps in followed.samples.items():
-            for row in steps[max(steps)] if own == name else ():
-                if str(row.get("id")) == which and isinstance(row.get("record"), dict):
+        for (_, set_name), steps in followed.samples.items():
+            for row in steps[max(steps)] if set_name == name else ():
+                if str(row.get("id")) == id and isinstance(row.get("record"), dict):
                     return row["record"]
     raise ConfigError("There is no such recording.")
 
@@ -88,9 +88,9 @@ def _record(job: Job, name: str, which: str) -> dict[str, Any]:
 def _own(projects: Projects, path: Any) -> Path:
     """The file, links resolved, if it is one of the person's own."""
     if isinstance(path, str) and "\0" not in path:
-        found = (projects.folder / path).resolve()
-        if found.is_relative_to(projects.folder) and found.is_file():
-            return found
+        resolved = (projects.folder / path).resolve()
+        if resolved.is_relative_to(projects.folder) and resolved.is_file():
+            return resolved
     raise ConfigError("This recording is not in the projects folder: it cannot be played here.")
 
 

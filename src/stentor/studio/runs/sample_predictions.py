@@ -52,8 +52,8 @@ def _sample_sets(job: Job, followed: RunProgress) -> list[_SampleSet]:
         if stage is not None and followed.stage and stage != str(followed.stage[0]):
             continue
         last = max(steps)
-        found = [_example(job, name, row, normalizer) for row in steps[last][:MOST_SAMPLES]]
-        shown.append(_SampleSet(name, say("samples_at", step=f"{last:,}"), found))
+        examples = [_example(job, name, row, normalizer) for row in steps[last][:MOST_SAMPLES]]
+        shown.append(_SampleSet(name, say("samples_at", step=f"{last:,}"), examples))
     return shown
 
 
@@ -63,14 +63,14 @@ def _example(job: Job, name: str, row: dict[str, Any], normalizer: str) -> Examp
         id=str(row.get("id")), seconds=float(row.get("seconds") or 0.0), speaker=record.get("speaker"),
         language=record.get("language") or reference.get("language"), errors=0, total=0,
     )
-    said, heard = reference.get("text"), output.get("text")
-    if isinstance(said, str) and isinstance(heard, str):
-        example.cells = compare(said, heard, normalizer, example.language, output.get("words") or ())
+    reference_text, output_text = reference.get("text"), output.get("text")
+    if isinstance(reference_text, str) and isinstance(output_text, str):
+        example.cells = compare(reference_text, output_text, normalizer, example.language, output.get("words") or ())
         example.errors = sum(cell.kind != "equal" for cell in example.cells)
         example.total = sum(cell.reference is not None for cell in example.cells)
     else:
-        example.reference = said if isinstance(said, str) else _plain(reference)
-        example.output = heard if isinstance(heard, str) else _plain(output)
+        example.reference = reference_text if isinstance(reference_text, str) else _plain(reference)
+        example.output = output_text if isinstance(output_text, str) else _plain(output)
     spoken = (output.get("audio") or {}).get("file") if isinstance(output.get("audio"), dict) else None
     base = f"/studio/runs/{quote(job.name)}"
     if spoken:
@@ -92,7 +92,7 @@ def _normalizer(folder: Path) -> str:
 
     try:
         text = (folder / "resolved.yaml").read_text(encoding="utf-8")
-        found = YAML(typ="safe", pure=True).load(text)
+        config = YAML(typ="safe", pure=True).load(text)
     except (OSError, YAMLError):
         return "none"
-    return str((found.get("task") or {}).get("normalizer") or "none") if isinstance(found, dict) else "none"
+    return str((config.get("task") or {}).get("normalizer") or "none") if isinstance(config, dict) else "none"

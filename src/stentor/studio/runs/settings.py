@@ -55,7 +55,7 @@ class ModelChoice:
     lora: dict[str, Any] = field(default_factory=dict)
     """Put over `run` for low-rank adapters."""
     full: dict[str, Any] = field(default_factory=dict)
-    own: dict[str, Any] = field(default_factory=dict)
+    replaced: dict[str, Any] = field(default_factory=dict)
     """Put over the section `model` where another model of this family takes its place."""
     default: str = FULL
     methods: tuple[str, ...] = (FULL,)
@@ -92,8 +92,8 @@ def tasks(facts: DatasetFacts | None = None) -> list[tuple[str, str]]:
     from stentor.tasks.base import Task
 
     serving = {name: len(families(name)) for name in Task.choices()}
-    found = [n for n in sorted(serving, key=lambda n: (-serving[n], n)) if serving[n]]
-    return [(title("task", n), n) for n in found if facts is None or missing(n, facts) is None]
+    names = [n for n in sorted(serving, key=lambda n: (-serving[n], n)) if serving[n]]
+    return [(title("task", n), n) for n in names if facts is None or missing(n, facts) is None]
 
 
 def missing(task: str, facts: DatasetFacts) -> str | None:
@@ -115,9 +115,9 @@ def families(task: str) -> dict[str, type[Family]]:
 def pretrained_families(task: str) -> list[tuple[str, str]]:
     """(title, type) of the families that begin from one pretrained model (`model.from`), as `models.yaml` has them."""
     order = [model.family for model in known().values()]
-    found = [n for n, k in families(task).items() if any(f.alias == "from" for f in k.model_fields.values())]
-    found.sort(key=lambda n: order.index(n) if n in order else len(order))
-    return [(title("family", n), n) for n in found]
+    names = [n for n, k in families(task).items() if any(f.alias == "from" for f in k.model_fields.values())]
+    names.sort(key=lambda n: order.index(n) if n in order else len(order))
+    return [(title("family", n), n) for n in names]
 
 
 def title(kind: str, name: str) -> str:
@@ -134,11 +134,11 @@ def known() -> dict[str, ModelChoice]:
     from stentor.models.base import Family
 
     text = resources.files(__package__).joinpath("models.yaml").read_text(encoding="utf-8")
-    found = {}
+    choices = {}
     for name, facts in YAML(typ="safe").load(text).items():
         family = Family.choices()[facts["run"]["model"]["type"]]
         adapters = "lora" in family.model_fields and facts.get("download") is not None
-        found[name] = ModelChoice(
+        choices[name] = ModelChoice(
             name=name,
             title=say(f"model_{name}"),
             help=say(f"model_{name}_help"),
@@ -146,17 +146,17 @@ def known() -> dict[str, ModelChoice]:
             tasks=tuple(facts["tasks"]),
             **{key: value for key, value in facts.items() if key != "tasks"},
         )
-    return found
+    return choices
 
 
 def models(task: str, projects: Projects) -> list[tuple[str, str]]:
     """(title, choice) of what can be trained for a task: the known models, the person's runs, and any other model."""
-    there = reachable()
+    online = reachable()
     rows = []
     for model in known().values():
         if task in model.tasks:
-            away = model.download is not None and not there and not on_disk(model.run["model"])
-            rows.append((f"{model.title} {say('model_away')}" if away else model.title, model.name))
+            needs_download = model.download is not None and not online and not on_disk(model.run["model"])
+            rows.append((f"{model.title} {say('model_away')}" if needs_download else model.title, model.name))
     rows += [(say("model_run", name=run.removeprefix(RUN)), run) for run in runs(task, projects)]
     if pretrained_families(task):
         rows.append((say("model_own"), OWN))
@@ -166,9 +166,9 @@ def models(task: str, projects: Projects) -> list[tuple[str, str]]:
 def first(task: str) -> str:
     """The choice that a person begins with: a small pretrained model that this machine can train, one that needs no
     network where there is none."""
-    own = [m for m in known().values() if task in m.tasks]
-    wanted = [known()[n] for n in (_GPU if _has_gpu() else _CPU)]
-    order = [m for m in wanted if m in own] + own
+    candidates = [m for m in known().values() if task in m.tasks]
+    preferred = [known()[n] for n in (_GPU if _has_gpu() else _CPU)]
+    order = [m for m in preferred if m in candidates] + candidates
     ready = [m for m in order if m.download is None or on_disk(m.run["model"]) or reachable()]
     if not _has_gpu():  # what is large is no way to begin without one
         ready = [m for m in ready if m.parameters < 0.3e9] or ready
@@ -179,17 +179,17 @@ def runs(task: str, projects: Projects) -> list[str]:
     """Choices of the person's runs whose models can be trained on for a task."""
     from stentor.studio.runs.jobs import jobs
 
-    found = []
+    choices = []
     for job in jobs(projects):
         try:
             _run_model(projects, job.name, task)
         except StentorError:  # it is not finished, has another task, or was written by an older studio
             continue
-        found.append(RUN + job.name)
-    return found
+        choices.append(RUN + job.name)
+    return choices
 
 
-def chosen(choice: str, task: str, projects: Projects, family: str | None = None, own: str | None = None) -> ModelChoice:
+def chosen(choice: str, task: str, projects: Projects, family: str | None = None, source: str | None = None) -> ModelChoice:
     """The model of a choice. For `OWN`, `family` and `own` (a Hub id or a folder) say which.
 
     Raises ConfigError for a choice that is not there or not for this task.
@@ -199,15 +199,15 @@ def chosen(choice: str, task: str, projects: Projects, family: str | None = None
     if choice == OWN:
         if family not in dict(map(reversed, pretrained_families(task))):  # type: ignore[arg-type]
             raise ConfigError(say("no_family"))
-        if not own or not own.strip():
+        if not source or not source.strip():
             raise ConfigError(say("no_own"))
-        like = next((m for m in known().values() if m.family == family and m.download is not None), None)
-        run = copy.deepcopy(like.run) if like else {"model": {"type": family}}
-        run["model"] |= {**(like.own if like else {}), "from": own.strip()}
+        template = next((m for m in known().values() if m.family == family and m.download is not None), None)
+        run = copy.deepcopy(template.run) if template else {"model": {"type": family}}
+        run["model"] |= {**(template.replaced if template else {}), "from": source.strip()}
         lora = "lora" in families(task)[str(family)].model_fields
-        default = like.default if like else FULL
-        return ModelChoice(OWN, own.strip(), "", run, (task,), default=default, methods=(LORA, FULL) if lora else (FULL,),
-                     parameters=like.parameters if like else 0.0)
+        default = template.default if template else FULL
+        return ModelChoice(OWN, source.strip(), "", run, (task,), default=default, methods=(LORA, FULL) if lora else (FULL,),
+                     parameters=template.parameters if template else 0.0)
     if choice not in known() or task not in known()[choice].tasks:
         raise ConfigError(say("no_model", name=str(choice)[:80]))
     return known()[choice]
@@ -230,12 +230,12 @@ def _run_model(projects: Projects, name: str, task: str) -> ModelChoice:
         run |= {"optim": {"lr": 0.002}, "train": {"epochs": 20}}
     elif before != task:
         raise ConfigError(say("run_other_task", name=name, task=title("task", before)))
-    given = loaded.config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    settings = loaded.config.model_dump(mode="json", by_alias=True, exclude_unset=True)
     run["task"] = {k: v for k, v in last.task.model_dump(mode="json", by_alias=True, exclude_unset=True).items()
                    if k != "type"} if before == task else {}
-    if before == task and given.get("losses"):
-        run["losses"] = given["losses"]
-    run["data"] = {k: v for k, v in given.get("data", {}).items() if k not in ("train", "eval", "test")}
+    if before == task and settings.get("losses"):
+        run["losses"] = settings["losses"]
+    run["data"] = {k: v for k, v in settings.get("data", {}).items() if k not in ("train", "eval", "test")}
     method = FULL if run["model"].get("lora") is None else LORA
     total = read_json(job.folder / "results.json").get("parameters", {}).get("total", 0.0)
     return ModelChoice(RUN + name, name, say("model_run_help", name=name), run, (task,), default=method, methods=(method,),
@@ -249,13 +249,13 @@ def facts(dataset: DataSet) -> DatasetFacts:
     """What a data set has. Raises ConfigError where it has too little to be divided."""
     parts = {name: _records(path) for name, path in dataset.parts().items()}
     train = parts["train"]
-    everything = [r for records in parts.values() for r in records]
-    heard = [len({r["speaker"] for r in parts[p] if r.get("speaker")}) for p in ("train", "held_out")]
+    records_of_both = [r for records in parts.values() for r in records]
+    speaker_counts = [len({r["speaker"] for r in parts[p] if r.get("speaker")}) for p in ("train", "held_out")]
     return DatasetFacts(
         records=len(train),
         hours=sum(float(r.get("duration") or 0.0) for r in train) / 3600,
-        speakers=(heard[0], heard[1]),
-        segments=all(r.get("segments") for r in everything),
+        speakers=(speaker_counts[0], speaker_counts[1]),
+        segments=all(r.get("segments") for r in records_of_both),
         words=sum(bool(r.get("words")) for r in train) > 1,
     )
 
@@ -268,23 +268,23 @@ def start(task: str, model: ModelChoice, method: str, dataset: DataSet) -> dict[
     """
     if method not in model.methods:
         raise ConfigError(say("no_method"))
-    about = facts(dataset)
-    if lack := missing(task, about):
-        raise ConfigError(lack)
+    data_facts = facts(dataset)
+    if reason := missing(task, data_facts):
+        raise ConfigError(reason)
     tree: dict[str, Any] = {"task": {"type": task}}
     _merge(tree, copy.deepcopy(model.run))
     _merge(tree, copy.deepcopy(model.lora if method == LORA else model.full))
     if method == LORA:
         tree["model"].setdefault("lora", {})
-    tree["data"] = {**_sources(task, dataset, about), **tree.get("data", {})}
+    tree["data"] = {**_sources(task, dataset, data_facts), **tree.get("data", {})}
     train = tree.setdefault("train", {})
     if task in ("transcribe", "diarize") or not {"lr", "epochs"} & {*train, *tree.get("optim", {})}:
         kind = LORA if method == LORA else method_of(tree["model"], head=False)
-        good = suggest(model.family, kind, about.hours, model.parameters)
-        tree.setdefault("optim", {}).setdefault("lr", good.lr)
-        train.setdefault("epochs", good.epochs)
+        suggestion = suggest(model.family, kind, data_facts.hours, model.parameters)
+        tree.setdefault("optim", {}).setdefault("lr", suggestion.lr)
+        train.setdefault("epochs", suggestion.epochs)
     most = tree["data"].get("max_items") or 16
-    steps = max(1, math.ceil(train.get("epochs", EPOCHS["full"][0][1]) * math.ceil(about.records / most)))
+    steps = max(1, math.ceil(train.get("epochs", EPOCHS["full"][0][1]) * math.ceil(data_facts.records / most)))
     train.setdefault("log_every", max(1, min(20, steps // 40)))
     scratch = method_of(tree["model"]) == "scratch"
     if scratch:  # many short epochs: scoring each would take longer than training
@@ -295,13 +295,13 @@ def start(task: str, model: ModelChoice, method: str, dataset: DataSet) -> dict[
     return {key: tree[key] for key in SECTIONS if key in tree}
 
 
-def _sources(task: str, dataset: DataSet, about: DatasetFacts) -> dict[str, Any]:
+def _sources(task: str, dataset: DataSet, data_facts: DatasetFacts) -> dict[str, Any]:
     """The sections `train` and `eval` of the data set's own division."""
     parts = {name: {"type": "jsonl", "path": str(path)} for name, path in dataset.parts().items()}
-    if task == "diarize" and not about.segments:
+    if task == "diarize" and not data_facts.segments:
         # Recordings of single speakers become conversations; each part has its own.
-        counts = {"train": max(200, min(4000, 4 * about.records)), "held_out": 40}
-        voices = dict(zip(counts, about.speakers, strict=True))
+        counts = {"train": max(200, min(4000, 4 * data_facts.records)), "held_out": 40}
+        voices = dict(zip(counts, data_facts.speakers, strict=True))
         parts = {
             name: {
                 "type": "conversation",
@@ -321,9 +321,9 @@ def written(tree: Mapping[str, Any]) -> str:
     return dump(dict(tree))
 
 
-def run_name(projects: Projects, dataset: str | None, choice: str, own: str | None = None) -> str:
+def run_name(projects: Projects, dataset: str | None, choice: str, source: str | None = None) -> str:
     """A name for a run that no other has."""
-    last = choice.removeprefix(RUN) if choice != OWN else (own or "model").rstrip("/").rpartition("/")[2]
+    last = choice.removeprefix(RUN) if choice != OWN else (source or "model").rstrip("/").rpartition("/")[2]
     stem = name_from(f"{dataset or 'run'}-{last}".replace("_", "-"), "run")[:58]
     return free_name(projects, stem)
 
@@ -377,8 +377,8 @@ def on_disk(model: Mapping[str, Any]) -> bool:
     """Whether the pretrained parts that a section `model` names are on this machine already."""
     from huggingface_hub import try_to_load_from_cache
 
-    named = [s["from"] for s in (model, *(v for v in model.values() if isinstance(v, dict))) if s.get("from")]
-    return all(Path(n).is_dir() or isinstance(try_to_load_from_cache(n, "config.json"), str) for n in named)
+    sources = [s["from"] for s in (model, *(v for v in model.values() if isinstance(v, dict))) if s.get("from")]
+    return all(Path(n).is_dir() or isinstance(try_to_load_from_cache(n, "config.json"), str) for n in sources)
 
 
 @functools.cache

@@ -79,9 +79,9 @@ def main(arguments: list[str]) -> int:
 
 def write_ending(folder: Path, ending: dict[str, Any]) -> None:
     """Overwrite `ending.json` in place."""
-    said = str(ending.get("said", ""))[:ENDING_BYTES]
-    while len(data := json.dumps({**ending, "said": said}).encode()) > ENDING_BYTES:
-        said = said[: len(said) * 3 // 4]
+    message = str(ending.get("said", ""))[:ENDING_BYTES]
+    while len(data := json.dumps({**ending, "said": message}).encode()) > ENDING_BYTES:
+        message = message[: len(message) * 3 // 4]
     with open(folder / "ending.json", "r+b") as file:
         file.write(data.ljust(ENDING_BYTES))
         file.flush()

@@ -216,8 +216,8 @@ def uploaded(path: str | Path, rate: int = RATE, longest: float = LONGEST) -> Tr
 def held_out(dataset: DataSet) -> list[tuple[str, str]]:
     """(text and seconds, id) of the recordings that training does not hear; all of them before they were divided."""
     sides = dataset.sides() if (dataset.folder / "held_out.jsonl").is_file() else {}
-    found = [r for r in dataset.records() if not sides or sides.get(r["id"]) == "held_out"]
-    return [(_label(r), r["id"]) for r in found[:MOST_HELD_OUT]]
+    records = [r for r in dataset.records() if not sides or sides.get(r["id"]) == "held_out"]
+    return [(_label(r), r["id"]) for r in records[:MOST_HELD_OUT]]
 
 
 def recorded(dataset: DataSet, id: str, rate: int = RATE, longest: float = LONGEST) -> TrialClip:
@@ -297,10 +297,10 @@ def speak(
         raise ConfigError(f"The text has {len(text)} characters: at most {MOST_CHARACTERS} are spoken here.")
     if voice is not None and not voice.text.strip():
         raise DataError("Write down what is said in the clip whose voice is taken.")
-    given: dict[str, Any] = {"instruct": instruct.strip() or None, "language": language, "seed": seed}
+    options: dict[str, Any] = {"instruct": instruct.strip() or None, "language": language, "seed": seed}
     if voice is not None:
-        given |= {"reference": voice.samples, "reference_rate": voice.rate, "reference_text": voice.text.strip()}
-    return _each(models, tried, where, lambda model, answer: _say(model, text, given, answer))
+        options |= {"reference": voice.samples, "reference_rate": voice.rate, "reference_text": voice.text.strip()}
+    return _each(models, tried, where, lambda model, answer: _say(model, text, options, answer))
 
 
 def _each(models: ModelCache, tried: Trial, where: str, ask: Callable[[Model, ModelAnswer], None]) -> Iterator[ModelAnswer]:
@@ -322,19 +322,19 @@ def _hear(model: Model, tried: Trial, clip: TrialClip, language: str | None, ans
     if tried.task == "diarize":
         answer.segments = list(model.diarize(clip.samples, clip.rate).segments)
     else:
-        found = model.transcribe(clip.samples, clip.rate, language=language)
-        answer.text, answer.words = found.text, found.words
+        transcript = model.transcribe(clip.samples, clip.rate, language=language)
+        answer.text, answer.words = transcript.text, transcript.words
     answer.took = time.perf_counter() - began
     if clip.text and answer.segments is None:
         from stentor.text.normalize import normalize
         from stentor.metrics.wer import REFERENCE, word_errors
 
-        said, heard = (normalize(t, tried.normalizer, language) for t in (clip.text, answer.text))
-        counts = word_errors([(said, heard)], language)
+        reference, hypothesis = (normalize(t, tried.normalizer, language) for t in (clip.text, answer.text))
+        counts = word_errors([(reference, hypothesis)], language)
         answer.errors, answer.total = int(counts[:, :REFERENCE].sum()), int(counts[:, REFERENCE].sum())
 
 
-def _say(model: Model, text: str, given: dict[str, Any], answer: ModelAnswer) -> None:
+def _say(model: Model, text: str, options: dict[str, Any], answer: ModelAnswer) -> None:
     began = time.perf_counter()
-    speech = model.speak(text, **given)
+    speech = model.speak(text, **options)
     answer.sound, answer.rate, answer.took = speech.audio, speech.rate, time.perf_counter() - began

@@ -15,12 +15,12 @@ from stentor.studio.texts import say
 def about(tried: Trial) -> str:
     """What a run's model is compared with."""
     if tried.original:
-        told = say("try_compared", original=model_name(tried.original))
+        sentence = say("try_compared", original=model_name(tried.original))
     elif tried.parts:
-        told = say("try_parts", parts=", ".join(model_name(part) for part in tried.parts))
+        sentence = say("try_parts", parts=", ".join(model_name(part) for part in tried.parts))
     else:
-        told = say("try_scratch")
-    return f'<p class="stentor-try-about">{escape(told)}</p>'
+        sentence = say("try_scratch")
+    return f'<p class="stentor-try-about">{escape(sentence)}</p>'
 
 
 def listened(tried: Trial, clip: TrialClip, answers: Sequence[ModelAnswer]) -> str:
@@ -45,29 +45,29 @@ def spoken(tried: Trial, answers: Sequence[ModelAnswer]) -> str:
     return f'<div class="stentor-try"><div class="sides">{"".join(sides)}</div></div>'
 
 
-def _side(tried: Trial, clip: TrialClip | None, answers: Sequence[ModelAnswer], tuned: bool) -> str:
+def _side(trial: Trial, clip: TrialClip | None, answers: Sequence[ModelAnswer], tuned: bool) -> str:
     """One model's column."""
     answer = next((a for a in answers if a.tuned == tuned), None)
-    name = tried.name if tuned else model_name(tried.original or "")
-    facts: list[str] = []
+    name = trial.name if tuned else model_name(trial.original or "")
+    notes: list[str] = []
     if answer is None:
-        first = not answers and (not tuned or tried.original is None)
+        first = not answers and (not tuned or trial.original is None)
         body = f'<p class="waiting">{escape(say("try_working" if first else "try_next"))}</p>'
     elif answer.wrong:
         body = f'<p class="wrong">{escape(without_secrets(answer.wrong))}</p>'
     else:
-        body = _sound(answer) if clip is None else _heard(tried, clip, answer)
+        body = _sound(answer) if clip is None else _heard(trial, clip, answer)
         if answer.total:
             rate = figure("wer", answer.errors / answer.total)
-            facts.append(say("try_errors", errors=answer.errors, total=answer.total, rate=rate))
+            notes.append(say("try_errors", errors=answer.errors, total=answer.total, rate=rate))
         if answer.sound is not None:
-            facts += _level(answer)
-        facts.append(say("try_took", seconds=answer.took))
-    told = "".join(f"<span>{escape(fact)}</span>" for fact in facts)
+            notes += _level(answer)
+        notes.append(say("try_took", seconds=answer.took))
+    figures = "".join(f"<span>{escape(fact)}</span>" for fact in notes)
     kind = "tuned" if tuned else "original"
     return (
         f'<section class="side {kind}"><header><b>{escape(say(f"try_{kind}"))}</b><span>{escape(name)}</span></header>'
-        f"{body}<footer>{told}</footer></section>"
+        f"{body}<footer>{figures}</footer></section>"
     )
 
 

@@ -49,8 +49,8 @@ def passwords(host: str, variable: str | None) -> dict[str, str]:
             f"The studio would be open to everybody who reaches {host}: put a password into an environment variable "
             "and name it with --password-env, or leave --host away."
         )
-    found = os.environ.get(variable, "").strip()
-    pairs = [pair.split(":", 1) for pair in found.split()] if _PAIRS.fullmatch(found) else [[OWNER, found]]
+    secret = os.environ.get(variable, "").strip()
+    pairs = [pair.split(":", 1) for pair in secret.split()] if _PAIRS.fullmatch(secret) else [[OWNER, secret]]
     if any(len(word) < SHORTEST for _, word in pairs):
         raise ConfigError(
             f"The environment variable {variable} must hold a password of at least {SHORTEST} characters, or "
@@ -65,15 +65,17 @@ class Accounts:
     """The people of a studio, their folders, and which browsers have signed in (kept in memory: after a restart
     everybody signs in again)."""
 
-    def __init__(self, folder: Path, words: dict[str, str], models: tuple[Path, ...] = (), publish: bool = False):
+    def __init__(self, folder: Path, passwords: dict[str, str], models: tuple[Path, ...] = (), publish: bool = False):
         """`words`: password by person; `publish`: whether people who are named use the owner's login of the Hub."""
-        self.guarded = bool(words)
-        self.named = self.guarded and set(words) != {OWNER}
+        self.guarded = bool(passwords)
+        self.named = self.guarded and set(passwords) != {OWNER}
         self._salt = secrets.token_bytes(16)
-        self._digests = {name: self._digest(word) for name, word in words.items()}
+        self._digests = {name: self._digest(password) for name, password in passwords.items()}
         self._sessions: dict[str, tuple[str, float]] = {}
         self._lock = threading.Lock()
-        folders = {name: inside(Path(folder), "users", name) for name in words} if self.named else {OWNER: Path(folder)}
+        folders = (
+            {name: inside(Path(folder), "users", name) for name in passwords} if self.named else {OWNER: Path(folder)}
+        )
         publishes = publish or not self.named
         self._projects = {name: Projects(path, self.guarded, models, publishes) for name, path in folders.items()}
 
@@ -85,17 +87,17 @@ class Accounts:
         """The person that somebody who signs in says to be; empty for all that are not known."""
         return OWNER if not self.named else name if name in self._digests else ""
 
-    def sign_in(self, name: str, word: str) -> str | None:
+    def sign_in(self, name: str, password: str) -> str | None:
         """The secret of a new session; None unless the password is right."""
         name = name if self.named else OWNER
         # An unknown name takes as long as a wrong password.
-        right = self._digests.get(name, b"") if NAME.fullmatch(name) else b""
-        if not hmac.compare_digest(self._digest(word), right):
+        digest = self._digests.get(name, b"") if NAME.fullmatch(name) else b""
+        if not hmac.compare_digest(self._digest(password), digest):
             return None
         with self._lock:
             now = time.time()
-            kept = sorted((end, key, who) for key, (who, end) in self._sessions.items() if end > now)
-            self._sessions = {key: (who, end) for end, key, who in kept[-MOST_SESSIONS + 1 :]}
+            sessions = sorted((end, key, person) for key, (person, end) in self._sessions.items() if end > now)
+            self._sessions = {key: (person, end) for end, key, person in sessions[-MOST_SESSIONS + 1 :]}
             self._sessions[session := secrets.token_urlsafe(32)] = (name, now + STAYS)
         return session
 
@@ -107,8 +109,8 @@ class Accounts:
         """The person of a session; where nobody signs in, the owner."""
         if not self.guarded:
             return OWNER
-        name, end = self._sessions.get(session or "", (None, 0.0))
-        return name if end > time.time() else None
+        person, end = self._sessions.get(session or "", (None, 0.0))
+        return person if end > time.time() else None
 
-    def _digest(self, word: str) -> bytes:
-        return hashlib.scrypt(word.encode(), salt=self._salt, n=2**14, r=8, p=1)
+    def _digest(self, password: str) -> bytes:
+        return hashlib.scrypt(password.encode(), salt=self._salt, n=2**14, r=8, p=1)

@@ -126,20 +126,20 @@ class StudioServer:
             await PlainTextResponse(say("opening"), 503, headers={"Retry-After": "2"})(scope, receive, send)
 
     async def _sign_in(self, request: Request) -> Response:
-        given = b""
+        form = b""
         async for chunk in request.stream():
-            given += chunk
-            if len(given) > MOST_SIGN_IN:
+            form += chunk
+            if len(form) > MOST_SIGN_IN:
                 return PlainTextResponse("Too large.", 413)
-        fields = parse_qs(given.decode("utf-8", "replace"))
-        name, word = (fields.get(key, [""])[0] for key in ("name", "password"))
+        fields = parse_qs(form.decode("utf-8", "replace"))
+        name, password = (fields.get(key, [""])[0] for key in ("name", "password"))
         # Guesses wait for each other, longer with each one that was wrong. They are counted for each person: who knows
         # one password has no faster way to another.
         person = self.accounts.meant(name.strip())
         async with self._signing:
             if self._wrong[person]:
                 await asyncio.sleep(min(SLOWEST, 0.25 * self._wrong[person]))
-            session = await asyncio.to_thread(self.accounts.sign_in, name.strip(), word)
+            session = await asyncio.to_thread(self.accounts.sign_in, name.strip(), password)
         if session is None:
             self._wrong[person] += 1
             return HTMLResponse(_sign_in_page(self.accounts.named, wrong=True), 401)
@@ -202,10 +202,10 @@ def _texts(request: Request) -> Response:
 
 def _file(request: Request) -> Response:
     name = request.path_params["file"]
-    found = page_files().get(name)
-    if found is None:
+    content = page_files().get(name)
+    if content is None:
         return PlainTextResponse("There is no such file.", 404)
-    return Response(found, media_type=KINDS[name[name.rfind(".") :]], headers={"Cache-Control": "no-cache"})
+    return Response(content, media_type=KINDS[name[name.rfind(".") :]], headers={"Cache-Control": "no-cache"})
 
 
 def _navigates(scope: Any, headers: dict[bytes, str]) -> bool:
@@ -222,8 +222,8 @@ def _cookies(scope: Any) -> dict[str, str]:
 def _guarded(send: Any) -> Any:
     async def with_headers(message: Any) -> None:
         if message["type"] == "http.response.start":
-            has = {name.lower() for name, _ in message.get("headers", [])}
-            message["headers"] = [*message.get("headers", []), *(pair for pair in GUARDS if pair[0] not in has)]
+            present = {name.lower() for name, _ in message.get("headers", [])}
+            message["headers"] = [*message.get("headers", []), *(pair for pair in GUARDS if pair[0] not in present)]
         await send(message)
 
     return with_headers
@@ -254,11 +254,11 @@ def _sign_in_page(named: bool, wrong: bool = False) -> str:
             "</label>"
         )
 
-    said = f'<p class="stentor-wrong" role="alert">{html.escape(say("sign_in_wrong"))}</p>' if wrong else ""
+    error = f'<p class="stentor-wrong" role="alert">{html.escape(say("sign_in_wrong"))}</p>' if wrong else ""
     name = field("sign_in_name", "text", "username") if named else ""
     return _page(
         f'<form class="stentor-sign-in" method="post" action="/studio/sign-in"><p>{html.escape(say("sign_in"))}</p>'
-        f"{said}{name}{field('sign_in_password', 'password', 'current-password')}"
+        f"{error}{name}{field('sign_in_password', 'password', 'current-password')}"
         f"<button>{html.escape(say('sign_in_go'))}</button></form>"
     )
 
@@ -276,8 +276,8 @@ def _page(inner: str) -> str:
 
 def head(files: dict[str, str]) -> str:
     """What the page's head holds: the studio's scripts and styles, and the person's texts for them."""
-    said = json.dumps(texts()).replace("<", "\\u003c")
-    parts = [f"<script>window.stentorTexts = {said};</script>"]
+    sentences = json.dumps(texts()).replace("<", "\\u003c")
+    parts = [f"<script>window.stentorTexts = {sentences};</script>"]
     for name in sorted(files):
         if name.endswith(".css") and name != "door.css":
             parts.append(f'<link rel="stylesheet" href="/studio/page/{name}">')

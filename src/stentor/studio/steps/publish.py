@@ -181,11 +181,11 @@ def _signed_in(token: bool, user: str | None, guarded: bool) -> str:
 
 def _listed(projects: Projects, name: str | None) -> Any:
     """The publications, to choose from where there are several; the last one is chosen unless another was."""
-    found = publish_jobs.publications(projects)
-    names = [p.folder.name for p in found]
-    choices = [(f"{p.order.to} ({say(KINDS[p.order.what])})", p.folder.name) for p in found]
+    publications = publish_jobs.publications(projects)
+    names = [p.folder.name for p in publications]
+    choices = [(f"{p.order.to} ({say(KINDS[p.order.what])})", p.folder.name) for p in publications]
     chosen = name if name in names else (names[0] if names else None)
-    return gr.Dropdown(choices, value=chosen, visible=len(found) > 1)
+    return gr.Dropdown(choices, value=chosen, visible=len(publications) > 1)
 
 
 def _look(projects: Projects, name: str | None, before: str) -> list[Any]:

@@ -77,14 +77,14 @@ def build(shared: Shared, tab: gr.Tab) -> None:
         """What changed since this page was told last, for `outputs`."""
         choices = watch.choices(projects)
         names = [name for _, name in choices]
-        given, given_beside = chosen, list(beside or ())
+        requested, requested_beside = chosen, list(beside or ())
         chosen = chosen if chosen in names else (names[0] if names else None)
-        beside = [name for name in given_beside if name in names and name != chosen]
+        beside = [name for name in requested_beside if name in names and name != chosen]
         # What the person chose is not sent back: they may have chosen anew meanwhile.
-        value = {"value": chosen} if not before or chosen != given else {}
-        value_beside = {"value": beside} if not before or beside != given_beside else {}
-        found = [jobs.find(projects, name) for name in beside]
-        view = watch.view(projects, jobs.find(projects, chosen), found) if chosen else None
+        value = {"value": chosen} if not before or chosen != requested else {}
+        value_beside = {"value": beside} if not before or beside != requested_beside else {}
+        compared = [jobs.find(projects, name) for name in beside]
+        view = watch.view(projects, jobs.find(projects, chosen), compared) if chosen else None
         now: Sent = {
             "often": any(jobs.alive(job) for job in jobs.jobs(projects)),
             "run": (tuple(choices), chosen),

@@ -177,11 +177,11 @@ def build(shared: Shared, tab: gr.Tab) -> None:
         yield _line(say("plan_working"), "working")
         MODEL_CACHE.keep_only()  # as at the start: it is the run's memory that is tried
         try:
-            found = plans.plan(projects, _some(text))
+            stages = plans.plan(projects, _some(text))
         except StentorError as error:
             yield _line(str(error), "wrong")
             return
-        yield "".join(_plan(one, number, len(found)) for number, one in enumerate(found, 1))
+        yield "".join(_plan(one, number, len(stages)) for number, one in enumerate(stages, 1))
 
     on(shared, plan.click, planned, yaml, needs, trigger_mode="once", concurrency_limit=1, concurrency_id="plan")
 

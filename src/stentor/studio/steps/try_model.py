@@ -64,18 +64,18 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     form = [note, source, text, described, clip, held, player, said, go, seed]
 
     def known(projects: Projects, value: str | None) -> Any:
-        found = try_model.runs(projects)
-        return gr.Dropdown(found, value=value if value in found else (found[0] if found else None))
+        names = try_model.runs(projects)
+        return gr.Dropdown(names, value=value if value in names else (names[0] if names else None))
 
     def chosen(
-        projects: Projects, name: str | None, at: str | None, dataset: str | None, given: str | None
+        projects: Projects, name: str | None, origin: str | None, dataset: str | None, recording: str | None
     ) -> list[Any]:
         """The form as the run's task needs it; what does not fit any more is emptied."""
         if not name or name not in try_model.runs(projects):
             return [gr.skip()] * len(form)
-        tried = try_model.trial(projects, name)
-        MODEL_CACHE.keep_only(tried.original, tried.export)
-        return _form(projects, tried, at, dataset, given)
+        trial = try_model.trial(projects, name)
+        MODEL_CACHE.keep_only(trial.original, trial.export)
+        return _form(projects, trial, origin, dataset, recording)
 
     def shown(projects: Projects, at: str | None, dataset: str | None, id: str | None) -> Any:
         return _player(_dataset(projects, dataset), id if at in RECORDINGS else None)
@@ -83,47 +83,54 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     def answered(
         projects: Projects,
         name: str | None,
-        at: str | None,
+        origin: str | None,
         dataset: str | None,
         id: str | None,
-        path: str | None,
-        told: str | None,
-        words: str | None,
-        voice: str | None,
-        number: float | None,
+        clip_path: str | None,
+        transcript: str | None,
+        spoken_text: str | None,
+        voice_text: str | None,
+        seed_value: float | None,
     ) -> Iterator[str]:
         if not name:
             raise gr.Error(say("try_no_run"), print_exception=False)
-        tried, found = try_model.trial(projects, name), _dataset(projects, dataset)
-        language = found.about.get("language") if found is not None else None
-        where = try_model.device(projects)
-        speaking = tried.task == "speak"
+        trial, folder = try_model.trial(projects, name), _dataset(projects, dataset)
+        language = folder.about.get("language") if folder is not None else None
+        device_name = try_model.device(projects)
+        speaking = trial.task == "speak"
         limits = (try_model.VOICE_RATE, try_model.LONGEST_VOICE) if speaking else (try_model.RATE, try_model.LONGEST)
-        heard: TrialClip | None = None
-        if at in RECORDINGS:
-            if found is None or not id:
+        clip_heard: TrialClip | None = None
+        if origin in RECORDINGS:
+            if folder is None or not id:
                 raise gr.Error(say("try_none"), print_exception=False)
-            heard = try_model.recorded(found, id, *limits)
-        elif at in CLIPS:
-            if not path:
+            clip_heard = try_model.recorded(folder, id, *limits)
+        elif origin in CLIPS:
+            if not clip_path:
                 raise gr.Error(say("try_none"), print_exception=False)
-            heard = try_model.uploaded(path, *limits)
-            heard.text = (told or "").strip() if tried.task != "diarize" else ""
-        done: list[try_model.ModelAnswer] = []
+            clip_heard = try_model.uploaded(clip_path, *limits)
+            clip_heard.text = (transcript or "").strip() if trial.task != "diarize" else ""
+        answers_so_far: list[try_model.ModelAnswer] = []
         if speaking:
-            described = (voice or "") if at == "described" else ""
-            asked = try_model.speak(
-                MODEL_CACHE, tried, words or "", heard, described, language, int(number or 0), where
+            described = (voice_text or "") if origin == "described" else ""
+            spoken = try_model.speak(
+                MODEL_CACHE,
+                trial,
+                spoken_text or "",
+                clip_heard,
+                described,
+                language,
+                int(seed_value or 0),
+                device_name,
             )
-            yield try_model_html.spoken(tried, done)
-            for answer in asked:
-                done.append(answer)
-                yield try_model_html.spoken(tried, done)
-        elif heard is not None:
-            yield try_model_html.listened(tried, heard, done)
-            for answer in try_model.listen(MODEL_CACHE, tried, heard, language, where):
-                done.append(answer)
-                yield try_model_html.listened(tried, heard, done)
+            yield try_model_html.spoken(trial, answers_so_far)
+            for answer in spoken:
+                answers_so_far.append(answer)
+                yield try_model_html.spoken(trial, answers_so_far)
+        elif clip_heard is not None:
+            yield try_model_html.listened(trial, clip_heard, answers_so_far)
+            for answer in try_model.listen(MODEL_CACHE, trial, clip_heard, language, device_name):
+                answers_so_far.append(answer)
+                yield try_model_html.listened(trial, clip_heard, answers_so_far)
 
     pick = {"inputs": [run, source, shared.dataset, held], "outputs": form}
     for event in (tab.select, shared.changed.click, shared.page.load):
@@ -144,42 +151,42 @@ def build(shared: Shared, tab: gr.Tab) -> None:
 
 
 def _form(
-    projects: Projects, tried: try_model.Trial, at: str | None, dataset: str | None, given: str | None
+    projects: Projects, trial: try_model.Trial, origin: str | None, dataset: str | None, chosen: str | None
 ) -> list[Any]:
-    found = _dataset(projects, dataset)
-    recordings = try_model.held_out(found) if found is not None else []
-    speaking = tried.task == "speak"
+    folder = _dataset(projects, dataset)
+    recordings = try_model.held_out(folder) if folder is not None else []
+    speaking = trial.task == "speak"
     kinds = [kind for kind in (VOICES if speaking else HEARD) if recordings or kind not in RECORDINGS]
-    at = at if at in kinds else kinds[0]
+    origin = origin if origin in kinds else kinds[0]
     ids = [id for _, id in recordings]
-    given = given if given in ids else (ids[0] if ids else None)
+    chosen = chosen if chosen in ids else (ids[0] if ids else None)
     return [
-        gr.HTML(try_model_html.about(tried)),
+        gr.HTML(try_model_html.about(trial)),
         gr.Radio(
             [(say(f"try_{'voice' if speaking else 'hear'}_{kind}"), kind) for kind in kinds],
-            value=at,
+            value=origin,
             label=say("try_voice" if speaking else "try_from"),
         ),
         gr.Textbox(visible=speaking),
-        gr.Textbox(visible=at == "described"),
-        gr.Audio(visible=at in CLIPS),
-        gr.Dropdown(recordings, value=given, visible=at in RECORDINGS),
-        _player(found, given if at in RECORDINGS else None),
+        gr.Textbox(visible=origin == "described"),
+        gr.Audio(visible=origin in CLIPS),
+        gr.Dropdown(recordings, value=chosen, visible=origin in RECORDINGS),
+        _player(folder, chosen if origin in RECORDINGS else None),
         gr.Textbox(
-            visible=at in CLIPS and tried.task != "diarize", label=say("try_said_voice" if speaking else "try_said")
+            visible=origin in CLIPS and trial.task != "diarize", label=say("try_said_voice" if speaking else "try_said")
         ),
-        gr.Button(say(f"try_go_{tried.task}")),
+        gr.Button(say(f"try_go_{trial.task}")),
         gr.Number(visible=speaking),
     ]
 
 
-def _player(found: DataSet | None, id: str | None) -> Any:
+def _player(dataset: DataSet | None, id: str | None) -> Any:
     """A player of a recording, which its own route serves."""
-    if found is None or not id:
+    if dataset is None or not id:
         return gr.HTML("", visible=False)
-    found.record(id)
-    where = escape(f"/studio/audio/{found.name}/{id}")
-    return gr.HTML(f'<audio controls preload="metadata" src="{where}"></audio>', visible=True)
+    dataset.record(id)
+    address = escape(f"/studio/audio/{dataset.name}/{id}")
+    return gr.HTML(f'<audio controls preload="metadata" src="{address}"></audio>', visible=True)
 
 
 def _dataset(projects: Projects, name: str | None) -> DataSet | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FREE = frozenset(
     {
         "Transcribe.context",
-        "Prompt.instruction",
+        "PromptSection.instruction",
         "Text.texts",
         "Synth.texts",
         "Source.where",

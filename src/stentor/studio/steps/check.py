@@ -55,8 +55,8 @@ def build(shared: Shared, tab: gr.Tab) -> None:
         return _said(dataset)
 
     for event in (shared.page.load, shared.dataset.change, tab.select):
-        told = on(shared, event, shown, [shared.dataset, seen], [listed, share, by, divided], js=_SHOWN)
-        told.then(None, None, None, js=_AGAIN)
+        listening = on(shared, event, shown, [shared.dataset, seen], [listed, share, by, divided], js=_SHOWN)
+        listening.then(None, None, None, js=_AGAIN)
     on(shared, split.click, parted, [shared.dataset, share, by], divided).then(None, None, None, js=_REFRESH)
 
 

@@ -12,6 +12,7 @@ from stentor.studio.projects import Projects
 from stentor.studio.runs.jobs import jobs
 from stentor.studio.server.accounts import Accounts
 from stentor.studio.server.server import USER, head, page_files
+from stentor.studio.steps import STEPS
 from stentor.studio.steps.choices import Choice
 from stentor.studio.steps.shared import Shared, on
 from stentor.studio.texts import say
@@ -78,10 +79,6 @@ def mounted(accounts: Accounts) -> Any:
 
 def page(accounts: Accounts) -> gr.Blocks:
     """The studio's page."""
-    from stentor.studio.steps import STEPS
-
-    spoken = languages()
-    codes = {code for _, code in spoken}
     with gr.Blocks(title=say("title"), analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True) as built:
         gr.HTML(f"<stentor-header{' signed-in' if accounts.guarded else ''}></stentor-header>", elem_id="header")
         dataset = Choice([], label=say("dataset"), visible=False, elem_id="dataset")
@@ -89,7 +86,7 @@ def page(accounts: Accounts) -> gr.Blocks:
             gr.Markdown(say("first_step"))
             with gr.Row(equal_height=True):
                 name = gr.Textbox(label=say("new_name"), max_length=64, elem_id="new_name", placeholder=say("new_hint"))
-                language = gr.Dropdown(spoken, value="en", label=say("language"), elem_id="language")
+                language = gr.Dropdown(languages(), value="en", label=say("language"), elem_id="language")
             create = gr.Button(say("create"), elem_id="create", variant="primary")
             delete = gr.Button(say("dataset_delete"), elem_id="delete_dataset", size="sm", visible=False)
         # Clicked by scripts: it must be in the page, not be seen.
@@ -105,42 +102,44 @@ def page(accounts: Accounts) -> gr.Blocks:
         seen = gr.State(())
         looks = gr.Timer(LOOK)
 
-        def known(projects: Projects, value: str | None) -> list[Any]:
-            names = projects.datasets()
-            chosen = value if value in names else (names[0] if names else None)
-            filled = bool(names)
-            return [
-                gr.Dropdown(names, value=chosen, visible=filled),
-                gr.Accordion(open=not filled),
-                gr.Button(visible=filled),
-            ]
-
-        def created(projects: Projects, new: str, code: str) -> list[Any]:
-            new_dataset = projects.create(new.strip(), code if code in codes else None)
-            gr.Info(say("created", name=new_dataset.name))
-            return [*known(projects, new_dataset.name), ""]
-
-        def deleted(projects: Projects, value: str | None) -> list[Any]:
-            if not value:  # the person thought better of it
-                return [gr.skip()] * 3
-            projects.delete(value)
-            gr.Info(say("dataset_gone", name=value))
-            return known(projects, None)
-
-        def steps(projects: Projects, value: str | None, before: tuple[bool, ...]) -> Any:
-            now = possible(projects, value)
-            if tuple(now.values()) == tuple(before):
-                return [gr.skip()] * (len(tabs) + 1)
-            return [tuple(now.values()), *(gr.Tab(visible=now[step]) for step in tabs)]
-
-        on(shared, built.load, known, dataset, [dataset, new, delete])
-        on(shared, delete.click, deleted, dataset, [dataset, new, delete], js=_SURE)
+        on(shared, built.load, _known, dataset, [dataset, new, delete])
+        on(shared, delete.click, _delete, dataset, [dataset, new, delete], js=_SURE)
         for event in (create.click, name.submit):
-            on(shared, event, created, [name, language], [dataset, new, delete, name], trigger_mode="once")
+            on(shared, event, _create, [name, language], [dataset, new, delete, name], trigger_mode="once")
         for event in (built.load, changed.click, dataset.change, looks.tick):
-            on(shared, event, steps, [dataset, seen], [seen, *tabs.values()])
+            on(shared, event, _steps, [dataset, seen], [seen, *tabs.values()])
     built._queue.sleep_when_free = built._queue.progress_update_sleep_when_free = IDLE
     return built
+
+
+def _known(projects: Projects, value: str | None) -> list[Any]:
+    """The data sets to choose from, and what of the page is there with them and without."""
+    names = projects.datasets()
+    chosen = value if value in names else (names[0] if names else None)
+    filled = bool(names)
+    return [gr.Dropdown(names, value=chosen, visible=filled), gr.Accordion(open=not filled), gr.Button(visible=filled)]
+
+
+def _create(projects: Projects, name: str, code: str) -> list[Any]:
+    dataset = projects.create(name.strip(), code if code in dict(map(reversed, languages())) else None)
+    gr.Info(say("created", name=dataset.name))
+    return [*_known(projects, dataset.name), ""]
+
+
+def _delete(projects: Projects, value: str | None) -> list[Any]:
+    if not value:  # the person thought better of it
+        return [gr.skip()] * 3
+    projects.delete(value)
+    gr.Info(say("dataset_gone", name=value))
+    return _known(projects, None)
+
+
+def _steps(projects: Projects, value: str | None, before: tuple[bool, ...]) -> list[Any]:
+    """Which steps can be opened; nothing is sent where that is as `before`."""
+    now = tuple(possible(projects, value).values())
+    if now == tuple(before):
+        return [gr.skip()] * (len(now) + 1)
+    return [now, *(gr.Tab(visible=visible) for visible in now)]
 
 
 def possible(projects: Projects, name: str | None) -> dict[str, bool]:

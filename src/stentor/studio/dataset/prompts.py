@@ -147,8 +147,8 @@ def sources(language: str | None) -> list[PromptSource]:
 def set_source(dataset: DataSet, source: str, phrases: list[str] | None = None, count: int = WANTED) -> str:
     """Change what a data set reads; answers a sentence for the person. Recordings stay, and belong to their phrases.
 
-    `phrases`: the new own list (see `own_list`); without one, the list of before. A corpus of the Hub is asked for `count`
-    sentences, unless as many were fetched before. Raises ConfigError for a source that the language does not
+    `phrases`: the new own list (see `own_list`); without one, the list of before. A corpus of the Hub is asked for
+    `count` sentences, unless as many were fetched before. Raises ConfigError for a source that the language does not
     have, DataError with one sentence when the Hub cannot be reached or the corpus not be had: then nothing was changed.
     """
     language = language_of(dataset)

@@ -27,12 +27,16 @@ MOST_BYTES = 20 * 2**20
 MOST_LINES = 1_000_000
 """Lines of the longest transcript file."""
 MOST_PROBLEMS = 20
-_FILE = ("audio_path", "audio", "file", "filename", "file_name", "path", "wav", "id")
-_TEXT = ("text", "transcript", "transcription", "sentence", "normalized_text")
-_LANGUAGE = ("language", "language_id", "locale", "lang")
-_SPEAKER = ("speaker", "speaker_id", "client_id")
-_START = ("start", "start_time", "begin")
-_END = ("end", "end_time", "stop")
+_KEYS = {
+    "text": ("text", "transcript", "transcription", "sentence", "normalized_text"),
+    "file": ("audio_path", "audio", "file", "filename", "file_name", "path", "wav", "id"),
+    "language": ("language", "language_id", "locale", "lang"),
+    "speaker": ("speaker", "speaker_id", "client_id"),
+    "start": ("start", "start_time", "begin"),
+    "end": ("end", "end_time", "stop"),
+    "duration": ("duration",),
+}
+"""Names of columns and JSON keys, the first that is there counts, by what they hold."""
 TRANSCRIPTS = ("txt", "lab", "csv", "tsv", "jsonl", "json", "srt", "vtt", "textgrid")
 """Endings of the transcripts that are read."""
 
@@ -232,17 +236,7 @@ def _csv(name: str, text: str) -> ParsedEntries:
     if tabs:
         table = [(number, [_unquoted(cell) for cell in row]) for number, row in table]
     head = [cell.strip().lower() for cell in table[0][1]]
-    column = {
-        what: next((head.index(n) for n in names if n in head), None)
-        for what, names in (
-            ("text", _TEXT),
-            ("file", _FILE),
-            ("language", _LANGUAGE),
-            ("speaker", _SPEAKER),
-            ("start", _START),
-            ("end", _END),
-        )
-    }
+    column = {field: next((head.index(n) for n in names if n in head), None) for field, names in _KEYS.items()}
     if column["text"] is None:
         widths = {len(row) for _, row in table}
         if widths not in ({1}, {2}):
@@ -253,7 +247,7 @@ def _csv(name: str, text: str) -> ParsedEntries:
         table = table[1:]
     for number, row in table:
         where = f"{name}:{number}"
-        cells = {what: row[i].strip() if i < len(row) else "" for what, i in column.items() if i is not None}
+        cells = {field: row[i].strip() if i < len(row) else "" for field, i in column.items() if i is not None}
         if len(row) <= column["text"]:
             yield f"{where}: this line has {len(row)} columns and none for the text."
             continue
@@ -309,20 +303,20 @@ def _entry(row: Any, where: str) -> TranscriptEntry | str:
     """A JSON record as an entry, or what is wrong with it."""
     if not isinstance(row, dict):
         return f'{where}: this is not a JSON object such as {{"audio_path": "a.wav", "text": "..."}}.'
-    text, file = _pick(row, _TEXT), _pick(row, _FILE)
+    text, file = _pick(row, "text"), _pick(row, "file")
     if not isinstance(text, str):
         return f"{where}: it has no `text`."
     start, end, length = (
-        v if isinstance(v := _pick(row, names), int | float) and not isinstance(v, bool) else None
-        for names in (_START, _END, ("duration",))
+        v if isinstance(v := _pick(row, field), int | float) and not isinstance(v, bool) else None
+        for field in ("start", "end", "duration")
     )
     if start is not None and end is None and length is not None:
         end = start + length
     language, speaker = (
-        str(v) if isinstance(v := _pick(row, names), str | int) else None for names in (_LANGUAGE, _SPEAKER)
+        str(v) if isinstance(v := _pick(row, field), str | int) else None for field in ("language", "speaker")
     )
     return TranscriptEntry(text, stem(file) if isinstance(file, str) else None, start, end, language, speaker, where)
 
 
-def _pick(row: dict[str, Any], names: Sequence[str]) -> Any:
-    return next((row[n] for n in names if row.get(n) is not None), None)
+def _pick(row: dict[str, Any], field: str) -> Any:
+    return next((row[name] for name in _KEYS[field] if row.get(name) is not None), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import html
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -34,13 +35,37 @@ STATES = {
 
 def build(shared: Shared, tab: gr.Tab) -> None:
     """The form, the card, and what became of it."""
+    w = _layout()
+    form, state = (
+        [w.what, w.method, w.to, w.private, w.licence, w.suggested],
+        [w.shown, w.again, w.stop, w.seen, w.timer],
+    )
+    for event in (tab.select, shared.page.load, shared.changed.click):
+        on(shared, event, _offered, w.what, [w.what, w.method, w.licence, w.everything])
+        on(shared, event, _listed, w.past, w.past)
+    # One listener, so that an answer for an earlier choice never comes after that for the last.
+    names = functools.partial(gr.on, [tab.select, shared.page.load, w.what.change])
+    on(shared, names, _named, [w.what, w.to, w.suggested], [w.account, w.to, w.suggested], trigger_mode="always_last")
+    on(shared, w.what.change, _choice, w.what, [w.method, w.licence])
+    on(shared, w.what.change, _cleared, [w.what, w.written], [w.card, w.written])
+    on(shared, w.make.click, _carded, form, [w.card, w.written], show_progress="minimal", trigger_mode="once")
+    on(shared, w.go.click, _published, [*form, w.card, w.written], [w.past, *state], trigger_mode="once")
+    on(shared, w.again.click, _repeated, w.past, state, trigger_mode="once")
+    on(shared, w.stop.click, _stopped, w.past, state, trigger_mode="once")
+    for event in (w.past.change, tab.select):
+        on(shared, event, _look, [w.past, w.seen], state)
+    on(shared, w.timer.tick, _look, [w.past, w.seen], state, trigger_mode="once")
+
+
+def _layout() -> SimpleNamespace:
+    w = SimpleNamespace()
     gr.Markdown(say("publish_intro"))
-    account = gr.Markdown(elem_id="publish_account")
-    with gr.Column(elem_id="publish_form") as everything:
+    w.account = gr.Markdown(elem_id="publish_account")
+    with gr.Column(elem_id="publish_form") as w.everything:
         with gr.Group():
             with gr.Row():
-                what = Choice([], label=say("publish_what"), elem_id="publish_what", scale=2)
-                method = gr.Radio(
+                w.what = Choice([], label=say("publish_what"), elem_id="publish_what", scale=2)
+                w.method = gr.Radio(
                     [(say("publish_adapters"), ADAPTERS), (say("publish_merged"), MERGED)],
                     value=ADAPTERS,
                     label=say("publish_method"),
@@ -49,7 +74,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
                     scale=2,
                 )
             with gr.Row():
-                to = gr.Textbox(
+                w.to = gr.Textbox(
                     label=say("publish_to"),
                     info=say("publish_to_help"),
                     placeholder=say("publish_to_hint"),
@@ -57,7 +82,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
                     elem_id="publish_to",
                     scale=2,
                 )
-                licence = gr.Dropdown(
+                w.licence = gr.Dropdown(
                     [(say("publish_no_licence"), NONE), *((name, name) for name in publish_jobs.LICENCES)],
                     value=NONE,
                     label=say("publish_licence"),
@@ -66,88 +91,83 @@ def build(shared: Shared, tab: gr.Tab) -> None:
                     elem_id="publish_licence",
                     scale=2,
                 )
-            private = gr.Checkbox(True, label=say("publish_private"), elem_id="publish_private")
+            w.private = gr.Checkbox(True, label=say("publish_private"), elem_id="publish_private")
         with gr.Row():
-            make = gr.Button(say("publish_card_make"), elem_id="card_make")
-            go = gr.Button(say("publish_go"), variant="primary", elem_id="publish_go")
-        past = Choice([], label=say("publish_past"), visible=False, elem_id="publish_past")
-        shown = gr.HTML(elem_id="publish_state")
-        with gr.Row():
-            again = gr.Button(say("publish_again"), visible=False, variant="primary", elem_id="publish_again")
-            stop = gr.Button(say("publish_stop"), visible=False, variant="stop", elem_id="publish_stop")
-        card = gr.Textbox(
-            label=say("publish_card"),
-            info=say("publish_card_help"),
-            lines=14,
-            max_lines=30,
-            visible=False,
-            max_length=publish_jobs.MOST_CARD,
-            elem_id="card",
-        )
+            w.make = gr.Button(say("publish_card_make"), elem_id="card_make")
+            w.go = gr.Button(say("publish_go"), variant="primary", elem_id="publish_go")
+        _result_layout(w)
     # The card as it was written, and what for: so that one which nobody touched follows the choices.
-    written = gr.State(None)
+    w.written = gr.State(None)
     # The name that was suggested last: what a person wrote is never replaced.
-    suggested = gr.State("")
-    seen = gr.State("")
-    timer = gr.Timer(EVERY, active=False)
+    w.suggested = gr.State("")
+    w.seen = gr.State("")
+    w.timer = gr.Timer(EVERY, active=False)
+    return w
 
-    def offered(projects: Projects, value: str | None) -> Any:
-        choices = [(say(OFFERS[kind], name=of), f"{kind}:{of}") for kind, of in publish_jobs.offers(projects)]
-        known = [key for _, key in choices]
-        chosen = value if value in known else (known[0] if known else None)
-        return [gr.Dropdown(choices, value=chosen), *_choice(projects, chosen), gr.Column(visible=projects.publishes)]
 
-    def named(projects: Projects, value: str | None, target: str | None, before: str) -> Any:
-        """Who is signed in, asked of the Hub while the rest of the page is there already; and a name to publish to."""
-        if not projects.publishes:
-            return [say("publish_closed"), gr.skip(), gr.skip()]
-        token, user = publish_jobs.account()
-        name = publish_jobs.suggested(value or "", user)
-        free = bool(name) and (target or "").strip() in ("", before)
-        return [_signed_in(token, user, projects.guarded), *([name, name] if free else [gr.skip(), gr.skip()])]
+def _result_layout(w: SimpleNamespace) -> None:
+    w.past = Choice([], label=say("publish_past"), visible=False, elem_id="publish_past")
+    w.shown = gr.HTML(elem_id="publish_state")
+    with gr.Row():
+        w.again = gr.Button(say("publish_again"), visible=False, variant="primary", elem_id="publish_again")
+        w.stop = gr.Button(say("publish_stop"), visible=False, variant="stop", elem_id="publish_stop")
+    w.card = gr.Textbox(
+        label=say("publish_card"),
+        info=say("publish_card_help"),
+        lines=14,
+        max_lines=30,
+        visible=False,
+        max_length=publish_jobs.MOST_CARD,
+        elem_id="card",
+    )
 
-    def carded(projects: Projects, *values: Any) -> Any:
-        order = _order(*values)
-        text = publish_jobs.make_card(projects, order)
-        return [gr.Textbox(text, visible=True), (order, text)]
 
-    def cleared(projects: Projects, value: str | None, made: tuple[PublishOrder, str] | None) -> Any:
-        """A card of something else is not shown any longer."""
-        other = made is not None and (made[0].what, made[0].of) != publish_jobs.split_choice(value or "")
-        return [gr.Textbox("", visible=False), None] if other else [gr.skip(), gr.skip()]
+def _offered(projects: Projects, value: str | None) -> Any:
+    choices = [(say(OFFERS[kind], name=of), f"{kind}:{of}") for kind, of in publish_jobs.offers(projects)]
+    known = [key for _, key in choices]
+    chosen = value if value in known else (known[0] if known else None)
+    return [gr.Dropdown(choices, value=chosen), *_choice(projects, chosen), gr.Column(visible=projects.publishes)]
 
-    def published(projects: Projects, *values: Any) -> Any:
-        *choices, text, made = values
-        order = _order(*choices)
-        card = publish_jobs.card_to_send(order, text or "", made)
-        publication = publish_jobs.publish(projects, order, card)
-        gr.Info(say("publish_begun" if card in (None, text) else "publish_card_anew"))
-        return [_listed(projects, publication.folder.name), *_look(projects, publication.folder.name, "")]
 
-    def repeated(projects: Projects, name: str | None) -> Any:
-        publish_jobs.again(projects, publish_jobs.find(projects, name or ""))
-        return _look(projects, name, "")
+def _named(projects: Projects, value: str | None, target: str | None, before: str) -> Any:
+    """Who is signed in, asked of the Hub while the rest of the page is there already; and a name to publish to."""
+    if not projects.publishes:
+        return [say("publish_closed"), gr.skip(), gr.skip()]
+    token, user = publish_jobs.account()
+    name = publish_jobs.suggested(value or "", user)
+    free = bool(name) and (target or "").strip() in ("", before)
+    return [_signed_in(token, user, projects.guarded), *([name, name] if free else [gr.skip(), gr.skip()])]
 
-    def stopped(projects: Projects, name: str | None) -> Any:
-        publish_jobs.stop(publish_jobs.find(projects, name or ""))
-        return _look(projects, name, "")
 
-    form, state = [what, method, to, private, licence, suggested], [shown, again, stop, seen, timer]
-    for event in (tab.select, shared.page.load, shared.changed.click):
-        on(shared, event, offered, what, [what, method, licence, everything])
-        on(shared, event, _listed, past, past)
-    # One listener, so that an answer for an earlier choice never comes after that for the last.
-    names = functools.partial(gr.on, [tab.select, shared.page.load, what.change])
-    on(shared, names, named, [what, to, suggested], [account, to, suggested], trigger_mode="always_last")
-    on(shared, what.change, _choice, what, [method, licence])
-    on(shared, what.change, cleared, [what, written], [card, written])
-    on(shared, make.click, carded, form, [card, written], show_progress="minimal", trigger_mode="once")
-    on(shared, go.click, published, [*form, card, written], [past, *state], trigger_mode="once")
-    on(shared, again.click, repeated, past, state, trigger_mode="once")
-    on(shared, stop.click, stopped, past, state, trigger_mode="once")
-    for event in (past.change, tab.select):
-        on(shared, event, _look, [past, seen], state)
-    on(shared, timer.tick, _look, [past, seen], state, trigger_mode="once")
+def _carded(projects: Projects, *values: Any) -> Any:
+    order = _order(*values)
+    text = publish_jobs.make_card(projects, order)
+    return [gr.Textbox(text, visible=True), (order, text)]
+
+
+def _cleared(projects: Projects, value: str | None, written: tuple[PublishOrder, str] | None) -> Any:
+    """A card of something else is not shown any longer."""
+    other = written is not None and (written[0].what, written[0].of) != publish_jobs.split_choice(value or "")
+    return [gr.Textbox("", visible=False), None] if other else [gr.skip(), gr.skip()]
+
+
+def _published(projects: Projects, *values: Any) -> Any:
+    *choices, text, written = values
+    order = _order(*choices)
+    card = publish_jobs.card_to_send(order, text or "", written)
+    publication = publish_jobs.publish(projects, order, card)
+    gr.Info(say("publish_begun" if card in (None, text) else "publish_card_anew"))
+    return [_listed(projects, publication.folder.name), *_look(projects, publication.folder.name, "")]
+
+
+def _repeated(projects: Projects, name: str | None) -> Any:
+    publish_jobs.again(projects, publish_jobs.find(projects, name or ""))
+    return _look(projects, name, "")
+
+
+def _stopped(projects: Projects, name: str | None) -> Any:
+    publish_jobs.stop(publish_jobs.find(projects, name or ""))
+    return _look(projects, name, "")
 
 
 def _order(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -21,33 +22,58 @@ Sent = dict[str, Any]
 """What a page shows now: nothing is sent twice."""
 
 
+PIECES = ("status", "curves", "samples", "memory", "log", "table")
+"""Parts of a `RunView` that are sent as they are."""
+BUTTONS = ("stop", "kill", "resume", "retry", "delete")
+
+
 def build(shared: Shared, tab: gr.Tab) -> None:
     """The list of runs, the chosen run, its buttons, and the comparison."""
+    w = _layout()
+    outputs = [w.sent, w.timer, w.run, w.others, w.empty, w.runs, w.comparison]
+    outputs += [*(w.pieces[name] for name in PIECES), *(w.buttons[name] for name in BUTTONS)]
+    inputs = [w.run, w.others, w.sent]
+    for event in (shared.page.load, tab.select):
+        on(shared, event, _look, [w.run, w.others], outputs)
+    on(shared, shared.started.change, _look, [shared.started, w.others], outputs)
+    for event in (w.run.input, w.others.input):
+        on(shared, event, _look, inputs, outputs)
+    on(shared, w.timer.tick, _look, inputs, outputs, trigger_mode="once")
+    for name, function in (("stop", _stop), ("kill", _kill), ("resume", _resume)):
+        on(shared, w.buttons[name].click, function, inputs, outputs, trigger_mode="once")
+    on(shared, w.buttons["retry"].click, lambda projects, name: _needed(projects, name).name, w.run, shared.again)
+    on(shared, w.buttons["delete"].click, _ask, w.run, [w.sure, w.question])
+    for event in (w.no.click, w.run.input):
+        event(lambda: gr.Group(visible=False), None, w.sure, api_visibility="private", show_progress="hidden")
+    on(shared, w.yes.click, _delete, inputs, [w.sure, *outputs], trigger_mode="once")
+
+
+def _layout() -> SimpleNamespace:
+    w = SimpleNamespace(pieces={}, buttons={})
     gr.HTML(f'<style>{style()}</style><h2 class="stentor-runs">{say("runs_title")}</h2>', padding=False)
-    empty = gr.Markdown(say("runs_none"), elem_id="no_runs")
-    with gr.Column(visible=False, elem_id="runs") as all_of_it:
+    w.empty = gr.Markdown(say("runs_none"), elem_id="no_runs")
+    with gr.Column(visible=False, elem_id="runs") as w.runs:
         with gr.Row(equal_height=False):
             with gr.Column(scale=1, min_width=230):
-                run = Names([], label=say("runs"), show_label=False, elem_id="run", container=False)
+                w.run = Names([], label=say("runs"), show_label=False, elem_id="run", container=False)
             with gr.Column(scale=3, min_width=320):
-                status = gr.HTML(elem_id="status", padding=False)
+                w.pieces["status"] = gr.HTML(elem_id="status", padding=False)
                 with gr.Row(elem_id="run_buttons"):
-                    stop = gr.Button(say("stop"), elem_id="stop", visible=False, min_width=120)
-                    kill = gr.Button(say("kill"), variant="stop", elem_id="kill", visible=False, min_width=120)
-                    resume = gr.Button(say("resume"), variant="primary", elem_id="resume", visible=False, min_width=120)
-                    retry = gr.Button(say("retry"), elem_id="retry", visible=False, min_width=120)
-                    delete = gr.Button(say("delete_run"), elem_id="delete", visible=False, min_width=120)
-                with gr.Group(visible=False, elem_id="sure") as sure:
-                    question = gr.Markdown(container=True)
+                    for name in BUTTONS:
+                        variant = {"kill": "stop", "resume": "primary"}.get(name, "secondary")
+                        text = say("delete_run" if name == "delete" else name)
+                        w.buttons[name] = gr.Button(text, variant=variant, elem_id=name, visible=False, min_width=120)
+                with gr.Group(visible=False, elem_id="sure") as w.sure:
+                    w.question = gr.Markdown(container=True)
                     with gr.Row():
-                        yes = gr.Button(say("delete_yes"), variant="stop", elem_id="delete_yes", min_width=120)
-                        no = gr.Button(say("delete_no"), elem_id="delete_no", min_width=120)
-                memory = gr.HTML(elem_id="memory", padding=False)
-        curves = gr.HTML(elem_id="curves", padding=False)
+                        w.yes = gr.Button(say("delete_yes"), variant="stop", elem_id="delete_yes", min_width=120)
+                        w.no = gr.Button(say("delete_no"), elem_id="delete_no", min_width=120)
+                w.pieces["memory"] = gr.HTML(elem_id="memory", padding=False)
+        w.pieces["curves"] = gr.HTML(elem_id="curves", padding=False)
         with gr.Accordion(say("samples_title"), open=True):
-            samples = gr.HTML(elem_id="samples", padding=False)
+            w.pieces["samples"] = gr.HTML(elem_id="samples", padding=False)
         with gr.Accordion(say("log"), open=False):
-            log = gr.Textbox(
+            w.pieces["log"] = gr.Textbox(
                 show_label=False,
                 lines=12,
                 max_lines=12,
@@ -56,8 +82,8 @@ def build(shared: Shared, tab: gr.Tab) -> None:
                 elem_id="log",
                 container=False,
             )
-        with gr.Accordion(say("compare_title"), open=False, visible=False) as comparison:
-            others = Several(
+        with gr.Accordion(say("compare_title"), open=False, visible=False) as w.comparison:
+            w.others = Several(
                 [],
                 multiselect=True,
                 label=say("compare"),
@@ -65,99 +91,83 @@ def build(shared: Shared, tab: gr.Tab) -> None:
                 elem_id="compare",
                 max_choices=watch.MOST_COMPARED - 1,
             )
-            table = gr.HTML(elem_id="compared", padding=False)
-    sent = gr.State({})
-    timer = gr.Timer(OFTEN)
+            w.pieces["table"] = gr.HTML(elem_id="compared", padding=False)
+    w.sent = gr.State({})
+    w.timer = gr.Timer(OFTEN)
+    return w
 
-    pieces = {"status": status, "curves": curves, "samples": samples, "memory": memory, "log": log, "table": table}
-    buttons = {"stop": stop, "kill": kill, "resume": resume, "retry": retry, "delete": delete}
-    outputs = [sent, timer, run, others, empty, all_of_it, comparison, *pieces.values(), *buttons.values()]
 
-    def look(projects: Projects, chosen: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
-        """What changed since this page was told last, for `outputs`."""
-        choices = watch.choices(projects)
-        names = [name for _, name in choices]
-        requested, requested_beside = chosen, list(beside or ())
-        chosen = chosen if chosen in names else (names[0] if names else None)
-        beside = [name for name in requested_beside if name in names and name != chosen]
-        # What the person chose is not sent back: they may have chosen anew meanwhile.
-        value = {"value": chosen} if not before or chosen != requested else {}
-        value_beside = {"value": beside} if not before or beside != requested_beside else {}
-        compared = [jobs.find(projects, name) for name in beside]
-        view = watch.view(projects, jobs.find(projects, chosen), compared) if chosen else None
-        now: Sent = {
-            "often": any(jobs.alive(job) for job in jobs.jobs(projects)),
-            "run": (tuple(choices), chosen),
-            "others": (tuple(n for n in names if n != chosen), tuple(beside)),
-            "some": bool(names),
-            "several": len(names) > 1,
-            **({name: hash(view.__dict__[name]) for name in pieces} if view else {}),
-            "can": view.can if view else frozenset(),
-        }
+def _look(projects: Projects, chosen: str | None, beside: Sequence[str], before: Sent | None = None) -> list[Any]:
+    """What changed since the page was sent `before` (nothing: all of it), for the outputs of `build`."""
+    before = before or {}
+    choices = watch.choices(projects)
+    names = [name for _, name in choices]
+    requested, requested_beside = chosen, list(beside or ())
+    chosen = chosen if chosen in names else (names[0] if names else None)
+    beside = [name for name in requested_beside if name in names and name != chosen]
+    # What the person chose is not sent back: they may have chosen anew meanwhile.
+    value = {"value": chosen} if not before or chosen != requested else {}
+    value_beside = {"value": beside} if not before or beside != requested_beside else {}
+    compared = [jobs.find(projects, name) for name in beside]
+    view = watch.view(projects, jobs.find(projects, chosen), compared) if chosen else None
+    now: Sent = {
+        "often": any(jobs.alive(job) for job in jobs.jobs(projects)),
+        "run": (tuple(choices), chosen),
+        "others": (tuple(n for n in names if n != chosen), tuple(beside)),
+        "some": bool(names),
+        "several": len(names) > 1,
+        **({name: hash(view.__dict__[name]) for name in PIECES} if view else {}),
+        "can": view.can if view else frozenset(),
+    }
+    if now == before:
+        return [gr.skip()] * (7 + len(PIECES) + len(BUTTONS))
 
-        def new(key: str, made: Any) -> Any:
-            return made() if now.get(key) != before.get(key) else gr.skip()
+    def changed(key: str, update: Callable[[], Any]) -> Any:
+        return update() if now.get(key) != before.get(key) else gr.skip()
 
-        if now == before:
-            return [gr.skip()] * len(outputs)
-        return [
-            now,
-            new("often", lambda: gr.Timer(OFTEN if now["often"] else SELDOM)),
-            new("run", lambda: Names(choices, **value)),
-            new("others", lambda: Several(list(now["others"][0]), **value_beside)),
-            new("some", lambda: gr.Markdown(visible=not names)),
-            new("some", lambda: gr.Column(visible=bool(names))),
-            new("several", lambda: gr.Accordion(visible=len(names) > 1)),
-            *(new(name, lambda name=name: getattr(view, name) if view else "") for name in pieces),
-            *(new("can", lambda name=name: gr.Button(visible=name in now["can"])) for name in buttons),
-        ]
+    return [
+        now,
+        changed("often", lambda: gr.Timer(OFTEN if now["often"] else SELDOM)),
+        changed("run", lambda: Names(choices, **value)),
+        changed("others", lambda: Several(list(now["others"][0]), **value_beside)),
+        changed("some", lambda: gr.Markdown(visible=not names)),
+        changed("some", lambda: gr.Column(visible=bool(names))),
+        changed("several", lambda: gr.Accordion(visible=len(names) > 1)),
+        *(changed(name, lambda name=name: getattr(view, name) if view else "") for name in PIECES),
+        *(changed("can", lambda name=name: gr.Button(visible=name in now["can"])) for name in BUTTONS),
+    ]
 
-    def opened(projects: Projects, chosen: str | None, beside: Sequence[str]) -> list[Any]:
-        return look(projects, chosen, beside, {})
 
-    def needed(projects: Projects, chosen: str | None) -> jobs.Job:
-        if not chosen:
-            raise gr.Error(say("no_run"), print_exception=False)
-        return jobs.find(projects, chosen)
+def _needed(projects: Projects, name: str | None) -> jobs.Job:
+    if not name:
+        raise gr.Error(say("no_run"), print_exception=False)
+    return jobs.find(projects, name)
 
-    def stopped(projects: Projects, chosen: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
-        jobs.stop(needed(projects, chosen))
-        return look(projects, chosen, beside, before)
 
-    def killed(projects: Projects, chosen: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
-        jobs.kill(needed(projects, chosen))
-        return look(projects, chosen, beside, before)
+def _stop(projects: Projects, name: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
+    jobs.stop(_needed(projects, name))
+    return _look(projects, name, beside, before)
 
-    def resumed(projects: Projects, chosen: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
-        job = needed(projects, chosen)
-        MODEL_CACHE.keep_only()  # what was tried gives its memory to the training
-        jobs.resume(projects, job)
-        gr.Info(say("resumed"))
-        return look(projects, chosen, beside, before)
 
-    def again(projects: Projects, chosen: str | None) -> str:
-        return needed(projects, chosen).name
+def _kill(projects: Projects, name: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
+    jobs.kill(_needed(projects, name))
+    return _look(projects, name, beside, before)
 
-    def asked(projects: Projects, chosen: str | None) -> list[Any]:
-        return [gr.Group(visible=True), say("delete_sure", name=needed(projects, chosen).name)]
 
-    def deleted(projects: Projects, chosen: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
-        jobs.delete(projects, needed(projects, chosen))
-        gr.Info(say("deleted_run", name=chosen))
-        return [gr.Group(visible=False), *look(projects, None, beside, before)]
+def _resume(projects: Projects, name: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
+    job = _needed(projects, name)
+    MODEL_CACHE.keep_only()  # what was tried gives its memory to the training
+    jobs.resume(projects, job)
+    gr.Info(say("resumed"))
+    return _look(projects, name, beside, before)
 
-    here = [run, others, sent]
-    for event in (shared.page.load, tab.select):
-        on(shared, event, opened, [run, others], outputs)
-    on(shared, shared.started.change, opened, [shared.started, others], outputs)
-    for event in (run.input, others.input):
-        on(shared, event, look, here, outputs)
-    on(shared, timer.tick, look, here, outputs, trigger_mode="once")
-    on(shared, stop.click, stopped, here, outputs, trigger_mode="once")
-    on(shared, kill.click, killed, here, outputs, trigger_mode="once")
-    on(shared, resume.click, resumed, here, outputs, trigger_mode="once")
-    on(shared, retry.click, again, run, shared.again)
-    on(shared, delete.click, asked, run, [sure, question])
-    no.click(lambda: gr.Group(visible=False), None, sure, api_visibility="private", show_progress="hidden")
-    run.input(lambda: gr.Group(visible=False), None, sure, api_visibility="private", show_progress="hidden")
-    on(shared, yes.click, deleted, here, [sure, *outputs], trigger_mode="once")
+
+def _ask(projects: Projects, name: str | None) -> list[Any]:
+    """Whether the run is really to be deleted."""
+    return [gr.Group(visible=True), say("delete_sure", name=_needed(projects, name).name)]
+
+
+def _delete(projects: Projects, name: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
+    jobs.delete(projects, _needed(projects, name))
+    gr.Info(say("deleted_run", name=name))
+    return [gr.Group(visible=False), *_look(projects, None, beside, before)]

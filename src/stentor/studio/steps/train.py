@@ -8,8 +8,10 @@ of step.
 from __future__ import annotations
 
 import html
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import gradio as gr
 
@@ -31,189 +33,191 @@ _IDS = {
     "data.max_items": "basic_batch",
     "model.lora.rank": "basic_rank",
 }
+LAST = "always_last"
+"""Of events that come while one is answered, the last is answered as well."""
 _SCROLL = "() => document.querySelector('#yaml')?.scrollIntoView({behavior: 'smooth', block: 'center'})"
+
+
+class Selection(NamedTuple):
+    """The choices that a run file is written for; it is not written again while they stay."""
+
+    dataset: str
+    task: str
+    model: str
+    family: str
+    """Of a model that is on no list, whose Hub id or folder is `source`; empty otherwise."""
+    source: str
+    method: str
 
 
 def build(shared: Shared, tab: gr.Tab) -> None:
     """Choices, settings, run file, plan and start."""
-    rows = {row.key: row for row in form("transcribe", "whisper")}
-    gr.Markdown(say("train_intro"))
-    facts = gr.HTML(elem_id="train_facts")
-    # Lists follow one another: what is chosen is checked by `choose`, not against a list that has just changed.
-    with gr.Row():
-        task = Choice(settings.tasks(), value="transcribe", label=say("task"), elem_id="task", min_width=280)
-        model = Choice([], label=say("model"), elem_id="model", scale=2, min_width=280)
-    about = gr.HTML(elem_id="model_about")
-    with gr.Row(visible=False) as other:
-        family = Choice([], label=say("family"), elem_id="family")
-        own = gr.Textbox(label=say("own"), info=say("own_help"), max_length=300, elem_id="own", scale=2)
-    ways = [(say("method_full"), FULL), (say("method_lora"), LORA)]
-    method = gr.Radio(ways, value=FULL, label=say("method"), elem_id="method")
-    with gr.Row(elem_id="basic"):
-        basics = [
-            gr.Textbox(label=rows[key].label, info=rows[key].help, elem_id=_IDS[key], min_width=200) for key in BASIC
-        ]
-    yaml = gr.Code(
-        label=say("yaml"), language="yaml", interactive=True, render=False, elem_id="yaml", lines=10, max_lines=24
-    )
-    said = gr.HTML(elem_id="yaml_said", render=False)
-    with gr.Accordion(say("advanced"), open=False, elem_id="advanced"):
-        gr.Markdown(say("advanced_help"))
-        for section, meaning in sections().items():
-            _group(shared, section, meaning, yaml, said)
-    said.render()
-    with gr.Row(equal_height=True):
-        name = gr.Textbox(label=say("run_name"), max_length=64, elem_id="run_name", scale=2, min_width=240)
-        plan = gr.Button(say("plan"), elem_id="plan", min_width=160)
-        start = gr.Button(say("start"), variant="primary", elem_id="start", min_width=160)
-    needs = gr.HTML(elem_id="plan_result")
-    yaml.render()
-    make = gr.Button(say("make_yaml"), elem_id="make", size="sm")
-    command = gr.Code(label=say("command"), language="shell", interactive=False, elem_id="command", lines=1)
-    written_for = gr.State(())
-    """The choices that the run file was written for: it is not written again while they stay."""
-    retried = gr.State("")
-    """The run whose settings were taken over, if any."""
-
-    def choose(
-        projects: Projects,
-        dataset: str | None,
-        what: str,
-        choice: str | None,
-        kind: str | None,
-        named: str | None,
-        how: str,
-        text: str,
-        before: tuple[str, ...],
-        anew: bool = False,
-        method_too: bool = False,
-    ) -> list[Any]:
-        """All that follows from the choices. The run file is written where one has changed, or `anew`."""
-        try:
-            have = settings.facts(projects.dataset(dataset)) if dataset else None
-        except StentorError as error:
-            return [_line(str(error)), *[gr.skip()] * (len(shows) - 1)]
-        offered = settings.tasks(have)
-        what = what if what in dict(map(reversed, offered)) else offered[0][1]
-        listed = settings.models(what, projects)
-        known = dict(zip(("dataset", "task", "choice", "kind", "named", "how"), before, strict=False))
-        if choice not in dict(map(reversed, listed)) or what != known.get("task", what):
-            choice = settings.first(what)
-        kinds = settings.pretrained_families(what)
-        kind = kind if kind in dict(map(reversed, kinds)) else (kinds[0][1] if kinds else None)
-        now = (str(dataset), what, str(choice), str(kind) if choice == OWN else "", named or "")
-        methods, tree = (FULL, LORA), None
-        try:
-            picked = settings.chosen(str(choice), what, projects, kind, named)
-            methods, line = picked.methods, picked.help
-            if not before or now[1:] != before[1:-1]:
-                how = picked.default
-            elif not method_too:
-                how = before[-1]  # the page may not have shown yet what was proposed
-            how = how if how in methods else methods[0]
-            if dataset and (anew or (*now, how) != before or not text.strip()):
-                tree = settings.start(what, picked, how, projects.dataset(dataset))
-        except StentorError as error:
-            line = str(error)
-        train = "" if have is None else say("train_hours", train=have.records, time=plans.duration(have.hours * 3600))
-        written = "" if tree is None else settings.written(tree)
-        # What a person has just typed is left alone where no choice has changed.
-        new = [
-            *_settled(projects, written),
-            written,
-            settings.run_name(projects, dataset, str(choice), named),
-            (*now, how),
-        ]
-        return [
-            _line(train),
-            gr.Dropdown(offered, value=what),
-            gr.Dropdown(listed, value=choice),
-            _line(line),
-            gr.Row(visible=choice == OWN),
-            gr.Dropdown(kinds, value=kind),
-            gr.Radio([way for way in ways if way[1] in methods], value=how, visible=len(methods) > 1),
-            *([gr.skip()] * len(new) if tree is None else new),
-        ]
-
-    choices = [shared.dataset, task, model, family, own, method, yaml, written_for]
-    shows = [facts, task, model, about, other, family, method, said, *basics, yaml, name, written_for]
-    # One listener for all, so that they follow each other.
-    events = [
-        tab.select,
-        shared.dataset.change,
-        task.input,
-        model.input,
-        family.input,
-        own.submit,
-        own.blur,
-        shared.started.change,
-    ]
-    on(shared, partial(gr.on, events), choose, choices, shows, trigger_mode="always_last")
-    on(shared, method.input, partial(choose, method_too=True), choices, shows, trigger_mode="always_last")
-    on(shared, make.click, partial(choose, anew=True, method_too=True), choices, shows, trigger_mode="always_last")
-    make.click(lambda: "", None, retried, api_visibility="private", show_progress="hidden")
-
-    on(
-        shared,
-        yaml.change,
-        lambda projects, text: _remarks(projects, text or ""),
-        yaml,
-        said,
-        trigger_mode="always_last",
-    )
+    widgets = _layout(shared)
+    yaml, said, basics = widgets.yaml, widgets.yaml_said, widgets.basics
+    _listen_to_choices(shared, tab, widgets)
+    on(shared, yaml.change, lambda projects, text: _remarks(projects, text or ""), yaml, said, trigger_mode=LAST)
     on(shared, yaml.blur, lambda projects, text: _settled(projects, text or "")[1:], yaml, basics)
     for key, widget in zip(BASIC, basics, strict=True):
         _listen(shared, widget, key, yaml, said)
-    on(
-        shared,
-        name.change,
-        lambda projects, value: settings.command(projects, value or ""),
-        name,
-        command,
-        trigger_mode="always_last",
+    _listen_to_start(shared, widgets)
+
+
+def _layout(shared: Shared) -> SimpleNamespace:
+    rows = {row.key: row for row in form("transcribe", "whisper")}
+    widgets = SimpleNamespace()
+    gr.Markdown(say("train_intro"))
+    widgets.facts = gr.HTML(elem_id="train_facts")
+    # Lists follow one another: what is chosen is checked by `_choose`, not against a list that has just changed.
+    with gr.Row():
+        widgets.task = Choice(settings.tasks(), value="transcribe", label=say("task"), elem_id="task", min_width=280)
+        widgets.model = Choice([], label=say("model"), elem_id="model", scale=2, min_width=280)
+    widgets.about = gr.HTML(elem_id="model_about")
+    with gr.Row(visible=False) as widgets.other:
+        widgets.family = Choice([], label=say("family"), elem_id="family")
+        widgets.source = gr.Textbox(label=say("own"), info=say("own_help"), max_length=300, elem_id="own", scale=2)
+    widgets.method = gr.Radio(_methods((FULL, LORA)), value=FULL, label=say("method"), elem_id="method")
+    with gr.Row(elem_id="basic"):
+        widgets.basics = [
+            gr.Textbox(label=rows[key].label, info=rows[key].help, elem_id=_IDS[key], min_width=200) for key in BASIC
+        ]
+    widgets.yaml = gr.Code(
+        label=say("yaml"), language="yaml", interactive=True, render=False, elem_id="yaml", lines=10, max_lines=24
     )
+    widgets.yaml_said = gr.HTML(elem_id="yaml_said", render=False)
+    with gr.Accordion(say("advanced"), open=False, elem_id="advanced"):
+        gr.Markdown(say("advanced_help"))
+        for section, meaning in sections().items():
+            _group(shared, section, meaning, widgets.yaml, widgets.yaml_said)
+    widgets.yaml_said.render()
+    with gr.Row(equal_height=True):
+        widgets.name = gr.Textbox(label=say("run_name"), max_length=64, elem_id="run_name", scale=2, min_width=240)
+        widgets.plan = gr.Button(say("plan"), elem_id="plan", min_width=160)
+        widgets.start = gr.Button(say("start"), variant="primary", elem_id="start", min_width=160)
+    widgets.plan_result = gr.HTML(elem_id="plan_result")
+    widgets.yaml.render()
+    widgets.make = gr.Button(say("make_yaml"), elem_id="make", size="sm")
+    widgets.command = gr.Code(label=say("command"), language="shell", interactive=False, elem_id="command", lines=1)
+    widgets.written_for = gr.State(())
+    """The `Selection` of the run file, once there is one."""
+    widgets.retried = gr.State("")
+    """The run whose settings were taken over, if any."""
+    return widgets
 
-    def planned(projects: Projects, text: str) -> Any:
-        yield _line(say("plan_working"), "working")
-        MODEL_CACHE.keep_only()  # as at the start: it is the run's memory that is tried
-        try:
-            stages = plans.plan(projects, _some(text))
-        except StentorError as error:
-            yield _line(str(error), "wrong")
-            return
-        yield "".join(_plan(one, number, len(stages)) for number, one in enumerate(stages, 1))
 
-    on(shared, plan.click, planned, yaml, needs, trigger_mode="once", concurrency_limit=1, concurrency_id="plan")
+def _listen_to_choices(shared: Shared, tab: gr.Tab, widgets: SimpleNamespace) -> None:
+    w = widgets
+    inputs = [shared.dataset, w.task, w.model, w.family, w.source, w.method, w.yaml, w.written_for]
+    outputs = [w.facts, w.task, w.model, w.about, w.other, w.family, w.method]
+    outputs += [w.yaml_said, *w.basics, w.yaml, w.name, w.written_for]
+    # One listener for all, so that they follow each other.
+    choices = [tab.select, shared.dataset.change, w.task.input, w.model.input, w.family.input]
+    choices += [w.source.submit, w.source.blur, shared.started.change]
+    on(shared, partial(gr.on, choices), _choose, inputs, outputs, trigger_mode=LAST)
+    on(shared, w.method.input, partial(_choose, method_too=True), inputs, outputs, trigger_mode=LAST)
+    on(shared, w.make.click, partial(_choose, anew=True, method_too=True), inputs, outputs, trigger_mode=LAST)
+    w.make.click(lambda: "", None, w.retried, api_visibility="private", show_progress="hidden")
 
-    def begin(projects: Projects, text: str, as_name: str, of: str) -> list[Any]:
-        text = _some(text)
-        for dataset in map(projects.dataset, projects.datasets()):
-            if f"{dataset.folder}/" in text:
-                dataset.parts()  # recordings that came since the file was written are divided as well
-        MODEL_CACHE.keep_only()  # what was tried gives its memory to the training
-        job = jobs.start(projects, text, as_name.strip(), retry_of=of or None)
-        gr.Info(say("started", name=job.name))
-        return [job.name, _next(projects, job.name), ""]
 
-    on(
-        shared,
-        start.click,
-        begin,
-        [yaml, name, retried],
-        [shared.started, name, retried],
-        trigger_mode="once",
-        concurrency_limit=None,
-    )
-
-    def reused(projects: Projects, which: str) -> list[Any]:
-        if not which:
-            return [gr.skip()] * (6 + len(basics))
-        text = jobs.find(projects, which).yaml
-        gr.Info(say("reused", name=which))
-        return [text, *_settled(projects, text), _next(projects, which), which, "", gr.skip()]
-
-    on(shared, shared.again.change, reused, shared.again, [yaml, said, *basics, name, retried, shared.again, needs])
+def _listen_to_start(shared: Shared, widgets: SimpleNamespace) -> None:
+    yaml, name, retried, result = widgets.yaml, widgets.name, widgets.retried, widgets.plan_result
+    once: dict[str, Any] = {"trigger_mode": "once"}
+    on(shared, name.change, _command, name, widgets.command, trigger_mode=LAST)
+    on(shared, widgets.plan.click, _planned, yaml, result, **once, concurrency_limit=1, concurrency_id="plan")
+    started = [shared.started, name, retried]
+    on(shared, widgets.start.click, _begin, [yaml, name, retried], started, **once, concurrency_limit=None)
+    reused = [yaml, widgets.yaml_said, *widgets.basics, name, retried, shared.again, result]
+    on(shared, shared.again.change, _reused, shared.again, reused)
     shared.again.change(None, js=_SCROLL, api_visibility="private")
+
+
+def _choose(projects: Projects, *values: Any, anew: bool = False, method_too: bool = False) -> list[Any]:
+    """All that follows from the choices. The run file is written where one has changed, or `anew`; with `method_too`
+    the method of training is taken from the page."""
+    dataset, task, choice, family, source, method, text, before = values
+    try:
+        facts = settings.facts(projects.dataset(dataset)) if dataset else None
+    except StentorError as error:
+        return [_line(str(error)), *[gr.skip()] * (10 + len(BASIC))]
+    tasks = settings.tasks(facts)
+    task = task if task in _keys(tasks) else tasks[0][1]
+    models = settings.models(task, projects)
+    if choice not in _keys(models) or (before and task != before.task):
+        choice = settings.first(task)
+    families = settings.pretrained_families(task)
+    family = family if family in _keys(families) else (families[0][1] if families else None)
+    now = Selection(str(dataset), task, str(choice), str(family) if choice == OWN else "", source or "", method)
+    methods, tree = (FULL, LORA), None
+    try:
+        model = settings.chosen(str(choice), task, projects, family, source)
+        methods, line = model.methods, model.help
+        if not before or now[1:5] != before[1:5]:
+            method = model.default
+        elif not method_too:
+            method = before.method  # the page may not have shown yet what was proposed
+        method = method if method in methods else methods[0]
+        now = now._replace(method=method)
+        if dataset and (anew or now != before or not text.strip()):
+            tree = settings.start(task, model, method, projects.dataset(dataset))
+    except StentorError as error:
+        line = str(error)
+    records = "" if facts is None else say("train_hours", train=facts.records, time=plans.duration(facts.hours * 3600))
+    written = "" if tree is None else settings.written(tree)
+    # What a person has just typed is left alone where no choice has changed.
+    new = [*_settled(projects, written), written, settings.run_name(projects, dataset, str(choice), source), now]
+    return [
+        _line(records),
+        gr.Dropdown(tasks, value=task),
+        gr.Dropdown(models, value=choice),
+        _line(line),
+        gr.Row(visible=choice == OWN),
+        gr.Dropdown(families, value=family),
+        gr.Radio(_methods(methods), value=method, visible=len(methods) > 1),
+        *([gr.skip()] * len(new) if tree is None else new),
+    ]
+
+
+def _keys(choices: Sequence[tuple[str, str]]) -> set[str]:
+    return {key for _, key in choices}
+
+
+def _methods(methods: Sequence[str]) -> list[tuple[str, str]]:
+    """(label, method) of ways to train."""
+    return [(say(f"method_{name}"), name) for name in (FULL, LORA) if name in methods]
+
+
+def _planned(projects: Projects, text: str) -> Iterator[str]:
+    yield _line(say("plan_working"), "working")
+    MODEL_CACHE.keep_only()  # as at the start: it is the run's memory that is tried
+    try:
+        stages = plans.plan(projects, _some(text))
+    except StentorError as error:
+        yield _line(str(error), "wrong")
+        return
+    yield "".join(_plan(stage, number, len(stages)) for number, stage in enumerate(stages, 1))
+
+
+def _begin(projects: Projects, text: str, name: str, retry_of: str) -> list[Any]:
+    text = _some(text)
+    for dataset in map(projects.dataset, projects.datasets()):
+        if f"{dataset.folder}/" in text:
+            dataset.parts()  # recordings that came since the file was written are divided as well
+    MODEL_CACHE.keep_only()  # what was tried gives its memory to the training
+    job = jobs.start(projects, text, name.strip(), retry_of=retry_of or None)
+    gr.Info(say("started", name=job.name))
+    return [job.name, _next(projects, job.name), ""]
+
+
+def _reused(projects: Projects, name: str) -> list[Any]:
+    """The settings of the run `name` in the editor, to be started again."""
+    if not name:
+        return [gr.skip()] * (6 + len(BASIC))
+    text = jobs.find(projects, name).yaml
+    gr.Info(say("reused", name=name))
+    return [text, *_settled(projects, text), _next(projects, name), name, "", gr.skip()]
+
+
+def _command(projects: Projects, name: str | None) -> str:
+    return settings.command(projects, name or "")
 
 
 def _group(shared: Shared, section: str, meaning: str, yaml: Any, said: Any) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from stentor.engine.optim import build, states_by_parameter
+from stentor.engine.sharding import assign_zero_state, check_shardable, full_shape
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from stentor.config.schema import Config
     from stentor.data.batch import Batch
     from stentor.engine.section import Train
+    from stentor.engine.setup import TrainingSetup
     from stentor.losses.base import Loss
     from stentor.tasks.base import Task
 
@@ -51,20 +54,20 @@ ELEMENTWISE = ("adam", "adamw", "sgd", "adagrad", "rmsprop", "adamax")
 def deepspeed_config(train: Train) -> dict[str, Any]:
     """The DeepSpeed config of a run from `train.deepspeed`, a mapping or the path of a JSON file. Keys with the value
     "auto" are left out, as in configs written for transformers. Raises ConfigError."""
-    given: Any = train.deepspeed
-    if isinstance(given, str):
+    section: Any = train.deepspeed
+    if isinstance(section, str):
         try:
-            given = json.loads(Path(given).read_text(encoding="utf-8"))
+            section = json.loads(Path(section).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise ConfigError(f"train.deepspeed: {given} cannot be read as a JSON file ({error}).") from None
-    if not isinstance(given, Mapping):
+            raise ConfigError(f"train.deepspeed: {section} cannot be read as a JSON file ({error}).") from None
+    if not isinstance(section, Mapping):
         raise ConfigError("train.deepspeed: a DeepSpeed config is a mapping, such as {zero_optimization: {stage: 2}}.")
-    config = _without_auto(given)
-    for key, own in OURS.items():
+    config = _without_auto(section)
+    for key, setting in OURS.items():
         value = config.get(key)
-        set_there = value.get("enabled", "type" in value) if isinstance(value, Mapping) else value is not None
-        if set_there:
-            raise ConfigError(f'train.deepspeed: `{key}` is set by `{own}` here: leave it out (or say "auto").')
+        is_set = value.get("enabled", "type" in value) if isinstance(value, Mapping) else value is not None
+        if is_set:
+            raise ConfigError(f'train.deepspeed: `{key}` is set by `{setting}` here: leave it out (or say "auto").')
     config = {k: v for k, v in config.items() if k not in OURS}
     sharding = config.setdefault("zero_optimization", {})
     stage = sharding.setdefault("stage", 2)
@@ -114,18 +117,16 @@ def check(train: Train, optim: str, precision: str) -> None:
 
 
 class DeepSpeedBackend:
-    """A model and its optimizer in the hands of DeepSpeed. All ranks must make the same calls."""
+    """A model and its optimizer in the hands of DeepSpeed; see `stentor.engine.backend.Backend`."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizers: Sequence[torch.optim.Optimizer],
-        config: Config,
-        accelerator: Accelerator,
-        layers: Sequence[str],
-        task: Task,
-        losses: Mapping[str, Loss],
-    ):
+    sharded = True
+
+    def __init__(self, config: Config, setup: TrainingSetup, accelerator: Accelerator):
+        layers = setup.bundle.family.wrap_layers
+        self.accelerator, self.model = accelerator, setup.bundle.model
+        check_shardable(self.model, "train.deepspeed")
+        self.model.to(accelerator.device)
+        optimizers = build(config.optim, self.model)
         check(config.train, config.optim.type, accelerator.mixed_precision)
         os.environ.setdefault("DS_ACCELERATOR", accelerator.device.type)  # it would take a GPU where there is one
         try:
@@ -139,52 +140,57 @@ class DeepSpeedBackend:
             # No modules whose weights would travel in bf16: what is gathered for checkpoints comes the same way.
             settings["torch_autocast"] = {"enabled": True, "dtype": "bfloat16", "lower_precision_safe_modules": []}
         self.stage: int = settings["zero_optimization"]["stage"]
-        if self.stage == 3 and config.train.ema:
+        self.shards_weights = self.stage == 3
+        if self.shards_weights and config.train.ema:
             raise ConfigError("`train.ema` does not go together with stage 3 of `train.deepspeed`: use stage 2.")
-        self.model = model
-        self.scored = Scored(model, task, losses)
-        (self.inner,) = optimizers
+        self.scored = ScoredModel(self.model, setup.task, setup.losses)
+        (optimizer,) = optimizers
         self.engine, self.optimizer, _, _ = deepspeed.initialize(
-            model=self.scored, optimizer=self.inner, config=settings, dist_init_required=False
+            model=self.scored, optimizer=optimizer, config=settings, dist_init_required=False
         )
         self.inner = self.optimizer.optimizer
         # As under FSDP2, what is outside of the layers is whole from the forward to the end of the backward: families
         # hand such weights (of the output layer) to the losses.
         self.outer: list[nn.Parameter] = []
-        if self.stage == 3:
-            inside = {id(p) for m in model.modules() if type(m).__name__ in layers for p in m.parameters()}
-            self.outer = [p for p in model.parameters() if id(p) not in inside and not p.ds_persist]  # type: ignore[attr-defined]
+        if self.shards_weights:
+            inside = {id(p) for m in self.model.modules() if type(m).__name__ in layers for p in m.parameters()}
+            self.outer = [p for p in self.model.parameters() if id(p) not in inside and not p.ds_persist]  # type: ignore[attr-defined]
             for parameter in self.outer:
                 deepspeed.zero.register_external_parameter(self.scored, parameter)
-        self.how = f"{accelerator.num_processes} processes (DeepSpeed ZeRO-{self.stage}) on {accelerator.device.type}"
+        processes, device = accelerator.num_processes, accelerator.device.type
+        self.description = f"{processes} processes (DeepSpeed ZeRO-{self.stage}) on {device}"
 
     def loss_sums(self, batch: Batch) -> dict[str, Tensor]:
-        """The summed losses of a batch on this device. Gradients stay local until the last micro-batch of a step."""
-        self.scored.batch = batch
-        return self.engine()
+        self.scored.batch = batch.to(self.accelerator.device)
+        with self.accelerator.autocast():
+            return self.engine()
 
     @contextlib.contextmanager
-    def last(self, last: bool) -> Iterator[None]:
-        """Around a micro-batch: whether it ends the step."""
-        self.engine.set_gradient_accumulation_boundary(last)
+    def synced(self, is_last: bool) -> Iterator[None]:
+        self.engine.set_gradient_accumulation_boundary(is_last)
         yield
 
     def backward(self, loss: Tensor) -> None:
         self.engine.backward(loss)
 
-    def step(self, factor: float) -> Tensor:
-        """Clip and step with the peak learning rates times `factor`. Returns the gradient norm before clipping; where
-        it is not finite, DeepSpeed left the weights alone."""
+    def trial(self, batch: Batch) -> None:
+        with self.synced(False):  # as one micro-batch more of the first step, with a weight of zero
+            sums = self.loss_sums(batch)
+            loss = torch.stack([s.float() / max(batch.counts[t], 1) for t, s in sums.items()]).sum()
+            self.engine.backward(0.0 * loss)
+
+    def optimizer_step(self, lr_factor: float, on_gradients: Callable[[], None]) -> Tensor:
+        """`on_gradients` is never called: DeepSpeed holds the gradients, not the parameters. Where the norm is not
+        finite, it left the weights alone."""
         for group in self.inner.param_groups:
-            group["lr"] = group["peak"] * factor
+            group["lr"] = group["peak"] * lr_factor
         self.engine.step()
         norm = self.engine.get_global_grad_norm() if self.engine.was_step_applied() else float("inf")
         return torch.as_tensor(norm, dtype=torch.float32)
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Inside, the model may be called bare, by all ranks with the same batches."""
-        if self.stage < 3 or not self.outer:
+        if not self.outer:
             yield
             return
         self.outer[0].all_gather(param_list=self.outer)  # type: ignore[attr-defined]
@@ -199,55 +205,50 @@ class DeepSpeedBackend:
 
     # State of the optimizer, by parameter name -----------------------------------------------------------------------
 
-    def optimizer_state(self, keep: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """As `stentor.engine.optim.optimizer_state`."""
+    def optimizer_state(self, copy: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
         from deepspeed.utils import safe_get_full_optimizer_state
 
         tensors: dict[str, Tensor] = {}
         plain: dict[str, Any] = {}
         self._link()
         flat = self._flat()[0]
-        for key, held in self.inner.state.get(flat, {}).items():
+        for key, value in self.inner.state.get(flat, {}).items():
             for name, parameter in self._trained():
-                if isinstance(held, Tensor) and held.shape == flat.shape:
-                    value = safe_get_full_optimizer_state(parameter, key)
-                    if keep:
-                        tensors[f"{name}|{key}"] = value.cpu().clone()
-                elif isinstance(held, Tensor):
-                    tensors[f"{name}|{key}"] = held.cpu().clone()
+                if isinstance(value, Tensor) and value.shape == flat.shape:
+                    moment = safe_get_full_optimizer_state(parameter, key)
+                    if copy:
+                        tensors[f"{name}|{key}"] = moment.cpu().clone()
+                elif isinstance(value, Tensor):
+                    tensors[f"{name}|{key}"] = value.cpu().clone()
                 else:
-                    plain[f"{name}|{key}"] = held
+                    plain[f"{name}|{key}"] = value
         return tensors, plain
 
     def load_optimizer_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
-        """Put back what an `optimizer_state` gave, this one or that of another way to train."""
-        held: dict[str, dict[str, Any]] = {}
-        for place, value in [*tensors.items(), *plain.items()]:
-            name, _, key = place.rpartition("|")
-            held.setdefault(name, {})[key] = value
-        if not held:
+        states = states_by_parameter(tensors, plain)
+        if not states:
             return
         trained = self._trained()
-        some = next(held[name] for name, _ in trained if name in held)
-        shapes = {name: parameter_shape(p) for name, p in trained}
+        first = next(states[name] for name, _ in trained if name in states)
+        shapes = {name: full_shape(p) for name, p in trained}
         moments = {
-            k
-            for name, s in held.items()
-            for k, v in s.items()
-            if isinstance(v, Tensor) and v.ndim and v.shape == shapes.get(name)
+            key
+            for name, state in states.items()
+            for key, value in state.items()
+            if isinstance(value, Tensor) and value.ndim and value.shape == shapes.get(name)
         }
         for flat in self._flat():
             self.inner.state[flat] = {
                 k: torch.zeros_like(flat) if k in moments else v.clone() if isinstance(v, Tensor) else v
-                for k, v in some.items()
+                for k, v in first.items()
             }
             for key, value in self.inner.state[flat].items():
                 if isinstance(value, Tensor) and key not in moments and self.inner.defaults.get("fused"):
                     self.inner.state[flat][key] = value.to(flat.device)  # counters of fused optimizers
         self._link()
         for name, parameter in trained:
-            for key in moments & held.get(name, {}).keys():
-                _set_shard(parameter, held[name][key], key)
+            for key in moments & states.get(name, {}).keys():
+                assign_zero_state(parameter, states[name][key], key)
 
     def _link(self) -> None:
         """Let parameters find their part of the optimizer's state (stages 1 and 2). DeepSpeed does so after it stepped
@@ -266,7 +267,7 @@ class DeepSpeedBackend:
         return [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
 
 
-class Scored(nn.Module):
+class ScoredModel(nn.Module):
     """The model with its losses: they use weights of the model, which stage 3 holds only inside of a forward."""
 
     def __init__(self, model: nn.Module, task: Task, losses: Mapping[str, Loss]):
@@ -278,68 +279,3 @@ class Scored(nn.Module):
         batch, self.batch = self.batch, None
         assert batch is not None
         return self.task.loss_sums(self.model, batch, self.losses)
-
-
-def is_divided(tensor: Tensor) -> bool:
-    """Whether only a shard of this parameter is here (stage 3)."""
-    return hasattr(tensor, "ds_id")
-
-
-def trains(parameter: Tensor) -> bool:
-    """Whether DeepSpeed's optimizer has a copy of this parameter."""
-    return is_divided(parameter) or hasattr(parameter, "_hp_mapping")
-
-
-def parameter_shape(parameter: Tensor) -> torch.Size:
-    """The shape of the whole parameter."""
-    return torch.Size(parameter.ds_shape) if is_divided(parameter) else parameter.shape  # type: ignore[attr-defined]
-
-
-def whole(parameter: Tensor) -> Tensor:
-    """The whole of a divided parameter. All ranks must call."""
-    import deepspeed
-
-    with deepspeed.zero.GatheredParameters([parameter]):
-        return parameter.detach().clone()
-
-
-@torch.no_grad()
-def assign(parameter: Tensor, value: Tensor) -> None:
-    """Set a parameter that DeepSpeed trains: what the model sees and the optimizer's own copy."""
-    if not is_divided(parameter):
-        parameter.copy_(value.to(parameter.device, parameter.dtype))
-    else:
-        own = parameter.ds_tensor  # type: ignore[attr-defined]
-        own.copy_(_shard(parameter, value).to(own.device, own.dtype))
-        if parameter.numel():  # small ones are whole on each rank besides
-            parameter.copy_(value.to(parameter.device, parameter.dtype))
-    _set_shard(parameter, value, None)
-
-
-def _set_shard(parameter: Any, value: Tensor, key: str | None) -> None:
-    """Set the optimizer's copy of a parameter (`key` None) or of its state `key` from the whole tensor."""
-    from deepspeed.utils import (
-        safe_set_full_fp32_param,
-        safe_set_full_optimizer_state,
-        safe_set_local_fp32_param,
-        safe_set_local_optimizer_state,
-    )
-
-    value = value.float()
-    if is_divided(parameter):  # the whole-tensor calls fail where the last shard is padded
-        shard = _shard(parameter, value)
-        if key is None:
-            safe_set_local_fp32_param(parameter, shard)
-        else:
-            safe_set_local_optimizer_state(parameter, shard, key)
-    elif key is None:
-        safe_set_full_fp32_param(parameter, value)
-    else:
-        safe_set_full_optimizer_state(parameter, value, key)
-
-
-def _shard(parameter: Any, value: Tensor) -> Tensor:
-    """This rank's piece of a whole tensor, padded with zeros as DeepSpeed divides it."""
-    size = parameter.ds_tensor.numel()
-    rank, world = dist.get_rank(), dist.get_world_size()
-    return nn.functional.pad(value.flatten(), (0, size * world - value.numel()))[rank * size : (rank + 1) * size]

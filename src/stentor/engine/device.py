@@ -1,23 +1,16 @@
-"""Processes, devices and wrapping: the one place that configures distribution.
-
-Accelerate gives the process group, the device, autocast, backward and clipping. Sharding (FSDP2) is applied here with
-torch's `fully_shard`, the same way on CPU and GPU, because Accelerate ignores an FSDP plugin on CPU without a word.
-"""
+"""Devices and processes: the Accelerator of this process, and small messages between processes."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
-from stentor.engine import deepspeed
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -91,104 +84,3 @@ class Communicator:
     def barrier(self) -> None:
         if self.world > 1:
             dist.barrier(group=self.group)
-
-
-def wrap(
-    model: nn.Module, train: Train, accelerator: Accelerator, layers: Sequence[str], family: str
-) -> tuple[nn.Module, str]:
-    """The model as the loop calls it, and a sentence about what was done."""
-    world = accelerator.num_processes
-    if train.deepspeed is not None:
-        refuse_to_shard(model, "train.deepspeed")
-        return model.to(accelerator.device), ""  # see stentor.engine.deepspeed
-    if train.shard:
-        if train.compile:
-            raise ConfigError("`train.compile` and `train.shard` do not go together yet: leave one out.")
-        if not layers:
-            raise ConfigError(
-                f"`train.shard` is set, but model family '{family}' names no layers to shard by: use "
-                "`train.shard: false` (DDP)."
-            )
-        if not dist.is_initialized():
-            raise ConfigError(
-                "`train.shard` needs a process group: start with `accelerate launch -m stentor train ...` or torchrun, "
-                "or use `train.shard: false` in a single process."
-            )
-        return _shard(model, accelerator, layers)
-    model.to(accelerator.device)
-    if train.compile:
-        model = torch.compile(model, dynamic=True)  # type: ignore[assignment]
-    if world == 1:
-        return model, f"one process on {accelerator.device}"
-    ids = [accelerator.device.index] if accelerator.device.type == "cuda" else None
-    wrapped = nn.parallel.DistributedDataParallel(
-        model, device_ids=ids, gradient_as_bucket_view=True, find_unused_parameters=train.find_unused
-    )
-    return wrapped, f"{world} processes (DDP) on {accelerator.device.type}"
-
-
-def _shard(model: nn.Module, accelerator: Accelerator, layers: Sequence[str]) -> tuple[nn.Module, str]:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
-
-    refuse_to_shard(model)
-    mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
-    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(accelerator.mixed_precision)
-    # Autocast chooses the compute type of each operation; the policy only lowers the weights that travel between
-    # devices. Gradients are added up in float32 as without shards, and inputs stay as they are: some are times.
-    policy = MixedPrecisionPolicy(
-        param_dtype=low if accelerator.device.type == "cuda" else None,
-        reduce_dtype=torch.float32,
-        cast_forward_inputs=False,
-    )
-    units = 0
-    # Layer by layer each is moved to its device and divided: the whole model need not fit into one.
-    for module in list(model.modules()):
-        if type(module).__name__ in layers:
-            fully_shard(module, mesh=mesh, mp_policy=policy)
-            units += 1
-    fully_shard(model, mesh=mesh, mp_policy=policy)
-    for method in ("generate", "align", "ctc_classes", "label_frames", "speak"):  # what tasks call besides forward
-        if hasattr(model, method):
-            register_fsdp_forward_method(model, method)
-    return model, f"{accelerator.num_processes} processes (FSDP2, {units} layers sharded) on {accelerator.device.type}"
-
-
-def refuse_to_shard(model: nn.Module, key: str = "train.shard") -> None:
-    """Raise ConfigError for weights that `fully_shard` and DeepSpeed cannot split."""
-    if not all(p.is_floating_point() for p in model.parameters()):
-        raise ConfigError(f"Weights kept in 8 or 4 bits cannot be sharded: leave out `model.quantize` or `{key}`.")
-
-
-@contextlib.contextmanager
-def no_sync(model: nn.Module, last: bool) -> Iterator[None]:
-    """Gradients stay local except in the last micro-batch of a step."""
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        with contextlib.nullcontext() if last else model.no_sync():
-            yield
-    else:
-        if hasattr(model, "set_requires_gradient_sync"):
-            model.set_requires_gradient_sync(last)  # type: ignore[operator]
-        yield
-
-
-def full(tensor: torch.Tensor, keep: bool = True) -> torch.Tensor:
-    """The whole tensor on the CPU, gathered from all ranks when it is sharded (then every rank must call; one that has
-    no use for it says so with `keep` False, and it is not copied from the device)."""
-    from torch.distributed.tensor import DTensor
-
-    if deepspeed.is_divided(tensor):
-        value = deepspeed.whole(tensor)
-    else:
-        value = (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
-    return value.cpu() if keep else value
-
-
-def like(whole: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """`whole` with the type, device and sharding of `target`."""
-    from torch.distributed.tensor import DTensor, distribute_tensor
-
-    if isinstance(target, DTensor):
-        whole = whole.to(target.device, target.dtype)
-        return distribute_tensor(whole, target.device_mesh, target.placements)
-    return whole.to(target.device, target.dtype)

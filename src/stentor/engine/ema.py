@@ -1,114 +1,119 @@
-"""Averages of weights: over time (EMA) and over the best checkpoints."""
+"""Weight averages: over time (EMA) and over the best checkpoints; and the trained tensors of a model by name."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from stentor.engine import deepspeed
 from stentor.engine.checkpoint import load_tensors
-from stentor.engine.device import full, like
+from stentor.engine.sharding import (
+    assign_zero_parameter,
+    gather_full,
+    is_zero_sharded,
+    shard_like,
+    trained_by_zero,
+)
 from stentor.models.base import RandomFeatures
 
 if TYPE_CHECKING:
     from stentor.models.base import Bundle
 
 
-def trained(model: nn.Module) -> dict[str, torch.Tensor]:
+def trained_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """What training changes: trainable parameters and persistent buffers, by name, as they lie on this rank."""
     persistent = set(model.state_dict().keys())
-    # Of a divided parameter (DeepSpeed) the data is empty.
-    tensors = {n: p if deepspeed.is_divided(p) else p.data for n, p in model.named_parameters() if p.requires_grad}
+    # Of a parameter that ZeRO-3 divides, the data is empty.
+    tensors = {n: p if is_zero_sharded(p) else p.data for n, p in model.named_parameters() if p.requires_grad}
     return tensors | {n: b for n, b in model.named_buffers() if n in persistent}
 
 
-def drawn(model: nn.Module) -> set[str]:
+def random_buffers(model: nn.Module) -> set[str]:
     """Names of the buffers that are a random draw. A mean of two draws would be none: averaged weights go with one."""
     modules = [(name, m) for name, m in model.named_modules() if isinstance(m, RandomFeatures)]
     return {f"{name}.{b}".lstrip(".") for name, m in modules for b, _ in m.named_buffers(recurse=False)}  # type: ignore[attr-defined]
 
 
-def untrained(bundle: Bundle) -> dict[str, torch.Tensor]:
-    """What an export holds besides the trained weights (frozen weights that cannot be had from elsewhere)."""
-    names = bundle.family.exported_tensor_names(bundle) - set(trained(bundle.model))
-    state = bundle.model.state_dict(keep_vars=True)
-    return {n: state[n] for n in sorted(names) if n in state}
+def exported_frozen_tensors(bundle: Bundle) -> dict[str, torch.Tensor]:
+    """What an export holds besides the trained tensors (frozen weights that cannot be had from elsewhere)."""
+    names = bundle.family.exported_tensor_names(bundle) - set(trained_tensors(bundle.model))
+    state_dict = bundle.model.state_dict(keep_vars=True)
+    return {n: state_dict[n] for n in sorted(names) if n in state_dict}
 
 
-def whole(tensors: dict[str, torch.Tensor], keep: bool = True) -> dict[str, torch.Tensor]:
-    """Unsharded copies on the CPU. All ranks must call; those with `keep` False get nothing."""
-    found = {}
+def gather_full_tensors(tensors: Mapping[str, torch.Tensor], copy: bool = True) -> dict[str, torch.Tensor]:
+    """Unsharded copies on the CPU. All ranks must call; those with `copy` False get nothing."""
+    full_tensors = {}
     for name, tensor in tensors.items():
-        value = full(tensor, keep)
-        if keep:
-            found[name] = value.clone()
-    return found
+        full = gather_full(tensor, copy)
+        if copy:
+            full_tensors[name] = full.clone()
+    return full_tensors
 
 
 @torch.no_grad()
-def put(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+def assign_tensors(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
     """Copy whole tensors into the model's (possibly sharded) parameters and buffers."""
-    own = trained(model)
+    targets = trained_tensors(model)
     parameters = dict(model.named_parameters())
     for name, value in tensors.items():
-        if name in parameters and deepspeed.trains(parameters[name]):
-            deepspeed.assign(parameters[name], value)
+        if name in parameters and trained_by_zero(parameters[name]):
+            assign_zero_parameter(parameters[name], value)
         else:
-            own[name].copy_(like(value, own[name]))
+            targets[name].copy_(shard_like(value, targets[name]))
 
 
 class EMA:
     """Exponential moving average of the trained weights (Polyak averaging), with a warm-up of its decay."""
 
     def __init__(self, model: nn.Module, decay: float):
-        self.model, self.decay, self.drawn = model, decay, drawn(model)
-        self.shadow = {n: t.clone() for n, t in trained(model).items()}
+        self.model, self.decay, self.random = model, decay, random_buffers(model)
+        self.shadow = {n: t.clone() for n, t in trained_tensors(model).items()}
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         decay = min(self.decay, (1 + step) / (10 + step))
-        for name, tensor in trained(self.model).items():
-            if tensor.is_floating_point() and name not in self.drawn:
+        for name, tensor in trained_tensors(self.model).items():
+            if tensor.is_floating_point() and name not in self.random:
                 self.shadow[name].lerp_(tensor, 1 - decay)
             else:
                 self.shadow[name].copy_(tensor)
 
     @torch.no_grad()
-    def load(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Put back whole tensors of a checkpoint."""
+    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Restore the average from whole tensors of a checkpoint."""
         for name, value in tensors.items():
-            self.shadow[name].copy_(like(value, self.shadow[name]))
+            self.shadow[name].copy_(shard_like(value, self.shadow[name]))
 
     @contextlib.contextmanager
     @torch.no_grad()
     def applied(self) -> Iterator[None]:
         """The model holds the average inside the block."""
-        own = trained(self.model)
-        kept = {n: t.clone() for n, t in own.items()}
-        for name, tensor in own.items():
+        tensors = trained_tensors(self.model)
+        weights = {n: t.clone() for n, t in tensors.items()}
+        for name, tensor in tensors.items():
             tensor.copy_(self.shadow[name])
         try:
             yield
         finally:
             # Looked up again: listing them also drops the gathered copies that a sharded model still holds.
-            for name, tensor in trained(self.model).items():
-                tensor.copy_(kept[name])
+            for name, tensor in trained_tensors(self.model).items():
+                tensor.copy_(weights[name])
 
 
-def mean(checkpoints: Sequence[Path], first: Set[str] = frozenset()) -> dict[str, torch.Tensor]:
+def average_checkpoints(checkpoints: Sequence[Path], from_first: Set[str] = frozenset()) -> dict[str, torch.Tensor]:
     """The mean of the checkpoints' exported weights (of their EMA where there is one); counters and the names in
-    `first` (random draws) from the first checkpoint."""
+    `from_first` (random draws) are those of the first checkpoint."""
     total: dict[str, torch.Tensor] = {}
     averaged: set[str] = set()
     for number, folder in enumerate(checkpoints):
         for name, tensor in load_tensors(exported_weights(folder)).items():
             if number == 0:
-                if tensor.is_floating_point() and name not in first:
+                if tensor.is_floating_point() and name not in from_first:
                     averaged.add(name)
                 total[name] = tensor.double() if name in averaged else tensor
             elif name in averaged:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from stentor.engine.device import full, like
 from stentor.engine.muon import Muon
+from stentor.engine.sharding import gather_full, shard_like
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -134,10 +135,10 @@ class Plateau:
 
 
 def optimizer_state(
-    optimizers: list[torch.optim.Optimizer], model: nn.Module, keep: bool = True
+    optimizers: Sequence[torch.optim.Optimizer], model: nn.Module, copy: bool = True
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """(tensors, plain values) by parameter name, whole and on the CPU. All ranks must call; those with `keep` False get
-    no tensors."""
+    """(tensors, plain values) by `PARAMETER|KEY`, whole and on the CPU. All ranks must call; those with `copy` False
+    get no tensors."""
     names = {id(p): n for n, p in model.named_parameters()}
     tensors: dict[str, torch.Tensor] = {}
     plain: dict[str, Any] = {}
@@ -145,42 +146,46 @@ def optimizer_state(
         for parameter, state in optimizer.state.items():
             for key, value in state.items():
                 name = f"{names[id(parameter)]}|{key}"
-                if isinstance(value, torch.Tensor):
-                    value = full(value, keep)
-                    if keep:
-                        tensors[name] = value.clone()
-                else:
+                if not isinstance(value, torch.Tensor):
                     plain[name] = value
+                    continue
+                full = gather_full(value, copy)
+                if copy:
+                    tensors[name] = full.clone()
     return tensors, plain
 
 
-def load_optimizer_state(
-    optimizers: list[torch.optim.Optimizer], model: nn.Module, tensors: dict[str, torch.Tensor], plain: dict[str, Any]
-) -> None:
-    """Put back what `optimizer_state` gave, resharded for this run's processes."""
-    held: dict[str, dict[str, Any]] = {}
+def states_by_parameter(
+    tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The values of `optimizer_state` as `{parameter: {key: value}}`."""
+    states: dict[str, dict[str, Any]] = {}
     for name, value in [*tensors.items(), *plain.items()]:
         parameter, _, key = name.rpartition("|")
-        held.setdefault(parameter, {})[key] = value
+        states.setdefault(parameter, {})[key] = value
+    return states
+
+
+def load_optimizer_state(
+    optimizers: Sequence[torch.optim.Optimizer],
+    model: nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    plain: Mapping[str, Any],
+) -> None:
+    """Restore what `optimizer_state` returned, resharded for this run's processes."""
+    states = states_by_parameter(tensors, plain)
     names = {id(p): n for n, p in model.named_parameters()}
     for optimizer in optimizers:
+        is_fused = bool(optimizer.defaults.get("fused"))
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                state = held.get(names[id(parameter)])
-                if state is None:
-                    continue
-                optimizer.state[parameter] = {
-                    # Step counters keep their own type; moments follow the parameter's device and sharding.
-                    key: like(value, parameter).to(value.dtype)
-                    if isinstance(value, torch.Tensor) and value.ndim
-                    else value.to(parameter.device)
-                    if isinstance(value, torch.Tensor) and key != "step"
-                    else value.to(parameter.device)
-                    if isinstance(value, torch.Tensor) and _fused(optimizer)
-                    else value
-                    for key, value in state.items()
-                }
+                if (state := states.get(names[id(parameter)])) is not None:
+                    optimizer.state[parameter] = {k: _placed(k, v, parameter, is_fused) for k, v in state.items()}
 
 
-def _fused(optimizer: torch.optim.Optimizer) -> bool:
-    return bool(optimizer.defaults.get("fused"))
+def _placed(key: str, value: Any, parameter: nn.Parameter, is_fused: bool) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.ndim:  # moments follow the parameter's device and sharding, in their own type
+        return shard_like(value, parameter).to(value.dtype)
+    return value.to(parameter.device) if key != "step" or is_fused else value

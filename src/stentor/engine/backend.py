@@ -1,0 +1,198 @@
+"""Training backends: what runs, divides and steps the model. One for Accelerate (one process, DDP or FSDP2), one for
+DeepSpeed; the trainer knows no difference."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from stentor.engine.deepspeed import DeepSpeedBackend
+from stentor.engine.optim import build, load_optimizer_state, optimizer_state
+from stentor.engine.sharding import check_shardable
+from stentor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from stentor.config.schema import Config
+    from stentor.data.batch import Batch
+    from stentor.engine.section import Train
+    from stentor.engine.setup import TrainingSetup
+
+
+class Backend(Protocol):
+    """A model and its optimizer on this process's device. All ranks must make the same calls."""
+
+    accelerator: Accelerator
+    model: nn.Module
+    """As the losses call it: wrapped in DDP, sharded, compiled, or as it was."""
+    description: str
+    """Processes, way of sharding and device, for the log."""
+    sharded: bool
+    """Whether anything of training is divided over the processes (FSDP2, ZeRO): one rank cannot run the model alone."""
+    shards_weights: bool
+    """Whether the weights are (FSDP2, ZeRO-3): then all ranks score the same batches together."""
+
+    def loss_sums(self, batch: Batch) -> dict[str, Tensor]:
+        """The summed loss of each term, under autocast."""
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of a micro-batch."""
+
+    def synced(self, is_last: bool) -> contextlib.AbstractContextManager[None]:
+        """Around a micro-batch: gradients go to the other ranks in the last one of a step."""
+
+    def trial(self, batch: Batch) -> None:
+        """Forward and backward of the dry run; the gradients count for nothing."""
+
+    def optimizer_step(self, lr_factor: float, on_gradients: Callable[[], None]) -> Tensor:
+        """Clip the gradients and step with the peak learning rates times `lr_factor`, unless a gradient is not finite.
+        Returns the norm before clipping. `on_gradients` is called when the parameters hold the complete gradients."""
+
+    def evaluating(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, the model may be called bare (by all ranks with the same batches, where `shards_weights`)."""
+
+    def optimizer_state(self, copy: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """As `stentor.engine.optim.optimizer_state`."""
+
+    def load_optimizer_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+        """Restore what an `optimizer_state` returned, of this backend or of another."""
+
+
+def build_backend(config: Config, setup: TrainingSetup, accelerator: Accelerator) -> Backend:
+    """The backend that `train:` asks for."""
+    if config.train.deepspeed is None:
+        return AccelerateBackend(config, setup, accelerator)
+    return DeepSpeedBackend(config, setup, accelerator)
+
+
+class AccelerateBackend:
+    """One process, DDP or FSDP2, with Accelerate's autocast and loss scaling."""
+
+    def __init__(self, config: Config, setup: TrainingSetup, accelerator: Accelerator):
+        self.accelerator, self.task, self.losses, self.clip = accelerator, setup.task, setup.losses, config.train.clip
+        self.bundle, family = setup.bundle, setup.bundle.family
+        self.sharded = self.shards_weights = config.train.shard
+        if self.sharded:
+            check_shard_options(config.train, family.wrap_layers, family.type)
+            self.model: nn.Module = setup.bundle.model
+            self.description = shard(self.model, accelerator, family.wrap_layers)
+        else:
+            self.model, self.description = replicate(setup.bundle.model, config.train, accelerator)
+        self.optimizers = [accelerator.prepare_optimizer(o) for o in build(config.optim, setup.bundle.model)]
+
+    def loss_sums(self, batch: Batch) -> dict[str, Tensor]:
+        with self.accelerator.autocast():
+            return self.task.loss_sums(self.model, batch.to(self.accelerator.device), self.losses)
+
+    def backward(self, loss: Tensor) -> None:
+        self.accelerator.backward(loss)
+
+    @contextlib.contextmanager
+    def synced(self, is_last: bool) -> Iterator[None]:
+        if isinstance(self.model, nn.parallel.DistributedDataParallel) and not is_last:
+            with self.model.no_sync():
+                yield
+            return
+        if hasattr(self.model, "set_requires_gradient_sync"):  # of FSDP2
+            self.model.set_requires_gradient_sync(is_last)  # type: ignore[operator]
+        yield
+
+    def trial(self, batch: Batch) -> None:
+        sums = self.loss_sums(batch)
+        torch.stack([s.float() / max(batch.counts[t], 1) for t, s in sums.items()]).sum().backward()
+
+    def optimizer_step(self, lr_factor: float, on_gradients: Callable[[], None]) -> Tensor:
+        scaler = self.accelerator.scaler  # of fp16
+        for optimizer in self.optimizers:
+            self.accelerator.unscale_gradients(optimizer)
+        on_gradients()
+        parameters = [p for o in self.optimizers for group in o.param_groups for p in group["params"]]
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.clip or float("inf"))
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        if bool(torch.isfinite(norm)):
+            for optimizer in self.optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = group["peak"] * lr_factor
+                if scaler is None:
+                    optimizer.optimizer.step()
+                else:
+                    scaler.step(optimizer.optimizer)
+        if scaler is not None:
+            scaler.update()  # once for all optimizers; after a skipped step it lowers the loss scale
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        return norm
+
+    def evaluating(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def optimizer_state(self, copy: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return optimizer_state([o.optimizer for o in self.optimizers], self.bundle.model, copy)
+
+    def load_optimizer_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+        load_optimizer_state([o.optimizer for o in self.optimizers], self.bundle.model, tensors, plain)
+
+
+def replicate(model: nn.Module, train: Train, accelerator: Accelerator) -> tuple[nn.Module, str]:
+    """The whole model on this process's device, compiled and wrapped in DDP where asked for, and a description."""
+    model.to(accelerator.device)
+    if train.compile:
+        model = torch.compile(model, dynamic=True)  # type: ignore[assignment]
+    if accelerator.num_processes == 1:
+        return model, f"one process on {accelerator.device}"
+    ids = [accelerator.device.index] if accelerator.device.type == "cuda" else None
+    wrapped = nn.parallel.DistributedDataParallel(
+        model, device_ids=ids, gradient_as_bucket_view=True, find_unused_parameters=train.find_unused
+    )
+    return wrapped, f"{accelerator.num_processes} processes (DDP) on {accelerator.device.type}"
+
+
+def check_shard_options(train: Train, layers: Sequence[str], family: str) -> None:
+    """Raises ConfigError for what does not go together with `train.shard`."""
+    if train.compile:
+        raise ConfigError("`train.compile` and `train.shard` do not go together yet: leave one out.")
+    if not layers:
+        raise ConfigError(
+            f"`train.shard` is set, but model family '{family}' names no layers to shard by: use "
+            "`train.shard: false` (DDP)."
+        )
+    if not dist.is_initialized():
+        raise ConfigError(
+            "`train.shard` needs a process group: start with `accelerate launch -m stentor train ...` or torchrun, "
+            "or use `train.shard: false` in a single process."
+        )
+
+
+def shard(model: nn.Module, accelerator: Accelerator, layers: Sequence[str]) -> str:
+    """Shard the model in place (FSDP2), each layer of these class names by itself; returns a description.
+
+    torch's `fully_shard` does it, the same way on CPU and GPU: Accelerate ignores an FSDP plugin on CPU without a word.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+
+    check_shardable(model)
+    mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
+    compute_dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(accelerator.mixed_precision)
+    # Autocast chooses the compute type of each operation; the policy only lowers the weights that travel between
+    # devices. Gradients are added up in float32 as without shards, and inputs stay as they are: some are times.
+    policy = MixedPrecisionPolicy(
+        param_dtype=compute_dtype if accelerator.device.type == "cuda" else None,
+        reduce_dtype=torch.float32,
+        cast_forward_inputs=False,
+    )
+    # Layer by layer each is moved to its device and divided: the whole model need not fit into one.
+    units = [module for module in model.modules() if type(module).__name__ in layers]
+    for module in [*units, model]:
+        fully_shard(module, mesh=mesh, mp_policy=policy)
+    for method in ("generate", "align", "ctc_classes", "label_frames", "speak"):  # what tasks call besides forward
+        if hasattr(model, method):
+            register_fsdp_forward_method(model, method)
+    count, device = len(units), accelerator.device.type
+    return f"{accelerator.num_processes} processes (FSDP2, {count} layers sharded) on {device}"

@@ -1,0 +1,40 @@
+"""Training setup: everything that one stage trains with, as `prepare` makes it from the config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stentor.dataloading.batch_sampler import BatchSampler
+    from stentor.dataloading.dataset import TrainDataset
+    from stentor.dataloading.leakage import Overlap
+    from stentor.dataloading.stream_shards import ShardedStream
+    from stentor.engine.evaluate import EvalSet
+    from stentor.losses.base import Loss
+    from stentor.models.base import Bundle
+    from stentor.tasks.base import Task
+
+
+@dataclass
+class TrainingSetup:
+    """Task, losses, data, model and batches of one stage."""
+
+    task: Task
+    losses: Mapping[str, Loss]
+    train_data: TrainDataset
+    bundle: Bundle
+    batch_sampler: BatchSampler | ShardedStream
+    evals: list[EvalSet]
+    tests: list[EvalSet]
+    batches_per_epoch: int | None
+    """None for a stream."""
+    overlap: Overlap
+    """What training shares with the evaluation and test sets."""
+    data_warnings: list[str]
+    """What the task finds unusual in the training data."""
+
+    @property
+    def eval_sets(self) -> list[EvalSet]:
+        return [*self.evals, *self.tests]

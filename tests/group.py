@@ -18,51 +18,34 @@ def zeroed(config: Path, overrides: list[str]) -> int:
     from stentor.commands.train import prepare
     from stentor.config.load import load
     from stentor.engine import ema, state
+    from stentor.engine.backend import build_backend
     from stentor.engine.device import Communicator, accelerator
-    from stentor.engine.optim import optimizer_state
     from stentor.engine.run_logger import RunLogger
     from stentor.engine.trainer import Trainer
 
     config = load(config, overrides).config
     device = accelerator(config.train)
-    ready = prepare(config, lambda line: None)
+    setup = prepare(config, lambda line: None)
     folder = Path(config.output) / config.name
-    trainer = Trainer(
-        config,
-        ready.bundle,
-        ready.task,
-        ready.losses,
-        ready.plan,
-        ready.evals,
-        [],
-        RunLogger(folder, device.is_main_process),
-        device,
-        Communicator(device.num_processes),
-        folder / "checkpoints",
-        ready.feed.dropped,
-        ready.feed.records,
-        ready.batches_per_epoch,
-        ready.feed.fingerprint(ready.plan),
-    )
-    model = trainer.bundle.model
-    ema.put(model, {n: torch.zeros_like(t) for n, t in ema.whole(ema.trained(model)).items()})
-    if any(t.count_nonzero() for t in ema.whole(ema.trained(model)).values()):
+    logger, communicator = RunLogger(folder, device.is_main_process), Communicator(device.num_processes)
+    backend = build_backend(config, setup, device)
+    trainer = Trainer(config, setup, backend, communicator, [], logger, folder / "checkpoints")
+    model = setup.bundle.model
+
+    def full_tensors():
+        return ema.gather_full_tensors(ema.trained_tensors(model))
+
+    ema.assign_tensors(model, {n: torch.zeros_like(t) for n, t in full_tensors().items()})
+    if any(t.count_nonzero() for t in full_tensors().values()):
         return 8
-    found = state.latest_checkpoint(trainer)
-    state.load(trainer, found)
-    weights = load_file(found / "resume" / "weights.safetensors")
-    moments = load_file(found / "resume" / "optimizer.safetensors")
-    own = ema.whole(ema.trained(model))
-    if trainer.zero:
-        tensors, _ = trainer.zero.optimizer_state()
-    else:
-        tensors, _ = optimizer_state([o.optimizer for o in trainer.optimizers], model)
-    same = own.keys() == weights.keys() and all(own[n].equal(weights[n]) for n in weights)
-    return (
-        0
-        if same and weights and tensors.keys() == moments.keys() and all(tensors[n].equal(moments[n]) for n in moments)
-        else 9
-    )
+    checkpoint = state.latest_checkpoint(trainer)
+    state.load(trainer, checkpoint)
+    weights = load_file(checkpoint / "resume" / "weights.safetensors")
+    moments = load_file(checkpoint / "resume" / "optimizer.safetensors")
+    loaded, (tensors, _) = full_tensors(), backend.optimizer_state()
+    same_weights = loaded.keys() == weights.keys() and all(loaded[n].equal(weights[n]) for n in weights)
+    same_moments = tensors.keys() == moments.keys() and all(tensors[n].equal(moments[n]) for n in moments)
+    return 0 if weights and same_weights and same_moments else 9
 
 
 def one_after_the_other(commands: list[list[str]]) -> int:

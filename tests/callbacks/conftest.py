@@ -21,7 +21,7 @@ class FakeTrainer:
             plain=lambda: {"name": "fake", "optim": {"lr": 1e-3}},
         )
         self.accelerator = SimpleNamespace(trackers=[])
-        self.journal = RunLogger(folder, main=True)
+        self.logger = RunLogger(folder, main=True)
         self.said: list[str] = []
         self.extra: dict[str, Any] = {}
         self.logged: list[dict[str, Any]] = []

@@ -53,9 +53,9 @@ def test_steps_that_are_taken_back_leave_no_files(trainer):
 def test_each_stage_has_its_folder(trainer):
     trainer.step = 5
     for stage in ("1", "2"):
-        trainer.journal = RunLogger(trainer.folder, True, stage)
+        trainer.logger = RunLogger(trainer.folder, True, stage)
         Samples().on_evaluate(trainer, "dev", {}, [spoken("a", 0.1)])
-        trainer.journal.close()
+        trainer.logger.close()
     files = [r["output"]["audio"]["file"] for r in rows(trainer)]
     assert files == [f"samples/stage-{stage}/step-000005/dev/a.wav" for stage in (1, 2)]
 

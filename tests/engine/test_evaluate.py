@@ -9,7 +9,7 @@ from stentor.data.batch import Batch, Example
 from stentor.data.cut import cut_from_record
 from stentor.dataloading.batch_sampler import BatchLimits, BatchSampler
 from stentor.engine.device import Communicator
-from stentor.engine.evaluate import EvalSet, breakdown, evaluate
+from stentor.engine.evaluate import EvalOptions, EvalSet, breakdown, evaluate
 from stentor.losses.base import Loss
 from stentor.metrics.score import Score
 from stentor.models.base import Bundle
@@ -81,8 +81,7 @@ def test_sums_are_exact_and_what_is_unreadable_counts_once(eval_set, workers):
             eval_set,
             Accelerator(cpu=True),
             Communicator(1),
-            workers=workers,
-            prefetch=2,
+            EvalOptions(workers=workers, prefetch=2),
         )
         assert model.training
         assert means == {"text": 2.0}
@@ -108,7 +107,7 @@ def test_perplexity_is_of_all_targets_without_label_smoothing(eval_set):
     bundle = Bundle(torch.nn.Linear(2, 2), Ear(), None)
     losses = {"text": Loss.model_validate({"type": "cross_entropy", "label_smoothing": 0.2})}
     scores, means, predictions = evaluate(
-        bundle, Talk(type="count"), losses, eval_set, Accelerator(cpu=True), Communicator(1), workers=0, prefetch=1
+        bundle, Talk(type="count"), losses, eval_set, Accelerator(cpu=True), Communicator(1), EvalOptions()
     )
     assert list(scores) == ["wrong", "perplexity"]
     assert scores["perplexity"].value == pytest.approx(3) and means["text"] == pytest.approx(np.log(3))

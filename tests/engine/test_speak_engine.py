@@ -130,7 +130,7 @@ def score(model, corpus, batch_tokens):
     from stentor.commands.evaluate import records
     from stentor.config.load import parse_source
     from stentor.engine.device import Communicator, accelerator
-    from stentor.engine.evaluate import EvalSet, evaluate
+    from stentor.engine.evaluate import EvalOptions, EvalSet, evaluate
     from stentor.engine.section import Train
 
     plan, dropped, _ = records(model, model.task, parse_source(str(corpus / "train.jsonl")), "train", batch_tokens)
@@ -141,8 +141,7 @@ def score(model, corpus, batch_tokens):
         EvalSet("train", plan, dropped),
         accelerator(Train(device="cpu")),
         Communicator(1),
-        workers=0,
-        prefetch=1,
+        EvalOptions(),
     )
 
 
@@ -208,13 +207,13 @@ def test_records_of_the_wrong_size_are_counted(config):
     from stentor.config.load import load as load_config
 
     limits = ["task.min_tokens=40", "task.max_tokens=60"]
-    ready = prepare(load_config(config, limits).config, lambda line: None)
-    dropped, held_out = ready.feed.dropped, ready.evals[0].dropped
+    setup = prepare(load_config(config, limits).config, lambda line: None)
+    dropped, held_out = setup.train_data.dropped, setup.evals[0].dropped
     assert dropped.reasons.keys() == {"too_few_tokens", "too_many_tokens"}
-    assert ready.feed.records + sum(dropped.reasons.values()) == 16 and held_out.reasons.total()
-    costs = [ready.bundle.processor.tokens(c, c.duration) for c in ready.feed.cuts()]
+    assert setup.train_data.records + sum(dropped.reasons.values()) == 16 and held_out.reasons.total()
+    costs = [setup.bundle.processor.tokens(c, c.duration) for c in setup.train_data.cuts()]
     assert costs and all(40 <= cost <= 60 for cost in costs)
-    (line,) = [line for line in summary(ready) if "(too_few_tokens)" in line]
+    (line,) = [line for line in summary(setup) if "(too_few_tokens)" in line]
     assert "fewer than `task.min_tokens` (40)" in line
 
 

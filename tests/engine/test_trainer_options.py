@@ -153,7 +153,7 @@ def rows_of_plan(folder) -> list:
     from stentor.config.load import load
 
     config = load(folder / "resolved.yaml").config
-    return list(prepare(config, print).plan.epoch(0))
+    return list(prepare(config, print).batch_sampler.epoch(0))
 
 
 STAGES = """

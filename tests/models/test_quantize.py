@@ -311,9 +311,9 @@ def test_a_few_steps_through_the_command_line(bits, corpus, tmp_path, cli):
 
 
 def test_it_is_not_sharded():
-    from stentor.engine.device import refuse_to_shard
+    from stentor.engine.sharding import check_shardable
 
     model = nn.Sequential(QuantizedLinear(nn.Linear(4, 4), "8bit", torch.device("cpu")))
     with pytest.raises(ConfigError, match=r"leave out `model\.quantize` or `train\.shard`"):
-        refuse_to_shard(model)
-    refuse_to_shard(nn.Linear(4, 4))
+        check_shardable(model)
+    check_shardable(nn.Linear(4, 4))

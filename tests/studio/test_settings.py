@@ -192,7 +192,7 @@ def test_a_plan_in_words():
 
 
 def test_a_real_plan_is_read(dataset):
-    from stentor.commands.plan import plan
+    from stentor.commands.plan.plan import plan
 
     text = settings.written(settings.start("language", settings.known()["small_language"], FULL, dataset))
     found = json.loads(json.dumps(plan(load_text(text).config)))

@@ -76,18 +76,18 @@ def test_words_after_transcription(straight, train, tmp_path, capsys):
 
 @pytest.mark.parametrize("stage, step", [(1, 2), (2, 3)])
 def test_cut_off_and_gone_on_with(straight, train, monkeypatch, stage, step):
-    real = Trainer._step
+    real = Trainer._train_step
 
     def stopping(self, micro):
         if self.step == step and (self.config.task.type == "words") == (stage == 2):
             os.kill(os.getpid(), signal.SIGTERM)
         return real(self, micro)
 
-    monkeypatch.setattr(Trainer, "_step", stopping)
+    monkeypatch.setattr(Trainer, "_train_step", stopping)
     code, folder, said = train("stopped")
     assert code == 75, said.err
     assert (folder / "stages" / "1" / "results.json").exists() == (stage == 2)
-    monkeypatch.setattr(Trainer, "_step", real)
+    monkeypatch.setattr(Trainer, "_train_step", real)
     code, folder, said = train("stopped")
     assert code == 0, said.err
     assert "Going on from step" in (folder / "log.txt").read_text()

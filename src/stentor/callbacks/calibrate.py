@@ -40,16 +40,16 @@ class Calibrate(Callback):
 
         if name != (self.set or next(iter(trainer.config.data.eval))):
             return
-        found = self.fitted(predictions, trainer.config.task.normalizer) if trainer.main else None
-        found = trainer.control.gather(found)[0]
-        if found is None:
+        fitted = self.fitted(predictions, trainer.config.task.normalizer) if trainer.main else None
+        fitted = trainer.communicator.gather(fitted)[0]
+        if fitted is None:
             return
         # The model holds the average of its weights while it is scored, where there is one; both must know.
         buffer = "aligner.calibration"
         holders = [trainer.bundle.model.get_buffer(buffer)]
-        holders += [trainer.average.shadow[buffer]] if trainer.average else []
+        holders += [trainer.ema.shadow[buffer]] if trainer.ema else []
         for tensor in holders:
-            tensor.copy_(torch.tensor(found))
+            tensor.copy_(torch.tensor(fitted))
 
     def fitted(self, predictions: list[Prediction], normalizer: str) -> list[float] | None:
         """The map (see `stentor.metrics.calibration`) for these predictions; None when there are too few words.
@@ -62,7 +62,7 @@ class Calibrate(Callback):
         signs: list[list[float]] = []
         right: list[bool] = []
         for p in predictions:
-            found = match(p.reference["words"], p.output["words"], normalizer, p.reference.get("language"))
-            signs += [word["signs"] for word in found.hypothesis]
-            right += found.right
+            matches = match(p.reference["words"], p.output["words"], normalizer, p.reference.get("language"))
+            signs += [word["signs"] for word in matches.hypothesis]
+            right += matches.right
         return fit(signs, right) if len(signs) >= self.least else None

@@ -130,7 +130,7 @@ class Console(Callback):
 
 def scores_text(scores: dict[str, Score]) -> str:
     """`wer 3.61 % (72/2000, 95 %: 2.90–4.41 %)  cer 1.20 %`: the scores, the first with what it is made of."""
-    parts = []
+    parts: list[str] = []
     for metric, score in scores.items():
         if metric in MINOR:
             continue

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -60,7 +61,7 @@ class Samples(Callback):
     _heard: set[str] = PrivateAttr(default_factory=set)
 
     def on_start(self, trainer: Trainer) -> None:
-        trainer.journal.forget_after(trainer.step, FILE)
+        trainer.logger.forget_after(trainer.step, FILE)
         if trainer.main:
             for folder in self._folder(trainer).glob("step-*"):
                 if (
@@ -77,7 +78,7 @@ class Samples(Callback):
             for p in probe:
                 row = {
                     "step": trainer.step,
-                    **trainer.journal.where(),
+                    **trainer.logger.where(),
                     "set": name,
                     "id": p.id,
                     "seconds": p.seconds,
@@ -95,7 +96,7 @@ class Samples(Callback):
             self._heard.add(name)
             sounds += self._sounds(probe)
         for tracker in trackers:
-            guarded(trainer, tracker, lambda tracker=tracker: _send(tracker, name, rows, sounds, trainer.step))
+            guarded(trainer, tracker, partial(_send, tracker, name, rows, sounds, trainer.step))
 
     def pick(self, predictions: list[Prediction]) -> list[Prediction]:
         """The `count` predictions with the smallest hash of (seed, id): independent of their order and of the run."""
@@ -107,7 +108,7 @@ class Samples(Callback):
 
     def _folder(self, trainer: Trainer) -> Path:
         """Of this stage's files."""
-        stage = trainer.journal.where().get("stage")
+        stage = trainer.logger.where().get("stage")
         return trainer.folder / FOLDER / f"stage-{stage}" if stage else trainer.folder / FOLDER
 
     def _with_files(self, trainer: Trainer, name: str, prediction: Prediction) -> dict[str, Any]:

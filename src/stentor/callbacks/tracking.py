@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import PrivateAttr
@@ -86,7 +87,7 @@ class Tracking(Callback):
             if isinstance(value, (int, float)) and not isinstance(value, bool) and key not in ("step", "time")
         }
         for tracker in list(trainer.accelerator.trackers):
-            guarded(trainer, tracker, lambda tracker=tracker: tracker.log(values, step=metrics["step"]))
+            guarded(trainer, tracker, partial(tracker.log, values, step=metrics["step"]))
 
     def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
         for tracker in list(trainer.accelerator.trackers):

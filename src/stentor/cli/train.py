@@ -109,7 +109,7 @@ def train(options: TrainOptions) -> None:
 
     loaded = load(options.config, options.overrides)
     if options.plan_only:
-        from stentor.commands.plan import show
+        from stentor.commands.plan.plan import show
 
         typer.echo(show(stage_configs(loaded), options.processes, options.json))
         return

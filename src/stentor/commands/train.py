@@ -1,202 +1,160 @@
 """THE file to read first: from a config to a trained, scored, exported model.
 
-Config -> task and losses -> feed (what is trained on) -> family (what is trained) -> plan (in which batches)
-       -> trainer (the loop) -> the chosen weights, scored -> export, results.json, report.html
+Config -> task and losses -> training data -> model family -> batches (`prepare` makes a TrainingSetup of them)
+       -> backend and trainer (the loop) -> the selected weights, scored -> export, results.json, report.html
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.errors import ConfigError, StentorError, Stopped
+import torch
 
-BEFORE = "before"
-"""Folder of a run with the scores from before training."""
+from stentor.callbacks.console import Console
+from stentor.callbacks.memory import Memory
+from stentor.callbacks.samples import Samples
+from stentor.commands.baseline import load_baselines, score_baseline, wants_baseline
+from stentor.commands.export.verify import check_run
+from stentor.data.feature_cache import FeatureCache
+from stentor.dataloading import leakage
+from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
+from stentor.engine import state
+from stentor.engine.backend import build_backend
+from stentor.engine.device import Communicator, accelerator
+from stentor.engine.environment import environment
+from stentor.engine.evaluate import EvalSet, breakdown
+from stentor.engine.run_logger import RunLogger, finite
+from stentor.engine.setup import TrainingSetup
+from stentor.engine.signals import on_signal
+from stentor.engine.trainer import Trainer
+from stentor.errors import ConfigError, StentorError, Stopped
+from stentor.losses.base import expanded
+from stentor.models.parameters import adapters_in, parameter_table
+from stentor.publish.card import write_card
+from stentor.report.report import write_report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from accelerate import Accelerator
     from lhotse.cut import Cut
 
+    from stentor.callbacks.base import Callback
     from stentor.config.schema import Config
-    from stentor.dataloading.batch_sampler import BatchSampler
-    from stentor.dataloading.dataset import TrainDataset
-    from stentor.dataloading.leakage import Overlap
-    from stentor.dataloading.stream_shards import ShardedStream
-    from stentor.engine.device import Communicator
-    from stentor.engine.evaluate import EvalSet
-    from stentor.losses.base import Loss
-    from stentor.models.base import Bundle
-    from stentor.tasks.base import Task
+
+BASELINE_FOLDER = "before"
+"""Folder of a run with the scores from before training."""
 
 
-@dataclass
-class Prepared:
-    """Everything that one stage trains with."""
-
-    task: Task
-    losses: Mapping[str, Loss]
-    feed: TrainDataset
-    bundle: Bundle
-    plan: BatchSampler | ShardedStream
-    evals: list[EvalSet]
-    tests: list[EvalSet]
-    batches_per_epoch: int | None
-    overlap: Overlap
-    remarks: list[str]
-    """What the task says of the training data."""
-
-
-def prepare(config: Config, tell: Any) -> Prepared:
+def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     """Read the data's metadata, build the model and plan the batches; no audio is read, nothing is written."""
-    import torch
-
-    from stentor.data.feature_cache import FeatureCache
-    from stentor.dataloading import leakage
-    from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
-    from stentor.engine.evaluate import EvalSet
-    from stentor.losses.base import expanded
-
     task = config.task
     sections = config.losses if config.losses is not None else task.losses()
     config.data.augment.check()
     task.check()
-    feed = train_dataset(
-        config.data, config.train.seed, task.drop_reason, tell, task.training_segments if task.any_length else None
-    )
-    needs = task.requirements(sections)
-    needs.texts, needs.cuts = feed.texts, feed.cuts
+    segments = task.training_segments if task.any_length else None
+    train_data = train_dataset(config.data, config.train.seed, task.drop_reason, say, segments)
+    requirements = task.requirements(sections)
+    requirements.texts, requirements.cuts = train_data.texts, train_data.cuts
     torch.manual_seed(config.train.seed)
-    bundle = config.model.build(needs)
+    bundle = config.model.build(requirements)
     losses = expanded(sections, bundle.codebooks)
     processor, family = bundle.processor, bundle.family
 
     def drop_reason(cut: Cut, training: bool) -> tuple[str, str] | None:
-        refused = family.drop_reason(processor, cut, training)
-        return refused or task.length_drop_reason(cut, lambda: processor.tokens(cut, cut.duration))
+        reason = family.drop_reason(processor, cut, training)
+        return reason or task.length_drop_reason(cut, lambda: processor.tokens(cut, cut.duration))
 
-    feed.leave_out(lambda cut: drop_reason(cut, True))
+    train_data.leave_out(partial(drop_reason, training=True))
     if isinstance(processor, FeatureCache):
-        for line in processor.check_cache([] if feed.streams else list(feed.cuts()), config.data.augment):
-            tell(line)
-    plan = feed.batch_sampler(processor.tokens)
-    per_epoch = None if feed.streams else len(list(plan.epoch(0)))
-    if per_epoch == 0:
+        for line in processor.check_cache([] if train_data.streams else list(train_data.cuts()), config.data.augment):
+            say(line)
+    batch_sampler = train_data.batch_sampler(processor.tokens)
+    batches_per_epoch = None if train_data.streams else len(list(batch_sampler.epoch(0)))
+    if batches_per_epoch == 0:
         raise ConfigError("No record fits into `data.batch_tokens`: raise it.")
 
     data = unlimited(config.data) if task.any_length else config.data
 
-    def sets(sources: Mapping[str, Any]) -> list[EvalSet]:
-        def refused(cut: Cut) -> tuple[str, str] | None:
-            return drop_reason(cut, False)
+    def eval_sets(sources: Mapping[str, Any]) -> list[EvalSet]:
+        reason = partial(drop_reason, training=False)
+        return [EvalSet(n, *eval_plan(s, n, data, task.drop_reason, processor, reason)) for n, s in sources.items()]
 
-        return [EvalSet(n, *eval_plan(s, n, data, task.drop_reason, processor, refused)) for n, s in sources.items()]
+    evals, tests = eval_sets(config.data.eval), eval_sets(config.data.test)
+    overlap = leakage.of_run(train_data, [*evals, *tests])
+    data_warnings = [] if train_data.streams else task.data_warnings(train_data.cuts())
+    for line in [*leakage.summary_lines(overlap), *data_warnings]:
+        say(line)
+    return TrainingSetup(
+        task, losses, train_data, bundle, batch_sampler, evals, tests, batches_per_epoch, overlap, data_warnings
+    )
 
-    evals, tests = sets(config.data.eval), sets(config.data.test)
-    shared = leakage.of_run(feed, [*evals, *tests])
-    for line in leakage.summary_lines(shared):
-        tell(line)
-    remarks = [] if feed.streams else task.data_warnings(feed.cuts())
-    for line in remarks:
-        tell(line)
-    return Prepared(task, losses, feed, bundle, plan, evals, tests, per_epoch, shared, remarks)
+
+@dataclass
+class Run:
+    """The run folder and this process's place among the processes of the run."""
+
+    folder: Path
+    device: Accelerator
+    communicator: Communicator
+    command: Sequence[str]
+    """Command line, for results.json."""
 
 
 def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command: list[str] | None = None) -> Path:
     """Run all stages into `folder` and leave the export, the results and the report there; a run that was cut off goes
     on where it was. `texts` are files to write beside them (config.yaml, resolved.yaml). Returns the folder."""
-    from stentor.engine.device import Communicator, accelerator
-    from stentor.engine.run_logger import RunLogger
-    from stentor.report.report import write_report
-
-    kinds = {(c.train.device, c.train.precision) for c in stages}
-    if len(kinds) > 1:
+    if len({(c.train.device, c.train.precision) for c in stages}) > 1:
         raise ConfigError("stages: `train.device` and `train.precision` must be the same in all stages.")
     device = accelerator(stages[0].train)
-    control = Communicator(device.num_processes)
-    written = folder / "resolved.yaml"
-    same = written.exists() and written.read_text(encoding="utf-8") == texts.get("resolved.yaml")
-    control.barrier()
+    run = Run(folder, device, Communicator(device.num_processes), command or sys.argv)
+    resolved = folder / "resolved.yaml"
+    is_same = resolved.exists() and resolved.read_text(encoding="utf-8") == texts.get("resolved.yaml")
+    run.communicator.barrier()
     if device.is_main_process:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
-    before: Path | None = None
-    for number, config in enumerate(stages):
-        last = number == len(stages) - 1
-        place = folder if last else folder / "stages" / str(number + 1)
-        journal = RunLogger(folder, device.is_main_process, None if len(stages) == 1 else str(number + 1))
-        if before is not None:
-            config.model.init = str(before)
-        if same and (place / "results.json").exists():
-            if last and device.is_main_process:
-                if not (folder / "report.html").exists():
-                    write_report(folder)
-                print(
-                    f"{folder} is finished: see {folder / 'report.html'}. Raise `train.steps` or `train.epochs` to "
-                    "train on, or choose another `name`."
-                )
-        else:
-            control.barrier()
+    export: Path | None = None
+    for number, config in enumerate(stages, 1):
+        stage_folder = folder if number == len(stages) else folder / "stages" / str(number)
+        logger = RunLogger(folder, device.is_main_process, None if len(stages) == 1 else str(number))
+        if export is not None:
+            config.model.init = str(export)
+        if not (is_same and (stage_folder / "results.json").exists()):
+            run.communicator.barrier()
             if device.is_main_process:
-                (place / "results.json").unlink(missing_ok=True)
+                (stage_folder / "results.json").unlink(missing_ok=True)
             if len(stages) > 1:
-                journal.event("stage", stage=number + 1, of=len(stages))
-            _stage(config, place, journal, device, control, command or sys.argv, first=number == 0)
+                logger.event("stage", stage=number, of=len(stages))
+            train_stage(config, stage_folder, run, logger, score_first=number == 1)
             device.free_memory()  # of the optimizers that it keeps, and with them of this stage's model
-        before = place / "export"
-        journal.close()
+        elif number == len(stages) and device.is_main_process:
+            if not (folder / "report.html").exists():
+                write_report(folder)
+            print(
+                f"{folder} is finished: see {folder / 'report.html'}. Raise `train.steps` or `train.epochs` to "
+                "train on, or choose another `name`."
+            )
+        export = stage_folder / "export"
+        logger.close()
     return folder
 
 
-def _stage(
-    config: Config,
-    place: Path,
-    journal: Any,
-    device: Accelerator,
-    control: Communicator,
-    command: list[str],
-    first: bool,
-) -> None:
-    from stentor.callbacks.console import Console
-    from stentor.callbacks.memory import Memory
-    from stentor.callbacks.samples import Samples
-    from stentor.commands.baseline import score_before, wanted
-    from stentor.engine.signals import on_signal
-    from stentor.engine.trainer import Trainer
-
-    # Always there; the config may say how.
-    own = {type(c) for c in config.callbacks}
-    always = (Console, Memory, Samples) if config.task.audible else (Console, Memory)
-    callbacks = [*config.callbacks, *(kind() for kind in always if kind not in own)]
-    ready = prepare(config, journal.say)
-    trainer = Trainer(
-        config,
-        ready.bundle,
-        ready.task,
-        ready.losses,
-        ready.plan,
-        ready.evals,
-        callbacks,
-        journal,
-        device,
-        control,
-        place / "checkpoints",
-        ready.feed.dropped,
-        ready.feed.all_records,
-        ready.batches_per_epoch,
-        ready.feed.fingerprint(ready.plan),
-    )
-    for line in summary(ready):
-        journal.say(line)
-    if first and wanted(config):
-        sets = [*ready.evals, *ready.tests]
-        trainer.at_start = lambda: score_before(trainer, sets, journal.folder / BEFORE)
+def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score_first: bool) -> None:
+    """Train one stage into `folder` and write its results. `score_first`: score the sets before step 1 where the config
+    asks for it."""
+    setup = prepare(config, logger.say)
+    backend = build_backend(config, setup, run.device)
+    trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, folder / "checkpoints")
+    for line in summary(setup):
+        logger.say(line)
+    if score_first and wants_baseline(config):
+        trainer.at_start = partial(score_baseline, trainer, setup.eval_sets, logger.folder / BASELINE_FOLDER)
     trainer.fit()
 
     def stop() -> None:
@@ -207,103 +165,116 @@ def _stage(
 
     try:
         with on_signal(stop):
-            finish(config, ready, trainer, place, command)
+            finish(trainer, folder, run.command)
     except OSError as error:
         raise StentorError(
-            f"The results could not be written to {place} ({error}). Training is done and saved: make room and run the "
-            "same command again."
+            f"The results could not be written to {folder} ({error}). Training is done and saved: make room and run "
+            "the same command again."
         ) from error
 
 
-def summary(ready: Prepared) -> list[str]:
-    """What is about to be trained, in lines for a person."""
-    from stentor.models.parameters import adapters_in, parameter_table
+def callbacks_of(config: Config) -> list[Callback]:
+    """The callbacks of the config and those that every run has, of which the config may have its own."""
+    always = (Console, Memory, Samples) if config.task.audible else (Console, Memory)
+    configured = {type(c) for c in config.callbacks}
+    return [*config.callbacks, *(kind() for kind in always if kind not in configured)]
 
+
+def summary(setup: TrainingSetup) -> list[str]:
+    """What is about to be trained, in lines for a person."""
     lines = []
-    if not ready.feed.streams:
-        lines.append(f"Training on {ready.feed.records} records, {ready.feed.hours:.2f} h.")
-    if not ready.evals:
+    train_data, model, parts = setup.train_data, setup.bundle.model, setup.bundle.parts()
+    if not train_data.streams:
+        lines.append(f"Training on {train_data.records} records, {train_data.hours:.2f} h.")
+    if not setup.evals:
         lines.append("Nothing is scored while training: `data.eval: {dev: held_out}` sets 5 % of the speakers aside.")
-    for reason, count in sorted(ready.feed.dropped.reasons.items()):
-        names = ", ".join(ready.feed.dropped.named[reason][:3])
+    for reason, count in sorted(train_data.dropped.reasons.items()):
+        names = ", ".join(train_data.dropped.named[reason][:3])
         lines.append(f"Dropped {count} ({reason}): {names}{' ...' if count > 3 else ''}")
-    adapters = adapters_in(ready.bundle.model, ready.bundle.parts())
-    for part, total, trainable in parameter_table(ready.bundle.model, ready.bundle.parts()):
-        own = f" ({adapters[part]:,} in adapters)" if adapters[part] else ""
-        lines.append(f"Parameters of {part}: {total:,}, trained {trainable:,}{own}.")
+    adapters = adapters_in(model, parts)
+    for part, total, trainable in parameter_table(model, parts):
+        note = f" ({adapters[part]:,} in adapters)" if adapters[part] else ""
+        lines.append(f"Parameters of {part}: {total:,}, trained {trainable:,}{note}.")
     return lines
 
 
-def finish(config: Config, ready: Prepared, trainer: Any, place: Path, command: list[str]) -> None:
-    """Score the chosen weights on every set, then write the export, the results, the card and the report."""
-    from stentor.commands.baseline import scored_before
-    from stentor.commands.export.verify import check_run
-    from stentor.engine import state
-    from stentor.engine.environment import environment
-    from stentor.engine.evaluate import breakdown
-    from stentor.engine.run_logger import finite
-    from stentor.models.parameters import parameter_table
-    from stentor.publish.card import write_card
-    from stentor.report.report import write_report
-
+def finish(trainer: Trainer, folder: Path, command: Sequence[str]) -> None:
+    """Score the selected weights on every set, then write the export, the results, the card and the report."""
     weights = state.load_selected_weights(trainer)
-    sets = [*ready.evals, *ready.tests]
-    before = scored_before(config, sets, trainer.folder / BEFORE) if trainer.main else {}
-    results: dict[str, Any] = {k: {} for k in ("eval", "by", "before", "before_by", "change", "data")}
-    for eval_set in sets:
-        scores, _, predictions = trainer.score(eval_set)
-        results["eval"][eval_set.name] = {k: s.as_dict() for k, s in scores.items()}
-        if trainer.main:
-            if parts := breakdown(config.task, predictions, config.data.by):
-                results["by"][eval_set.name] = parts
-            if eval_set.name in before:
-                for key, found in before[eval_set.name].beside(config, predictions, trainer.say).items():
-                    results[key][eval_set.name] = found
-            (place / "predictions").mkdir(parents=True, exist_ok=True)
-            with (place / "predictions" / f"{eval_set.name}.jsonl").open("w", encoding="utf-8") as file:
-                for p in predictions:
-                    file.write(json.dumps(vars(p), ensure_ascii=False) + "\n")
-    ready.feed.collect(trainer.control.gather)
+    results = score_sets(trainer, folder)
+    trainer.setup.train_data.collect(trainer.communicator.gather)
     if not trainer.main:
         return
-    results = {k: v for k, v in results.items() if v or k in ("eval", "data")}
-    dropped = ready.feed.dropped
-    replay = {} if ready.feed.replay is None else {"replay": ready.feed.replayed}
-    results["data"] = {
-        "used": ready.feed.records,
-        "hours": round(ready.feed.hours, 4),
-        **replay,
-        "dropped": dict(dropped.reasons),
-        "named": dict(dropped.named),
-        "overlap": ready.overlap,
-        "eval": {s.name: {"dropped": dict(s.dropped.reasons), "named": dict(s.dropped.named)} for s in sets},
-        **({"remarks": ready.remarks} if ready.remarks else {}),
-    }
-    table = parameter_table(ready.bundle.model, ready.bundle.parts())
-    results["parameters"] = {
-        "total": sum(t for _, t, _ in table),
-        "trained": sum(t for _, _, t in table),
-        "parts": {part: {"total": t, "trained": u} for part, t, u in table},
-    }
-    results |= {
-        "seconds": round(trainer.seconds, 1),
-        "steps": trainer.step,
-        "best": trainer.best,
+    results |= run_facts(trainer, command)
+    export = folder / "export"
+    export.mkdir(exist_ok=True)
+    state.export(trainer, export, weights)
+    results["export"] = check_run(trainer, folder, weights, trainer.setup.eval_sets)
+    write_json(export / "train_results.json", {k: results[k] for k in ("seconds", "steps", "data")})
+    write_json(export / "eval_results.json", results["eval"])
+    write_card(export, trainer.config.plain(), results)
+    write_json(folder / "results.json.tmp", finite(results))
+    (folder / "results.json.tmp").replace(folder / "results.json")
+    trainer.event("finished", step=trainer.step, eval=results["eval"])
+    if folder == trainer.folder:
+        write_report(folder)
+
+
+def score_sets(trainer: Trainer, folder: Path) -> dict[str, Any]:
+    """Score every set and write its predictions; the entries of results.json (complete on the main process)."""
+    config, eval_sets = trainer.config, trainer.setup.eval_sets
+    baselines = load_baselines(config, eval_sets, trainer.folder / BASELINE_FOLDER) if trainer.main else {}
+    results: dict[str, Any] = {k: {} for k in ("eval", "by", "before", "before_by", "change")}
+    for eval_set in eval_sets:
+        name = eval_set.name
+        scores, _, predictions = trainer.score(eval_set)
+        results["eval"][name] = {k: s.as_dict() for k, s in scores.items()}
+        if not trainer.main:
+            continue
+        if scores_by_field := breakdown(config.task, predictions, config.data.by):
+            results["by"][name] = scores_by_field
+        if name in baselines:
+            for key, entry in baselines[name].compare(config, predictions, trainer.say).items():
+                results[key][name] = entry
+        (folder / "predictions").mkdir(parents=True, exist_ok=True)
+        with (folder / "predictions" / f"{name}.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(vars(p), ensure_ascii=False) + "\n" for p in predictions)
+    return {k: v for k, v in results.items() if v or k == "eval"}
+
+
+def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
+    """Data, parameters, length and environment of the run: entries of results.json."""
+    setup, progress = trainer.setup, trainer.progress
+    train_data, model, parts = setup.train_data, setup.bundle.model, setup.bundle.parts()
+    table = parameter_table(model, parts)
+    return {
+        "data": {
+            "used": train_data.records,
+            "hours": round(train_data.hours, 4),
+            **({} if train_data.replay is None else {"replay": train_data.replayed}),
+            **dropped_facts(train_data.dropped),
+            "overlap": setup.overlap,
+            "eval": {s.name: dropped_facts(s.dropped) for s in setup.eval_sets},
+            **({"remarks": setup.data_warnings} if setup.data_warnings else {}),
+        },
+        "parameters": {
+            "total": sum(total for _, total, _ in table),
+            "trained": sum(trained for _, _, trained in table),
+            "parts": {part: {"total": total, "trained": trained} for part, total, trained in table},
+        },
+        "seconds": round(progress.seconds, 1),
+        "steps": progress.step,
+        "best": progress.best,
         "stopped": trainer.stop_reason,
         "command": command,
         "environment": environment(trainer.accelerator),
     }
-    (place / "export").mkdir(exist_ok=True)
-    state.export(trainer, place / "export", weights)
-    results["export"] = check_run(trainer, place, weights, sets)
-    (place / "export" / "train_results.json").write_text(
-        json.dumps({k: results[k] for k in ("seconds", "steps", "data")}, indent=1, ensure_ascii=False)
-    )
-    (place / "export" / "eval_results.json").write_text(json.dumps(results["eval"], indent=1, ensure_ascii=False))
-    write_card(place / "export", config.plain(), results)
-    temporary = place / "results.json.tmp"
-    temporary.write_text(json.dumps(finite(results), indent=1, ensure_ascii=False), encoding="utf-8")
-    temporary.replace(place / "results.json")
-    trainer.event("finished", step=trainer.step, eval=results["eval"])
-    if place == trainer.folder:
-        write_report(place)
+
+
+def dropped_facts(dropped: Any) -> dict[str, Any]:
+    """How many records were dropped for each reason, and some of their names."""
+    return {"dropped": dict(dropped.reasons), "named": dict(dropped.named)}
+
+
+def write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")

@@ -1,10 +1,10 @@
-"""Scoring: the same items each time, predictions gathered from all ranks, metrics over the whole set."""
+"""Evaluation: the same items each time, predictions gathered from all ranks, metrics over the whole set."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -39,26 +39,38 @@ class EvalSet:
     """Records whose audio could not be used; each evaluation comes past them again."""
 
 
+@dataclass
+class EvalOptions:
+    """How a set is read and run."""
+
+    workers: int = 0
+    prefetch: int = 1
+    shards_weights: bool = False
+    """Whether the model is sharded: then all ranks run it together, and every rank takes every batch."""
+    packed: bool = False
+    """Layout of the batches."""
+    max_bad: float = 1.0
+    """Largest share of records that may turn out unreadable."""
+
+
 class EvalReader(BatchDataset):
     """Keeps the examples beside the batch: decoding needs them without their labels."""
 
-    asked: set[str] | None = None
-    """Ids of the records that are answered. None: all."""
+    predicted_ids: set[str] | None = None
+    """Ids of the records that are predicted. None: all."""
 
     def __getitem__(self, planned: PlannedBatch) -> tuple[list[tuple], list[Example], Batch, int]:  # type: ignore[override]
-        """(facts of what is answered, its examples, the batch for the loss, records in it)."""
+        """((id, reference, seconds, record) of what is predicted, its examples, the batch for the loss, records in
+        it)."""
         examples, dropped = self.examples(planned.items)
         batch = self.task.collate(examples, self.processor, self.packed) if examples else Batch({}, {}, [])
         batch.dropped = dropped  # what the processor leaves out of the loss is scored all the same
         read = len(examples)
-        if self.asked is not None:
-            examples = [e for e in examples if e.id in self.asked]
-        kept = {e.id for e in examples}
-        facts = [
-            (i.cut.id, self.task.reference(i.cut), i.cut.duration, record_from_cut(i.cut))
-            for i in planned.items
-            if i.cut.id in kept
-        ]
+        if self.predicted_ids is not None:
+            examples = [e for e in examples if e.id in self.predicted_ids]
+        ids = {e.id for e in examples}
+        cuts = [item.cut for item in planned.items if item.cut.id in ids]
+        facts = [(cut.id, self.task.reference(cut), cut.duration, record_from_cut(cut)) for cut in cuts]
         return facts, examples, batch, read
 
 
@@ -69,79 +81,93 @@ def evaluate(
     losses: Mapping[str, Loss],
     eval_set: EvalSet,
     accelerator: Accelerator,
-    control: Communicator,
-    *,
-    workers: int,
-    prefetch: int,
-    sharded: bool = False,
-    packed: bool = False,
-    max_bad: float = 1.0,
+    communicator: Communicator,
+    options: EvalOptions,
 ) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
     """(scores, mean loss per term, predictions of all ranks) of one set.
 
     Losses are measured without what only regularises training (label smoothing), over all records; the task may have
-    but some of them answered (`Task.prediction_subset`). For tasks that ask for it (`scores_loss`) the weighted mean
+    only some of them predicted (`Task.prediction_subset`). For tasks that ask for it (`scores_loss`) the weighted mean
     `loss` is the first score. After the task's scores comes the `perplexity` of each term that is a negative
     log-probability of tokens: exp of its mean over all targets.
 
-    Ranks take different batches, so the model is called bare, not through DDP, whose forward talks to the other ranks.
-    A sharded model is run by all ranks together: then every rank takes every batch. Raises DataError when more than the
-    share `max_bad` of the records turns out unreadable, or none is left.
+    Ranks take different batches (unless `shards_weights`), so the model is called bare, not through DDP, whose forward
+    talks to the other ranks. Raises DataError when more than the share `max_bad` of the records turns out unreadable,
+    or none is left.
     """
-    model = bundle.model
     losses = {term: loss.unregularised() for term, loss in losses.items()}
-    rank, world = (0, 1) if sharded else (accelerator.process_index, control.world)
-    planned: Iterator[PlannedBatch] = (
-        PlannedBatch(items, i, 0, i) for i, items in enumerate(eval_set.plan.epoch(0)) if i % world == rank
-    )
-    reader = EvalReader(task, bundle.processor, None, seed=0, packed=packed)
-    reader.asked = task.prediction_subset([i.cut.id for items in eval_set.plan.epoch(0) for i in items])
-    training = model.training
-    model.eval()
-    predictions: list[Prediction] = []
-    sums = dict.fromkeys(losses, 0.0)
-    counts = dict.fromkeys(losses, 0)
-    dropped: list[tuple[str, str, str]] = []
-    scored = 0
+    run = _EvalRun(dict.fromkeys(losses, 0.0), dict.fromkeys(losses, 0))
+    training = bundle.model.training
+    bundle.model.eval()
     try:
-        with contextlib.closing(batches(reader, planned, workers, prefetch, pin=False)) as feed:
-            for facts, examples, batch, read in feed:
-                dropped += batch.dropped
-                scored += read
+        rank, world = (0, 1) if options.shards_weights else (accelerator.process_index, communicator.world)
+        with contextlib.closing(_read_batches(bundle, task, eval_set, rank, world, options)) as loader:
+            for facts, examples, batch, read in loader:
+                run.dropped += batch.dropped
+                run.read += read
                 batch = batch.to(accelerator.device)
                 with accelerator.autocast():
-                    for term, value in (task.loss_sums(model, batch, losses) if batch.ids and losses else {}).items():
-                        sums[term] += float(value)
-                        counts[term] += batch.counts[term]
+                    sums = task.loss_sums(bundle.model, batch, losses) if batch.ids and losses else {}
+                    for term, value in sums.items():
+                        run.sums[term] += float(value)
+                        run.counts[term] += batch.counts[term]
                     outputs = task.predict(bundle, examples) if examples else []
-                predictions += [
+                run.predictions += [
                     Prediction(name, reference, output, seconds, record)
                     for (name, reference, seconds, record), output in zip(facts, outputs, strict=True)
                 ]
     finally:
-        model.train(training)
-    if not sharded:
-        gathered = control.gather((predictions, dropped, scored))
-        predictions = [p for part, _, _ in gathered for p in part]
-        dropped = [d for _, part, _ in gathered for d in part]
-        scored = sum(part for _, _, part in gathered)
-        totals = control.sum([*sums.values(), *counts.values()])
-        sums = dict(zip(sums, totals[: len(sums)]))
-        counts = dict(zip(counts, map(round, totals[len(sums) :])))
-    for name, reason, message in dropped:
+        bundle.model.train(training)
+    if not options.shards_weights:
+        run.gather(communicator)
+    for name, reason, message in run.dropped:
         if name not in eval_set.bad_ids:
             eval_set.bad_ids.add(name)
             eval_set.dropped.add(reason, message)
-    eval_set.dropped.check(scored + len(eval_set.bad_ids), max_bad, eval_set.name)
-    if not scored:
+    eval_set.dropped.check(run.read + len(eval_set.bad_ids), options.max_bad, eval_set.name)
+    if not run.read:
         raise DataError(f"{eval_set.name}: no record could be scored.")
-    predictions.sort(key=lambda p: p.id)
-    means = {term: sums[term] / max(counts[term], 1) for term in losses}
-    scores = task.score(predictions) | _perplexities(losses, means, counts)
+    run.predictions.sort(key=lambda p: p.id)
+    means = {term: run.sums[term] / max(run.counts[term], 1) for term in losses}
+    scores = task.score(run.predictions) | _perplexities(losses, means, run.counts)
     if task.scores_loss and losses:
         total = sum(losses[term].weight * mean for term, mean in means.items())
-        scores = {"loss": Score(total, details={"items": scored, "targets": counts})} | scores
-    return scores, means, predictions
+        scores = {"loss": Score(total, details={"items": run.read, "targets": run.counts})} | scores
+    return scores, means, run.predictions
+
+
+@dataclass
+class _EvalRun:
+    """What one rank, and after `gather` all ranks, found of a set."""
+
+    sums: dict[str, float]
+    """Summed loss of each term."""
+    counts: dict[str, int]
+    """Targets of each term."""
+    predictions: list[Prediction] = field(default_factory=list)
+    dropped: list[tuple[str, str, str]] = field(default_factory=list)
+    """(id, reason, message) of unreadable records."""
+    read: int = 0
+    """Records that were read."""
+
+    def gather(self, communicator: Communicator) -> None:
+        parts = communicator.gather((self.predictions, self.dropped, self.read))
+        self.predictions = [p for predictions, _, _ in parts for p in predictions]
+        self.dropped = [d for _, dropped, _ in parts for d in dropped]
+        self.read = sum(read for _, _, read in parts)
+        totals = communicator.sum([*self.sums.values(), *self.counts.values()])
+        self.sums = dict(zip(self.sums, totals[: len(self.sums)]))
+        self.counts = dict(zip(self.counts, map(round, totals[len(self.sums) :])))
+
+
+def _read_batches(
+    bundle: Bundle, task: Task, eval_set: EvalSet, rank: int, world: int, options: EvalOptions
+) -> Generator[tuple[list[tuple], list[Example], Batch, int]]:
+    """What `EvalReader` reads of every `world`-th batch, from batch `rank` on."""
+    planned = (PlannedBatch(items, i, 0, i) for i, items in enumerate(eval_set.plan.epoch(0)) if i % world == rank)
+    reader = EvalReader(task, bundle.processor, None, seed=0, packed=options.packed)
+    reader.predicted_ids = task.prediction_subset([i.cut.id for items in eval_set.plan.epoch(0) for i in items])
+    return batches(reader, planned, options.workers, options.prefetch, pin=False)
 
 
 def _perplexities(
@@ -166,20 +192,20 @@ def breakdown(
     """Scores of the items that share a value of a field: `{field: {value: {metric: score}}}`, values with most items
     first, for the fields that have 2 to `MOST_GROUPS` values among these items. Items without a value are under
     `(none)`. Scores are as in results.json, of `details` the number of items alone."""
-    found = {}
+    scores_by_field = {}
     for field_name in fields:
         groups: dict[str, list[Prediction]] = {}
         for p in predictions:
             value = p.reference[field_name] if field_name in p.reference else p.record.get(field_name)
             groups.setdefault("(none)" if value in (None, "") else str(value), []).append(p)
         if 1 < len(groups) <= MOST_GROUPS:
-            parts = {
+            by_value = {
                 value: {
                     metric: {k: v for k, v in score.as_dict().items() if k != "details"} | {"items": len(members)}
                     for metric, score in task.score(members).items()
                 }
                 for value, members in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
             }
-            if any(parts.values()):  # some tasks score nothing but the loss
-                found[field_name] = parts
-    return found
+            if any(by_value.values()):  # some tasks score nothing but the loss
+                scores_by_field[field_name] = by_value
+    return scores_by_field

@@ -38,7 +38,7 @@ of AdamW for the rest hardly count beside it."""
 
 
 @dataclass(frozen=True)
-class Footprint:
+class MemoryEstimate:
     """Bytes that one process needs, by what they are for."""
 
     weights: float
@@ -63,7 +63,7 @@ class Footprint:
         return self.batch + self.optimizer
 
 
-def standing(weights: float, trained: float, config: Config, world: int = 1) -> Footprint:
+def standing(weights: float, trained: float, config: Config, world: int = 1) -> MemoryEstimate:
     """What is there whatever the batch: bytes of all weights, number of `trained` parameters, which are in float32.
 
     Each of `world` processes has all of it; of what is sharded (FSDP2, the stages of DeepSpeed) its share.
@@ -76,7 +76,7 @@ def standing(weights: float, trained: float, config: Config, world: int = 1) -> 
         stage = deepspeed_config(config.train)["zero_optimization"]["stage"]
     share = [world if stage >= least else 1 for least in (3, 2, 1)]  # of weights, gradients, optimizer state
     together = config.train.accumulate > 1 or world > 1
-    return Footprint(weights / share[0], 4 * trained / share[1], state * trained / share[2], None, together)
+    return MemoryEstimate(weights / share[0], 4 * trained / share[1], state * trained / share[2], None, together)
 
 
 def estimate(
@@ -86,7 +86,7 @@ def estimate(
     run: Callable[[Any], None],
     tries: Sequence[tuple[float, Any]],
     size: float,
-) -> Footprint:
+) -> MemoryEstimate:
     """What training a model as it is takes; see `standing` and `activations`, which are left out without `tries`."""
     weights = sum(t.nbytes for t in [*model.parameters(), *model.buffers()])
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -245,7 +245,7 @@ class Peak:
         self.bytes = self.weights + (self.grown if self._live is None else self._live.peak)
 
 
-def compared(peak: Peak, expected: Footprint) -> str:
+def compared(peak: Peak, expected: MemoryEstimate) -> str:
     """What was measured beside the estimate, for the log."""
     grown = "" if peak.grown is None else f"; the process grew by {gib(peak.grown)}"
     held = "not estimated" if expected.activations is None else gib(expected.activations)

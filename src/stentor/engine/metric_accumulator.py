@@ -1,4 +1,5 @@
-"""What happened between two rows of metrics: summed losses, throughput, waiting. Sums stay on the device until read."""
+"""Metric accumulator: summed losses, throughput and waiting between two rows of metrics. Sums stay on the device until
+read."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from stentor.engine.device import Communicator
+    from stentor.engine.totals import MicroBatchLoss, StepTotals
     from stentor.losses.base import Loss
 
 DENSE_BF16 = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12, "3090": 71e12}
@@ -21,8 +23,8 @@ DENSE_BF16 = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "4
 class MetricAccumulator:
     """Counts between two readings."""
 
-    def __init__(self, losses: Mapping[str, Loss], device: torch.device, control: Communicator):
-        self.losses, self.device, self.control = losses, device, control
+    def __init__(self, losses: Mapping[str, Loss], device: torch.device, communicator: Communicator):
+        self.losses, self.device, self.communicator = losses, device, communicator
         self.flops_per_slot: float | None = None
         """Measured by the dry run on a GPU; for the model FLOP utilisation."""
         self.reset()
@@ -40,7 +42,7 @@ class MetricAccumulator:
 
     def state_dict(self) -> dict[str, Any]:
         """The losses since the last reading, over all ranks (all must call)."""
-        sums = self.control.sum([float(self.sums[t]) for t in self.losses])
+        sums = self.communicator.sum([float(self.sums[t]) for t in self.losses])
         return {
             "sums": dict(zip(self.losses, sums)),
             "counts": dict(self.counts),
@@ -57,25 +59,23 @@ class MetricAccumulator:
         self.norms = [torch.tensor(n, device=self.device) for n in state["norms"]]
         self.flops_per_slot = state["flops_per_slot"]
 
-    def add_batch(self, tokens: float, slots: float, seconds: float) -> None:
-        """Positions, padded positions and seconds of audio of a step, over all ranks."""
-        self.tokens, self.num_positions, self.seconds = (
-            self.tokens + tokens,
-            self.num_positions + slots,
-            self.seconds + seconds,
-        )
+    def add_batch(self, totals: StepTotals) -> None:
+        """Positions and seconds of audio of a step."""
+        self.tokens += totals.tokens
+        self.num_positions += totals.positions
+        self.seconds += totals.seconds
 
-    def step(self, sums: Mapping[str, torch.Tensor], totals: Mapping[str, float], norm: torch.Tensor) -> None:
-        """An optimizer step: this rank's summed losses, all ranks' target counts, the gradient norm."""
+    def add_step(self, losses: Sequence[MicroBatchLoss], totals: StepTotals, norm: torch.Tensor) -> None:
+        """An optimizer step: the summed losses of this rank's micro-batches, all ranks' targets, the gradient norm."""
         for term in self.losses:
-            self.sums[term] += sums[term].double()
-            self.counts[term] += round(totals[term])
+            self.sums[term] += sum(loss.sums[term] for loss in losses).double()  # type: ignore[union-attr]
+            self.counts[term] += round(totals.targets[term])
         self.norms.append(norm.detach())
 
     def row(self, lr: float) -> dict[str, Any]:
         """The metrics since the last reading (all ranks must call), and a new start."""
-        sums = self.control.sum([float(self.sums[t]) for t in self.losses])
-        wait = self.control.sum([self.wait])[0] / self.control.world
+        sums = self.communicator.sum([float(self.sums[t]) for t in self.losses])
+        wait = self.communicator.sum([self.wait])[0] / self.communicator.world
         spent = max(time.monotonic() - self._since, 1e-9)
         means = {t: s / self.counts[t] if self.counts[t] else None for t, s in zip(self.losses, sums)}
         row = {
@@ -92,10 +92,10 @@ class MetricAccumulator:
         self.reset()
         return row
 
-    def _mfu(self, slots_per_second: float) -> float | None:
+    def _mfu(self, positions_per_second: float) -> float | None:
         """Model FLOP utilisation: the dry run's FLOPs per position at this speed, over the GPU's peak."""
         if self.flops_per_slot is None:
             return None
         name = torch.cuda.get_device_name()
         peak = next((v for k, v in DENSE_BF16.items() if k in name), None)
-        return self.flops_per_slot * slots_per_second / self.control.world / peak if peak else None
+        return self.flops_per_slot * positions_per_second / self.communicator.world / peak if peak else None

@@ -155,9 +155,7 @@ def optimizer_state(
     return tensors, plain
 
 
-def states_by_parameter(
-    tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
+def states_by_parameter(tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The values of `optimizer_state` as `{parameter: {key: value}}`."""
     states: dict[str, dict[str, Any]] = {}
     for name, value in [*tensors.items(), *plain.items()]:

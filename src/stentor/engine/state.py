@@ -1,8 +1,9 @@
-"""Saving and restoring a trainer: everything that the next step depends on, as safetensors and JSON."""
+"""Train state: what a checkpoint holds beside its tensors, and saving and restoring a trainer."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,131 +11,176 @@ import torch
 
 from stentor.dataloading.stream_shards import ShardedStream
 from stentor.engine import checkpoint, ema
-from stentor.engine.optim import load_optimizer_state, optimizer_state
 from stentor.errors import ConfigError, StentorError
 
 if TYPE_CHECKING:
     from stentor.engine.trainer import Trainer
 
 
+@dataclass
+class Progress:
+    """How far training has come. The fields are keys of state.json."""
+
+    step: int = 0
+    """Optimizer steps done, skipped ones included."""
+    epoch: int = 0
+    """The epoch whose batches are being trained on."""
+    position: dict[str, int] = field(default_factory=lambda: {"epoch": 0, "within": 0, "index": 0})
+    """Of the last batch: its epoch, its number in the epoch and its number in the run."""
+    next_index: int = 0
+    """Number in the run of the next step's first batch."""
+    skipped: int = 0
+    """Updates in a row that were skipped for a loss or gradient that was not finite."""
+    seconds: float = 0.0
+    """Time in the loop, over all processes that this run has been."""
+    best: list[dict[str, Any]] = field(default_factory=list)
+    """{"step", "value"} of the best evaluations, best first."""
+    bad: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Records whose audio could not be used: id -> (reason, message)."""
+    seen: int = 0
+    """Records that were read or tried."""
+    evaluated: int = 0
+    """The step that was scored last."""
+
+
+@dataclass
+class TrainState:
+    """Everything that the next step depends on beside tensors: state.json of a checkpoint."""
+
+    progress: Progress
+    batches_per_step: int
+    """Batches that all processes together took in an optimizer step."""
+    fingerprint: str
+    """Of the training data and its batching."""
+    optim: str
+    """`optim.type`"""
+    plateau: list[Any]
+    """Best metric, evaluations without a better one, and factor of the schedule `plateau`."""
+    scaler: dict[str, Any] | None
+    """Loss scale of fp16."""
+    callbacks: dict[str, dict[str, Any]]
+    """State of each callback by `NUMBER-TYPE`."""
+    optimizer: dict[str, Any]
+    """Values of the optimizer's state that are no tensors, by `PARAMETER|KEY`."""
+    meter: dict[str, Any]
+    """Losses since the last row of metrics."""
+    lanes: list[Any]
+    """Where each shard of a stream goes on."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The content of state.json."""
+        return vars(self.progress) | {k: v for k, v in vars(self).items() if k != "progress"}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> TrainState:
+        progress = Progress(**{f.name: content[f.name] for f in fields(Progress)})
+        progress.bad = {name: (reason, message) for name, (reason, message) in progress.bad.items()}
+        return cls(progress, **{f.name: content[f.name] for f in fields(cls) if f.name != "progress"})
+
+
 def save(trainer: Trainer) -> None:
     """Write a checkpoint; all ranks call, the main one writes. Raises StentorError when the disk refuses."""
-    model = trainer.bundle.model
-    keep = trainer.main  # the others only take part: a copy on each rank could fill the machine's memory
-    weights = ema.whole(ema.trained(model), keep)
-    averaged = ema.whole(trainer.average.shadow, keep) if trainer.average else None
-    fixed = ema.whole(ema.untrained(trainer.bundle), keep)
-    if trainer.zero:
-        tensors, plain = trainer.zero.optimizer_state(keep)
-    else:
-        tensors, plain = optimizer_state([o.optimizer for o in trainer.optimizers], model, keep)
-    meter = trainer.meter.state_dict()
-    lanes = trainer.plan.starts(trainer.next_index) if isinstance(trainer.plan, ShardedStream) else []
-    lanes = [lane for part in trainer.control.gather(lanes) for lane in part]
+    main = trainer.main  # the others only take part: a copy on each rank could fill the machine's memory
+    weights = ema.gather_full_tensors(ema.trained_tensors(trainer.bundle.model), main)
+    averaged = ema.gather_full_tensors(trainer.ema.shadow, main) if trainer.ema else None
+    frozen = ema.gather_full_tensors(ema.exported_frozen_tensors(trainer.bundle), main)
+    moments, plain = trainer.backend.optimizer_state(main)
+    state = _state_of(trainer, plain)
 
     def fill(folder: Path) -> None:
         (folder / "resume").mkdir()
         checkpoint.save_tensors(folder / "resume" / "weights.safetensors", dict(weights))
         if averaged is not None:
             checkpoint.save_tensors(folder / "resume" / "ema.safetensors", dict(averaged))
-        checkpoint.save_tensors(folder / "resume" / "optimizer.safetensors", tensors)
-        (folder / "resume" / "state.json").write_text(
-            json.dumps(_state(trainer) | {"optimizer": plain, "meter": meter, "lanes": lanes})
-        )
+        checkpoint.save_tensors(folder / "resume" / "optimizer.safetensors", moments)
+        (folder / "resume" / "state.json").write_text(json.dumps(state.as_dict()))
         (folder / "export").mkdir()
-        export(trainer, folder / "export", fixed | (averaged if averaged is not None else weights))
+        export(trainer, folder / "export", frozen | (averaged if averaged is not None else weights))
 
     failure = None
-    if trainer.main:
+    if main:
+        best = [checkpoint.name_of(b["step"]) for b in trainer.progress.best]
         try:
-            written = checkpoint.write(trainer.checkpoints, trainer.step, fill)
-            trainer.event("saved", step=trainer.step, folder=written.name)
-            if trainer.best and folder_of(trainer, trainer.best[0]["step"]).exists():
-                checkpoint.point(trainer.checkpoints, "best", folder_of(trainer, trainer.best[0]["step"]))
-            best = {checkpoint.name_of(b["step"]) for b in trainer.best[: trainer.train.keep_best]}
-            checkpoint.prune(trainer.checkpoints, trainer.train.keep, best)
+            target = checkpoint.write(trainer.checkpoints, trainer.step, fill)
+            trainer.event("saved", step=trainer.step, folder=target.name)
+            if best and (trainer.checkpoints / best[0]).exists():
+                checkpoint.point(trainer.checkpoints, "best", trainer.checkpoints / best[0])
+            checkpoint.prune(trainer.checkpoints, trainer.train.keep, set(best[: trainer.train.keep_best]))
         except (StentorError, OSError) as error:
             failure = str(error)
-    failure = trainer.control.gather(failure)[0]
+    failure = trainer.communicator.gather(failure)[0]
     if failure:
         raise StentorError(failure)
 
 
-def _state(trainer: Trainer) -> dict[str, Any]:
-    scaler = trainer.accelerator.scaler
-    return {
-        "step": trainer.step,
-        "position": trainer.position,
-        "next_index": trainer.next_index,
-        "batches_per_step": trainer.batches_per_step,
-        "epoch": trainer.epoch,
-        "skipped": trainer.skipped,
-        "seconds": trainer.seconds,
-        "best": trainer.best,
-        "fingerprint": trainer.fingerprint,
-        "optim": trainer.config.optim.type,
-        "plateau": [trainer.plateau.best, trainer.plateau.bad, trainer.plateau.factor],
-        "bad": trainer.bad,
-        "seen": trainer.seen,
-        "evaluated": trainer.evaluated,
-        "scaler": scaler.state_dict() if scaler else None,
-        "callbacks": {f"{i}-{c.type}": c.state_dict() for i, c in enumerate(trainer.callbacks)},
-    }
+def _state_of(trainer: Trainer, optimizer: dict[str, Any]) -> TrainState:
+    """All ranks call."""
+    meter = trainer.meter.state_dict()
+    batch_sampler, scaler, plateau = trainer.batch_sampler, trainer.accelerator.scaler, trainer.plateau
+    lanes = batch_sampler.starts(trainer.progress.next_index) if isinstance(batch_sampler, ShardedStream) else []
+    return TrainState(
+        progress=trainer.progress,
+        batches_per_step=trainer.batches_per_step,
+        fingerprint=trainer.fingerprint,
+        optim=trainer.config.optim.type,
+        plateau=[plateau.best, plateau.bad, plateau.factor],
+        scaler=scaler.state_dict() if scaler else None,
+        callbacks={f"{i}-{c.type}": c.state_dict() for i, c in enumerate(trainer.callbacks)},
+        optimizer=optimizer,
+        meter=meter,
+        lanes=[lane for part in trainer.communicator.gather(lanes) for lane in part],
+    )
 
 
 def load(trainer: Trainer, folder: Path) -> None:
     """Put a checkpoint's state into the trainer. Raises ConfigError when it belongs to another model or other data."""
-    state = json.loads((folder / "resume" / "state.json").read_text())
-    model = trainer.bundle.model
-    if state["fingerprint"] != trainer.fingerprint:
+    resume = folder / "resume"
+    state = TrainState.from_dict(json.loads((resume / "state.json").read_text()))
+    if state.fingerprint != trainer.fingerprint:
         raise ConfigError(
             f"The training data or its batching is not what {folder} was trained on, so its place in the data "
             "means nothing here. Put the data settings back, or start a new run under another `name` (and "
-            "`model.init` set "
-            f"to {folder / 'export'} to go on from these weights)."
+            f"`model.init` set to {folder / 'export'} to go on from these weights)."
         )
-    weights = checkpoint.load_tensors(folder / "resume" / "weights.safetensors")
+    weights = checkpoint.load_tensors(resume / "weights.safetensors")
     try:
-        if missing := set(ema.trained(model)) - set(weights):
+        if missing := set(ema.trained_tensors(trainer.bundle.model)) - set(weights):
             raise KeyError(min(missing))
-        ema.put(model, weights)
+        ema.assign_tensors(trainer.bundle.model, weights)
     except (KeyError, RuntimeError) as error:
         raise ConfigError(
             f"The checkpoint {folder} belongs to another model ({error}). Put the `model:` section back, or start a "
             "new run under another `name`."
         ) from None
-    if state["optim"] != trainer.config.optim.type:
+    if state.optim != trainer.config.optim.type:
         raise ConfigError(
-            f"The checkpoint {folder} holds the state of optim.type {state['optim']}, not {trainer.config.optim.type}. "
+            f"The checkpoint {folder} holds the state of optim.type {state.optim}, not {trainer.config.optim.type}. "
             "Put it back, or start a new run under another `name`."
         )
-    moments = checkpoint.load_tensors(folder / "resume" / "optimizer.safetensors")
-    if trainer.zero:
-        trainer.zero.load_optimizer_state(moments, state["optimizer"])
-    else:
-        load_optimizer_state([o.optimizer for o in trainer.optimizers], model, moments, state["optimizer"])
-    kept = folder / "resume" / "ema.safetensors"
-    if trainer.average is not None:  # an average that was not kept so far begins with the weights as they are
-        trainer.average.load(checkpoint.load_tensors(kept) if kept.exists() else weights)
-    trainer.step, trainer.epoch, trainer.skipped = state["step"], state["epoch"], state["skipped"]
-    trainer.position, trainer.next_index = state["position"], state["next_index"]
-    if isinstance(trainer.plan, ShardedStream):
-        trainer.plan.go_on(state["lanes"])
-    trainer.seconds, trainer.best = state["seconds"], state["best"]
-    trainer.seen, trainer.evaluated = state["seen"], state["evaluated"]
-    for name, (reason, message) in state["bad"].items():
-        trainer.bad[name] = (reason, message)
-        trainer.dropped.add(reason, message)
-    trainer.meter.load_state_dict(state["meter"], trainer.main)
-    trainer.plateau.best, trainer.plateau.bad, trainer.plateau.factor = state["plateau"]
-    if state["scaler"] and trainer.accelerator.scaler:
-        trainer.accelerator.scaler.load_state_dict(state["scaler"])
-    for number, callback in enumerate(trainer.callbacks):
-        if (own := state["callbacks"].get(f"{number}-{callback.type}")) is not None:
-            callback.load_state_dict(own)
-    _keep_step_size(trainer, state["batches_per_step"])
-    trainer.journal.forget_after(trainer.step)
+    trainer.backend.load_optimizer_state(checkpoint.load_tensors(resume / "optimizer.safetensors"), state.optimizer)
+    if trainer.ema is not None:  # an average that was not taken so far begins with the weights as they are
+        averaged = resume / "ema.safetensors"
+        trainer.ema.load(checkpoint.load_tensors(averaged) if averaged.exists() else weights)
+    _restore(trainer, state)
+    trainer.logger.forget_after(trainer.step)
     trainer.say(f"Going on from step {trainer.step} of {trainer.total_steps} ({folder.name}).")
+
+
+def _restore(trainer: Trainer, state: TrainState) -> None:
+    """Everything but tensors."""
+    trainer.progress = state.progress
+    if isinstance(trainer.batch_sampler, ShardedStream):
+        trainer.batch_sampler.go_on(state.lanes)
+    for reason, message in state.progress.bad.values():
+        trainer.dropped.add(reason, message)
+    trainer.meter.load_state_dict(state.meter, trainer.main)
+    trainer.plateau.best, trainer.plateau.bad, trainer.plateau.factor = state.plateau
+    if state.scaler and trainer.accelerator.scaler:
+        trainer.accelerator.scaler.load_state_dict(state.scaler)
+    for number, callback in enumerate(trainer.callbacks):
+        if (callback_state := state.callbacks.get(f"{number}-{callback.type}")) is not None:
+            callback.load_state_dict(callback_state)
+    _keep_step_size(trainer, state.batches_per_step)
 
 
 def _keep_step_size(trainer: Trainer, before: int) -> None:
@@ -153,13 +199,9 @@ def _keep_step_size(trainer: Trainer, before: int) -> None:
 
 def latest_checkpoint(trainer: Trainer) -> Path | None:
     """The newest undamaged checkpoint, the same on all ranks."""
-    found = checkpoint.newest_good(trainer.checkpoints, trainer.say) if trainer.main else None
-    name = trainer.control.gather(found.name if found else None)[0]
+    folder = checkpoint.newest_good(trainer.checkpoints, trainer.say) if trainer.main else None
+    name = trainer.communicator.gather(folder.name if folder else None)[0]
     return trainer.checkpoints / name if name else None
-
-
-def folder_of(trainer: Trainer, step: int) -> Path:
-    return trainer.checkpoints / checkpoint.name_of(step)
 
 
 def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> None:
@@ -169,35 +211,35 @@ def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> 
     (folder / "training_config.json").write_text(text, encoding="utf-8")
 
 
-def _best(trainer: Trainer) -> list[Path]:
-    """The best checkpoints that are there and whole, best first; the same on all ranks."""
+def _best_checkpoints(trainer: Trainer) -> list[Path]:
+    """The best checkpoints that are there and undamaged, best first; the same on all ranks."""
     names = []
-    for best in trainer.best if trainer.main else []:
-        folder = folder_of(trainer, best["step"])
-        wrong = checkpoint.damage(folder)
-        if wrong is None:
-            names.append(folder.name)
+    for best in trainer.progress.best if trainer.main else []:
+        name = checkpoint.name_of(best["step"])
+        if damage := checkpoint.damage(trainer.checkpoints / name):
+            trainer.say(f"The checkpoint {name}, one of the best, is passed over: {damage}.")
         else:
-            trainer.say(f"The checkpoint {folder.name}, one of the best, is passed over: {wrong}.")
-    return [trainer.checkpoints / name for name in trainer.control.gather(names)[0]]
+            names.append(name)
+    return [trainer.checkpoints / name for name in trainer.communicator.gather(names)[0]]
 
 
 def restore_best(trainer: Trainer) -> None:
     """Put the weights of the best checkpoint into the model."""
-    if found := _best(trainer):
-        trainer.average = None  # it has gone on past the best, and would take its place
-        ema.put(trainer.bundle.model, checkpoint.load_tensors(ema.exported_weights(found[0])))
+    if checkpoints := _best_checkpoints(trainer):
+        trainer.ema = None  # it has gone on past the best, and would take its place
+        ema.assign_tensors(trainer.bundle.model, checkpoint.load_tensors(ema.exported_weights(checkpoints[0])))
 
 
 def load_selected_weights(trainer: Trainer) -> dict[str, torch.Tensor]:
     """The weights that `train.use` names, put into the model; whole and on the CPU for the main one. All ranks call."""
-    use = trainer.train.use if trainer.best else "last"
-    found = _best(trainer)
+    use = trainer.train.use if trainer.progress.best else "last"
+    checkpoints = _best_checkpoints(trainer)
     model = trainer.bundle.model
-    if use == "average" and len(found) > 1:
-        ema.put(model, ema.mean(found, ema.drawn(model)))
-    elif use in ("best", "average") and found:
-        ema.put(model, checkpoint.load_tensors(ema.exported_weights(found[0])))
-    elif trainer.average:
-        ema.put(model, ema.whole(trainer.average.shadow))
-    return ema.whole(ema.trained(model) | ema.untrained(trainer.bundle), keep=trainer.main)
+    if use == "average" and len(checkpoints) > 1:
+        ema.assign_tensors(model, ema.average_checkpoints(checkpoints, ema.random_buffers(model)))
+    elif use in ("best", "average") and checkpoints:
+        ema.assign_tensors(model, checkpoint.load_tensors(ema.exported_weights(checkpoints[0])))
+    elif trainer.ema:
+        ema.assign_tensors(model, ema.gather_full_tensors(trainer.ema.shadow))
+    exported = ema.trained_tensors(model) | ema.exported_frozen_tensors(trainer.bundle)
+    return ema.gather_full_tensors(exported, trainer.main)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,7 +36,7 @@ class StepTotals:
     """Seconds of audio."""
 
     @classmethod
-    def of(cls, batches: Sequence[Batch], task: Task, losses: dict[str, Loss]) -> StepTotals:
+    def of(cls, batches: Sequence[Batch], task: Task, losses: Mapping[str, Loss]) -> StepTotals:
         """The counts of one rank's micro-batches."""
         targets: Counter[str] = Counter()
         for batch in batches:

@@ -29,7 +29,7 @@ def evaluate(options: EvaluateOptions) -> str:
     from stentor.commands.evaluate import speech
     from stentor.config.load import parse_source
     from stentor.engine.device import Communicator, accelerator
-    from stentor.engine.evaluate import EvalSet, breakdown
+    from stentor.engine.evaluate import EvalOptions, EvalSet, breakdown
     from stentor.engine.evaluate import evaluate as score
     from stentor.engine.section import Train
     from stentor.inference.load import load
@@ -54,7 +54,7 @@ def evaluate(options: EvaluateOptions) -> str:
     else:
         control = Communicator(device.num_processes)
         scores, _, predictions = score(
-            loaded.bundle, task, {}, eval_set, device, control, workers=0, prefetch=1, max_bad=section.max_bad
+            loaded.bundle, task, {}, eval_set, device, control, EvalOptions(max_bad=section.max_bad)
         )
     parts = breakdown(task, predictions, section.by)
     if options.json is not None and device.is_main_process:

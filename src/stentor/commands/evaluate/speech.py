@@ -102,6 +102,7 @@ def evaluate(
     from stentor.commands.export.verify import losses_of
     from stentor.data.batch import Prediction
     from stentor.engine.device import Communicator
+    from stentor.engine.evaluate import EvalOptions
     from stentor.engine.evaluate import evaluate as score
     from stentor.metrics.speech import real_time_factor
     from stentor.tasks.speak.evaluator_scores import scores as evaluator_scores
@@ -119,9 +120,7 @@ def evaluate(
         eval_set,
         device,
         control,
-        workers=0,
-        prefetch=1,
-        max_bad=max_bad,
+        EvalOptions(max_bad=max_bad),
     )
     items = sorted((item for items in eval_set.plan.epoch(0) for item in items), key=lambda item: item.cut.id)
     job = _Job(loaded, task, speaker, options, evaluators, items, _references(items), device.device)

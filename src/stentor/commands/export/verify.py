@@ -290,7 +290,7 @@ def _check_run(
     bundle, task, device = trainer.bundle, trainer.task, trainer.accelerator.device
     if reason := unheard(task, bundle):
         return Agreement(0, instead=f"export not checked: {reason}")
-    divided = trainer.train.shard or trainer.zero is not None
+    divided = trainer.backend.sharded
     if parameters(bundle) > LARGE or (divided and task.audible):
         why = "the model is sharded" if divided else ""
         return Agreement(0, instead=same_tensors(bundle, weights, place / "export", why))

@@ -7,7 +7,7 @@ all layers and the whole batch; so nothing large is needed to know how large it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from stentor.engine import memory_estimate
-from stentor.engine.memory_estimate import Footprint
+from stentor.engine.memory_estimate import MemoryEstimate
 from stentor.errors import ConfigError
 from stentor.models.parameters import size
 from stentor.models.peft import base_name, inject, is_adapter, lora_targets, matching
@@ -41,7 +41,7 @@ class Method:
     """full, LoRA, LoRA 8-bit, LoRA 4-bit."""
     chosen: bool
     """Whether the config says so."""
-    footprint: Footprint
+    estimate: MemoryEstimate
 
 
 class Weights:
@@ -65,12 +65,14 @@ class Weights:
                 continue
             module = model.get_submodule(name.rpartition(".")[0])
             own = base_name(name)
-            quantized = isinstance(module, QuantizedLinear) and name.endswith(".weight")
-            count = module.in_features * module.out_features if quantized else size(parameter)
-            self.plain[own] = (count, module.dtype.itemsize if quantized else parameter.element_size())
-            linear = type(module) is nn.Linear and name.endswith(".weight") and uses[id(parameter)] == 1
-            if quantized or (linear and own.split(".")[-2] not in HEADS):
-                self.rows[own] = module.out_features  # type: ignore[assignment]
+            if isinstance(module, QuantizedLinear) and name.endswith(".weight"):
+                self.plain[own] = (module.in_features * module.out_features, module.dtype.itemsize)
+                self.rows[own] = module.out_features
+            else:
+                self.plain[own] = (size(parameter), parameter.element_size())
+                linear = type(module) is nn.Linear and name.endswith(".weight") and uses[id(parameter)] == 1
+                if linear and own.split(".")[-2] not in HEADS:
+                    self.rows[own] = module.out_features  # type: ignore[assignment]
             if parameter.requires_grad:
                 self.trains.add(own)
         if self.lora is not None:  # what full training would train
@@ -128,7 +130,9 @@ class Weights:
             names = self.targets
         return tuple({self.prefix + name.partition(".")[0] + "." for name in names})
 
-    def footprint(self, config: Config, trained: set[str], adapters: int, bits: Bits | None, world: int) -> Footprint:
+    def estimate(
+        self, config: Config, trained: set[str], adapters: int, bits: Bits | None, world: int
+    ) -> MemoryEstimate:
         """What stands between steps when these parameters train, others being kept as they are or in few bits."""
         parts = self.adapted() if bits is not None else ()
         bytes_ = 4.0 * adapters + sum(b.nbytes for b in self.model.buffers())
@@ -147,7 +151,7 @@ def methods(
     config: Config,
     model: nn.Module,
     run: Callable[[Batch], None] | None,
-    tries: list[tuple[float, Batch]],
+    tries: Sequence[tuple[float, Batch]],
     slots: float,
     world: int = 1,
     casts: bool = True,
@@ -169,14 +173,14 @@ def methods(
     bits = config.model.quantize if _has(config.model, "quantize") else None  # type: ignore[attr-defined]
     found: list[Method] = []
     for name, trained, adapters, kept in rows:
-        base = weights.footprint(config, trained, adapters, kept, world)
+        base = weights.estimate(config, trained, adapters, kept, world)
         held = None
         if kept == "4bit" or (kept is not None and not casts):  # as the method before
-            held = found[-1].footprint.activations
+            held = found[-1].estimate.activations
         elif tries and run is not None:
             held = _activations(weights, config.model.wrap_layers, trained, bool(adapters), kept, run, tries, slots)
         chosen = (name != "full") == (weights.lora is not None) and kept == bits
-        figures = Footprint(base.weights, base.gradients, base.optimizer, held, base.together)
+        figures = MemoryEstimate(base.weights, base.gradients, base.optimizer, held, base.together)
         found.append(Method(name, chosen, figures))
     return found
 
@@ -188,7 +192,7 @@ def _activations(
     adapters: bool,
     bits: Bits | None,
     run: Callable[[Batch], None],
-    tries: list[tuple[float, Batch]],
+    tries: Sequence[tuple[float, Batch]],
     slots: float,
 ) -> float:
     def measure() -> np.ndarray:

@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 
-from stentor.commands.baseline import wanted
+from stentor.commands.baseline import wants_baseline
 from stentor.config.load import load
 
 TINY = {
@@ -162,7 +162,7 @@ def test_stages_are_compared_with_what_was_before_the_first(fine_tune, here, tmp
     ],
 )
 def test_null_means_when_pretrained(fine_tune, setting, expected):
-    assert wanted(load(fine_tune(), setting).config) is expected
+    assert wants_baseline(load(fine_tune(), setting).config) is expected
 
 
 def test_languages_and_sources_are_told_apart(fine_tune, here, corpus, tmp_path):

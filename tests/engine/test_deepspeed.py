@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from stentor.engine import deepspeed
+from stentor.engine import deepspeed, sharding
 from stentor.engine.section import Train
 from stentor.errors import ConfigError
 
@@ -99,10 +99,10 @@ def test_shards_are_whole_again_side_by_side(numel, monkeypatch):
     whole = torch.arange(1.0, numel + 1)
     size = -(-numel // 4)
     parameter = SimpleNamespace(ds_tensor=torch.zeros(size))
-    monkeypatch.setattr(deepspeed.dist, "get_world_size", lambda: 4)
+    monkeypatch.setattr(sharding.dist, "get_world_size", lambda: 4)
     shards = []
     for rank in range(4):
-        monkeypatch.setattr(deepspeed.dist, "get_rank", lambda rank=rank: rank)
-        shards.append(deepspeed._shard(parameter, whole))
+        monkeypatch.setattr(sharding.dist, "get_rank", lambda rank=rank: rank)
+        shards.append(sharding._zero_shard(parameter, whole))
     assert all(len(shard) == size for shard in shards)
     assert torch.cat(shards)[:numel].equal(whole) and not torch.cat(shards)[numel:].any()

@@ -12,8 +12,8 @@ from stentor.config.schema import Config
 from stentor.data.batch import Example
 from stentor.engine.memory_estimate import (
     STATE,
-    Footprint,
     Live,
+    MemoryEstimate,
     Peak,
     activations,
     compared,
@@ -98,7 +98,7 @@ class Tried:
         return {m.name: m for m in rows}
 
     def chosen(self):
-        (one,) = [m.footprint for m in self.methods().values() if m.chosen]
+        (one,) = [m.estimate for m in self.methods().values() if m.chosen]
         return one
 
     def truth(self):
@@ -138,12 +138,12 @@ def test_other_methods_are_estimated_as_if_configured(kind, tmp_path):
     told = [Tried(kind, tmp_path, **keys).methods() for keys in ({}, {"lora": {}}, {"lora": {}, "quantize": "8bit"})]
     assert [[n for n, m in rows.items() if m.chosen] for rows in told] == [["full"], ["LoRA"], ["LoRA 8-bit"]]
     for name in ("full", "LoRA", "LoRA 8-bit", "LoRA 4-bit"):
-        first, *others = [rows[name].footprint for rows in told]
+        first, *others = [rows[name].estimate for rows in told]
         for other in others:
             for part in ("weights", "gradients", "optimizer", "activations"):
                 near = 0.5 if kind == "ctc" and part == "activations" else 0.01
                 assert getattr(other, part) == pytest.approx(getattr(first, part), rel=near), (name, part)
-    order = [told[0][n].footprint for n in ("full", "LoRA", "LoRA 8-bit", "LoRA 4-bit")]
+    order = [told[0][n].estimate for n in ("full", "LoRA", "LoRA 8-bit", "LoRA 4-bit")]
     assert order[0].optimizer > order[1].optimizer == order[2].optimizer
     assert order[1].weights > order[2].weights > order[3].weights
 
@@ -194,18 +194,18 @@ def test_what_is_sharded_is_shared():
         }
         return standing(4000, 1000, Config.model_validate(config), world)
 
-    assert of(1) == Footprint(4000, 4000, 8000, None, False)
-    assert of(4) == Footprint(4000, 4000, 8000, None, True)
-    assert of(4, shard=True) == Footprint(1000, 1000, 2000, None, True)
-    assert of(4, deepspeed={"zero_optimization": {"stage": 1}}) == Footprint(4000, 4000, 2000, None, True)
-    assert of(4, deepspeed={"zero_optimization": {"stage": 2}}) == Footprint(4000, 1000, 2000, None, True)
+    assert of(1) == MemoryEstimate(4000, 4000, 8000, None, False)
+    assert of(4) == MemoryEstimate(4000, 4000, 8000, None, True)
+    assert of(4, shard=True) == MemoryEstimate(1000, 1000, 2000, None, True)
+    assert of(4, deepspeed={"zero_optimization": {"stage": 1}}) == MemoryEstimate(4000, 4000, 2000, None, True)
+    assert of(4, deepspeed={"zero_optimization": {"stage": 2}}) == MemoryEstimate(4000, 1000, 2000, None, True)
     assert of(1, ema=0.9).optimizer == 12000 and of(1, accumulate=2).together
 
 
 def test_gradients_come_while_activations_go():
-    apart, together = Footprint(10, 4, 8, 6), Footprint(10, 4, 8, 6, True)
+    apart, together = MemoryEstimate(10, 4, 8, 6), MemoryEstimate(10, 4, 8, 6, True)
     assert (apart.batch, apart.total) == (16, 24) and (together.batch, together.total) == (20, 28)
-    assert Footprint(10, 4, 8).batch == 14
+    assert MemoryEstimate(10, 4, 8).batch == 14
 
 
 def test_tensors_are_counted_while_they_live():
@@ -239,7 +239,7 @@ def test_a_dry_run_is_measured():
     with Peak(torch.device("cpu"), weights=100.0) as peak:
         (x * 2 * x).sum().backward()
     assert 100 + 3 * 4000 <= peak.bytes <= 100 + 6 * 4000 and peak.grown is not None
-    said = compared(peak, Footprint(100, 50, 200, None))
+    said = compared(peak, MemoryEstimate(100, 50, 200, None))
     assert "GiB at most; the process grew by" in said and "activations not estimated" in said
     with Peak(torch.device("cpu"), weights=100.0, count=False) as other:
         pass

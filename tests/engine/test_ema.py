@@ -3,7 +3,14 @@ import torch
 from torch import nn
 
 from stentor.engine.checkpoint import save_tensors
-from stentor.engine.ema import EMA, drawn, exported_weights, mean, put, trained
+from stentor.engine.ema import (
+    EMA,
+    assign_tensors,
+    average_checkpoints,
+    exported_weights,
+    random_buffers,
+    trained_tensors,
+)
 from stentor.models.base import RandomFeatures
 
 
@@ -20,7 +27,7 @@ class Small(nn.Module):
 
 
 def test_trained_is_what_training_changes():
-    assert set(trained(Small())) == {"weight", "running", "seen"}
+    assert set(trained_tensors(Small())) == {"weight", "running", "seen"}
 
 
 def test_average_by_hand():
@@ -49,7 +56,7 @@ class Draw(Small, RandomFeatures):
 
 def test_random_draws_are_not_averaged():
     model = nn.Sequential(Draw())
-    assert drawn(model) == {"0.running", "0.seen", "0.scratch"} and drawn(Small()) == set()
+    assert random_buffers(model) == {"0.running", "0.seen", "0.scratch"} and random_buffers(Small()) == set()
     average = EMA(model, 0.15)
     model[0].running.fill_(10.0)
     model[0].inner.running.fill_(10.0)
@@ -84,12 +91,12 @@ def test_put_and_load_copy_in_place():
     model = Small()
     average, before = EMA(model, 0.5), model.weight
     new = {"weight": torch.tensor([4.0, 6.0], dtype=torch.float64), "seen": torch.tensor(8)}
-    put(model, new)
+    assign_tensors(model, new)
     average.load(new)
     assert model.weight is before and model.weight.dtype == torch.float32
     assert model.weight.tolist() == average.shadow["weight"].tolist() == [4.0, 6.0] and model.seen == 8
     with pytest.raises(KeyError):
-        put(model, {"of another model": torch.zeros(1)})
+        assign_tensors(model, {"of another model": torch.zeros(1)})
 
 
 @pytest.fixture
@@ -108,14 +115,14 @@ def test_mean_of_checkpoints(checkpoint):
         checkpoint(f"c{i}", weights={"w": torch.tensor([v, 0.1]), "seen": torch.tensor(10 * i)})
         for i, v in enumerate((1.0, 2.0, 6.0))
     ]
-    got = mean(folders)
+    got = average_checkpoints(folders)
     torch.testing.assert_close(got["w"], torch.tensor([3.0, 0.1], dtype=torch.float64), atol=1e-8, rtol=0)
     assert got["seen"] == 0 and got["seen"].dtype == torch.int64, "counts come from the first"
 
 
 def test_the_mean_of_checkpoints_takes_draws_from_the_first(checkpoint):
     folders = [checkpoint(f"d{v}", weights={"w": torch.tensor([v]), "draw": torch.tensor([v])}) for v in (1.0, 2.0)]
-    got = mean(folders, {"draw"})
+    got = average_checkpoints(folders, {"draw"})
     assert got["w"].tolist() == [1.5] and got["draw"].tolist() == [1.0]
 
 
@@ -123,4 +130,4 @@ def test_what_was_evaluated_is_what_is_averaged(checkpoint):
     plain = checkpoint("plain", weights={"w": torch.tensor([1.0])})
     ema = checkpoint("ema", weights={"w": torch.tensor([100.0])}, ema={"w": torch.tensor([3.0])})
     assert exported_weights(plain).name == "weights.safetensors" and exported_weights(ema).name == "ema.safetensors"
-    assert mean([plain, ema])["w"].tolist() == [2.0]
+    assert average_checkpoints([plain, ema])["w"].tolist() == [2.0]

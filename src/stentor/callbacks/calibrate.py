@@ -40,7 +40,8 @@ class Calibrate(Callback):
 
         if name != (self.set or next(iter(trainer.config.data.eval))):
             return
-        fitted = self.fitted(predictions, trainer.config.task.normalizer) if trainer.main else None
+        normalizer = trainer.config.task.normalizer  # type: ignore[attr-defined]
+        fitted = self.fitted(predictions, normalizer) if trainer.main else None
         fitted = trainer.communicator.gather(fitted)[0]
         if fitted is None:
             return

@@ -174,7 +174,7 @@ class Trainer:
             dry_run(self)
         if self.at_start is not None and self.step == 0:
             self.at_start()
-        epoch, batch_in_epoch, index = self.progress.position.values()
+        epoch, batch_in_epoch, index = (self.progress.position[key] for key in ("epoch", "within", "index"))
         skip = self.progress.next_index - index
         planned = self.batch_sampler.shard(self.rank, self.world, skip, epoch, batch_in_epoch, index)
         data, pin_memory = self.config.data, self.device.type == "cuda"

@@ -1,12 +1,12 @@
-"""Configs of other systems, turned into run files. One module per system; each has `convert(path) -> Converted`."""
+"""Converters: configs of other systems become run files. One module a system, with `convert(path) -> Converted`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
@@ -16,7 +16,6 @@ from stentor.config.load import dump, inline
 from stentor.config.merge import merge, put, stage
 from stentor.config.schema import Config
 from stentor.errors import ConfigError
-from stentor.section import Section
 
 
 @dataclass(frozen=True)
@@ -28,33 +27,52 @@ class Converted:
     text: str
     """The run file."""
     notes: tuple[str, ...] = ()
-    """What the user should know: one sentence each."""
+    """For the user: one sentence each."""
 
 
-class Given:
-    """The values of a foreign config. Each must be taken, so that none is lost."""
+Entries: TypeAlias = "Iterable[tuple[str, Node | None]]"
+"""Keys of a foreign config with their values; None where the config has no such key."""
+
+
+class ForeignConfig:
+    """The values of a foreign config by dotted key. Each must be taken, so that none is lost."""
 
     def __init__(self, root: Node):
         self.root = root
         self.values = dict(_leaves(root, ""))
 
+    def drop_nulls(self) -> None:
+        """Forget keys whose value is null, for systems where null means the default."""
+        self.values = {key: node for key, node in self.values.items() if node.value is not None}
+
     def take(self, key: str) -> Node | None:
-        """The value of a dotted key, or None where it is not given."""
+        """The value of a dotted key, or None where there is none."""
         return self.values.pop(key, None)
 
-    def under(self, prefix: str) -> list[tuple[str, Node]]:
-        """Take all values below a key."""
+    def take_each(self, keys: Iterable[str], prefix: str = "") -> list[tuple[str, Node | None]]:
+        """The keys, behind `prefix`, with their values."""
+        return [(prefix + key, self.take(prefix + key)) for key in keys]
+
+    def take_below(self, prefix: str) -> list[tuple[str, Node]]:
+        """All values below a key."""
         return [(key, self.values.pop(key)) for key in list(self.values) if key.startswith(f"{prefix}.")]
 
-    def refuse_rest(self, known: Sequence[str]) -> None:
-        """Raise `Mistakes` for every value that was not taken."""
-        if self.values:
-            raise Mistakes(
-                [
-                    Mistake(node.place, f"unknown key '{key}'{guess(key, known, 0.7)}: it has no counterpart", key)
-                    for key, node in self.values.items()
-                ]
-            )
+    def take_flag(self, key: str, default: bool = False) -> bool:
+        """The value of a switch. Raises `Mistakes` for anything but true and false."""
+        node = self.take(key)
+        if node is None:
+            return default
+        if not isinstance(node.value, bool):
+            raise Mistakes([Mistake(node.place, f"'{key}' must be true or false", key)])
+        return node.value
+
+    def unknown(self, known: Sequence[str], path: str = "", cutoff: float = 0.7, why: str = "") -> list[Mistake]:
+        """A mistake for every value that was not taken; `path` stands before its key in the message."""
+        why = why or "it has no counterpart"
+        return [
+            Mistake(node.place, f"unknown key '{path}{key}'{guess(key, known, cutoff)}: {why}", key)
+            for key, node in self.values.items()
+        ]
 
 
 @dataclass
@@ -64,6 +82,8 @@ class Draft:
     place: Place
     root: Node = field(init=False)
     comments: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """For the user: one sentence each."""
 
     def __post_init__(self) -> None:
         self.root = Node({}, self.place)
@@ -75,40 +95,69 @@ class Draft:
         node = value if isinstance(value, Node) else _node(value, self.place)
         self.root = put(self.root, split_key(key), node, Config)
 
-    def keep(self, title: str, values: Sequence[tuple[str, Node]]) -> None:
-        """Write values that have no key of ours as a block of comments."""
-        if values:
-            self.comments += ["", title, *(f"  {key}: {inline(node.plain())}" for key, node in values)]
+    def put_each(self, foreign: ForeignConfig, table: Mapping[str, str], prefix: str = "") -> None:
+        """Set the keys that a table of foreign key -> dotted key maps, behind `prefix`, where the config has them."""
+        for theirs, ours in table.items():
+            self.put(prefix + ours, foreign.take(theirs))
 
-    def text(self, head: str, schema: type[Section] = Config) -> str:
-        """The run file. Raises `Mistakes`, at lines of the foreign file, when it or one of its stages would not be a
-        right one."""
+    def comment_out(self, title: str, values: Entries) -> None:
+        """Write values that have no key in a run file as a block of comments."""
+        if lines := [f"  {key}: {inline(node.plain())}" for key, node in values if node is not None]:
+            self.comments += ["", title, *lines]
+
+    def comment_out_unsupported(
+        self, foreign: ForeignConfig, reasons: Iterable[tuple[str, Iterable[str]]], prefix: str = ""
+    ) -> None:
+        """Write what has no counterpart as comments: a block for each (reason, keys)."""
+        for reason, keys in reasons:
+            self.comment_out(f"Without a key here: {reason}.", foreign.take_each(keys, prefix))
+
+    def converted(self, head: str) -> Converted:
+        """The run file under a first line of comment. Raises `Mistakes`, at lines of the foreign file, when it or one
+        of its stages would not be valid."""
         mistakes: list[Mistake] = []
         stages = self.root.value["stages"].value if "stages" in self.root.value else []
-        for root in (self.root, *(stage(self.root, overrides, schema, mistakes) for overrides in stages)):
+        for root in (self.root, *(stage(self.root, overrides, Config, mistakes) for overrides in stages)):
             try:
-                schema.model_validate(root.plain(), by_alias=True, by_name=False)
+                Config.model_validate(root.plain(), by_alias=True, by_name=False)
             except ValidationError as error:
-                mistakes += explain(error, root, schema)
+                mistakes += explain(error, root, Config)
         if mistakes:
             raise Mistakes(mistakes)
         tail = "".join(f"# {line}".rstrip() + "\n" for line in self.comments)
-        return f"# {head}\n{dump(self.root.plain())}{tail}"
+        text = f"# {head}\n{dump(self.root.plain())}{tail}"
+        return Converted(str(self.root.value["name"].plain()), text, tuple(self.notes))
 
 
-def read(path: Path, base_key: str) -> Given:
+def one_of(node: Node, key: str, known: Mapping[str, str]) -> str:
+    """What a table has for the value of a key. Raises `Mistakes` for other values."""
+    if not isinstance(node.value, str) or node.value not in known:
+        raise Mistakes([Mistake(node.place, f"'{key}' must be {' or '.join(known)}, not {node.value!r}", key)])
+    return known[node.value]
+
+
+def positive(node: Node | None, key: str, default: float = 1) -> float:
+    """The value of a key, a number above 0; `default` where there is none. Raises `Mistakes` for anything else."""
+    if node is None:
+        return default
+    if isinstance(node.value, bool) or not isinstance(node.value, (int, float)) or node.value <= 0:
+        raise Mistakes([Mistake(node.place, f"'{key}' must be a number above 0", key)])
+    return node.value
+
+
+def read(path: Path, base_key: str) -> ForeignConfig:
     """A foreign YAML file, merged over the file that its `base_key` names, if any."""
     mistakes: list[Mistake] = []
     root = _read(path, base_key, mistakes, [])
     if mistakes:
         raise Mistakes(mistakes)
-    return Given(root)
+    return ForeignConfig(root)
 
 
 def convert_files(
     convert: Callable[[Any], Converted], files: Sequence[Path | str], to: Path | None
 ) -> tuple[str, list[str]]:
-    """Convert files (or text that stands for one): into the folder `to`, or as text. Answers what to print, and notes
+    """Convert files (or text that stands for one): into the folder `to`, or as text. Returns what to print, and notes
     for stderr.
 
     Raises `ConfigError` rather than overwrite a file.
@@ -119,15 +168,15 @@ def convert_files(
     notes = [f"{file}: {note}" for file, result in done for note in result.notes]
     if to is None:
         return done[0][1].text, notes
-    said = []
+    lines = []
     for file, result in done:
         target = to / f"{result.name}.yaml"
         if target.exists():
             raise ConfigError(f"{target} exists already; move it away or give another --to.")
         to.mkdir(parents=True, exist_ok=True)
         target.write_text(result.text, encoding="utf-8")
-        said.append(f"{file} -> {target}\n")
-    return "".join(said), notes
+        lines.append(f"{file} -> {target}\n")
+    return "".join(lines), notes
 
 
 def _read(path: Path, base_key: str, mistakes: list[Mistake], below: list[Path]) -> Node:
@@ -136,11 +185,11 @@ def _read(path: Path, base_key: str, mistakes: list[Mistake], below: list[Path])
     root = parse(read_text(path), str(path), len(below), mistakes)
     if not isinstance(root.value, dict):
         raise ConfigError(f"{path} is not a mapping of keys to values.")
-    own = Node({k: v for k, v in root.value.items() if k != base_key}, root.place)
+    child = Node({k: v for k, v in root.value.items() if k != base_key}, root.place)
     if base_key not in root.value:
-        return own
+        return child
     base = Path(os.path.normpath(path.parent / str(root.value[base_key].plain())))
-    return merge(_read(base, base_key, mistakes, [*below, path.resolve()]), own, None)
+    return merge(_read(base, base_key, mistakes, [*below, path.resolve()]), child, None)
 
 
 def _leaves(node: Node, prefix: str) -> list[tuple[str, Node]]:

@@ -1,4 +1,4 @@
-"""OmniVoice's configs: a training config and a data config, both JSON. Unknown keys, which it drops, are told here."""
+"""OmniVoice's configs: a training config and a data config, both JSON. Keys that it would drop are errors here."""
 
 from __future__ import annotations
 
@@ -6,74 +6,50 @@ import math
 from pathlib import Path
 from typing import Any
 
-from stentor.config.convert import Converted, Draft, Given, read
+from stentor.config.convert import Converted, Draft, ForeignConfig, one_of, read
 from stentor.config.document import Mistake, Mistakes, Node, Place
 from stentor.config.explain import guess
 
-_SAME = {
-    "drop_cond_ratio": "task.drop_cond_ratio",
-    "prompt_ratio_range": "task.prompt_ratio_range",
-    "mask_ratio_range": "task.mask_ratio_range",
-    "language_ratio": "task.language_ratio",
-    "use_pinyin_ratio": "task.use_pinyin_ratio",
-    "instruct_ratio": "task.instruct_ratio",
-    "only_instruct_ratio": "task.only_instruct_ratio",
-    "audio_codebook_weights": "losses.codes.weights",
-    "learning_rate": "optim.lr",
-    "weight_decay": "optim.weight_decay",
-    "max_grad_norm": "train.clip",
-    "steps": "train.steps",
-    "seed": "train.seed",
-    "lr_scheduler_type": "schedule.type",
-    "batch_tokens": "data.batch_tokens",
-    "gradient_accumulation_steps": "train.accumulate",
-    "num_workers": "data.workers",
-    "logging_steps": "train.log_every",
-    "eval_steps": "train.eval_every",
-    "save_steps": "train.save_every",
+_KEYS: dict[str, tuple[str, Any]] = {
+    "drop_cond_ratio": ("task.drop_cond_ratio", 0.1),
+    "prompt_ratio_range": ("task.prompt_ratio_range", [0.0, 0.3]),
+    "mask_ratio_range": ("task.mask_ratio_range", [0.0, 1.0]),
+    "language_ratio": ("task.language_ratio", 0.8),
+    "use_pinyin_ratio": ("task.use_pinyin_ratio", 0.3),
+    "instruct_ratio": ("task.instruct_ratio", 1.0),
+    "only_instruct_ratio": ("task.only_instruct_ratio", 0.5),
+    "audio_codebook_weights": ("losses.codes.weights", [8, 8, 6, 6, 4, 4, 2, 2]),
+    "learning_rate": ("optim.lr", 1e-4),
+    "weight_decay": ("optim.weight_decay", 0.01),
+    "max_grad_norm": ("train.clip", 1.0),
+    "steps": ("train.steps", 300_000),
+    "seed": ("train.seed", 42),
+    "lr_scheduler_type": ("schedule.type", "cosine"),
+    "batch_tokens": ("data.batch_tokens", 8192),
+    "gradient_accumulation_steps": ("train.accumulate", 1),
+    "num_workers": ("data.workers", 8),
+    "logging_steps": ("train.log_every", 100),
+    "eval_steps": ("train.eval_every", 1000),
+    "save_steps": ("train.save_every", 10_000),
 }
-"""Keys with one counterpart of the same meaning."""
-_DEFAULTS: dict[str, Any] = {
-    "task.drop_cond_ratio": 0.1,
-    "task.prompt_ratio_range": [0.0, 0.3],
-    "task.mask_ratio_range": [0.0, 1.0],
-    "task.language_ratio": 0.8,
-    "task.use_pinyin_ratio": 0.3,
-    "task.instruct_ratio": 1.0,
-    "task.only_instruct_ratio": 0.5,
-    "losses.codes.weights": [8, 8, 6, 6, 4, 4, 2, 2],
-    "optim.lr": 1e-4,
-    "optim.weight_decay": 0.01,
-    "train.clip": 1.0,
-    "train.steps": 300_000,
-    "train.seed": 42,
-    "schedule.type": "cosine",
-    "data.batch_tokens": 8192,
-    "train.accumulate": 1,
-    "data.workers": 8,
-    "train.log_every": 100,
-    "train.eval_every": 1000,
-    "train.save_every": 10_000,
+"""Keys with one counterpart of the same meaning, and OmniVoice's defaults."""
+_UNSUPPORTED = {
+    "what is computed in float32 is so in full": ["allow_tf32"],
+    "the same command again goes on from the newest checkpoint, at the next batch": ["resume_from_checkpoint"],
 }
-"""Values of what is not in the file."""
-_WITHOUT = {
-    "allow_tf32": "what is computed in float32 is so in full",
-    "resume_from_checkpoint": "the same command again goes on from the newest checkpoint, at the next batch",
-}
-"""Keys that have no counterpart, and why."""
+"""Keys that have no counterpart, by the reason."""
 _LORA = {"lora_r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
-_PADDED = {
-    "min_sample_tokens": "task.min_tokens",
-    "max_sample_tokens": "task.max_tokens",
-    "max_batch_size": "data.max_items",
+_PADDED: dict[str, tuple[str, int]] = {
+    "min_sample_tokens": ("task.min_tokens", 50),
+    "max_sample_tokens": ("task.max_tokens", 2000),
+    "max_batch_size": ("data.max_items", 64),
 }
-"""Keys of the padded path alone."""
-_PADDED_DEFAULTS = {"min_sample_tokens": 50, "max_sample_tokens": 2000, "max_batch_size": 64}
+"""Keys of the padded path alone, and OmniVoice's defaults."""
 _ATTENTION = {"flex_attention": "flex", "sdpa": "sdpa", "eager": "sdpa"}
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "no": "fp32"}
 _KNOWN = (
-    *_SAME,
-    *_WITHOUT,
+    *_KEYS,
+    *(key for keys in _UNSUPPORTED.values() for key in keys),
     *_LORA,
     *_PADDED,
     "output_dir",
@@ -99,7 +75,7 @@ _KNOWN = (
 _ENTRY = ("language_id", "manifest_path", "repeat")
 RATE = 25
 """Frames a second of OmniVoice's codec."""
-_WHOLE = ["audio_embeddings", "audio_heads"]
+_TRAINED_WHOLE = ["audio_embeddings", "audio_heads"]
 _ENTRIES, _CODEBOOKS = 1024, 8
 
 
@@ -109,55 +85,41 @@ def convert(train: Path, data: Path | None = None, output: str | None = None) ->
     `data` and `output` are OmniVoice's `--data_config` and `--output_dir`. Values that are not in the file are
     OmniVoice's defaults. Raises `Mistakes` for keys and values without a counterpart.
     """
-    given = read(train, "")
-    for key in [key for key, node in given.values.items() if node.value is None]:
-        del given.values[key]  # null: as if it were not there
+    foreign = read(train, "")
+    foreign.drop_nulls()
     draft = Draft(Place(0, 1, str(train)))
-    notes: list[str] = []
-    target, listed = given.take("output_dir"), given.take("data_config")
+    target, data_config = foreign.take("output_dir"), foreign.take("data_config")
     folder = Path(output or (str(target.plain()) if target is not None else train.stem))
     draft.put("name", folder.name)
     if folder.parent != Path("."):
         draft.put("output", str(folder.parent))
     draft.put("task.type", "speak")
-    padded = _model(given, draft)
+    padded = _model(foreign, draft)
     draft.put("losses.codes.type", "codebook")
-    if data is None and listed is not None:
-        data = Path(str(listed.plain()))
-    evaluated = _data(draft, data, notes)
+    if data is None and data_config is not None:
+        data = Path(str(data_config.plain()))
+    has_dev_set = _data(draft, data)
     draft.put("optim", {"type": "adamw", "betas": [0.9, 0.999]})
-    for theirs, ours in _SAME.items():
-        node = given.take(theirs)
-        value = node if node is not None else _DEFAULTS[ours]
-        if ours == "train.eval_every" and not evaluated:
-            if node is not None:
-                draft.keep("Without a dev set nothing is evaluated:", [(theirs, node)])
-            continue
-        draft.put(ours, value)
-    _schedule(given, draft)
-    _batches(given, draft, padded)
-    _train(given, draft)
-    for key, reason in _WITHOUT.items():
-        if (node := given.take(key)) is not None:
-            draft.keep(f"Without a key here: {reason}.", [(key, node)])
-    if given.values:
-        raise Mistakes(
-            [
-                Mistake(node.place, f"unknown key '{key}'{guess(key, _KNOWN, 0.7)}: OmniVoice would drop it", key)
-                for key, node in given.values.items()
-            ]
-        )
-    text = draft.text(f"Converted from OmniVoice's {train.name} by `stentor config convert omnivoice`.")
-    return Converted(str(draft.root.value["name"].plain()), text, tuple(notes))
+    for theirs, (ours, default) in _KEYS.items():
+        node = foreign.take(theirs)
+        if ours == "train.eval_every" and not has_dev_set:
+            draft.comment_out("Without a dev set nothing is evaluated:", [(theirs, node)])
+        else:
+            draft.put(ours, node if node is not None else default)
+    _schedule(foreign, draft)
+    _batches(foreign, draft, padded)
+    _train(foreign, draft)
+    draft.comment_out_unsupported(foreign, _UNSUPPORTED.items())
+    if mistakes := foreign.unknown(_KNOWN, why="OmniVoice would drop it"):
+        raise Mistakes(mistakes)
+    return draft.converted(f"Converted from OmniVoice's {train.name} by `stentor config convert omnivoice`.")
 
 
-def _model(given: Given, draft: Draft) -> bool:
-    """The section `model`; answers whether batches are padded."""
+def _model(foreign: ForeignConfig, draft: Draft) -> bool:
+    """The section `model`; returns whether batches are padded."""
     draft.put("model.type", "omnivoice")
-    start = given.take("init_from_checkpoint")
-    shape = {
-        key: given.take(key) for key in ("llm_name_or_path", "audio_vocab_size", "audio_mask_id", "num_audio_codebook")
-    }
+    start = foreign.take("init_from_checkpoint")
+    shape = dict(foreign.take_each(("llm_name_or_path", "audio_vocab_size", "audio_mask_id", "num_audio_codebook")))
     vocabulary, mask = shape["audio_vocab_size"], shape["audio_mask_id"]
     entries = _whole_number(vocabulary, "audio_vocab_size", _ENTRIES + 1) - 1
     if _whole_number(mask, "audio_mask_id", entries, 0) != entries:
@@ -165,35 +127,31 @@ def _model(given: Given, draft: Draft) -> bool:
         raise Mistakes([Mistake(place, f"'audio_mask_id' must be the last id of audio_vocab_size, {entries}")])
     if start is not None:
         draft.put("model.from", start)
-        draft.keep(
-            "The model that training starts from has its own:", [(k, n) for k, n in shape.items() if n is not None]
-        )
+        draft.comment_out("The model that training starts from has its own:", shape.items())
     else:
         draft.put("model.llm.from", shape["llm_name_or_path"] or "Qwen/Qwen3-0.6B")
         draft.put("model.entries", entries)
         draft.put("model.codebooks", shape["num_audio_codebook"] or _CODEBOOKS)
     # A checkpoint of OmniVoice's trainer has no codec beside it, the published model has.
-    complete = start is not None and (
+    has_codec = start is not None and (
         str(start.value) == "k2-fsa/OmniVoice" or (Path(str(start.value)) / "audio_tokenizer").is_dir()
     )
-    if not complete and entries == _ENTRIES:
+    if not has_codec and entries == _ENTRIES:
         draft.put("model.codec.type", "higgs_audio_v2")
         draft.comments += ["", "model.codec is what the samples of evaluations are heard with; tokens need none."]
-    attention = given.take("attn_implementation")
-    kind = "flex" if attention is None else _one_of(attention, "attn_implementation", _ATTENTION)
+    attention = foreign.take("attn_implementation")
+    kind = "flex" if attention is None else one_of(attention, "attn_implementation", _ATTENTION)
     if attention is not None and attention.value == "eager":
-        draft.keep("The same computation, faster:", [("attn_implementation", attention)])
+        draft.comment_out("The same computation, faster:", [("attn_implementation", attention)])
     draft.put("model.attention", Node(kind, attention.place if attention is not None else draft.place))
-    _lora(given, draft)
+    _lora(foreign, draft)
     return kind == "sdpa"
 
 
-def _lora(given: Given, draft: Draft) -> None:
-    used = given.take("use_lora")
-    values = {key: given.take(key) for key in (*_LORA, "lora_bias", "lora_target_modules", "lora_modules_to_save")}
-    there = [(key, node) for key, node in values.items() if node is not None]
-    if used is None or not _flag(used, "use_lora"):
-        draft.keep("LoRA is off (use_lora):", there)
+def _lora(foreign: ForeignConfig, draft: Draft) -> None:
+    values = dict(foreign.take_each((*_LORA, "lora_bias", "lora_target_modules", "lora_modules_to_save")))
+    if not foreign.take_flag("use_lora"):
+        draft.comment_out("LoRA is off (use_lora):", values.items())
         return
     draft.put("model.lora", {"rank": 16, "alpha": 32, "dropout": 0.05})
     for theirs, ours in _LORA.items():
@@ -206,24 +164,21 @@ def _lora(given: Given, draft: Draft) -> None:
         draft.put("model.lora.targets", Node(globs, targets.place))
     if bias is not None and bias.value != "none":
         raise Mistakes([Mistake(bias.place, "'lora_bias' must be none: biases are not trained beside adapters here")])
-    if saved is not None and sorted(map(str, saved.plain())) != _WHOLE:
-        raise Mistakes(
-            [
-                Mistake(
-                    saved.place,
-                    f"'lora_modules_to_save' must be {' and '.join(_WHOLE)}: these are "
-                    "trained whole beside adapters here, and nothing else",
-                )
-            ]
+    if saved is not None and sorted(map(str, saved.plain())) != _TRAINED_WHOLE:
+        message = (
+            f"'lora_modules_to_save' must be {' and '.join(_TRAINED_WHOLE)}: these are "
+            "trained whole beside adapters here, and nothing else"
         )
-    same = (("lora_bias", bias), ("lora_modules_to_save", saved))
-    draft.keep("As always here:", [(key, node) for key, node in same if node is not None])
+        raise Mistakes([Mistake(saved.place, message)])
+    draft.comment_out("As always here:", [("lora_bias", bias), ("lora_modules_to_save", saved)])
 
 
-def _data(draft: Draft, path: Path | None, notes: list[str]) -> bool:
-    """The sources; answers whether there is a dev set."""
+def _data(draft: Draft, path: Path | None) -> bool:
+    """The sources; returns whether there is a dev set."""
     if path is None:
-        notes.append("no data config is given: data.train names token shards, tokens/data.lst, that you have to make.")
+        draft.notes.append(
+            "no data config is given: data.train names token shards, tokens/data.lst, that you have to make."
+        )
         draft.put("data.train.0", {"type": "shards", "path": "tokens/data.lst"})
         return False
     root = read(path, "").root
@@ -252,22 +207,22 @@ def _data(draft: Draft, path: Path | None, notes: list[str]) -> bool:
         draft.put("data.eval.dev.path", dev[0] if len(dev) == 1 else Node(dev, dev[0].place))
         languages += [("data.eval.dev: language_id", node) for _, _, node in parts["dev"] if node is not None]
         repeats = [("dev: repeat", node) for _, node, _ in parts["dev"] if node is not None and node.value != 1]
-        draft.keep("Each record is evaluated once:", repeats)
-    draft.keep("Languages are those of the records (`language_id` there too):", languages)
+        draft.comment_out("Each record is evaluated once:", repeats)
+    draft.comment_out("Languages are those of the records (`language_id` there too):", languages)
     return bool(dev)
 
 
 def _entries(
-    listed: Node | None, part: str, mistakes: list[Mistake]
+    entries: Node | None, part: str, mistakes: list[Mistake]
 ) -> list[tuple[list[Node], Node | None, Node | None]]:
     """(manifests, repeat, language) of each entry."""
-    if listed is None or listed.value is None:
+    if entries is None or entries.value is None:
         return []
-    if not isinstance(listed.value, list):
-        mistakes.append(Mistake(listed.place, f"'{part}' must be a list of entries with a manifest_path"))
+    if not isinstance(entries.value, list):
+        mistakes.append(Mistake(entries.place, f"'{part}' must be a list of entries with a manifest_path"))
         return []
-    found = []
-    for entry in listed.value:
+    triples = []
+    for entry in entries.value:
         values = entry.value if isinstance(entry.value, dict) else {}
         mistakes += [
             Mistake(n.place, f"unknown key '{part}.{k}'{guess(k, _ENTRY, 0.6)}: it has no counterpart", k)
@@ -282,73 +237,57 @@ def _entries(
         repeat, language = (
             None if (n := values.get(k)) is None or n.value is None else n for k in ("repeat", "language_id")
         )
-        found.append((manifests, repeat, language))
-    return found
+        triples.append((manifests, repeat, language))
+    return triples
 
 
-def _schedule(given: Given, draft: Draft) -> None:
-    kind = given.take("warmup_type")
-    ratio, steps = given.take("warmup_ratio"), given.take("warmup_steps")
-    if kind is not None and _one_of(kind, "warmup_type", {"ratio": "ratio", "steps": "steps"}) == "steps":
+def _schedule(foreign: ForeignConfig, draft: Draft) -> None:
+    kind = foreign.take("warmup_type")
+    ratio, steps = foreign.take("warmup_ratio"), foreign.take("warmup_steps")
+    if kind is not None and one_of(kind, "warmup_type", {"ratio": "ratio", "steps": "steps"}) == "steps":
         draft.put("schedule.warmup_steps", steps if steps is not None else 2000)
-        rest = [("warmup_ratio", ratio)] if ratio is not None else []
+        unused = ("warmup_ratio", ratio)
     else:
         draft.put("schedule.warmup_ratio", ratio if ratio is not None else 0.03)
-        rest = [("warmup_steps", steps)] if steps is not None else []
-    draft.keep("The other kind of warm-up counts (warmup_type):", rest)
+        unused = ("warmup_steps", steps)
+    draft.comment_out("The other kind of warm-up counts (warmup_type):", [unused])
 
 
-def _batches(given: Given, draft: Draft, padded: bool) -> None:
-    """What bounds samples and batches."""
-    limits = {key: given.take(key) for key in _PADDED}
+def _batches(foreign: ForeignConfig, draft: Draft, padded: bool) -> None:
+    """Limits of samples and batches."""
+    limits = foreign.take_each(_PADDED)
     if padded:
-        for theirs, ours in _PADDED.items():
-            value = limits[theirs]
-            draft.put(ours, _PADDED_DEFAULTS[theirs] if value is None else value)
+        for key, node in limits:
+            ours, default = _PADDED[key]
+            draft.put(ours, default if node is None else node)
     else:
-        draft.keep(
-            "Only of padded batches (attn_implementation: sdpa):",
-            [(key, node) for key, node in limits.items() if node is not None],
-        )
+        draft.comment_out("Only of padded batches (attn_implementation: sdpa):", limits)
     tokens = draft.root.value["data"].value["batch_tokens"].value
     if isinstance(tokens, int) and tokens > 0:
         # The number of tokens is the only limit of a sample there.
         draft.put("data.max_seconds", float(math.ceil(tokens / RATE)))
 
 
-def _train(given: Given, draft: Draft) -> None:
-    mixed = given.take("mixed_precision")
-    precision = "bf16" if mixed is None else _one_of(mixed, "mixed_precision", _PRECISION)
+def _train(foreign: ForeignConfig, draft: Draft) -> None:
+    mixed = foreign.take("mixed_precision")
+    precision = "bf16" if mixed is None else one_of(mixed, "mixed_precision", _PRECISION)
     draft.put("train.precision", Node(precision, mixed.place if mixed is not None else draft.place))
-    used, config = given.take("use_deepspeed"), given.take("deepspeed_config")
-    if used is not None and _flag(used, "use_deepspeed"):
+    config = foreign.take("deepspeed_config")
+    if foreign.take_flag("use_deepspeed"):
         draft.put("train.deepspeed", config if config is not None else {"zero_optimization": {"stage": 2}})
-    elif config is not None:
-        draft.keep("DeepSpeed is off (use_deepspeed):", [("deepspeed_config", config)])
-    kept = given.take("keep_last_n_checkpoints")
-    count = -1 if kept is None else kept.value
+    else:
+        draft.comment_out("DeepSpeed is off (use_deepspeed):", [("deepspeed_config", config)])
+    last = foreign.take("keep_last_n_checkpoints")
+    place = draft.place if last is None else last.place
+    count = -1 if last is None else last.value
     if isinstance(count, bool) or not isinstance(count, int):
-        raise Mistakes(
-            [Mistake(kept.place if kept else draft.place, "'keep_last_n_checkpoints' must be a whole number")]
-        )
+        raise Mistakes([Mistake(place, "'keep_last_n_checkpoints' must be a whole number")])
     if count <= 0:  # all of them
         train = draft.root.value["train"].value
         steps, every = train["steps"].value, train["save_every"].value
-        fine = all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in (steps, every))
-        count = math.ceil(steps / every) if fine else 1
-    draft.put("train.keep", Node(count, kept.place if kept is not None else draft.place))
-
-
-def _one_of(node: Node, key: str, known: dict[str, str]) -> str:
-    if not isinstance(node.value, str) or node.value not in known:
-        raise Mistakes([Mistake(node.place, f"'{key}' must be {' or '.join(known)}, not {node.value!r}", key)])
-    return known[node.value]
-
-
-def _flag(node: Node, key: str) -> bool:
-    if not isinstance(node.value, bool):
-        raise Mistakes([Mistake(node.place, f"'{key}' must be true or false", key)])
-    return node.value
+        are_counts = all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in (steps, every))
+        count = math.ceil(steps / every) if are_counts else 1
+    draft.put("train.keep", Node(count, place))
 
 
 def _whole_number(node: Node | None, key: str, default: int, least: int = 1) -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stentor.config.convert import Converted, Draft, read
-from stentor.config.convert.universal_data import KNOWN as DATA
-from stentor.config.convert.universal_data import Work, data
+from stentor.config.convert import Converted, Draft, one_of, read
+from stentor.config.convert.universal_data import KNOWN as KNOWN_DATA
+from stentor.config.convert.universal_data import Conversion, convert_data
 from stentor.config.document import Mistake, Mistakes, Node, Place
-from stentor.config.explain import guess
 
 _LAYERS = {
     "d_model": "d_model",
@@ -61,7 +60,7 @@ _SAME = {
     "training.fixed_projection": "model.fixed_projection",
 }
 """Keys with one counterpart of the same meaning."""
-_WITHOUT = {
+_UNSUPPORTED = {
     "tensors have no fixed batch size, and the device is `train.device`": (
         *(f"model.{part}.{key}" for part in _PARTS for key in ("device", "batch_size")),
     ),
@@ -153,14 +152,35 @@ _OTHERS = (
     "training.logging.wandb_entity",
     "training.eval_knobs.label_type",
 )
-_KNOWN = (*_SAME, *(key for keys in _WITHOUT.values() for key in keys), *_SECTIONS, *_OTHERS, *DATA)
+_KNOWN = (*_SAME, *(key for keys in _UNSUPPORTED.values() for key in keys), *_SECTIONS, *_OTHERS, *KNOWN_DATA)
 _TASKS = {"encoder": "diarize", "encoder_decoder": "transcribe", "decoder": "language"}
 _LABELS = {"binary": "binary", "speaker_id": "speaker", "custom": "speaker", "ego": "speaker"}
 _POSITIONS = {"learnable": "learned"}
+_EARLY_STOP = {"patience": "patience", "min_delta": "min_delta", "restore_best_weights": "restore_best"}
 _OF_CLASSES = ("cross_entropy", "nll", "kl_div", "label_smoothing")
 """Losses of one class per frame."""
 _SMOOTHED = ("cross_entropy", "bce", "bce_with_logits", "pit_bce", "ats_bce", "powerset")
 """Losses with label smoothing."""
+
+
+_SWITCHES = (
+    (
+        "training.checkpoint.interval_in_epochs",
+        "A checkpoint is written at each evaluation:",
+        "training.checkpoint.interval",
+    ),
+    (
+        "training.validation.validate_on_epoch",
+        "Evaluated after each epoch:",
+        "training.validation.interval",
+    ),
+    (
+        "training.checkpoint.save_best_only",
+        "The best checkpoint is kept, and the newest one to go on from:",
+        "training.checkpoint.save_total_limit",
+    ),
+)
+"""Switches that override another key: (switch, comment above that key, key)."""
 
 
 def convert(path: Path) -> Converted:
@@ -169,115 +189,114 @@ def convert(path: Path) -> Converted:
     A file may hold any of the three sections; what it leaves out has our defaults, or theirs where a section is given.
     Raises `Mistakes` for keys and values that are not known.
     """
-    given = read(path, "")
-    for key in [key for key, node in given.values.items() if node.value is None]:
-        del given.values[key]  # null: as if it were not there
+    foreign = read(path, "")
+    foreign.drop_nulls()
     place = Place(0, 1, str(path))
-    work = Work(given, Draft(place))
-    draft = work.draft
-    draft.put("name", given.take("model.name") or path.stem)
-    draft.put("output", given.take("training.checkpoint.save_dir"))
-    _task(work)
-    _model(work)
-    mistakes = data(work)
-    _losses(work)
-    _optim(work)
-    _train(work)
-    _callbacks(work)
-    for reason, keys in _WITHOUT.items():
-        draft.keep(f"Without a key here: {reason}.", [(k, n) for k in keys if (n := given.take(k)) is not None])
+    job = Conversion(foreign, Draft(place))
+    draft = job.draft
+    draft.put("name", foreign.take("model.name") or path.stem)
+    draft.put("output", foreign.take("training.checkpoint.save_dir"))
+    _task(job)
+    _model(job)
+    mistakes = convert_data(job)
+    _losses(job)
+    _optim(job)
+    _train(job)
+    _callbacks(job)
+    draft.comment_out_unsupported(foreign, _UNSUPPORTED.items())
     for section, reason in _SECTIONS.items():
-        own = given.take(section)
-        found = ([(section, own)] if own is not None else []) + given.under(section)
-        draft.keep(f"Without a key here: {reason}.", found)
-    mistakes += [
-        Mistake(node.place, f"unknown key '{key}'{guess(key, _KNOWN, 0.7)}: it has no counterpart", key)
-        for key, node in given.values.items()
-    ]
-    if mistakes:
+        values = [(section, foreign.take(section)), *foreign.take_below(section)]
+        draft.comment_out(f"Without a key here: {reason}.", values)
+    if mistakes := mistakes + foreign.unknown(_KNOWN):
         raise Mistakes(mistakes)
-    text = draft.text(f"Converted from {path.name} of the universal pipeline by `stentor config convert universal`.")
-    return Converted(str(draft.root.value["name"].plain()), text, tuple(work.notes))
+    return draft.converted(
+        f"Converted from {path.name} of the universal pipeline by `stentor config convert universal`."
+    )
 
 
-def _task(work: Work) -> None:
-    """The task that the model's kind is for; whoever names labels of frames wants these."""
-    given, draft = work.given, work.draft
-    kind, labels = given.take("model.model_type"), given.take("training.eval_knobs.label_type")
-    work.kind = "encoder" if kind is None else _one_of(kind, "model.model_type", _TASKS)
-    if labels is not None and work.kind != "encoder":
-        work.notes.append(
+def _task(job: Conversion) -> None:
+    """The task that the model's kind is for; with labels of frames, diarization."""
+    foreign, draft = job.foreign, job.draft
+    kind, labels = foreign.take("model.model_type"), foreign.take("training.eval_knobs.label_type")
+    if kind is not None:
+        one_of(kind, "model.model_type", _TASKS)
+        job.kind = str(kind.value)
+    if labels is not None and job.kind != "encoder":
+        draft.notes.append(
             "label_type asks for labels of frames, which an encoder alone gives here: the decoder is left out. Without "
             "label_type the whole model becomes a recogniser (task: transcribe)."
-            if work.kind == "encoder_decoder"
+            if job.kind == "encoder_decoder"
             else "label_type is left out: a decoder alone is a language model, which hears nothing."
         )
-        if work.kind == "encoder_decoder":
-            work.kind = "encoder"
-            draft.keep("Frames are labelled by an encoder alone; the decoder:", given.under("model.decoder"))
+        if job.kind == "encoder_decoder":
+            job.kind = "encoder"
+            draft.comment_out(
+                "Frames are labelled by an encoder alone; the decoder:", foreign.take_below("model.decoder")
+            )
         else:
-            draft.keep("Of diarization, which a decoder alone cannot do:", [("training.eval_knobs.label_type", labels)])
-    work.task = _TASKS[work.kind]
-    draft.put("task.type", work.task)
-    if work.task != "diarize":
+            draft.comment_out(
+                "Of diarization, which a decoder alone cannot do:", [("training.eval_knobs.label_type", labels)]
+            )
+    job.task = _TASKS[job.kind]
+    draft.put("task.type", job.task)
+    if job.task != "diarize":
         return
-    named = "binary" if labels is None else _one_of(labels, "training.eval_knobs.label_type", _LABELS)
-    if named in ("custom", "ego"):
-        work.notes.append(
-            f"label_type: {named} is code there. Here a plug-in's class of labels (docs/extend.md) is named under "
-            "task.labels; until then the file says `speaker`."
+    job.labels = "binary" if labels is None else one_of(labels, "training.eval_knobs.label_type", _LABELS)
+    if labels is not None and labels.value in ("custom", "ego"):
+        draft.notes.append(
+            f"label_type: {labels.value} is code there. Here a plug-in's class of labels (docs/extend.md) is named "
+            "under task.labels; until then the file says `speaker`."
         )
-    work.labels = _LABELS[named]
-    draft.put("task.labels", Node(work.labels, labels.place if labels else draft.place))
+    draft.put("task.labels", Node(job.labels, labels.place if labels else draft.place))
 
 
-def _model(work: Work) -> None:
-    given, draft = work.given, work.draft
+def _model(job: Conversion) -> None:
+    foreign, draft = job.foreign, job.draft
     draft.put("model.type", "transformer")
-    draft.put("model.kind", work.kind)
-    unused = [part for part in ("encoder", "decoder") if part not in work.kind.split("_")]
+    draft.put("model.kind", job.kind)
+    unused = [part for part in ("encoder", "decoder") if part not in job.kind.split("_")]
     for part in unused:
-        draft.keep(f"A model of the kind {work.kind} has no {part}:", given.under(f"model.{part}"))
+        draft.comment_out(f"A model of the kind {job.kind} has no {part}:", foreign.take_below(f"model.{part}"))
     for part, ours in (("global_config", "shared"), ("encoder", "encoder"), ("decoder", "decoder")):
-        for key, name in _LAYERS.items():
-            draft.put(f"model.{ours}.{name}", given.take(f"model.{part}.{key}"))
-        features = given.take(f"model.{part}.nb_features")
+        draft.put_each(foreign, {f"model.{part}.{key}": f"model.{ours}.{name}" for key, name in _LAYERS.items()})
+        features = foreign.take(f"model.{part}.nb_features")
         attention = draft.root.value["model"].value.get(ours)
         linear = attention is not None and "linear" in str(attention.plain().get("attention"))
-        work.linear = work.linear or linear
+        job.linear = job.linear or linear
         if linear or part == "global_config":
             draft.put(f"model.{ours}.attention_features", features)
-        elif features is not None:
-            draft.keep("Random features are of linear attention:", [(f"model.{part}.nb_features", features)])
-        activation, positions = given.take(f"model.{part}.activation"), given.take(f"model.{part}.positional")
+        else:
+            draft.comment_out("Random features are of linear attention:", [(f"model.{part}.nb_features", features)])
+        activation, positions = foreign.take(f"model.{part}.activation"), foreign.take(f"model.{part}.positional")
         if activation is not None:
             draft.put(f"model.{ours}.activation", Node(str(activation.value).lower(), activation.place))
         if positions is not None:
             value = str(positions.value)
             draft.put(f"model.{ours}.positions", Node(_POSITIONS.get(value, value), positions.place))
-        norms = [(n, given.take(f"model.{part}.use_{n}")) for n in ("rezero", "scalenorm")]
-        chosen = [Node(n, node.place) for n, node in norms if node is not None and _flag(node, f"model.{part}.use_{n}")]
-        if len(chosen) > 1:
-            raise Mistakes([Mistake(chosen[1].place, f"'model.{part}': use_rezero and use_scalenorm are both true")])
-        draft.put(f"model.{ours}.norm", chosen[0] if chosen else None)
+        norms = [(norm, foreign.values.get(f"model.{part}.use_{norm}")) for norm in ("rezero", "scalenorm")]
+        norms = [(norm, node) for norm, node in norms if foreign.take_flag(f"model.{part}.use_{norm}")]
+        nodes = [Node(norm, node.place) for norm, node in norms if node is not None]
+        if len(nodes) > 1:
+            raise Mistakes([Mistake(nodes[1].place, f"'model.{part}': use_rezero and use_scalenorm are both true")])
+        draft.put(f"model.{ours}.norm", nodes[0] if nodes else None)
 
 
-def _losses(work: Work) -> None:
-    given, draft = work.given, work.draft
-    main, smoothing = given.take("training.loss.main"), given.take("training.loss.label_smoothing")
-    auxiliary = given.under("training.loss.auxiliary")
-    focal = [(key, given.take(f"training.loss.focal_{key}")) for key in ("alpha", "gamma")]
-    given.take("training.loss.auxiliary")  # an empty one
+def _losses(job: Conversion) -> None:
+    foreign, draft = job.foreign, job.draft
+    main, smoothing = foreign.take("training.loss.main"), foreign.take("training.loss.label_smoothing")
+    auxiliary = foreign.take_below("training.loss.auxiliary")
+    focal = [(key, foreign.take(f"training.loss.focal_{key}")) for key in ("alpha", "gamma")]
+    foreign.take("training.loss.auxiliary")  # an empty one
     if main is None:
-        rest = [("training.loss.label_smoothing", smoothing), *auxiliary]
-        draft.keep("No main loss is given, so the task's own; beside it:", [(k, n) for k, n in rest if n is not None])
+        values = [("training.loss.label_smoothing", smoothing), *auxiliary]
+        draft.comment_out("No main loss is given, so the task's own; beside it:", values)
         return
     theirs = str(main.value)
-    if work.task == "diarize":
-        term = "speech" if work.labels == "binary" else "speakers"
-        of_bits = "bce_with_logits" if work.labels == "binary" else "pit_bce"
-        whole = theirs in _OF_CLASSES or (term == "speakers" and theirs in ("bce", "bce_with_logits"))
-        kind = of_bits if whole else theirs
+    if job.task == "diarize":
+        term = "speech" if job.labels == "binary" else "speakers"
+        of_bits = "bce_with_logits" if job.labels == "binary" else "pit_bce"
+        replaced = theirs in _OF_CLASSES or (term == "speakers" and theirs in ("bce", "bce_with_logits"))
+        kind = of_bits if replaced else theirs
     else:
         term, kind = "text", "cross_entropy"
     if kind != theirs and theirs != "label_smoothing":
@@ -286,19 +305,19 @@ def _losses(work: Work) -> None:
             "speakers": "speakers have no order of their own: the best one is taken for each item",
             "text": "text is learned by the cross entropy of its tokens",
         }[term]
-        draft.keep(f"Here {kind}, because {why}:", [("training.loss.main", main)])
+        draft.comment_out(f"Here {kind}, because {why}:", [("training.loss.main", main)])
     draft.put(f"losses.{term}.type", Node(kind, main.place))
     if kind not in _SMOOTHED:
-        draft.keep(f"{kind} smooths no labels:", [("training.loss.label_smoothing", smoothing)] if smoothing else [])
+        draft.comment_out(f"{kind} smooths no labels:", [("training.loss.label_smoothing", smoothing)])
     elif smoothing is not None or theirs == "label_smoothing":
         draft.put(f"losses.{term}.label_smoothing", smoothing or 0.1)
     if kind == "focal":
         for key, node in focal:
             draft.put(f"losses.{term}.{key}", node)
     else:
-        draft.keep("Only of focal loss:", [(f"training.loss.focal_{key}", n) for key, n in focal if n is not None])
-    if work.task != "diarize":
-        draft.keep(f"The task {work.task} has no such terms:", auxiliary)
+        draft.comment_out("Only of focal loss:", [(f"training.loss.focal_{key}", node) for key, node in focal])
+    if job.task != "diarize":
+        draft.comment_out(f"The task {job.task} has no such terms:", auxiliary)
         return
     for key, weight in auxiliary:
         name = key.rpartition(".")[2]
@@ -308,26 +327,24 @@ def _losses(work: Work) -> None:
             draft.put("model.embedding", 128)
 
 
-def _optim(work: Work) -> None:
-    given, draft = work.given, work.draft
-    if any(key.startswith("training.optimizer.") for key in given.values):
+def _optim(job: Conversion) -> None:
+    foreign, draft = job.foreign, job.draft
+    if any(key.startswith("training.optimizer.") for key in foreign.values):
         draft.put("optim", {"type": "adamw", "weight_decay": 0.0, "betas": [0.9, 0.999]})  # theirs
-    kind = given.values.get("training.optimizer.type")
+    kind = foreign.values.get("training.optimizer.type")
     if kind is not None and kind.value in ("sgd", "rmsprop"):
         draft.put("optim.momentum", 0.0)
-    scheduler = any(key.startswith("training.scheduler.") for key in given.values)
+    scheduler = any(key.startswith("training.scheduler.") for key in foreign.values)
     draft.put("schedule.type", "constant")
     draft.put("schedule.warmup_steps", 0)
-    least, peak = given.take("training.scheduler.min_lr"), given.values.get("training.optimizer.lr")
-    shape = given.values.get("training.scheduler.type")
+    least, peak = foreign.take("training.scheduler.min_lr"), foreign.values.get("training.optimizer.lr")
+    shape = foreign.values.get("training.scheduler.type")
     if scheduler and shape is not None and shape.value == "exponential":
         draft.put("schedule.step_size", 1)
-    for theirs, ours in _SAME.items():
-        if ours.split(".")[0] in ("optim", "schedule"):
-            draft.put(ours, given.take(theirs))
+    draft.put_each(foreign, {k: v for k, v in _SAME.items() if v.startswith(("optim.", "schedule."))})
     if least is not None:
         if peak is None or not _number(peak, "training.optimizer.lr") > 0:
-            draft.keep(
+            draft.comment_out(
                 "The lowest learning rate is a share of the peak here, which is not given:",
                 [("training.scheduler.min_lr", least)],
             )
@@ -336,110 +353,71 @@ def _optim(work: Work) -> None:
             draft.put("schedule.min_ratio", Node(float(f"{share:.6g}"), least.place))
 
 
-def _train(work: Work) -> None:
-    given, draft = work.given, work.draft
-    epochs, steps = given.take("training.epochs"), given.take("training.max_steps")
+def _train(job: Conversion) -> None:
+    foreign, draft = job.foreign, job.draft
+    epochs, steps = foreign.take("training.epochs"), foreign.take("training.max_steps")
     draft.put("train.steps", steps)
     if steps is None:
         draft.put("train.epochs", epochs)
-    elif epochs is not None:
-        draft.keep("The number of steps is given, which counts:", [("training.epochs", epochs)])
-    seeds = [given.take(key) for key in ("training.random_seed", "global_config.random_seed")]
+    else:
+        draft.comment_out("The number of steps is given, which counts:", [("training.epochs", epochs)])
+    seeds = [foreign.take(key) for key in ("training.random_seed", "global_config.random_seed")]
     draft.put("train.seed", seeds[0] or seeds[1] or 42)
-    mixed = given.take("training.mixed_precision")
+    mixed = foreign.take("training.mixed_precision")
     if mixed is not None:
         words = {True: "auto", False: "fp32", "no": "fp32", "fp16": "fp16", "bf16": "bf16"}
         draft.put("train.precision", Node(words.get(mixed.value, mixed.value), mixed.place))
-    by_epoch = given.take("training.checkpoint.interval_in_epochs")
-    if by_epoch is not None and _flag(by_epoch, "training.checkpoint.interval_in_epochs"):
-        _drop(work, "A checkpoint is written at each evaluation:", "training.checkpoint.interval")
-    at_end = given.take("training.validation.validate_on_epoch")
-    if at_end is not None and _flag(at_end, "training.validation.validate_on_epoch"):
-        _drop(work, "Evaluated after each epoch:", "training.validation.interval")
-    best = given.take("training.checkpoint.save_best_only")
-    if best is not None and _flag(best, "training.checkpoint.save_best_only"):
-        _drop(
-            work,
-            "The best checkpoint is kept, and the newest one to go on from:",
-            "training.checkpoint.save_total_limit",
-        )
-        draft.put("train.keep", 1)
-    if any(key.startswith("training.") for key in given.values):
+    for switch, title, key in _SWITCHES:
+        if foreign.take_flag(switch):
+            draft.comment_out(title, [(key, foreign.take(key))])
+            if key == "training.checkpoint.save_total_limit":
+                draft.put("train.keep", 1)
+    if any(key.startswith("training.") for key in foreign.values):
         draft.put("train.clip", Node(None, draft.place))  # theirs
-    for theirs, ours in _SAME.items():
-        draft.put(ours, given.take(theirs))
+    draft.put_each(foreign, _SAME)
 
 
-def _callbacks(work: Work) -> None:
-    given, draft = work.given, work.draft
+def _callbacks(job: Conversion) -> None:
+    foreign, draft = job.foreign, job.draft
     intervals = [
         (key, node)
         for key in ("training", "model.global_config", "model.encoder", "model.decoder")
-        if (node := given.take(f"{key}.feature_redraw_interval")) is not None
+        if (node := foreign.take(f"{key}.feature_redraw_interval")) is not None
     ]
     model = draft.root.value["model"].plain()
-    if intervals and work.linear and not model.get("fixed_projection"):
-        draft.put(f"{work.callback('redraw')}.every", intervals[0][1])
+    if intervals and job.linear and not model.get("fixed_projection"):
+        draft.put(f"{job.callback('redraw')}.every", intervals[0][1])
         intervals = [(k, n) for k, n in intervals[1:] if n.value != intervals[0][1].value]
         title = "All layers are redrawn together:"
     else:
         title = "Nothing is redrawn: there is no linear attention, or its features are fixed."
-    draft.keep(title, [(f"{key}.feature_redraw_interval", node) for key, node in intervals])
-    stop = {
-        key: given.take(f"training.early_stopping.{key}")
-        for key in ("patience", "min_delta", "restore_best_weights", "metric", "mode")
-    }
+    draft.comment_out(title, [(f"{key}.feature_redraw_interval", node) for key, node in intervals])
+    prefix = "training.early_stopping."
+    stop = {key: foreign.take(prefix + key) for key in (*_EARLY_STOP, "metric", "mode")}
     if any(node is not None for node in stop.values()):
-        place = work.callback("early_stop")
-        for key, ours in (
-            ("patience", "patience"),
-            ("min_delta", "min_delta"),
-            ("restore_best_weights", "restore_best"),
-        ):
-            draft.put(f"{place}.{ours}", stop[key])
-        rest = [(f"training.early_stopping.{k}", n) for k in ("metric", "mode") if (n := stop[k]) is not None]
-        draft.keep("early_stop watches the task's main metric; another one is named as SET/METRIC:", rest)
-    board, wandb, project, entity = (
-        given.take(f"training.logging.{key}") for key in ("tensorboard", "wandb", "wandb_project", "wandb_entity")
-    )
-    boards = board is not None and _flag(board, "training.logging.tensorboard")
-    weights = wandb is not None and _flag(wandb, "training.logging.wandb")
-    if boards or weights:
-        place = work.callback("tracking")
-        if boards:
-            draft.put(f"{place}.tensorboard", True)
-        if weights:
-            draft.put(f"{place}.wandb.project", project or draft.root.value["name"])
-            draft.put(f"{place}.wandb.entity", entity)
-    if not weights:
-        unused = {"training.logging.wandb_project": project, "training.logging.wandb_entity": entity}
-        off = [(key, node) for key, node in unused.items() if node is not None]
-        draft.keep("Weights & Biases is off (training.logging.wandb):", off)
-    profiling, named = given.take("training.profiling"), given.take("training.callbacks")
-    if profiling is not None and _flag(profiling, "training.profiling"):
-        work.callback("profile")
-    if named is not None and named.plain():
-        draft.keep(
-            "Callbacks there; here each has its own settings above, or is part of the loop:",
-            [("training.callbacks", named)],
-        )
-
-
-def _drop(work: Work, title: str, key: str) -> None:
-    node = work.given.take(key)
-    work.draft.keep(title, [(key, node)] if node is not None else [])
-
-
-def _one_of(node: Node, key: str, known: dict[str, str]) -> str:
-    if node.value not in known:
-        raise Mistakes([Mistake(node.place, f"'{key}' must be {' or '.join(known)}, not {node.value!r}", key)])
-    return str(node.value)
-
-
-def _flag(node: Node, key: str) -> bool:
-    if not isinstance(node.value, bool):
-        raise Mistakes([Mistake(node.place, f"'{key}' must be true or false")])
-    return node.value
+        callback = job.callback("early_stop")
+        for key, ours in _EARLY_STOP.items():
+            draft.put(f"{callback}.{ours}", stop[key])
+        values = [(prefix + key, stop[key]) for key in ("metric", "mode")]
+        draft.comment_out("early_stop watches the task's main metric; another one is named as SET/METRIC:", values)
+    tensorboard, wandb = (foreign.take_flag(f"training.logging.{key}") for key in ("tensorboard", "wandb"))
+    names = foreign.take_each(("training.logging.wandb_project", "training.logging.wandb_entity"))
+    if tensorboard or wandb:
+        callback = job.callback("tracking")
+        if tensorboard:
+            draft.put(f"{callback}.tensorboard", True)
+        if wandb:
+            (_, project), (_, entity) = names
+            draft.put(f"{callback}.wandb.project", project or draft.root.value["name"])
+            draft.put(f"{callback}.wandb.entity", entity)
+    if not wandb:
+        draft.comment_out("Weights & Biases is off (training.logging.wandb):", names)
+    callbacks = foreign.take("training.callbacks")
+    if foreign.take_flag("training.profiling"):
+        job.callback("profile")
+    if callbacks is not None and callbacks.plain():
+        title = "Callbacks there; here each has its own settings above, or is part of the loop:"
+        draft.comment_out(title, [("training.callbacks", callbacks)])
 
 
 def _number(node: Node, key: str) -> float:

@@ -1,15 +1,12 @@
-"""The data of the universal pipeline: `global_config` with its features, `datasets`, and what goes into a batch."""
+"""Data of the universal pipeline: `global_config` with its features, `datasets`, and the sizes of batches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from stentor.config.convert import Draft, Given
+from stentor.config.convert import Draft, ForeignConfig, positive
 from stentor.config.document import Mistake, Mistakes, Node
-from stentor.config.explain import guess
 
 _FEATURES = {
     "feature_type": "type",
@@ -117,10 +114,10 @@ KNOWN = (
 
 
 @dataclass
-class Work:
+class Conversion:
     """A conversion under way."""
 
-    given: Given
+    foreign: ForeignConfig
     draft: Draft
     task: str = "diarize"
     kind: str = "encoder"
@@ -129,126 +126,125 @@ class Work:
     """Of the task `diarize`."""
     linear: bool = False
     """Whether any attention is linear."""
-    notes: list[str] = field(default_factory=list)
     callbacks: int = 0
 
     def callback(self, kind: str) -> str:
-        """Add a callback; answers its key."""
+        """Add a callback; returns its key."""
         key = f"callbacks.{self.callbacks}"
         self.callbacks += 1
         self.draft.put(f"{key}.type", kind)
         return key
 
 
-def data(work: Work) -> list[Mistake]:
-    """The sections `data` and `model.features`. Answers what is wrong in lists, which are no keys of a `Given`."""
+def convert_data(job: Conversion) -> list[Mistake]:
+    """The sections `data` and `model.features`. Returns what is wrong inside lists, which have no keys."""
     mistakes: list[Mistake] = []
-    seconds, rate = _features(work)
-    _sources(work, mistakes)
-    _batches(work, seconds, rate)
+    seconds, rate = _features(job)
+    _sources(job, mistakes)
+    _batches(job, seconds, rate)
     return mistakes
 
 
-def _features(work: Work) -> tuple[float, float]:
-    """Answers the length of an item in seconds and the positions that a second takes."""
-    given, draft = work.given, work.draft
+def _features(job: Conversion) -> tuple[float, float]:
+    """Returns the length of an item in seconds and the positions that a second takes."""
+    foreign, draft = job.foreign, job.draft
     loading = "global_config.data_loading"
-    if work.task == "language":
-        keys = [k for k in given.values if k.startswith("global_config.") and k.split(".")[1] not in _SOURCES]
-        keys = [k for k in keys if k != "global_config.random_seed"]
-        draft.keep("A language model hears nothing:", [(k, given.values.pop(k)) for k in keys])
+    if job.task == "language":
+        of_audio = [k for k in foreign.values if k.startswith("global_config.")]
+        of_audio = [k for k in of_audio if k.split(".")[1] not in _SOURCES and k != "global_config.random_seed"]
+        draft.comment_out("A language model hears nothing:", foreign.take_each(of_audio))
         return 1.0, float(_TEXT)
     for part in ("global_config.", "global_config.features."):
-        for theirs, ours in _FEATURES.items():
-            draft.put(f"model.features.{ours}", given.take(part + theirs))
-        for reason, fixed in _FIXED.items():
-            draft.keep(f"Without a key here: {reason}.", _all(given, part, fixed))
-    stack, context = given.take(f"{loading}.frame_stack"), given.take(f"{loading}.context_size")
+        draft.put_each(foreign, {part + theirs: f"model.features.{ours}" for theirs, ours in _FEATURES.items()})
+        draft.comment_out_unsupported(foreign, _FIXED.items(), part)
+    stack, context = foreign.take(f"{loading}.frame_stack"), foreign.take(f"{loading}.context_size")
     if context is not None and stack is None:
-        stack = Node(2 * int(number(context, f"{loading}.context_size")) + 1, context.place)
-    elif context is not None:
-        draft.keep("Frames are joined by `frame_stack`, which is given:", [(f"{loading}.context_size", context)])
+        stack = Node(2 * int(positive(context, f"{loading}.context_size")) + 1, context.place)
+    else:
+        draft.comment_out("Frames are joined by `frame_stack`, which is given:", [(f"{loading}.context_size", context)])
     draft.put("model.features.stack", stack)
-    draft.put("model.features.subsample", given.take(f"{loading}.subsampling"))
-    for reason, unknown in _LOADING.items():
-        draft.keep(f"Without a key here: {reason}.", _all(given, f"{loading}.", unknown))
-    chunk, window = given.take(f"{loading}.chunk_size"), given.take("global_config.cut_window_seconds")
+    draft.put("model.features.subsample", foreign.take(f"{loading}.subsampling"))
+    draft.comment_out_unsupported(foreign, _LOADING.items(), f"{loading}.")
+    chunk, window = foreign.take(f"{loading}.chunk_size"), foreign.take("global_config.cut_window_seconds")
     seconds = 30.0
-    if work.task == "diarize":
-        seconds = number(chunk or window, "chunk_size", 20.0)
+    if job.task == "diarize":
+        seconds = positive(chunk or window, "chunk_size", 20.0)
         draft.put("task.chunk", chunk or window or seconds)
         window = window if chunk is not None else None
     else:
-        draft.keep("Recordings are cut where their utterances end:", _given(chunk, f"{loading}.chunk_size"))
-    draft.keep("Recordings are cut for training alone:", _given(window, "global_config.cut_window_seconds"))
-    found = draft.root.value["model"].value.get("features")
-    plain = {} if found is None else found.plain()
-    shift, every = plain.get("frame_shift", 0.01), plain.get("subsample", 1)
-    fine = all(isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0 for v in (shift, every))
-    return seconds, 1 / (shift * every) if fine else 100.0  # what is wrong is told when the file is checked
+        draft.comment_out("Recordings are cut where their utterances end:", [(f"{loading}.chunk_size", chunk)])
+    draft.comment_out("Recordings are cut for training alone:", [("global_config.cut_window_seconds", window)])
+    section = draft.root.value["model"].value.get("features")
+    features = {} if section is None else section.plain()
+    shift, every = features.get("frame_shift", 0.01), features.get("subsample", 1)
+    are_numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0 for v in (shift, every))
+    return seconds, 1 / (shift * every) if are_numbers else 100.0  # a wrong value is an error when the file is checked
 
 
-def _sources(work: Work, mistakes: list[Mistake]) -> None:
-    given, draft = work.given, work.draft
-    listed = given.take("datasets")
-    entries: dict[str, _Entry] = {}
-    for entry in _items(listed, "datasets"):
-        one = _Entry(entry, mistakes)
-        entries[one.name] = one
-    shared = {key: given.take(f"global_config.{key}") for key in _SOURCES}
-    train, held_out = (_mapped(given, key, entries, mistakes) for key in _MAPS)
-    splits = [str(node.plain()) for node in _items(given.take("training.validation.splits"), "splits")]
-    evaluated = any(k.startswith(("training.validation.", "training.early_stopping.")) for k in given.values) or splits
+def _sources(job: Conversion, mistakes: list[Mistake]) -> None:
+    foreign, draft = job.foreign, job.draft
+    listed = [_Entry(node, mistakes) for node in _items(foreign.take("datasets"), "datasets")]
+    entries = {entry.name: entry for entry in listed}
+    shared = {key: foreign.take(f"global_config.{key}") for key in _SOURCES}
+    train, held_out = (_mapped(foreign, key, entries, mistakes) for key in _MAPS)
+    splits = [str(node.plain()) for node in _items(foreign.take("training.validation.splits"), "splits")]
+    evaluated = (
+        any(k.startswith(("training.validation.", "training.early_stopping.")) for k in foreign.values) or splits
+    )
     if not entries:
-        work.notes.append("no `datasets` are given: data.train names a manifest, train.jsonl, that you have to make.")
+        job.draft.notes.append(
+            "no `datasets` are given: data.train names a manifest, train.jsonl, that you have to make."
+        )
         draft.put("data.train.0", {"type": "jsonl", "path": "train.jsonl"})
         if evaluated:
             draft.put("data.eval.dev", {"type": "jsonl", "path": "dev.jsonl"})
         return
     if not train:
-        work.notes.append(
+        job.draft.notes.append(
             "no splits are given: data.train and data.eval take `train` and `dev`; where a corpus calls its parts "
             "otherwise, the run says how."
         )
     for i, (name, split, ratio) in enumerate(train or [(name, "train", None) for name in entries]):
-        entries[name].put(draft, f"data.train.{i}", split, shared, work.task)
+        entries[name].put(draft, f"data.train.{i}", split, shared, job.task)
         draft.put(f"data.train.{i}.repeat", ratio)
     if not held_out and (evaluated or train):
         held_out = [(name, split, None) for name in entries for split in splits or ["dev"]]
-    steps, items = given.take("training.validation.max_steps"), given.values.get("training.validation.batch_size")
+    steps, items = foreign.take("training.validation.max_steps"), foreign.values.get("training.validation.batch_size")
     for name, split, _ in held_out:
         key = f"data.eval.{split if len(entries) == 1 else f'{name}-{split}'}"
-        entries[name].put(draft, key, split, shared, work.task)
+        entries[name].put(draft, key, split, shared, job.task)
         if steps is not None:
-            most = number(steps, "training.validation.max_steps") * number(items, "training.validation.batch_size", 1)
+            most = positive(steps, "training.validation.max_steps") * positive(
+                items, "training.validation.batch_size", 1
+            )
             draft.put(f"{key}.limit", Node(int(most), steps.place))
     for data_set in entries.values():
         data_set.comment(draft)
 
 
-def _batches(work: Work, seconds: float, rate: float) -> None:
-    given, draft = work.given, work.draft
+def _batches(job: Conversion, seconds: float, rate: float) -> None:
+    foreign, draft = job.foreign, job.draft
     positions = math.ceil(seconds * rate)
-    items, longest = given.take("training.batch_size"), given.take("training.eval_knobs.max_duration")
-    count = int(number(items, "training.batch_size", 32))
+    items, longest = foreign.take("training.batch_size"), foreign.take("training.eval_knobs.max_duration")
+    count = int(positive(items, "training.batch_size", 32))
     if longest is None:
         # Room for a whole batch of the longest items, so that `max_items` alone decides, as the batch size does there.
         draft.put("data.max_items", items or count)
         draft.put("data.batch_tokens", count * positions)
     else:
-        room = number(longest, "training.eval_knobs.max_duration") * rate
+        room = positive(longest, "training.eval_knobs.max_duration") * rate
         draft.put("data.batch_tokens", Node(max(math.ceil(room), positions), longest.place))
-        draft.keep("Batches are bounded by their seconds (max_duration):", _given(items, "training.batch_size"))
-    held_out = given.take("training.validation.batch_size")
+        draft.comment_out("Batches are bounded by their seconds (max_duration):", [("training.batch_size", items)])
+    held_out = foreign.take("training.validation.batch_size")
     if held_out is not None:
-        room = number(held_out, "training.validation.batch_size") * positions
+        room = positive(held_out, "training.validation.batch_size") * positions
         draft.put("data.eval_batch_tokens", Node(math.ceil(room), held_out.place))
     loader = "global_config.data_loading.dataloader"
     for key, ours in (("num_workers", "data.workers"), ("prefetch_factor", "data.prefetch")):
-        own, other = given.take(f"training.performance.{key}"), given.take(f"{loader}.{key}")
-        draft.put(ours, own or other)
-        if own is not None and other is not None and own.value != other.value:
-            draft.keep("`training.performance` counts:", [(f"{loader}.{key}", other)])
+        first, second = foreign.take(f"training.performance.{key}"), foreign.take(f"{loader}.{key}")
+        draft.put(ours, first or second)
+        if first is not None and second is not None and first.value != second.value:
+            draft.comment_out("`training.performance` counts:", [(f"{loader}.{key}", second)])
 
 
 class _Entry:
@@ -257,37 +253,30 @@ class _Entry:
     def __init__(self, node: Node, mistakes: list[Mistake]):
         if not isinstance(node.value, dict):
             node = Node({"name": node}, node.place)
-        self.given = Given(node)
-        for key in [key for key, value in self.given.values.items() if value.value is None or value.value == {}]:
-            del self.given.values[key]
-        name = self.given.take("name")
+        self.foreign = ForeignConfig(node)
+        for key in [key for key, value in self.foreign.values.items() if value.value is None or value.value == {}]:
+            del self.foreign.values[key]
+        name = self.foreign.take("name")
         if name is None:
             mistakes.append(Mistake(node.place, "a data set needs a `name`, that of its lhotse recipe"))
         self.node = name or Node("?", node.place)
         self.name = str(self.node.plain())
         params = ("download_params", "process_params")
-        self.own = {key: self.given.take(key) for key in _ENTRY[1:]}
-        self.options = [(key.partition(".")[2], value) for key, value in self.given.under("process_params")]
-        self.download = self.given.under("download_params")
-        mistakes += [
-            Mistake(
-                v.place,
-                f"unknown key 'datasets.{self.name}.{k}'{guess(k, (*_ENTRY, *params), 0.6)}: it has no counterpart",
-                k,
-            )
-            for k, v in self.given.values.items()
-        ]
+        self.settings = dict(self.foreign.take_each(_ENTRY[1:]))
+        self.options = [(key.partition(".")[2], value) for key, value in self.foreign.take_below("process_params")]
+        self.download = self.foreign.take_below("download_params")
+        mistakes += self.foreign.unknown((*_ENTRY, *params), f"datasets.{self.name}.", 0.6)
 
     def put(self, draft: Draft, key: str, split: str, shared: dict[str, Node | None], task: str) -> None:
         """Write a source of this corpus."""
         draft.put(f"{key}.type", "corpus")
         draft.put(f"{key}.name", Node(_CORPORA.get(self.name, self.name), self.node.place))
-        folder = self.own["process_params.corpus_dir"] or self.own["download_params.target_dir"]
+        folder = self.settings["process_params.corpus_dir"] or self.settings["download_params.target_dir"]
         root = shared["corpus_dir"]
         draft.put(f"{key}.from", folder or f"{'./data' if root is None else root.plain()}/{self.name}")
-        draft.put(f"{key}.to", self.own["process_params.output_dir"] or shared["output_dir"])
+        draft.put(f"{key}.to", self.settings["process_params.output_dir"] or shared["output_dir"])
         draft.put(f"{key}.split", split)
-        download = self.own["download_params.force_download"] or shared["force_download"]
+        download = self.settings["download_params.force_download"] or shared["force_download"]
         draft.put(f"{key}.download", download if download is not None and download.value is not False else None)
         if task == "diarize":
             draft.put(f"{key}.utterances", False)
@@ -296,20 +285,20 @@ class _Entry:
 
     def comment(self, draft: Draft) -> None:
         """Keep what is about downloading alone."""
-        draft.keep(
+        draft.comment_out(
             f"Only of downloading {self.name}, which `stentor prepare corpus` or `download: true` does:",
             [(f"datasets.{self.name}.{key}", value) for key, value in self.download],
         )
 
 
 def _mapped(
-    given: Given, key: str, entries: dict[str, _Entry], mistakes: list[Mistake]
+    foreign: ForeignConfig, key: str, entries: dict[str, _Entry], mistakes: list[Mistake]
 ) -> list[tuple[str, str, Node | None]]:
     """(data set, split, share of it) of a dataset map."""
-    given.take(f"{key}.combine")  # what is listed together is mixed
-    found = []
-    for node in _items(given.take(f"{key}.splits"), f"{key}.splits"):
-        part = Given(node)
+    foreign.take(f"{key}.combine")  # what is listed together is mixed
+    mapped = []
+    for node in _items(foreign.take(f"{key}.splits"), f"{key}.splits"):
+        part = ForeignConfig(node)
         name, split, ratio = (part.take(k) for k in ("dataset_name", "split_name", "subset_ratio"))
         if name is None or split is None:
             mistakes.append(Mistake(node.place, f"'{key}.splits' needs a dataset_name and a split_name in each entry"))
@@ -317,14 +306,10 @@ def _mapped(
             known = ", ".join(entries) or "none"
             mistakes.append(Mistake(name.place, f"'{name.value}' is not one of the datasets: {known}"))
         else:
-            whole = ratio is None or ratio.value == 1
-            found.append((str(name.value), str(split.plain()), None if whole else ratio))
-        known_keys = ("dataset_name", "split_name", "subset_ratio")
-        mistakes += [
-            Mistake(v.place, f"unknown key '{key}.splits.{k}'{guess(k, known_keys, 0.6)}: it has no counterpart", k)
-            for k, v in part.values.items()
-        ]
-    return found
+            is_all = ratio is None or ratio.value == 1
+            mapped.append((str(name.value), str(split.plain()), None if is_all else ratio))
+        mistakes += part.unknown(("dataset_name", "split_name", "subset_ratio"), f"{key}.splits.", 0.6)
+    return mapped
 
 
 def _items(node: Node | None, key: str) -> list[Node]:
@@ -333,22 +318,3 @@ def _items(node: Node | None, key: str) -> list[Node]:
     if not isinstance(node.value, list):
         raise Mistakes([Mistake(node.place, f"'{key}' must be a list")])
     return node.value
-
-
-def _all(given: Given, prefix: str, keys: Sequence[str]) -> list[tuple[str, Node]]:
-    return [(prefix + key, node) for key in keys if (node := given.take(prefix + key)) is not None]
-
-
-def _given(node: Node | None, key: str) -> list[tuple[str, Node]]:
-    return [] if node is None else [(key, node)]
-
-
-def number(node: Node | None, key: str, default: float | None = None) -> float:
-    """The value of a key, a number above 0. Raises `Mistakes` for anything else."""
-    if node is None and default is not None:
-        return default
-    value: Any = None if node is None else node.value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-        assert node is not None
-        raise Mistakes([Mistake(node.place, f"'{key}' must be a number above 0")])
-    return value

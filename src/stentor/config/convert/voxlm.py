@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stentor.config.convert import Converted, Draft, Given, read
+from stentor.config.convert import Converted, Draft, ForeignConfig, positive, read
 from stentor.config.document import Mistake, Mistakes, Node, Place
 
 # Values that our side reads from the models themselves or has no need of; they are kept as comments.
@@ -89,7 +89,7 @@ _OTHERS = (
 )
 
 
-class Source(NamedTuple):
+class LibriSpeechPart(NamedTuple):
     """A part of LibriSpeech; values of the file, or VoxLM's defaults."""
 
     folder: Any
@@ -101,154 +101,145 @@ def convert(path: Path) -> Converted:
 
     Values that are not in the file are VoxLM's defaults. Raises `Mistakes` for values without a counterpart.
     """
-    given = read(path, "_base_")
+    foreign = read(path, "_base_")
     draft = Draft(Place(0, 1, str(path)))
-    name = given.take("model.name")
-    draft.put("name", name or "voxlm")
-    draft.put("output", given.take("output.checkpoint_dir"))
+    draft.put("name", foreign.take("model.name") or "voxlm")
+    draft.put("output", foreign.take("output.checkpoint_dir"))
     draft.put("task", "transcribe")
-    positions = _model(given, draft)
-    sources = _data(given, draft, positions)
+    positions = _model(foreign, draft)
+    sources = _data(foreign, draft, positions)
     draft.put("optim", {"type": "adamw", "lr": 1e-4, "weight_decay": 0.01, "betas": [0.9, 0.999]})
     draft.put("schedule.type", "cosine")
     draft.put("train.epochs", 10)
-    for theirs, ours in _PLAIN.items():
-        draft.put(ours, given.take(theirs))
-    amp = given.take("training.use_amp")
-    draft.put("train.precision", "auto" if amp is None or _flag(amp, "training.use_amp") else "fp32")
-    _tracking(given, draft)
-    notes = _words(given, draft, positions, sources)
-    _comments(given, draft)
-    given.refuse_rest([*_PLAIN, *_STAGE_2, *_OTHERS, *_IMPLIED, *_WORDS])
-    text = draft.text(f"Converted from VoxLM's {path.name} by `stentor config convert voxlm`.")
-    return Converted(str(draft.root.value["name"].plain()), text, tuple(notes))
+    draft.put_each(foreign, _PLAIN)
+    draft.put("train.precision", "auto" if foreign.take_flag("training.use_amp", True) else "fp32")
+    _tracking(foreign, draft)
+    _words(foreign, draft, positions, sources)
+    reasons = [("read from the models, or not needed", _IMPLIED), *((why, [key]) for key, why in _WORDS.items())]
+    draft.comment_out_unsupported(foreign, reasons)
+    if mistakes := foreign.unknown([*_PLAIN, *_STAGE_2, *_OTHERS, *_IMPLIED, *_WORDS]):
+        raise Mistakes(mistakes)
+    return draft.converted(f"Converted from VoxLM's {path.name} by `stentor config convert voxlm`.")
 
 
-def _model(given: Given, draft: Draft) -> float:
-    """The section `model`; answers the sequence positions of the longest item."""
+def _model(foreign: ForeignConfig, draft: Draft) -> float:
+    """The section `model`; returns the sequence positions of the longest item."""
     draft.put("model.type", "speech_llm")
-    draft.put("model.encoder.from", given.take("model.audio_encoder") or "openai/whisper-small")
+    draft.put("model.encoder.from", foreign.take("model.audio_encoder") or "openai/whisper-small")
     # VoxLM pads every clip to 30 seconds.
     draft.put("model.encoder.window", "30s")
-    frames, factor = given.take("model.frame_rate"), given.take("model.downsample_factor")
-    rate = _number(frames, "model.frame_rate", 50) / _number(factor, "model.downsample_factor", 4)
+    frames, factor = foreign.take("model.frame_rate"), foreign.take("model.downsample_factor")
+    rate = positive(frames, "model.frame_rate", 50) / positive(factor, "model.downsample_factor", 4)
     draft.put("model.projector", {"type": "conv", "rate": rate, "dropout": 0.1})
-    draft.put("model.projector.dropout", given.take("model.projection_dropout"))
-    draft.put("model.llm.from", given.take("model.llm_model") or "Qwen/Qwen2-1.5B")
-    lora = _take_flag(given, "model.use_lora")
+    draft.put("model.projector.dropout", foreign.take("model.projection_dropout"))
+    draft.put("model.llm.from", foreign.take("model.llm_model") or "Qwen/Qwen2-1.5B")
+    lora = foreign.take_flag("model.use_lora", True)
     theirs = {
-        ours: given.take(f"model.lora_{key}")
+        ours: foreign.take(f"model.lora_{key}")
         for key, ours in (("r", "rank"), ("alpha", "alpha"), ("dropout", "dropout"), ("target_modules", "targets"))
     }
-    frozen = ["encoder.*"] if _take_flag(given, "model.freeze_audio_encoder") else []
-    whole = _take_flag(given, "model.freeze_llm")
+    frozen = ["encoder.*"] if foreign.take_flag("model.freeze_audio_encoder", True) else []
+    freeze_llm = foreign.take_flag("model.freeze_llm", True)
     if lora:
         draft.put("model.lora", {"rank": 16, "alpha": 32, "dropout": 0.05})
         for ours, node in theirs.items():
             if node is not None and node.value is not None:
                 draft.put(f"model.lora.{ours}", _globs(node) if ours == "targets" else node)
     else:
-        draft.keep(
+        draft.comment_out(
             "LoRA is off (model.use_lora); its values:",
-            [(f"model.lora.{k}", v) for k, v in theirs.items() if v is not None],
+            [(f"model.lora.{k}", v) for k, v in theirs.items()],
         )
-        frozen += ["llm.*"] if whole else []
+        frozen += ["llm.*"] if freeze_llm else []
     draft.put("model.freeze", frozen)
-    rate_of_audio = given.take("model.sample_rate")
+    rate_of_audio = foreign.take("model.sample_rate")
     if rate_of_audio is not None and rate_of_audio.plain() != 16000:
         raise Mistakes([Mistake(rate_of_audio.place, "'model.sample_rate' must be 16000, as the encoders need")])
-    longest, text = (given.values.get(f"training.max_{what}_length") for what in ("audio", "text"))
-    positions = _number(longest, "training.max_audio_length", 30) * rate
-    return positions + _number(text, "training.max_text_length", 448) + 32
+    longest, text = (foreign.values.get(f"training.max_{what}_length") for what in ("audio", "text"))
+    positions = positive(longest, "training.max_audio_length", 30) * rate
+    return positions + positive(text, "training.max_text_length", 448) + 32
 
 
-def _data(given: Given, draft: Draft, positions: float) -> dict[str, Source]:
-    """The section `data`; answers what is trained and scored on, under the keys of `data`."""
-    folder = given.take("data.data_dir") or "./data"
-    train, val = given.take("data.train_split") or "train-clean-100", given.take("data.val_split") or "dev-clean"
-    sources = {"train.0": Source(folder, train), f"eval.{_name(val, 'dev')}": Source(folder, val)}
+def _data(foreign: ForeignConfig, draft: Draft, positions: float) -> dict[str, LibriSpeechPart]:
+    """The section `data`; returns the sources of training and scoring by their keys in `data`."""
+    folder = foreign.take("data.data_dir") or "./data"
+    train, val = foreign.take("data.train_split") or "train-clean-100", foreign.take("data.val_split") or "dev-clean"
+    sources = {"train.0": LibriSpeechPart(folder, train), f"eval.{_name(val, 'dev')}": LibriSpeechPart(folder, val)}
     for key, source in sources.items():
         draft.put(f"data.{key}.type", "corpus")
         draft.put(f"data.{key}.name", "librispeech")
         draft.put(f"data.{key}.from", source.folder)
         draft.put(f"data.{key}.split", source.split)
         draft.put(f"data.{key}.options", {"normalize_text": "lower"})  # as VoxLM writes its texts
-    _batch(given, draft, "training.phase1.batch_size", 8, "data", positions)
+    _batch(foreign, draft, "training.phase1.batch_size", 8, "data", positions)
     draft.put("data.max_seconds", 30.0)
     return sources
 
 
-def _batch(given: Given, draft: Draft, key: str, default: int, ours: str, positions: float) -> None:
+def _batch(foreign: ForeignConfig, draft: Draft, key: str, default: int, ours: str, positions: float) -> None:
     """Room for a whole batch of the longest items, so that `max_items` alone decides, as VoxLM's batch size does."""
-    items = given.take(key)
-    count = int(_number(items, key, default))
+    items = foreign.take(key)
+    count = int(positive(items, key, default))
     draft.put(f"{ours}.max_items", items or count)
     draft.put(f"{ours}.batch_tokens", round(count * positions))
 
 
-def _words(given: Given, draft: Draft, positions: float, sources: dict[str, Source]) -> list[str]:
-    """The stages; answers how the word times that the second one reads are made."""
+def _words(foreign: ForeignConfig, draft: Draft, positions: float, sources: dict[str, LibriSpeechPart]) -> None:
+    """The stages, and a note on how the word times that the second one reads are made."""
     draft.put("stages.0", {})
     second = "stages.1"
     draft.put(f"{second}.task", {"type": "words"})
     draft.put(f"{second}.model.aligner", {"layers": 2, "heads": 8, "dropout": 0.1})
-    heads = int(_number(given.values.get("model.alignment_num_heads"), "model.alignment_num_heads", 8))
+    heads = int(positive(foreign.values.get("model.alignment_num_heads"), "model.alignment_num_heads", 8))
     if 128 % heads:  # a width of their own, where VoxLM's heads divide that of the language model
         draft.put(f"{second}.model.aligner.width", -(-128 // heads) * heads)
-    manifests, commands = _timestamps(given, sources)
+    manifests, commands = _timestamps(foreign, sources)
     draft.put(f"{second}.data.train", [])
     for key, manifest in manifests.items():
         draft.put(f"{second}.data.{key}", {"type": "jsonl", "path": manifest})
-    _batch(given, draft, "training.phase2.batch_size", 16, f"{second}.data", positions)
-    weight, older = given.take("training.phase2.alignment_weight"), given.take("model.alignment_loss_weight")
+    _batch(foreign, draft, "training.phase2.batch_size", 16, f"{second}.data", positions)
+    weight, older = foreign.take("training.phase2.alignment_weight"), foreign.take("model.alignment_loss_weight")
     alignment = {"type": "alignment", "weight": 1.0, "monotonicity": 0.1}
     draft.put(f"{second}.losses", {"text": {"type": "cross_entropy"}, "alignment": alignment})
     draft.put(f"{second}.losses.alignment.weight", weight or older)
     if weight is not None and older is not None and weight.plain() != older.plain():
-        draft.keep("Phase 2 has a weight of its own, which counts:", [("model.alignment_loss_weight", older)])
+        draft.comment_out("Phase 2 has a weight of its own, which counts:", [("model.alignment_loss_weight", older)])
     draft.put(f"{second}.optim.lr", 5e-5)
     draft.put(f"{second}.schedule", {"warmup_steps": None})
     draft.put(f"{second}.train", {"epochs": 5, "accumulate": 1})
-    for theirs, ours in _STAGE_2.items():
-        draft.put(f"{second}.{ours}", given.take(theirs))
+    draft.put_each(foreign, _STAGE_2, f"{second}.")
     draft.comments += ["", "Stage 2 reads word times, which these commands write:", *(f"  {c}" for c in commands)]
     draft.comments += ["", "The alignment module begins untrained. It may want a higher lr than the rest, in stage 2:"]
     draft.comments += ['  optim.groups: [{params: ["aligner.*"], lr: 1.0e-3}]']
-    return ["stage 2 needs word times; make them first:\n  " + "\n  ".join(commands)]
+    draft.notes.append("stage 2 needs word times; make them first:\n  " + "\n  ".join(commands))
 
 
-def _timestamps(given: Given, sources: dict[str, Source]) -> tuple[dict[str, str], list[str]]:
+def _timestamps(foreign: ForeignConfig, sources: dict[str, LibriSpeechPart]) -> tuple[dict[str, str], list[str]]:
     """The manifest with the word times of each source, and the commands that write them."""
-    folder = _plain(given.take("data.timestamps_dir") or "./data/timestamps")
-    whisper = _plain(given.take("data.whisper_model") or "small")
+    timestamps = _plain(foreign.take("data.timestamps_dir") or "./data/timestamps")
+    whisper = _plain(foreign.take("data.whisper_model") or "small")
     if "/" not in whisper:  # a name of the package openai-whisper, not a folder or Hub id
         whisper = f"openai/whisper-{'large-v3-turbo' if whisper == 'turbo' else whisper}"
-    most = _number(given.take("data.max_wer"), "data.max_wer", 0.1)
-    manifests = {key: f"{folder}/{_plain(source.split)}.jsonl" for key, source in sources.items()}
+    max_wer = positive(foreign.take("data.max_wer"), "data.max_wer", 0.1)
+    manifests = {key: f"{timestamps}/{_plain(source.split)}.jsonl" for key, source in sources.items()}
     commands = []
     for key, source in sources.items():
-        place, split = (_quoted(_plain(value)) for value in source)
-        data = f"type=corpus,name=librispeech,from={place},split={split},options.normalize_text=lower"
-        options = ["--to", manifests[key], "--engine", "whisper", "--model", whisper, "--max-wer", f"{most:g}"]
+        folder, split = (_quoted(_plain(value)) for value in source)
+        data = f"type=corpus,name=librispeech,from={folder},split={split},options.normalize_text=lower"
+        options = ["--to", manifests[key], "--engine", "whisper", "--model", whisper, "--max-wer", f"{max_wer:g}"]
         commands.append(shlex.join(["stentor", "prepare", "words", data, *options]))
     return manifests, commands
 
 
-def _tracking(given: Given, draft: Draft) -> None:
-    used, project = given.take("output.use_wandb"), given.take("output.wandb_project")
-    if used is not None and _flag(used, "output.use_wandb"):
+def _tracking(foreign: ForeignConfig, draft: Draft) -> None:
+    project = foreign.take("output.wandb_project")
+    if foreign.take_flag("output.use_wandb"):
         draft.put("callbacks.0.type", "tracking")
         draft.put("callbacks.0.wandb.project", project or "voxlm")
-    elif project is not None:
-        draft.keep("Weights & Biases is off (output.use_wandb); its project:", [("output.wandb_project", project)])
-
-
-def _comments(given: Given, draft: Draft) -> None:
-    implied = [(key, node) for key in _IMPLIED if (node := given.take(key)) is not None]
-    draft.keep("Without a key here: read from the models, or not needed.", implied)
-    for key, reason in _WORDS.items():
-        if (node := given.take(key)) is not None:
-            draft.keep(f"Without a key here: {reason}.", [(key, node)])
+    else:
+        draft.comment_out(
+            "Weights & Biases is off (output.use_wandb); its project:", [("output.wandb_project", project)]
+        )
 
 
 def _plain(value: Any) -> str:
@@ -270,23 +261,3 @@ def _globs(node: Node) -> Any:
 def _name(split: Any, fallback: str) -> str:
     text = _plain(split)
     return f'"{text}"' if text.strip(".") else fallback
-
-
-def _take_flag(given: Given, key: str) -> bool:
-    """A switch that is on in VoxLM unless it is given."""
-    node = given.take(key)
-    return True if node is None else _flag(node, key)
-
-
-def _flag(node: Node, key: str) -> bool:
-    if not isinstance(node.value, bool):
-        raise Mistakes([Mistake(node.place, f"'{key}' must be true or false")])
-    return node.value
-
-
-def _number(node: Node | None, key: str, default: float) -> float:
-    if node is None:
-        return default
-    if isinstance(node.value, bool) or not isinstance(node.value, (int, float)) or node.value <= 0:
-        raise Mistakes([Mistake(node.place, f"'{key}' must be a number above 0")])
-    return node.value

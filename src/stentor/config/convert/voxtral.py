@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from stentor.config.convert import Converted, Draft, Given
+from stentor.config.convert import Converted, Draft, ForeignConfig, positive
 from stentor.config.document import Mistake, Mistakes, Node, Place, read_text, scalar
 from stentor.config.explain import guess
 from stentor.errors import ConfigError
@@ -100,44 +100,42 @@ class Word(NamedTuple):
     place: Place
 
 
-def convert(given: Path | str) -> Converted:
+def convert(script: Path | str) -> Converted:
     """A run file from a shell script with one training command, or from the command itself.
 
     Options that are not understood are listed in the run file and in `notes`. Raises `ConfigError` where there is no
     such command, and `Mistakes` for values that cannot be used.
     """
-    place = Place(0, 1, str(given) if isinstance(given, Path) else "the command line")
-    script, words = _command(_lines(read_text(given) if isinstance(given, Path) else given, place))
+    place = Place(0, 1, str(script) if isinstance(script, Path) else "the command line")
+    name, words = _command(_lines(read_text(script) if isinstance(script, Path) else script, place))
     options, unknown = _options(words)
     draft = Draft(place)
-    notes = [
+    draft.notes.append(
         "transcripts are learnt with their end token, and languages and long texts are as the records have them; "
         "the run file says what the scripts do otherwise."
-    ]
+    )
     _output(options, draft)
     draft.put("task", "transcribe")
-    lora = _model(options, draft, script)
-    _data(options, draft, notes)
+    lora = _model(options, draft, name)
+    _data(options, draft)
     draft.put("optim", {"type": "adamw", "lr": 5e-5, "weight_decay": 0.0, "betas": [0.9, 0.999]})
     draft.put("schedule.type", "linear")
     for theirs, (ours, default) in _PLAIN.items():
         draft.put(ours, options.take(theirs) or default)
-    if "train.steps" in _keys(draft):  # what the Trainer does: its max_steps overrides the epochs
-        draft.root.value["train"].value.pop("epochs")
-    for ours in ("train.eval_every", "train.save_every"):
-        draft.put(ours, options.values.get("save-steps") or 50)
-    options.take("save-steps")
+    train = draft.root.value["train"].value
+    if "steps" in train:  # as in the Trainer, whose max_steps overrides the epochs
+        train.pop("epochs")
+    interval = options.take("save-steps") or 50
+    draft.put("train.eval_every", interval)
+    draft.put("train.save_every", interval)
     _tracking(options, draft, lora)
-    draft.comments += ["", *_LEARNT_OTHERWISE]
-    draft.comments += _OF_LORA if lora else _OF_FULL
-    implied = [(key, reason, node) for key, reason in _IMPLIED.items() if (node := options.take(key)) is not None]
-    for key, reason, node in implied:
-        draft.keep(f"Without a key here: {reason}.", [(f"--{key}", node)])
+    draft.comments += ["", *_LEARNT_OTHERWISE, *(_OF_LORA if lora else _OF_FULL)]
+    for key, reason in _IMPLIED.items():
+        draft.comment_out(f"Without a key here: {reason}.", [(f"--{key}", options.take(key))])
     if unknown:
         draft.comments += ["", "Not understood, so not in this file:", *(f"  {_shown(o)}" for o in unknown)]
-        notes += [f"not understood: {o.name.text}{guess(o.bare, _KNOWN, 0.7)}" for o in unknown]
-    text = draft.text(f"Converted from a command line of {script} by `stentor config convert voxtral`.")
-    return Converted(str(draft.root.value["name"].plain()), text, tuple(notes))
+        draft.notes += [f"not understood: {o.name.text}{guess(o.bare, _KNOWN, 0.7)}" for o in unknown]
+    return draft.converted(f"Converted from a command line of {name} by `stentor config convert voxtral`.")
 
 
 class Unknown(NamedTuple):
@@ -149,7 +147,7 @@ class Unknown(NamedTuple):
 
 
 def _shown(option: Unknown) -> str:
-    """The option as it was given, but no secret."""
+    """The option as it was written, without secrets."""
     values = shlex.join(option.values)
     if not values or not _SECRET.search(f"{option.bare} {values}"):
         return f"{option.name.text} {values}".rstrip()
@@ -161,13 +159,13 @@ def _lines(text: str, place: Place) -> Iterator[list[Word]]:
     variables: dict[str, str] = {}
     words: list[Word] = []
     for number, line in enumerate(text.splitlines(), place.line):
-        here = Place(place.rank, number, place.source)
+        line_place = Place(place.rank, number, place.source)
         goes_on = re.search(r"(?:^|\s)[\\^`]\s*$", line)
         try:
-            found = shlex.split(line[: goes_on.start()] if goes_on else line, comments=True)
+            parts = shlex.split(line[: goes_on.start()] if goes_on else line, comments=True)
         except ValueError:
-            raise Mistakes([Mistake(here, "a quotation mark has no counterpart on its line")]) from None
-        words += [Word(_filled(word, variables), here) for word in found]
+            raise Mistakes([Mistake(line_place, "a quotation mark has no counterpart on its line")]) from None
+        words += [Word(_filled(word, variables), line_place) for word in parts]
         if goes_on:
             continue
         for word in words if all("=" in w.text for w in words) or words[0].text == "export" else ():
@@ -192,69 +190,74 @@ def _filled(word: str, variables: dict[str, str]) -> str:
 
 def _command(commands: Iterator[list[Word]]) -> tuple[str, list[Word]]:
     """The script's name and the words after it, of the one command that trains."""
-    found = []
+    matches = []
     for words in commands:
         for i, word in enumerate(words):
             name = PurePosixPath(word.text.replace("\\", "/")).name
             if name in _SCRIPTS:
-                found.append((word, name, words[i + 1 :]))
+                matches.append((word, name, words[i + 1 :]))
                 break
-    if not found:
+    if not matches:
         raise ConfigError(
             f"There is no command with {' or '.join(_SCRIPTS)} to convert: give a shell script that holds one, or the "
             "command itself in quotes."
         )
-    if len(found) > 1:
-        raise Mistakes([Mistake(w.place, "another training command; leave one in the file") for w, *_ in found[1:]])
-    return found[0][1:]
+    if len(matches) > 1:
+        raise Mistakes([Mistake(w.place, "another training command; leave one in the file") for w, *_ in matches[1:]])
+    return matches[0][1:]
 
 
-def _options(words: list[Word]) -> tuple[Given, list[Unknown]]:
+def _options(words: list[Word]) -> tuple[ForeignConfig, list[Unknown]]:
     """Values by the names of the options, and what is not understood."""
     values: dict[str, Node] = {}
     unknown: list[Unknown] = []
     mistakes: list[Mistake] = []
-    rest = list(words)
-    while rest and not _ENDS.fullmatch(rest[0].text):
-        word = rest.pop(0)
+    remaining = list(words)
+    while remaining and not _ENDS.fullmatch(remaining[0].text):
+        word = remaining.pop(0)
         name, equals, value = word.text.partition("=")
         if not re.match(r"--?[A-Za-z]", name):
             unknown.append(Unknown(word, "", ()))
             continue
         bare = name.lstrip("-").replace("_", "-").lower()
         option = _SAME.get(bare, bare)
-        follow: list[str] = [value] if equals else []
+        arguments: list[str] = [value] if equals else []
         flag = option in _FLAGS
-        while not equals and rest and not re.match(r"--[A-Za-z]", rest[0].text) and not _ENDS.fullmatch(rest[0].text):
-            if (follow and option in _KNOWN) or (flag and rest[0].text.lower() not in ("true", "false")):
+        while (
+            not equals
+            and remaining
+            and not re.match(r"--[A-Za-z]", remaining[0].text)
+            and not _ENDS.fullmatch(remaining[0].text)
+        ):
+            if (arguments and option in _KNOWN) or (flag and remaining[0].text.lower() not in ("true", "false")):
                 break  # one value, and none behind a switch
-            follow.append(rest.pop(0).text)
+            arguments.append(remaining.pop(0).text)
         if option not in _KNOWN:
-            unknown.append(Unknown(Word(name, word.place), bare, tuple(follow)))
+            unknown.append(Unknown(Word(name, word.place), bare, tuple(arguments)))
         elif flag:
-            values[option] = Node(not follow or follow[0].lower() == "true", word.place)
-        elif not follow:
+            values[option] = Node(not arguments or arguments[0].lower() == "true", word.place)
+        elif not arguments:
             mistakes.append(Mistake(word.place, f"{name} has no value"))
-        elif "$" in follow[0]:
-            mistakes.append(Mistake(word.place, f"{name} takes its value from {follow[0]}, which is not set there"))
+        elif "$" in arguments[0]:
+            mistakes.append(Mistake(word.place, f"{name} takes its value from {arguments[0]}, which is not set there"))
         else:
-            values[option] = Node(scalar(follow[0]), word.place)
+            values[option] = Node(scalar(arguments[0]), word.place)
     if mistakes:
         raise Mistakes(mistakes)
-    return Given(Node(values, words[0].place if words else Place(0, 1, ""))), unknown
+    return ForeignConfig(Node(values, words[0].place if words else Place(0, 1, ""))), unknown
 
 
-def _output(options: Given, draft: Draft) -> None:
+def _output(options: ForeignConfig, draft: Draft) -> None:
     folder = options.take("output-dir") or Node("./voxtral-finetuned", draft.place)
     path = PurePosixPath(str(folder.value).replace("\\", "/"))
     draft.put("name", Node(path.name or "voxtral-finetuned", folder.place))
     draft.put("output", Node(str(path.parent), folder.place))
 
 
-def _model(options: Given, draft: Draft, script: str) -> bool:
-    """The section `model`; answers whether there are adapters."""
-    lora = _flag(options, "use-lora") or script == "train_lora.py"
-    frozen = _flag(options, "freeze-audio-tower")
+def _model(options: ForeignConfig, draft: Draft, script: str) -> bool:
+    """The section `model`; returns whether there are adapters."""
+    lora = options.take_flag("use-lora") or script == "train_lora.py"
+    frozen = options.take_flag("freeze-audio-tower")
     draft.put("model.type", "voxtral")
     draft.put("model.from", options.take("model-checkpoint") or "mistralai/Voxtral-Mini-3B-2507")
     theirs = {k: options.take(f"lora-{k}") for k in ("r", "alpha", "dropout")}
@@ -267,33 +270,34 @@ def _model(options: Given, draft: Draft, script: str) -> bool:
         draft.put("model.lora.targets", targets + ([] if frozen else [f"audio_tower.*.{x}_proj" for x in "qkv"]))
         draft.put("model.dtype", "bfloat16")
     else:
-        draft.keep(
-            "LoRA is off (no --use-lora); its values:", [(f"--lora-{k}", v) for k, v in theirs.items() if v is not None]
-        )
+        values = [(f"--lora-{key}", node) for key, node in theirs.items()]
+        draft.comment_out("LoRA is off (no --use-lora); its values:", values)
     if frozen:
         draft.put("model.freeze", ["audio_tower.*"])
     return lora
 
 
-def _data(options: Given, draft: Draft, notes: list[str]) -> None:
+def _data(options: ForeignConfig, draft: Draft) -> None:
     """Both sets from the front of the same records, one after the other."""
     train = options.take("train-count") or Node(100, draft.place)
     count = options.take("eval-count") or Node(50, draft.place)
     file, name, config = (options.take(f"dataset-{k}") for k in ("jsonl", "name", "config"))
     if file is not None:
         source: dict[str, Any] = {"type": "jsonl", "path": file}
-        draft.keep(
+        draft.comment_out(
             "--dataset-jsonl comes before these:",
-            [(f"--dataset-{k}", v) for k, v in (("name", name), ("config", config)) if v is not None],
+            [("--dataset-name", name), ("--dataset-config", config)],
         )
-        notes.append(
+        draft.notes.append(
             f"relative `audio_path`s in {file.value} start from its folder, those of the scripts from where they were "
             "started."
         )
     else:
         source = {"type": "hub", "name": name or "hf-audio/esb-datasets-test-only-sorted"}
         source |= {"config": config or "voxpopuli", "split": "test"}
-        notes.append("the scripts train and score on the test split of the data set: see `split` in the run file.")
+        draft.notes.append(
+            "the scripts train and score on the test split of the data set: see `split` in the run file."
+        )
     for key, value in source.items():
         draft.put(f"data.train.0.{key}", value)
     draft.put("data.train.0.limit", train)
@@ -305,12 +309,12 @@ def _data(options: Given, draft: Draft, notes: list[str]) -> None:
     items = options.take("batch-size") or Node(2, draft.place)
     draft.put("data.max_items", items)
     # Room for a whole batch of the longest items, so that `max_items` alone decides, as the batch size does there.
-    draft.put("data.batch_tokens", round(_number(items, "--batch-size") * _POSITIONS))
+    draft.put("data.batch_tokens", round(positive(items, "--batch-size") * _POSITIONS))
     draft.put("data.max_seconds", 60.0)
     draft.put("data.workers", 1)
 
 
-def _tracking(options: Given, draft: Draft, lora: bool) -> None:
+def _tracking(options: ForeignConfig, draft: Draft, lora: bool) -> None:
     space = options.take("trackio-space")
     if space is not None:
         draft.put("callbacks.0.type", "tracking")
@@ -322,20 +326,3 @@ def _tracking(options: Given, draft: Draft, lora: bool) -> None:
             "The scripts always log to Trackio, and make a Space for it when they find a token. Here:",
             "  callbacks: [{type: tracking, trackio: {project: voxtral}}]",
         ]
-
-
-def _keys(draft: Draft) -> set[str]:
-    """Dotted keys of two parts that the draft has."""
-    sections = ((k, n.value) for k, n in draft.root.value.items() if isinstance(n.value, dict))
-    return {f"{key}.{name}" for key, section in sections for name in section}
-
-
-def _flag(options: Given, key: str) -> bool:
-    node = options.take(key)
-    return node is not None and bool(node.value)
-
-
-def _number(node: Node, key: str) -> float:
-    if isinstance(node.value, bool) or not isinstance(node.value, (int, float)) or node.value <= 0:
-        raise Mistakes([Mistake(node.place, f"'{key}' must be a number above 0")])
-    return node.value

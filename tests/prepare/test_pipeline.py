@@ -1,0 +1,166 @@
+"""The prepare pipeline: results in order, the same after a stop and with other numbers of processes."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from stentor.commands.prepare.executor import LocalExecutor
+from stentor.commands.prepare.journal import Journal, fingerprint, write_lines
+from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, Reject, print_reasons, refuse_rejects, summarize
+from stentor.errors import ConfigError, DataError, StentorError, Stopped
+
+GROUPS = [list(range(i, i + 3)) for i in range(0, 30, 3)]
+
+
+class Squares:
+    """Squares of numbers; those that end in 7 are rejected. The first groups take longest."""
+
+    def setup(self, device):
+        self.device = device
+
+    def process(self, group):
+        time.sleep(0.05 if group[0] < 6 else 0)
+        outputs = [{"id": str(n), "square": n * n} for n in group if n % 10 != 7]
+        return outputs, [Reject(str(n), "seven", f"{n} ends in 7.") for n in group if n % 10 == 7]
+
+
+class Failing(Squares):
+    """`action` happens at the number 13."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def process(self, group):
+        if 13 in group:
+            self.action()
+        return super().process(group)
+
+
+def pipeline(path, worker=None, jobs=1, finish_groups=False):
+    journal = Journal(path, {"seed": 1})
+    return Pipeline(
+        worker=worker or Squares(),
+        writer=JournalWriter(journal, lambda number: str(number) in journal),
+        executor=LocalExecutor(jobs, fork=True),
+        title="squaring",
+        saved=lambda: f"{len(journal)} numbers are in {path}",
+        unit="numbers",
+        finish_groups=finish_groups,
+    )
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_results_are_written_in_order(tmp_path, jobs, capsys):
+    pipeline(tmp_path / "a.part", jobs=jobs).run(GROUPS)
+    header, *lines = map(json.loads, (tmp_path / "a.part").read_text().splitlines())
+    assert header == {"settings": {"seed": 1}}
+    assert [line["record"]["square"] for line in lines if "record" in line] == [n * n for n in range(30) if n % 10 != 7]
+    assert [line for line in lines if "dropped" in line] == [
+        {"id": str(n), "dropped": "seven", "message": f"{n} ends in 7."} for n in (7, 17, 27)
+    ]
+    assert capsys.readouterr().err.splitlines()[-1] == "squaring: 30 of 30 numbers"
+    pipeline(tmp_path / "a.part", worker=Failing(None)).run(GROUPS)  # nothing remains
+    assert capsys.readouterr().out == "Going on: 30 of 30 numbers were done before.\n"
+
+
+@pytest.mark.parametrize("jobs", [(1, 2), (2, 1), (3, 2)])
+def test_after_a_stop_it_goes_on_with_other_processes(tmp_path, jobs, capsys):
+    straight, stopped = tmp_path / "straight.part", tmp_path / "stopped.part"
+    pipeline(straight).run(GROUPS)
+
+    def terminate():
+        os.kill(parent, signal.SIGTERM)
+        time.sleep(0.2)
+
+    parent = os.getpid()
+    with pytest.raises(Stopped, match=r"Stopped by SIGTERM; \d+ numbers are in .*Run the same command to go on"):
+        pipeline(stopped, Failing(terminate), jobs[0]).run(GROUPS)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    done = len(Journal(stopped, {"seed": 1}))
+    assert 0 < done <= 12
+    with stopped.open("ab") as file:
+        file.write(b'{"id": "12", "rec')  # a kill in the middle of a line
+    pipeline(stopped, jobs=jobs[1]).run(GROUPS)
+    assert f"Going on: {done} of 30 numbers" in capsys.readouterr().out
+    assert stopped.read_bytes() == straight.read_bytes()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_groups_at_hand_can_be_finished_first(tmp_path, jobs):
+    parent = os.getpid()
+    worker = Failing(lambda: os.kill(parent, signal.SIGINT))
+    with pytest.raises(Stopped, match="Stopped by SIGINT"):
+        pipeline(tmp_path / "a.part", worker, jobs, finish_groups=True).run(GROUPS)
+    done = len(Journal(tmp_path / "a.part", {"seed": 1}))
+    assert done == 15 if jobs == 1 else 15 <= done < 30
+
+
+def test_a_process_that_dies_is_reported(tmp_path):
+    with pytest.raises(StentorError, match="One of the 2 processes died, perhaps for want of memory: run the same"):
+        pipeline(tmp_path / "a.part", Failing(lambda: os._exit(9)), jobs=2).run(GROUPS)
+    pipeline(tmp_path / "a.part", jobs=2).run(GROUPS)
+    assert len(Journal(tmp_path / "a.part", {"seed": 1})) == 30
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_errors_of_a_worker_reach_the_command(tmp_path, jobs):
+    class Unready(Squares):
+        def setup(self, device):
+            raise ConfigError("There is no such model.")
+
+    with pytest.raises(ConfigError, match="no such model"):
+        pipeline(tmp_path / "a.part", Unready(), jobs).run(GROUPS)
+
+
+def test_processes_are_dealt_to_the_devices():
+    class Device(Squares):
+        def process(self, group):
+            time.sleep(0.1)
+            return self.device
+
+    executor = LocalExecutor(3, ("cuda:0", "cuda:1"), fork=True)
+    assert set(executor.map(Device(), GROUPS, lambda: False)) == {"cuda:0", "cuda:1"}
+    assert list(executor.map(Device(), GROUPS[:1], lambda: False)) == ["cuda:0"]
+    assert list(executor.map(Device(), GROUPS, lambda: True)) == []
+
+
+def test_rejects_are_counted_by_reason(capsys):
+    rejects = [Reject(str(n), "odd" if n % 2 else "even", f"number {n}") for n in range(51)]
+    summary = summarize(rejects[:3])
+    assert summary == {
+        "even": {"count": 2, "first": ["number 0", "number 2"]},
+        "odd": {"count": 1, "first": ["number 1"]},
+    }
+    assert [len(group["first"]) for group in summarize(rejects).values()] == [20, 20]
+    print_reasons(rejects)
+    print_reasons([])
+    assert capsys.readouterr().out == "unusable: 26 even, 25 odd\n"
+    refuse_rejects(["number 0"], 100)
+    with pytest.raises(DataError, match=r"(?s)^51 of 5,000 records cannot be used\. The first are:\n  number 0\n.*"):
+        refuse_rejects([reject.message for reject in rejects], 5000)
+    with pytest.raises(DataError, match=r"\n  number 19\n  \.\.\. and 31 more$"):
+        refuse_rejects([reject.message for reject in rejects], 5000)
+
+
+def test_a_journal_of_other_settings_is_refused(tmp_path):
+    Journal(tmp_path / "a.part", {"seed": 1})
+    with pytest.raises(ConfigError, match="seed was 1 and is 2"):
+        Journal(tmp_path / "a.part", {"seed": 2})
+    (tmp_path / "a.part").write_bytes(b'{"sett')  # killed while it was begun
+    assert len(Journal(tmp_path / "a.part", {"seed": 2})) == 0
+    assert fingerprint([1, 2]) != fingerprint([2, 1]) and fingerprint(iter([1, 2])).startswith("2:")
+
+
+def test_a_file_appears_complete_or_not_at_all(tmp_path):
+    write_lines(tmp_path / "a", ["before\n"])
+
+    def lines():
+        yield "half"
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        write_lines(tmp_path / "a", lines())
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "before\n")]

@@ -20,7 +20,7 @@ from stentor.losses.base import Loss
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.transformer import Layers, Transformer
 from stentor.models.transformer.layers import Convolution, Dropout, FeedForward, Residual, ScaleNorm
-from stentor.models.transformer.modeling import Stack, TransformerModel, valid
+from stentor.models.transformer.modeling import Heads, Stack, TransformerModel, valid
 from stentor.tasks.base import Task
 
 torch.set_num_threads(1)
@@ -177,7 +177,7 @@ STACKS = [
 @pytest.mark.parametrize("settings", STACKS, ids=lambda s: "-".join(map(str, s.values())))
 def test_neither_padding_nor_the_batch_changes_frames(settings):
     torch.manual_seed(0)
-    model = awake(TransformerModel(Layers(**SMALL, **settings), inputs=6, classes=3, embedding=4)).eval()
+    model = awake(TransformerModel(Layers(**SMALL, **settings), inputs=6, heads=Heads(classes=3, embedding=4))).eval()
     features = torch.randn(3, 40, 6)  # noise also where there is nothing
     lengths = torch.tensor([40, 1, 23])
     whole = model.label_frames(features, lengths)
@@ -191,7 +191,7 @@ def test_neither_padding_nor_the_batch_changes_frames(settings):
 @pytest.mark.parametrize("where", ["rope", "sinusoidal", "learned", "none"])
 def test_positions_tell_frames_apart(where):
     torch.manual_seed(0)
-    model = TransformerModel(Layers(**SMALL, positions=where), inputs=6, classes=3).eval()
+    model = TransformerModel(Layers(**SMALL, positions=where), inputs=6, heads=Heads(classes=3)).eval()
     features = torch.randn(1, 20, 6)
     order = torch.randperm(20)
     lengths = torch.tensor([20])
@@ -201,7 +201,7 @@ def test_positions_tell_frames_apart(where):
 
 
 def test_learned_positions_end():
-    model = TransformerModel(Layers(**SMALL, positions="learned", max_positions=10), inputs=6, classes=3)
+    model = TransformerModel(Layers(**SMALL, positions="learned", max_positions=10), inputs=6, heads=Heads(classes=3))
     with pytest.raises(DataError, match=r"11 positions .* 10 of this model"):
         model.label_frames(torch.randn(1, 11, 6), torch.tensor([11]))
 

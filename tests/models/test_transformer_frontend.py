@@ -22,7 +22,7 @@ from stentor.dataloading.batch_sampler import Item, PlannedBatch
 from stentor.dataloading.loader import BatchDataset
 from stentor.errors import ConfigError, DataError
 from stentor.models.speech_llm.tokenizers import characters
-from stentor.models.transformer.feature_cache import Store, key_of
+from stentor.models.transformer.feature_cache import FeatureStore, key_of
 from stentor.models.transformer.frontend import SSL, Features
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.models.transformer.ssl import front_end, geometry_of
@@ -163,7 +163,7 @@ def test_spec_augment_before_joining():
 def test_text_for_reading_and_for_learning(tmp_path):
     tokenizer = characters(["one two", "six"])
     processor = TransformerProcessor(
-        Features(subsample=4), tokenizer=tokenizer, made="characters", ctc="eginostwx ", token_rate=None
+        Features(subsample=4), tokenizer=tokenizer, tokenizer_type="characters", ctc="eginostwx ", token_rate=None
     )
     batch = processor.collate([example(RATE, "a", text="one two"), example(RATE // 2, "b", text="six")])
     tokens, targets = batch.inputs["tokens"], batch.inputs["targets"]
@@ -185,7 +185,7 @@ def test_text_for_reading_and_for_learning(tmp_path):
 
 def test_more_text_than_ctc_can_write_is_left_out():
     processor = TransformerProcessor(
-        Features(subsample=10), tokenizer=characters(["one two six"]), made="characters", ctc="eginostwx "
+        Features(subsample=10), tokenizer=characters(["one two six"]), tokenizer_type="characters", ctc="eginostwx "
     )
     batch = processor.collate([example(RATE, "long", text="one two six one two"), example(RATE, "b", text="one")])
     assert batch.ids == ["b"] and [(n, r) for n, r, _ in batch.dropped] == [("long", "text_too_long")]
@@ -195,14 +195,14 @@ def test_more_text_than_ctc_can_write_is_left_out():
 
 
 def test_a_language_model_reads_texts_alone(tmp_path):
-    processor = TransformerProcessor(tokenizer=characters(["one two"]), made="characters")
+    processor = TransformerProcessor(tokenizer=characters(["one two"]), tokenizer_type="characters")
     batch = processor.collate([Example("a", text="one"), Example("b", text="two one")])
     assert set(batch.inputs) == {"tokens", "targets"} and batch.counts == {"text": 12}
     assert (batch.tokens, batch.num_positions, batch.seconds) == (12, 16, 0.0)
     cut = cut_from_record({"audio_path": "x.wav", "duration": 1.0, "text": "two one"}, Path("."), "x")
-    assert processor.tokens(cut, 1.0) == 8 and not processor.hears
+    assert processor.tokens(cut, 1.0) == 8 and not processor.has_audio
     processor.save(tmp_path)
-    assert not TransformerProcessor.load(tmp_path).hears
+    assert not TransformerProcessor.load(tmp_path).has_audio
 
 
 def test_packed_batches_are_refused():
@@ -305,7 +305,7 @@ def test_stored_equals_computed(tmp_path, cuts, kind, bits, most, monkeypatch):
     augment = Augment(spec_augment=SpecAugment())
     computed, first = read(plain, cuts, augment), read(keeping, cuts, augment)
     monkeypatch.setattr("stentor.dataloading.loader.load_audio", None)  # nobody reads audio any more
-    monkeypatch.setattr("stentor.models.transformer.feature_cache.load", None)
+    monkeypatch.setattr("stentor.models.transformer.feature_cache.load_audio", None)
     for stored in (first, read(keeping, cuts, augment), read(TransformerProcessor(keeping.features), cuts, augment)):
         assert torch.equal(stored["lengths"], computed["lengths"])
         assert torch.equal(stored["features"], first["features"])
@@ -332,7 +332,7 @@ def test_changed_audio_is_never_stored(tmp_path, cuts):
     assert all(e.audio is not None for e in in_evaluation)
     assert not list(tmp_path.glob("*.jsonl"))
     read(processor, cuts, Augment(speed=[0.9, 1.0]), speed=1.0)
-    assert len(Store(tmp_path, Features(), 16)) == len(cuts)
+    assert len(FeatureStore(tmp_path, Features(), 16)) == len(cuts)
 
 
 def test_unreadable_audio_is_dropped_as_ever(tmp_path, cuts):
@@ -478,7 +478,7 @@ def test_memory_ends_with_the_process(corpus):
         "from stentor.models.transformer.processor import TransformerProcessor\n"
         "folder = Path(sys.argv[1])\n"
         "cut = cut_from_record(json.loads((folder / 'dev.jsonl').read_text().splitlines()[0]), folder, 'x')\n"
-        "p = TransformerProcessor(Features(store='memory')); p.stored(cut)\n"
+        "p = TransformerProcessor(Features(store='memory')); p.cached_features(cut)\n"
         "assert len(list(p.store.folder.iterdir())) == 3\n"
         "print(p.store.folder, flush=True)\n"
         "if sys.argv[2] == 'kill': os.kill(os.getpid(), 9)\n"

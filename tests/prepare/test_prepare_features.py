@@ -12,7 +12,7 @@ from stentor.cli.prepare import FeaturesOptions
 from stentor.commands.prepare.features import prepare_features
 from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
-from stentor.models.transformer.feature_cache import Store
+from stentor.models.transformer.feature_cache import FeatureStore
 from stentor.models.transformer.frontend import Features
 
 RUN = """\
@@ -30,8 +30,8 @@ output: "{runs}"
 """
 
 
-def stored(folder: Path, **settings) -> Store:
-    return Store(folder, Features(**settings), settings.get("store_bits", 16))
+def stored(folder: Path, **settings) -> FeatureStore:
+    return FeatureStore(folder, Features(**settings), settings.get("store_bits", 16))
 
 
 @pytest.fixture

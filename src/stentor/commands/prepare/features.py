@@ -12,7 +12,7 @@ from stentor.data.cut import UnusableRecord
 from stentor.dataloading.dataset import train_dataset
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.models.transformer import Transformer
-from stentor.models.transformer.feature_cache import Store
+from stentor.models.transformer.feature_cache import FeatureStore
 from stentor.models.transformer.frontend import Features
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def prepare_features(options: FeaturesOptions) -> None:
     at a signal, and DataError when over 1 % of the records cannot be used (the others are stored all the same).
     """
     features, cuts = _features_and_cuts(options)
-    store = Store(options.to.expanduser(), features, features.store_bits)
+    store = FeatureStore(options.to.expanduser(), features, features.store_bits)
     writer = StoreWriter(store)
     Pipeline(
         worker=FeaturesWorker(store, features),
@@ -84,7 +84,7 @@ def _features_and_cuts(options: FeaturesOptions) -> tuple[Features, Sequence[Cut
 class FeaturesWorker:
     """Stores the features of cuts, where they are not stored yet; each process adds files of its own to the store."""
 
-    def __init__(self, store: Store, features: Features):
+    def __init__(self, store: FeatureStore, features: Features):
         self.store, self.features = store, features
 
     def setup(self, device: str) -> None:
@@ -106,7 +106,7 @@ class FeaturesWorker:
 class StoreWriter(Writer["Sequence[Cut | UnusableRecord]", None]):
     """Says which records are stored; the workers have written the features themselves."""
 
-    def __init__(self, store: Store):
+    def __init__(self, store: FeatureStore):
         self.store = store
         self.rejects: list[Reject] = []
 

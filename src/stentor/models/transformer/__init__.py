@@ -1,23 +1,21 @@
-"""Family `transformer`: a transformer of one's own making, trained from scratch on acoustic features or on text.
+"""Family `transformer`: a transformer trained from scratch on acoustic features or on text.
 
-An encoder labels frames (who speaks when) or spells by CTC, an encoder-decoder writes what it hears (Vaswani et al.
+An encoder labels frames (who speaks when) or spells by CTC, an encoder-decoder transcribes (Vaswani et al.
 2017; with a CTC auxiliary, Watanabe et al. 2017), a decoder is a language model. Attention is softmax or linear in time
 (FAVOR+, Choromanski et al. 2021); layers may have the Conformer's convolution (Gulati et al. 2020).
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.models.base import Bundle, Family, TaskRequirements
+from stentor.models.base import Family
 from stentor.models.transformer.frontend import SSL, Features
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
-    import torch
     from lhotse.cut import Cut
 
     from stentor.tasks.base import Task
@@ -104,10 +102,10 @@ class Transformer(Family):
     """Recompute the layers in the backward pass: less memory, about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("diarize", "transcribe", "language")
     wrap_layers: ClassVar[tuple[str, ...]] = ("Layer",)
-    layouts: ClassVar[tuple[str, ...]] = ("padded",)
+    implementation: ClassVar[str | None] = "stentor.models.transformer"
 
     @model_validator(mode="after")
-    def _whole(self) -> Transformer:
+    def _resolve_layers(self) -> Transformer:
         for part in ("encoder", "decoder"):
             if part in self.kind.split("_"):
                 self.__dict__[part] = _joined(part, self.shared, getattr(self, part))
@@ -126,62 +124,41 @@ class Transformer(Family):
         return "kind", f"a model of the kind {self.kind} cannot {task.type}: take {' or '.join(kinds)}"
 
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
-        """Besides what the processor refuses, clips and texts that there are not enough learnt positions for."""
-        refused: tuple[str, str] | None = processor.drop_reason(cut, training)
-        if refused is not None:
-            return refused
+        """Besides records that the processor drops, clips and texts that there are not enough learnt positions for."""
+        reason: tuple[str, str] | None = processor.drop_reason(cut, training)
+        if reason is not None:
+            return reason
         sizes = {}
-        if self.encoder is not None and (training or processor.has_text):  # else it is heard in windows
+        if self.encoder is not None and (training or processor.has_text):  # else it is labelled in windows
             sizes["encoder"] = ("too_long", processor.frames(round(cut.duration * processor.sample_rate)), "frames")
         if self.decoder is not None and (training or self.encoder is None):
             sizes["decoder"] = ("text_too_long", processor.text_tokens(cut), "tokens")
-        for part, (reason, size, unit) in sizes.items():
+        for part, (name, size, unit) in sizes.items():
             layers = getattr(self, part)
             if layers.positions == "learned" and size > layers.max_positions:
-                return reason, (
+                return name, (
                     f"{cut.id}: its {size} {unit} are more than the {layers.max_positions} learnt positions of the "
                     f"{part} (`model.{part}.max_positions`)."
                 )
         return None
 
-    def build(self, requirements: TaskRequirements) -> Bundle:
-        from stentor.models.transformer.build import build
 
-        return build(self, requirements)
+def _joined(part: str, shared: Layers, layers: Layers | None) -> Layers:
+    """The settings of a part: from its section where they are set there, else the shared ones that concern it."""
+    layers = layers or Layers()
+    inherited = shared.model_fields_set - layers.model_fields_set - NOT_OF[part]
+    joined = layers.model_copy(update={key: getattr(shared, key) for key in inherited})
 
-    def save(self, bundle: Bundle, state: dict[str, torch.Tensor], folder: Path) -> None:
-        from stentor.models.transformer.build import save
+    def check(conflict: bool, keys: str, message: str) -> None:
+        """The conflict is reported at the first of the keys that is set anywhere."""
+        if conflict:
+            candidates = [(section, key) for key in keys.split() for section in (part, "shared")]
+            configured = {part: layers.model_fields_set, "shared": inherited}
+            section, key = next((c for c in candidates if c[1] in configured[c[0]]), candidates[0])
+            raise ConfigConflict(f"{section}.{key}", message)
 
-        save(bundle, state, folder)
-
-    def save_merged(self, bundle: Bundle, folder: Path) -> None:
-        from stentor.models.transformer.build import save_merged
-
-        save_merged(bundle, folder)
-
-    @classmethod
-    def load(cls, folder: Path, trainable: bool = False) -> Bundle:
-        from stentor.models.transformer.build import load
-
-        return load(folder, trainable)
-
-
-def _joined(part: str, shared: Layers, own: Layers | None) -> Layers:
-    """The settings of a part: its own where they are given, else the shared ones that concern it."""
-    own = own or Layers()
-    given = shared.model_fields_set - own.model_fields_set - NOT_OF[part]
-    joined = own.model_copy(update={key: getattr(shared, key) for key in given})
-
-    def check(wrong: bool, keys: str, message: str) -> None:
-        """The mistake is told at the first of the keys that is written anywhere."""
-        if wrong:
-            places = [(where, key) for key in keys.split() for where in (part, "shared")]
-            written = {part: own.model_fields_set, "shared": given}
-            where, key = next((p for p in places if p[1] in written[p[0]]), places[0])
-            raise ConfigConflict(f"{where}.{key}", message)
-
-    size, rest = divmod(joined.d_model, joined.heads)
-    check(rest != 0, "heads d_model", f"d_model ({joined.d_model}) must be a multiple of heads ({joined.heads})")
+    size, remainder = divmod(joined.d_model, joined.heads)
+    check(remainder != 0, "heads d_model", f"d_model ({joined.d_model}) must be a multiple of heads ({joined.heads})")
     check(
         joined.positions == "rope" and size % 2 == 1,
         "positions heads d_model",

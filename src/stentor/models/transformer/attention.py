@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,15 +19,15 @@ class Attention(nn.Module):
     """Multi-head attention with its four projections.
 
     Args:
-        dim: size of queries and answers, D.
+        dim: size of queries and outputs, D.
         heads: number of heads; `dim` must be a multiple of it.
         kind: `softmax`, `linear` (FAVOR+) or `causal_linear` (`linear` with `causal`).
         causal: a position sees only itself and what came before. Cross-attention (a `context`) never is.
         dropout: of attention weights in training. Softmax only: linear attention makes no weights to drop.
         context_dim: size of what cross-attention attends to. None: `dim`.
         rotary: rotary positions for queries and keys, shared by the layers. None: none. Not with a context.
-        bias: whether the projections have biases.
-        features, scaling, eps, fixed: of FAVOR+, see `Favor`; its buffer is `favor.projection` [features, dim / heads].
+        favor: options of `Favor` (`features`, `scaling`, `eps`, `fixed`) for linear attention, whose buffer is
+            `favor.projection` [features, dim / heads].
 
     Decoding step by step (causal attention only): `state = attention.start()`, then `forward(x, state=state)` for the
     next position or positions, which join the state. For cross-attention `state = attention.remember(context, mask)`
@@ -42,26 +42,22 @@ class Attention(nn.Module):
         kind: Kind = "softmax",
         causal: bool = False,
         dropout: float = 0.0,
-        features: int | None = None,
         *,
         context_dim: int | None = None,
         rotary: Rotary | None = None,
-        bias: bool = True,
-        scaling: Literal["chi", "sqrt"] = "chi",
-        eps: float = 1e-8,
-        fixed: bool = False,
+        **favor: Any,
     ):
         super().__init__()
         if dim % heads:
             raise ValueError(f"{dim} numbers cannot be divided among {heads} heads")
         self.heads, self.dropout = heads, dropout
         self.causal = causal or kind == "causal_linear"
-        self.q_proj = nn.Linear(dim, dim, bias=bias)
-        self.k_proj = nn.Linear(context_dim or dim, dim, bias=bias)
-        self.v_proj = nn.Linear(context_dim or dim, dim, bias=bias)
-        self.out_proj = nn.Linear(dim, dim, bias=bias)
+        self.q_proj = nn.Linear(dim, dim)
+        self.k_proj = nn.Linear(context_dim or dim, dim)
+        self.v_proj = nn.Linear(context_dim or dim, dim)
+        self.out_proj = nn.Linear(dim, dim)
         self.rotary = rotary
-        self.favor = None if kind == "softmax" else Favor(dim // heads, features, scaling, eps, fixed)
+        self.favor = None if kind == "softmax" else Favor(dim // heads, **favor)
 
     def forward(
         self,
@@ -79,16 +75,16 @@ class Attention(nn.Module):
             mask: bool, True where a key is valid: [B, S] of the context, or [B, T] of the queries' own positions.
                 None: all are.
             positions: of the queries, int64 [T] or [B, T], for rotary positions. None: from `state.length` (or 0) on.
-            state: what earlier steps left, or `remember` of a context.
+            state: of earlier steps, or `remember` of a context.
         Returns:
-            [B, T, D]. What attention finds for a query without any valid key is 0 (then projected: the output bias).
+            [B, T, D]. The attention of a query without any valid key is 0 (then projected: the output bias).
         """
         q = self._split(self.q_proj(query))
         if context is not None or (state is not None and state.closed):
             if state is None or not state.closed:
                 assert context is not None
                 state = self.remember(context, mask)
-            found = self._attend(q, state, causal=False)
+            attended = self._attend(q, state, causal=False)
         else:
             k, v = self._split(self.k_proj(query)), self._split(self.v_proj(query))
             if self.rotary is not None:
@@ -96,8 +92,8 @@ class Attention(nn.Module):
                     start = 0 if state is None else state.length
                     positions = torch.arange(start, start + query.shape[1], device=query.device)
                 q, k = self.rotary(q, positions), self.rotary(k, positions)
-            found = self._own(q, k, v, mask, state)
-        return self.out_proj(found.to(q.dtype).transpose(1, 2).flatten(2))
+            attended = self._self_attention(q, k, v, mask, state)
+        return self.out_proj(attended.to(q.dtype).transpose(1, 2).flatten(2))
 
     def start(self) -> State:
         """The state before the first position, for causal self-attention."""
@@ -106,12 +102,12 @@ class Attention(nn.Module):
         return KVCache() if self.favor is None else LinearState()
 
     def remember(self, context: Tensor, mask: Tensor | None = None) -> State:
-        """All that cross-attention needs of a context [B, S, context_dim] and its mask bool [B, S]."""
+        """The closed state that cross-attention needs of a context [B, S, context_dim] and its mask bool [B, S]."""
         k, v = self._split(self.k_proj(context)), self._split(self.v_proj(context))
         return KVCache.of(k, v, mask) if self.favor is None else self.favor.gather(k, v, mask)
 
-    def _own(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, state: State | None) -> Tensor:
-        """Self-attention; what is new joins the state."""
+    def _self_attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, state: State | None) -> Tensor:
+        """Self-attention; new keys and values join the state."""
         if self.favor is not None:
             if not self.causal:
                 return self.favor(q, k, v, mask)
@@ -155,8 +151,8 @@ def softmax(
             return attention(query, key, value, dropout_p=dropout)
         if queries == keys:
             return attention(query, key, value, dropout_p=dropout, is_causal=True)
-    seen = query.new_ones(1, 1, 1, keys, dtype=torch.bool) if mask is None else mask[:, None, None]
+    visible = query.new_ones(1, 1, 1, keys, dtype=torch.bool) if mask is None else mask[:, None, None]
     if causal and queries > 1:
-        seen = seen & seen.new_ones(queries, keys).tril(keys - queries)
-    lonely = ~seen.any(-1, keepdim=True)
-    return attention(query, key, value, attn_mask=seen | lonely, dropout_p=dropout).masked_fill(lonely, 0.0)
+        visible = visible & visible.new_ones(queries, keys).tril(keys - queries)
+    empty = ~visible.any(-1, keepdim=True)
+    return attention(query, key, value, attn_mask=visible | empty, dropout_p=dropout).masked_fill(empty, 0.0)

@@ -1,28 +1,21 @@
-"""Building, saving and loading models of the family `transformer`.
-
-An export holds config.json (the family section and the sizes that task and data gave), model.safetensors (all weights
-and random features), preprocessor_config.json and, where text is written, the tokenizer's files.
-"""
+"""Building models of the family `transformer`."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import freeze_parameters
 from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
 from stentor.models.transformer import Transformer
-from stentor.models.transformer.modeling import TransformerModel
+from stentor.models.transformer.modeling import Heads, TransformerModel
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.models.transformer.ssl import front_end, geometry_of
-from stentor.models.weights_io import read_weights, write_weights
+from stentor.models.weights_io import read_weights
 
 log = logging.getLogger("stentor")
 
@@ -42,11 +35,11 @@ def _check_terms(family: Transformer, requirements: TaskRequirements) -> None:
     """Raise ConfigError for loss terms that the model has no head for, and for heads that would never be trained."""
     terms = set(requirements.terms)
     if requirements.classes is not None:
-        wanted = "embeddings" in requirements.scores
-        if requirements.scores and wanted != (family.embedding is not None):
+        scored = "embeddings" in requirements.scores
+        if requirements.scores and scored != (family.embedding is not None):
             raise ConfigError(
                 "losses: a term scores speaker embeddings, and the model makes none: set `model.embedding: 128`."
-                if wanted
+                if scored
                 else "model.embedding: no loss term would train the embeddings: add one such as `voice: contrastive` "
                 "to `losses`, or set `model.embedding: null`."
             )
@@ -71,14 +64,14 @@ def _processor_of(folder: str) -> TransformerProcessor:
 def _processor(
     family: Transformer, requirements: TaskRequirements, before: TransformerProcessor | None
 ) -> TransformerProcessor:
-    """What was made from the data of an earlier stage stays: its weights have a row for each token and character."""
+    """The processor; tokenizer and alphabet of an earlier stage stay, whose weights have a row for each token."""
     texts = requirements.texts or (lambda: iter(()))
     ctc = tokenizer = None
     terms = requirements.terms if requirements.classes is None else ()  # a model that labels frames writes nothing
     if "ctc" in terms:
         ctc = before.ctc.characters if before is not None and before.ctc is not None else alphabet(texts())
     if "text" in terms:
-        known = before is not None and before.tokenizer is not None and before.made == family.text.type
+        known = before is not None and before.tokenizer is not None and before.tokenizer_type == family.text.type
         tokenizer = before.tokenizer if before is not None and known else _tokenizer(family, texts)
     return processor_for(family, tokenizer, ctc)
 
@@ -86,7 +79,7 @@ def _processor(
 def processor_for(family: Transformer, tokenizer: Any, ctc: str | None) -> TransformerProcessor:
     """The processor of a family's settings, with a tokenizer and the characters of a CTC head where there are any."""
     if family.kind == "decoder":
-        return TransformerProcessor(tokenizer=tokenizer, made=family.text.type)
+        return TransformerProcessor(tokenizer=tokenizer, tokenizer_type=family.text.type)
     wave = geometry_of(family.ssl, family.ssl.encoder_config()) if family.ssl is not None else None
     features = family.features if wave is None else None
     return TransformerProcessor(features, wave, tokenizer, family.text.type if tokenizer is not None else None, ctc)
@@ -112,10 +105,12 @@ def assemble(
         family.decoder,
         inputs=processor.size if frontend is None else frontend.size,
         frontend=frontend,
-        classes=classes,
-        embedding=family.embedding if classes else None,
-        vocabulary=len(processor.tokenizer) if processor.tokenizer is not None else None,
-        ctc_classes=len(processor.ctc) if processor.ctc is not None else None,
+        heads=Heads(
+            classes,
+            family.embedding if classes else None,
+            len(processor.tokenizer) if processor.tokenizer is not None else None,
+            len(processor.ctc) if processor.ctc is not None else None,
+        ),
         fixed=family.fixed_projection,
         bos=processor.bos_id if processor.tokenizer is not None else 0,
         recompute=family.gradient_checkpointing,
@@ -139,66 +134,25 @@ def initialise(bundle: Bundle, folder: Path) -> None:
     weights, _ = read_weights(folder)
     if not weights:
         raise ConfigError(f"model.init: {folder} holds no model.safetensors; give an export folder of a run.")
-    own = bundle.model.state_dict()
+    state_dict = bundle.model.state_dict()
     for name, tensor in list(weights.items()):
-        if name not in own or own[name].shape == tensor.shape:
+        if name not in state_dict or state_dict[name].shape == tensor.shape:
             continue
         if name.split(".")[0].endswith("_head"):
             del weights[name]
             continue
         raise ConfigError(
-            f"model.init: {name} is {list(tensor.shape)} in {folder} and {list(own[name].shape)} here; `model` must "
-            "describe the same layers."
+            f"model.init: {name} is {list(tensor.shape)} in {folder} and {list(state_dict[name].shape)} here; "
+            "`model` must describe the same layers."
         )
-    missing, unexpected = sorted(set(own) - set(weights)), sorted(set(weights) - set(own))
+    missing = sorted(state_dict.keys() - weights.keys())
+    unexpected = sorted(weights.keys() - state_dict.keys())
     if missing:
         log.warning("model.init: %d weights are not in %s and start anew: %s", len(missing), folder, _some(missing))
     if unexpected:
         log.warning("model.init: %d weights of %s have no place here: %s", len(unexpected), folder, _some(unexpected))
-    bundle.model.load_state_dict({n: t for n, t in weights.items() if n in own}, strict=False)
+    bundle.model.load_state_dict({n: t for n, t in weights.items() if n in state_dict}, strict=False)
 
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
-
-
-def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
-    """Write an export; see `Family.save`."""
-    from stentor import __version__
-
-    folder.mkdir(parents=True, exist_ok=True)
-    write_weights(state, folder)
-    bundle.processor.save(folder)
-    model: Any = bundle.model
-    facts = {
-        "model_type": "transformer",
-        "stentor_version": __version__,
-        "family": bundle.family.model_dump(mode="json", by_alias=True),
-        "classes": model.frame_head.out_features if model.frame_head is not None else None,
-        "ssl_config": model.frontend.config if model.frontend is not None else None,
-    }
-    (folder / "config.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def save_merged(bundle: Bundle, folder: Path) -> None:
-    """An export is whole as it is; this one does not say what the model was started from."""
-    family = bundle.family.model_copy(update={"init": None, "freeze": []})
-    state = {name: tensor.detach().cpu() for name, tensor in bundle.model.state_dict().items()}
-    save(Bundle(bundle.model, bundle.processor, family), state, folder)
-
-
-def load(folder: Path, trainable: bool = False) -> Bundle:
-    """The bundle of an export folder; see `Family.load`."""
-    folder = Path(folder)
-    facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    family = Transformer.model_validate(facts["family"])
-    bundle = assemble(family, TransformerProcessor.load(folder), facts["classes"], facts["ssl_config"])
-    weights, _ = read_weights(folder)
-    wrong = sorted(set(bundle.model.state_dict()) ^ set(weights))
-    if wrong:
-        raise ConfigError(
-            f"{folder}: the weights do not fit config.json (for example {wrong[0]}); the export is damaged or was "
-            "edited."
-        )
-    bundle.model.load_state_dict(weights)
-    return finish(bundle, trainable)

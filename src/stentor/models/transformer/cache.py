@@ -1,4 +1,4 @@
-"""Keys and values that softmax attention keeps while it decodes."""
+"""KV cache: keys and values of softmax attention in step-by-step decoding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BLOCK = 64
 
 
 class KVCache:
-    """Keys and values of the positions so far, [B, H, S, d], with which of them are valid.
+    """Keys and values of the positions so far, [B, H, S, d], with a mask of the valid ones.
 
     `closed` is that of cross-attention: it holds all there is to attend to, and nothing is added.
     """
@@ -55,9 +55,8 @@ class KVCache:
 
     def select(self, rows: Tensor) -> KVCache:
         """The cache of these items of the batch (int64 [N]), in this order: for beam search."""
-        chosen = KVCache()
-        chosen.length, chosen.closed = self.length, self.closed
-        chosen._keys, chosen._values, chosen._mask = (
-            None if x is None else x[rows] for x in (self._keys, self._values, self._mask)
-        )
-        return chosen
+        selected = KVCache()
+        selected.length, selected.closed = self.length, self.closed
+        tensors = (None if x is None else x[rows] for x in (self._keys, self._values, self._mask))
+        selected._keys, selected._values, selected._mask = tensors
+        return selected

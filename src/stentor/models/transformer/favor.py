@@ -1,4 +1,4 @@
-"""Linear attention by positive orthogonal random features (FAVOR+, Choromanski et al. 2021, "Rethinking Attention with
+"""FAVOR+: linear attention by positive orthogonal random features (Choromanski et al. 2021, "Rethinking Attention with
 Performers", arXiv 2009.14794).
 
 With the rows w_j of a random `projection` [m, d], the softmax kernel exp(q.k / sqrt(d)) is the expectation of
@@ -108,7 +108,7 @@ class Favor(nn.Module, RandomFeatures):
         return self.attend(query, self.gather(key, value, mask)).to(value.dtype)
 
     def gather(self, key: Tensor, value: Tensor, mask: Tensor | None = None) -> LinearState:
-        """All that queries need of these keys and values, for cross-attention in step-by-step decoding."""
+        """The state that queries need of these keys and values, for cross-attention in step-by-step decoding."""
         with torch.autocast(key.device.type, enabled=False):
             spans = _spans(key.shape[2])
             parts = [
@@ -117,10 +117,10 @@ class Favor(nn.Module, RandomFeatures):
             ]
             sums, values, peak = parts[0]
             peak = peak.detach()
-            for more, others, own in parts[1:]:
-                highest = torch.maximum(peak, own.detach())
-                here, there = (peak - _finite(highest)).exp(), (own - _finite(highest)).exp()
-                sums, values, peak = sums * here[..., None] + more * there[..., None], values + others, highest
+            for part_sums, part_values, part_peak in parts[1:]:
+                highest = torch.maximum(peak, part_peak.detach())
+                decay, part_decay = ((p - _finite(highest)).exp()[..., None] for p in (peak, part_peak))
+                sums, values, peak = sums * decay + part_sums * part_decay, values + part_values, highest
             return LinearState(sums, values, peak, closed=True)
 
     def attend(self, query: Tensor, state: LinearState) -> Tensor:
@@ -128,7 +128,7 @@ class Favor(nn.Module, RandomFeatures):
         with torch.autocast(query.device.type, enabled=False):
             keys = state.sums + self.eps * state.values[..., None, :]
             spans = _spans(query.shape[2])
-            return torch.cat([_recomputed(self._answers, spans, query[:, :, s], keys) for s in spans], 2)
+            return torch.cat([_recomputed(self._outputs, spans, query[:, :, s], keys) for s in spans], 2)
 
     def causal(
         self,
@@ -153,16 +153,16 @@ class Favor(nn.Module, RandomFeatures):
         if state.length == 0:
             state.open(key, self.features, value.shape[-1])
         with torch.autocast(query.device.type, enabled=False):
-            answers, spans = [], _spans(query.shape[2])
+            outputs, spans = [], _spans(query.shape[2])
             for s in spans:
-                now = (x[:, :, s] for x in (query, key, value))
+                span = (x[:, :, s] for x in (query, key, value))
                 sums = (state.sums, state.values, state.peak.detach())
-                answer, state.sums, state.values, state.peak = _recomputed(
-                    partial(self._causal, chunk), spans, *now, None if mask is None else mask[:, s], *sums
+                output, state.sums, state.values, state.peak = _recomputed(
+                    partial(self._causal, chunk), spans, *span, None if mask is None else mask[:, s], *sums
                 )
-                answers.append(answer)
+                outputs.append(output)
         state.length += query.shape[2]
-        return torch.cat(answers, 2).to(value.dtype)
+        return torch.cat(outputs, 2).to(value.dtype)
 
     def _sums(self, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """`sums`, `values` and `peak` of a LinearState of these keys."""
@@ -172,7 +172,7 @@ class Favor(nn.Module, RandomFeatures):
         extended = _extended(value, mask)
         return weights.transpose(-1, -2) @ extended, extended.sum(-2), peak
 
-    def _answers(self, query: Tensor, keys: Tensor) -> Tensor:
+    def _outputs(self, query: Tensor, keys: Tensor) -> Tensor:
         return _divided(self._query(query) @ keys + self.eps * keys.sum(-2, keepdim=True))
 
     def _causal(
@@ -186,40 +186,40 @@ class Favor(nn.Module, RandomFeatures):
         values: Tensor,
         peak: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Answers [B, H, T, d] in float32, and `sums`, `values` and `peak` after these positions."""
+        """Outputs [B, H, T, d] in float32, and `sums`, `values` and `peak` after these positions."""
         length = query.shape[2]
         chunk = min(chunk, length)
         queries = self._query(query) + self.eps
         extended = _extended(value, mask)
         exponent, shift = self._exponents(key, mask)
-        own = exponent.detach().amax(-1) + shift.detach()[..., 0]  # the largest exponent of each key
-        peaks = torch.maximum(own.cummax(-1).values, peak)  # c_t
-        keys = exponent.add_(shift - _finite(own)[..., None]).exp_()
-        flat = values[..., None, :] + extended.cumsum(-2)
-        answer = self.eps * queries.sum(-1, keepdim=True) * flat
+        key_peaks = exponent.detach().amax(-1) + shift.detach()[..., 0]  # the largest exponent of each key
+        peaks = torch.maximum(key_peaks.cummax(-1).values, peak)  # c_t
+        keys = exponent.add_(shift - _finite(key_peaks)[..., None]).exp_()
+        cumulative = values[..., None, :] + extended.cumsum(-2)
+        output = self.eps * queries.sum(-1, keepdim=True) * cumulative
 
         size = (*query.shape[:2], -(-length // chunk), chunk)  # B, H, N, C
         padding = size[2] * chunk - length
         q, k, v = (nn.functional.pad(x, (0, 0, 0, padding)).reshape(*size, -1) for x in (queries, keys, extended))
-        own = nn.functional.pad(own, (0, padding), value=-math.inf).reshape(size)
+        key_peaks = nn.functional.pad(key_peaks, (0, padding), value=-math.inf).reshape(size)
         c = torch.cat([peaks, peaks[..., -1:].expand(*peak.shape[:-1], padding)], -1).reshape(size)
         ends = c[..., -1]
         before = torch.cat([peak, ends[..., :-1]], -1)
 
         # Keys of the same chunk, up to the query's position. An exponent is never above 0: c_t is the largest.
         later = torch.ones(chunk, chunk, dtype=torch.bool, device=query.device).triu(1)
-        decay = (own[..., None, :] - _finite(c)[..., None]).masked_fill(later, -math.inf).exp()
-        here = (q @ k.transpose(-1, -2) * decay) @ v
+        decay = (key_peaks[..., None, :] - _finite(c)[..., None]).masked_fill(later, -math.inf).exp()
+        within = (q @ k.transpose(-1, -2) * decay) @ v
         # Keys of earlier chunks, by the sums at its beginning.
-        gained = k.transpose(-1, -2) @ (v * (own - _finite(ends)[..., None]).exp()[..., None])
-        kept = (before - _finite(ends)).exp()[..., None, None]
+        chunk_sums = k.transpose(-1, -2) @ (v * (key_peaks - _finite(ends)[..., None]).exp()[..., None])
+        decays = (before - _finite(ends)).exp()[..., None, None]
         starts = [sums]
-        for gain, keep in zip(gained.unbind(2), kept.unbind(2)):  # an index would cost its backward a whole tensor
-            starts.append(torch.addcmul(gain, starts[-1], keep))
+        for added, factor in zip(chunk_sums.unbind(2), decays.unbind(2)):  # an index's backward takes a whole tensor
+            starts.append(torch.addcmul(added, starts[-1], factor))
         earlier = (q @ torch.stack(starts[:-1], 2)) * (before[..., None] - _finite(c)).exp()[..., None]
 
-        answer = answer + (here + earlier).flatten(2, 3)[:, :, :length]
-        return _divided(answer), starts[-1], flat[..., -1, :], peaks[..., -1:]
+        output = output + (within + earlier).flatten(2, 3)[:, :, :length]
+        return _divided(output), starts[-1], cumulative[..., -1, :], peaks[..., -1:]
 
     def _scaled(self, x: Tensor) -> Tensor:
         return x.to(torch.promote_types(x.dtype, torch.float32)) * self.dim**-0.25
@@ -241,7 +241,7 @@ class Favor(nn.Module, RandomFeatures):
 
 @dataclass
 class LinearState:
-    """What linear attention keeps of the keys and values so far, all in float32; its size does not grow.
+    """State of linear attention: sums over the keys and values so far, all in float32; its size does not grow.
 
     The last column of `sums` and `values` is that of a value which is 1 everywhere: the denominators.
     """
@@ -291,8 +291,8 @@ def _spans(length: int) -> list[slice]:
 
 
 class _Recomputed(torch.autograd.Function):
-    """A function of tensors (or None) of which nothing is kept but these, as torch.utils.checkpoint does it; that one
-    takes seconds to import what it needs of the compiler."""
+    """A function of tensors (or None) of which only these are saved for the backward pass, as torch.utils.checkpoint
+    does it; that one takes seconds to import what it needs of the compiler."""
 
     @staticmethod
     def forward(ctx: Any, function: Callable[..., Any], *arguments: Tensor | None) -> Any:
@@ -304,23 +304,24 @@ class _Recomputed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         needed = ctx.needs_input_grad[1:]
-        arguments = [x if x is None else x.detach().requires_grad_(n) for x, n in zip(ctx.saved_tensors, needed)]
+        arguments: list[Any] = [
+            x if x is None else x.detach().requires_grad_(n) for x, n in zip(ctx.saved_tensors, needed)
+        ]
         with torch.enable_grad(), torch.autocast(gradients[0].device.type, enabled=False):
             outputs = ctx.function(*arguments)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        given = [(o, g) for o, g in zip(outputs, gradients) if o.requires_grad]
-        wanted = [x for x, n in zip(arguments, needed) if n]
-        outputs, gradients = zip(*given)
-        found = iter(torch.autograd.grad(outputs, wanted, gradients, allow_unused=True))
-        return None, *(next(found) if n else None for n in needed)
+        outputs, gradients = zip(*((o, g) for o, g in zip(outputs, gradients) if o.requires_grad))
+        inputs = [x for x, n in zip(arguments, needed) if n]
+        input_gradients = iter(torch.autograd.grad(outputs, inputs, gradients, allow_unused=True))
+        return None, *(next(input_gradients) if n else None for n in needed)
 
 
 def _recomputed(function: Callable[..., Any], spans: Sequence[slice], *arguments: Tensor | None) -> Any:
-    """What the function returns; where there are several spans, the backward pass computes it again."""
+    """The function's value; where there are several spans, the backward pass computes it again."""
     return function(*arguments) if len(spans) == 1 else _Recomputed.apply(function, *arguments)
 
 
 def _divided(sums: Tensor) -> Tensor:
     """Sums [..., d + 1] by their last column; 0 where nothing was summed."""
-    below = sums[..., -1:]
-    return sums[..., :-1] / below.masked_fill(below == 0, 1.0)
+    denominators = sums[..., -1:]
+    return sums[..., :-1] / denominators.masked_fill(denominators == 0, 1.0)

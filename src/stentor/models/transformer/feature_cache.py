@@ -1,4 +1,4 @@
-"""Stored features: a folder that any number of processes fill and read at the same time, without locks.
+"""Feature store: a folder that any number of processes fill and read at the same time, without locks.
 
 `store.json` says with which settings. Each process that adds features writes two files of its own: NAME.bin with the
 values end to end, and NAME.jsonl with a line for each record, which is written last. What a kill cuts short has no
@@ -41,8 +41,8 @@ LABELS = {"text", "context", "segments", "words", "uem"}
 """Custom keys of cuts that are not about their audio."""
 
 
-class Place(NamedTuple):
-    """Where the features of a record lie, and how they are written."""
+class FeatureLocation(NamedTuple):
+    """Position and encoding of the features of a record."""
 
     file: str
     at: int
@@ -55,7 +55,7 @@ class Place(NamedTuple):
     crc: int
 
 
-class Store:
+class FeatureStore:
     """The features of many records in a folder. Pickles, and lives on in forked processes.
 
     Raises ConfigError when the folder was filled with other settings, DataError when it cannot be written.
@@ -67,7 +67,7 @@ class Store:
         self.bits = 32 if features.type == "spectrogram" else bits
         self.settings = {name: getattr(features, name) for name in KaldiFeatures.model_fields}
         self.settings["store_bits"] = self.bits
-        self._places: dict[str, Place] = {}
+        self._locations: dict[str, FeatureLocation] = {}
         self._seen: dict[str, int] = {}  # bytes of each index that were read
         self._open: dict[str, int] = {}  # file descriptors of values
         self._writer: _Writer | None = None
@@ -75,12 +75,12 @@ class Store:
         self._look()
 
     @classmethod
-    def of(cls, features: Features) -> Store:
+    def of(cls, features: Features) -> FeatureStore:
         """The store of the section, which has one. One for this run alone goes when the process ends."""
         assert features.store is not None
         if features.store != "memory":
             return cls(Path(features.store).expanduser(), features, features.store_bits)
-        folder = _own_folder()
+        folder = _temporary_folder()
         store = cls(folder, features, features.store_bits)
         weakref.finalize(store, _remove, folder, os.getpid())
         return store
@@ -90,53 +90,53 @@ class Store:
 
     def __len__(self) -> int:
         """Records that are known to be stored."""
-        return len(self._places)
+        return len(self._locations)
 
     # Reading
 
     def get(self, cut: Cut, make: Callable[[np.ndarray], np.ndarray]) -> CachedFeatures:
-        """The features of a cut, float32 [frames, bins]. What is not there is made of the audio and added.
+        """The features of a cut, float32 [frames, bins]; missing ones are computed from the audio by `make` and added.
 
         Raises AudioError for audio that cannot be used.
         """
         key = key_of(cut)
-        kept = self.find(key)
-        if kept is None:
+        cached = self.find(key)
+        if cached is None:
             audio = load_audio(cut, self.rate)
             self.add(key, cut.id, make(audio), len(audio))
-            kept = self.find(key)  # as it will be read from now on
-            assert kept is not None
-        return kept
+            cached = self.find(key)  # as it will be read from now on
+            assert cached is not None
+        return cached
 
     def has(self, cut: Cut) -> bool:
         """Whether the features of a cut are stored, as far as is known (see `look`)."""
-        return key_of(cut) in self._places
+        return key_of(cut) in self._locations
 
     def find(self, key: str) -> CachedFeatures | None:
-        """What is stored under a key; None when there is nothing, or it is damaged."""
-        if key not in self._places:
+        """The features of a key; None where there are none, or they are damaged."""
+        if key not in self._locations:
             self._look()
-        place = self._places.get(key)
-        if place is None:
+        location = self._locations.get(key)
+        if location is None:
             return None
-        kind = np.dtype("<u2" if place.step else "<f4")
-        size = place.frames * self.bins * kind.itemsize
-        data = self._read(place, size)
-        if len(data) != size or zlib.crc32(data) != place.crc:
-            del self._places[key]
+        kind = np.dtype("<u2" if location.step else "<f4")
+        size = location.frames * self.bins * kind.itemsize
+        data = self._read(location, size)
+        if len(data) != size or zlib.crc32(data) != location.crc:
+            del self._locations[key]
             return None
-        values = np.frombuffer(data, kind).reshape(place.frames, self.bins)
-        if place.step:
-            values = values * np.float32(place.step) + np.float32(place.low)
-        return CachedFeatures(values.astype(np.float32, copy=False), place.samples)
+        values = np.frombuffer(data, kind).reshape(location.frames, self.bins)
+        if location.step:
+            values = values * np.float32(location.step) + np.float32(location.low)
+        return CachedFeatures(values.astype(np.float32, copy=False), location.samples)
 
-    def _read(self, place: Place, size: int) -> bytes:
-        if place.file not in self._open:
+    def _read(self, location: FeatureLocation, size: int) -> bytes:
+        if location.file not in self._open:
             try:
-                self._open[place.file] = os.open(self.folder / f"{place.file}.bin", os.O_RDONLY)
+                self._open[location.file] = os.open(self.folder / f"{location.file}.bin", os.O_RDONLY)
             except OSError:
                 return b""
-        return os.pread(self._open[place.file], size, place.at)
+        return os.pread(self._open[location.file], size, location.at)
 
     def _look(self) -> None:
         """Read what was added to the indexes."""
@@ -150,11 +150,13 @@ class Store:
             with open(entry.path, "rb") as file:
                 file.seek(seen)
                 lines = file.read()
-            whole = lines.rfind(b"\n") + 1  # the last line may be half written
-            for line in lines[:whole].splitlines():
+            complete = lines.rfind(b"\n") + 1  # the last line may be half written
+            for line in lines[:complete].splitlines():
                 fact = json.loads(line)
-                self._places[fact.pop("key")] = Place(name, **{k: fact[k] for k in Place._fields[1:]})
-            self._seen[name] = seen + whole
+                self._locations[fact.pop("key")] = FeatureLocation(
+                    name, **{k: fact[k] for k in FeatureLocation._fields[1:]}
+                )
+            self._seen[name] = seen + complete
 
     # Writing
 
@@ -170,18 +172,8 @@ class Store:
         try:
             if self._writer is None or self._writer.process != os.getpid():
                 self._writer = _Writer(self.folder)
-            self._writer.add(
-                data,
-                {
-                    "key": key,
-                    "id": name,
-                    "frames": len(features),
-                    "samples": samples,
-                    "low": low,
-                    "step": step,
-                    "crc": zlib.crc32(data),
-                },
-            )
+            entry = {"key": key, "id": name, "frames": len(features), "samples": samples, "low": low, "step": step}
+            self._writer.add(data, {**entry, "crc": zlib.crc32(data)})
         except OSError as error:
             raise DataError(
                 f"Features cannot be stored in {self.folder} ({error.strerror}): make room there, or set "
@@ -205,24 +197,26 @@ class Store:
         except OSError as error:
             raise ConfigError(f"Features cannot be stored in {self.folder} ({error.strerror}).") from error
         try:
-            said = json.loads(file.read_text("utf-8"))
-            before = said["features"] if said["format"] == FORMAT else None
+            stored = json.loads(file.read_text("utf-8"))
+            settings = stored["features"] if stored["format"] == FORMAT else None
         except (ValueError, KeyError, TypeError):
-            before = None
-        if before is None:
+            settings = None
+        if settings is None:
             raise ConfigError(f"{file} is damaged or of another version: delete {self.folder} and store them anew.")
-        unlike = [f"{k} was {before.get(k)!r} and is {v!r}" for k, v in self.settings.items() if before.get(k) != v]
-        if unlike:
+        changes = [
+            f"{k} was {settings.get(k)!r} and is {v!r}" for k, v in self.settings.items() if settings.get(k) != v
+        ]
+        if changes:
             raise ConfigError(
-                f"{self.folder} holds features of other settings ({'; '.join(unlike)}). Take those settings, or store "
+                f"{self.folder} holds features of other settings ({'; '.join(changes)}). Take those settings, or store "
                 "the features of these in another folder."
             )
 
-    # What a run says
+    # Messages of a run
 
-    def about(self, cuts: Sequence[Cut], augment: Augment) -> list[str]:
-        """What is stored of a run's training data. Raises ConfigError where that would never be used, or there is no
-        room for the rest."""
+    def summary(self, cuts: Sequence[Cut], augment: Augment) -> list[str]:
+        """Lines about the stored part of a run's training data. Raises ConfigError where it would never be used, or
+        there is no room for the missing part."""
         speeds = augment.speed or [1.0]
         if not any(augment.keeps(speed) for speed in speeds):
             raise ConfigError(
@@ -235,10 +229,9 @@ class Store:
         if not cuts:
             return lines
         missing = [cut for cut in cuts if not self.has(cut)]
-        where = str(self.folder)
-        found = f"Features of {len(cuts) - len(missing):,} of {len(cuts):,} training items are stored in {where}"
+        stored = f"Features of {len(cuts) - len(missing):,} of {len(cuts):,} training items are stored in {self.folder}"
         if not missing:
-            return [*lines, f"{found}."]
+            return [*lines, f"{stored}."]
         seconds = sum(cut.duration for cut in missing)
         shift = self.settings["frame_shift"]
         assert isinstance(shift, float)
@@ -246,11 +239,11 @@ class Store:
         free = shutil.disk_usage(self.folder).free
         if needed > free:
             raise ConfigError(
-                f"model.features.store: the features of {seconds / 3600:.1f} h take {needed / 1e9:.1f} GB, and {where} "
-                f"has room for {free / 1e9:.1f} GB. Give a folder with more room, or leave out `store`."
+                f"model.features.store: the features of {seconds / 3600:.1f} h take {needed / 1e9:.1f} GB, and "
+                f"{self.folder} has room for {free / 1e9:.1f} GB. Give a folder with more room, or leave out `store`."
             )
-        rest = f"the other {len(missing):,}" if len(missing) < len(cuts) else "they"
-        return [*lines, f"{found}; {rest} are computed when they first come, and kept ({needed / 1e9:.2f} GB)."]
+        subject = f"the other {len(missing):,}" if len(missing) < len(cuts) else "they"
+        return [*lines, f"{stored}; {subject} are computed when they first come, and kept ({needed / 1e9:.2f} GB)."]
 
 
 class _Writer:
@@ -272,17 +265,17 @@ class _Writer:
 
 
 def _write(file: int, data: bytes, at: int) -> int:
-    """Where the data end that are put there. On a full disk it fails half way, and is written over by the next."""
+    """Write data at a position; returns the end. What a full disk cuts short is written over by the next."""
     view = memoryview(data)
     while view:
-        done = os.pwrite(file, view, at)
-        view, at = view[done:], at + done
+        written = os.pwrite(file, view, at)
+        view, at = view[written:], at + written
     return at
 
 
 def key_of(cut: Cut) -> str:
-    """Says which audio a cut is: its id, and everything that its samples depend on, down to the size and the time of
-    change of its files. Other labels, or another folder, give the same key."""
+    """Key of a cut's audio: a digest of its id, and everything that its samples depend on, down to the size and the
+    time of change of its files. Other labels, or another folder, give the same key."""
     digest = hashlib.blake2b(digest_size=16)
     for fact in _facts(cut):
         digest.update(repr(fact).encode() + b"\0")
@@ -312,8 +305,8 @@ def _facts(cut: Cut) -> Iterator[Any]:
         if source.type == "file":
             path = str(source.source)
             try:
-                found = os.stat(path)
-                yield os.path.basename(path), found.st_size, found.st_mtime_ns
+                status = os.stat(path)
+                yield os.path.basename(path), status.st_size, status.st_mtime_ns
             except OSError:  # `load` says what is wrong with it
                 yield path, None
         elif source.type == "memory":
@@ -322,10 +315,9 @@ def _facts(cut: Cut) -> Iterator[Any]:
             yield source.type, str(source.source)
 
 
-def _own_folder() -> Path:
+def _temporary_folder() -> Path:
     """A new temporary folder of this process. Those of processes that were killed are removed."""
-    place = Path(tempfile.gettempdir())
-    for old in place.glob("stentor-features-*-*"):
+    for old in Path(tempfile.gettempdir()).glob("stentor-features-*-*"):
         process = old.name.split("-")[2]
         if process.isdigit() and not _lives(int(process)):
             shutil.rmtree(old, ignore_errors=True)

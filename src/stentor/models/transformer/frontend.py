@@ -1,4 +1,4 @@
-"""What the transformer hears: Kaldi's features of the audio, or the layers of a pretrained self-supervised encoder."""
+"""Front-end settings: Kaldi's features of the audio, or the layers of a pretrained self-supervised encoder."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Features(KaldiFeatures):
         return math.ceil(self.count(max(samples, self.length)) / self.subsample)
 
     def raw(self, audio: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Features float32 [count, bins] before anything is joined: what is stored. Silence is added to audio shorter
-        than a frame."""
+        """Features float32 [count, bins] before frames are joined, as they are stored. Silence is added to audio
+        shorter than a frame."""
         import numpy as np
 
         audio = np.asarray(audio, np.float32)
@@ -76,8 +76,8 @@ class Features(KaldiFeatures):
         if self.stack == self.subsample == len(frames) / count:
             return frames.reshape(count, self.size)
         first = np.arange(count) * self.subsample + (self.subsample - self.stack) // 2
-        places = (first[:, None] + np.arange(self.stack)).clip(0, len(frames) - 1)
-        return frames[places].reshape(count, self.size)
+        rows = (first[:, None] + np.arange(self.stack)).clip(0, len(frames) - 1)
+        return frames[rows].reshape(count, self.size)
 
 
 class SSL(Section):

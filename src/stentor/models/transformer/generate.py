@@ -1,8 +1,6 @@
-"""What the transformer writes: its decoder step by step for `stentor.models.decoding`, or its CTC head."""
+"""Generation: the decoder step by step for `stentor.models.decoding`, or the most likely path of the CTC head."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,18 +8,14 @@ from torch import Tensor
 from stentor.errors import ConfigError
 from stentor.models.ctc.modeling import merge
 from stentor.models.decoding import Result, search
-
-if TYPE_CHECKING:
-    from stentor.models.transformer.modeling import TransformerModel
+from stentor.models.transformer.modeling import TransformerModel, valid
 
 
-class _Writer:
+class _StepDecoder:
     """The decoder with its states (keys and values, or the sums of linear attention); rows may be reordered, repeated
     or dropped."""
 
     def __init__(self, model: TransformerModel, inputs: dict[str, Tensor]):
-        from stentor.models.transformer.modeling import valid
-
         self.model = model
         self.context = self.mask = None
         if model.encoder is not None:
@@ -42,7 +36,7 @@ class _Writer:
         self._read(tokens[:, None])
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order; a row may come several times."""
+        """Select rows of the batch, in this order; a row may come several times."""
         self.log_probs = self.log_probs[rows]
         self.states = [state.select(rows) for state in self.states]
 
@@ -76,10 +70,10 @@ def generate(
         best, path = model.ctc_log_probs(hidden).max(-1)
         rows = zip(path.tolist(), best.tolist(), frames.tolist())
         return [merge(classes[:n], values[:n], 0) for classes, values, n in rows]
-    writer = _Writer(model, inputs)
-    count = len(writer.log_probs)
+    decoder = _StepDecoder(model, inputs)
+    count = len(decoder.log_probs)
     limits = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
-    if (most := model.decoder.longest) is not None:
-        begun = inputs["tokens"].shape[1] if "tokens" in inputs else 1
-        limits = [min(limit, most - begun) for limit in limits]
-    return search(writer, limits, eos_ids, beams, temperature, generator, length_penalty)
+    if (max_length := model.decoder.max_length) is not None:
+        prefix = inputs["tokens"].shape[1] if "tokens" in inputs else 1
+        limits = [min(limit, max_length - prefix) for limit in limits]
+    return search(decoder, limits, eos_ids, beams, temperature, generator, length_penalty)

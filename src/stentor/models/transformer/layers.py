@@ -1,4 +1,4 @@
-"""What the layers of the transformer are made of besides attention: norms, activations, feed-forward, convolution."""
+"""Building blocks of the layers besides attention: norms, activations, feed-forward, convolution, positions."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Dropout(nn.Dropout):
         if not self.training or self.p == 0.0 or x.device.type != "cpu":
             return super().forward(x)
         count = x.numel()
-        drawn = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-        keep = drawn[:count].view(x.shape) >= round(self.p * 65536) - 32768
+        noise = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+        keep = noise[:count].view(x.shape) >= round(self.p * 65536) - 32768
         return x * keep.to(x.dtype).mul_(1 / (1 - self.p))
 
 
@@ -56,19 +56,19 @@ class Residual(nn.Module):
     With ReZero (Bachlechner et al. 2020) there is no norm; the branch is scaled by a learnt number that starts at 0.
     """
 
-    def __init__(self, inner: nn.Module, kind: str, width: int, dropout: float, share: float = 1.0):
-        """`share`: what the branch is multiplied by, such as a half for Macaron's feed-forward layers."""
+    def __init__(self, inner: nn.Module, kind: str, width: int, dropout: float, scale: float = 1.0):
+        """`scale`: factor of the branch, such as a half for Macaron's feed-forward layers."""
         super().__init__()
         self.norm = norm(kind, width)
         self.inner = inner
         self.dropout = Dropout(dropout)
-        self.share = share
+        self.scale = scale
         self.alpha = nn.Parameter(torch.zeros(1)) if kind == "rezero" else None
 
     def forward(self, x: Tensor, *args: Tensor | None, **options: object) -> Tensor:
         """[..., width]; the rest goes to `inner`."""
         branch = self.dropout(self.inner(self.norm(x), *args, **options))
-        scale = self.share if self.alpha is None else self.share * self.alpha
+        scale = self.scale if self.alpha is None else self.scale * self.alpha
         return x + (branch if isinstance(scale, float) and scale == 1.0 else scale * branch)
 
 
@@ -105,7 +105,7 @@ class Convolution(nn.Module):
     """The convolution module of the Conformer (Gulati et al. 2020): gate, depthwise convolution, norm, SiLU, out.
 
     Its norm is a LayerNorm over the channels of each frame in place of the BatchNorm, whose result would depend on the
-    other items of the batch and on their padding. With `causal` a frame hears only those before it.
+    other items of the batch and on their padding. With `causal` a frame sees only those before it.
     """
 
     def __init__(self, width: int, kernel: int, causal: bool = False):
@@ -114,7 +114,7 @@ class Convolution(nn.Module):
         self.depthwise = nn.Conv1d(width, width, kernel, groups=width)
         self.norm = nn.LayerNorm(width)
         self.out = nn.Linear(width, width)
-        self.around = (kernel - 1, 0) if causal else (kernel // 2, kernel // 2)
+        self.padding = (kernel - 1, 0) if causal else (kernel // 2, kernel // 2)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, T, width] to the same; `mask` [B, T] is true at frames, false at padding, which reads as silence does
@@ -122,18 +122,18 @@ class Convolution(nn.Module):
         x = F.glu(self.gate(x), dim=-1)
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0)
-        x = self.depthwise(F.pad(x.transpose(1, 2), self.around)).transpose(1, 2)
+        x = self.depthwise(F.pad(x.transpose(1, 2), self.padding)).transpose(1, 2)
         return self.out(F.silu(self.norm(x)))
 
 
 class Positions(nn.Module):
     """Position vectors that are added to the input: `sinusoidal` (Vaswani et al. 2017) or `learned`."""
 
-    def __init__(self, kind: str, width: int, most: int):
-        """`most`: number of learnt positions; sinusoids go on for ever."""
+    def __init__(self, kind: str, width: int, max_positions: int):
+        """`max_positions`: number of learnt positions; sinusoids have no limit."""
         super().__init__()
-        self.width, self.most = width, most
-        self.table = nn.Embedding(most, width) if kind == "learned" else None
+        self.width, self.max_positions = width, max_positions
+        self.table = nn.Embedding(max_positions, width) if kind == "learned" else None
         if self.table is not None:
             nn.init.normal_(self.table.weight, std=0.5)  # about the size of sinusoids
 
@@ -141,16 +141,16 @@ class Positions(nn.Module):
         """[B, T, width] with the vectors of the positions from `start` on added. Raises DataError for positions that
         were not learnt."""
         end = start + x.shape[1]
-        if self.table is not None and end > self.most:
+        if self.table is not None and end > self.max_positions:
             raise DataError(
-                f"A sequence of {end} positions is longer than the {self.most} of this model: cut it into shorter "
-                "pieces, or train one with more `max_positions` or with rope or sinusoidal positions."
+                f"A sequence of {end} positions is longer than the {self.max_positions} of this model: cut it into "
+                "shorter pieces, or train one with more `max_positions` or with rope or sinusoidal positions."
             )
-        places = torch.arange(start, end, device=x.device)
+        positions = torch.arange(start, end, device=x.device)
         if self.table is not None:
-            return x + self.table(places).to(x.dtype)
+            return x + self.table(positions).to(x.dtype)
         half = (self.width + 1) // 2
-        angles = places[:, None] * 10_000 ** -(torch.arange(half, device=x.device) / half)
+        angles = positions[:, None] * 10_000 ** -(torch.arange(half, device=x.device) / half)
         return x + torch.cat([angles.sin(), angles.cos()], -1)[:, : self.width].to(x.dtype)
 
 

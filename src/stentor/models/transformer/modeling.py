@@ -1,4 +1,4 @@
-"""The transformer itself: stacks of layers, and the model with its heads."""
+"""Transformer model: stacks of layers, and the model with its heads."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from stentor.models.transformer.positions import Rotary
 
 @dataclass
 class LayerState:
-    """What a layer of a decoder keeps while it writes."""
+    """State of a layer of a decoder in step-by-step decoding."""
 
-    own: State
-    """Of its self-attention; grows, or is added to, in place."""
-    cross: State | None = None
+    self_attention: State
+    """Grows, or is added to, in place."""
+    cross_attention: State | None = None
     """Of its attention to the encoder; made at the first step."""
 
     def select(self, rows: Tensor) -> LayerState:
         """The state of these items of the batch, in this order."""
-        return LayerState(self.own.select(rows), self.cross.select(rows) if self.cross is not None else None)
+        cross = self.cross_attention
+        return LayerState(self.self_attention.select(rows), cross.select(rows) if cross is not None else None)
 
 
 class Layer(nn.Module):
@@ -39,34 +40,23 @@ class Layer(nn.Module):
         super().__init__()
         s = settings
 
-        def branch(inner: nn.Module, share: float = 1.0) -> Residual:
-            return Residual(inner, s.norm, s.d_model, s.dropout, share)
+        favor: dict[str, Any] = {"features": s.attention_features, "fixed": fixed}
+
+        def branch(inner: nn.Module, scale: float = 1.0) -> Residual:
+            return Residual(inner, s.norm, s.d_model, s.dropout, scale)
 
         def feed_forward() -> FeedForward:
             return FeedForward(s.d_model, s.d_ff, s.activation, s.dropout)
 
         self.first = branch(feed_forward(), 0.5) if s.macaron else None
         self.attention = branch(
-            Attention(
-                s.d_model,
-                s.heads,
-                s.attention,
-                causal,
-                s.attention_dropout,
-                s.attention_features,
-                rotary=rotary,
-                fixed=fixed,
-            )
+            Attention(s.d_model, s.heads, s.attention, causal, s.attention_dropout, rotary=rotary, **favor)
         )
         self.cross = None
         if cross is not None:
             kind = s.cross_attention or ("softmax" if s.attention == "softmax" else "linear")
             dropout = s.attention_dropout if kind == "softmax" else 0.0
-            self.cross = branch(
-                Attention(
-                    s.d_model, s.heads, kind, False, dropout, s.attention_features, context_dim=cross, fixed=fixed
-                )
-            )
+            self.cross = branch(Attention(s.d_model, s.heads, kind, False, dropout, context_dim=cross, **favor))
         self.convolution = branch(Convolution(s.d_model, s.conv_kernel, causal)) if s.conv_kernel else None
         self.feed_forward = branch(feed_forward(), 0.5 if s.macaron else 1.0)
 
@@ -79,15 +69,16 @@ class Layer(nn.Module):
         state: LayerState | None = None,
     ) -> Tensor:
         """[B, T, width] to the same. `mask` [B, T] is true at what is no padding, `context` [B, S, its width] with its
-        mask is what `cross` attends to. `state` is what earlier positions left, when it goes step by step; a
-        context is then needed at the first step only."""
+        mask is what `cross` attends to. `state` is that of earlier positions in step-by-step decoding; a context is
+        then needed at the first step only."""
         if self.first is not None:
             x = self.first(x)
-        x = self.attention(x, mask=mask, state=state.own if state is not None else None)
+        x = self.attention(x, mask=mask, state=state.self_attention if state is not None else None)
         if self.cross is not None:
-            if state is not None and state.cross is None:
-                state.cross = self.cross.inner.remember(context, context_mask)
-            x = self.cross(x, context=context, mask=context_mask, state=state.cross if state is not None else None)
+            if state is not None and state.cross_attention is None:
+                state.cross_attention = self.cross.inner.remember(context, context_mask)
+            past = state.cross_attention if state is not None else None
+            x = self.cross(x, context=context, mask=context_mask, state=past)
         if self.convolution is not None:
             x = self.convolution(x, mask)
         return self.feed_forward(x)
@@ -124,33 +115,22 @@ class Stack(nn.Module):
                     part.weight.data.mul_(inner.favor.dim**-0.25)
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         """Most positions that there are vectors for. None: any number."""
-        return self.positions.most if self.positions is not None and self.positions.table is not None else None
+        if self.positions is None or self.positions.table is None:
+            return None
+        return self.positions.max_positions
 
-    def forward(
-        self,
-        x: Tensor,
-        mask: Tensor | None = None,
-        context: Tensor | None = None,
-        context_mask: Tensor | None = None,
-    ) -> Tensor:
-        """[B, T, width] to the same; see `Layer.forward`."""
-        return self.norm(self.states(x, mask, context, context_mask))
+    def forward(self, x: Tensor, *masks: Tensor | None) -> Tensor:
+        """[B, T, width] to the same; arguments as for `Layer.forward`, without a state."""
+        return self.norm(self.states(x, *masks))
 
-    def states(
-        self,
-        x: Tensor,
-        mask: Tensor | None = None,
-        context: Tensor | None = None,
-        context_mask: Tensor | None = None,
-    ) -> Tensor:
+    def states(self, x: Tensor, *masks: Tensor | None) -> Tensor:
         """The same before the last norm: the sum of all branches."""
-        x = self.dropout(self._placed(x, 0))
+        x = self.dropout(self._add_positions(x, 0))
         recompute = self.recompute and self.training and torch.is_grad_enabled()
         for layer in self.layers:
-            args = (x, mask, context, context_mask)
-            x = checkpoint(layer, *args, use_reentrant=False) if recompute else layer(*args)
+            x = checkpoint(layer, x, *masks, use_reentrant=False) if recompute else layer(x, *masks)
         return x
 
     def start(self) -> list[LayerState]:
@@ -166,12 +146,12 @@ class Stack(nn.Module):
     ) -> Tensor:
         """The next positions [B, T, width] to the same; the states are changed in place. The first step needs the
         context, where there is one."""
-        x = self._placed(x, states[0].own.length)
+        x = self._add_positions(x, states[0].self_attention.length)
         for layer, state in zip(self.layers, states):
             x = layer(x, None, context, context_mask, state)
         return self.norm(x)
 
-    def _placed(self, x: Tensor, start: int) -> Tensor:
+    def _add_positions(self, x: Tensor, start: int) -> Tensor:
         return x if self.positions is None else self.positions(x, start)
 
 
@@ -185,7 +165,7 @@ def _last(inner: nn.Module) -> nn.Linear:
 
 @dataclass
 class FrameOutput:
-    """What an encoder says about the frames of a batch."""
+    """Outputs of an encoder for the frames of a batch."""
 
     logits: Tensor
     """float32 [B, T, classes]."""
@@ -195,17 +175,41 @@ class FrameOutput:
     """Frames of each item, int64 [B]."""
 
 
-def valid(lengths: Tensor, longest: int) -> Tensor:
-    """Mask [B, longest], true within the lengths [B]."""
-    return torch.arange(longest, device=lengths.device) < lengths[:, None]
+@dataclass
+class Heads:
+    """Sizes of a model's outputs; None for those that it does not have."""
+
+    classes: int | None = None
+    """Classes of frames."""
+    embedding: int | None = None
+    """Values of a frame's speaker embedding."""
+    vocabulary: int | None = None
+    """Tokens of the decoder."""
+    ctc_classes: int | None = None
+
+
+def valid(lengths: Tensor, size: int) -> Tensor:
+    """Mask [B, size], true within the lengths [B]."""
+    return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
 class TransformerModel(EncoderCache):
-    """Encoder, decoder or both, with heads for what the task asks.
+    """Encoder, decoder or both, with the heads that the task needs.
 
     Parts: `frontend`, `input`, `encoder`, `tokens`, `decoder`, and the heads for frames, speaker embeddings, CTC and
-    text. A front-end without any trainable parameter stays in evaluation mode (no dropout).
+    text; None where the model has no such part. A front-end without any trainable parameter stays in evaluation mode
+    (no dropout).
     """
+
+    frontend: Any
+    input: Any
+    encoder: Any
+    tokens: Any
+    decoder: Any
+    frame_head: Any
+    embedding_head: Any
+    ctc_head: Any
+    text_head: Any
 
     def __init__(
         self,
@@ -213,34 +217,31 @@ class TransformerModel(EncoderCache):
         decoder: Layers | None = None,
         inputs: int | None = None,
         frontend: nn.Module | None = None,
-        classes: int | None = None,
-        embedding: int | None = None,
-        vocabulary: int | None = None,
-        ctc_classes: int | None = None,
+        heads: Heads | None = None,
         fixed: bool = False,
         bos: int = 0,
         recompute: bool = False,
     ):
-        """`inputs`: values per frame that the encoder reads; `classes`: of frames; `embedding`: size of their speaker
-        embeddings; `vocabulary`: tokens of the decoder, `bos` the first one of every text; `fixed`, `recompute`: see
-        `Stack`."""
+        """`inputs`: values per frame that the encoder reads; `bos`: the first token of every text; `fixed`,
+        `recompute`: see `Stack`."""
         super().__init__()
+        heads = heads or Heads()
         self.bos = bos
         self.frontend = frontend
         self.encoder = self.input = self.decoder = self.tokens = self.text_head = None
         width = None
         if encoder is not None:
             width = encoder.d_model
-            self.input = nn.Linear(inputs, width)
+            self.input = nn.Linear(inputs or 0, width)
             self.encoder = Stack(encoder, encoder.attention == "causal_linear", None, fixed, recompute)
             initialise(self.input, set())
         if decoder is not None:
-            self.tokens = nn.Embedding(vocabulary, decoder.d_model)
+            self.tokens = nn.Embedding(heads.vocabulary or 0, decoder.d_model)
             self.decoder = Stack(decoder, True, width, fixed, recompute)
-            self.text_head = _head(decoder.d_model, vocabulary)
-        self.frame_head = _head(width, classes) if classes else None
-        self.embedding_head = _head(width, embedding, small=False) if embedding else None
-        self.ctc_head = _head(width, ctc_classes) if ctc_classes else None
+            self.text_head = _head(decoder.d_model, heads.vocabulary)
+        self.frame_head = _head(width, heads.classes) if heads.classes else None
+        self.embedding_head = _head(width, heads.embedding, small=False) if heads.embedding else None
+        self.ctc_head = _head(width, heads.ctc_classes) if heads.ctc_classes else None
 
     def train(self, mode: bool = True) -> TransformerModel:
         super().train(mode)
@@ -251,24 +252,24 @@ class TransformerModel(EncoderCache):
     def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden states [B, T, width] and frames [B], from features [B, T, F] and their lengths [B], or with an SSL
         front-end from audio [B, samples] and its lengths in samples."""
-        if kept := self.cached(features, lengths):
-            return kept[0], kept[1]
+        if cached := self.cached(features, lengths):
+            return cached[0], cached[1]
         states, frames = self._states(features, lengths)
         hidden = self.encoder.norm(states)
         self.store(features, lengths, hidden, frames)
         return hidden, frames
 
     def _states(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """What `encode` gives, before the last norm."""
+        """The output of `encode` before the last norm."""
         if self.frontend is not None:
             features, lengths = self.frontend(features, lengths)
         x = self.input(features)
         if torch.is_autocast_enabled(x.device.type):
-            x = x.float()  # what the layers add to; 16 bits would round each sum
+            x = x.float()  # the residual stream; 16 bits would round each sum
         return self.encoder.states(x, valid(lengths, features.shape[1])), lengths
 
     def forward(self, **inputs: Tensor) -> dict[str, dict[str, Any]]:
-        """Labels of frames, for models that have them: `label`; else what is written: `write`."""
+        """`label` for models that label frames, else `write`."""
         return self.write(**inputs) if self.frame_head is None else self.label(**inputs)
 
     def label(
@@ -277,7 +278,7 @@ class TransformerModel(EncoderCache):
         lengths: Tensor,
         targets: Tensor | None = None,
         pools: Tensor | None = None,
-        pool_labels: Tensor | None = None,
+        pool_labels: Any = None,
     ) -> dict[str, dict[str, Any]]:
         """Arguments of the losses, by what they score.
 
@@ -304,7 +305,7 @@ class TransformerModel(EncoderCache):
 
     @torch.no_grad()
     def label_frames(self, features: Tensor, lengths: Tensor) -> FrameOutput:
-        """What the frames are, for inference; see `encode` for the inputs."""
+        """Labels of the frames, for inference; see `encode` for the inputs."""
         hidden, frames = self.encode(features, lengths)
         embeddings = self.embedding_head(hidden).float() if self.embedding_head is not None else None
         return FrameOutput(self.frame_head(hidden).float(), embeddings, frames)
@@ -316,7 +317,7 @@ class TransformerModel(EncoderCache):
         features: Tensor | None = None,
         lengths: Tensor | None = None,
         tokens: Tensor | None = None,
-        targets: Tensor | None = None,
+        targets: Any = None,
         ctc_targets: Tensor | None = None,
         ctc_lengths: Tensor | None = None,
     ) -> dict[str, dict[str, Any]]:
@@ -327,8 +328,10 @@ class TransformerModel(EncoderCache):
         to end, `ctc_lengths` [B] their numbers.
         """
         losses: dict[str, dict[str, Any]] = {}
-        hidden = mask = None
+        hidden: Any = None
+        mask = None
         if self.encoder is not None:
+            assert features is not None and lengths is not None
             hidden, frames = self.encode(features, lengths)
             mask = valid(frames, hidden.shape[1])
         if self.decoder is not None:  # padding comes last, where nothing that counts looks
@@ -344,7 +347,7 @@ class TransformerModel(EncoderCache):
         return losses
 
     def text(self, hidden: Tensor) -> dict[str, Tensor]:
-        """What the output layer computes from [N, width], in the form that the loss takes."""
+        """The output layer and its inputs [N, width], in the form that the loss takes."""
         return {"hidden": hidden, "weight": self.text_head.weight, "bias": self.text_head.bias}
 
     def ctc_log_probs(self, hidden: Tensor) -> Tensor:

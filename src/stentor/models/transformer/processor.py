@@ -1,4 +1,4 @@
-"""From examples to what the transformer reads: features or raw audio, and the tokens of texts. Holds no model."""
+"""Processor: features or raw audio and tokens of examples. Holds no model."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from stentor.data.augment import SpecAugment
 from stentor.data.batch import Batch, Example
@@ -18,7 +19,7 @@ from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.errors import DataError
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
-from stentor.models.transformer.feature_cache import Store
+from stentor.models.transformer.feature_cache import FeatureStore
 from stentor.models.transformer.frontend import Features
 
 if TYPE_CHECKING:
@@ -49,18 +50,18 @@ class TransformerProcessor(FeatureCache):
         features: Features | None = None,
         wave: Geometry | None = None,
         tokenizer: Any = None,
-        made: str | None = None,
+        tokenizer_type: str | None = None,
         ctc: str | None = None,
         token_rate: float | None = None,
     ):
         """`features`: settings of the features; `wave`: of the raw audio for an SSL encoder, in their place; neither:
-        a language model. `tokenizer`: a fast transformers tokenizer, `made` as `characters` or `bpe`; None where no
-        text is written. `ctc`: the characters of a CTC head. `token_rate`: most tokens per second of audio."""
-        self.features, self.wave, self.tokenizer, self.made = features, wave, tokenizer, made
+        a language model. `tokenizer`: a fast transformers tokenizer of the type `characters` or `bpe`; None
+        where no text is written. `ctc`: the characters of a CTC head. `token_rate`: most tokens per second of audio."""
+        self.features, self.wave, self.tokenizer, self.tokenizer_type = features, wave, tokenizer, tokenizer_type
         self.sample_rate = features.sampling_rate if features is not None else SAMPLE_RATE
         self.ctc = CTCAlphabet(ctc) if ctc is not None else None
-        self.token_rate = token_rate or (25.0 if made == "characters" else 8.0)
-        self.store = Store.of(features) if features is not None and features.store is not None else None
+        self.token_rate = token_rate or (25.0 if tokenizer_type == "characters" else 8.0)
+        self.store = FeatureStore.of(features) if features is not None and features.store is not None else None
         self.eos_id = 0  # of a CTC head alone: its blank, for its texts have no end token
         if tokenizer is not None:
             self.eos_id, self.bos_id = int(tokenizer.eos_token_id), int(tokenizer.bos_token_id)
@@ -69,7 +70,7 @@ class TransformerProcessor(FeatureCache):
     # Lengths, from metadata alone
 
     @property
-    def hears(self) -> bool:
+    def has_audio(self) -> bool:
         """Whether there is audio: False for a language model."""
         return self.features is not None or self.wave is not None
 
@@ -95,7 +96,7 @@ class TransformerProcessor(FeatureCache):
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Output frames of an item; for a language model its tokens with the end token."""
-        if self.hears:
+        if self.has_audio:
             return self.frames(round(seconds * self.sample_rate))
         return self.text_tokens(cut)
 
@@ -134,7 +135,7 @@ class TransformerProcessor(FeatureCache):
         if not training or not self.has_text:
             return None
         text = text_of(cut) or ""
-        if self.made == "characters" and (missing := set(text) - self.tokenizer.get_vocab().keys()):
+        if self.tokenizer_type == "characters" and (missing := set(text) - self.tokenizer.get_vocab().keys()):
             return "not_in_alphabet", (
                 f"{cut.id}: the tokenizer cannot write {' '.join(sorted(missing)[:10])}. It was made of the texts of "
                 "an earlier stage, or of the beginning of a stream: leave these records out, or take "
@@ -156,11 +157,12 @@ class TransformerProcessor(FeatureCache):
     # Stored features
 
     def cached_features(self, cut: Cut) -> CachedFeatures | None:
-        assert self.store is None or self.features is not None
-        return None if self.store is None else self.store.get(cut, self.features.raw)
+        if self.store is None or self.features is None:
+            return None
+        return self.store.get(cut, self.features.raw)
 
     def check_cache(self, cuts: Sequence[Cut], augment: Augment) -> list[str]:
-        return [] if self.store is None else self.store.about(cuts, augment)
+        return [] if self.store is None else self.store.summary(cuts, augment)
 
     # Batches
 
@@ -178,8 +180,8 @@ class TransformerProcessor(FeatureCache):
         dropped = []
         if spells:
             for example in examples:
-                if why := self._too_much_text(example.id, example.text or "", samples_of(example)):
-                    dropped.append((example.id, *why))
+                if reason := self._too_much_text(example.id, example.text or "", samples_of(example)):
+                    dropped.append((example.id, *reason))
             left_out = {name for name, _, _ in dropped}
             examples = [e for e in examples if e.id not in left_out]
         if not examples:
@@ -187,8 +189,8 @@ class TransformerProcessor(FeatureCache):
         inputs: dict[str, Tensor] = {}
         counts: dict[str, int] = {}
         sizes: list[int] = []
-        if self.hears:
-            inputs["features"], inputs["lengths"] = self.heard(examples)
+        if self.has_audio:
+            inputs["features"], inputs["lengths"] = self.audio_inputs(examples)
             sizes = [self.frames(samples_of(e)) for e in examples]
         if writes:
             texts = [self._ids(e.text or "") for e in examples]
@@ -206,19 +208,16 @@ class TransformerProcessor(FeatureCache):
             inputs=inputs,
             counts=counts,
             ids=[e.id for e in examples],
-            seconds=sum(map(samples_of, examples)) / self.sample_rate if self.hears else 0.0,
+            seconds=sum(map(samples_of, examples)) / self.sample_rate if self.has_audio else 0.0,
             tokens=sum(sizes),
             num_positions=max(sizes, default=0) * len(sizes),
             dropped=dropped,
         )
 
-    def heard(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
+    def audio_inputs(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """`features` and `lengths` (see the class)."""
         rows = [torch.from_numpy(self._wave(e) if self.wave is not None else self._frames(e)) for e in examples]
-        out = torch.zeros(len(rows), max(map(len, rows)), *rows[0].shape[1:])
-        for place, row in zip(out, rows):
-            place[: len(row)] = row
-        return out, torch.tensor([len(row) for row in rows])
+        return pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows])
 
     def _frames(self, example: Example) -> np.ndarray:
         """float32 [T, size]; SpecAugment falls on the frames before they are joined."""
@@ -228,7 +227,7 @@ class TransformerProcessor(FeatureCache):
             assert example.audio is not None
             raw = self.features.raw(example.audio, example.rng)
         frames = self.features.normalized(raw)
-        if (masks := _masks(example)) is not None:
+        if example.rng is not None and (masks := _masks(example)) is not None:
             frames = masks.apply(frames, example.rng)
         return np.ascontiguousarray(self.features.joined(frames), np.float32)
 
@@ -239,7 +238,7 @@ class TransformerProcessor(FeatureCache):
         clip = np.pad(clip, (0, max(0, SHORTEST - len(clip))))
         if self.wave.normalize:
             clip = (clip - clip.mean()) / np.sqrt(clip.var() + 1e-7)
-        if (masks := _masks(example)) is not None:
+        if example.rng is not None and (masks := _masks(example)) is not None:
             clip = clip.copy()
             for axis, first, last in masks.stripes(len(clip) // HOP, 2, example.rng):
                 if axis == 0:
@@ -254,32 +253,32 @@ class TransformerProcessor(FeatureCache):
         folder.mkdir(parents=True, exist_ok=True)
         if self.tokenizer is not None:
             self.tokenizer.save_pretrained(folder)
-        facts = {
+        config = {
             "processor_class": type(self).__name__,
             "sampling_rate": self.sample_rate,
             "features": self.features.model_dump(exclude={"store", "store_bits"}) if self.features else None,
             "wave": asdict(self.wave) if self.wave else None,
-            "made": self.made,
+            "made": self.tokenizer_type,
             "ctc_alphabet": self.ctc.characters if self.ctc else None,
             "token_rate": self.token_rate,
             "writes": self.tokenizer is not None,
         }
-        (folder / FILE).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        (folder / FILE).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> TransformerProcessor:
         """The processor of an export folder."""
         from transformers import PreTrainedTokenizerFast
 
-        facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        wave = facts["wave"]
+        config = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        wave = config["wave"]
         return cls(
-            Features(**facts["features"]) if facts["features"] else None,
+            Features(**config["features"]) if config["features"] else None,
             Geometry(**{**wave, "convs": tuple(map(tuple, wave["convs"]))}) if wave else None,
-            PreTrainedTokenizerFast.from_pretrained(folder) if facts["writes"] else None,
-            facts["made"],
-            facts["ctc_alphabet"],
-            facts["token_rate"],
+            PreTrainedTokenizerFast.from_pretrained(folder) if config["writes"] else None,
+            config["made"],
+            config["ctc_alphabet"],
+            config["token_rate"],
         )
 
 
@@ -289,12 +288,9 @@ def samples_of(example: Example) -> int:
 
 
 def _padded(rows: list[list[int]], fill: int) -> Tensor:
-    out = torch.full((len(rows), max(map(len, rows))), fill)
-    for place, row in zip(out, rows):
-        place[: len(row)] = torch.tensor(row, dtype=torch.long)
-    return out
+    return pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True, padding_value=fill)
 
 
 def _masks(example: Example) -> SpecAugment | None:
     settings = example.extra.get("spec_augment")
-    return SpecAugment.model_validate(settings) if settings and example.rng is not None else None
+    return SpecAugment.model_validate(settings) if settings else None

@@ -1,4 +1,4 @@
-"""A self-supervised encoder of transformers as front-end: a learnt mix of its layers."""
+"""SSL front-end: a self-supervised encoder of transformers, with a learnt mix of its layers."""
 
 from __future__ import annotations
 
@@ -32,20 +32,22 @@ def geometry_of(section: SSL, config: Any) -> Geometry:
     return geometry(config, normalize=normalize)
 
 
-def front_end(section: SSL, shape: Geometry, known: dict[str, Any] | None = None) -> FrontEnd:
-    """The front-end of a section. `known` is the `config` of one that was saved, whose weights are about to be loaded:
-    then nothing is fetched. Raises ConfigError when the model cannot be had."""
+def front_end(section: SSL, shape: Geometry, saved_config: dict[str, Any] | None = None) -> FrontEnd:
+    """The front-end of a section. `saved_config` is the `config` of an exported one, whose weights are about to be
+    loaded: then nothing is fetched. Raises ConfigError when the model cannot be had."""
     from transformers import AutoConfig, AutoModel
 
-    if known is not None:
-        settings = dict(known)
+    if saved_config is not None:
+        settings = dict(saved_config)
         config = AutoConfig.for_model(settings.pop("model_type"), **settings)
     else:
         config = section.encoder_config()
-    config.layerdrop = 0.0  # every layer is heard, in each step
-    if known is None and section.source is not None:
+    config.layerdrop = 0.0  # every layer is used in each step
+    if saved_config is None and section.source is not None:
         options = {"config": config, "dtype": torch.float32, "use_safetensors": True}
-        encoder = reach(section, "model.ssl", lambda name, given: AutoModel.from_pretrained(name, **options, **given))
+        encoder = reach(
+            section, "model.ssl", lambda name, revision: AutoModel.from_pretrained(name, **options, **revision)
+        )
     else:
         encoder = AutoModel.from_config(config, dtype=torch.float32)
     return FrontEnd(adjust(encoder, section.source is not None), shape, section.freeze)
@@ -57,7 +59,9 @@ class FrontEnd(nn.Module):
     Frozen, the encoder stays in evaluation mode and gets no gradients; only the mix learns.
     """
 
-    def __init__(self, encoder: nn.Module, shape: Geometry, frozen: bool):
+    encoder: Any
+
+    def __init__(self, encoder: Any, shape: Geometry, frozen: bool):
         super().__init__()
         self.encoder, self.shape, self.frozen = encoder, shape, frozen
         self.mix = nn.Parameter(torch.zeros(int(encoder.config.num_hidden_layers) + 1))

@@ -1,0 +1,58 @@
+"""Exports of the family `transformer`: config.json (the family section and the sizes that task and data gave),
+model.safetensors (all weights and random features), preprocessor_config.json and, for text, the tokenizer's files.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from stentor import __version__
+from stentor.errors import ConfigError
+from stentor.models.base import Bundle
+from stentor.models.transformer import Transformer
+from stentor.models.transformer.build import assemble, finish
+from stentor.models.transformer.processor import TransformerProcessor
+from stentor.models.weights_io import read_weights, write_weights
+
+
+def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
+    """Write an export; see `Family.save`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_weights(state, folder)
+    bundle.processor.save(folder)
+    model: Any = bundle.model
+    config = {
+        "model_type": "transformer",
+        "stentor_version": __version__,
+        "family": bundle.family.model_dump(mode="json", by_alias=True),
+        "classes": model.frame_head.out_features if model.frame_head is not None else None,
+        "ssl_config": model.frontend.config if model.frontend is not None else None,
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def save_merged(bundle: Bundle, folder: Path) -> None:
+    """As `save`: exports need nothing else. This one does not name the model that training started from."""
+    family = bundle.family.model_copy(update={"init": None, "freeze": []})
+    state = {name: tensor.detach().cpu() for name, tensor in bundle.model.state_dict().items()}
+    save(Bundle(bundle.model, bundle.processor, family), state, folder)
+
+
+def load(family_class: type[Transformer], folder: Path, trainable: bool = False) -> Bundle:
+    """The bundle of an export folder; see `Family.load`."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    family = family_class.model_validate(config["family"])
+    bundle = assemble(family, TransformerProcessor.load(folder), config["classes"], config["ssl_config"])
+    weights, _ = read_weights(folder)
+    mismatched = sorted(bundle.model.state_dict().keys() ^ weights.keys())
+    if mismatched:
+        raise ConfigError(
+            f"{folder}: the weights do not fit config.json (for example {mismatched[0]}); the export is damaged or was "
+            "edited."
+        )
+    bundle.model.load_state_dict(weights)
+    return finish(bundle, trainable)

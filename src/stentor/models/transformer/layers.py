@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,8 @@ class Residual(nn.Module):
 
     With ReZero (Bachlechner et al. 2020) there is no norm; the branch is scaled by a learnt number that starts at 0.
     """
+
+    inner: Any
 
     def __init__(self, inner: nn.Module, kind: str, width: int, dropout: float, scale: float = 1.0):
         """`scale`: factor of the branch, such as a half for Macaron's feed-forward layers."""

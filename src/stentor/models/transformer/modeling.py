@@ -102,7 +102,7 @@ class Stack(nn.Module):
         self.positions = Positions(s.positions, s.d_model, s.max_positions) if added else None
         rotary = Rotary(s.d_model // s.heads) if s.positions == "rope" else None
         self.dropout = Dropout(s.dropout)
-        self.layers = nn.ModuleList(Layer(s, causal, cross, rotary, fixed) for _ in range(s.layers))
+        self.layers: Any = nn.ModuleList(Layer(s, causal, cross, rotary, fixed) for _ in range(s.layers))
         self.norm = norm(s.norm, s.d_model)
         self.recompute = recompute
         outs = {branch.inner for layer in self.layers for branch in layer.children() if isinstance(branch, Residual)}

@@ -124,7 +124,7 @@ def test_memory_does_not_grow_with_the_audio(diarizer):
 
 
 def test_labels_that_are_no_speakers(diarizer, talk, tones):
-    from stentor.inference.diarize import segments_by, with_speakers
+    from stentor.inference.diarize import with_speakers
 
     tones.speech = True
     model = load(diarizer(labels="binary"))
@@ -134,7 +134,7 @@ def test_labels_that_are_no_speakers(diarizer, talk, tones):
     with pytest.raises(ConfigError, match="labels speech, not speakers"):
         with_speakers(model.task, speakers=2)
     with pytest.raises(ConfigError, match="labels speech, not speakers"):
-        segments_by(model)
+        model.speaker_segments()
 
 
 def test_numbers_of_speakers(diarizer, talk):
@@ -192,8 +192,8 @@ def test_embeddings_of_an_x_vector_model(diarizer, talk, tones, tmp_path):
     (heard,) = run_windows(model.bundle, model.task, [FileRecording(talk("a.wav", 25, TURNS[:3]), RATE).blocks()])
     assert heard.embeddings.shape == (len(heard.starts), 2, 12)
     norms = np.linalg.norm(heard.embeddings, axis=2)
-    assert np.allclose(norms[heard.alone * 0.1 > 0.5], 1, atol=1e-5)
-    assert (norms[heard.alone == 0] == 0).any() and len(np.unique(heard.embeddings.round(5), axis=0)) > 1
+    assert np.allclose(norms[heard.nonoverlapping * 0.1 > 0.5], 1, atol=1e-5)
+    assert (norms[heard.nonoverlapping == 0] == 0).any() and len(np.unique(heard.embeddings.round(5), axis=0)) > 1
     assert len(model.diarize(tmp_path / "a.wav", speakers=2).speakers) == 2
     config.architectures = ["Wav2Vec2Model"]
     from transformers import Wav2Vec2Model

@@ -6,7 +6,7 @@ import pytest
 
 from stentor.cli import main
 from stentor.inference.formats import to_srt, to_txt, to_vtt
-from stentor.inference.speaker_attribution import Turns, divided, said_by
+from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker
 from stentor.inference.vad import Window
 from stentor.tasks.words import units
 
@@ -14,7 +14,7 @@ RATE = 16000
 
 
 def turns(*segments):
-    return Turns([{"speaker": name, "start": start, "end": end} for name, start, end in segments])
+    return SpeakerTurns([{"speaker": name, "start": start, "end": end} for name, start, end in segments])
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_where_two_talk_a_word_goes_on_with_its_speaker_or_begins_a_new_turn():
 
 def test_windows_are_cut_between_two_speakers():
     window = Window(0, 10 * RATE, round(0.5 * RATE), round(9.5 * RATE))
-    parts = divided([window], turns(("A", 0.5, 3.0), ("B", 3.4, 6.0), ("B", 6.5, 7.0), ("A", 6.9, 9.5)), RATE)
+    parts = divide_at_turns([window], turns(("A", 0.5, 3.0), ("B", 3.4, 6.0), ("B", 6.5, 7.0), ("A", 6.9, 9.5)), RATE)
     assert [(p.start / RATE, p.end / RATE) for p in parts] == [(0, 3.2), (3.2, 7.0), (7.0, 10)]
     assert all(p.start <= p.speech_start <= p.speech_end <= p.end for p in parts)
     # A short word in between is no turn of its own, and a window is not cut a moment from its edge.
-    assert divided([window], turns(("A", 0.5, 3.0), ("B", 1.0, 1.2), ("A", 3.1, 9.5)), RATE) == [window]
-    assert divided([window], turns(("A", 0, 0.3), ("B", 0.3, 10)), RATE) == [window]
-    assert divided([window], turns(), RATE) == [window]
+    assert divide_at_turns([window], turns(("A", 0.5, 3.0), ("B", 1.0, 1.2), ("A", 3.1, 9.5)), RATE) == [window]
+    assert divide_at_turns([window], turns(("A", 0, 0.3), ("B", 0.3, 10)), RATE) == [window]
+    assert divide_at_turns([window], turns(), RATE) == [window]
 
 
 def test_a_segment_is_divided_where_the_speaker_changes():
@@ -57,7 +57,7 @@ def test_a_segment_is_divided_where_the_speaker_changes():
     spans = [u["span"] for u in units(text, "en")]
     said = ["A", "A", "B", "B", "A"]
     words = [{"start": i, "end": i + 0.5, "speaker": name} for i, name in enumerate(said)]
-    parts = said_by({"start": 0, "end": 5, "text": text, "log_prob": -0.1}, words, spans)
+    parts = split_by_speaker({"start": 0, "end": 5, "text": text, "log_prob": -0.1}, words, spans)
     assert [p["speaker"] for p in parts] == ["A", "B", "A"]
     assert [p["text"] for p in parts] == ["- Hello, you!", "«Yes» — really?", "No."]
     assert [(p["start"], p["end"]) for p in parts] == [(0, 1.5), (2, 3.5), (4, 4.5)]

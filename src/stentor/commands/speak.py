@@ -29,18 +29,12 @@ def speak_files(options: SpeakOptions) -> None:
     texts, those that cannot be spoken are named on standard error, and DataError is raised at the end."""
     _check(options)
     from stentor.inference.load import load
-    from stentor.inference.speak.speaker import Speaker
 
     lines = None if options.from_ is None else read_lines(options.from_)
     changes = {"steps": options.steps, "guidance": options.guidance, "compile": options.compile or None}
     generation = {key: value for key, value in changes.items() if value is not None}
-    speaker = Speaker(
-        load(options.model, options.device),
-        generation,
-        options.recognizer,
-        options.normalize,
-        options.denoise,
-        _warn,
+    speaker = load(options.model, options.device).speaker(
+        generation, options.recognizer, options.normalize, options.denoise, _warn
     )
     if options.save_voice is not None:
         _save_voice(options, speaker)
@@ -106,19 +100,21 @@ def _save_voice(options: SpeakOptions, speaker: Speaker) -> None:
 
 def _one(options: SpeakOptions, speaker: Speaker) -> None:
     from stentor.audio.io import write
+    from stentor.inference.speak import Utterance
 
     assert options.text is not None and options.out is not None
-    asked = speaker.utterance(
-        options.text,
-        options.voice,
-        options.reference,
-        options.reference_text,
-        None,
-        options.instruct,
-        options.language,
-        options.duration,
-        1.0 if options.speed is None else options.speed,
-        options.seed,
+    asked = speaker.prepare(
+        Utterance(
+            options.text,
+            options.voice,
+            options.language,
+            options.instruct,
+            options.duration,
+            1.0 if options.speed is None else options.speed,
+            options.seed,
+            options.reference,
+            options.reference_text,
+        )
     )
     began = time.perf_counter()
     speech = next(speaker.speak([asked], not options.raw))
@@ -286,6 +282,7 @@ class _Defaults:
 
     def utterance(self, line: Line) -> Utterance:
         """Checked. Raises ConfigError, DataError and AudioError."""
+        from stentor.inference.speak import Utterance
         from stentor.tasks.speak import seed_of
 
         record, options = line.record, self.options
@@ -301,17 +298,18 @@ class _Defaults:
         duration, speed = record.get("duration"), record.get("speed")
         if duration is None and speed is None:
             duration, speed = options.duration, options.speed
-        return self.speaker.utterance(
-            record["text"],
-            voice,
-            reference,
-            reference_text,
-            None,
-            record.get("instruct", options.instruct),
-            record.get("language", options.language),
-            duration,
-            1.0 if speed is None else float(speed),
-            record.get("seed", seed_of(self.seed, line.id)),
+        return self.speaker.prepare(
+            Utterance(
+                record["text"],
+                voice,
+                record.get("language", options.language),
+                record.get("instruct", options.instruct),
+                duration,
+                1.0 if speed is None else float(speed),
+                record.get("seed", seed_of(self.seed, line.id)),
+                reference,
+                reference_text,
+            )
         )
 
     def _path(self, written: str) -> str:

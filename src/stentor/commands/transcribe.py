@@ -20,7 +20,6 @@ def transcribe_files(options: TranscribeOptions) -> None:
     Raises ConfigError for options that do not go together, and DataError at the end when files were left out.
     """
     formats = _formats(options)
-    from stentor.inference.diarize import segments_by
     from stentor.inference.load import load
     from stentor.inference.recording import FileRecording
     from stentor.inference.transcribe import transcribe
@@ -29,7 +28,7 @@ def transcribe_files(options: TranscribeOptions) -> None:
     detector = SileroDetector(options.vad) if options.vad else None
     model = load(options.model, options.device)
     task = model.for_transcription()
-    diarizer = segments_by(load(options.diarizer, options.device)) if options.diarizer is not None else None
+    diarizer = load(options.diarizer, options.device).speaker_segments() if options.diarizer is not None else None
     files = Files(options.audio, options.out, "transcribing")
     rate = model.bundle.processor.sample_rate
     recordings: list[Recording] = [FileRecording(path, rate) for path in options.audio]
@@ -38,12 +37,12 @@ def transcribe_files(options: TranscribeOptions) -> None:
             model.bundle,
             task,
             recordings,
-            options.language,
-            options.context,
-            options.batch_seconds,
-            detector,
-            options.model,
-            options.words,
+            language=options.language,
+            context=options.context,
+            batch_seconds=options.batch_seconds,
+            detector=detector,
+            model=options.model,
+            words=options.words,
             on_error=files.leave_out,
             on_window=files.add_seconds,
             diarizer=diarizer,

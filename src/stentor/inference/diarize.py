@@ -14,7 +14,6 @@ from stentor.errors import AudioError, ConfigError
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.inference.load import Model
     from stentor.inference.recording import Recording
     from stentor.models.base import Bundle
     from stentor.tasks.diarize import Diarize
@@ -48,9 +47,9 @@ def diarize(
 ) -> Iterator[Diarization]:
     """`{"audio", "duration", "speakers", "segments", "model"}` for each recording, in their order.
 
-    Of a recording, one window after the other is held, and what the model says about it. How windows are put together
-    is in `task.windows` (see `with_speakers`). An unreadable recording raises its AudioError, or with `on_error` is
-    handed there and left out. `on_audio` is told the seconds of audio that were read.
+    Of a recording, only one window of audio and the model's outputs are held. How windows are aggregated is in
+    `task.windows` (see `with_speakers`). An unreadable recording raises its AudioError, or with `on_error` is
+    handed there and left out. `on_audio` is called with the seconds of audio that were read.
     """
     from stentor.tasks.diarize.aggregate import diarization
     from stentor.tasks.diarize.inference import run_windows
@@ -65,36 +64,34 @@ def diarize(
 
     for recording in recordings:
         try:
-            (heard,) = run_windows(bundle, task, [blocks(recording)])
+            (outputs,) = run_windows(bundle, task, [blocks(recording)])
         except AudioError as error:
             named = error if recording.name in str(error) else AudioError(f"{recording.name}: {error}", error.reason)
             if on_error is None:
                 raise named from None
             on_error(recording.name, named)
             continue
-        segments = diarization(heard, task.windows, task.labels.permutes, task.labels.names)
+        segments = diarization(outputs, task.windows, task.labels.permutes, task.labels.names)
         yield Diarization(
             audio=recording.name,
-            duration=round(heard.duration, 3),
+            duration=round(outputs.duration, 3),
             speakers=list(dict.fromkeys(s["speaker"] for s in segments)),
             segments=segments,
             model=model,
         )
 
 
-def segments_by(model: Model) -> Callable[[Recording], list[dict[str, Any]]]:
-    """Who speaks when in a recording, by this model, for `stentor.inference.transcribe.transcribe`.
+def segments_by(bundle: Bundle, task: Diarize, name: str) -> Callable[[Recording], list[dict[str, Any]]]:
+    """The function from a recording to its speakers' segments, by the model of this name, for a `Transcriber`.
 
-    Raises ConfigError when the model was trained for another task, or does not tell speakers apart.
+    Raises ConfigError when the model does not tell speakers apart.
     """
-    task = model.for_diarization()
     if not task.labels.permutes:
-        labelled = " and ".join(task.labels.names)
-        raise ConfigError(f"{model.name} labels {labelled}, not speakers: give another diarizer.")
+        raise ConfigError(f"{name} labels {' and '.join(task.labels.names)}, not speakers: give another diarizer.")
 
     def segments(recording: Recording) -> list[dict[str, Any]]:
-        (found,) = diarize(model.bundle, task, [recording.at(model.bundle.processor.sample_rate)], model.name)
-        return found.segments
+        (result,) = diarize(bundle, task, [recording.at(bundle.processor.sample_rate)], name)
+        return result.segments
 
     return segments
 
@@ -102,7 +99,7 @@ def segments_by(model: Model) -> Callable[[Recording], list[dict[str, Any]]]:
 def with_speakers(
     task: Diarize, speakers: int | None = None, least: int | None = None, most: int | None = None
 ) -> Diarize:
-    """The task with what is known of the number of speakers in each recording, in the place of what it says itself.
+    """The task with what is known of the number of speakers in each recording, in the place of its own settings.
 
     Raises ConfigError when that cannot be.
     """
@@ -116,6 +113,6 @@ def with_speakers(
     try:
         windows = type(task.windows).model_validate({**task.windows.model_dump(by_alias=True), **known})
     except ValidationError as error:
-        said = str(error.errors()[0].get("ctx", {}).get("error", error.errors()[0]["msg"]))
-        raise ConfigError(f"The number of speakers: {said}.") from None
+        first = error.errors()[0]
+        raise ConfigError(f"The number of speakers: {first.get('ctx', {}).get('error', first['msg'])}.") from None
     return task.model_copy(update={"windows": windows})

@@ -1,31 +1,39 @@
-"""From a path or a Hub id to a model that transcribes: `stentor.load("runs/digits").transcribe("a.wav").text`, that
-says who speaks when: `stentor.load("runs/diarizer").diarize("a.wav").segments`, or that speaks:
-`stentor.load("runs/voice").speak("Good morning.").audio`."""
+"""Model loading, and the Python API of a loaded model.
+
+`stentor.load("runs/digits").transcribe("a.wav").text`, `stentor.load("runs/diarizer").diarize("a.wav").segments`,
+`stentor.load("runs/voice").speak("Good morning.").audio`.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stentor.errors import ConfigError
 from stentor.models.base import Family
 from stentor.tasks.base import Task
+from stentor.tasks.diarize import Diarize
 from stentor.tasks.speak import Speak
 from stentor.tasks.transcribe import Transcribe
 from stentor.tasks.words import Words
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from stentor.inference.diarize import Diarization
     from stentor.inference.recording import Recording
     from stentor.inference.speak import Speech
+    from stentor.inference.speak.speaker import Speaker
     from stentor.inference.speak.voice import Voice
     from stentor.inference.transcribe import Transcript
     from stentor.models.base import Bundle
+
+AnyTask = TypeVar("AnyTask", bound=Task)
 
 CONFIG = "config.json"
 TRAINING_CONFIG = "training_config.json"
@@ -37,7 +45,7 @@ class Model:
     """A trained model with the task it was trained for."""
 
     name: str
-    """The path or id it was loaded from, as given."""
+    """The path or id that it was loaded from."""
     bundle: Bundle
     task: Task
     folder: Path
@@ -58,20 +66,19 @@ class Model:
         """The transcript of one file, or of an array [samples] or [channels, samples] at `rate` Hz, of any length.
 
         `words`: with word times; default when the model has learned them. `diarizer`: a second model, for the task
-        `diarize`, that puts a speaker on every word and segment. `options` go to
-        `stentor.inference.transcribe.transcribe`. Returns the transcript dict of the JSON contract, with `.text` and
+        `diarize`, that puts a speaker on every word and segment. `options` are other fields of
+        `stentor.inference.transcribe.Transcriber`. Returns the transcript dict of the JSON contract, with `.text` and
         `.words`. Raises AudioError, and ConfigError when the model was trained for another task.
         """
         from stentor.inference.transcribe import transcribe
 
         recording = self._recording(audio, rate, "transcribe")
         task = self.for_transcription()
-        options = {"model": self.name, "words": isinstance(task, Words) if words is None else words, **options}
+        words = isinstance(task, Words) if words is None else words
+        options = {"model": self.name, "words": words, "language": language, "context": context, **options}
         if diarizer is not None:
-            from stentor.inference.diarize import segments_by
-
-            options["diarizer"] = segments_by(diarizer)
-        return next(transcribe(self.bundle, task, [recording], language, context, **options))
+            options["diarizer"] = diarizer.speaker_segments()
+        return next(transcribe(self.bundle, task, [recording], **options))
 
     def diarize(
         self,
@@ -91,76 +98,84 @@ class Model:
         task = with_speakers(self.for_diarization(), speakers, min_speakers, max_speakers)
         return next(diarize(self.bundle, task, [self._recording(audio, rate, "diarize")], self.name))
 
+    def speaker_segments(self) -> Callable[[Recording], list[dict[str, Any]]]:
+        """The function from a recording to its speakers' segments; see `stentor.inference.diarize.segments_by`."""
+        from stentor.inference.diarize import segments_by
+
+        return segments_by(self.bundle, self.for_diarization(), self.name)
+
     def speak(
         self,
         text: str,
         voice: Voice | str | Path | None = None,
         reference: str | Path | np.ndarray | None = None,
-        reference_text: str | None = None,
-        reference_rate: int | None = None,
-        instruct: str | None = None,
-        language: str | None = None,
-        duration: float | None = None,
-        speed: float = 1.0,
-        seed: int | None = None,
+        *,
         recognizer: str | None = None,
         normalize: bool = False,
         denoise: bool | None = None,
         finish: bool = True,
-        **generation: Any,
+        **options: Any,
     ) -> Speech:
-        """A text of any length, spoken: `.audio` float32 [samples] at `.rate` Hz, and its `.codes`.
+        """A text of any length, spoken: `.audio` float32 [samples] at `.rate` Hz, and its `.codes`. Remarks are logged.
 
-        In a saved `voice` (see `stentor.inference.speak.voice`), in that of a `reference` (a file, or an array at
-        `reference_rate` Hz; `recognizer` writes down what is said in it where `reference_text` does not say), as
-        `instruct` describes it, or in the model's own. `duration` in seconds, or `speed`, overrules the duration rule.
-        `normalize` writes numbers in words. `denoise` asks for clean speech after a noisy reference (default: of models
-        that have learned it). Without `finish` nothing is trimmed, faded or made louder. `generation` are keys of the
-        task's section of that name, such as `steps=16`. Remarks are logged. Raises ConfigError, DataError and
-        AudioError.
+        Args:
+            voice: a saved voice, see `stentor.inference.speak.voice`.
+            reference: a recording of the voice, a file or an array.
+            recognizer: the model that transcribes the reference where `reference_text` is not given.
+            normalize: write numbers in words.
+            denoise: ask for clean speech after a noisy reference (default: of models that have learned it).
+            finish: trim and fade silence and set the level; without, the audio is as the codec gives it.
+            options: `reference_text`, `reference_rate` (Hz, of an array), `instruct` (the voice in words), `language`,
+                `duration` (seconds) or `speed` in the place of the duration rule, `seed`; and keys of the task's
+                section `generation`, such as `steps=16`.
+
+        Raises ConfigError, DataError and AudioError.
         """
+        from stentor.inference.speak import Utterance
+
+        names = {field.name for field in fields(Utterance)} & options.keys()
+        utterance = Utterance(text, voice, reference=reference, **{name: options.pop(name) for name in names})
+        speaker = self.speaker(options, recognizer, normalize, denoise)
+        return next(speaker.speak([speaker.prepare(utterance)], finish))
+
+    def speaker(self, *args: Any, **options: Any) -> Speaker:
+        """The model as a `Speaker` with these options; raises ConfigError when it does not speak."""
         from stentor.inference.speak.speaker import Speaker
 
-        speaker = Speaker(self, generation, recognizer, normalize, denoise)
-        asked = speaker.utterance(
-            text, voice, reference, reference_text, reference_rate, instruct, language, duration, speed, seed
-        )
-        return next(speaker.speak([asked], finish))
+        return Speaker(self.bundle, self.for_speech(), self.training, *args, **options)
 
-    def for_speech(self) -> Any:
+    def for_speech(self) -> Speak:
         """The task, when it is `speak`; raises ConfigError when it is another, or the model has no codec."""
-        if not isinstance(self.task, Speak):
-            raise ConfigError(f"{self.name} was trained for the task {self.task.type}, not to speak.")
+        task = self._task(Speak, "to speak")
         if self.bundle.processor.codec is None:  # type: ignore[attr-defined]
             raise ConfigError(
                 f"{self.name} has no audio codec, so its codes cannot be made to sound: put the folder of the codec "
                 f"whose tokens it was trained on into {self.folder / 'audio_tokenizer'}."
             )
-        return self.task
+        return task
 
-    def for_diarization(self) -> Any:
+    def for_diarization(self) -> Diarize:
         """The task, when it is `diarize`; raises ConfigError when it is another."""
-        from stentor.tasks.diarize import Diarize
+        return self._task(Diarize, "to tell speakers apart")
 
-        if not isinstance(self.task, Diarize):
-            raise ConfigError(f"{self.name} was trained for the task {self.task.type}, not to tell speakers apart.")
-        return self.task
-
-    def for_transcription(self) -> Any:
+    def for_transcription(self) -> Transcribe:
         """The task, when it is `transcribe`; raises ConfigError when it is another."""
-        if not isinstance(self.task, Transcribe):
-            raise ConfigError(f"{self.name} was trained for the task {self.task.type}, not to transcribe.")
+        return self._task(Transcribe, "to transcribe")
+
+    def _task(self, kind: type[AnyTask], purpose: str) -> AnyTask:
+        if not isinstance(self.task, kind):
+            raise ConfigError(f"{self.name} was trained for the task {self.task.type}, not {purpose}.")
         return self.task
 
     def _recording(self, audio: str | Path | np.ndarray, rate: int | None, verb: str) -> Recording:
         from stentor.inference.recording import ArrayRecording, FileRecording
 
-        wanted = self.bundle.processor.sample_rate
+        model_rate = self.bundle.processor.sample_rate
         if isinstance(audio, (str, Path)):
-            return FileRecording(audio, wanted)
+            return FileRecording(audio, model_rate)
         if rate is None:
             raise ConfigError(f"{verb}(array) needs `rate`, the array's samples per second.")
-        return ArrayRecording(audio, rate, wanted)
+        return ArrayRecording(audio, rate, model_rate)
 
 
 def load(path: str | Path, device: str = "auto") -> Model:
@@ -169,7 +184,7 @@ def load(path: str | Path, device: str = "auto") -> Model:
     `device`: auto (the GPU when there is one), cpu, cuda, cuda:1, mps. Raises ConfigError when there is no such model,
     its family is unknown here, or the device is missing.
     """
-    place = pick_device(device)
+    torch_device = pick_device(device)
     folder = find_export(path)
     config = _json(folder / CONFIG)
     families: dict[str, Any] = dict(Family.choices())
@@ -180,11 +195,11 @@ def load(path: str | Path, device: str = "auto") -> Model:
             f"{', '.join(sorted(families))}. A family of a plug-in needs --plugin."
         )
     bundle = family.load(folder)
-    bundle.model.to(place).eval()
+    bundle.model.to(torch_device).eval()
     training = _json(folder / TRAINING_CONFIG) if (folder / TRAINING_CONFIG).is_file() else {}
     # A folder that Stentor did not write: the task that its family is for.
-    others = family.tasks if family.tasks and "transcribe" not in family.tasks else ("transcribe",)
-    task: Task = Task.model_validate(training["task"] if training else {"type": others[0]})
+    kind = family.tasks[0] if family.tasks and "transcribe" not in family.tasks else "transcribe"
+    task: Task = Task.model_validate(training["task"] if training else {"type": kind})
     return Model(str(path), bundle, task, folder, training)
 
 

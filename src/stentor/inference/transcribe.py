@@ -1,16 +1,15 @@
-"""Transcripts of recordings of any length: windows between pauses, decoded in batches across files."""
+"""Transcription of recordings of any length: windows between pauses, decoded in batches across files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.batch import Example
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.recording import Recording
-from stentor.inference.speaker_attribution import Turns, divided, said_by, with_speakers
+from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker, with_speaker
 from stentor.inference.vad import Detector, EnergyDetector, Window, cut
 from stentor.tasks.words import Words, units
 from stentor.text.normalize import SPACELESS, language_code
@@ -46,13 +45,13 @@ class Transcript(dict[str, Any]):
 
 @dataclass
 class _Job:
-    """One recording on its way."""
+    """One recording in progress."""
 
     recording: Recording
     samples: int = 0
     windows: list[Window] = field(default_factory=list)
     outputs: dict[int, dict[str, Any]] = field(default_factory=dict)
-    turns: Turns | None = None
+    turns: SpeakerTurns | None = None
     error: AudioError | None = None
 
     @property
@@ -60,119 +59,171 @@ class _Job:
         return self.error is not None or len(self.outputs) == len(self.windows)
 
 
-def transcribe(
-    bundle: Bundle,
-    task: Transcribe,
-    recordings: Iterable[Recording],
-    language: str | None = None,
-    context: str | None = None,
-    batch_seconds: float = 120.0,
-    detector: Detector | None = None,
-    model: str = "",
-    words: bool = False,
-    on_error: Callable[[str, AudioError], None] | None = None,
-    on_window: Callable[[float], None] | None = None,
-    diarizer: Callable[[Recording], list[dict[str, Any]]] | None = None,
-) -> Iterator[Transcript]:
-    """A transcript (the JSON contract) for each recording, in their order.
+@dataclass
+class Transcriber:
+    """A model with the options of its transcripts. Raises ConfigError for `words` of a task without word times."""
 
-    `batch_seconds` bounds a batch's padded audio. `detector` finds the pauses (default `EnergyDetector`). An unreadable
-    recording raises its AudioError, or with `on_error` is handed there and left out. `on_window` is told the seconds of
-    each window that is done. Segments carry `log_prob` and, where checks failed in every attempt, `failed`. `words`
-    adds the word times and needs the task `words`: raises ConfigError for another.
-
-    `diarizer` says who speaks when in a recording, as `{"speaker", "start", "end"}` in seconds (see
+    bundle: Bundle
+    task: Transcribe
+    language: str | None = None
+    context: str | None = None
+    """Names and terms that may occur. None: the task's."""
+    batch_seconds: float = 120.0
+    """Most padded audio of a batch."""
+    detector: Detector | None = None
+    """Finds the pauses. None: `EnergyDetector`."""
+    model: str = ""
+    """The model's name, for the transcripts and messages."""
+    words: bool = False
+    """Add word times; needs the task `words`."""
+    on_error: Callable[[str, AudioError], None] | None = None
+    """Called with the name and the error of an unreadable recording, which is then left out. None: raise it."""
+    on_window: Callable[[float], None] | None = None
+    """Called with the seconds of each window that is done."""
+    diarizer: Callable[[Recording], list[dict[str, Any]]] | None = None
+    """Who speaks when in a recording, as `{"speaker", "start", "end"}` in seconds (see
     `stentor.inference.diarize.segments_by`). Words then have a `speaker`, and a segment is what one speaker says. A
-    model that knows word times finds them for it, asked for or not; for another, windows are also cut where one speaker
-    follows another.
-    """
-    if words and not isinstance(task, Words):
-        raise ConfigError(
-            f"{model or 'This model'} gives no word times: it was trained for the task {task.type}. Train it further "
-            "with `task: {type: words}`, as in recipes/words_speech_llm.yaml, or ask for the text alone (leave out "
-            "--words)."
-        )
-    timed = isinstance(task, Words) and (words or diarizer is not None)
-    predict = partial(task.predict, words=timed) if isinstance(task, Words) else task.predict
-    rate = bundle.processor.sample_rate
-    limit = bundle.processor.max_seconds
-    longest = LONGEST if limit is None else min(LONGEST, limit)
-    detector = detector or EnergyDetector()
-    waiting: list[_Job] = []
-    pooled = 0.0
+    model that knows word times computes them for it; for another, windows are also cut where one speaker follows
+    another."""
 
-    def finished() -> Iterator[Transcript]:
-        while waiting and waiting[0].done:
-            job = waiting.pop(0)
-            if job.error is None:
-                yield _transcript(job, rate, language, model, words, timed)
-            elif on_error is None:
-                raise job.error
-            else:
-                on_error(job.recording.name, job.error)
+    def __post_init__(self) -> None:
+        if self.words and not isinstance(self.task, Words):
+            raise ConfigError(
+                f"{self.model or 'This model'} gives no word times: it was trained for the task {self.task.type}. "
+                "Train it further with `task: {type: words}`, as in recipes/words_speech_llm.yaml, or ask for the text "
+                "alone (leave out --words)."
+            )
+        self.timed = isinstance(self.task, Words) and (self.words or self.diarizer is not None)
+        self.rate = self.bundle.processor.sample_rate
 
-    for recording in recordings:
+    def transcribe(self, recordings: Iterable[Recording]) -> Iterator[Transcript]:
+        """A transcript (the JSON contract) for each recording, in their order. Segments carry `log_prob` and, where
+        checks failed in every attempt, `failed`."""
+        jobs: list[_Job] = []
+        pooled = 0.0
+        for recording in recordings:
+            jobs.append(self._job(recording))
+            pooled += sum(w.end - w.start for w in jobs[-1].windows) / self.rate
+            if pooled >= POOL * self.batch_seconds:
+                self._decode(jobs)
+                pooled = 0.0
+            yield from self._finished(jobs)
+        self._decode(jobs)
+        yield from self._finished(jobs)
+
+    def _job(self, recording: Recording) -> _Job:
+        """A recording with its windows, or with the error of reading it."""
         job = _Job(recording)
-        waiting.append(job)
         try:
-            activity = detector.activity(recording.blocks(), rate)
-            job.turns = Turns(diarizer(recording)) if diarizer is not None else None
+            activity = (self.detector or EnergyDetector()).activity(recording.blocks(), self.rate)
+            job.turns = SpeakerTurns(self.diarizer(recording)) if self.diarizer is not None else None
         except AudioError as error:
             job.error = error
-        else:
-            job.samples = activity.samples
-            job.windows = cut(activity, rate, longest)
-            if job.turns is not None and not timed:
-                job.windows = divided(job.windows, job.turns, rate)
-            pooled += sum(w.end - w.start for w in job.windows) / rate
-        if pooled >= POOL * batch_seconds:
-            _decode(bundle, task, predict, waiting, language, context, batch_seconds, on_window)
-            pooled = 0.0
-        yield from finished()
-    _decode(bundle, task, predict, waiting, language, context, batch_seconds, on_window)
-    yield from finished()
+            return job
+        limit = self.bundle.processor.max_seconds
+        job.samples = activity.samples
+        job.windows = cut(activity, self.rate, LONGEST if limit is None else min(LONGEST, limit))
+        if job.turns is not None and not self.timed:
+            job.windows = divide_at_turns(job.windows, job.turns, self.rate)
+        return job
+
+    def _finished(self, jobs: list[_Job]) -> Iterator[Transcript]:
+        """Transcripts of the first jobs, as far as they are done; takes them off the list."""
+        while jobs and jobs[0].done:
+            job = jobs.pop(0)
+            if job.error is None:
+                yield self._transcript(job)
+            elif self.on_error is None:
+                raise job.error
+            else:
+                self.on_error(job.recording.name, job.error)
+
+    def _decode(self, jobs: list[_Job]) -> None:
+        """Decode all windows of the jobs that have none decoded yet."""
+        pool = [(job, i) for job in jobs if not job.done for i in range(len(job.windows)) if i not in job.outputs]
+
+        def samples(item: tuple[_Job, int]) -> int:
+            window = item[0].windows[item[1]]
+            return window.end - window.start
+
+        for batch in batches(pool, samples, round(self.batch_seconds * self.rate)):
+            ready, examples = [], []
+            for job, i in batch:
+                if job.error is not None:  # another window of the same file could not be read
+                    continue
+                window = job.windows[i]
+                try:
+                    audio = job.recording.read(window.start, window.end)
+                except AudioError as error:
+                    job.error = error
+                    continue
+                name = f"{job.recording.name}@{window.start / self.rate:.2f}"
+                ready.append((job, i))
+                context = self.context or self.task.context
+                examples.append(Example(name, audio, language=self.language, context=context))
+            if not examples:
+                continue
+            options = {"words": self.timed} if isinstance(self.task, Words) else {}
+            outputs = self.task.predict(self.bundle, examples, checked=self.task.checks.on, **options)
+            for (job, i), output, example in zip(ready, outputs, examples, strict=True):
+                job.outputs[i] = output
+                if self.on_window:
+                    self.on_window(len(example.audio) / self.rate)
+
+    def _transcript(self, job: _Job) -> Transcript:
+        segments: list[dict[str, Any]] = []
+        words = list(self._words(job)) if self.timed else []
+        turns = job.turns if job.turns is not None and job.turns.names else None
+        if turns is not None:
+            speakers = turns.speakers([word for _, word in words])
+            words = [(i, {**word, "speaker": name}) for (i, word), name in zip(words, speakers, strict=True)]
+        for i, window in enumerate(job.windows):
+            output = job.outputs[i]
+            if not output["text"]:
+                continue
+            segment = {
+                "start": round(window.speech_start / self.rate, 3),
+                "end": round(window.speech_end / self.rate, 3),
+                "text": output["text"],
+                "log_prob": output["log_prob"],
+                **({"failed": output["failed"]} if output["failed"] else {}),
+            }
+            segment_words = [word for k, word in words if k == i]
+            if turns is None:
+                segments.append(segment)
+            elif segment_words:
+                spans = [unit["span"] for unit in units(output["text"], self.language)]
+                segments += split_by_speaker(segment, segment_words, spans)
+            else:
+                segments.append(with_speaker(segment, turns, segments[-1]["speaker"] if segments else None))
+        space = "" if language_code(self.language) in SPACELESS else " "
+        return Transcript(
+            audio=job.recording.name,
+            duration=round(job.samples / self.rate, 3),
+            language=self.language,
+            text=space.join(s["text"] for s in segments),
+            **({"words": [word for _, word in words]} if self.words else {}),
+            segments=segments,
+            model=self.model,
+        )
+
+    def _words(self, job: _Job) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The words of all windows, each with its window's number and times from the start of the recording, in order
+        and without overlap."""
+        end = 0.0
+        for i, window in enumerate(job.windows):
+            offset = window.start / self.rate
+            for word in job.outputs[i]["words"]:
+                start = max(end, round(word["start"] + offset, 3))
+                end = max(start, round(word["end"] + offset, 3))
+                yield i, {"word": word["word"], "start": start, "end": end, "confidence": word["confidence"]}
 
 
-def _decode(
-    bundle: Bundle,
-    task: Transcribe,
-    predict: Callable[..., list[dict[str, Any]]],
-    jobs: list[_Job],
-    language: str | None,
-    context: str | None,
-    batch_seconds: float,
-    on_window: Callable[[float], None] | None,
-) -> None:
-    """Decode all windows of the jobs that have none decoded yet."""
-    rate = bundle.processor.sample_rate
-    pool = [
-        (job, i, window.end - window.start)
-        for job in jobs
-        if not job.done
-        for i, window in enumerate(job.windows)
-        if i not in job.outputs
-    ]
-    for batch in batches(pool, lambda item: item[2], round(batch_seconds * rate)):
-        ready, examples = [], []
-        for job, i, _ in batch:
-            if job.error is not None:  # another window of the same file could not be read
-                continue
-            window = job.windows[i]
-            try:
-                audio = job.recording.read(window.start, window.end)
-            except AudioError as error:
-                job.error = error
-                continue
-            name = f"{job.recording.name}@{window.start / rate:.2f}"
-            ready.append((job, i))
-            examples.append(Example(name, audio, language=language, context=context or task.context))
-        if not examples:
-            continue
-        outputs = predict(bundle, examples, checked=task.checks.on)
-        for (job, i), output, example in zip(ready, outputs, examples, strict=True):
-            job.outputs[i] = output
-            if on_window:
-                on_window(len(example.audio) / rate)
+def transcribe(
+    bundle: Bundle, task: Transcribe, recordings: Iterable[Recording], **options: Any
+) -> Iterator[Transcript]:
+    """A transcript for each recording, in their order; `options` are the fields of `Transcriber`."""
+    return Transcriber(bundle, task, **options).transcribe(recordings)
 
 
 def batches(items: list[Any], size: Callable[[Any], int], budget: int) -> Iterator[list[Any]]:
@@ -185,50 +236,3 @@ def batches(items: list[Any], size: Callable[[Any], int], budget: int) -> Iterat
         batch.append(item)
     if batch:
         yield batch
-
-
-def _transcript(job: _Job, rate: int, language: str | None, model: str, words: bool, timed: bool) -> Transcript:
-    segments: list[dict[str, Any]] = []
-    spoken = list(_words(job, rate)) if timed else []
-    if job.turns is not None and job.turns.names:
-        speakers = job.turns.speakers([word for _, word in spoken])
-        spoken = [(i, {**word, "speaker": name}) for (i, word), name in zip(spoken, speakers, strict=True)]
-    for i, window in enumerate(job.windows):
-        output = job.outputs[i]
-        if not output["text"]:
-            continue
-        segment = {
-            "start": round(window.speech_start / rate, 3),
-            "end": round(window.speech_end / rate, 3),
-            "text": output["text"],
-            "log_prob": output["log_prob"],
-            **({"failed": output["failed"]} if output["failed"] else {}),
-        }
-        own = [word for k, word in spoken if k == i]
-        if job.turns is None or not job.turns.names:
-            segments.append(segment)
-        elif own:
-            segments += said_by(segment, own, [unit["span"] for unit in units(output["text"], language)])
-        else:
-            segments.append(with_speakers(segment, job.turns, segments[-1]["speaker"] if segments else None))
-    space = "" if language_code(language) in SPACELESS else " "
-    return Transcript(
-        audio=job.recording.name,
-        duration=round(job.samples / rate, 3),
-        language=language,
-        text=space.join(s["text"] for s in segments),
-        **({"words": [word for _, word in spoken]} if words else {}),
-        segments=segments,
-        model=model,
-    )
-
-
-def _words(job: _Job, rate: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The words of all windows, each with its window's number and times from the start of the recording, in order and
-    apart."""
-    at = 0.0
-    for i, window in enumerate(job.windows):
-        for word in job.outputs[i]["words"]:
-            start = max(at, round(word["start"] + window.start / rate, 3))
-            at = max(start, round(word["end"] + window.start / rate, 3))
-            yield i, {"word": word["word"], "start": start, "end": at, "confidence": word["confidence"]}

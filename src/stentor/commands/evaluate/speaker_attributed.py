@@ -24,7 +24,6 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
     """
     from stentor.config.load import parse_source
     from stentor.data.cut import language_of, segments_of, uem_of
-    from stentor.inference.diarize import segments_by
     from stentor.inference.load import load
     from stentor.inference.transcribe import transcribe
     from stentor.metrics.cpwer import Attributed, cpwer, tcpwer
@@ -35,7 +34,7 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
     source = parse_source(data)
     recogniser, second = load(model), load(diarizer)
     task = recogniser.for_transcription()
-    hear = segments_by(second)
+    hear = second.speaker_segments()
     plan, dropped, section = records(recogniser, second.task, source, data)
     cuts: list[Cut] = []
     spoken: list[list[dict[str, Any]]] = []

@@ -176,13 +176,12 @@ def text(scores: dict[str, Score], how: dict[str, Any], records: int) -> str:
 def _speaker(loaded: Model, options: EvaluateOptions) -> Speaker:
     """The model, ready to speak with the settings of generation that were asked for."""
     from stentor.config.load import parse_section
-    from stentor.inference.speak.speaker import Speaker
     from stentor.tasks.speak.generation import Generation
 
     settings = loaded.for_speech().generation
     if options.generation is not None:
         settings = parse_section(options.generation, Generation, "--generation", settings)
-    return Speaker(loaded, settings.model_dump(), denoise=options.denoise)
+    return loaded.speaker(settings.model_dump(), denoise=options.denoise)
 
 
 def _evaluators(options: EvaluateOptions) -> list[SpeechEvaluator]:

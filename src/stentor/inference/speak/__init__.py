@@ -1,23 +1,23 @@
-"""Speaking texts of any length, in a voice that is given, described or left to the model."""
+"""Synthesis of texts of any length, in the voice of a recording, in a described one or in the model's own."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stentor.data.speaking_rate import weight
 from stentor.errors import ConfigError, DataError
-from stentor.inference.speak.postprocess import ends, join, level
+from stentor.inference.speak.postprocess import concatenate, normalize_loudness, trim_silence
+from stentor.inference.speak.voice import Voice
 from stentor.tasks.speak.chunks import chunks
 from stentor.tasks.speak.duration import estimate
 
 if TYPE_CHECKING:
-    from stentor.data.speaking_rate import SpeakingRate
-    from stentor.inference.speak.voice import Voice
     from stentor.models.base import Bundle
     from stentor.tasks.speak.generation import Generation
 
@@ -31,8 +31,8 @@ class Utterance:
     """A text to speak, and how."""
 
     text: str
-    voice: Voice | None = None
-    """None: the model's choice, or what `instruct` says."""
+    voice: Voice | str | Path | None = None
+    """A voice, or the path of a saved one. None: that of `reference`, what `instruct` says, or the model's choice."""
     language: str | None = None
     instruct: str | None = None
     """The voice in words."""
@@ -42,11 +42,17 @@ class Utterance:
     """How many times as fast as the duration rule has it."""
     seed: int | None = None
     """None: that of the generation settings."""
+    reference: str | Path | np.ndarray | None = None
+    """A recording of the voice, a file or an array; `Speaker.prepare` makes `voice` of it."""
+    reference_text: str | None = None
+    """What is said in it. None: it is transcribed."""
+    reference_rate: int | None = None
+    """Hz of the array."""
 
 
 @dataclass
 class Speech:
-    """What was spoken."""
+    """Synthetic speech."""
 
     audio: np.ndarray
     """Float32 [samples]."""
@@ -68,19 +74,19 @@ class Speech:
 class _Part:
     """A text that is spoken in one go."""
 
-    of: int
-    """Its utterance."""
-    place: int
-    """Its number among the parts of that."""
+    utterance: int
+    """Number of its utterance."""
+    number: int
+    """Its own among the parts of that."""
     text: str
     frames: int
     codes: np.ndarray | None = None
 
 
 def check(utterance: Utterance, bundle: Bundle) -> list[str]:
-    """Sentences for a person about what will not be as asked; none when all is well.
+    """Sentences for a person about characters that are left out; none when all is well.
 
-    Raises ConfigError for values that cannot be, DataError for a text of which nothing can be spoken.
+    Raises ConfigError for values out of range, DataError for a text of which nothing can be spoken.
     """
     if not utterance.text.strip():
         raise ConfigError("The text is empty: there is nothing to speak.")
@@ -92,8 +98,8 @@ def check(utterance: Utterance, bundle: Bundle) -> list[str]:
         raise ConfigError("The duration says how fast it is spoken: leave out the speed, or the duration.")
     if utterance.seed is not None and not 0 <= utterance.seed < 2**63:
         raise ConfigError(f"The seed {utterance.seed} is not between 0 and {2**63 - 1}.")
-    said, unknown = spelled(utterance.text, bundle)
-    if not any(c.isalnum() for c in said):
+    text, unknown = spelled(utterance.text, bundle)
+    if not any(c.isalnum() for c in text):
         letters = " ".join(dict.fromkeys(c for c in utterance.text if c.isprintable() and not c.isspace()))
         raise DataError(
             f"This model cannot speak the text: it knows none of its letters ({letters[:60]}). Write it in the letters "
@@ -115,9 +121,9 @@ def spelled(text: str, bundle: Bundle) -> tuple[str, str]:
     """
     knows = bundle.processor.knows
     unknown = [c for c in dict.fromkeys(text) if not c.isspace() and not knows(c)]
-    other = {c: c.swapcase() if len(c.swapcase()) == 1 and knows(c.swapcase()) else "" for c in unknown}
-    lines = ("".join(other.get(c, c) for c in line).split() for line in text.splitlines())
-    return "\n".join(" ".join(words) for words in lines if words), "".join(c for c in unknown if not other[c])
+    other_case = {c: c.swapcase() if len(c.swapcase()) == 1 and knows(c.swapcase()) else "" for c in unknown}
+    lines = ("".join(other_case.get(c, c) for c in line).split() for line in text.splitlines())
+    return "\n".join(" ".join(words) for words in lines if words), "".join(c for c in unknown if not other_case[c])
 
 
 def flat(text: str, bundle: Bundle) -> str:
@@ -142,86 +148,76 @@ def speak(
     have learned that. `options` go to the model's `speak`.
     """
     codec = bundle.processor.codec
-    pace = bundle.processor.pace
-    voices = [None if u.voice is None else (u.voice.codes, flat(u.voice.text, bundle)) for u in utterances]
-    divided = [
-        _divide(i, spelled(u.text, bundle)[0], u, voices[i], codec.frame_rate, pace) for i, u in enumerate(utterances)
+    # Of each utterance with a voice: (codec tokens, their text).
+    references = [
+        (u.voice.codes, flat(u.voice.text, bundle)) if isinstance(u.voice, Voice) else None for u in utterances
     ]
+    parts_of = [_divide(i, u, references[i], bundle) for i, u in enumerate(utterances)]
     settings = {**generation.arguments(), **options}
 
-    def reveal(parts: list[_Part]) -> None:
+    def synthesize(parts: list[_Part]) -> None:
         prompts, seeds = [], []
         for part in parts:
-            asked, own = utterances[part.of], divided[part.of]
-            reference = voices[part.of]
-            if reference is None and part.place:
-                reference = (own[0].codes, own[0].text)
+            utterance, first = utterances[part.utterance], parts_of[part.utterance][0]
+            reference = references[part.utterance]
             prompts.append(
                 bundle.processor.utterance(
                     part.text,
-                    language=asked.language,
-                    instruct=asked.instruct,
-                    reference=reference,
+                    language=utterance.language,
+                    instruct=utterance.instruct,
+                    reference=(first.codes, first.text) if reference is None and part.number else reference,
                     frames=part.frames,
-                    denoise=denoise and asked.voice is not None,
+                    denoise=denoise and reference is not None,
                 )
             )
-            seeds.append(_seed(asked, generation) + part.place)
+            seeds.append(_seed(utterance, generation) + part.number)
         for part, codes in zip(parts, bundle.model.speak(prompts, seeds=seeds, **settings)):
             part.codes = codes
 
-    # What needs nothing that is still to be spoken goes together.
-    first = [part for own in divided for part in (own if utterances[own[0].of].voice is not None else own[:1])]
-    reveal(first)
-    if later := [part for own in divided for part in own if part.codes is None]:
-        reveal(later)
-    for asked, own in zip(utterances, divided):
-        yield _speech(asked, own, bundle, _seed(asked, generation), finish)
+    # Parts that need no codes of other parts go together.
+    synthesize([part for parts, voice in zip(parts_of, references) for part in (parts if voice else parts[:1])])
+    if later := [part for parts in parts_of for part in parts if part.codes is None]:
+        synthesize(later)
+    for utterance, parts in zip(utterances, parts_of):
+        texts = [part.text for part in parts]
+        audios = codec.decode([part.codes for part in parts])
+        if finish:
+            pauses = utterance.duration is None
+            if pauses:
+                audios = [trim_silence(audio, codec.sample_rate) for audio in audios]
+            audio = normalize_loudness(concatenate(audios, codec.sample_rate, texts, pauses))
+        else:
+            audio = np.concatenate(audios)
+        codes = np.concatenate([part.codes for part in parts], axis=1)  # type: ignore[misc]  # all are spoken
+        yield Speech(audio, codec.sample_rate, codes, texts, _seed(utterance, generation))
 
 
 def _seed(utterance: Utterance, generation: Generation) -> int:
     return generation.seed if utterance.seed is None else utterance.seed
 
 
-def _divide(
-    number: int,
-    text: str,
-    utterance: Utterance,
-    voice: tuple[np.ndarray, str] | None,
-    frame_rate: float,
-    pace: SpeakingRate | None,
-) -> list[_Part]:
-    asked = utterance.duration
-    said = (None, None) if voice is None else (voice[1], voice[0].shape[1] / frame_rate)
+def _divide(number: int, utterance: Utterance, reference: tuple[np.ndarray, str] | None, bundle: Bundle) -> list[_Part]:
+    """The parts of an utterance, with the frames of each."""
+    text, duration = spelled(utterance.text, bundle)[0], utterance.duration
+    frame_rate, pace = bundle.processor.codec.frame_rate, bundle.processor.pace
+    reference_text, reference_seconds = None, None
+    if reference is not None:
+        reference_text, reference_seconds = reference[1], reference[0].shape[1] / frame_rate
 
     def seconds(part: str) -> float:
-        if asked is not None:
-            return asked * weight(part) / weight(text)
-        return estimate(part, *said, utterance.speed, pace)
+        if duration is not None:
+            return duration * weight(part) / weight(text)
+        return estimate(part, reference_text, reference_seconds, utterance.speed, pace)
 
     parts = [" ".join(part.split()) for part in chunks(text, seconds)]
-    if asked is None:
+    if duration is None:
         frames = [max(1, round(seconds(part) * frame_rate)) for part in parts]
     else:
         # Shared out by weight, all of it.
         shares = list(itertools.accumulate(map(weight, parts), initial=0.0))
-        ends = [round(asked * frame_rate * share / shares[-1]) for share in shares]
+        ends = [round(duration * frame_rate * share / shares[-1]) for share in shares]
         frames = [max(1, end - start) for start, end in itertools.pairwise(ends)]
-    return [_Part(number, place, *part) for place, part in enumerate(zip(parts, frames))]
-
-
-def _speech(asked: Utterance, parts: list[_Part], bundle: Bundle, seed: int, finish: bool) -> Speech:
-    codec = bundle.processor.codec
-    audios = codec.decode([part.codes for part in parts])
-    if finish:
-        timed = asked.duration is not None
-        if not timed:
-            audios = [ends(audio, codec.sample_rate) for audio in audios]
-        audio = level(join(audios, codec.sample_rate, [part.text for part in parts], pauses=not timed))
-    else:
-        audio = np.concatenate(audios)
-    codes = np.concatenate([part.codes for part in parts], axis=1)
-    return Speech(audio, codec.sample_rate, codes, [part.text for part in parts], seed)
+    return [_Part(number, i, *part) for i, part in enumerate(zip(parts, frames))]
 
 
 def printed(characters: str) -> str:

@@ -1,4 +1,4 @@
-"""Spoken audio made ready to be heard: silence at its ends, fades, pauses between parts, level."""
+"""Postprocessing of synthetic speech: silence at its ends, fades, pauses between parts, loudness."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from stentor.data.activity import loud_spans
 
 MARGIN = 0.1
-"""Seconds of silence, faded in and out, that are left or added before and after what is said."""
+"""Seconds of silence, faded in and out, that are left or added before and after speech."""
 SEAM = 0.005
 """Seconds that are faded where parts meet without a pause."""
 LEVEL, PEAK = 0.1, 0.95
@@ -19,32 +19,32 @@ AFTER_SENTENCE, AFTER_CLAUSE = 0.35, 0.2
 ENDS = (".", "!", "?", "…", "。", "！", "？", "।", "؟")
 
 
-def ends(audio: np.ndarray, rate: int) -> np.ndarray:
-    """Float32 [samples] with just `MARGIN` seconds of fading silence before and after what is said; audio without
+def trim_silence(audio: np.ndarray, rate: int) -> np.ndarray:
+    """Float32 [samples] with just `MARGIN` seconds of fading silence before and after speech; audio without
     anything loud enough to be speech is only faded."""
     margin = round(MARGIN * rate)
     spans = loud_spans(audio, rate)
     first = round(spans[0][0] * rate) if spans else margin
     last = round(spans[-1][1] * rate) if spans else max(len(audio) - margin, margin)
-    kept = audio[max(0, first - margin) : last + margin]
+    speech = audio[max(0, first - margin) : last + margin]
     before, after = min(first, margin), min(max(0, len(audio) - last), margin)
-    return np.pad(_faded(kept, before, after), (margin - before, margin - after))
+    return np.pad(_faded(speech, before, after), (margin - before, margin - after))
 
 
-def join(audios: Sequence[np.ndarray], rate: int, texts: Sequence[str], pauses: bool = True) -> np.ndarray:
+def concatenate(audios: Sequence[np.ndarray], rate: int, texts: Sequence[str], pauses: bool = True) -> np.ndarray:
     """Parts one after the other: with `pauses`, as long as the punctuation at the end of each text asks for, beyond the
-    margins that `ends` left; without, what was asked for is their length in all."""
+    margins that `trim_silence` left; without, for parts of a requested duration."""
     seam = round(SEAM * rate)
     pieces: list[np.ndarray] = []
     for i, (audio, text) in enumerate(zip(audios, texts)):
         pieces.append(audio if pauses else _faded(audio, seam, seam))
         if pauses and i < len(audios) - 1:
-            wanted = AFTER_SENTENCE if text.rstrip("\"'”’)]」』").endswith(ENDS) else AFTER_CLAUSE
-            pieces.append(np.zeros(max(0, round((wanted - 2 * MARGIN) * rate)), np.float32))
+            pause = AFTER_SENTENCE if text.rstrip("\"'”’)]」』").endswith(ENDS) else AFTER_CLAUSE
+            pieces.append(np.zeros(max(0, round((pause - 2 * MARGIN) * rate)), np.float32))
     return np.concatenate(pieces)
 
 
-def level(audio: np.ndarray) -> np.ndarray:
+def normalize_loudness(audio: np.ndarray) -> np.ndarray:
     """Float32 [samples] with an RMS of 0.1 over what is loud (within 40 dB of the loudest 20 ms), its peak at most
     0.95; silence stays silence."""
     size = 480

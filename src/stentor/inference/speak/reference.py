@@ -1,4 +1,4 @@
-"""A recording of the voice to speak in: heard, cleaned up, written down, turned into codec tokens."""
+"""Reference recordings of voices: read, trimmed, transcribed and encoded as codec tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PAUSE, MARGIN = 0.5, 0.1
 
 Remark = Callable[[str], None]
 Transcriber = Callable[["np.ndarray", int, "str | None"], str]
-"""What is said in float32 [samples] at a rate in Hz, in a language where that is known."""
+"""The text of float32 [samples] at a rate in Hz, in a language where that is known."""
 
 
 def make_voice(
@@ -51,7 +51,7 @@ def make_voice(
 
     It is made mono and resampled, silence at the ends and long pauses go, what is quieter than an RMS of 0.1 is raised
     to it. Where `text`, what is said in it, is not given, it is cut at a pause before 20 s and `transcribe`d. `remark`
-    is told what was done that its owner may want to know. Raises AudioError (`too_short`, `too_long`, `silent`,
+    is called with sentences for a person about what was done. Raises AudioError (`too_short`, `too_long`, `silent`,
     `no_speech`, ...) and, when there is no text and nobody to write it down, ConfigError.
     """
     if text is not None and not text.strip():
@@ -112,8 +112,8 @@ def levelled(audio: np.ndarray) -> np.ndarray:
 
 
 def transcriber(recognizer: str, device: str = "cpu") -> Transcriber:
-    """Has references written down by a model of Stentor's or of transformers, a folder or a Hub id; it is loaded with
-    the first one."""
+    """Transcribes references by a model of Stentor's or of transformers, a folder or a Hub id, which is loaded with the
+    first one."""
     model = evaluator_for(recognizer, "text")
 
     def transcribe(audio: np.ndarray, rate: int, language: str | None) -> str:
@@ -122,14 +122,14 @@ def transcriber(recognizer: str, device: str = "cpu") -> Transcriber:
     return transcribe
 
 
-def _read(audio: str | Path | np.ndarray, rate: int | None, wanted: int, name: str) -> np.ndarray:
+def _read(audio: str | Path | np.ndarray, rate: int | None, codec_rate: int, name: str) -> np.ndarray:
     if isinstance(audio, (str, Path)):
         _check_length(probe(audio).duration, name)
-        return read(audio, rate=wanted)
+        return read(audio, rate=codec_rate)
     if rate is None:
         raise ConfigError("A reference that is an array needs its samples per second (`reference_rate`).")
-    samples = ArrayRecording(audio, rate, wanted, name).audio
-    _check_length(len(samples) / wanted, name)
+    samples = ArrayRecording(audio, rate, codec_rate, name).audio
+    _check_length(len(samples) / codec_rate, name)
     if abs(samples).max() < SILENCE:
         raise AudioError(f"{name} is silent.", "silent")
     return samples

@@ -1,4 +1,4 @@
-"""A model that speaks, with what was asked of it for all its texts."""
+"""Speaker: a model that speaks, with the settings that all its utterances share."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from stentor.text.verbalize import check_installed, normalize
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.inference.load import Model
     from stentor.inference.speak.reference import Remark
+    from stentor.models.base import Bundle
+    from stentor.tasks.speak import Speak
     from stentor.tasks.speak.generation import Generation
 
 log = logging.getLogger("stentor")
@@ -31,31 +32,38 @@ LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
 
 
 class Speaker:
-    """Turns wishes into utterances, and utterances into speech. References and voices are read once each."""
+    """Prepares utterances and synthesizes them. References and voices are read once each."""
 
     def __init__(
         self,
-        model: Model,
+        bundle: Bundle,
+        task: Speak,
+        training: Mapping[str, Any],
         generation: Mapping[str, Any] | None = None,
         recognizer: str | None = None,
         normalize: bool = False,
         denoise: bool | None = None,
         remark: Remark | None = None,
     ):
-        """`generation`: keys of the section `generation` in the place of the model's own, and keyword arguments of its
-        `speak` (`compile`, `batch_tokens`). `remark` is told what a person should know; the default is the log.
+        """Raises ConfigError for wrong values, and where normalisation is not installed.
 
-        Raises ConfigError when the model does not speak, for wrong values, and where normalisation is not installed.
+        Args:
+            training: the config that the model was trained with; empty for a published model.
+            generation: keys of the section `generation` in the place of the model's own, and keyword arguments of its
+                `speak` (`compile`, `batch_tokens`).
+            recognizer: the model that transcribes references without a text.
+            normalize: write numbers in words.
+            denoise: ask for clean speech after noisy voices (default: of models that have learned it).
+            remark: called with sentences for a person; the default is the log.
         """
-        task = model.for_speech()
-        given = dict(generation or {})
-        self.options = {key: given.pop(key) for key in ("compile", "batch_tokens") if key in given}
-        self.bundle, self.codec = model.bundle, model.bundle.processor.codec  # type: ignore[attr-defined]
-        self.generation: Generation = _generation(task.generation, given)
-        self.task = task
-        self.published = not model.training
+        settings = dict(generation or {})
+        self.options = {key: settings.pop(key) for key in ("compile", "batch_tokens") if key in settings}
+        self.bundle, self.task = bundle, task
+        self.codec = bundle.processor.codec  # type: ignore[attr-defined]
+        self.generation: Generation = _generation(task.generation, settings)
+        self.published = not training
         # A model that never saw the token for it is confused by it.
-        learned = self.published or bool(model.training.get("model", {}).get("from"))
+        learned = self.published or bool(training.get("model", {}).get("from"))
         self.denoise = learned if denoise is None else denoise
         self.remark = remark or log.warning
         self.normalize = normalize
@@ -63,9 +71,9 @@ class Speaker:
             check_installed()
         self._transcribe = None
         if recognizer is not None:
-            self._transcribe = transcriber(recognizer, str(next(model.bundle.model.parameters()).device))
+            self._transcribe = transcriber(recognizer, str(next(bundle.model.parameters()).device))
         self._voices: dict[tuple[str, ...], Voice] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def voice(
         self,
@@ -80,94 +88,81 @@ class Speaker:
             key = ("reference", str(reference), text or "", language or "")
             if key in self._voices:
                 return self._voices[key]
-        made = make_voice(reference, self.codec, text, language, rate, self._transcribe, self.remark)
+        voice = make_voice(reference, self.codec, text, language, rate, self._transcribe, self.remark)
         if key is not None:
-            self._voices[key] = made
-        return made
+            self._voices[key] = voice
+        return voice
 
-    def utterance(
-        self,
-        text: str,
-        voice: Voice | str | Path | None = None,
-        reference: str | Path | np.ndarray | None = None,
-        reference_text: str | None = None,
-        reference_rate: int | None = None,
-        instruct: str | None = None,
-        language: str | None = None,
-        duration: float | None = None,
-        speed: float = 1.0,
-        seed: int | None = None,
-    ) -> Utterance:
-        """What to say and how, checked. Raises ConfigError, DataError and AudioError."""
-        if reference is None and reference_text is not None:
+    def prepare(self, utterance: Utterance) -> Utterance:
+        """The utterance checked, with its text normalised and its voice loaded. Raises ConfigError, DataError and
+        AudioError."""
+        voice, reference, text = utterance.voice, utterance.reference, utterance.text
+        if reference is None and utterance.reference_text is not None:
             raise ConfigError("There is a text of a reference, but no reference: give --reference with the recording.")
         if reference is not None and voice is not None:
             raise ConfigError("Give a reference or a saved voice, not both.")
-        language = self._language(language)
-        if instruct is not None:
-            instruct = self._instruct(instruct)
+        language = self._language(utterance.language)
+        instruct = None if utterance.instruct is None else self._instruct(utterance.instruct)
         if self.normalize:
             text = normalize(text, language)
-        asked = Utterance(text, None, language, instruct, duration, speed, seed)
-        for sentence in check(asked, self.bundle):
+        utterance = replace(utterance, text=text, language=language, instruct=instruct)
+        for sentence in check(utterance, self.bundle):
             self.remark(sentence)
         if reference is not None:
-            asked.voice = self.voice(reference, reference_text, reference_rate, language)
-        elif isinstance(voice, Voice):
-            asked.voice = voice
-        elif voice is not None:
+            voice = self.voice(reference, utterance.reference_text, utterance.reference_rate, language)
+        elif isinstance(voice, (str, Path)):
             key = ("voice", str(voice))
             if key not in self._voices:
                 self._voices[key] = load_voice(voice, self.codec)
-            asked.voice = self._voices[key]
-        if asked.voice is not None:
-            self._known("text of the reference", asked.voice.text)
-        return asked
+            voice = self._voices[key]
+        if voice is not None:
+            self._warn_unknown("text of the reference", voice.text)
+        return replace(utterance, voice=voice, reference=None)
 
     def speak(self, utterances: Sequence[Utterance], finish: bool = True) -> Iterator[Speech]:
         """Each utterance spoken, in their order."""
-        known = [replace(u, **self.task.learned_style(u.language, u.instruct)) for u in utterances]
-        for what in ("language", "instruct"):
-            if any(getattr(u, what) != getattr(k, what) for u, k in zip(utterances, known)):
-                self._once(f"This model was never told a record's {what} in training: it is left out.")
-        return speak(self.bundle, known, self.generation, finish, self.denoise, **self.options)
+        learned = [replace(u, **self.task.learned_style(u.language, u.instruct)) for u in utterances]
+        for name in ("language", "instruct"):
+            if any(getattr(u, name) != getattr(v, name) for u, v in zip(utterances, learned)):
+                self._warn_once(f"This model was never told a record's {name} in training: it is left out.")
+        return speak(self.bundle, learned, self.generation, finish, self.denoise, **self.options)
 
     def _language(self, language: str | None) -> str | None:
         if language is not None and not language.strip():
             raise ConfigError("The language is empty: give a code such as en, or leave it out.")
         if language is not None and self.published and not LANGUAGE.fullmatch(language):
-            self._once(f"The language {language!r} is no code such as en or cmn: the model may not know it.")
+            self._warn_once(f"The language {language!r} is no code such as en or cmn: the model may not know it.")
         if language is not None:
-            self._known("language", language)
+            self._warn_unknown("language", language)
         return language
 
     def _instruct(self, instruct: str) -> str:
         if not instruct.strip():
             raise ConfigError("The instruct is empty: describe the voice, or leave it out.")
-        self._known("instruct", instruct)
+        self._warn_unknown("instruct", instruct)
         if not self.published:
             return instruct.strip()
         for sentence in warnings(instruct):
-            self._once(sentence)
+            self._warn_once(sentence)
         words = attributes(instruct)
         return ("，" if not instruct.isascii() else ", ").join(words)
 
-    def _known(self, what: str, text: str) -> None:
+    def _warn_unknown(self, name: str, text: str) -> None:
         if unknown := spelled(text, self.bundle)[1]:
-            self._once(f"This model does not know {printed(unknown)} in the {what} {text!r}, and leaves it out.")
+            self._warn_once(f"This model does not know {printed(unknown)} in the {name} {text!r}, and leaves it out.")
 
-    def _once(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
+    def _warn_once(self, sentence: str) -> None:
+        if sentence not in self._warned:
+            self._warned.add(sentence)
             self.remark(sentence)
 
 
-def _generation(settings: Generation, given: dict[str, Any]) -> Generation:
-    if unknown := sorted(set(given) - set(type(settings).model_fields)):
+def _generation(settings: Generation, changes: dict[str, Any]) -> Generation:
+    if unknown := sorted(set(changes) - set(type(settings).model_fields)):
         known = ", ".join(type(settings).model_fields)
         raise ConfigError(f"Unknown generation setting {', '.join(unknown)}; known: {known}.")
     try:
-        return type(settings).model_validate({**settings.model_dump(), **given})
+        return type(settings).model_validate({**settings.model_dump(), **changes})
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}.") from None

@@ -1,4 +1,4 @@
-"""Voices to speak in: the codec tokens of a reference and what is said in it, kept in a file.
+"""Voice files: the codec tokens of a reference and its text.
 
 A voice file is two: NAME.safetensors with the tensor `codes` and NAME.json with everything else (format version 1).
 """
@@ -26,12 +26,12 @@ SAME_CODEC = 0.9
 
 @dataclass(frozen=True)
 class Voice:
-    """A reference that a model goes on from."""
+    """A reference: the prompt that a model continues."""
 
     codes: np.ndarray
     """Integers [codebooks, frames] of the model's codec."""
     text: str
-    """What is said in them."""
+    """Their text."""
     language: str | None = None
     source: str | None = None
     """Where it came from, for people."""
@@ -49,7 +49,7 @@ def save_voice(voice: Voice, path: str | Path, codec: AudioCodec) -> Path:
     from safetensors.numpy import save_file
 
     base = _base(path)
-    about = {
+    metadata = {
         "format": FORMAT,
         "version": VERSION,
         "text": voice.text,
@@ -63,7 +63,7 @@ def save_voice(voice: Voice, path: str | Path, codec: AudioCodec) -> Path:
         base.parent.mkdir(parents=True, exist_ok=True)
         save_file({"codes": np.ascontiguousarray(voice.codes)}, _with(base, ".safetensors"))
         follow_umask(_with(base, ".safetensors"))
-        _with(base, ".json").write_text(json.dumps(about, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        _with(base, ".json").write_text(json.dumps(metadata, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"The voice {base} cannot be written: {error.strerror or error}.") from error
     return _with(base, ".json")
@@ -85,23 +85,23 @@ def load_voice(path: str | Path, codec: AudioCodec) -> Voice:
             f"{'is' if len(missing) == 1 else 'are'} missing. --save-voice makes one from a reference."
         )
     try:
-        about = json.loads(_with(base, ".json").read_text(encoding="utf-8"))
-        if about["format"] != FORMAT:
+        metadata = json.loads(_with(base, ".json").read_text(encoding="utf-8"))
+        if metadata["format"] != FORMAT:
             raise ValueError
-        version = about["version"]
+        version = metadata["version"]
         if version != VERSION:
             raise ConfigError(
                 f"The voice {base} is of format version {version}, of a newer Stentor; this one reads {VERSION}."
             )
-        codes, made_by = load_file(_with(base, ".safetensors"))["codes"], about["codec"]
-        voice = Voice(codes, str(about["text"]), about["language"], about["source"])
-        shape = {key: made_by[key] for key in _shape(codec)}
-        test = list(made_by["test"])
+        codes, codec_record = load_file(_with(base, ".safetensors"))["codes"], metadata["codec"]
+        voice = Voice(codes, str(metadata["text"]), metadata["language"], metadata["source"])
+        shape = {key: codec_record[key] for key in _shape(codec)}
+        test = list(codec_record["test"])
     except (ValueError, KeyError, TypeError, OSError, SafetensorError):
         raise DataError(f"The voice {base} is damaged, or no voice at all: save it again with --save-voice.") from None
     if shape != _shape(codec) or not _alike(test, _test(codec)):
         raise ConfigError(
-            f"The voice {base} was made with {_told(shape)}, this model has {_told(_shape(codec))}"
+            f"The voice {base} was made with {_codec_name(shape)}, this model has {_codec_name(_shape(codec))}"
             f"{', fitted on other audio' if shape == _shape(codec) else ''}: save it again for this model, from its "
             f"reference{f' ({voice.source})' if voice.source else ''}."
         )
@@ -130,15 +130,15 @@ def _shape(codec: AudioCodec) -> dict[str, Any]:
     }
 
 
-def _told(shape: dict[str, Any]) -> str:
+def _codec_name(shape: dict[str, Any]) -> str:
     return (
         f"the codec {shape['type']} ({shape['codebooks']} x {shape['vocabulary']} codes at {shape['frame_rate']:g} Hz)"
     )
 
 
 def _test(codec: AudioCodec) -> list[int]:
-    """How the codec hears one second of a sound that is always the same: codecs of one kind, fitted or trained on
-    different audio, hear it differently. First codebook."""
+    """First codebook of one second of a fixed test sound: it differs between codecs of one kind that were fitted or
+    trained on different audio."""
     time = np.arange(codec.sample_rate) / codec.sample_rate
     noise = np.random.default_rng(0).standard_normal(len(time))
     glide = np.sin(2 * np.pi * (100 * time + 1500 * time**2)) + 0.5 * np.sin(2 * np.pi * 220 * time)

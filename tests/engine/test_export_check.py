@@ -10,8 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from stentor.cli import main
+from stentor.commands.export import probe as probes
 from stentor.commands.export import verify
-from stentor.commands.export.verify import COARSE, FULL, HALF, Different, Heard, Probe, same_tensors
+from stentor.commands.export.agreement import COARSE, FULL, HALF, Different
+from stentor.commands.export.probe import ModelOutputs, Probe
+from stentor.commands.export.verify import same_tensors
 from stentor.data.batch import Example
 from stentor.inference.load import load
 from stentor.models.speech_llm import SpeechLLM
@@ -50,24 +53,24 @@ def test_a_run_says_that_its_export_was_checked(trained):
 
 
 def test_an_export_that_differs_fails_the_run(trained, monkeypatch, capsys):
-    own = SpeechLLM.save
+    save = SpeechLLM.save
 
     def wrong(self, bundle, state, folder):
-        own(self, bundle, state, folder)
+        save(self, bundle, state, folder)
         if folder.parent.name == "damaged":  # not those of checkpoints
             damage(folder / "model.safetensors")
 
     monkeypatch.setattr(SpeechLLM, "save", wrong)
     command = ["train", str(trained / "tiny.yaml"), "train.steps=3", "name=damaged"]
     assert main(command) == 1
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     run = trained / "runs" / "damaged"
-    assert "The export does not do what the trained model does: on 4 clips its loss `" in said
-    assert f"It is kept as {run / 'export-wrong'} and should not be used" in said and "Traceback" not in said
+    assert "The export does not do what the trained model does: on 4 clips its loss `" in message
+    assert f"It is kept as {run / 'export-wrong'} and should not be used" in message and "Traceback" not in message
     assert (run / "export-wrong" / "model.safetensors").exists()
     assert not (run / "export").exists() and not (run / "results.json").exists()
 
-    monkeypatch.setattr(SpeechLLM, "save", own)  # and the same command finishes once it is mended
+    monkeypatch.setattr(SpeechLLM, "save", save)  # and the same command finishes once it is mended
     assert main(command) == 0
     assert json.loads((run / "results.json").read_text())["export"]["clips"] == 4
 
@@ -76,25 +79,25 @@ def test_an_export_that_differs_fails_the_run(trained, monkeypatch, capsys):
 def test_copies_are_checked(trained, tmp_path, monkeypatch, capsys, merge):
     model = str(trained / "runs" / "tiny")
     assert main(["export", model, "--to", str(tmp_path / "good"), *merge]) == 0
-    said = capsys.readouterr().out
-    assert "export checked on 4 clips: WER" in said
+    message = capsys.readouterr().out
+    assert "export checked on 4 clips: WER" in message
     assert {"training_config.json", "train_results.json", "eval_results.json"} <= {
         p.name for p in (tmp_path / "good").iterdir()
     }
 
     if merge:
-        own = SpeechLLM.save_merged
-        monkeypatch.setattr(SpeechLLM, "save_merged", lambda s, b, f: (own(s, b, f), damage(f / "model.safetensors")))
+        save = SpeechLLM.save_merged
+        monkeypatch.setattr(SpeechLLM, "save_merged", lambda s, b, f: (save(s, b, f), damage(f / "model.safetensors")))
         why = "on 4 clips its loss"
     else:
-        own = shutil.copytree
+        save = shutil.copytree
         monkeypatch.setattr(
-            shutil, "copytree", lambda s, to, **options: (own(s, to, **options), damage(to / "model.safetensors"))
+            shutil, "copytree", lambda s, to, **options: (save(s, to, **options), damage(to / "model.safetensors"))
         )
         why = "model.safetensors is not what was copied"
     assert main(["export", model, "--to", str(tmp_path / "bad"), *merge]) == 1
-    said = capsys.readouterr().err
-    assert "The copy does not do what the model does" in said and why in said
+    message = capsys.readouterr().err
+    assert "The copy does not do what the model does" in message and why in message
     assert {p.name for p in tmp_path.iterdir()} == {"good", "bad-wrong"}
 
 
@@ -102,7 +105,7 @@ def test_large_models_are_compared_by_their_tensors(trained, tmp_path):
     folder = trained / "runs" / "tiny" / "export"
     bundle = load(folder, "cpu").bundle
     weights = {n: t for n, t in bundle.model.state_dict().items() if n in bundle.family.exported_tensor_names(bundle)}
-    assert f"({len(weights)} are those in memory)" in same_tensors(bundle, weights, folder)
+    assert f"({len(weights)} are those in memory)" in str(same_tensors(bundle, weights, folder))
     for change, message in {
         lambda t: t + 1e-4: "1 of its .* tensors are not those in memory",
         lambda t: t * float("nan"): "holds NaN",
@@ -121,34 +124,36 @@ def probe(count=16):
     return Probe(Transcribe(), clips)
 
 
-def heard(texts, log_prob=-0.5, loss=1.0):
-    return Heard([{"text": text, "log_prob": log_prob} for text in texts], {"text": loss})
+def outputs(texts, log_prob=-0.5, loss=1.0):
+    return ModelOutputs([{"text": text, "log_prob": log_prob} for text in texts], {"text": loss})
 
 
 def test_rounding_is_told_from_a_wrong_export():
-    same = heard(["one two"] * 16)
+    same = outputs(["one two"] * 16)
     assert str(probe().compare(same, same, FULL)) == "export checked on 16 clips: WER 0.00% = 0.00%"
-    some = heard(["one too"] * 2 + ["one two"] * 14, -0.505)
+    some = outputs(["one too"] * 2 + ["one two"] * 14, -0.505)
     agreement = probe().compare(same, some, FULL)
-    assert agreement.rounded == 2 and "WER 0.00% against 6.25%; 2 of the texts differ by rounding" in str(agreement)
+    assert agreement.facts["rounded"] == 2 and "WER 0.00% against 6.25%; 2 of the texts differ by rounding" in str(
+        agreement
+    )
     for other, allowed, message in (
         (
-            heard(["one too"] * 3 + ["one two"] * 13),
+            outputs(["one too"] * 3 + ["one two"] * 13),
             FULL,
             "3 of 16 clips give another text, for example clip0: 'one too'",
         ),
-        (replace(some, outputs=heard([""] + ["one two"] * 15, 0.0).outputs), FULL, "1 of 16 clips give another text"),
-        (heard(["one two"] * 16, loss=1.001), FULL, r"its loss `text` is 1\.001 and not 1 "),
-        (heard(["one two"] * 16, loss=float("nan")), HALF, "its loss `text` is nan"),
-        (heard(["one too"] * 9 + ["one two"] * 7), COARSE, "9 of 16 clips"),
+        (replace(some, outputs=outputs([""] + ["one two"] * 15, 0.0).outputs), FULL, "1 of 16 clips give another text"),
+        (outputs(["one two"] * 16, loss=1.001), FULL, r"its loss `text` is 1\.001 and not 1 "),
+        (outputs(["one two"] * 16, loss=float("nan")), HALF, "its loss `text` is nan"),
+        (outputs(["one too"] * 9 + ["one two"] * 7), COARSE, "9 of 16 clips"),
     ):
         with pytest.raises(Different, match=message):
             probe().compare(same, other, allowed)
-    assert probe().compare(same, heard(["one two"] * 16, loss=1.001), HALF).rounded == 0
+    assert probe().compare(same, outputs(["one two"] * 16, loss=1.001), HALF).facts["rounded"] == 0
 
 
 def test_a_run_without_evaluation_data_is_checked_with_the_built_in_voice(trained, monkeypatch):
-    monkeypatch.setattr(verify, "TEXTS", ("one", "two"))
+    monkeypatch.setattr(probes, "TEXTS", ("one", "two"))
     monkeypatch.setattr(verify, "spread", lambda *records: ([], []))
     assert main(["train", str(trained / "tiny.yaml"), "train.steps=1", "name=alone"]) == 0
     facts = json.loads((trained / "runs" / "alone" / "results.json").read_text())["export"]

@@ -9,8 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from stentor.cli import main
-from stentor.commands.export.verify import FULL, Different, check_copy, listen, losses_of
-from stentor.commands.export.verify_speech import alike
+from stentor.commands.export.agreement import FULL, Different
+from stentor.commands.export.probe import losses_of
+from stentor.commands.export.verify import check_copy, probe_model
+from stentor.commands.export.verify_speech import same_speech
 from stentor.data.audio_base64 import decode_audio, is_encoded_audio
 from stentor.inference.load import load
 
@@ -171,20 +173,24 @@ def damaged(trained, tmp_path, file):
 
 def test_an_export_that_does_something_else_is_found(trained, tmp_path):
     model = load(trained / "export")
-    probe, heard = listen(model)
-    assert probe.metric == "loss" and len(heard.outputs) == 4
-    assert str(check_copy(probe, heard, trained / "export")).endswith("the same codec tokens for 4 utterances")
+    probe, original = probe_model(model)
+    assert probe.metric == "loss" and len(original.outputs) == 4
+    assert str(check_copy(probe, original, trained / "export")).endswith("the same codec tokens for 4 utterances")
 
     with pytest.raises(Different, match=r"loss `codes_\d`"):
-        check_copy(probe, heard, damaged(trained, tmp_path, "model.safetensors"))
+        check_copy(probe, original, damaged(trained, tmp_path, "model.safetensors"))
 
 
 def test_answers_are_compared_by_tokens_and_sound():
     codes, sound = np.arange(6).reshape(2, 3), np.zeros(8, np.float32)
     one = {"codes": codes, "sound": sound}
-    assert alike(one, {"codes": codes.copy(), "sound": sound + 1e-4})
-    assert not alike(one, {"codes": codes + 1, "sound": sound}) and not alike(one, {"codes": codes[:1], "sound": sound})
-    assert not alike(one, {"codes": codes, "sound": sound + 0.1}) and not alike(one, {"codes": codes, "sound": None})
+    assert same_speech(one, {"codes": codes.copy(), "sound": sound + 1e-4})
+    assert not same_speech(one, {"codes": codes + 1, "sound": sound}) and not same_speech(
+        one, {"codes": codes[:1], "sound": sound}
+    )
+    assert not same_speech(one, {"codes": codes, "sound": sound + 0.1}) and not same_speech(
+        one, {"codes": codes, "sound": None}
+    )
     assert FULL.share * 4 < 1  # so that one utterance of four is enough
 
 
@@ -194,12 +200,12 @@ def test_a_model_is_probed_with_tokens_at_random_where_there_are_no_records(trai
         facts = json.loads((tmp_path / "export" / name).read_text())
         facts["data"]["eval"] = {}
         (tmp_path / "export" / name).write_text(json.dumps(facts))
-    probe, heard = listen(load(tmp_path / "export"))
+    probe, original = probe_model(load(tmp_path / "export"))
     assert [e.extra["codes"].shape for e in probe.examples] == [(3, 20), (3, 30), (3, 40), (3, 50)]
-    assert set(heard.loss) == {"codes_0", "codes_1", "codes_2"}
-    check_copy(probe, heard, trained / "export")
+    assert set(original.loss) == {"codes_0", "codes_1", "codes_2"}
+    check_copy(probe, original, trained / "export")
     with pytest.raises(Different, match="4 of 4 utterances come out with other codec tokens or another sound"):
-        check_copy(probe, heard, damaged(trained, tmp_path, "audio_tokenizer/model.safetensors"))
+        check_copy(probe, original, damaged(trained, tmp_path, "audio_tokenizer/model.safetensors"))
 
 
 def test_records_of_the_wrong_size_are_counted(config):

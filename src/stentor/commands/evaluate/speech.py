@@ -99,7 +99,7 @@ def evaluate(
     The scores: `loss` over all records; `wer` and `cer`, `similarity` and `voice_accuracy`, and the qualities of other
     evaluators, each also as `NAME_codec` and `NAME_real`; `real_time_factor`. Several processes share the records.
     """
-    from stentor.commands.export.verify import losses_of
+    from stentor.commands.export.probe import losses_of
     from stentor.data.batch import Prediction
     from stentor.engine.device import Communicator
     from stentor.engine.evaluate import EvalOptions

@@ -1,4 +1,4 @@
-"""What CTranslate2 makes of clips, as the task `transcribe` answers them."""
+"""Verification of a CTranslate2 export: its transcripts of clips, as the task `transcribe` gives them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from stentor.models.base import Bundle
 
 
-def answers(folder: Path, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
+def transcribe(folder: Path, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
     """Greedy transcripts of the clips by the model in `folder`: dicts with `text` and `log_prob`, the mean over the
     tokens and the end. `bundle` is the Whisper that it was made from; its processor gives features, prompts and limits.
     """
@@ -20,7 +20,7 @@ def answers(folder: Path, bundle: Bundle, examples: Sequence[Example]) -> list[d
 
     processor: Any = bundle.processor
     model = ctranslate2.models.Whisper(str(folder), device="cpu", compute_type="default")
-    found = []
+    outputs = []
     for example in examples:
         inputs = processor.collate([example], labels=False).inputs
         with torch.no_grad():  # a language that is not named is the one that our model hears
@@ -35,5 +35,5 @@ def answers(folder: Path, bundle: Bundle, examples: Sequence[Example]) -> list[d
             0
         ]
         ids = [i for i in result.sequences_ids[0] if i != processor.eos_id][:limit]
-        found.append({"text": processor.decode(ids).strip(), "log_prob": float(result.scores[0])})
-    return found
+        outputs.append({"text": processor.decode(ids).strip(), "log_prob": float(result.scores[0])})
+    return outputs

@@ -1,10 +1,15 @@
-"""What two copies of a model that speaks are compared by: what they say, token by token, and how their codecs sound."""
+"""Verification of models that speak: codec tokens of utterances, and the waveforms that their codecs make."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stentor.data.cut import cut_from_record
+from stentor.data.seeding import rng
 
 if TYPE_CHECKING:
     from stentor.data.batch import Example
@@ -14,7 +19,7 @@ if TYPE_CHECKING:
 STEPS = 4
 
 
-def said(bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
+def speak(bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
     """The utterances as a model says them in a few steps and without chance: `codes` int16 [codebooks, frames], and
     `sound`, float32 [samples], what its codec makes of the recording's own tokens (None without one)."""
     processor: Any = bundle.processor
@@ -26,14 +31,12 @@ def said(bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
     spoken = bundle.model.speak(
         utterances, seeds=[0] * len(utterances), steps=STEPS, position_temperature=0.0, class_temperature=0.0
     )
-    sounds = processor.codec.decode(codes) if processor.codec is not None else [None] * len(codes)
-    return [{"codes": c, "sound": s} for c, s in zip(spoken, sounds, strict=True)]
+    waveforms = processor.codec.decode(codes) if processor.codec is not None else [None] * len(codes)
+    return [{"codes": c, "sound": s} for c, s in zip(spoken, waveforms, strict=True)]
 
 
-def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two answers of `said` are the same, sounds but for what nobody hears."""
-    import numpy as np
-
+def same_speech(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two outputs of `speak` are the same, sounds but for what nobody hears."""
     if not np.array_equal(one["codes"], other["codes"]):
         return False
     a, b = one["sound"], other["sound"]
@@ -42,11 +45,8 @@ def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return a.shape == b.shape and bool(np.allclose(a, b, atol=1e-2))
 
 
-def at_random(task: Task, bundle: Bundle, texts: Sequence[str]) -> list[Example]:
+def random_examples(task: Task, bundle: Bundle, texts: Sequence[str]) -> list[Example]:
     """The texts with codec tokens that mean nothing: two models answer them alike or not."""
-    from stentor.data.cut import cut_from_record
-    from stentor.data.seeding import rng
-
     processor: Any = bundle.processor
     examples = []
     for number, text in enumerate(texts):

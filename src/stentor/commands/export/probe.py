@@ -1,0 +1,270 @@
+"""Probe: the clips that a model and its export are both run on, and how the outputs of the two are compared."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from stentor.audio.synth import say
+from stentor.commands.export.agreement import Agreement, Different, Tolerance
+from stentor.commands.export.verify_speech import random_examples, same_speech, speak
+from stentor.data.batch import Example, Prediction
+from stentor.data.cut import UnusableRecord
+from stentor.dataloading.batch_sampler import Item
+from stentor.dataloading.loader import BatchDataset
+from stentor.errors import StentorError
+from stentor.losses.base import Loss, expanded
+from stentor.metrics.format import figure, is_rate, label
+from stentor.metrics.wer import score
+from stentor.sources.base import Source
+from stentor.tasks.speak import Speak
+from stentor.tasks.transcribe import Transcribe
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.inference.load import Model
+    from stentor.models.base import Bundle
+    from stentor.tasks.base import Task
+
+CLIPS = 16
+"""Most clips of a probe."""
+SECONDS = 60.0
+"""Most seconds of audio in a probe."""
+TEXTS = (
+    "one",
+    "three seven nine",
+    "turn the light in the kitchen off please",
+    "when the sun comes out after the rain we walk along the river and count the boats that come by",
+)
+"""What the built-in voice says where there are no records."""
+BATCH = 8
+"""Clips that are run together."""
+UTTERANCES = 4
+"""Clips that a model which speaks says, the shortest ones."""
+
+
+@dataclass
+class ModelOutputs:
+    """Outputs and losses of a model on the clips of a probe."""
+
+    outputs: list[dict[str, Any]]
+    """As `Task.predict` gives them."""
+    loss: dict[str, float] = field(default_factory=dict)
+    """Mean loss per target of each term; empty where it cannot be had."""
+
+
+@dataclass
+class Probe:
+    """Clips, and how they are answered and scored."""
+
+    task: Task
+    examples: list[Example]
+    losses: Mapping[str, Loss] = field(default_factory=dict)
+    """Terms that are compared as well. Empty: answers alone."""
+    references: list[dict[str, Any]] = field(default_factory=list)
+    """As `Task.reference` gives them; for tasks that are compared by their main metric."""
+
+    @property
+    def texts(self) -> bool:
+        """Whether the answers are texts."""
+        return isinstance(self.task, Transcribe)
+
+    @property
+    def spoken(self) -> bool:
+        """Whether the answers are speech."""
+        return isinstance(self.task, Speak)
+
+    @property
+    def metric(self) -> str:
+        """What the clips are scored by."""
+        return "wer" if self.texts else self.task.main_metric()[0]
+
+    def run(self, bundle: Bundle, autocast: Callable[[], AbstractContextManager[Any]] = nullcontext) -> ModelOutputs:
+        """Decode the clips, greedily or as the task says and without second attempts, and sum their losses.
+
+        Raises nothing of its own; leaves the model in the mode that it was in.
+        """
+        model, training = bundle.model, bundle.model.training
+        device = next(model.parameters()).device
+        results = ModelOutputs([])
+        sums, counts = dict.fromkeys(self.losses, 0.0), dict.fromkeys(self.losses, 0)
+        model.eval()
+        try:
+            with torch.no_grad(), autocast():
+                if self.spoken:
+                    results.outputs = speak(bundle, self.examples[:UTTERANCES])
+                for start in range(0, len(self.examples), BATCH):
+                    examples = self.examples[start : start + BATCH]
+                    if not self.spoken:
+                        results.outputs += self._predict(bundle, examples)
+                    batch = self.task.collate(examples, bundle.processor, False) if self.losses else None
+                    if batch is not None and batch.ids:
+                        batch = batch.to(device)
+                        for term, value in self.task.loss_sums(model, batch, self.losses).items():
+                            sums[term] += float(value)
+                            counts[term] += batch.counts[term]
+        finally:
+            model.train(training)
+        results.loss = {term: sums[term] / counts[term] for term in sums if counts[term]}
+        return results
+
+    def _predict(self, bundle: Bundle, examples: list[Example]) -> list[dict[str, Any]]:
+        if isinstance(self.task, Transcribe):
+            return Transcribe.predict(self.task, bundle, examples, checked=False)
+        return self.task.predict(bundle, examples)
+
+    def score(self, results: ModelOutputs) -> float:
+        """The metric: word error rate against the clips' texts, the weighted loss of models that speak, or the task's
+        own."""
+        task = self.task
+        if isinstance(task, Transcribe):
+            return score(
+                [e.text or "" for e in self.examples],
+                [o["text"] for o in results.outputs],
+                normalizer=task.normalizer,
+                languages=[e.language for e in self.examples],
+                spelling=task.spelling,
+            ).value
+        if self.spoken:
+            return sum(self.losses[term].weight * value for term, value in results.loss.items())
+        answers = zip(self.examples, self.references, results.outputs, strict=True)
+        return task.score([Prediction(e.id, reference, output) for e, reference, output in answers])[self.metric].value
+
+    def compare(self, model: ModelOutputs, export: ModelOutputs, tolerance: Tolerance) -> Agreement:
+        """What was compared. Raises `Different` where rounding cannot explain a difference."""
+        before, after = self.score(model), self.score(export)
+        figures = (
+            f"{label(self.metric)} {figure(self.metric, after)} from the export, {figure(self.metric, before)} from "
+            "the model in memory"
+        )
+        for term in model.loss.keys() & export.loss.keys():
+            a, b = model.loss[term], export.loss[term]
+            if not abs(a - b) <= tolerance.loss * (1 + abs(a)):
+                raise Different(
+                    f"on {len(self.examples)} clips its loss `{term}` is {b:.5g} and not {a:.5g} ({figures})"
+                )
+        if self.texts:
+            return self._agreement(before, after, self._compare_texts(model, export, tolerance, figures))
+        if not abs(after - before) <= tolerance.metric * max(1.0, abs(before)):
+            raise Different(f"on {len(self.examples)} clips it answers something else ({figures})")
+        pairs = list(zip(model.outputs, export.outputs, strict=True))
+        if not self.spoken:
+            return self._agreement(before, after, sum(a != b for a, b in pairs))
+        changed = sum(not same_speech(a, b) for a, b in pairs)
+        if changed > max(tolerance.least, tolerance.share * len(pairs)):
+            raise Different(
+                f"{changed} of {len(pairs)} utterances come out with other codec tokens or another sound ({figures})"
+            )
+        return self._agreement(before, after, changed, len(pairs) - changed)
+
+    def _compare_texts(self, model: ModelOutputs, export: ModelOutputs, tolerance: Tolerance, figures: str) -> int:
+        """The number of texts that differ by rounding."""
+        triples = zip(self.examples, model.outputs, export.outputs, strict=True)
+        changed = [(example, a, b) for example, a, b in triples if a["text"] != b["text"]]
+        too_many = len(changed) > max(tolerance.least, tolerance.share * len(self.examples))
+        for example, a, b in changed:
+            if too_many or not abs(a["log_prob"] - b["log_prob"]) <= tolerance.log_prob:
+                raise Different(
+                    f"{len(changed)} of {len(self.examples)} clips give another text, for example {example.id}: "
+                    f"{_short(b['text'])} and not {_short(a['text'])} ({figures})"
+                )
+        return len(changed)
+
+    def _agreement(self, before: float, after: float, rounded: int, utterances: int = 0) -> Agreement:
+        """`rounded`: outputs that differ because two tokens were as likely as each other, or a frame was in doubt;
+        `utterances`: of a model that speaks, those that are the same."""
+        note = f"; {rounded} of the {'texts' if self.texts else 'answers'} differ by rounding" if rounded else ""
+        note += f"; the same codec tokens for {utterances} utterances" if utterances else ""
+        sign = "=" if round(before, 4) == round(after, 4) else "against"
+        values = (f"{v:.2%}" if is_rate(self.metric) else figure(self.metric, v) for v in (before, after))
+        summary = f"export checked on {len(self.examples)} clips: {label(self.metric)} {f' {sign} '.join(values)}{note}"
+        metric = {"model": before, "export": after}
+        return Agreement(summary, {"clips": len(self.examples), self.metric: metric, "rounded": rounded})
+
+
+def make_probe(
+    task: Task, bundle: Bundle, examples: list[Example], losses: Mapping[str, Loss], references: list[dict[str, Any]]
+) -> Probe | None:
+    """Without examples, the built-in voice where answers are texts, and codec tokens at random where they are speech;
+    else None."""
+    if examples:
+        return Probe(task, examples, losses, references)
+    probe = Probe(task, [])
+    if probe.spoken:
+        return Probe(task, random_examples(task, bundle, TEXTS), losses)
+    return Probe(task, built_in(bundle)) if probe.texts else None
+
+
+def losses_of(model: Model) -> dict[str, Loss]:
+    """The loss terms that a model was trained with; none where an export does not say."""
+    terms = model.training.get("losses") or {}
+    if not terms and (model.training or model.task.scores_loss):
+        losses = model.task.losses()
+    else:
+        losses = {name: Loss.model_validate(section) for name, section in terms.items()}
+    model.task.requirements(losses)
+    return expanded(losses, model.bundle.codebooks)
+
+
+def clips(model: Model) -> list[Example]:
+    """A handful of clips to compare graphs on: the built-in voice at several lengths, and records of the run's own
+    evaluation data, where it is still there."""
+    return [*built_in(model.bundle), *records(model, 6)[0]]
+
+
+def built_in(bundle: Bundle) -> list[Example]:
+    """The built-in voice at several lengths."""
+    longest = bundle.processor.max_seconds or 30.0
+    spoken = [(text, say(text)) for text in TEXTS]
+    return [Example(f"the built-in voice's {t!r}", s.audio, t) for t, s in spoken if s.seconds <= longest]
+
+
+def records(model: Model, most: int = CLIPS) -> tuple[list[Example], list[dict[str, Any]]]:
+    """Records of the evaluation data that a model was trained with, where they are still there, with references."""
+    longest = math.inf if model.task.any_length else model.bundle.processor.max_seconds or 30.0
+    sections = [s for s in model.training.get("data", {}).get("eval", {}).values() if s["type"] != "hub"]
+    cuts: list[Cut] = []
+    for section in sections[:2]:  # nothing is downloaded for a check
+        with contextlib.suppress(StentorError, ValueError):  # moved, deleted or of a plug-in
+            first = islice(Source.model_validate(section).cuts(), 10 * most)
+            cuts += [c for c in first if not isinstance(c, UnusableRecord) and c.duration <= longest]
+    bundle = model.bundle
+    cuts = [
+        c for c in cuts if not model.task.drop_reason(c) and not bundle.family.drop_reason(bundle.processor, c, False)
+    ]
+    return spread(model.task, bundle, cuts, most)
+
+
+def spread(
+    task: Task, bundle: Bundle, cuts: Sequence[Cut], most: int = CLIPS
+) -> tuple[list[Example], list[dict[str, Any]]]:
+    """Examples, and their references, of at most `most` records and `SECONDS` in all, taken evenly from the cuts;
+    unreadable ones are left out. Of records of any length the first piece is taken."""
+    cuts = sorted(cuts, key=lambda c: c.id)
+    cuts = cuts[:: max(1, len(cuts) // most)]
+    if task.any_length:
+        cuts = [piece for cut in cuts for piece in islice(task.training_segments(cut), 1)]
+    chosen = {cut.id: cut for cut in _fitting(cuts, most)}
+    examples, _ = BatchDataset(task, bundle.processor, None, seed=0).examples([Item(cut, 0) for cut in chosen.values()])
+    examples.sort(key=lambda e: len(e.text or "") if e.audio is None else len(e.audio))
+    return examples, [task.reference(chosen[e.id]) for e in examples]
+
+
+def _fitting(cuts: Iterable[Cut], most: int) -> Iterator[Cut]:
+    total, count = 0.0, 0
+    for cut in cuts:
+        if count < most and (not count or total + cut.duration <= SECONDS):
+            total, count = total + cut.duration, count + 1
+            yield cut
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -36,10 +36,7 @@ from stentor.inference.recording import ArrayRecording
 from stentor.metrics.word_time import score
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
-SETS = {
-    "words": ["words/librivox.jsonl", "words/mfa.jsonl"],
-    "librispeech dev (silver)": ["librispeech/dev.jsonl"],
-}
+SETS = {"words": ["words/librivox.jsonl", "words/mfa.jsonl"], "librispeech dev (silver)": ["librispeech/dev.jsonl"]}
 SHOWN = (
     "word_time_mean_ms",
     "word_time_median_ms",

@@ -99,11 +99,7 @@ def door(tmp_path, words=None, routes=(), local=True):
 
 @pytest.mark.parametrize(
     "host, origin",
-    [
-        ("127.0.0.1:7860", "http://127.0.0.1:7860"),
-        ("localhost:7860", None),
-        ("[::1]:7860", "http://[::1]:7860"),
-    ],
+    [("127.0.0.1:7860", "http://127.0.0.1:7860"), ("localhost:7860", None), ("[::1]:7860", "http://[::1]:7860")],
 )
 def test_the_pages_own_requests_pass(host, origin, tmp_path):
     headers = {"Host": host, **({"Origin": origin} if origin else {})}

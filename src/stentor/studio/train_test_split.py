@@ -35,10 +35,7 @@ def chosen(about: Mapping[str, Any]) -> tuple[float, str]:
     """Share and kind of a data set's division, from its `dataset.json`; the default where that says none."""
     split = about.get("split")
     share, by = (split.get("share"), split.get("by")) if isinstance(split, dict) else (None, None)
-    return (
-        float(share) if isinstance(share, int | float) and 0 < share < 1 else SHARE,
-        by if by in BY else BY[0],
-    )
+    return (float(share) if isinstance(share, int | float) and 0 < share < 1 else SHARE, by if by in BY else BY[0])
 
 
 def drawn(records: Sequence[Record], share: float, by: str) -> dict[str, str]:

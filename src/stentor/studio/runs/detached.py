@@ -130,7 +130,7 @@ def ending(folder: Path) -> Ending:
         str(state.get("said") or "") if not running else "",
         float(started) if isinstance(started, (int, float)) else 0.0,
         float(ended) if isinstance(ended, (int, float)) and not running else None,
-        (folder / "stop").exists(),
+        (folder / "stop").exists()
     )
 
 

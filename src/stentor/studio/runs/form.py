@@ -216,7 +216,7 @@ def _row(key: str, owner: type[Section], field: Any) -> FormField:
         options=options,
         least=least,
         most=most,
-        basic=key in BASIC,
+        basic=key in BASIC
     )
 
 

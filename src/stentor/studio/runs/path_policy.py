@@ -31,14 +31,14 @@ FREE = frozenset(
         "Text.texts",
         "Synth.texts",
         "Source.where",
-        "Source.exclude",
+        "Source.exclude"
     }
 )
 """Keys (class and field) of free text that is never looked for on a disk or on the Hub."""
 REFUSED = {
     "Train.deepspeed": "DeepSpeed's own settings name files",
     "Tracking.wandb": "a tracker would use the login of the studio's owner",
-    "Tracking.trackio": "a tracker would use the login of the studio's owner",
+    "Tracking.trackio": "a tracker would use the login of the studio's owner"
 }
 """Keys that stay at their default, and why."""
 OWN = frozenset({"jsonl", "text", "synth", "held_out", "join", "split", "conversation", "hub"})

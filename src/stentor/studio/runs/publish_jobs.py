@@ -31,7 +31,7 @@ from stentor.studio.projects import Projects
 What = Literal["model", "dataset", "demo"]
 LICENCES = (
     "apache-2.0", "mit", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0", "openrail",
-    "gpl-3.0", "other",
+    "gpl-3.0", "other"
 )
 """The licences that are offered; others of the Hub's list can be written."""
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}")
@@ -99,7 +99,7 @@ def offers(projects: Projects) -> list[tuple[What, str]]:
     filled = [name for name in projects.datasets() if (projects.dataset(name).manifest).exists()]
     return [
         *(("model", name) for name in runs), *(("dataset", name) for name in filled),
-        *(("demo", name) for name in (*runs, *_on_hub(projects))),
+        *(("demo", name) for name in (*runs, *_on_hub(projects)))
     ]
 
 
@@ -286,7 +286,7 @@ def _start(projects: Projects, publication: Publication, order: PublishOrder, ca
     folder = publication.folder
     command = [
         "publish", order.what, _argument(projects, publication, order), "--to", order.to,
-        "--private" if order.private else "--public",
+        "--private" if order.private else "--public"
     ]
     if order.licence is not None and order.what != "demo":
         command += ["--license", order.licence]

@@ -97,5 +97,5 @@ def _own(projects: Projects, path: Any) -> Path:
 ROUTES = [
     route("/studio/runs/{name}/report", report),
     route("/studio/runs/{name}/sound", sound),
-    route("/studio/runs/{name}/spoken/{path:path}", spoken),
+    route("/studio/runs/{name}/spoken/{path:path}", spoken)
 ]

@@ -61,7 +61,7 @@ def _example(job: Job, name: str, row: dict[str, Any], normalizer: str) -> Examp
     reference, output, record = (row.get(key) or {} for key in ("reference", "output", "record"))
     example = Example(
         id=str(row.get("id")), seconds=float(row.get("seconds") or 0.0), speaker=record.get("speaker"),
-        language=record.get("language") or reference.get("language"), errors=0, total=0,
+        language=record.get("language") or reference.get("language"), errors=0, total=0
     )
     reference_text, output_text = reference.get("text"), output.get("text")
     if isinstance(reference_text, str) and isinstance(output_text, str):

@@ -144,7 +144,7 @@ def known() -> dict[str, ModelChoice]:
             help=say(f"model_{name}_help"),
             methods=(LORA, FULL) if adapters else (FULL,),
             tasks=tuple(facts["tasks"]),
-            **{key: value for key, value in facts.items() if key != "tasks"},
+            **{key: value for key, value in facts.items() if key != "tasks"}
         )
     return choices
 
@@ -256,7 +256,7 @@ def facts(dataset: DataSet) -> DatasetFacts:
         hours=sum(float(r.get("duration") or 0.0) for r in train) / 3600,
         speakers=(speaker_counts[0], speaker_counts[1]),
         segments=all(r.get("segments") for r in records_of_both),
-        words=sum(bool(r.get("words")) for r in train) > 1,
+        words=sum(bool(r.get("words")) for r in train) > 1
     )
 
 
@@ -309,7 +309,7 @@ def _sources(task: str, dataset: DataSet, data_facts: DatasetFacts) -> dict[str,
                 "speakers": list(range(2, min(3, voices[name]) + 1)),
                 "seconds": 10,
                 "turn": [0.3, 10.0],
-                "count": count,
+                "count": count
             }
             for name, count in counts.items()
         }

@@ -283,7 +283,7 @@ def speak(
     instruct: str = "",
     language: str | None = None,
     seed: int | None = None,
-    where: str = "auto",
+    where: str = "auto"
 ) -> Iterator[ModelAnswer]:
     """A text as the original, if there is one, says it, then the trained model.
 

@@ -77,7 +77,7 @@ def view(projects: Projects, job: Job, others: Sequence[Job] = ()) -> RunView:
         log=jobs.log(job, LINES),
         table=table(shown) if len(shown) > 1 else "",
         can=possible(job, now),
-        busy=now.alive,
+        busy=now.alive
     )
 
 
@@ -173,7 +173,7 @@ def row(job: Job) -> RunRow:
     return RunRow(
         job.name, now.state, steps, f"{label(metric)}, {name}",
         figure(metric, before.get("value")) if before else "", interval(metric, before),
-        figure(metric, after.get("value")), interval(metric, after), duration(seconds) if seconds else "",
+        figure(metric, after.get("value")), interval(metric, after), duration(seconds) if seconds else ""
     )
 
 
@@ -245,7 +245,7 @@ def _boards(results: dict[str, Any]) -> list[Any]:
         before = known.get((name, label(metric)))
         rows.append({
             "set": name, "metric": label(metric), "before": before.before if before else "",
-            "after": figure(metric, scores[metric]["value"]), "after_interval": interval(metric, scores[metric]),
+            "after": figure(metric, scores[metric]["value"]), "after_interval": interval(metric, scores[metric])
         })
     return rows
 

@@ -111,8 +111,7 @@ def _chosen(
         gr.Dropdown(recordings, value=recording, visible=source in RECORDINGS),
         _player(folder, recording if source in RECORDINGS else None),
         gr.Textbox(
-            visible=source in CLIPS and trial.task != "diarize",
-            label=say("try_said_voice" if speaking else "try_said"),
+            visible=source in CLIPS and trial.task != "diarize", label=say("try_said_voice" if speaking else "try_said")
         ),
         gr.Button(say(f"try_go_{trial.task}")),
         gr.Number(visible=speaking),

@@ -36,17 +36,15 @@ def mounted(accounts: Accounts) -> Any:
         primary_hue="teal", neutral_hue="slate", radius_size="lg", font=_SANS, font_mono=["ui-monospace", "monospace"]
     )
     theme.set(
-        block_label_text_color="*body_text_color",
-        block_title_text_color="*body_text_color",
-        block_title_background_fill="transparent",
-        block_label_background_fill="transparent",
-        block_label_text_color_dark="*body_text_color",
-        block_title_text_color_dark="*body_text_color",
-        block_title_background_fill_dark="transparent",
-        block_label_background_fill_dark="transparent",
+        **{
+            f"block_{part}_{style}{mode}": value
+            for part in ("label", "title")
+            for mode in ("", "_dark")
+            for style, value in (("text_color", "*body_text_color"), ("background_fill", "transparent"))
+        },
         checkbox_label_background_fill_selected="*primary_700",
-        checkbox_label_background_fill_selected_dark="*primary_700",
         slider_color="*primary_700",
+        checkbox_label_background_fill_selected_dark="*primary_700",
         block_title_padding="0",
         block_title_text_weight="500",
         button_primary_background_fill="*primary_700",

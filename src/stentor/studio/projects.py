@@ -70,8 +70,11 @@ class Projects:
         return DataSet(folder)
 
     def delete(self, name: str) -> None:
-        """Remove a data set with its recordings. It disappears at once, even if its removal is cut off."""
-        folder = self.dataset(name).folder
+        """Remove a data set with its recordings."""
+        self.discard(self.dataset(name).folder)
+
+    def discard(self, folder: Path) -> None:
+        """Remove a folder. It disappears at once, even if its removal is cut off. Raises StentorError."""
         trash = self.tmp / f"deleted-{secrets.token_hex(8)}"
         with disk_errors(folder):
             folder.rename(trash)

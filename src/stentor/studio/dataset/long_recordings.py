@@ -137,10 +137,7 @@ def forget(projects: Projects, id: str) -> None:
     it runs."""
     folder = _folder(projects, id)
     with detached.exclusive(folder, say("long_busy")):
-        trash = projects.tmp / f"deleted-{secrets.token_hex(8)}"
-        with disk_errors(folder):
-            folder.rename(trash)
-    shutil.rmtree(trash, ignore_errors=True)
+        projects.discard(folder)
 
 
 def works(projects: Projects, dataset: str | None = None) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ from stentor.studio.dataset.uploads import MOST_FILES, add_uploads
 from stentor.studio.dataset_folder import label
 from stentor.studio.files import disk_errors, inside, read_json, write_json
 from stentor.studio.projects import Projects
-from stentor.studio.server.routes import TooLarge, body, route
+from stentor.studio.server.routes import TooLarge, json_body, route
 from stentor.studio.texts import say
 from stentor.studio.uploaded_audio import MOST_BYTES, Upload, kind_of, shown
 
@@ -278,13 +278,7 @@ def _copy(request: Request, file: Any, most: int, name: str) -> None:
 
 
 def _asked(request: Request) -> dict[str, Any]:
-    try:
-        asked = json.loads(body(request, MOST_ASKED) or b"{}")
-    except ValueError:
-        asked = None
-    if not isinstance(asked, dict):
-        raise ConfigError(say("upload_unknown"))
-    return asked
+    return json_body(request, MOST_ASKED, say("upload_unknown"), empty=b"{}")
 
 
 def _text(asked: dict[str, Any], key: str) -> str | None:

@@ -3,7 +3,6 @@ person does about it."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from starlette.requests import Request
@@ -12,7 +11,7 @@ from starlette.routing import Route
 from stentor.errors import ConfigError
 from stentor.studio.dataset.findings import DatasetFindings, checked
 from stentor.studio.projects import DataSet, Projects
-from stentor.studio.server.routes import body, route
+from stentor.studio.server.routes import json_body, route
 
 MOST_ROWS = 200
 """Rows that are answered at a time."""
@@ -110,13 +109,7 @@ def _dataset(request: Request, projects: Projects) -> DataSet:
 
 
 def _json_fields(request: Request) -> dict[str, Any]:
-    try:
-        fields = json.loads(body(request, MOST_BYTES))
-    except ValueError:
-        fields = None
-    if not isinstance(fields, dict):
-        raise ConfigError("The request is no JSON object.")
-    return fields
+    return json_body(request, MOST_BYTES, "The request is no JSON object.")
 
 
 def _id(fields: dict[str, Any]) -> str:

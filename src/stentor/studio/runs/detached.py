@@ -80,7 +80,8 @@ def launch(folder: Path, command: Sequence[str], lock: int, cwd: Path) -> None:
     A command that cannot be started at all ends at once, with exit code 127 and the reason. No secret may be among the
     arguments: all users of a machine see them. It inherits the environment.
     """
-    before = _read(folder / "ending.json")
+    state_path = folder / "ending.json"
+    before = state_path.read_bytes() if state_path.is_file() else None
     write_bytes(folder / "ending.json", json.dumps({"started": time.time()}).encode().ljust(ENDING_BYTES))
     try:
         with disk_errors(folder):
@@ -176,10 +177,3 @@ def end(folder: Path, number: int = signal.SIGTERM) -> None:
         pass
     except PermissionError:
         raise StentorError(f"{folder.name} was started by another user: it cannot be stopped from here.") from None
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None

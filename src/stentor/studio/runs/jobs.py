@@ -100,7 +100,7 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
         write_json(staging / "studio.json", {"created": time.time(), **({"retry_of": retry_of} if retry_of else {})})
         # Locked before it has its name, so that nobody else can start it; and a folder that holds anything is never
         # replaced by a rename, so of several starts one wins.
-        with _alone(staging, name) as lock:
+        with _exclusive(staging, name) as lock:
             try:
                 staging.rename(folder)
             except OSError as error:
@@ -122,7 +122,7 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
 
 def resume(projects: Projects, job: Job) -> None:
     """Run the same command again: it goes on from its last checkpoint. Raises ConfigError while it still runs."""
-    with _alone(job.folder, job.name) as lock:
+    with _exclusive(job.folder, job.name) as lock:
         _launch(job.folder, projects, lock)
 
 
@@ -153,12 +153,9 @@ def jobs(projects: Projects) -> list[Job]:
 
 def delete(projects: Projects, job: Job) -> None:
     """Remove a run with its checkpoints. Raises ConfigError while it runs."""
-    with _alone(job.folder, job.name):
-        trash = projects.tmp / f"deleted-run-{job.name}-{time.time_ns()}"
-        with disk_errors(job.folder):
-            job.folder.rename(trash)
+    with _exclusive(job.folder, job.name):
+        projects.discard(job.folder)
     forget_progress()
-    shutil.rmtree(trash, ignore_errors=True)
 
 
 def state(job: Job) -> RunStatus:
@@ -273,10 +270,8 @@ def _check(text: str, projects: Projects) -> None:
     checked(text, projects)
 
 
-@contextlib.contextmanager
-def _alone(folder: Path, name: str) -> Iterator[int]:
-    with detached.exclusive(folder, f"The run {name} is running already: stop it first, or wait.") as lock:
-        yield lock
+def _exclusive(folder: Path, name: str) -> contextlib.AbstractContextManager[int]:
+    return detached.exclusive(folder, f"The run {name} is running already: stop it first, or wait.")
 
 
 def _launch(folder: Path, projects: Projects, lock: int) -> None:

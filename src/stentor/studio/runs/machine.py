@@ -49,13 +49,17 @@ def bars(known: Mapping[str, float], busy: float | None, pid: int | None) -> lis
     if not gpus and "memory/cuda_reserved_gb" in known:
         used = known["memory/cuda_reserved_gb"]
         total = used + known.get("memory/cuda_free_gb", 0.0)
-        text = say("memory_of", used=f"{used:.1f}", total=f"{total:.0f}")
-        if busy is not None:
-            text += say("memory_busy", busy=f"{100 * busy:.0f}")
-        memory_bars.append(MemoryBar(say("memory_gpu"), text, used / total if total else None))
-    used = machine.total - machine.available
-    text = say("memory_of", used=f"{used / 1e9:.1f}", total=f"{machine.total / 1e9:.0f}")
-    return [*memory_bars, MemoryBar(say("memory_machine"), text, used / machine.total)]
+        percent = None if busy is None else f"{100 * busy:.0f}"
+        memory_bars.append(_bar(say("memory_gpu"), used, total, percent))
+    used = (machine.total - machine.available) / 1e9
+    return [*memory_bars, _bar(say("memory_machine"), used, machine.total / 1e9)]
+
+
+def _bar(name: str, used: float, total: float, busy: str | None = None) -> MemoryBar:
+    """`used` and `total` in units of 1e9 bytes, `busy` in percent."""
+    text = say("memory_of", used=f"{used:.1f}", total=f"{total:.0f}")
+    text += say("memory_busy", busy=busy) if busy is not None else ""
+    return MemoryBar(name, text, used / total if total else None)
 
 
 _lock = threading.Lock()
@@ -82,13 +86,10 @@ def parsed(output: str) -> list[MemoryBar]:
             continue
         index, name, used, total, busy = cells
         try:
-            gb = float(used) * 2**20 / 1e9, float(total) * 2**20 / 1e9
+            used_gb, total_gb = float(used) * 2**20 / 1e9, float(total) * 2**20 / 1e9
         except ValueError:
             continue
-        text = say("memory_of", used=f"{gb[0]:.1f}", total=f"{gb[1]:.0f}")
-        if busy.isdigit():
-            text += say("memory_busy", busy=busy)
-        gpu_bars.append(MemoryBar(f"GPU {index}, {name}", text, gb[0] / gb[1] if gb[1] else None))
+        gpu_bars.append(_bar(f"GPU {index}, {name}", used_gb, total_gb, busy if busy.isdigit() else None))
     return gpu_bars
 
 

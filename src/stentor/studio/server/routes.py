@@ -6,6 +6,7 @@ person who asks: the server (server.py) has put it there, so no route can reach 
 
 from __future__ import annotations
 
+import json
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from stentor.errors import StentorError, without_secrets
+from stentor.errors import ConfigError, StentorError, without_secrets
 from stentor.studio.projects import Projects
 from stentor.studio.texts import say
 
@@ -61,6 +62,18 @@ def body(request: Request, most: int) -> bytes:
     """The body of a request, inside a route's function. Raises TooLarge beyond `most` bytes, of which at most one chunk
     more is read."""
     return anyio.from_thread.run(_read, request, most)
+
+
+def json_body(request: Request, most: int, problem: str, empty: bytes = b"") -> dict[str, Any]:
+    """The JSON object in the body of a request (`empty` stands for an empty body). Raises ConfigError(`problem`) for
+    anything else, TooLarge as `body`."""
+    try:
+        fields = json.loads(body(request, most) or empty)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise ConfigError(problem)
+    return fields
 
 
 async def _read(request: Request, most: int) -> bytes:

@@ -7,7 +7,7 @@ import gradio as gr
 
 from stentor.studio import train_test_split
 from stentor.studio.projects import DataSet, Projects
-from stentor.studio.steps.shared import Shared, element, on, opened
+from stentor.studio.steps.shared import Shared, element, labelled, on, opened
 from stentor.studio.texts import say
 
 _AGAIN = "() => { document.querySelector('stentor-check')?.again?.(); }"
@@ -23,15 +23,11 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     with gr.Column(elem_id="division"):
         gr.Markdown(f"### {say('division')}\n{say('division_help')}")
         with gr.Row(equal_height=False):
-            share = gr.Slider(
-                5, 50, 100 * train_test_split.SHARE, step=5, label=say("share"), elem_id="share", min_width=220
-            )
+            share = gr.Slider(5, 50, 100 * train_test_split.SHARE, step=5, **labelled("share"), min_width=220)
             by = gr.Radio(
                 [(say("by_text"), "text"), (say("by_speaker"), "speaker")],
                 value=train_test_split.BY[0],
-                label=say("divide_by"),
-                info=say("divide_by_help"),
-                elem_id="divide_by",
+                **labelled("divide_by", info="divide_by_help"),
                 min_width=220,
             )
         with gr.Row(equal_height=False):

@@ -11,7 +11,7 @@ from gradio import component_meta
 
 # Gradio writes a stub beside the module of every component, also where the package is installed.
 _writes_stub = component_meta.create_or_modify_pyi
-component_meta.create_or_modify_pyi = lambda *given: None
+component_meta.create_or_modify_pyi = lambda *arguments: None
 try:
 
     class Choice(gr.Dropdown):
@@ -34,8 +34,6 @@ try:
         """One of a list that is seen whole, or none."""
 
         is_template = True
-
-        def preprocess(self, payload: Any) -> str | None:
-            return payload if isinstance(payload, str) else None
+        preprocess = Choice.preprocess
 finally:
     component_meta.create_or_modify_pyi = _writes_stub

@@ -13,7 +13,7 @@ from stentor.studio.projects import Projects
 from stentor.studio.runs import publish_jobs
 from stentor.studio.runs.publish_jobs import Publication, PublicationStatus, PublishOrder
 from stentor.studio.steps.choices import Choice
-from stentor.studio.steps.shared import Shared, on, plain
+from stentor.studio.steps.shared import Shared, labelled, on, plain
 from stentor.studio.texts import say
 
 EVERY = 1.5
@@ -64,34 +64,29 @@ def _layout() -> SimpleNamespace:
     with gr.Column(elem_id="publish_form") as w.everything:
         with gr.Group():
             with gr.Row():
-                w.what = Choice([], label=say("publish_what"), elem_id="publish_what", scale=2)
+                w.what = Choice([], **labelled("publish_what"), scale=2)
                 w.method = gr.Radio(
                     [(say("publish_adapters"), ADAPTERS), (say("publish_merged"), MERGED)],
                     value=ADAPTERS,
-                    label=say("publish_method"),
-                    elem_id="publish_method",
+                    **labelled("publish_method"),
                     visible=False,
                     scale=2,
                 )
             with gr.Row():
                 w.to = gr.Textbox(
-                    label=say("publish_to"),
-                    info=say("publish_to_help"),
+                    **labelled("publish_to", info="publish_to_help"),
                     placeholder=say("publish_to_hint"),
                     max_length=200,
-                    elem_id="publish_to",
                     scale=2,
                 )
                 w.licence = gr.Dropdown(
                     [(say("publish_no_licence"), NONE), *((name, name) for name in publish_jobs.LICENCES)],
                     value=NONE,
-                    label=say("publish_licence"),
-                    info=say("publish_licence_help"),
+                    **labelled("publish_licence", info="publish_licence_help"),
                     allow_custom_value=True,
-                    elem_id="publish_licence",
                     scale=2,
                 )
-            w.private = gr.Checkbox(True, label=say("publish_private"), elem_id="publish_private")
+            w.private = gr.Checkbox(True, **labelled("publish_private"))
         with gr.Row():
             w.make = gr.Button(say("publish_card_make"), elem_id="card_make")
             w.go = gr.Button(say("publish_go"), variant="primary", elem_id="publish_go")
@@ -106,7 +101,7 @@ def _layout() -> SimpleNamespace:
 
 
 def _result_layout(w: SimpleNamespace) -> None:
-    w.past = Choice([], label=say("publish_past"), visible=False, elem_id="publish_past")
+    w.past = Choice([], **labelled("publish_past"), visible=False)
     w.shown = gr.HTML(elem_id="publish_state")
     with gr.Row():
         w.again = gr.Button(say("publish_again"), visible=False, variant="primary", elem_id="publish_again")

@@ -13,7 +13,7 @@ from stentor.studio.runs import jobs, watch
 from stentor.studio.runs.html_fragments import style
 from stentor.studio.runs.try_model import MODEL_CACHE
 from stentor.studio.steps.choices import Names, Several
-from stentor.studio.steps.shared import Shared, on
+from stentor.studio.steps.shared import Shared, labelled, on
 from stentor.studio.texts import say
 
 OFTEN, SELDOM = 4.0, 10.0
@@ -84,12 +84,7 @@ def _layout() -> SimpleNamespace:
             )
         with gr.Accordion(say("compare_title"), open=False, visible=False) as w.comparison:
             w.others = Several(
-                [],
-                multiselect=True,
-                label=say("compare"),
-                info=say("compare_help"),
-                elem_id="compare",
-                max_choices=watch.MOST_COMPARED - 1,
+                [], multiselect=True, **labelled("compare", info="compare_help"), max_choices=watch.MOST_COMPARED - 1
             )
             w.pieces["table"] = gr.HTML(elem_id="compared", padding=False)
     w.sent = gr.State({})

@@ -41,38 +41,29 @@ def on(
     function: Callable[..., Any],
     inputs: Any = None,
     outputs: Any = None,
-    select: bool = False,
     **options: Any,
 ) -> Any:
-    """Listen to an event of a component with `function(projects, *values)`, or, with `select`, `function(projects,
-    event_data, *values)`. `projects` are those of the person who asks.
+    """Listen to an event of a component with `function(projects, *values)`. `projects` are those of the person who
+    asks.
 
     It may be a generator. Failures become one sentence, and nothing is offered as an API.
     """
+    if inspect.isgeneratorfunction(function):
 
-    def arguments(request: gr.Request, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (shared.projects_of(str(request.username)), *given)
-
-    if inspect.isgeneratorfunction(function) and select:
-
-        def called(request: gr.Request, data: gr.SelectData, *given: Any) -> Any:
-            yield from _told_each(function(*arguments(request, (data, *given))))
-    elif inspect.isgeneratorfunction(function):
-
-        def called(request: gr.Request, *given: Any) -> Any:
-            yield from _told_each(function(*arguments(request, given)))
-    elif select:
-
-        def called(request: gr.Request, data: gr.SelectData, *given: Any) -> Any:
-            return _told(lambda: function(*arguments(request, (data, *given))))
+        def called(request: gr.Request, *values: Any) -> Any:
+            yield from _told_each(function(shared.projects_of(str(request.username)), *values))
     else:
 
-        def called(request: gr.Request, *given: Any) -> Any:
-            return _told(lambda: function(*arguments(request, given)))
+        def called(request: gr.Request, *values: Any) -> Any:
+            return _told(lambda: function(shared.projects_of(str(request.username)), *values))
 
-    # The annotations are strings in this module; Gradio looks for the classes.
-    called.__annotations__ = {"request": gr.Request, **({"data": gr.SelectData} if select else {})}
+    called.__annotations__ = {"request": gr.Request}  # a string in this module; Gradio looks for the class
     return event(called, inputs, outputs, api_visibility="private", **{"show_progress": "hidden", **options})
+
+
+def labelled(key: str, info: str | None = None) -> dict[str, Any]:
+    """Arguments of a component that is known by `key`: its label, the text `info` below it, and its id in the page."""
+    return {"label": say(key), "elem_id": key, **({"info": say(info)} if info else {})}
 
 
 def opened(projects: Projects, name: str | None) -> DataSet:

@@ -24,7 +24,7 @@ from stentor.studio.runs.path_policy import checked
 from stentor.studio.runs.settings import FULL, LORA, OWN
 from stentor.studio.runs.try_model import MODEL_CACHE
 from stentor.studio.steps.choices import Choice
-from stentor.studio.steps.shared import Shared, on
+from stentor.studio.steps.shared import Shared, labelled, on
 from stentor.studio.texts import say
 
 _IDS = {
@@ -69,20 +69,18 @@ def _layout(shared: Shared) -> SimpleNamespace:
     widgets.facts = gr.HTML(elem_id="train_facts")
     # Lists follow one another: what is chosen is checked by `_choose`, not against a list that has just changed.
     with gr.Row():
-        widgets.task = Choice(settings.tasks(), value="transcribe", label=say("task"), elem_id="task", min_width=280)
-        widgets.model = Choice([], label=say("model"), elem_id="model", scale=2, min_width=280)
+        widgets.task = Choice(settings.tasks(), value="transcribe", **labelled("task"), min_width=280)
+        widgets.model = Choice([], **labelled("model"), scale=2, min_width=280)
     widgets.about = gr.HTML(elem_id="model_about")
     with gr.Row(visible=False) as widgets.other:
-        widgets.family = Choice([], label=say("family"), elem_id="family")
-        widgets.source = gr.Textbox(label=say("own"), info=say("own_help"), max_length=300, elem_id="own", scale=2)
-    widgets.method = gr.Radio(_methods((FULL, LORA)), value=FULL, label=say("method"), elem_id="method")
+        widgets.family = Choice([], **labelled("family"))
+        widgets.source = gr.Textbox(**labelled("own", info="own_help"), max_length=300, scale=2)
+    widgets.method = gr.Radio(_methods((FULL, LORA)), value=FULL, **labelled("method"))
     with gr.Row(elem_id="basic"):
         widgets.basics = [
             gr.Textbox(label=rows[key].label, info=rows[key].help, elem_id=_IDS[key], min_width=200) for key in BASIC
         ]
-    widgets.yaml = gr.Code(
-        label=say("yaml"), language="yaml", interactive=True, render=False, elem_id="yaml", lines=10, max_lines=24
-    )
+    widgets.yaml = gr.Code(**labelled("yaml"), language="yaml", interactive=True, render=False, lines=10, max_lines=24)
     widgets.yaml_said = gr.HTML(elem_id="yaml_said", render=False)
     with gr.Accordion(say("advanced"), open=False, elem_id="advanced"):
         gr.Markdown(say("advanced_help"))
@@ -90,13 +88,13 @@ def _layout(shared: Shared) -> SimpleNamespace:
             _group(shared, section, meaning, widgets.yaml, widgets.yaml_said)
     widgets.yaml_said.render()
     with gr.Row(equal_height=True):
-        widgets.name = gr.Textbox(label=say("run_name"), max_length=64, elem_id="run_name", scale=2, min_width=240)
+        widgets.name = gr.Textbox(**labelled("run_name"), max_length=64, scale=2, min_width=240)
         widgets.plan = gr.Button(say("plan"), elem_id="plan", min_width=160)
         widgets.start = gr.Button(say("start"), variant="primary", elem_id="start", min_width=160)
     widgets.plan_result = gr.HTML(elem_id="plan_result")
     widgets.yaml.render()
     widgets.make = gr.Button(say("make_yaml"), elem_id="make", size="sm")
-    widgets.command = gr.Code(label=say("command"), language="shell", interactive=False, elem_id="command", lines=1)
+    widgets.command = gr.Code(**labelled("command"), language="shell", interactive=False, lines=1)
     widgets.written_for = gr.State(())
     """The `Selection` of the run file, once there is one."""
     widgets.retried = gr.State("")

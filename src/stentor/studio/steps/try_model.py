@@ -15,7 +15,7 @@ from stentor.studio.projects import DataSet, Projects
 from stentor.studio.runs import try_model, try_model_html
 from stentor.studio.runs.try_model import MODEL_CACHE, TrialClip
 from stentor.studio.steps.choices import Choice, Names
-from stentor.studio.steps.shared import Shared, on
+from stentor.studio.steps.shared import Shared, labelled, on
 from stentor.studio.texts import say
 
 HEARD = ("clip", "held_out")
@@ -47,14 +47,14 @@ def _layout() -> SimpleNamespace:
     gr.Markdown(say("try_intro"))
     with gr.Row(equal_height=True):
         with gr.Column(min_width=300):
-            w.run = Choice([], label=say("try_run"), elem_id="try_run")
+            w.run = Choice([], **labelled("try_run"))
         with gr.Column(min_width=300):
             w.note = gr.HTML(elem_id="try_about")
     with gr.Row():
         with gr.Column():
-            w.text = gr.Textbox(label=say("try_text"), lines=3, max_length=most, visible=False, elem_id="try_text")
-            w.source = Names([], label=say("try_from"), elem_id="try_from")
-            w.described = gr.Textbox(label=say("try_described"), max_length=200, visible=False, elem_id="try_described")
+            w.text = gr.Textbox(**labelled("try_text"), lines=3, max_length=most, visible=False)
+            w.source = Names([], **labelled("try_from"))
+            w.described = gr.Textbox(**labelled("try_described"), max_length=200, visible=False)
         with gr.Column():
             # No `format`: Gradio would hand every other file to FFmpeg before its first bytes are looked at.
             w.clip = gr.Audio(
@@ -65,14 +65,12 @@ def _layout() -> SimpleNamespace:
                 buttons=[],
                 elem_id="clip",
             )
-            w.held = Choice([], label=say("try_held"), visible=False, elem_id="try_held")
+            w.held = Choice([], **labelled("try_held"), visible=False)
             w.player = gr.HTML(visible=False, elem_id="try_player", padding=False)
-            w.said = gr.Textbox(label=say("try_said"), max_length=most, elem_id="try_said")
+            w.said = gr.Textbox(**labelled("try_said"), max_length=most)
     with gr.Row():
         w.go = gr.Button(say("try_go"), variant="primary", elem_id="try")
-        w.seed = gr.Number(
-            0, label=say("try_seed"), precision=0, minimum=0, maximum=MOST_SEED, visible=False, elem_id="try_seed"
-        )
+        w.seed = gr.Number(0, **labelled("try_seed"), precision=0, minimum=0, maximum=MOST_SEED, visible=False)
     w.answers = gr.HTML(elem_id="answers", padding=False)
     gr.HTML(f"<style>{drawings.style()}</style>", visible="hidden")
     return w

@@ -82,7 +82,7 @@ class OmniVoice(PretrainedFamily):
     """The codec that was fitted for this run."""
 
     @model_validator(mode="after")
-    def _whole(self) -> OmniVoice:
+    def _consistent(self) -> OmniVoice:
         if (self.source is None) == (self.llm is None):
             raise ValueError("give either `from` (an OmniVoice model) or `llm` (the backbone of a new one), not both")
         if self.source is not None:

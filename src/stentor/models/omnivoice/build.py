@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from stentor.data.codec_tokens import has_codes
+from stentor.data.cut import field_of
+from stentor.data.load_audio import load_audio
 from stentor.data.speaking_rate import fit_speaking_rate
 from stentor.errors import AudioError, ConfigError
 from stentor.models.base import Bundle, TaskRequirements
+from stentor.models.codecs.base import Codec, at_peak, open_codec
 from stentor.models.omnivoice import OmniVoice
 from stentor.models.omnivoice.modeling import OmniVoiceModel
 from stentor.models.omnivoice.processor import CODEC, OmniVoiceProcessor, check_codec
@@ -26,7 +30,7 @@ from stentor.models.speech_llm.tokenizers import bpe, characters
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.models.codecs.base import AudioCodec, Codec
+    from stentor.models.codecs.base import AudioCodec
 
 FIT_SECONDS = 3600.0
 """Audio that a codec is fitted on at most."""
@@ -40,11 +44,10 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     from stentor.models.omnivoice.export import initialise, read
     from stentor.models.weights_io import load_adapters
 
-    wrong = [term for term in requirements.terms if term != "codes"]
-    if wrong:
+    if other_terms := [term for term in requirements.terms if term != "codes"]:
         raise ConfigError(
-            f"A model of type omnivoice is trained with one loss term named `codes`, not {wrong[0]}: write `losses: "
-            "{codes: codebook}`, or leave `losses` out."
+            f"A model of type omnivoice is trained with one loss term named `codes`, not {other_terms[0]}: write "
+            "`losses: {codes: codebook}`, or leave `losses` out."
         )
     before = Path(family.init) if family.init else None
     if before is not None and not (before / "config.json").exists():
@@ -58,10 +61,10 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     processor: Any = bundle.processor
     processor.instruct_from = requirements.instruct_from
     if family.source is not None:
-        processor.codec = codec_beside(family, processor.codec)
+        processor.codec = codec_override(family, processor.codec)
     check_codec(processor.codec, processor.codebooks, processor.vocabulary, "model.codec")
     bundle.model.weights = requirements.codebook_weights or bundle.model.weights  # type: ignore[assignment]
-    heard(processor, requirements)
+    require_codec(processor, requirements)
     if family.source is None and requirements.cuts is not None:
         processor.pace = fit_speaking_rate(requirements.cuts())
     adapters = initialise(bundle, before) if before else {}
@@ -72,10 +75,8 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     return bundle
 
 
-def heard(processor: OmniVoiceProcessor, requirements: TaskRequirements) -> None:
+def require_codec(processor: OmniVoiceProcessor, requirements: TaskRequirements) -> None:
     """Raises ConfigError when the training data is audio that nothing can encode."""
-    from stentor.data.codec_tokens import has_codes
-
     first = next(iter(requirements.cuts()), None) if requirements.cuts is not None else None
     if first is not None and processor.codec is None and not has_codes(first):
         raise ConfigError(
@@ -88,7 +89,7 @@ def heard(processor: OmniVoiceProcessor, requirements: TaskRequirements) -> None
 
 
 def download(family: OmniVoice) -> Path:
-    """The folder of `from`; of a Hub id what is needed of it."""
+    """The folder of `from`, downloaded when it is a Hub id."""
     from huggingface_hub import snapshot_download
 
     def load(name: str, options: dict[str, Any]) -> Path:
@@ -111,7 +112,7 @@ def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) 
     elif before is not None:  # the weights have a row for each of its tokens
         tokenizer = tokenizer_of(before, config)
     else:
-        tokenizer = made_tokenizer(family, requirements)
+        tokenizer = train_tokenizer(family, requirements)
     add_special(tokenizer)
     if family.text is not None:
         config.vocab_size = len(tokenizer)
@@ -123,19 +124,14 @@ def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) 
     if part.source is None:
         llm = backbone(config, "model.llm")
     else:
+        load_options = {"config": config, "dtype": torch.float32, "use_safetensors": True}
+        load_options["attn_implementation"] = flex.NAME
         llm = reach(
             part,
             "model.llm",
-            lambda name, options: AutoModel.from_pretrained(
-                name,
-                config=config,
-                dtype=torch.float32,
-                attn_implementation=flex.NAME,
-                use_safetensors=True,
-                **options,
-            ),
+            lambda name, options: AutoModel.from_pretrained(name, **load_options, **options),
         )
-    see_both_ways(llm, "model.llm")
+    make_bidirectional(llm, "model.llm")
     model = OmniVoiceModel(llm, codebooks, entries + 1, entries)
     bundle = bundle_of(family, model, tokenizer, codec)
     if part.source is not None:
@@ -154,7 +150,7 @@ def tokenizer_of(folder: Path, config: Any) -> Any:
 
 def bundle_of(family: OmniVoice, model: OmniVoiceModel, tokenizer: Any, codec: AudioCodec | None) -> Bundle:
     """The model with its processor."""
-    processor = OmniVoiceProcessor(tokenizer, model.codebooks, model.vocabulary - 1, model.mask_id, codec)
+    processor: Any = OmniVoiceProcessor(tokenizer, model.codebooks, model.vocabulary - 1, model.mask_id, codec)
     processor.flex = family.attention == "flex"
     return Bundle(model, processor, family, codebooks=model.codebooks)
 
@@ -164,22 +160,22 @@ def resize(bundle: Bundle) -> None:
     start at random."""
     model: Any = bundle.model
     table = model.llm.get_input_embeddings()
-    rows, wanted = len(table.weight), len(bundle.processor.tokenizer)  # type: ignore[attr-defined]
-    if rows == wanted:
+    rows, size = len(table.weight), len(bundle.processor.tokenizer)  # type: ignore[attr-defined]
+    if rows == size:
         return
-    model.llm.resize_token_embeddings(wanted, mean_resizing=False)
-    if wanted > rows:
+    model.llm.resize_token_embeddings(size, mean_resizing=False)
+    if size > rows:
         table = model.llm.get_input_embeddings()
         nn.init.normal_(table.weight.data[rows:], std=getattr(model.llm.config, "initializer_range", 0.02))
         bundle.family._from_base.discard("llm.embed_tokens.weight")  # type: ignore[attr-defined]
 
 
-def backbone_config(config: Any, family: OmniVoice, where: str) -> Any:
+def backbone_config(config: Any, family: OmniVoice, key: str) -> Any:
     """A backbone's config without its causal mask. Raises ConfigError for backbones that cannot do without."""
     config = config.get_text_config()
     if kind := flex.partial(config):
         raise ConfigError(
-            f"{where}: {config.model_type} has layers of the kind `{kind}`, which do not see all of an utterance: take "
+            f"{key}: {config.model_type} has layers of the kind `{kind}`, which do not see all of an utterance: take "
             "a backbone whose layers all have full attention, such as qwen3, llama or gemma."
         )
     if family.attention == "flex":
@@ -187,56 +183,55 @@ def backbone_config(config: Any, family: OmniVoice, where: str) -> Any:
     return config
 
 
-def backbone(config: Any, where: str) -> nn.Module:
+def backbone(config: Any, key: str) -> nn.Module:
     """An untrained backbone."""
     from transformers import AutoModel
 
     try:
         return AutoModel.from_config(config, attn_implementation=flex.NAME, dtype=torch.float32)
     except ValueError as error:  # sizes that do not go together, no such attention
-        raise ConfigError(f"{where}: {' '.join(str(error).split()).partition('. ')[0]}.") from error
+        raise ConfigError(f"{key}: {' '.join(str(error).split()).partition('. ')[0]}.") from error
 
 
 @torch.no_grad()
-def see_both_ways(llm: nn.Module, where: str) -> None:
+def make_bidirectional(llm: Any, key: str) -> None:
     """Take the causal mask from a decoder, and try on two short items that each position then sees all of its item and
     nothing of the other. Raises ConfigError for a decoder that cannot."""
-    config: Any = llm.config
+    config = llm.config
     config.is_causal = False
     for module in llm.modules():
         if hasattr(module, "is_causal"):
             module.is_causal = False
     training = llm.training
     llm.eval()
-    rows = llm.get_input_embeddings().weight  # type: ignore[operator]
-    first = torch.randn(1, 6, rows.shape[1], generator=torch.Generator().manual_seed(0)).to(rows)
-    two = items.table(torch.tensor([0, 0, 0, 1, 1, 1]))
-    how = {"attention_mask": two, "position_ids": torch.tensor([[0, 1, 2, 0, 1, 2]])}
-    other = first.clone()
-    other[0, 2] = -first[0, 2]
+    rows = llm.get_input_embeddings().weight
+    embeds = torch.randn(1, 6, rows.shape[1], generator=torch.Generator().manual_seed(0)).to(rows)
+    two_items = items.table(torch.tensor([0, 0, 0, 1, 1, 1]))
+    layout = {"attention_mask": two_items, "position_ids": torch.tensor([[0, 1, 2, 0, 1, 2]])}
+    changed = embeds.clone()
+    changed[0, 2] = -embeds[0, 2]
 
-    def out(embeds: torch.Tensor, **how: Any) -> torch.Tensor:
+    def outputs(embeds: torch.Tensor, **layout: Any) -> torch.Tensor:
         try:
-            return llm(inputs_embeds=embeds, use_cache=False, **how).last_hidden_state[0].float()
+            return llm(inputs_embeds=embeds, use_cache=False, **layout).last_hidden_state[0].float()
         except (TypeError, ValueError, RuntimeError, AttributeError, KeyError):
-            return first.new_zeros(6, 1).float()  # takes no such mask: changes nothing below
+            return embeds.new_zeros(6, 1).float()  # takes no such mask: changes nothing below
 
-    packed = out(first, **how) - out(other, **how)
-    alone = out(first[:, :3]) - out(other[:, :3])
+    packed = (outputs(embeds, **layout) - outputs(changed, **layout)).abs().amax(-1)
+    alone = (outputs(embeds[:, :3]) - outputs(changed[:, :3])).abs().amax(-1)
     llm.train(training)
-    change, apart = packed.abs().amax(-1), alone.abs().amax(-1)
-    least = 1e-4 * change.max()  # experts, for one, round a little differently with other items beside them
-    if not (change[0] > least and change[3:].max() < least and apart[0] > least):
+    tolerance = 1e-4 * packed.max()  # experts, for one, round a little differently with other items beside them
+    if not (packed[0] > tolerance and packed[3:].max() < tolerance and alone[0] > tolerance):
         raise ConfigError(
-            f"{where}: the attention of {config.model_type} cannot be made bidirectional (its layers only look back, "
+            f"{key}: the attention of {config.model_type} cannot be made bidirectional (its layers only look back, "
             "or take no mask): take a decoder with plain attention, such as qwen3, llama or gemma."
         )
 
 
-# Made from the data
+# Tokenizer and codec, from the training data
 
 
-def made_tokenizer(family: OmniVoice, requirements: TaskRequirements) -> Any:
+def train_tokenizer(family: OmniVoice, requirements: TaskRequirements) -> Any:
     """A tokenizer with what the training texts, and their languages and instructs, are written with."""
     assert family.text is not None
 
@@ -250,14 +245,9 @@ def made_tokenizer(family: OmniVoice, requirements: TaskRequirements) -> Any:
 
 def styles(requirements: TaskRequirements) -> Iterator[str]:
     """Languages, instructs and texts with pinyin of the training records."""
-    from stentor.data.cut import field_of
-
-    keys = [
-        "language",
-        "instruct",
-        "text_pinyin",
-        *([requirements.instruct_from] if requirements.instruct_from else []),
-    ]
+    keys = ["language", "instruct", "text_pinyin"]
+    if requirements.instruct_from:
+        keys.append(requirements.instruct_from)
     for cut in requirements.cuts() if requirements.cuts is not None else ():
         yield from (str(value) for key in keys if (value := field_of(cut, key)) not in (None, ""))
 
@@ -265,8 +255,6 @@ def styles(requirements: TaskRequirements) -> Iterator[str]:
 def codec_of(family: OmniVoice, requirements: TaskRequirements, before: Path | None) -> AudioCodec | None:
     """The codec of the section `codec`: opened, that of an earlier stage, or fitted on the training audio. None where
     there is no such section."""
-    from stentor.models.codecs.base import open_codec
-
     section = family.codec
     if section is None:
         return open_codec(str(before / CODEC)) if before is not None and (before / CODEC).is_dir() else None
@@ -296,12 +284,14 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def codec_beside(family: OmniVoice, own: AudioCodec | None) -> AudioCodec | None:
+def codec_override(family: OmniVoice, codec: AudioCodec | None) -> AudioCodec | None:
     """The codec of a model of `from`: that of the section `codec`, or its own. Raises ConfigError for one that would be
     fitted: its codes would mean something else."""
     section = family.codec
-    if section is None or (section.source is None and section.fits and own is not None and own.type == section.type):
-        return own
+    if section is None or (
+        section.source is None and section.fits and codec is not None and codec.type == section.type
+    ):
+        return codec
     if section.source is None and section.fits:
         raise ConfigError(
             f"model.codec: a new {section.type} would give codes that the model of `from` was not trained on: leave it "
@@ -313,10 +303,6 @@ def codec_beside(family: OmniVoice, own: AudioCodec | None) -> AudioCodec | None
 def training_audio(section: Codec, requirements: TaskRequirements) -> Iterator[np.ndarray]:
     """Audio of at most `FIT_SECONDS` of the training records, in an order that is theirs alone. Raises ConfigError
     where there is none."""
-    from stentor.data.codec_tokens import has_codes
-    from stentor.data.load_audio import load_audio
-    from stentor.models.codecs.base import at_peak
-
     cuts = list(requirements.cuts() if requirements.cuts is not None else ())
     tokens = sum(map(has_codes, cuts))
     if 0 < tokens < len(cuts):
@@ -328,10 +314,10 @@ def training_audio(section: Codec, requirements: TaskRequirements) -> Iterator[n
     seconds = 0.0
     for cut in sorted(cuts, key=lambda cut: hashlib.blake2b(cut.id.encode(), digest_size=8).digest()):
         try:
-            audio = load_audio(cut, section.sample_rate)
+            audio = load_audio(cut, section.rate)
         except AudioError:  # counted where it is read for training
             continue
-        if len(audio) >= section.sample_rate // 10:
+        if len(audio) >= section.rate // 10:
             seconds += cut.duration
             yield at_peak(audio)
         if seconds >= FIT_SECONDS:
@@ -347,9 +333,9 @@ def finish(bundle: Bundle) -> None:
     """Storage and memory options, after adapters and freezing."""
     family: Any = bundle.family
     model: Any = bundle.model
-    own = {n: p for n, p in model.llm.named_parameters() if not is_adapter(n)}
-    if family.dtype == "bfloat16" and not any(p.requires_grad for p in own.values()) and family._from_base:
-        for parameter in own.values():
+    backbone = {n: p for n, p in model.llm.named_parameters() if not is_adapter(n)}
+    if family.dtype == "bfloat16" and not any(p.requires_grad for p in backbone.values()) and family._from_base:
+        for parameter in backbone.values():
             parameter.data = parameter.data.to(torch.bfloat16)
     if family.gradient_checkpointing:
         model.llm.gradient_checkpointing_enable({"use_reentrant": False})

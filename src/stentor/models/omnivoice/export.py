@@ -1,4 +1,4 @@
-"""Model folders of OmniVoice: published checkpoints and exports, which have the same layout.
+"""Exports of OmniVoice: published checkpoints and exports, which have the same layout.
 
 config.json                  as published: model_type omnivoice, audio_vocab_size, audio_mask_id, num_audio_codebook,
                              audio_codebook_weights, llm_config
@@ -16,11 +16,14 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from stentor import __version__
 from stentor.data.speaking_rate import SpeakingRate
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
+from stentor.models.codecs.base import open_codec
 from stentor.models.omnivoice import LLM, OmniVoice
 from stentor.models.omnivoice.build import (
     backbone,
@@ -28,14 +31,15 @@ from stentor.models.omnivoice.build import (
     bundle_of,
     download,
     finish,
+    make_bidirectional,
     resize,
-    see_both_ways,
     tokenizer_of,
 )
 from stentor.models.omnivoice.modeling import OmniVoiceModel
 from stentor.models.omnivoice.processor import CODEC, check_codec
 from stentor.models.omnivoice.text import SPECIAL
 from stentor.models.peft import ADAPTER, base_name, freeze_parameters, is_adapter
+from stentor.models.pretrained import reach
 from stentor.models.weights_io import (
     ADAPTER_FILE,
     fold,
@@ -52,7 +56,7 @@ log = logging.getLogger("stentor")
 FACTS = "stentor.json"
 WEIGHTS = [8, 8, 6, 6, 4, 4, 2, 2]
 """Of OmniVoice's codebooks."""
-WHOLE = ("audio_embeddings", "audio_heads")
+SAVED_MODULES = ("audio_embeddings", "audio_heads")
 """Modules that are trained whole beside adapters."""
 
 
@@ -67,7 +71,7 @@ def left_to_base(bundle: Bundle) -> set[str]:
     family: Any = bundle.family
     if family.lora is None:
         return set()
-    return {name for name in family._from_base if name.partition(".")[0] not in WHOLE}
+    return {name for name in family._from_base if name.partition(".")[0] not in SAVED_MODULES}
 
 
 def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
@@ -78,8 +82,8 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     if any(map(is_adapter, state)):
         base: Any = bundle.family if bundle.family.source else bundle.family.llm  # type: ignore[attr-defined]
         bundle.model.peft_config[ADAPTER].base_model_name_or_path = base.source  # type: ignore[index,union-attr]
-        write_adapters(bundle.model, state, folder, trained_modules=WHOLE)
-        plain = {n: t for n, t in plain.items() if n.partition(".")[0] not in WHOLE}
+        write_adapters(bundle.model, state, folder, trained_modules=SAVED_MODULES)
+        plain = {n: t for n, t in plain.items() if n.partition(".")[0] not in SAVED_MODULES}
     if any(name.startswith("llm.") for name in plain):
         write_weights(plain, folder)
     bundle.processor.save(folder)
@@ -93,8 +97,6 @@ def save_merged(bundle: Bundle, folder: Path) -> None:
 
 
 def _write_configs(bundle: Bundle, folder: Path) -> None:
-    from stentor import __version__
-
     family: Any = bundle.family
     model: Any = bundle.model
     llm = json.loads(model.llm.config.to_json_string(use_diff=False))
@@ -105,56 +107,53 @@ def _write_configs(bundle: Bundle, folder: Path) -> None:
         "audio_vocab_size": model.vocabulary,
         "audio_mask_id": model.mask_id,
         "num_audio_codebook": model.codebooks,
-        "audio_codebook_weights": model.weights or usual_weights(model.codebooks),
+        "audio_codebook_weights": model.weights or default_weights(model.codebooks),
         "dtype": "float32",
         "llm_config": llm,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    facts = {
+    stentor = {
         "stentor_version": __version__,
         "family": family.model_dump(mode="json", by_alias=True),
         "commit": family._commit,
         "pace": bundle.processor.pace,  # type: ignore[attr-defined]
     }
-    (folder / FACTS).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / FACTS).write_text(json.dumps(stentor, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def usual_weights(codebooks: int) -> list[float]:
-    """Weights of the codebooks in the loss where nobody chose any."""
+def default_weights(codebooks: int) -> list[float]:
+    """Weights of the codebooks in the loss where none are configured."""
     return [WEIGHTS[c * len(WEIGHTS) // codebooks] for c in range(codebooks)]
 
 
-def read(family: OmniVoice, folder: Path, where: str) -> Bundle:
+def read(family: OmniVoice, folder: Path, key: str) -> Bundle:
     """The model of a folder in float32, its adapters folded in. Raises ConfigError for a folder that holds none, or one
     that is damaged."""
-    bundle, adapters = _read(family, folder, where)
+    bundle, adapters = _read(family, folder, key)
     if adapters:
         fold(bundle, adapters, folder)
     return bundle
 
 
-def _read(family: OmniVoice, folder: Path, where: str) -> tuple[Bundle, dict[str, Tensor]]:
+def _read(family: OmniVoice, folder: Path, key: str) -> tuple[Bundle, dict[str, Tensor]]:
     """The plain model of a folder, and its adapters."""
     from safetensors import SafetensorError
     from transformers import AutoConfig
     from transformers.initialization import no_init_weights
 
-    from stentor.models.codecs.base import open_codec
-
-    facts = _facts(folder, where)
-    config = AutoConfig.for_model(**facts["llm_config"])
-    config = backbone_config(config, family, where)
+    config = _read_config(folder, key)
+    llm_config = backbone_config(AutoConfig.for_model(**config["llm_config"]), family, key)
     with no_init_weights():  # of real sizes it takes many seconds, and all of them are read below
-        llm = backbone(config, where)
-    model = OmniVoiceModel(llm, facts["num_audio_codebook"], facts["audio_vocab_size"], facts["audio_mask_id"])
-    model.weights = facts.get("audio_codebook_weights")
+        llm = backbone(llm_config, key)
+    model = OmniVoiceModel(llm, config["num_audio_codebook"], config["audio_vocab_size"], config["audio_mask_id"])
+    model.weights = config.get("audio_codebook_weights")
     try:
-        tokenizer = tokenizer_of(folder, config)
+        tokenizer = tokenizer_of(folder, llm_config)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{where}: the tokenizer of {folder} cannot be read ({error}).") from None
-    check_tokenizer(tokenizer, llm, folder, where)
+        raise ConfigError(f"{key}: the tokenizer of {folder} cannot be read ({error}).") from None
+    check_tokenizer(tokenizer, llm, folder, key)
     codec = open_codec(str(folder / CODEC)) if (folder / CODEC).is_dir() else None
-    check_codec(codec, model.codebooks, model.vocabulary - 1, where)
+    check_codec(codec, model.codebooks, model.vocabulary - 1, key)
     bundle = bundle_of(family, model, tokenizer, codec)
     if (folder / FACTS).is_file() and (pace := json.loads((folder / FACTS).read_text(encoding="utf-8")).get("pace")):
         bundle.processor.pace = SpeakingRate(*pace)  # type: ignore[attr-defined]
@@ -162,66 +161,69 @@ def _read(family: OmniVoice, folder: Path, where: str) -> tuple[Bundle, dict[str
         weights, adapters = read_weights(folder)
     except SafetensorError:
         raise ConfigError(
-            f"{where}: the weights of {folder} (*.safetensors) cannot be read: a file is damaged or cut short. Get it "
+            f"{key}: the weights of {folder} (*.safetensors) cannot be read: a file is damaged or cut short. Get it "
             "again."
         ) from None
     weights |= {n: t for n, t in adapters.items() if ".lora_" not in n}
     adapters = {n: t for n, t in adapters.items() if ".lora_" in n}
-    own = set(model.state_dict()) - tied_copies(model)
-    missing = own - set(weights) - {"codebook_layer_offsets"}
+    state_dict = model.state_dict()
+    required = state_dict.keys() - tied_copies(model) - {"codebook_layer_offsets"}
+    missing = required - weights.keys()
     if missing and adapters:
-        base = _base_of(folder)
-        weights = {n: t for n, t in base.items() if n in missing} | weights
-        missing = own - set(weights) - {"codebook_layer_offsets"}
-    wrong = sorted(missing | (set(weights) - set(model.state_dict())))
-    wrong = wrong or sorted(n for n, t in weights.items() if t.shape != model.state_dict()[n].shape)
-    if wrong:
+        weights = {n: t for n, t in _base_of(folder).items() if n in missing} | weights
+        missing = required - weights.keys()
+    if mismatched := _mismatched(missing | (weights.keys() - state_dict.keys()), weights, state_dict):
         raise ConfigError(
-            f"{where}: {len(wrong)} weights of {folder} do not fit its config.json, for example {wrong[0]}; the model "
-            "is damaged or was edited."
+            f"{key}: {len(mismatched)} weights of {folder} do not fit its config.json, for example {mismatched[0]}; "
+            "the model is damaged or was edited."
         )
     model.load_state_dict(weights, strict=False)
-    see_both_ways(model.llm, where)
+    make_bidirectional(model.llm, key)
     family._from_base = set(model.state_dict())
     return bundle, adapters
 
 
-def check_tokenizer(tokenizer: Any, llm: Any, folder: Path, where: str) -> None:
+def _mismatched(names: set[str], weights: dict[str, Tensor], state_dict: dict[str, Tensor]) -> list[str]:
+    """Sorted `names` of weights that only one side has; where there are none, of weights of another shape."""
+    return sorted(names) or sorted(n for n, t in weights.items() if t.shape != state_dict[n].shape)
+
+
+def check_tokenizer(tokenizer: Any, llm: Any, folder: Path, key: str) -> None:
     """Raises ConfigError for a tokenizer that is not OmniVoice's, or has more tokens than there are embeddings."""
     vocabulary = tokenizer.get_vocab()
     if missing := [token for token in SPECIAL if token not in vocabulary]:
         raise ConfigError(
-            f"{where}: the tokenizer of {folder} has no {missing[0]}: it is not that of an OmniVoice model."
+            f"{key}: the tokenizer of {folder} has no {missing[0]}: it is not that of an OmniVoice model."
         )
     rows = len(llm.get_input_embeddings().weight)
     if rows <= max(vocabulary.values()):
         raise ConfigError(
-            f"{where}: the tokenizer of {folder} has {max(vocabulary.values()) + 1} tokens and the model {rows} text "
+            f"{key}: the tokenizer of {folder} has {max(vocabulary.values()) + 1} tokens and the model {rows} text "
             "embeddings: they do not belong together."
         )
 
 
-def _facts(folder: Path, where: str) -> dict[str, Any]:
+def _read_config(folder: Path, key: str) -> dict[str, Any]:
     """The config.json of an OmniVoice model."""
     path = folder / "config.json"
     if not path.is_file():
         inside = folder / "export"
         hint = f"; did you mean {inside}?" if (inside / "config.json").is_file() else "."
-        raise ConfigError(f"{where}: {folder} holds no model: it has no config.json{hint}")
+        raise ConfigError(f"{key}: {folder} holds no model: it has no config.json{hint}")
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        kind = facts.get("model_type")
+        config = json.loads(path.read_text(encoding="utf-8"))
+        kind = config.get("model_type")
     except (ValueError, AttributeError):
-        raise ConfigError(f"{where}: {path} is damaged.") from None
+        raise ConfigError(f"{key}: {path} is damaged.") from None
     if kind != "omnivoice":
         raise ConfigError(
-            f"{where}: {folder} holds a model of the type {kind}, not omnivoice. A language model to start from goes "
+            f"{key}: {folder} holds a model of the type {kind}, not omnivoice. A language model to start from goes "
             "into `model.llm: {from: ...}`."
         )
-    wanted = ("num_audio_codebook", "audio_vocab_size", "audio_mask_id", "llm_config")
-    if lacking := [key for key in wanted if key not in facts]:
-        raise ConfigError(f"{where}: {path} has no {lacking[0]}: it is not that of an OmniVoice model.")
-    return facts  # type: ignore[no-any-return]
+    required = ("num_audio_codebook", "audio_vocab_size", "audio_mask_id", "llm_config")
+    if missing := [name for name in required if name not in config]:
+        raise ConfigError(f"{key}: {path} has no {missing[0]}: it is not that of an OmniVoice model.")
+    return config  # type: ignore[no-any-return]
 
 
 def _base_of(folder: Path) -> dict[str, Tensor]:
@@ -241,10 +243,7 @@ def _base_of(folder: Path) -> dict[str, Tensor]:
 
 def _plain_backbone(family: OmniVoice, folder: Path) -> dict[str, Tensor]:
     """Weights of a pretrained language model, resized for the tokenizer of an export, under our names."""
-    import torch
     from transformers import AutoModel
-
-    from stentor.models.pretrained import reach
 
     section = family.llm
     assert isinstance(section, LLM)
@@ -261,7 +260,6 @@ def _plain_backbone(family: OmniVoice, folder: Path) -> dict[str, Tensor]:
 def load(family_class: type[OmniVoice], folder: Path, trainable: bool = False) -> Bundle:
     """The bundle of an export folder or a published model; see `Family.load`. Without `trainable` adapters are folded
     in."""
-    folder = Path(folder)
     family = OmniVoice.model_validate({"type": "omnivoice", "from": str(folder)})
     commit = None
     if (folder / FACTS).is_file():
@@ -293,31 +291,24 @@ def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
     """
     family: Any = bundle.family
     before = OmniVoice.model_validate({"type": "omnivoice", "from": str(folder), "attention": family.attention})
-    found, adapters = _read(before, folder, "model.init")
-    weights, own = found.model.state_dict(), bundle.model.state_dict()
-    wrong = sorted(set(own) ^ set(weights)) or sorted(n for n, t in weights.items() if t.shape != own[n].shape)
-    if wrong:
+    init, adapters = _read(before, folder, "model.init")
+    weights, state_dict = init.model.state_dict(), bundle.model.state_dict()
+    if mismatched := _mismatched(state_dict.keys() ^ weights.keys(), weights, state_dict):
         raise ConfigError(
-            f"model.init: {len(wrong)} weights of {folder} do not fit this model, for example {wrong[0]}: `model` must "
-            "describe the model that the export was trained with."
+            f"model.init: {len(mismatched)} weights of {folder} do not fit this model, for example {mismatched[0]}: "
+            "`model` must describe the model that the export was trained with."
         )
     bundle.model.load_state_dict(weights)
-    bundle.model.weights = found.model.weights
-    if not adapters:
+    bundle.model.weights = init.model.weights
+    if not adapters or any(folder.glob("model*.safetensors")):  # the export holds the backbone's weights as well
         family._from_base = set()
-        return {}
-    if not _holds_all(folder):
-        family._from_base -= {f"{name}.weight" for name in WHOLE}
     else:
-        family._from_base = set()
+        family._from_base -= {f"{name}.weight" for name in SAVED_MODULES}
+    if not adapters:
+        return {}
     settings = json.loads((folder / FACTS).read_text(encoding="utf-8"))["family"]["lora"]
     if family.lora is not None and family.lora.model_dump() == settings:
         return adapters
     log.info("model.init: the adapters of %s are folded into the weights.", folder)
     fold(bundle, adapters, folder)
     return {}
-
-
-def _holds_all(folder: Path) -> bool:
-    """Whether an export with adapters holds the backbone's weights as well."""
-    return any(folder.glob("model*.safetensors"))

@@ -1,4 +1,5 @@
-"""Iterative unmasking: all codes of an utterance start as MASK and are revealed in a few steps, surest first.
+"""Generation by iterative unmasking: all codes of an utterance start as MASK and are revealed in a few steps,
+most certain first.
 
 Sources: MaskGIT (arXiv 2202.04200) for the loop; OmniVoice (arXiv 2604.00688) for the time-shifted schedule, the scores
 over all codebooks at once with a penalty per codebook, and guidance by a row that sees nothing but the frames.
@@ -13,6 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,59 +39,63 @@ def schedule(cells: int, steps: int, t_shift: float) -> list[int]:
     """
     shifted = [t_shift * (n / steps) / (1 + (t_shift - 1) * (n / steps)) for n in range(steps + 1)]
     counts: list[int] = []
-    for now, then in itertools.pairwise(shifted[:-1]):
-        # What is whole in exact arithmetic must not be rounded up.
-        counts.append(min(max(1, math.ceil(cells * (then - now) - 1e-9)), cells - sum(counts)))
+    for start, end in itertools.pairwise(shifted[:-1]):
+        # Integers in exact arithmetic must not be rounded up.
+        counts.append(min(max(1, math.ceil(cells * (end - start) - 1e-9)), cells - sum(counts)))
     return [*counts, cells - sum(counts)]
 
 
+@dataclass(frozen=True)
+class UnmaskingOptions:
+    """Options of `generate`."""
+
+    steps: int = 32
+    guidance: float = 2.0
+    t_shift: float = 0.1
+    """See `schedule`."""
+    layer_penalty: float = 5.0
+    position_temperature: float = 5.0
+    class_temperature: float = 0.0
+    compile: bool = False
+    """Run the model through torch.compile."""
+
+
 @torch.inference_mode()
-def generate(
-    model: Any,
-    prompts: Sequence[Prompt],
-    *,
-    steps: int = 32,
-    guidance: float = 2.0,
-    t_shift: float = 0.1,
-    layer_penalty: float = 5.0,
-    position_temperature: float = 5.0,
-    class_temperature: float = 0.0,
-    seeds: int | Sequence[int] = 0,
-    compile: bool = False,
-) -> list[Tensor]:
-    """The codes of each prompt's frames: int64 [C, frames], on the CPU.
+def generate(model: Any, prompts: Sequence[Prompt], *, seeds: int | Sequence[int] = 0, **options: Any) -> list[Tensor]:
+    """The codes of each prompt's frames: int64 [C, frames], on the CPU. `options` are those of `UnmaskingOptions`.
 
     Each prompt draws from a generator of its own, seeded with its one of `seeds` (an integer: the same for all), so
     that its codes are the same whatever the other prompts are. With `guidance` > 0 each prompt has a second row in the
     same batch, which sees the frames alone; log-probabilities are then log_softmax(c + guidance (c - u)), c and u being
-    the log-softmaxed logits of the two. `compile` runs the model through torch.compile.
+    the log-softmaxed logits of the two.
 
     The code of a cell is the likeliest, or with `class_temperature` > 0 drawn among the likeliest tenth. Its score is
     the largest log-probability minus `layer_penalty` times its codebook, and with `position_temperature` > 0 that,
     divided by it, plus Gumbel noise. The cells with the highest scores are revealed and never change again.
     """
+    o = UnmaskingOptions(**options)
     # On the CPU, so that a seed means the same on every device.
     generators = [torch.Generator().manual_seed(seed) for seed in _seeds(seeds, len(prompts))]
     device = next(model.parameters()).device
-    layout = Layout(model, prompts, guidance > 0, device, MULTIPLE if compile else 1)
-    hidden = torch.compile(model.hidden, dynamic=True) if compile else model.hidden
-    reveal = torch.tensor([schedule(model.codebooks * p.frames, steps, t_shift) for p in prompts]).T
-    penalty = layer_penalty * torch.arange(model.codebooks, device=device)[:, None]
+    layout = BatchLayout(model, prompts, o.guidance > 0, device, MULTIPLE if o.compile else 1)
+    hidden = torch.compile(model.hidden, dynamic=True) if o.compile else model.hidden
+    reveal = torch.tensor([schedule(model.codebooks * p.frames, o.steps, o.t_shift) for p in prompts]).T
+    penalty = o.layer_penalty * torch.arange(model.codebooks, device=device)[:, None]
     cells = layout.cells
     with autocast(device):
         for counts in reveal:
             if not counts.any():
                 continue  # a few frames are all revealed before the last step
-            log_probs = layout.log_probs(hidden, model.audio_heads, cells, guidance)
+            log_probs = layout.log_probs(hidden, model.audio_heads, cells, o.guidance)
             likeliest, code = log_probs.max(-1)
-            if class_temperature > 0:
-                code = _drawn(log_probs, class_temperature, generators, layout.frames)
+            if o.class_temperature > 0:
+                code = _sample(log_probs, o.class_temperature, generators, layout.frames)
             score, code = layout.spread(likeliest) - penalty, layout.spread(code)
-            if position_temperature > 0:
+            if o.position_temperature > 0:
                 noise = torch.cat([_gumbel((model.codebooks, t), g).T for t, g in zip(layout.frames, generators)])
-                score = score / position_temperature + layout.spread(noise.to(device))
+                score = score / o.position_temperature + layout.spread(noise.to(device))
             score = score.masked_fill(cells != model.mask_id, -math.inf).flatten(1)
-            # Stable: what is chosen among equals does not depend on the padding.
+            # Stable: the choice among equals does not depend on the padding.
             order = score.argsort(dim=1, descending=True, stable=True)
             ranked = torch.arange(order.shape[1], device=device) < counts.to(device)[:, None]
             chosen = torch.zeros_like(ranked).scatter_(1, order, ranked).view_as(cells)
@@ -97,9 +103,9 @@ def generate(
     return [codes[:, : p.frames] for codes, p in zip(cells.cpu(), prompts)]
 
 
-class Layout:
-    """Where the frames to speak lie in the batch: the conditional rows and, with `guided`, the unconditional ones after
-    them, all padded at the right to one length (a multiple of `multiple`)."""
+class BatchLayout:
+    """Positions of the frames to speak in the batch: the conditional rows and, with `guided`, the unconditional ones
+    after them, all padded at the right to one length (a multiple of `multiple`)."""
 
     cells: Tensor
     """int64 [B, C, T] on the device: MASK in the frames to speak, 0 in the padding."""
@@ -122,10 +128,10 @@ class Layout:
         self.ids, self.audio, self.cells = ids.to(device), audio.to(device), cells.to(device)
         self.lengths = torch.tensor(lengths, device=device)
         # Each frame to speak: its row and place among the cells, and its place in the batch.
-        where = [
+        index = [
             (row, t, start + t) for row, start in enumerate(starts) for t in range(self.frames[row % len(prompts)])
         ]
-        self.row, self.frame, self.position = torch.tensor(where, device=device).T
+        self.row, self.frame, self.position = torch.tensor(index, device=device).T
 
     def log_probs(
         self, hidden: Callable[..., Tensor], heads: Callable[[Tensor], Tensor], cells: Tensor, guidance: float
@@ -135,12 +141,12 @@ class Layout:
         self.ids[self.row, :, self.position] = cells[self.row % len(cells), :, self.frame]
         states = hidden(input_ids=self.ids, audio_mask=self.audio, lengths=self.lengths)  # [rows, L, H]
         # Of text and reference nothing is predicted.
-        found = heads(states[self.row, self.position]).unflatten(-1, (cells.shape[1], -1)).float().log_softmax(-1)
+        log_probs = heads(states[self.row, self.position]).unflatten(-1, (cells.shape[1], -1)).float().log_softmax(-1)
         if self.guided:
-            conditional, unconditional = found.chunk(2)
-            found = (conditional + guidance * (conditional - unconditional)).log_softmax(-1)
-        found[..., self.mask_id] = -math.inf
-        return found
+            conditional, unconditional = log_probs.chunk(2)
+            log_probs = (conditional + guidance * (conditional - unconditional)).log_softmax(-1)
+        log_probs[..., self.mask_id] = -math.inf
+        return log_probs
 
     def spread(self, values: Tensor) -> Tensor:
         """[frames, C] of one prompt after the other as [B, C, T], 0 in the padding."""
@@ -161,7 +167,7 @@ def _gumbel(shape: Sequence[int], generator: torch.Generator) -> Tensor:
     return -torch.empty(*shape).exponential_(generator=generator).log()
 
 
-def _drawn(
+def _sample(
     log_probs: Tensor, temperature: float, generators: Sequence[torch.Generator], frames: Sequence[int]
 ) -> Tensor:
     """[frames, C] codes, each drawn among the likeliest of its cell in proportion to p ** (1 / temperature)."""
@@ -185,13 +191,13 @@ def speak(
     rows = 2 if options.get("guidance", 2.0) > 0 else 1
     lengths = [p.ids.shape[1] + p.frames for p in prompts]
     order = sorted(range(len(prompts)), key=lambda i: (-lengths[i], i))
-    spoken: dict[int, np.ndarray] = {}
+    results: dict[int, np.ndarray] = {}
     while order:
         count = max(1, batch_tokens // (rows * lengths[order[0]]))
         batch, order = order[:count], order[count:]
-        found = generate(model, [prompts[i] for i in batch], seeds=[each[i] for i in batch], **options)
-        spoken |= {i: codes.to(dtype).numpy() for i, codes in zip(batch, found)}
-    return [spoken[i] for i in range(len(prompts))]
+        outputs = generate(model, [prompts[i] for i in batch], seeds=[each[i] for i in batch], **options)
+        results |= {i: codes.to(dtype).numpy() for i, codes in zip(batch, outputs)}
+    return [results[i] for i in range(len(prompts))]
 
 
 def _seeds(seeds: int | Sequence[int], count: int) -> list[int]:

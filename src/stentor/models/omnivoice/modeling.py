@@ -1,4 +1,4 @@
-"""The model: a bidirectional language model between the summed embeddings of codes and one head for all codebooks.
+"""OmniVoice model: a bidirectional language model between summed embeddings of codes and one head for all codebooks.
 
 Names of parts and tensors are those of published checkpoints.
 """
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stentor.models.packing.flex import block_mask
 from stentor.models.packing.items import table
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ class OmniVoiceModel(nn.Module):
     [C V, H], whose rows c V ... (c + 1) V - 1 belong to codebook c.
     """
 
+    llm: Any
     codebook_layer_offsets: Tensor
 
-    def __init__(self, llm: nn.Module, codebooks: int, vocabulary: int, mask_id: int):
+    def __init__(self, llm: Any, codebooks: int, vocabulary: int, mask_id: int):
         super().__init__()
         self.llm = llm
         self.codebooks, self.vocabulary, self.mask_id = codebooks, vocabulary, mask_id
@@ -42,8 +44,8 @@ class OmniVoiceModel(nn.Module):
         for part in (self.audio_embeddings, self.audio_heads):
             nn.init.normal_(part.weight, std=std)
         self.weights: list[float] | None = None
-        """Of the codebooks in the loss, as config.json names them; the model itself makes no use of them."""
-        self._told = False
+        """Of the codebooks in the loss, as config.json names them; the model itself does not use them."""
+        self._warned = False
 
     def embed(self, input_ids: Tensor, audio_mask: Tensor) -> Tensor:
         """Input of the language model [B, L, H] from ids [B, C, L]: the sum of a frame's embeddings where `audio_mask`
@@ -65,7 +67,7 @@ class OmniVoiceModel(nn.Module):
     ) -> Tensor:
         """Last hidden states [B, L, H].
 
-        Padded: `lengths` [B] are the positions of each row that hold something (None: all). Packed: B is 1,
+        Padded: `lengths` [B] are the numbers of valid positions of each row (None: all). Packed: B is 1,
         `position_ids` [1, L] restart in each item, `documents` int32 [L] number the items, and `tables` are those of
         `stentor.models.packing.flex`; without them, and on devices that flex_attention is not for, the items go through
         SDPA one beside the other.
@@ -88,11 +90,9 @@ class OmniVoiceModel(nn.Module):
 
     def _packed(self, documents: Tensor, tables: dict[str, Tensor]) -> Any:
         if tables and documents.is_cuda:
-            from stentor.models.packing.flex import block_mask
-
             return block_mask(documents, **tables, causal=False)
-        if tables and not self._told:
-            self._told = True
+        if tables and not self._warned:
+            self._warned = True
             log.warning(
                 "model.attention: flex_attention trains on CUDA GPUs only; here packed batches go through SDPA item by "
                 "item, which gives the same numbers."
@@ -107,16 +107,16 @@ class OmniVoiceModel(nn.Module):
         lengths: Tensor | None = None,
         position_ids: Tensor | None = None,
         documents: Tensor | None = None,
-        **more: Tensor,
+        **targets_and_tables: Tensor,
     ) -> dict[str, dict[str, Tensor]]:
         """Arguments of the losses: for each codebook c, as `codes_c`, the hidden states of the cells to be learned and
         the output layer of that codebook; logits of other positions are never computed.
 
-        `rows` [N] are positions in the flattened [B L], those of codebook 0 first; `more` holds `targets_0`,
-        `targets_1`, ... (the codes [N_c] of each codebook) and the block tables. Else as `hidden`.
+        `rows` [N] are positions in the flattened [B L], those of codebook 0 first; `targets_0`, `targets_1`,
+        ... are the codes [N_c] of each codebook; block tables and the other inputs are those of `hidden`.
         """
-        targets = [more.pop(f"targets_{c}") for c in range(self.codebooks)]
-        out = self.hidden(input_ids, audio_mask, lengths, position_ids, documents, **more)
+        targets = [targets_and_tables.pop(f"targets_{c}") for c in range(self.codebooks)]
+        out = self.hidden(input_ids, audio_mask, lengths, position_ids, documents, **targets_and_tables)
         states = out.flatten(0, 1).index_select(0, rows).split([len(t) for t in targets])
         heads = self.audio_heads.weight.view(self.codebooks, self.vocabulary, -1).unbind(0)
         return {

@@ -1,8 +1,9 @@
-"""Examples to batches for OmniVoice. Holds no part of the model, so that it can be sent to loader workers."""
+"""Processor of OmniVoice: examples to batches. Holds no part of the model, so that loader workers can have it."""
 
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,17 @@ import torch
 
 from stentor.data.batch import Batch, Example
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes
+from stentor.data.cut import field_of, language_of, text_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
+from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError, ConfigError
 from stentor.models.codecs.base import at_peak
+from stentor.models.omnivoice.prompt import Prompt, joined
 from stentor.models.omnivoice.sample import IGNORED, Sample, build
 from stentor.models.omnivoice.text import ABSENT, ids_of, spoken, style
 from stentor.models.packing.flex import BLOCK, tables
 from stentor.models.speech_llm.tokenizers import padding_id
+from stentor.models.transformer.feature_cache import key_of
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -26,7 +31,6 @@ if TYPE_CHECKING:
     from stentor.data.augment import Augment
     from stentor.data.speaking_rate import SpeakingRate
     from stentor.models.codecs.base import AudioCodec
-    from stentor.models.omnivoice.prompt import Prompt
 
 CODEC = "audio_tokenizer"
 """Folder of the codec in a model's folder."""
@@ -66,7 +70,7 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
         self.pad_id = padding_id(tokenizer)
         self.flex = False  # packed batches carry the block tables of flex_attention
         self._costs: dict[str, int] = {}
-        self._kept: dict[str, np.ndarray] = {}
+        self._cached: dict[str, np.ndarray] = {}
         self._bytes = 0
 
     @property
@@ -99,8 +103,6 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
 
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
         """See `Family.drop_reason`."""
-        from stentor.data.cut import text_of
-
         text = text_of(cut) or ""
         if not self.knows(text):
             return "not_in_alphabet", (
@@ -113,10 +115,11 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
                 "`model.codec`, or train on token shards (`stentor prepare tokens`)."
             )
         if self.codec is not None and has_codes(cut) and cut.duration > 1:
-            given, made = self.frames(cut, cut.duration), self.codec.frames(round(cut.duration * self.sample_rate))
-            if abs(given - made) > 2 + OTHER * made:
+            labelled = self.frames(cut, cut.duration)
+            expected = self.codec.frames(round(cut.duration * self.sample_rate))
+            if abs(labelled - expected) > 2 + OTHER * expected:
                 return "other_codec", (
-                    f"{cut.id}: the shards have {given / cut.duration:.1f} frames a second, the model's codec "
+                    f"{cut.id}: the shards have {labelled / cut.duration:.1f} frames a second, the model's codec "
                     f"({self.codec.type}) {self.codec.frame_rate:g}: set `model.codec` to the codec that made them."
                 )
         return None
@@ -125,8 +128,6 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
 
     def frames(self, cut: Cut, seconds: float) -> int:
         """Frames of codes of a record: those of its label, or of so much audio."""
-        from stentor.data.cut import field_of
-
         if has_codes(cut) and (count := field_of(cut, "num_tokens")) is not None:
             return int(count)
         if self.codec is not None:
@@ -134,9 +135,7 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
         return round(seconds * FRAMES)
 
     def tokens(self, cut: Cut, seconds: float) -> int:
-        """Most positions that one item takes, whatever of its style is told: style, text and frames."""
-        from stentor.data.cut import field_of, language_of, text_of
-
+        """Most positions that one item takes, whatever parts of its style are dropped: style, text and frames."""
         instruct = field_of(cut, "instruct") or (field_of(cut, self.instruct_from) if self.instruct_from else None)
         denoise = field_of(cut, "clean_start_token_idx") is not None
         styled = self._style_cost(language_of(cut)) + self._style_cost(instruct) + denoise
@@ -146,7 +145,7 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
         return styled + 2 + text + self.frames(cut, seconds)
 
     def _style_cost(self, value: Any) -> int:
-        """Most positions of one part of the style, told or not; remembered, as many records share them."""
+        """Most positions of one part of the style, whether dropped or not; cached, as many records share them."""
         key = ABSENT if value in (None, "") else str(value)
         if key not in self._costs:
             if len(self._costs) >= STYLES:
@@ -158,12 +157,12 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
 
     def codes(self, example: Example) -> np.ndarray:
         """Codec tokens of an example, integers [codebooks, frames]: `extra["codes"]`, of token shards or of an earlier
-        call; kept ones; or made of its audio. Raises AudioError."""
+        call; cached ones; or those of its audio. Raises AudioError."""
         if "codes" not in example.extra:
-            if (kept := example.extra.get("features")) is None:
+            if (codes := example.extra.get("features")) is None:
                 assert self.codec is not None and example.audio is not None
-                kept = self.codec.encode([at_peak(example.audio)])[0]
-            example.extra["codes"] = kept
+                codes = self.codec.encode([at_peak(example.audio)])[0]
+            example.extra["codes"] = codes
         return example.extra["codes"]  # type: ignore[no-any-return]
 
     def _check(self, codes: np.ndarray) -> None:
@@ -180,29 +179,24 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
             )
 
     def cached_features(self, cut: Cut) -> CachedFeatures | None:
-        from stentor.data.load_audio import load_audio
-        from stentor.models.transformer.feature_cache import key_of
-
         assert self.codec is not None
         key = key_of(cut)
-        codes = self._kept.get(key)
+        codes = self._cached.get(key)
         if codes is None:
             codes = self.codec.encode([at_peak(load_audio(cut, self.codec.sample_rate))])[0]
             if self._bytes < MEMORY:
-                self._kept[key] = codes
+                self._cached[key] = codes
                 self._bytes += codes.nbytes
         return CachedFeatures(codes, round(cut.duration * self.codec.sample_rate))
 
     def check_cache(self, cuts: Sequence[Cut], augment: Augment) -> list[str]:
-        """Encodes what training will hear, before the loader workers are forked, as far as a minute gets."""
-        import time
-
+        """Encodes audio of the training data for at most a minute, before the loader workers are forked."""
         if self.codec is None or not augment.keeps():
             return []
-        wanted = [cut for cut in cuts if not has_codes(cut)]
-        began, seconds, tried, done = time.monotonic(), 0.0, 0, 0
-        for cut in wanted:
-            if time.monotonic() - began > PATIENCE or self._bytes >= MEMORY:
+        audio_cuts = [cut for cut in cuts if not has_codes(cut)]
+        start, seconds, tried, done = time.monotonic(), 0.0, 0, 0
+        for cut in audio_cuts:
+            if time.monotonic() - start > PATIENCE or self._bytes >= MEMORY:
                 break
             tried += 1
             try:
@@ -213,18 +207,20 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
             seconds += cut.duration
         if not done:
             return []
-        took, kind, left = time.monotonic() - began, self.codec.type, len(wanted) - tried
-        told = f"Encoded {done:,} records ({seconds / 3600:.2f} h) with the codec {kind} in {took:.0f} s."
+        elapsed, left = time.monotonic() - start, len(audio_cuts) - tried
+        message = (
+            f"Encoded {done:,} records ({seconds / 3600:.2f} h) with the codec {self.codec.type} in {elapsed:.0f} s."
+        )
         if left:
-            told += f" The other {left:,} are encoded whenever they are read: `stentor prepare tokens` does it once."
-        return [told]
+            message += f" The other {left:,} are encoded whenever they are read: `stentor prepare tokens` does it once."
+        return [message]
 
     # Batches
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """A batch with the conditions of `extra["conditions"]`, its cells masked by `Example.rng`. Items whose codes
         are not the model's, or cannot be made, are listed in `Batch.dropped`."""
-        dropped, kept, samples = [], [], []
+        dropped, encoded, samples = [], [], []
         for example in examples:
             try:
                 codes = self.codes(example)
@@ -232,7 +228,7 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
             except AudioError as error:
                 dropped.append((example.id, error.reason, f"{example.id}: {error}"))
                 continue
-            kept.append((example, codes.shape[1]))
+            encoded.append((example, codes.shape[1]))
             samples.append(self.sample(example, codes))
         if not samples:
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
@@ -241,8 +237,8 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
         return Batch(
             inputs=inputs,
             counts=counts,
-            ids=[e.id for e, _ in kept],
-            seconds=sum(e.extra.get("seconds", frames / self.frame_rate) for e, frames in kept),
+            ids=[e.id for e, _ in encoded],
+            seconds=sum(e.extra.get("seconds", frames / self.frame_rate) for e, frames in encoded),
             tokens=sum(s.length for s in samples),
             num_positions=inputs["audio_mask"].numel(),
             dropped=dropped,
@@ -251,11 +247,10 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
     def sample(self, example: Example, codes: np.ndarray) -> Sample:
         """The sample of one example with its codes [C, T]."""
         conditions = example.extra["conditions"]
-        text = (
-            []
-            if conditions.unconditional
-            else self.text_ids(conditions.text, conditions.language, conditions.instruct, conditions.denoise)
-        )
+        text: list[int] = []
+        if not conditions.unconditional:
+            text = self.text_ids(conditions.text, conditions.language, conditions.instruct, conditions.denoise)
+        assert example.rng is not None
         # A copy: the same example gives the same sample each time.
         return build(conditions, codes, text, self.mask_id, copy.deepcopy(example.rng))
 
@@ -285,7 +280,7 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
     def _inputs(
         self, samples: Sequence[Sample], starts: Sequence[int], rows: int, width: int
     ) -> dict[str, torch.Tensor]:
-        """What both layouts have; `starts` are the samples' places in the flattened [rows * width]."""
+        """Inputs of both layouts; `starts` are the samples' positions in the flattened [rows * width]."""
         ids = np.full((self.codebooks, rows * width), self.pad_id)
         labels = np.full((self.codebooks, rows * width), IGNORED)
         audio = np.zeros(rows * width, bool)
@@ -293,13 +288,13 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
             end = start + sample.length
             ids[:, start:end], labels[:, start:end] = sample.ids, sample.labels
             audio[start + sample.text : end] = True
-        learned = [np.flatnonzero(row != IGNORED) for row in labels]
+        positions = [np.flatnonzero(row != IGNORED) for row in labels]
         inputs = {
             "input_ids": torch.from_numpy(ids.reshape(-1, rows, width).swapaxes(0, 1).copy()),
             "audio_mask": torch.from_numpy(audio).view(rows, width),
-            "rows": torch.from_numpy(np.concatenate(learned)),
+            "rows": torch.from_numpy(np.concatenate(positions)),
         }
-        return inputs | {f"targets_{c}": torch.from_numpy(labels[c, places]) for c, places in enumerate(learned)}
+        return inputs | {f"targets_{c}": torch.from_numpy(labels[c, p]) for c, p in enumerate(positions)}
 
     # Use
 
@@ -312,10 +307,21 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
         frames: int | None = None,
         denoise: bool = False,
     ) -> Prompt:
-        """What the model is asked to say; see `stentor.models.omnivoice.prompt.utterance`."""
-        from stentor.models.omnivoice.prompt import utterance
+        """The prompt of an utterance: style, the reference's text and the text in one, the reference's codes, as in a
+        training sample with a prompt.
 
-        return utterance(self, text, language, instruct, reference, frames, denoise)
+        `reference` is (codes [C, T], their text). `denoise` asks for clean speech after a noisy reference and is
+        nothing without one. `frames`, the length of the speech, must be at least 1.
+        """
+        if frames is None or frames < 1:
+            raise ValueError(f"an utterance of {frames} frames")
+        codes = torch.zeros(self.codebooks, 0, dtype=torch.long)
+        if reference is not None:
+            codes = torch.as_tensor(reference[0]).long()
+            text = joined(reference[1], text)
+        ids = self.text_ids(text, language, instruct, denoise and reference is not None)
+        rows = torch.tensor(ids).expand(self.codebooks, -1)
+        return Prompt(torch.cat([rows, codes], 1), torch.arange(len(ids) + codes.shape[1]) >= len(ids), frames)
 
     # Files
 
@@ -335,10 +341,10 @@ def rounded(total: int) -> int:
     return -(-total // step) * step
 
 
-def check_codec(codec: AudioCodec | None, codebooks: int, entries: int, where: str) -> None:
+def check_codec(codec: AudioCodec | None, codebooks: int, entries: int, key: str) -> None:
     """Raises ConfigError for a codec that does not make the codes of a model."""
     if codec is not None and (codec.codebooks, codec.vocabulary) != (codebooks, entries):
         raise ConfigError(
-            f"{where}: the codec {codec.type} has {codec.codebooks} codebooks of {codec.vocabulary} entries, the model "
+            f"{key}: the codec {codec.type} has {codec.codebooks} codebooks of {codec.vocabulary} entries, the model "
             f"{codebooks} of {entries}: they do not fit. Give the codec that the model was trained with."
         )

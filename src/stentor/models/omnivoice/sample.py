@@ -1,4 +1,4 @@
-"""One training sample: style, text and codes as ids, with what is hidden and to be learned (OmniVoice)."""
+"""Training sample of OmniVoice: ids of style, text and codes, with the masked cells as labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IGNORED = -100
 
 @dataclass
 class Sample:
-    """What the model reads of one item, and what it learns."""
+    """Input ids and labels of one item."""
 
     ids: np.ndarray
     """int64 [C, L]: text tokens, repeated in every row, then codes, MASK where they are hidden."""

@@ -1,4 +1,4 @@
-"""The style and text of an utterance as strings with OmniVoice's special tokens, and their ids."""
+"""Style and text of an utterance as strings with OmniVoice's special tokens, and their ids."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ TEXT = ("<|text_start|>", "<|text_end|>")
 SPECIAL = (DENOISE, *LANGUAGE, *INSTRUCT, *TEXT)
 """Tokens that are added to the language model's tokenizer, in this order."""
 ABSENT = "None"
-"""Stands in the style for a language or an instruct that is not told."""
+"""Stands in the style for a language or an instruct that is not given."""
 
 
 def style(language: str | None, instruct: str | None, denoise: bool = False) -> str:
-    """What comes first: whether to denoise, the language, and the voice in words."""
-    told = (language or ABSENT).join(LANGUAGE) + (instruct or ABSENT).join(INSTRUCT)
-    return DENOISE + told if denoise else told
+    """The first part: whether to denoise, the language, and the voice in words."""
+    text = (language or ABSENT).join(LANGUAGE) + (instruct or ABSENT).join(INSTRUCT)
+    return DENOISE + text if denoise else text
 
 
 def spoken(text: str) -> str:
-    """What comes second."""
+    """The second part."""
     return text.join(TEXT)
 
 
@@ -32,8 +32,8 @@ def add_special(tokenizer: Any) -> int:
 
 
 def ids_of(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a string, as one string in training and in use. What the tokenizer has no token for is left out: the
-    unknown token has learned nothing."""
+    """Token ids of a string, as one string in training and in use. Characters without a token are left out: the unknown
+    token is not trained."""
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     unknown = tokenizer.unk_token_id
     return ids if unknown is None else [i for i in ids if i != unknown]

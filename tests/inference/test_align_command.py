@@ -107,7 +107,7 @@ def test_a_text_file_must_hold_text(tmp_path):
 
 def test_a_long_text_that_cannot_be_cut_says_what_was_heard():
     clip = clip_of(ArrayRecording(np.zeros(16000, np.float32), 16000, 16000, "talk"), "one")
-    problem = describe_problem(clip, Aligned([], heard="two six", reason="mismatch"))
+    problem = describe_problem(clip, Aligned([], hypothesis="two six", reason="mismatch"))
     assert problem == (
         "talk: the text does not seem to be what is said, so that its times mean little. The model hears: 'two six'."
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stentor.inference.align import clip_of
 from stentor.inference.align.base import Word
-from stentor.inference.align.boundaries import part, silence, spread
+from stentor.inference.align.boundaries import insert_pauses, silence, spread
 from stentor.inference.align.ctc import Alphabet, CTCAligner, spelling
 from stentor.inference.align.viterbi import WILDCARD
 from stentor.inference.recording import ArrayRecording
@@ -99,8 +99,8 @@ def test_silence_between_words_is_kept():
 
 def test_what_the_model_hears_is_answered_when_asked_for():
     audio, _ = spoken("abc", "de")
-    assert align(audio, "abc de", transcribe=True).heard == "abcde"
-    assert align(audio, "abc de").heard is None
+    assert align(audio, "abc de", transcribe=True).hypothesis == "abcde"
+    assert align(audio, "abc de").hypothesis is None
 
 
 def test_long_audio_is_heard_in_windows_and_aligned_as_a_whole():
@@ -112,7 +112,7 @@ def test_long_audio_is_heard_in_windows_and_aligned_as_a_whole():
     (found,) = CTCAligner(model).align([clip(audio, " ".join(said))], transcribe=True)
     assert max(model.lengths) <= 30 * RATE
     assert len(model.lengths) > 3
-    assert found.heard == "".join(said)
+    assert found.hypothesis == "".join(said)
     assert np.abs(np.array([(w.start, w.end) for w in found.words]) - times).max() < 0.045
 
 
@@ -164,7 +164,7 @@ def test_more_text_than_the_audio_can_hold():
 def test_another_text_is_noticed():
     said = ["abc", "de", "fgh", "ab", "hg"]
     audio, _ = spoken(*said)
-    assert align(audio, " ".join(said)).worse < 0.5
+    assert align(audio, " ".join(said)).cost < 0.5
     found = align(audio, "gb ch ea ebd hf")
     assert found.reason == "mismatch"
     assert len(found.words) == 5, "the caller decides what to do with them"
@@ -223,7 +223,7 @@ def test_neighbours_share_one_boundary():
 def test_attended_words_are_parted_by_silence():
     heard = activity((0.2, False), (0.6, True), (0.5, False), (0.7, True), (0.5, False))
     words = [Word("a", 0.0, 1.2, 1.0), Word("b", 1.2, 1.6, 1.0), Word("c", 1.6, 2.4, 1.0)]
-    part(words, heard, 2.5)
+    insert_pauses(words, heard, 2.5)
     times = [t for w in words for t in (w.start, w.end)]
     assert times == pytest.approx([0.2, 0.8, 1.3, 1.6, 1.6, 2.0])
 
@@ -232,7 +232,7 @@ def test_silence_is_the_longest_one():
     heard = activity((0.1, False), (0.3, True), (0.2, False), (0.4, True))
     assert silence(heard, 0.0, 1.0, 0.05) == pytest.approx((0.4, 0.6))
     assert silence(heard, 0.45, 0.5, 0.0) == pytest.approx((0.45, 0.5))
-    assert silence(heard, 0.45, 0.5, 0.1, whole=True) == pytest.approx((0.4, 0.6))
+    assert silence(heard, 0.45, 0.5, 0.1, extend=True) == pytest.approx((0.4, 0.6))
     assert silence(heard, 0.6, 1.0, 0.05) is None
 
 
@@ -248,6 +248,6 @@ def test_boundaries_stay_in_order(data):
     assert times == sorted(times) and times[0] >= 0 and times[-1] <= 3.0
     bounds = [0.02 * m for m in marks]
     attended = [Word("w", a, b, 1.0) for a, b in itertools.pairwise(bounds)]
-    part(attended, heard, 3.0)
+    insert_pauses(attended, heard, 3.0)
     times = [t for w in attended for t in (w.start, w.end)]
     assert times == sorted(times) and times[0] >= 0 and times[-1] <= 3.0

@@ -94,4 +94,4 @@ def test_a_long_text_of_another_recording_is_refused():
     clip = clip_of(ArrayRecording(audio, RATE, RATE), "something else altogether " * 30)
     found = by_windows(clip, 30.0, align, listen, transcribe=False)
     assert found.words == [] and found.reason == "mismatch"
-    assert found.heard.split()[:3] == ["what", "word1", "word2"]
+    assert found.hypothesis.split()[:3] == ["what", "word1", "word2"]

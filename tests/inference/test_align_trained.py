@@ -61,7 +61,7 @@ def test_a_text_that_is_not_what_was_said(aligner, monkeypatch, confidence, plac
     word = {"word": "one", "start": 0.1, "end": 0.4, "confidence": confidence, "signs": [0.5, placed]}
     monkeypatch.setattr(type(aligner.task), "align", lambda *_: [[word]])
     (found,) = aligner.align([clip(1.0, "one")])
-    assert found.reason == reason and found.worse == pytest.approx(1 - confidence)
+    assert found.reason == reason and found.cost == pytest.approx(1 - confidence)
     assert [w.as_dict() for w in found.words] == [{k: v for k, v in word.items() if k != "signs"}]
 
 
@@ -73,7 +73,7 @@ def test_long_audio_goes_window_by_window(aligner, monkeypatch):
         windows.append(window)
         return f"{len(windows)}a {len(windows)}b {len(windows)}c"
 
-    monkeypatch.setattr(aligner, "_heard", heard)
+    monkeypatch.setattr(aligner, "_recognize", heard)
     text = " ".join(f"{i}{letter}" for i in (1, 2, 3) for letter in "abc")
     (found,) = aligner.align([clip(70.0, text)])
     assert len(windows) == 3 and max(w.end - w.start for w in windows) <= 30 * RATE

@@ -144,8 +144,8 @@ def test_every_word_gets_a_time_in_order(aligner):
 def test_a_random_model_believes_no_text(aligner):
     """Each of 300 tokens has about one chance in 300: that is no match."""
     (found,) = aligner.align([clip(2.0, "one two three")], transcribe=True)
-    assert found.reason == "mismatch" and found.worse == pytest.approx(np.log(300), abs=1.0)
-    assert isinstance(found.heard, str)
+    assert found.reason == "mismatch" and found.cost == pytest.approx(np.log(300), abs=1.0)
+    assert isinstance(found.hypothesis, str)
 
 
 def test_text_that_cannot_be(aligner):

@@ -171,10 +171,7 @@ def test_cues_of_one_word_each(export, tone, capsys):
     code, out, _ = run(
         capsys, export(task="words"), tone("a.wav", (2, -10)), "--words", "--format", "srt", "--cues", "words"
     )
-    assert (code, out) == (
-        0,
-        "1\n00:00:00,100 --> 00:00:00,400\nlevel\n\n2\n00:00:00,500 --> 00:00:02,000\n10\n",
-    )
+    assert (code, out) == (0, "1\n00:00:00,100 --> 00:00:00,400\nlevel\n\n2\n00:00:00,500 --> 00:00:02,000\n10\n")
 
 
 def test_a_window_with_more_words_than_it_can_hold_keeps_its_text(export, tone, monkeypatch, capsys):

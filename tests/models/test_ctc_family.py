@@ -493,7 +493,7 @@ def test_full_then_lora_through_the_command_line(tmp_path, corpus, cli, rows):
     record = json.loads((corpus / "train.jsonl").read_text().splitlines()[2])
     aligner = open_aligner(str(full), "ctc", "cpu")
     (found,) = aligner.align([clip_of(FileRecording(corpus / record["audio_path"], 16000), record["text"])], True)
-    assert found.heard == record["text"] and found.reason is None
+    assert found.hypothesis == record["text"] and found.reason is None
     assert [w.word for w in found.words] == record["text"].split()
 
     data = f"type=jsonl,path={corpus}/train.jsonl,limit=6"

@@ -73,7 +73,7 @@ def describe_problem(clip: Clip, aligned: Aligned) -> str | None:
                 "and audio do not belong together."
             )
         case "mismatch":
-            hypothesis = f" The model hears: {aligned.heard[:200]!r}." if aligned.heard else ""
+            hypothesis = f" The model hears: {aligned.hypothesis[:200]!r}." if aligned.hypothesis else ""
             return f"{clip.id}: the text does not seem to be what is said, so that its times mean little.{hypothesis}"
     return None
 

@@ -1,4 +1,4 @@
-"""Cutting a recording of any length at its pauses, into windows that a model can take.
+"""Voice activity detection, and windows between pauses for recordings of any length.
 
 A detector marks the frames that hold speech and keeps their levels (a few bytes for 10 ms); `cut` makes windows of
 them. Audio passes through in blocks: of a two-hour file only these frames are held.
@@ -33,7 +33,7 @@ class Window:
 
 @dataclass
 class Activity:
-    """What a detector found: one entry per frame of `hop` samples, the last frame may be partial."""
+    """Levels and speech of a recording: one entry per frame of `hop` samples, the last frame may be partial."""
 
     levels: np.ndarray  # float32 [frames], dB of full scale
     speech: np.ndarray  # bool [frames]
@@ -102,37 +102,41 @@ class SileroDetector:
     def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity:
         if rate not in (8000, 16000):
             raise ConfigError(f"Silero VAD works at 8 or 16 kHz, and this model reads audio at {rate} Hz.")
-        chunk, before = (512, 64) if rate == 16000 else (256, 32)
+        chunk, overlap = (512, 64) if rate == 16000 else (256, 32)
         state = np.zeros((2, 1, 128), np.float32)
-        rest = np.zeros(0, np.float32)
-        context = np.zeros(before, np.float32)
-        chances: list[float] = []
+        buffer, context = np.zeros(0, np.float32), np.zeros(overlap, np.float32)
+        probabilities: list[float] = []
 
-        def hear(audio: np.ndarray) -> None:
+        def run(audio: np.ndarray) -> None:
             nonlocal state, context
-            inputs = np.concatenate([context, audio])[None]
-            chance, state = self.session.run(None, {"input": inputs, "state": state, "sr": np.array(rate, np.int64)})
-            context = audio[-before:]
-            chances.append(float(chance[0, 0]))
+            feeds = {"input": np.concatenate([context, audio])[None], "state": state, "sr": np.array(rate, np.int64)}
+            probability, state = self.session.run(None, feeds)
+            context = audio[-overlap:]
+            probabilities.append(float(probability[0, 0]))
 
         def passing() -> Iterator[np.ndarray]:
-            nonlocal rest
+            nonlocal buffer
             for block in blocks:
-                rest = np.concatenate([rest, block])
-                whole = len(rest) // chunk * chunk
-                for at in range(0, whole, chunk):
-                    hear(rest[at : at + chunk])
-                rest = rest[whole:]
+                buffer = np.concatenate([buffer, block])
+                while len(buffer) >= chunk:
+                    run(buffer[:chunk])
+                    buffer = buffer[chunk:]
                 yield block
 
         levels, hop, samples = _levels(passing(), rate)
-        if len(rest):
-            hear(np.pad(rest, (0, chunk - len(rest))))
+        if len(buffer):
+            run(np.pad(buffer, (0, chunk - len(buffer))))
         middle = np.minimum(np.arange(len(levels)) * hop + hop // 2, max(samples - 1, 0))
-        speech = np.zeros(len(chances), bool)
-        for i, chance in enumerate(chances):
-            speech[i] = chance > self.threshold or (i > 0 and speech[i - 1] and chance > self.threshold - 0.15)
+        speech = np.zeros(len(probabilities), bool)
+        for i, probability in enumerate(probabilities):
+            lasting = i > 0 and speech[i - 1] and probability > self.threshold - 0.15
+            speech[i] = probability > self.threshold or lasting
         return Activity(levels, speech[middle // chunk], hop, samples)
+
+
+def runs(mask: np.ndarray) -> np.ndarray:
+    """First frame, and the frame after the last, of each stretch of True: int64 [N, 2]."""
+    return np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]))).reshape(-1, 2)
 
 
 def cut(
@@ -153,8 +157,7 @@ def cut(
     hop, samples = activity.hop, activity.samples
     if not activity.speech.any():
         return []
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], activity.speech, [False]])))
-    regions = [(int(a) * hop, min(int(b) * hop, samples)) for a, b in edges.reshape(-1, 2)]
+    regions = [(int(a) * hop, min(int(b) * hop, samples)) for a, b in runs(activity.speech)]
     if samples <= longest * rate:
         return [Window(0, samples, regions[0][0], regions[-1][1])]
     pad, most = round(padding * rate), int(longest * rate)
@@ -188,15 +191,15 @@ def _divide(
     pauses = [(a, b) for (_, a), (b, _) in pairwise(run)]
     while end - start > most:
         first, last = start + most // 2, start + most
-        found = [(b - a, (a + b) // 2) for a, b in pauses if b - a >= pause and first <= (a + b) // 2 <= last]
-        if found:
-            at = max(found)[1]
+        candidates = [(b - a, (a + b) // 2) for a, b in pauses if b - a >= pause and first <= (a + b) // 2 <= last]
+        if candidates:
+            middle = max(candidates)[1]
         else:
             low, high = first // hop + 1, last // hop
             # Within 1 dB of the quietest point, the latest: longer windows.
-            at = (low + int(np.flatnonzero(levels[low:high] <= levels[low:high].min() + 1)[-1])) * hop
-        yield start, at
-        start = at
+            middle = (low + int(np.flatnonzero(levels[low:high] <= levels[low:high].min() + 1)[-1])) * hop
+        yield start, middle
+        start = middle
     yield start, end
 
 
@@ -211,18 +214,18 @@ def _levels(blocks: Iterable[np.ndarray], rate: int) -> tuple[np.ndarray, int, i
     hop = round(rate * FRAME)
     sos = butter(2, 80, "highpass", fs=rate, output="sos")
     memory = np.zeros((len(sos), 2))
-    rest = np.zeros(0)
+    buffer = np.zeros(0)
     powers: list[Any] = []
     samples = 0
     for block in blocks:
         samples += len(block)
         filtered, memory = sosfilt(sos, block, zi=memory)
-        rest = np.concatenate([rest, filtered])
-        whole = len(rest) // hop * hop
-        powers.append(np.square(rest[:whole].reshape(-1, hop)).mean(1))
-        rest = rest[whole:]
-    if len(rest):
-        powers.append(np.square(rest).mean(keepdims=True))
+        buffer = np.concatenate([buffer, filtered])
+        frames = len(buffer) // hop
+        powers.append(np.square(buffer[: frames * hop].reshape(-1, hop)).mean(1))
+        buffer = buffer[frames * hop :]
+    if len(buffer):
+        powers.append(np.square(buffer).mean(keepdims=True))
     power = np.concatenate(powers) if powers else np.zeros(0)
     if len(power):
         power = uniform_filter1d(power, 5, mode="nearest")
@@ -231,13 +234,13 @@ def _levels(blocks: Iterable[np.ndarray], rate: int) -> tuple[np.ndarray, int, i
 
 def _without_clicks(speech: np.ndarray, shortest: int = 8, apart: int = 25) -> np.ndarray:
     """Frames of speech without those in stretches under `shortest` frames, `apart` frames from all other speech."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], speech, [False]]))).reshape(-1, 2)
+    edges = runs(speech)
     gaps = np.concatenate([[len(speech)], edges[1:, 0] - edges[:-1, 1], [len(speech)]])
-    kept = speech.copy()
+    speech = speech.copy()
     for (start, end), before, after in zip(edges, gaps, gaps[1:], strict=False):
         if end - start < shortest and min(before, after) >= apart:
-            kept[start:end] = False
-    return kept
+            speech[start:end] = False
+    return speech
 
 
 def _envelope(levels: np.ndarray, reach: int = 15) -> tuple[np.ndarray, np.ndarray]:

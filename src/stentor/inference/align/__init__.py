@@ -1,4 +1,4 @@
-"""From a model to word times of known texts, whatever the model is: trained aligner, CTC or Whisper."""
+"""Forced alignment of known texts, by a trained aligner, a CTC model or Whisper."""
 
 from __future__ import annotations
 
@@ -101,38 +101,37 @@ class TrainedAligner:
     def align(self, clips: Sequence[Clip], transcribe: bool = False) -> list[Aligned]:
         """See `stentor.inference.align.base.Aligner`; confidences are calibrated."""
         short = [clip for clip in clips if clip.seconds <= self.longest and clip.text.strip()]
-        together = {id(clip): found for clip, found in zip(short, self._together(short))}
+        batched = {id(clip): aligned for clip, aligned in zip(short, self._align(short))}
 
         def piece(clip: Clip, window: Window, text: str) -> Aligned:
-            if text == clip.text and id(clip) in together:
-                return together[id(clip)]
-            return self._together([clip], window, text)[0]
+            if text == clip.text and id(clip) in batched:
+                return batched[id(clip)]
+            return self._align([clip], window, text)[0]
 
-        return [by_windows(clip, self.longest, piece, self._heard, transcribe, pauses=False) for clip in clips]
+        return [by_windows(clip, self.longest, piece, self._recognize, transcribe, pauses=False) for clip in clips]
 
-    def _together(self, clips: Sequence[Clip], window: Window | None = None, text: str | None = None) -> list[Aligned]:
+    def _align(self, clips: Sequence[Clip], window: Window | None = None, text: str | None = None) -> list[Aligned]:
         """Word times of clips, or of a window of one clip, as one batch; one by one when some text does not fit."""
         if not clips:
             return []
-        examples = [self._example(clip, window, text) for clip in clips]
         try:
-            found = self.task.align(self.bundle, examples)
+            alignments = self.task.align(self.bundle, [self._example(clip, window, text) for clip in clips])
         except DataError:
             if len(clips) == 1:
                 return [Aligned([], reason="too_long_text")]
-            return [self._together([clip])[0] for clip in clips]
-        return [self._aligned(words) for words in found]
+            return [self._align([clip])[0] for clip in clips]
+        return [self._aligned(words) for words in alignments]
 
     def _aligned(self, words: list[dict[str, Any]]) -> Aligned:
         if not words:
             return Aligned([], reason="no_words")
         times = [Word(w["word"], w["start"], w["end"], w["confidence"]) for w in words]
-        sure = sum(w.confidence for w in times) / len(times)
-        placed = sum(w["signs"][1] for w in words) / len(words)
-        apart = sure < UNLIKELY or placed < UNSURE
-        return Aligned(times, worse=1 - sure, reason="mismatch" if apart else None)
+        confidence = sum(w.confidence for w in times) / len(times)
+        certainty = sum(w["signs"][1] for w in words) / len(words)
+        mismatch = confidence < UNLIKELY or certainty < UNSURE
+        return Aligned(times, cost=1 - confidence, reason="mismatch" if mismatch else None)
 
-    def _heard(self, clip: Clip, window: Window) -> str:
+    def _recognize(self, clip: Clip, window: Window) -> str:
         (output,) = self.task.predict(self.bundle, [self._example(clip, window, None)], words=False)
         return output["text"]
 

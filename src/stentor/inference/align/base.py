@@ -1,4 +1,4 @@
-"""What every way of finding word times takes and gives."""
+"""Forced alignment interface: clips with their texts, words with their times, and the `Aligner` protocol."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Word:
     start: float
     end: float
     confidence: float
-    """From 0 to 1; what it measures is the engine's own."""
+    """From 0 to 1; its meaning depends on the engine."""
 
     def as_dict(self, shift: float = 0.0) -> dict[str, Any]:
         return {
@@ -65,10 +65,10 @@ class Aligned:
     """Word times of one clip."""
 
     words: list[Word]
-    heard: str | None = None
-    """What the model writes down by itself, where that was asked for or needed."""
-    worse: float | None = None
-    """How much less likely the text is than what the model would write, in its own measure."""
+    hypothesis: str | None = None
+    """The model's own transcript, where that was asked for or needed."""
+    cost: float | None = None
+    """How much less likely the text is than the model's own transcript, in the engine's measure."""
     reason: Reason | None = None
     """What is wrong. With `mismatch` there are words all the same."""
 
@@ -80,4 +80,4 @@ class Aligner(Protocol):
     """Samples per second of the recordings that it takes."""
 
     def align(self, clips: Sequence[Clip], transcribe: bool = False) -> list[Aligned]:
-        """Word times of each clip, of any length; with `transcribe` also what the model hears by itself."""
+        """Word times of each clip, of any length; with `transcribe` also the model's own transcript."""

@@ -1,4 +1,4 @@
-"""Where one word ends and the next begins, from what an aligner knows (labels, attention) and where there is silence.
+"""Word boundaries, from the labels or the attention of an aligner and from silence.
 
 The peaks of a CTC model lie inside its characters, rather late: what is between the last label of a word and the first
 of the next belongs mostly to the next word. `SHARE`, `LEAD` and `LAG` were fitted to the silver word times of 150
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stentor.inference.vad import FRAME
+from stentor.inference.vad import FRAME, runs
 
 if TYPE_CHECKING:
     from stentor.inference.align.base import Word
@@ -53,11 +53,11 @@ def spread(words: list[Word], activity: Activity, seconds: float) -> None:
     last.end = after[0] if after else min(seconds, lasts[-1] + LAG)
 
 
-def part(words: list[Word], activity: Activity, seconds: float) -> None:
+def insert_pauses(words: list[Word], activity: Activity, seconds: float) -> None:
     """Where there is silence near the one boundary of two words, make a pause between them, in place."""
     for word, following in pairwise(words):
-        at = word.end
-        if pause := silence(activity, max(word.start, at - NEAR), min(following.end, at + NEAR), STILL, whole=True):
+        near = max(word.start, word.end - NEAR), min(following.end, word.end + NEAR)
+        if pause := silence(activity, *near, STILL, extend=True):
             start, end = max(pause[0], word.start), min(pause[1], following.end)
             if start - word.start > 0 and following.end - end > 0:
                 word.end, following.start = start, end
@@ -71,21 +71,23 @@ def part(words: list[Word], activity: Activity, seconds: float) -> None:
 
 
 def silence(
-    activity: Activity, start: float, end: float, least: float, whole: bool = False
+    activity: Activity, start: float, end: float, least: float, extend: bool = False
 ) -> tuple[float, float] | None:
-    """The longest silence between two times, in seconds, when it has at least so many; with `whole` as far as it goes
+    """The longest silence between two times, in seconds, when it has at least so many; with `extend` as far as it goes
     beyond them."""
     first, last = max(0, int(start / FRAME)), min(len(activity.speech), int(np.ceil(end / FRAME)))
     quiet = ~activity.speech[first:last]
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], quiet, [False]]))).reshape(-1, 2)
+    edges = runs(quiet)
     if not len(edges):
         return None
     begin, stop = (int(x) + first for x in edges[np.argmax(edges[:, 1] - edges[:, 0])])
-    if whole:
+    if extend:
         while begin > 0 and not activity.speech[begin - 1]:
             begin -= 1
         while stop < len(activity.speech) and not activity.speech[stop]:
             stop += 1
     if stop - begin < least / FRAME:
         return None
-    return max(begin * FRAME, start if not whole else 0.0), min(stop * FRAME, end) if not whole else stop * FRAME
+    if extend:
+        return begin * FRAME, stop * FRAME
+    return max(begin * FRAME, start), min(stop * FRAME, end)

@@ -1,4 +1,4 @@
-"""Word times from a CTC model: the model's best path that spells the text (see `stentor.inference.align.viterbi`).
+"""CTC alignment: word times from the best path of a CTC model that spells the text (see `align.viterbi`).
 
 Any CTC model of transformers, or the CTC head of a speech LLM of ours. Characters that the model cannot write are
 spelled with a wildcard, which is any sound. Emissions of long audio are made in windows that overlap, and only of the
@@ -8,7 +8,7 @@ classes that the text has; the path is found over all of it at once.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,13 +24,12 @@ from stentor.inference.align.viterbi import WILDCARD, Path, viterbi, with_wildca
 from stentor.tasks.words import units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path as File
 
     from stentor.models.base import Bundle
 
 WINDOW, CONTEXT = 24.0, 2.0
-"""Seconds of long audio that are kept of each window, and heard besides on either side."""
+"""Seconds of each window of long audio whose emissions are used, and of context on either side."""
 PENALTY = 1.0
 """What a wildcard loses at a frame without sound, in nats."""
 MISMATCH = 2.0
@@ -42,11 +41,11 @@ class Acoustic(Protocol):
     """A CTC model."""
 
     rate: int
-    """Samples per second that it hears."""
+    """Samples per second of its audio."""
     hop: int
     """Samples between frames."""
     longest: float | None
-    """Seconds that it hears at a time at most."""
+    """Most seconds of audio at a time. None: any."""
     blank: int
     device: torch.device
 
@@ -54,10 +53,26 @@ class Acoustic(Protocol):
         """Log-probabilities [T, C] of each clip, float32."""
 
     def spell(self, text: str) -> list[tuple[int, int]]:
-        """(class, place in the text) of everything that is written, in order; `WILDCARD` for what has no class."""
+        """(class, position in the text) of everything that is written, in order; `WILDCARD` for what has no class."""
 
     def decode(self, classes: Sequence[int]) -> str:
         """Text of the best classes, one per frame."""
+
+
+@dataclass
+class _Item:
+    """One clip to be aligned."""
+
+    clip: Clip
+    emissions: Tensor
+    """Log-probabilities [T, C] of the classes that the text needs: blank first, wildcard last."""
+    labels: list[int]
+    """The text as columns of the emissions."""
+    owners: list[int]
+    """The word that each label belongs to; -1 between words."""
+    best: np.ndarray
+    """Best log-probability of each frame among all classes [T]."""
+    hypothesis: str | None
 
 
 class CTCAligner:
@@ -70,89 +85,70 @@ class CTCAligner:
 
     @torch.no_grad()
     def align(self, clips: Sequence[Clip], transcribe: bool = False) -> list[Aligned]:
-        """Word times of each clip; with `transcribe` also what the model hears there by itself."""
-        emissions, spelled, heard, best = [], [], [], []
-        for clip, whole in zip(clips, self._heard(clips)):
-            labels, owner = spelling(self.acoustic, clip.text, units(clip.text, clip.language))
-            emission, places, free, text = self._emission(whole, labels, transcribe)
-            emissions.append(emission)
-            spelled.append((places, owner))
-            best.append(free)
-            heard.append(text)
-        paths = viterbi(emissions, [places for places, _ in spelled])
-        return [
-            self._aligned(clip, path, emission, labels, owner, free, text)
-            for clip, path, emission, (labels, owner), free, text in zip(clips, paths, emissions, spelled, best, heard)
-        ]
+        """Word times of each clip; with `transcribe` also the model's own transcript."""
+        items = [self._item(clip, parts, transcribe) for clip, parts in zip(clips, self._log_probs(clips))]
+        paths = viterbi([item.emissions for item in items], [item.labels for item in items])
+        return [self._aligned(item, path) for item, path in zip(items, paths)]
 
-    def _heard(self, clips: Sequence[Clip]) -> list[list[Tensor] | Clip]:
-        """The emissions of short clips together; long ones are heard later, piece by piece."""
+    def _log_probs(self, clips: Sequence[Clip]) -> list[Iterable[Tensor]]:
+        """Log-probabilities [T, all classes] of each clip: short clips as one batch, long ones lazily in windows."""
         longest = min(self.acoustic.longest or 30.0, 30.0) * self.rate
         short = [clip for clip in clips if clip.samples <= longest]
-        made = iter(self.acoustic.log_probs([clip.read(0, clip.samples) for clip in short])) if short else iter(())
-        return [[next(made)] if clip.samples <= longest else clip for clip in clips]
+        batch = iter(self.acoustic.log_probs([clip.read(0, clip.samples) for clip in short]) if short else [])
+        return [[next(batch)] if clip.samples <= longest else self._windows(clip) for clip in clips]
 
-    def _emission(
-        self, heard: list[Tensor] | Clip, labels: list[int], transcribe: bool
-    ) -> tuple[Tensor, list[int], np.ndarray, str | None]:
-        """The columns that the labels need (blank first, wildcard last), the labels as places in them, the best
-        log-probability of each frame [T], and the text of the best path."""
-        classes = sorted(set(labels) - {WILDCARD})
-        place = {c: i for i, c in enumerate(classes, 1)} | {WILDCARD: WILDCARD}
-        columns = [self.acoustic.blank, *classes]
-        wild = WILDCARD in labels
-        parts, free, written = [], [], []
-        for piece in heard if isinstance(heard, list) else self._pieces(heard):
-            full = with_wildcard(piece, self.acoustic.blank, PENALTY) if wild else piece
-            parts.append(full[:, [*columns, full.shape[1] - 1] if wild else columns])
-            top = piece.max(-1)
-            free.append(top.values.cpu().numpy())
-            written.append(top.indices.cpu().numpy())
-        text = self.acoustic.decode(np.concatenate(written).tolist()) if transcribe else None
-        return torch.cat(parts), [place[c] for c in labels], np.concatenate(free), text
-
-    def _pieces(self, clip: Clip) -> Iterator[Tensor]:
-        """Emissions of a long clip, a window at a time, each heard with some audio before and after."""
+    def _windows(self, clip: Clip) -> Iterator[Tensor]:
+        """Log-probabilities of a long clip, a window at a time, each computed with some audio before and after."""
         hop = self.acoustic.hop
         longest = min(self.acoustic.longest or 30.0, WINDOW + 2 * CONTEXT)
-        around = round(CONTEXT * self.rate / hop)  # frames
-        kept = int(longest * self.rate / hop) - 2 * around
+        context = round(CONTEXT * self.rate / hop)  # frames
+        size = int(longest * self.rate / hop) - 2 * context
         total = max(1, clip.samples // hop)
-        for begin in range(0, total, kept):
-            first = max(0, begin - around)
-            audio = clip.read(first * hop, min(clip.samples, (begin + kept + around) * hop))
-            (made,) = self.acoustic.log_probs([audio])
-            last = begin + kept >= total
-            yield made[begin - first :] if last else made[begin - first : begin - first + kept]
+        for begin in range(0, total, size):
+            first = max(0, begin - context)
+            audio = clip.read(first * hop, min(clip.samples, (begin + size + context) * hop))
+            (log_probs,) = self.acoustic.log_probs([audio])
+            yield log_probs[begin - first : None if begin + size >= total else begin - first + size]
 
-    def _aligned(
-        self,
-        clip: Clip,
-        path: Path | None,
-        emission: Tensor,
-        labels: list[int],
-        owner: list[int],
-        free: np.ndarray,
-        heard: str | None,
-    ) -> Aligned:
+    def _item(self, clip: Clip, log_probs: Iterable[Tensor], transcribe: bool) -> _Item:
+        labels, owners = spelling(self.acoustic, clip.text, units(clip.text, clip.language))
+        classes = sorted(set(labels) - {WILDCARD})
+        columns = [self.acoustic.blank, *classes]
+        column_of = {c: i for i, c in enumerate(classes, 1)} | {WILDCARD: WILDCARD}
+        emissions, best, top_classes = [], [], []
+        for part in log_probs:
+            top = part.max(-1)
+            best.append(top.values.cpu().numpy())
+            top_classes.append(top.indices.cpu().numpy())
+            if WILDCARD in labels:
+                part = with_wildcard(part, self.acoustic.blank, PENALTY)
+                emissions.append(part[:, [*columns, part.shape[1] - 1]])
+            else:
+                emissions.append(part[:, columns])
+        text = self.acoustic.decode(np.concatenate(top_classes).tolist()) if transcribe else None
+        return _Item(clip, torch.cat(emissions), [column_of[c] for c in labels], owners, np.concatenate(best), text)
+
+    def _aligned(self, item: _Item, path: Path | None) -> Aligned:
+        clip, labels = item.clip, item.labels
         words = units(clip.text, clip.language)
         if not words:
-            return Aligned([], heard=heard, reason="no_words")
+            return Aligned([], item.hypothesis, reason="no_words")
         if path is None:
-            return Aligned([], heard=heard, reason="too_long_text")
+            return Aligned([], item.hypothesis, reason="too_long_text")
         frame = self.acoustic.hop / self.rate
         first, after = path.labels(len(labels))
-        said = emission.cpu().numpy()[np.arange(len(path.states)), column(path, labels)]
-        owners = np.array(owner)
+        log_probs = item.emissions.cpu().numpy()[np.arange(len(path.states)), column(path, labels)]
+        owners = np.array(item.owners)
         times: list[Word] = []
         for i, word in enumerate(words):
-            own = np.flatnonzero(owners == i)
-            heard_at = [np.arange(first[k], after[k]) for k in own if labels[k] != WILDCARD]
-            sure = float(np.exp(said[np.concatenate(heard_at)].mean())) if heard_at else 0.0
-            times.append(Word(word["word"], float(first[own[0]]) * frame, float(after[own[-1]]) * frame, sure))
+            own_labels = np.flatnonzero(owners == i)
+            frames = [np.arange(first[k], after[k]) for k in own_labels if labels[k] != WILDCARD]
+            confidence = float(np.exp(log_probs[np.concatenate(frames)].mean())) if frames else 0.0
+            start, end = float(first[own_labels[0]]) * frame, float(after[own_labels[-1]]) * frame
+            times.append(Word(word["word"], start, end, confidence))
         spread(times, clip.activity, clip.seconds)
-        worse = (float(free.sum()) - float(said.sum())) / len(labels)
-        return Aligned(times, heard=heard, worse=worse, reason="mismatch" if worse > MISMATCH else None)
+        cost = (float(item.best.sum()) - float(log_probs.sum())) / len(labels)
+        return Aligned(times, item.hypothesis, cost, "mismatch" if cost > MISMATCH else None)
 
 
 def column(path: Path, labels: Sequence[int]) -> np.ndarray:
@@ -165,28 +161,24 @@ def column(path: Path, labels: Sequence[int]) -> np.ndarray:
 def spelling(acoustic: Acoustic, text: str, words: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[int]]:
     """The classes that spell a text, and for each the word that it belongs to (-1 between words). Every word has at
     least one, a wildcard when the model can write none of its characters."""
-    labels: list[int] = []
-    owner: list[int] = []
+    pairs: list[tuple[int, int]] = []  # class and word
     written = acoustic.spell(text)
     at = 0
     for i, word in enumerate(words):
         start, end = word["span"]
         while at < len(written) and written[at][1] < start:
             if i:  # what is written before the first word is not needed
-                labels.append(written[at][0])
-                owner.append(-1)
+                pairs.append((written[at][0], -1))
             at += 1
-        had = len(labels)
+        before = at
         while at < len(written) and written[at][1] < end:
-            labels.append(written[at][0])
-            owner.append(i)
+            pairs.append((written[at][0], i))
             at += 1
-        if len(labels) == had:
-            labels.append(WILDCARD)
-            owner.append(i)
+        if at == before:
+            pairs.append((WILDCARD, i))
     # A dash alone between two words: only what separates words is said there, if anything is.
-    kept = [k for k in range(len(labels)) if owner[k] >= 0 or not (k and owner[k - 1] < 0)]
-    return [labels[k] for k in kept], [owner[k] for k in kept]
+    pairs = [pair for k, pair in enumerate(pairs) if pair[1] >= 0 or not (k and pairs[k - 1][1] < 0)]
+    return [label for label, _ in pairs], [word for _, word in pairs]
 
 
 @dataclass(frozen=True)
@@ -198,17 +190,17 @@ class Alphabet:
     def spell(self, text: str) -> list[tuple[int, int]]:
         """See `Acoustic.spell`. A character that is missing is tried in the other case and without accents; what is
         neither letter nor digit is left out, and the rest gets wildcards."""
-        found = []
+        spelled = []
         for i, c in enumerate(text):
             c = " " if c.isspace() else "'" if c in "’ʼ" else c
             for way in (c, c.lower(), c.upper(), plain(c).lower(), plain(c).upper()):
                 if way and all(w in self.classes for w in way):
-                    found += [(self.classes[w], i) for w in way]
+                    spelled += [(self.classes[w], i) for w in way]
                     break
             else:
                 if c.isalnum():
-                    found.append((WILDCARD, i))
-        return found
+                    spelled.append((WILDCARD, i))
+        return spelled
 
 
 def plain(character: str) -> str:
@@ -245,7 +237,7 @@ class SpeechLLMCTC:
 class TransformersCTC:
     """A CTC model of transformers (wav2vec 2.0, HuBERT, WavLM, Parakeet ...) with its tokenizer, from its folder.
 
-    Clips are heard one at a time: many of these models let padding change what they hear.
+    Clips go one at a time: padding changes the output of many of these models.
     """
 
     longest: float | None = None
@@ -258,11 +250,10 @@ class TransformersCTC:
         try:
             self.extractor = AutoFeatureExtractor.from_pretrained(folder)
             self.tokenizer = AutoTokenizer.from_pretrained(folder)
-            self.model = (
-                AutoModelForCTC.from_pretrained(folder, dtype=torch.float32, use_safetensors=True).to(device).eval()
-            )
+            model: Any = AutoModelForCTC.from_pretrained(folder, dtype=torch.float32, use_safetensors=True)
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise ConfigError(f"{folder} is not a CTC model that transformers can load: {error}") from error
+        self.model = model.to(device).eval()
         self.device, self.rate = device, self.extractor.sampling_rate
         self.blank = int(self.model.config.pad_token_id)
         vocabulary = self.tokenizer.get_vocab()
@@ -280,26 +271,26 @@ class TransformersCTC:
         self.hop = round(probe / frames / step) * step
 
     def log_probs(self, clips: Sequence[np.ndarray]) -> list[Tensor]:
-        found = []
+        log_probs = []
         for clip in clips:
             if len(clip) < self.rate // 10:  # convolutions need something to see
                 clip = np.pad(clip, (0, self.rate // 10 - len(clip)))
             inputs = self.extractor(clip, sampling_rate=self.rate, return_tensors="pt")
             with torch.no_grad():
                 logits = self.model(**{k: v.to(self.device) for k, v in inputs.items()}).logits
-            found.append(logits[0].float().log_softmax(-1))
-        return found
+            log_probs.append(logits[0].float().log_softmax(-1))
+        return log_probs
 
     def spell(self, text: str) -> list[tuple[int, int]]:
         if not self._pieces:
             return self._alphabet.spell(text)
-        made = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        found = []
-        for token, (start, end) in zip(made["input_ids"], made["offset_mapping"]):
+        encoding = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        spelled = []
+        for token, (start, end) in zip(encoding["input_ids"], encoding["offset_mapping"]):
             while start < end - 1 and text[start].isspace():  # a piece may begin with the space before its word
                 start += 1
-            found.append((WILDCARD if token == self.tokenizer.unk_token_id else token, start))
-        return found
+            spelled.append((WILDCARD if token == self.tokenizer.unk_token_id else token, start))
+        return spelled
 
     def decode(self, classes: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(classes))).strip()

@@ -1,4 +1,4 @@
-"""The best CTC path that spells a known text (forced alignment): exact, in batches, with bounded memory.
+"""Viterbi search for the best CTC path that spells a known text: exact, in batches, with bounded memory.
 
 A path goes through the states blank, label 1, blank, label 2, ... blank; a blank may be left out between labels that
 differ (Graves et al. 2006; the Viterbi form is that of Kürzinger et al. 2020, arXiv:2007.09127). Blanks and labels are
@@ -110,9 +110,9 @@ def _solve(
     targets = np.zeros((size, most), np.int64)
     may = np.zeros((size, most), bool)
     for k, i in enumerate(batch):
-        own = emissions[i].shape[1]
-        padded[: lengths[k], k, :own] = emissions[i]
-        targets[k, : counts[k]] = rows[i] % own  # the wildcard, -1, becomes the last column
+        width = emissions[i].shape[1]
+        padded[: lengths[k], k, :width] = emissions[i]
+        targets[k, : counts[k]] = rows[i] % width  # the wildcard, -1, becomes the last column
         may[k, : counts[k]] = _skips(rows[i])
     index = torch.from_numpy(targets).to(device)
     step = _Step(torch.from_numpy(may).to(device))
@@ -120,21 +120,21 @@ def _solve(
     back = torch.empty(frames, size, 2 * most + 1, dtype=torch.uint8, device=device)
     ends = torch.full((size, 2), _WORST, device=device)  # scores in the last label and in the blank after it
     last = torch.from_numpy(counts).to(device)[:, None]
-    gone = torch.zeros(size, 1, device=device)
+    offset = torch.zeros(size, 1, device=device)
     closing: dict[int, list[int]] = {}
     for k, length in enumerate(lengths.tolist()):
         closing.setdefault(length - 1, []).append(k)
     for begin in range(0, frames, _CHUNK):
         part = padded[begin : begin + _CHUNK]
-        said = part.gather(2, index.expand(len(part), -1, -1))
-        silent = part[:, :, blank : blank + 1].contiguous()
-        gone += step.rescale()
+        label_scores = part.gather(2, index.expand(len(part), -1, -1))
+        blank_scores = part[:, :, blank : blank + 1].contiguous()
+        offset += step.rescale()
         for t in range(len(part)):
-            step(silent[t], said[t], back[begin + t])
+            step(blank_scores[t], label_scores[t], back[begin + t])
             if begin + t in closing:
                 done = torch.tensor(closing[begin + t], device=device)
                 final = step.labels[done].gather(1, last[done] - 1), step.blanks[done].gather(1, last[done])
-                ends[done] = torch.cat(final, 1) + gone[done]
+                ends[done] = torch.cat(final, 1) + offset[done]
     scores, choice = (x.cpu().numpy() for x in ends.max(1))
     for k, states in enumerate(_trace(back.cpu().numpy(), lengths, counts, choice)):
         paths[batch[k]] = Path(states, float(scores[k]))
@@ -158,8 +158,8 @@ class _Step:
         self._skipped = torch.empty_like(self.skip)
         self._far = torch.zeros_like(self.skip, dtype=torch.bool)
 
-    def __call__(self, silent: Tensor, said: Tensor, back: Tensor | None = None) -> None:
-        """Go on by a frame. `silent` [B, 1] and `said` [B, L] are the log-probabilities of blank and labels."""
+    def __call__(self, blank_scores: Tensor, label_scores: Tensor, back: Tensor | None = None) -> None:
+        """Go on by a frame, with the log-probabilities of blank [B, 1] and labels [B, L]."""
         blanks, labels, count = self.blanks, self.labels, self.labels.shape[1]
         before = blanks[:, :-1]
         torch.add(labels[:, :-1], self.skip, out=self._skipped)
@@ -172,10 +172,10 @@ class _Step:
             torch.gt(self._skipped, self._labels[:, 1:], out=self._far)
             back[:, count + 2 :].add_(self._far, alpha=2)
         torch.maximum(self._labels[:, 1:], self._skipped, out=self._labels[:, 1:])
-        self._labels += said
+        self._labels += label_scores
         torch.maximum(blanks[:, 1:], labels, out=self._blanks[:, 1:])
         self._blanks[:, 0] = blanks[:, 0]
-        self._blanks += silent
+        self._blanks += blank_scores
         self.blanks, self._blanks = self._blanks, blanks
         self.labels, self._labels = self._labels, labels
 
@@ -211,21 +211,21 @@ def long_path(emissions: Tensor, labels: np.ndarray, blank: int = 0, block: int 
     index = torch.from_numpy(labels % emissions.shape[1]).to(emissions.device)
     may = torch.from_numpy(_skips(labels)).to(emissions.device)
     while True:
-        kept, scores = _forward(emissions, index, may, blank, block, band)
+        checkpoints, scores = _forward(emissions, index, may, blank, block, band)
         choice = int(scores[1] > scores[0])
         if band >= count or scores[choice] > _WORST / 2:
             break
         band *= 2
     states = np.zeros(frames, np.int64)
     state = 2 * count - 1 + choice
-    for number in range(len(kept) - 1, -1, -1):
+    for number in range(len(checkpoints) - 1, -1, -1):
         begin, end = number * block, min(frames, (number + 1) * block)
-        state = _back(kept[number], emissions[begin:end], index, may, blank, state, states[begin:end])
+        state = _back(checkpoints[number], emissions[begin:end], index, may, blank, state, states[begin:end])
     return Path(states, float(scores[choice]))
 
 
 @dataclass
-class _Kept:
+class _Checkpoint:
     """The scores before the first frame of a block: blanks [labels + 1] and labels [labels] from `first` on."""
 
     first: int
@@ -235,11 +235,11 @@ class _Kept:
 
 def _forward(
     emissions: Tensor, index: Tensor, may: Tensor, blank: int, block: int, band: int
-) -> tuple[list[_Kept], list[float]]:
+) -> tuple[list[_Checkpoint], list[float]]:
     """The scores before each block, and those of the last label and the last blank at the end."""
     frames, count = len(emissions), len(index)
-    first, gone = 0, 0.0
-    kept: list[_Kept] = []
+    first, offset = 0, 0.0
+    checkpoints: list[_Checkpoint] = []
     step = _Step(may[None, : min(band, count)])
     for begin in range(0, frames, block):
         if count > band:
@@ -247,17 +247,17 @@ def _forward(
             to = max(first, min(best - band // 2, count - band))
             if to > first:
                 step, first = _moved(step, may, first, to, band), to
-        kept.append(_Kept(first, step.blanks[0].clone(), step.labels[0].clone()))
+        checkpoints.append(_Checkpoint(first, step.blanks[0].clone(), step.labels[0].clone()))
         window = index[first : first + band]
         for at in range(begin, min(frames, begin + block), _CHUNK):
             part = emissions[at : min(at + _CHUNK, begin + block)]
-            said, silent = part.index_select(1, window), part[:, blank].contiguous()
-            gone += float(step.rescale())
+            label_scores, blank_scores = part.index_select(1, window), part[:, blank].contiguous()
+            offset += float(step.rescale())
             for t in range(len(part)):
-                step(silent[t : t + 1, None], said[t : t + 1])
+                step(blank_scores[t : t + 1, None], label_scores[t : t + 1])
     if first + step.labels.shape[1] < count:
-        return kept, [_WORST, _WORST]
-    return kept, [float(step.labels[0, -1]) + gone, float(step.blanks[0, -1]) + gone]
+        return checkpoints, [_WORST, _WORST]
+    return checkpoints, [float(step.labels[0, -1]) + offset, float(step.blanks[0, -1]) + offset]
 
 
 def _moved(step: _Step, may: Tensor, first: int, to: int, band: int) -> _Step:
@@ -270,25 +270,27 @@ def _moved(step: _Step, may: Tensor, first: int, to: int, band: int) -> _Step:
     return moved
 
 
-def _back(kept: _Kept, part: Tensor, index: Tensor, may: Tensor, blank: int, state: int, states: np.ndarray) -> int:
+def _back(
+    checkpoint: _Checkpoint, part: Tensor, index: Tensor, may: Tensor, blank: int, state: int, states: np.ndarray
+) -> int:
     """Fill in the states of a block that ends in `state`; answers the state before its first frame.
 
     A path gains at most one label a frame, so only the labels that lie that near are computed again.
     """
     frames = len(part)
     last = (state + 1) // 2  # labels up to the one that the path ends in or after
-    first = max(kept.first, last - frames - 1)
+    first = max(checkpoint.first, last - frames - 1)
     step = _Step(may[None, first:last])
-    at = first - kept.first
-    step.blanks[0] = kept.blanks[at : at + last - first + 1]
-    step.labels[0] = kept.labels[at : at + last - first]
+    at = first - checkpoint.first
+    step.blanks[0] = checkpoint.blanks[at : at + last - first + 1]
+    step.labels[0] = checkpoint.labels[at : at + last - first]
     window = index[first:last]
     back = torch.empty(frames, 1, 2 * (last - first) + 1, dtype=torch.uint8, device=part.device)
     for begin in range(0, frames, _CHUNK):
         piece = part[begin : begin + _CHUNK]
-        said, silent = piece.index_select(1, window), piece[:, blank].contiguous()
+        label_scores, blank_scores = piece.index_select(1, window), piece[:, blank].contiguous()
         for t in range(len(piece)):
-            step(silent[t : t + 1, None], said[t : t + 1], back[begin + t])
+            step(blank_scores[t : t + 1, None], label_scores[t : t + 1], back[begin + t])
     ways = back[:, 0].cpu().numpy()
     state -= 2 * first
     count = last - first

@@ -1,4 +1,4 @@
-"""Word times from a Whisper model: where its decoder looks while it reads the text.
+"""Whisper alignment: word times from the cross-attention of a Whisper decoder.
 
 The text is given to the decoder; the cross-attention of a few heads follows the audio (Radford et al. 2022,
 arXiv:2212.04356, and OpenAI's word timestamps). Their weights are standardised over the tokens, smoothed by a median
@@ -31,7 +31,7 @@ FILTER = 7
 FRAME = 0.02
 """Seconds between the encoder's frames."""
 LONGEST = 30.0
-"""Seconds that Whisper hears at a time."""
+"""Seconds of audio that Whisper takes at a time."""
 TOKEN_RATE = 12
 """Most tokens a second that the model may write."""
 UNLIKELY = -3.5
@@ -69,7 +69,7 @@ class WhisperAligner:
     @torch.no_grad()
     def align(self, clips: Sequence[Clip], transcribe: bool = False) -> list[Aligned]:
         """See `align.base.Aligner`; the confidence of a word is the mean probability of its tokens."""
-        return [by_windows(clip, self.longest, self._piece, self._heard, transcribe) for clip in clips]
+        return [by_windows(clip, self.longest, self._piece, self._recognize, transcribe) for clip in clips]
 
     def _encoded(self, clip: Clip, window: Window) -> tuple[Any, int]:
         audio = clip.read(window.start, window.end)
@@ -89,8 +89,8 @@ class WhisperAligner:
             ids += [known[f"<|{code}|>"], known["<|transcribe|>"]]
         return [*ids, known["<|notimestamps|>"]]
 
-    def _heard(self, clip: Clip, window: Window) -> str:
-        """What the model writes for a stretch of audio."""
+    def _recognize(self, clip: Clip, window: Window) -> str:
+        """The model's own transcript of a stretch of audio."""
         encoded, _ = self._encoded(clip, window)
         prompt = self._prompt(clip.language)
         seconds = (window.end - window.start) / self.rate
@@ -98,13 +98,13 @@ class WhisperAligner:
         return str(self.tokenizer.decode(self._greedy(encoded, prompt, room), skip_special_tokens=True)).strip()
 
     def _greedy(self, encoded: Any, prompt: list[int], room: int) -> list[int]:
-        """The most likely tokens, one after the other. transformers' `generate` for Whisper has a life of its own:
-        windows, timestamps, fallbacks."""
+        """The most likely tokens, one after the other. transformers' `generate` for Whisper adds windows,
+        timestamps and fallbacks."""
         config = self.model.generation_config
         never = [i for i in config.suppress_tokens or [] if i != config.eos_token_id]
-        written: list[int] = []
+        tokens: list[int] = []
         ids, past = prompt, None
-        while len(written) < room:
+        while len(tokens) < room:
             out = self.model(
                 encoder_outputs=encoded,
                 decoder_input_ids=torch.tensor([ids], device=self.device),
@@ -113,22 +113,22 @@ class WhisperAligner:
             )
             past, scores = out.past_key_values, out.logits[0, -1]
             scores[never] = -torch.inf
-            if not written:  # an empty answer is not forbidden here: there may be nothing to hear
+            if not tokens:  # an empty answer is not forbidden here: there may be nothing to hear
                 scores[[i for i in config.begin_suppress_tokens or [] if i != config.eos_token_id]] = -torch.inf
             best = int(scores.argmax())
             if best == config.eos_token_id:
                 break
-            written.append(best)
+            tokens.append(best)
             ids = [best]
-        return written
+        return tokens
 
     def _piece(self, clip: Clip, window: Window, text: str) -> Aligned:
         """Word times of a stretch of audio, in seconds from its start."""
         words = units(text, clip.language)
         if not words:
             return Aligned([], reason="no_words")
-        made = self.tokenizer(" " + text, add_special_tokens=False, return_offsets_mapping=True)
-        tokens, spans = made["input_ids"], [(a - 1, b - 1) for a, b in made["offset_mapping"]]
+        encoding = self.tokenizer(" " + text, add_special_tokens=False, return_offsets_mapping=True)
+        tokens, spans = encoding["input_ids"], [(a - 1, b - 1) for a, b in encoding["offset_mapping"]]
         prompt = self._prompt(clip.language)
         limit = self.model.config.max_target_positions - len(prompt)
         encoded, frames = self._encoded(clip, window)
@@ -136,36 +136,28 @@ class WhisperAligner:
             return Aligned([], reason="too_long_text")
         ids = torch.tensor([[*prompt, *tokens]], device=self.device)
         out = self.model(encoder_outputs=encoded, decoder_input_ids=ids, output_attentions=True)
-        # The position before a token predicts it, and looks at its sound; the last one predicts the end.
+        # The position before a token predicts it, and attends to its sound; the last one predicts the end.
         first = len(prompt) - 1
         weights = torch.stack([out.cross_attentions[layer][0, head] for layer, head in self.heads])
         path = warp(sharpened(weights[:, first:, :frames]).cpu().numpy())
         log_probs = out.logits[0, first:-1].float().log_softmax(-1).cpu()
-        said = log_probs.gather(1, torch.tensor(tokens)[:, None])[:, 0].numpy()
+        token_log_probs = log_probs.gather(1, torch.tensor(tokens)[:, None])[:, 0].numpy()
+        length = (window.end - window.start) / self.rate
         times = []
         for word in words:
-            own = tokens_of(spans, *word["span"])
-            times.append(
-                Word(
-                    word["word"],
-                    float(path[own[0]]) * FRAME,
-                    float(path[own[-1] + 1]) * FRAME,
-                    float(np.exp(said[own]).mean()),
-                )
-            )
-        length = (window.end - window.start) / self.rate
-        for timed in times:
-            timed.start = min(max(timed.start - self.lag, 0.0), length)
-            timed.end = min(max(timed.end - self.lag, timed.start), length)
-        return Aligned(times, worse=-float(said.mean()), reason="mismatch" if said.mean() < UNLIKELY else None)
+            positions = tokens_of(spans, *word["span"])
+            start = min(max(float(path[positions[0]]) * FRAME - self.lag, 0.0), length)
+            end = min(max(float(path[positions[-1] + 1]) * FRAME - self.lag, start), length)
+            times.append(Word(word["word"], start, end, float(np.exp(token_log_probs[positions]).mean())))
+        mean = token_log_probs.mean()
+        return Aligned(times, cost=-float(mean), reason="mismatch" if mean < UNLIKELY else None)
 
 
 def alignment_heads(model: Any) -> list[tuple[int, int]]:
     """(layer, head) of the heads that follow the audio: those that the model names, else all of the upper half of its
     layers, as OpenAI takes them."""
-    named = model.generation_config.to_dict().get("alignment_heads")
-    if named:
-        return [(int(layer), int(head)) for layer, head in named]
+    if listed := model.generation_config.to_dict().get("alignment_heads"):
+        return [(int(layer), int(head)) for layer, head in listed]
     layers, heads = model.config.decoder_layers, model.config.decoder_attention_heads
     return [(layer, head) for layer in range(layers // 2, layers) for head in range(heads)]
 
@@ -213,5 +205,5 @@ def warp(scores: np.ndarray) -> np.ndarray:
 
 def tokens_of(spans: Sequence[tuple[int, int]], start: int, end: int) -> list[int]:
     """The tokens that have characters [start, end) of the text, by their spans; the nearest when there are none."""
-    own = [k for k, (a, b) in enumerate(spans) if a < end and b > start]
-    return own or [next((k for k, (_, b) in enumerate(spans) if b > start), len(spans) - 1)]
+    positions = [k for k, (a, b) in enumerate(spans) if a < end and b > start]
+    return positions or [next((k for k, (_, b) in enumerate(spans) if b > start), len(spans) - 1)]

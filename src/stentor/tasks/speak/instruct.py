@@ -6,18 +6,7 @@ import re
 
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "gender": ("male", "female", "男", "女"),
-    "age": (
-        "child",
-        "teenager",
-        "young adult",
-        "middle-aged",
-        "elderly",
-        "儿童",
-        "少年",
-        "青年",
-        "中年",
-        "老年",
-    ),
+    "age": ("child", "teenager", "young adult", "middle-aged", "elderly", "儿童", "少年", "青年", "中年", "老年"),
     "pitch": (
         "very low pitch",
         "low pitch",

@@ -110,7 +110,7 @@ class WordsWorker:
         if aligned.reason is not None:
             return Reject(cut.id, aligned.reason, f"{cut.id} ({cut.duration:.2f} s): {_shortened(clip.text)}")
         if self.options.max_wer is not None:
-            hypothesis = aligned.heard or ""
+            hypothesis = aligned.hypothesis or ""
             wer = _wer(clip.text, hypothesis, clip.language)
             if wer > self.options.max_wer:
                 message = f"{cut.id}: WER {wer:.0%}: {_shortened(clip.text)} / heard: {_shortened(hypothesis)}"

@@ -301,7 +301,7 @@ def test_padding_is_never_heard():
     assert mask(torch.tensor([2, 0]), 3).tolist() == [[True, True, False], [False] * 3]
     bundle = aligned()
     batch = bundle.processor.collate(timed(examples(seconds=(1.3, 0.5, 0.4))))
-    keys, heard = bundle.model.aligner.listened(
+    keys, heard = bundle.model.aligner.audio_keys(
         batch.inputs["features"],
         batch.inputs["feature_lengths"],
         bundle.model.frames(batch.inputs["features"], batch.inputs["feature_lengths"])[0],

@@ -15,7 +15,7 @@ from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.peft import Lora, inject, is_adapter
-from stentor.models.quantize import check, dequantized, kept_bytes, quantisable, quantize
+from stentor.models.quantize import check, dequantized, quantisable, quantize, quantized_bytes
 from stentor.models.quantize.layers import QuantizedLinear
 from stentor.models.weights_io import merged_state, read_weights
 
@@ -165,7 +165,7 @@ def test_the_rounding_is_small_and_the_memory_is_as_promised(bits):
         assert error.max() < 0.153 * linear.weight.abs().max()
         state = layer.scale
         kept = layer.codes.nbytes + state.absmax.nbytes + state.state2.absmax.nbytes
-    assert kept == pytest.approx(kept_bytes(linear, bits), rel=0.01)
+    assert kept == pytest.approx(quantized_bytes(linear, bits), rel=0.01)
     assert layer.weight.dtype == torch.float32 and layer.expand(torch.bfloat16).dtype == torch.bfloat16
     x = torch.randn(3, 256)
     torch.testing.assert_close(layer(x), nn.functional.linear(x, layer.weight, linear.bias))

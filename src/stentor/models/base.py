@@ -82,9 +82,12 @@ class RandomFeatures:
 class Bundle:
     """A model with its processor, as the engine, evaluation and inference use them."""
 
-    model: torch.nn.Module
-    processor: Processor
-    family: Family
+    model: Any
+    """The `torch.nn.Module`."""
+    processor: Any
+    """The model's `Processor`."""
+    family: Any
+    """The `Family` that built it."""
     cache_encoder: Callable[[], AbstractContextManager[None]] = nullcontext
     """Inside, what is asked of the model about one batch may share its work, such as encoding the audio once. For
     inference only."""

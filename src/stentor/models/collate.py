@@ -20,6 +20,12 @@ SHORTEST = 1600
 """Samples that clips get silence up to: convolutions make no frame of shorter ones."""
 
 
+def num_samples(example: Example) -> int:
+    """Samples of an example's audio."""
+    assert example.audio is not None
+    return len(example.audio)
+
+
 def split_usable(
     examples: Sequence[Example], reasons: Sequence[tuple[str, str] | None], labels: bool
 ) -> tuple[list[int], list[tuple[str, str, str]]]:
@@ -45,13 +51,15 @@ def spec_augment(example: Example) -> SpecAugment | None:
 def mask_features(features: Tensor, lengths: Tensor, examples: Sequence[Example]) -> None:
     """Apply each example's SpecAugment, in place, to log-mel [B, mels, T] with lengths [B]."""
     for row, length, example in zip(features, lengths.tolist(), examples):
-        if length and (masks := spec_augment(example)) is not None:
+        masks = spec_augment(example)
+        if length and masks is not None and example.rng is not None:
             row[:, :length] = masks.apply(row[:, :length].T, example.rng).T
 
 
 def mask_audio(clip: np.ndarray, example: Example) -> np.ndarray:
     """Raw audio [samples] under SpecAugment: the time stripes become silence; there are no frequencies to mask."""
-    if (masks := spec_augment(example)) is None:
+    masks = spec_augment(example)
+    if masks is None or example.rng is None:
         return clip
     clip = clip.copy()
     for axis, first, last in masks.stripes(len(clip) // HOP, 2, example.rng):
@@ -60,7 +68,7 @@ def mask_audio(clip: np.ndarray, example: Example) -> np.ndarray:
     return clip
 
 
-def pad_shortest(audio: np.ndarray) -> np.ndarray:
+def pad_shortest(audio: np.ndarray | None) -> np.ndarray:
     """float32 audio with silence added up to `SHORTEST` samples."""
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Which parameters of a model are trained: freezing by globs, low-rank adapters, and the table that shows it."""
+"""Trained parameters of a model: freezing by globs and low-rank adapters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def matching(names: Iterable[str], globs: Iterable[str], where: str) -> set[str]
     Raises ConfigError for a glob that matches nothing.
     """
     names = list(names)
-    found: set[str] = set()
+    matches: set[str] = set()
     for glob in globs:
         hits = {name for name in names if fnmatchcase(name, glob)}
         if not hits:
@@ -44,8 +44,8 @@ def matching(names: Iterable[str], globs: Iterable[str], where: str) -> set[str]
             like = difflib.get_close_matches(glob.rpartition(".")[2], last, 1)
             close = [last[n] for n in like] or difflib.get_close_matches(glob, names, 1, 0.3) or names[:1]
             raise ConfigError(f"{where}: '{glob}' matches nothing; there is for example '{close[0]}'.")
-        found |= hits
-    return found
+        matches |= hits
+    return matches
 
 
 def adapt(model: nn.Module, lora: Any | None, freeze: list[str]) -> None:
@@ -81,8 +81,8 @@ def lora_targets(model: nn.Module, globs: list[str]) -> list[str]:
     from torch import nn
 
     linear = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
-    found = matching(linear, globs, "model.lora.targets")
-    targets = sorted(name for name in found if linear[name].weight.requires_grad)
+    matches = matching(linear, globs, "model.lora.targets")
+    targets = sorted(name for name in matches if linear[name].weight.requires_grad)
     if not targets:
         raise ConfigError(
             "model.lora.targets: every layer that matches is frozen by `model.freeze`. A part with adapters is frozen "

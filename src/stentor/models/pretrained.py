@@ -58,56 +58,69 @@ def reach(part: Any, where: str, load: Any) -> Any:
 
 def _explanation(error: Exception, name: str, revision: str | None) -> str:
     """What is wrong with a base model and what to do, from the error of transformers or of the Hub's client."""
-    said = " ".join(str(error).split())
-    low = said.lower()
+    text = " ".join(str(error).split())
+    low = text.lower()
     kinds = {type(e).__name__ for e in _chain(error)}
     page = f"https://huggingface.co/{name}"
-    if "GatedRepoError" in kinds or "gated repo" in low or re.search(r"\b403\b", said):
-        return (
+    no_config = f"{name} holds no model of transformers: it has no config.json."
+    unknown = re.search(r"model type `([^`]+)`", text)
+    kind = f" ('{unknown.group(1)}')" if unknown else ""
+    missing = re.search(r"does not appear to have (?:a file|files) named \(?'?([\w./-]*\w)", text)
+    file = missing.group(1) if missing else ""
+    explanations = (  # the first that holds
+        (
+            "GatedRepoError" in kinds or "gated repo" in low or re.search(r"\b403\b", text),
             f"the model {name} is gated: accept its conditions on {page}, then log in with `hf auth login` (or set "
-            "HF_TOKEN), and run the same command again."
-        )
-    if "RevisionNotFoundError" in kinds or "is not a valid git identifier" in low:
-        return f"the model {name} has no revision '{revision}': give a branch, tag or commit that {page} lists."
-    if "RepositoryNotFoundError" in kinds or "is not a valid model identifier" in low or re.search(r"\b401\b", said):
-        return (
+            "HF_TOKEN), and run the same command again.",
+        ),
+        (
+            "RevisionNotFoundError" in kinds or "is not a valid git identifier" in low,
+            f"the model {name} has no revision '{revision}': give a branch, tag or commit that {page} lists.",
+        ),
+        (
+            "RepositoryNotFoundError" in kinds
+            or "is not a valid model identifier" in low
+            or re.search(r"\b401\b", text),
             f"there is no folder {name}, and no model of that name on the Hub, or it is private: check the spelling on "
-            f"{page}, and log in with `hf auth login` if it is yours."
-        )
-    if kinds & AWAY or "couldn't connect" in low or "offline mode" in low:
-        return (
+            f"{page}, and log in with `hf auth login` if it is yours.",
+        ),
+        (
+            kinds & AWAY or "couldn't connect" in low or "offline mode" in low,
             f"the model {name} could not be reached on the Hub and is not in the cache: check the network (and that "
-            "HF_HUB_OFFLINE is not set), or give a folder that holds it."
-        )
-    if "custom code" in low or "trust_remote_code" in low:
-        return f"the model {name} is code of its own, which is never run: give one that transformers itself knows."
-    if "unrecognized model" in low and not (Path(name) / "config.json").exists() and Path(name).is_dir():
-        return f"{name} holds no model of transformers: it has no config.json."
-    if "does not recognize this architecture" in low or "unrecognized model" in low:
-        found = re.search(r"model type `([^`]+)`", said)
-        kind = f" ('{found.group(1)}')" if found else ""
-        return (
+            "HF_HUB_OFFLINE is not set), or give a folder that holds it.",
+        ),
+        (
+            "custom code" in low or "trust_remote_code" in low,
+            f"the model {name} is code of its own, which is never run: give one that transformers itself knows.",
+        ),
+        ("unrecognized model" in low and Path(name).is_dir() and not (Path(name) / "config.json").exists(), no_config),
+        (
+            "does not recognize this architecture" in low or "unrecognized model" in low,
             f"{name} is of a kind{kind} that the installed transformers does not know: check that it is a model, or "
-            "install a newer transformers."
-        )
-    missing = re.search(r"does not appear to have (?:a file|files) named \(?'?([\w./-]*\w)", said)
-    if missing and missing.group(1) == "config.json":
-        return f"{name} holds no model of transformers: it has no config.json."
-    if (missing and missing.group(1).endswith((".safetensors", ".bin"))) or "no file named model.safetensors" in low:
-        return (
+            "install a newer transformers.",
+        ),
+        (file == "config.json", no_config),
+        (
+            file.endswith((".safetensors", ".bin")) or "no file named model.safetensors" in low,
             f"{name} has no weights in safetensors files. Pickled weights (pytorch_model.bin) are never read, as they "
-            "can run code: ask its makers for safetensors, or load it once elsewhere and `save_pretrained` it."
-        )
-    if "SafetensorError" in kinds or "deserializing header" in low:
-        return f"the weights of {name} cannot be read: the file is damaged or cut short. Get it again."
-    if missing:
-        return f"the model {name} is incomplete: it has no {missing.group(1)}."
-    if isinstance(error, RuntimeError) and "size mismatch" in low:
-        return f"the weights of {name} do not fit its own config.json; it is damaged, or not all of one model."
-    return (
-        f"the model {name} could not be loaded ({said[:300].rstrip('.')}). If its files are damaged, get them again; "
-        "otherwise give another folder or id."
+            "can run code: ask its makers for safetensors, or load it once elsewhere and `save_pretrained` it.",
+        ),
+        (
+            "SafetensorError" in kinds or "deserializing header" in low,
+            f"the weights of {name} cannot be read: the file is damaged or cut short. Get it again.",
+        ),
+        (missing, f"the model {name} is incomplete: it has no {file}."),
+        (
+            isinstance(error, RuntimeError) and "size mismatch" in low,
+            f"the weights of {name} do not fit its own config.json; it is damaged, or not all of one model.",
+        ),
+        (
+            True,
+            f"the model {name} could not be loaded ({text[:300].rstrip('.')}). If its files are damaged, get them "
+            "again; otherwise give another folder or id.",
+        ),
     )
+    return next(explanation for holds, explanation in explanations if holds)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -37,7 +37,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def standalone(family: Any) -> Any:
     """The section of an export that needs nothing else: without adapters, freezing and what it was started from."""
-    update = {"lora": None, "quantize": None, "freeze": [], "init": None}
+    update: dict[str, Any] = {"lora": None, "quantize": None, "freeze": [], "init": None}
     return family.model_copy(update={key: value for key, value in update.items() if key in type(family).model_fields})
 
 
@@ -125,7 +125,7 @@ def write_adapters(
     }
     save_file(adapters, folder / ADAPTER_FILE, metadata={"format": "pt"})
     follow_umask(folder / ADAPTER_FILE)
-    config = model.peft_config[ADAPTER]  # type: ignore[index,union-attr]
+    config: Any = model.peft_config[ADAPTER]  # type: ignore[index,union-attr]
     config.modules_to_save = list(trained_modules) or None
     config.save_pretrained(folder)
 

@@ -103,8 +103,8 @@ class AudioLLM(PretrainedFamily):
         when it cannot be read."""
         raise NotImplementedError
 
-    def model_of(self, whole: torch.nn.Module, processor: AudioLLMProcessor) -> AudioLLMModel:
-        """The model for training and decoding, of the parts of transformers' own."""
+    def model_of(self, pretrained: torch.nn.Module, processor: AudioLLMProcessor) -> AudioLLMModel:
+        """The model for training and decoding, made of the parts of transformers' model."""
         raise NotImplementedError
 
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:

@@ -35,14 +35,20 @@ class AudioLLMModel(nn.Module):
     A part without any trainable parameter stays in evaluation mode (no dropout), also while the rest trains.
     """
 
-    def __init__(self, whole: nn.Module):
-        """`whole`: transformers' model, whose parts are taken over."""
+    config: Any
+    audio_tower: Any
+    multi_modal_projector: Any
+    language_model: Any
+    lm_head: Any
+
+    def __init__(self, pretrained: Any):
+        """`pretrained`: transformers' model, whose parts are taken over."""
         super().__init__()
-        self.config = whole.config
-        self.audio_tower = whole.model.audio_tower
-        self.multi_modal_projector = whole.model.multi_modal_projector
-        self.language_model = whole.model.language_model
-        self.lm_head = whole.lm_head
+        self.config = pretrained.config
+        self.audio_tower = pretrained.model.audio_tower
+        self.multi_modal_projector = pretrained.model.multi_modal_projector
+        self.language_model = pretrained.model.language_model
+        self.lm_head = pretrained.lm_head
 
     def train(self, mode: bool = True) -> AudioLLMModel:
         super().train(mode)

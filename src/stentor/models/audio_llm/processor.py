@@ -14,7 +14,7 @@ from torch import Tensor
 
 from stentor.data.batch import Batch, Example
 from stentor.errors import DataError
-from stentor.models.collate import split_usable
+from stentor.models.collate import num_samples, split_usable
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -101,7 +101,7 @@ class AudioLLMProcessor(ABC):
 
     def _drop_reason(self, example: Example, tokens: int) -> tuple[str, str] | None:
         """(reason, sentence) for an example, with so many tokens of text, that cannot be used."""
-        seconds = len(example.audio) / RATE
+        seconds = num_samples(example) / RATE
         try:
             self.around(example.language)
         except DataError as error:
@@ -130,7 +130,7 @@ class AudioLLMProcessor(ABC):
         if not usable:
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
         examples, texts = [examples[i] for i in usable], [texts[i] for i in usable]
-        prompts = [self.prompt(e.language, len(e.audio), e.context, labels) for e in examples]
+        prompts = [self.prompt(e.language, num_samples(e), e.context, labels) for e in examples]
         answers = [self.answer(text, e.language) if labels else [] for e, text in zip(examples, texts)]
         lengths = [len(p) + len(a) for p, a in zip(prompts, answers)]
         width = max(lengths)
@@ -160,7 +160,7 @@ class AudioLLMProcessor(ABC):
             inputs=inputs,
             counts=counts,
             ids=[e.id for e in examples],
-            seconds=sum(len(e.audio) for e in examples) / RATE,
+            seconds=sum(num_samples(e) for e in examples) / RATE,
             tokens=sum(lengths),
             num_positions=ids.numel(),
             dropped=dropped,

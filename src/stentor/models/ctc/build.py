@@ -72,9 +72,9 @@ def assemble(family: CTCFamily, alphabet: str | None, texts: Callable[[], Any], 
     if getattr(config, "add_adapter", False):
         raise ConfigError(f"{where}: models with `add_adapter` (convolutions behind the encoder) are not served.")
     has_head = any(name.endswith("ForCTC") for name in config.architectures or ())
-    own = family.source is not None and (alphabet == "own" or (alphabet is None and has_head))
-    fresh = not own or (family.adapter is not None and family.adapter.new)
-    if own and not has_head:
+    has_tokenizer = family.source is not None and (alphabet == "own" or (alphabet is None and has_head))
+    fresh = not has_tokenizer or (family.adapter is not None and family.adapter.new)
+    if has_tokenizer and not has_head:
         raise ConfigError(f"{where}: {family.source} has no CTC head: set `model.alphabet: transcripts`.")
     tokenizer = from_transcripts(texts()) if fresh else _tokenizer(family, where)
     before = _quiet(config)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stentor.data.batch import Batch
-from stentor.models.collate import SHORTEST, audio_batch, mask_features, pad_shortest, split_usable
+from stentor.models.collate import SHORTEST, audio_batch, mask_features, num_samples, pad_shortest, split_usable
 from stentor.models.ctc.spelling import spelling
 from stentor.models.speech_llm.encoders import Geometry
 from stentor.models.speech_llm.tokenizers import ctc_frames
@@ -76,7 +76,7 @@ class CTCProcessor:
             inputs["targets"] = torch.tensor([c for classes in targets for c in classes], dtype=torch.long)
             inputs["target_lengths"] = torch.tensor([len(classes) for classes in targets], dtype=torch.long)
             counts["ctc"] = len(inputs["targets"])
-        samples = [_samples(e) for e in examples]
+        samples = [num_samples(e) for e in examples]
         frames = [self.frames(n) for n in samples]
         return Batch(
             inputs=inputs,
@@ -90,7 +90,7 @@ class CTCProcessor:
 
     def _drop_reason(self, example: Example, labels: bool) -> tuple[str, str] | None:
         """Why an item cannot be used, and in words."""
-        limit, samples = self.shape.max_samples, _samples(example)
+        limit, samples = self.shape.max_samples, num_samples(example)
         if limit is not None and samples > limit:
             seconds = samples / self.sample_rate
             return "too_long", f"{example.id}: {seconds:.1f} s; the encoder reads {self.max_seconds:g} s."
@@ -145,8 +145,3 @@ class CTCProcessor:
             ParakeetProcessor(self.extractor, self.tokenizer).save_pretrained(folder)
         else:
             Wav2Vec2Processor(self.extractor, self.tokenizer).save_pretrained(folder)
-
-
-def _samples(example: Example) -> int:
-    assert example.audio is not None
-    return len(example.audio)

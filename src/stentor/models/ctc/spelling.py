@@ -1,4 +1,4 @@
-"""How a text becomes CTC classes and back, with the tokenizer of a transformers CTC model."""
+"""Spelling: texts as CTC classes and back, with the tokenizer of a transformers CTC model."""
 
 from __future__ import annotations
 
@@ -48,24 +48,24 @@ class Characters:
     def encode(self, text: str) -> tuple[list[int], str]:
         """A character that is missing is tried in the other case and without accents. Dashes and slashes that cannot be
         written separate words, other signs are left out."""
-        made: list[int] = []
+        classes: list[int] = []
         missing = ""
         space = self.classes.get(" ")
         for c in " ".join(unicodedata.normalize("NFC", text).split()):
             c = "'" if c in "’ʼ" and c not in self.classes else c
-            for way in (c, c.lower(), c.upper(), plain(c), plain(c).lower(), plain(c).upper()):
-                if way and all(w in self.classes for w in way):
-                    made += [self.classes[w] for w in way]
+            for variant in (c, c.lower(), c.upper(), plain(c), plain(c).lower(), plain(c).upper()):
+                if variant and all(v in self.classes for v in variant):
+                    classes += [self.classes[v] for v in variant]
                     break
             else:
                 if unicodedata.category(c)[0] in "LMN":
                     missing += c
                 elif space is not None and (unicodedata.category(c) == "Pd" or c == "/"):
-                    made.append(space)
+                    classes.append(space)
         if space is not None:  # none at the ends, one between words
-            words = [list(run) for other, run in groupby(made, lambda c: c != space) if other]
-            made = [c for k, word in enumerate(words) for c in ([space] if k else []) + word]
-        return made, missing
+            words = [list(run) for other, run in groupby(classes, lambda c: c != space) if other]
+            classes = [c for k, word in enumerate(words) for c in ([space] if k else []) + word]
+        return classes, missing
 
     def decode(self, classes: Sequence[int]) -> str:
         return "".join(self.texts.get(c, "") for c in classes)
@@ -81,13 +81,13 @@ class Pieces:
         """Tried as it is, in small letters, and without punctuation."""
         small = text.lower()
         bare = " ".join("".join(c if c.isalnum() or c in " '" else " " for c in small).split())
-        made: list[int] = []
-        for way in (text, small, bare):
-            made = self.tokenizer(way, add_special_tokens=False)["input_ids"]
-            if self.tokenizer.unk_token_id not in made:
-                return made, ""
+        classes: list[int] = []
+        for variant in (text, small, bare):
+            classes = self.tokenizer(variant, add_special_tokens=False)["input_ids"]
+            if self.tokenizer.unk_token_id not in classes:
+                return classes, ""
         unknown = [c for c in bare if c != " " and self.tokenizer.unk_token_id in self._ids(c)]
-        return made, "".join(unknown) or bare
+        return classes, "".join(unknown) or bare
 
     def _ids(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -106,10 +106,8 @@ def from_transcripts(texts: Iterable[str]) -> Any:
 
     Raises ConfigError when there are none.
     """
-    found: set[str] = set()
-    for text in texts:
-        found.update(unicodedata.normalize("NFC", text))
-    letters = sorted(c for c in found if not c.isspace() and c != SPACE)
+    characters = {c for text in texts for c in unicodedata.normalize("NFC", text)}
+    letters = sorted(c for c in characters if not c.isspace() and c != SPACE)
     if not letters:
         raise ConfigError("model.alphabet: the training transcripts are empty: no alphabet can be made from them.")
     return from_vocabulary({token: i for i, token in enumerate([*SPECIALS, *letters])})

@@ -7,7 +7,7 @@ quantised.
 
 A family has the key `quantize: Bits | None`, calls `check` in a validator, and `quantize(model, family.quantize)` once
 adapters are in and the rest is frozen. Names in state dicts stay as they were, with codes as the quantised weights:
-`dequantized` puts plain weights in their place before an export writes or folds them (`models.folder` does).
+`dequantized` puts plain weights in their place before an export writes or folds them (`models.weights_io` does).
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ def quantize(model: nn.Module, bits: Bits | None, device: torch.device | None = 
 
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for name in quantisable(model):
-        parent, _, own = name.rpartition(".")
-        setattr(model.get_submodule(parent), own, QuantizedLinear(model.get_submodule(name), bits, device))
+        linear: Any = model.get_submodule(name)
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, QuantizedLinear(linear, bits, device))
 
 
 def quantisable(model: nn.Module) -> list[str]:
@@ -76,7 +77,7 @@ def quantisable(model: nn.Module) -> list[str]:
     ]
 
 
-def kept_bytes(linear: nn.Linear, bits: Bits) -> float:
+def quantized_bytes(linear: nn.Linear, bits: Bits) -> float:
     """Bytes that the weight of a linear layer takes in 8 or 4 bits, scales included."""
     return linear.weight.numel() * BYTES[bits] + (4 * linear.out_features if bits == "8bit" else 0)
 

@@ -71,7 +71,7 @@ class Qwen3ASR(AudioLLM):
 
         return Qwen3ASRTranscription(read_processor(name, **options), config, self.max_text_tokens, self.token_rate)
 
-    def model_of(self, whole: torch.nn.Module, processor: AudioLLMProcessor) -> AudioLLMModel:
+    def model_of(self, pretrained: torch.nn.Module, processor: AudioLLMProcessor) -> AudioLLMModel:
         from stentor.models.qwen3_asr.modeling import Qwen3ASRModel
 
-        return Qwen3ASRModel(whole, processor.marker_id, processor.end_ids)  # type: ignore[attr-defined]
+        return Qwen3ASRModel(pretrained, processor.marker_id, processor.end_ids)  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from stentor.models.audio_llm.modeling import AudioLLMModel
 from stentor.models.decoding import Result
@@ -13,9 +13,9 @@ from stentor.models.decoding import Result
 class Qwen3ASRModel(AudioLLMModel):
     """See `AudioLLMModel`. What it generates before `marker_id`, the language that it heard, is no part of the text."""
 
-    def __init__(self, whole: nn.Module, marker_id: int, end_ids: set[int]):
+    def __init__(self, pretrained: Any, marker_id: int, end_ids: set[int]):
         """`marker_id`: the token after which the transcript begins; `end_ids`: all tokens that end an answer."""
-        super().__init__(whole)
+        super().__init__(pretrained)
         self.marker_id, self.end_ids = marker_id, end_ids
 
     def audio(self, features: Tensor, frame_mask: Tensor, windows: Tensor) -> Tensor:  # type: ignore[override]

@@ -158,11 +158,11 @@ def languages() -> dict[str, str]:
 def name_of(language: str | None) -> str | None:
     """The name that Qwen3-ASR has for a language given by code, locale (`en-US`) or English name; None when none is
     given. Raises DataError for another language."""
-    given = (language or "").strip().lower()
-    if not given:
+    name = (language or "").strip().lower()
+    if not name:
         return None
-    names = {name.lower(): name for name in languages().values()} | languages()
-    for word in (given, given.replace("_", "-").partition("-")[0]):
+    names = {n.lower(): n for n in languages().values()} | languages()
+    for word in (name, name.replace("_", "-").partition("-")[0]):
         if word in names:
             return names[word]
     known = ", ".join(f"{code} ({name})" for code, name in sorted(languages().items()))

@@ -1,4 +1,4 @@
-"""When each word of a known text was said: cross-attention from text states to audio frames, decoded in order.
+"""Alignment module: times of the words of a known text, by cross-attention from text states to audio frames.
 
 The text comes as states of the language model at its tokens, the audio as encoder frames joined with the log-mel
 itself, on a grid of 10 or 20 ms: no position of the language model (80 ms) is looked at. Every word gets a distribution
@@ -12,6 +12,9 @@ longest increasing subsequence.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -19,6 +22,23 @@ from torch.nn import functional as F
 from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.boundaries import LOW, Scores, decode, refine, repair
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry, mask
+
+
+@dataclass
+class AlignedText:
+    """The texts of a batch as the aligner reads them."""
+
+    states: Tensor
+    """Last hidden states [N, text] of the language model, over all sequence positions."""
+    tokens: Tensor
+    """Its input embeddings [N, text]."""
+    rows: Tensor
+    """Positions [B, K] of each text's tokens among the N; -1: padding."""
+    word_tokens: Tensor
+    """First and last token of each word among the K, [B, W, 2]; -1: padding."""
+    word_parts: Tensor
+    """Share of the first token that lies before the word and of the last token up to the word's end, [B, W, 2], for
+    words that share a token."""
 
 
 class WordAligner(nn.Module):
@@ -34,8 +54,8 @@ class WordAligner(nn.Module):
         # Steps of the encoder's input between two grid points. Encoders of raw audio have a frame every 20 ms.
         self.stride = 100 // settings.rate if shape.kind == "mel" else round(SAMPLE_RATE / shape.frame_rate)
         self.norm_audio, self.from_audio = nn.LayerNorm(audio), nn.Linear(audio, width)
-        self.from_mel = Sharp(shape.mels, width, self.stride) if shape.kind == "mel" else None
-        self.listen = nn.ModuleList(Local(width, 9) for _ in range(2))
+        self.from_mel = MelOnGrid(shape.mels, width, self.stride) if shape.kind == "mel" else None
+        self.listen = nn.ModuleList(LocalConvolution(width, 9) for _ in range(2))
         self.norm_states, self.norm_tokens = nn.LayerNorm(text), nn.LayerNorm(text)
         self.from_text = nn.Linear(2 * text, width)
         self.layers = nn.ModuleList(
@@ -49,7 +69,7 @@ class WordAligner(nn.Module):
         self.between = AlignerLayer(width, settings.heads, settings.dropout)
         self.queries = nn.Linear(width, 3 * width if words == 1 else width)
         self.keys = nn.Linear(width, 3 * width if words == 1 else width)
-        self.silence = nn.Linear(width, 1) if words == 1 else None
+        self.silence: Any = nn.Linear(width, 1) if words == 1 else None
         self.register_buffer("calibration", torch.tensor([1.0, 0.0, 0.0]))
 
     @property
@@ -68,10 +88,10 @@ class WordAligner(nn.Module):
             return None, times
         moved = uneven(self.points(lengths), self.step, self.warp)
         at = (times.nan_to_num() / self.step).flatten(1)
-        found = pick(moved[..., None], at)[..., 0].view_as(times) * self.step
-        return moved, torch.where(times.isfinite(), found, times)
+        moved_times = pick(moved[..., None], at)[..., 0].view_as(times) * self.step
+        return moved, torch.where(times.isfinite(), moved_times, times)
 
-    def listened(
+    def audio_keys(
         self, features: Tensor, lengths: Tensor, hidden: Tensor, moved: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Audio keys on the grid [B, T, width], zero at padding, and their mask [B, T]. `moved` [B, T] says where each
@@ -95,52 +115,39 @@ class WordAligner(nn.Module):
         return self.norm_keys(keys) * keep[..., None], keep
 
     def forward(
-        self,
-        features: Tensor,
-        lengths: Tensor,
-        hidden: Tensor,
-        states: Tensor,
-        tokens: Tensor,
-        text_rows: Tensor,
-        word_tokens: Tensor,
-        word_parts: Tensor,
-        moved: Tensor | None = None,
+        self, features: Tensor, lengths: Tensor, hidden: Tensor, text: AlignedText, moved: Tensor | None = None
     ) -> Scores:
         """Boundary scores of all words.
 
-        `features` and `lengths` as the encoder got them, `hidden` its frames [B, T', audio]. `states` [N, text] are the
-        language model's last hidden states and `tokens` [N, text] its input embeddings, over all sequence positions;
-        `text_rows` [B, K] are the positions of each text's tokens (-1: padding). `word_tokens` [B, W, 2] are the first
-        and last token of each word among the K (-1: padding) and `word_parts` [B, W, 2] the share of the first token
-        that lies before the word and that of the last token up to the word's end, for words that share a token.
-        `moved` [B, T] makes the speech uneven, see `uneven`: scores are then on the grid that it leads to.
+        `features` and `lengths` as the encoder got them, `hidden` its frames [B, T', audio]. `moved` [B, T] makes the
+        speech uneven, see `uneven`: scores are then on the grid that it leads to.
         """
-        keys, heard = self.listened(features, lengths, hidden, moved)
-        spoken, words = text_rows >= 0, word_tokens[..., 0] >= 0
-        rows = text_rows.clamp(min=0)
+        keys, audible = self.audio_keys(features, lengths, hidden, moved)
+        spoken, words = text.rows >= 0, text.word_tokens[..., 0] >= 0
+        rows = text.rows.clamp(min=0)
         dtype = keys.dtype
-        text = torch.cat([self.norm_states(states[rows].to(dtype)), self.norm_tokens(tokens[rows].to(dtype))], -1)
-        text = self.from_text(text) + self.place(places(spoken).to(dtype))
+        states, tokens = self.norm_states(text.states[rows].to(dtype)), self.norm_tokens(text.tokens[rows].to(dtype))
+        states = self.from_text(torch.cat([states, tokens], -1)) + self.place(places(spoken).to(dtype))
         for layer in self.layers:
-            text = layer(text, spoken, keys, heard)
-        ends = word_tokens.clamp(min=0)
-        picked = [text.gather(1, ends[..., i : i + 1].expand(-1, -1, text.shape[2])) for i in (0, 1)]
-        whole = torch.cat([*picked, word_parts.to(dtype)], -1)
+            states = layer(states, spoken, keys, audible)
+        ends = text.word_tokens.clamp(min=0)
+        picked = [states.gather(1, ends[..., i : i + 1].expand(-1, -1, states.shape[2])) for i in (0, 1)]
+        word_states = torch.cat([*picked, text.word_parts.to(dtype)], -1)
         points = self.points(lengths)
         if self.kind == "attention":
-            query = self.between(self.to_word[0](whole), words, keys, heard)
+            query = self.between(self.to_word[0](word_states), words, keys, audible)
             q = self.queries(self.norm_words(query)).chunk(3, -1)
             k = self.keys(keys).chunk(3, -1)
             start, end, inside = (a @ b.transpose(1, 2) * a.shape[-1] ** -0.5 for a, b in zip(q, k))
             inside = torch.cat([inside, self.silence(keys).transpose(1, 2)], 1).float()
-            real = torch.cat([words, words.new_ones(len(words), 1)], 1)[..., None] & heard[:, None]
+            real = torch.cat([words, words.new_ones(len(words), 1)], 1)[..., None] & audible[:, None]
             inside = inside.masked_fill(~real, LOW)
         else:
-            slots = torch.stack([to(whole) for to in self.to_word], 2).flatten(1, 2)
-            query = self.between(slots, words.repeat_interleave(2, 1), keys, heard)
+            slots = torch.stack([to(word_states) for to in self.to_word], 2).flatten(1, 2)
+            query = self.between(slots, words.repeat_interleave(2, 1), keys, audible)
             score = self.queries(self.norm_words(query)) @ self.keys(keys).transpose(1, 2) * keys.shape[-1] ** -0.5
             start, end, inside = score[:, ::2], score[:, 1::2], None
-        start, end = (s.float().masked_fill(~heard[:, None], LOW).log_softmax(-1) for s in (start, end))
+        start, end = (s.float().masked_fill(~audible[:, None], LOW).log_softmax(-1) for s in (start, end))
         return Scores(start, end, inside, words, points)
 
     @torch.no_grad()
@@ -223,7 +230,7 @@ def pick(values: Tensor, at: Tensor) -> Tensor:
     return near[0] * (1 - part) + near[1] * part
 
 
-class Sharp(nn.Module):
+class MelOnGrid(nn.Module):
     """The log-mel [B, mels, T] on the grid [B, size, width]: what the encoder's frames have blurred."""
 
     def __init__(self, mels: int, width: int, stride: int):
@@ -235,13 +242,13 @@ class Sharp(nn.Module):
     def forward(self, mel: Tensor, lengths: Tensor, size: int) -> Tensor:
         stride = self.conv2.stride[0]
         mel = F.pad(mel, (0, max(0, (size - 1) * stride + 1 - mel.shape[2])))
-        # The first convolution says something of padding too, which the end of a clip alone would not have heard.
-        found = F.gelu(self.conv1(mel)) * mask(lengths, mel.shape[2])[:, None]
-        return self.norm(self.conv2(found).transpose(1, 2)[:, :size])
+        # The first convolution answers for padding too, which the end of a clip alone would not have seen.
+        sharp = F.gelu(self.conv1(mel)) * mask(lengths, mel.shape[2])[:, None]
+        return self.norm(self.conv2(sharp).transpose(1, 2)[:, :size])
 
 
-class Local(nn.Module):
-    """A residual depthwise convolution over time with a feed-forward layer, [B, T, width]; padding is never heard."""
+class LocalConvolution(nn.Module):
+    """A residual depthwise convolution over time with a feed-forward layer, [B, T, width]; padding is masked."""
 
     def __init__(self, width: int, kernel: int):
         super().__init__()
@@ -259,17 +266,17 @@ class AlignerLayer(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
-        self.local = Local(width, 5)
+        self.local = LocalConvolution(width, 5)
         self.myself = AlignerAttention(width, heads)
         self.audio = AlignerAttention(width, heads)
         self.norm = nn.LayerNorm(width)
         self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, keep: Tensor, keys: Tensor, heard: Tensor) -> Tensor:
+    def forward(self, x: Tensor, keep: Tensor, keys: Tensor, audible: Tensor) -> Tensor:
         x = self.local(x, keep)
         x = x + self.dropout(self.myself(x, None, keep))
-        x = x + self.dropout(self.audio(x, keys, heard))
+        x = x + self.dropout(self.audio(x, keys, audible))
         return x + self.dropout(self.down(F.gelu(self.up(self.norm(x)))))
 
 

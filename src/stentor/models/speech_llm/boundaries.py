@@ -1,7 +1,8 @@
-"""From scores over grid points to the boundaries of words in order: what the aligner says, and how it is decoded."""
+"""Word boundaries: the aligner's scores over grid points, and their decoding to boundaries in order."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,7 +18,7 @@ LOW = -1e4
 
 @dataclass
 class Scores:
-    """What the aligner says about a batch of texts and clips; padding has the score `LOW`."""
+    """Scores of a batch of texts and clips; padding has the score `LOW`."""
 
     start: Tensor
     """Log-probability that a word starts at a grid point [B, W, T]; a distribution over the points."""
@@ -39,11 +40,11 @@ def decode(scores: Scores, evidence: float = 0.1) -> tuple[Tensor, Tensor]:
     silence. Items with more words than fit come out without meaning.
     """
     size, count = scores.start.shape[2], scores.start.shape[1]
-    heard = mask(scores.points, size)
+    audible = mask(scores.points, size)
     ratio = torch.zeros_like(scores.start)
     if scores.inside is not None:
         shares = scores.inside.log_softmax(1)
-        ratio = (shares[:, :-1] - shares[:, -1:]).clamp(-20, 20) * evidence * heard[:, None]
+        ratio = (shares[:, :-1] - shares[:, -1:]).clamp(-20, 20) * evidence * audible[:, None]
     gained = F.pad(ratio.cumsum(-1), (1, 0))[..., :-1]  # of the points before each one
     best = torch.zeros_like(scores.start[:, 0])
     begun, ended = [], []
@@ -54,7 +55,7 @@ def decode(scores: Scores, evidence: float = 0.1) -> tuple[Tensor, Tensor]:
         best, source = (opened + gained[:, w] + scores.end[:, w]).cummax(-1)
         ended.append(source)
     at = (scores.points - 1)[:, None]
-    starts, ends = torch.zeros_like(scores.start[..., 0], dtype=torch.long), None
+    starts = torch.zeros_like(scores.start[..., 0], dtype=torch.long)
     ends = starts.clone()
     for w in reversed(range(count)):
         end = ended[w].gather(1, at)
@@ -76,19 +77,17 @@ def repair(scores: Scores) -> tuple[Tensor, Tensor]:
 
 def increasing(values: list[int], last: int) -> list[int]:
     """The values with the fewest changed so that none is below the one before, within 0 to `last`."""
-    from bisect import bisect_right
-
     tails: list[int] = []  # index of the smallest value that ends a subsequence of each length
     before: list[int] = []
     for i, value in enumerate(values):
-        place = bisect_right([values[t] for t in tails], value)
-        before.append(tails[place - 1] if place else -1)
-        tails[place : place + 1] = [i]
-    kept, i = [], tails[-1] if tails else -1
+        length = bisect_right([values[t] for t in tails], value)
+        before.append(tails[length - 1] if length else -1)
+        tails[length : length + 1] = [i]
+    longest, i = [], tails[-1] if tails else -1
     while i >= 0:
-        kept.append(i)
+        longest.append(i)
         i = before[i]
-    known = [(-1, 0), *((i, values[i]) for i in reversed(kept)), (len(values), last)]
+    known = [(-1, 0), *((i, values[i]) for i in reversed(longest)), (len(values), last)]
     out = list(values)
     for (i, low), (j, high) in pairwise(known):
         for k in range(i + 1, j):

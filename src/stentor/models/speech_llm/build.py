@@ -108,7 +108,7 @@ def assemble(
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    attention = family.llm.attention
+    attention: str | None = family.llm.attention
     if attention == "flex":
         from stentor.models.packing import flex
 

@@ -56,7 +56,7 @@ class Geometry:
         """Length of the encoder's input: log-mel frames or samples."""
         return samples // HOP if self.kind == "mel" else samples
 
-    def frames(self, steps: int | Tensor) -> int | Tensor:
+    def frames(self, steps: Any) -> Any:
         """Encoder frames of an input of `steps`; takes ints and integer tensors."""
         for kernel, stride, padding in self.convs:
             steps = (steps + 2 * padding - kernel) // stride + 1
@@ -87,7 +87,7 @@ def geometry(
             "mel",
             ((kernel, stride, (kernel - 1) // 2),) * layers,
             mels=config.num_mel_bins,
-            log_mel=log_mel or "parakeet",
+            log_mel="whisper" if log_mel == "whisper" else "parakeet",
             max_frames=config.max_position_embeddings,
         )
     if kind in WAVE:
@@ -104,7 +104,7 @@ def mask(lengths: Tensor, size: int) -> Tensor:
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
-def encode(encoder: nn.Module, shape: Geometry, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def encode(encoder: Any, shape: Geometry, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Encoder frames of a padded batch.
 
     `features`: log-mel [B, mels, T] or audio [B, T]; `lengths` [B] in the same steps. Returns hidden states
@@ -125,7 +125,7 @@ def encode(encoder: nn.Module, shape: Geometry, features: Tensor, lengths: Tenso
     return hidden * mask(frames, hidden.shape[1])[..., None], frames
 
 
-def wave_layers(encoder: nn.Module, shape: Geometry, audio: Tensor, lengths: Tensor) -> tuple[list[Tensor], Tensor]:
+def wave_layers(encoder: Any, shape: Geometry, audio: Tensor, lengths: Tensor) -> tuple[list[Tensor], Tensor]:
     """What every layer of a wave encoder says about a padded batch: audio [B, T] with lengths [B] in samples.
 
     Returns hidden states [B, frames, width], zero at padding, of the layers' input and of each layer, and their lengths
@@ -133,12 +133,12 @@ def wave_layers(encoder: nn.Module, shape: Geometry, audio: Tensor, lengths: Ten
     """
     frames = shape.frames(lengths)
     keep = mask(lengths, audio.shape[1])
-    heard = _wave(encoder, audio * keep, keep, lengths, output_hidden_states=True)
-    hidden = [*heard.hidden_states[:-1], heard.last_hidden_state]  # of the last layer after its norm, if it has one
+    output = _wave(encoder, audio * keep, keep, lengths, output_hidden_states=True)
+    hidden = [*output.hidden_states[:-1], output.last_hidden_state]  # of the last layer after its norm, if it has one
     return [states * mask(frames, states.shape[1])[..., None] for states in hidden], frames
 
 
-def _whisper(encoder: nn.Module, features: Tensor, lengths: Tensor, frames: Tensor, windowed: bool) -> Tensor:
+def _whisper(encoder: Any, features: Tensor, lengths: Tensor, frames: Tensor, windowed: bool) -> Tensor:
     """Whisper's encoder at any length: transformers' own forward insists on 30 s and has no mask."""
     if windowed:  # as pretrained: the silence is part of the input, only its frames are dropped afterwards
         hidden = F.gelu(encoder.conv2(F.gelu(encoder.conv1(features))))
@@ -153,7 +153,7 @@ def _whisper(encoder: nn.Module, features: Tensor, lengths: Tensor, frames: Tens
     return whisper_layers(encoder, hidden, attend)
 
 
-def whisper_layers(encoder: nn.Module, hidden: Tensor, attend: Tensor | None = None) -> Tensor:
+def whisper_layers(encoder: Any, hidden: Tensor, attend: Tensor | None = None) -> Tensor:
     """The layers of transformers' WhisperEncoder behind its convolutions [B, width, T], at any length up to 1500; its
     own forward refuses all but 30 s. `attend`: the attention mask."""
     hidden = hidden.transpose(1, 2)
@@ -166,7 +166,7 @@ def whisper_layers(encoder: nn.Module, hidden: Tensor, attend: Tensor | None = N
     return encoder.layer_norm(hidden)
 
 
-def _wave(encoder: nn.Module, audio: Tensor, keep: Tensor, lengths: Tensor, **options: Any) -> Any:
+def _wave(encoder: Any, audio: Tensor, keep: Tensor, lengths: Tensor, **options: Any) -> Any:
     first = encoder.feature_extractor.conv_layers[0]
     norm = getattr(first, "layer_norm", None)  # layers without a norm have no such attribute
     if isinstance(norm, ClipNorm):
@@ -199,7 +199,7 @@ class ChannelNorm(nn.LayerNorm):
         return super().forward(x.transpose(1, 2)).transpose(1, 2)
 
 
-def adjust(encoder: nn.Module, pretrained: bool) -> nn.Module:
+def adjust(encoder: Any, pretrained: bool) -> Any:
     """Make an encoder's output a function of the clip alone, in training too.
 
     transformers' own SpecAugment is off (ours is per item, from the item's seed). Group norms over time become

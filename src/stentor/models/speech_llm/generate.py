@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def generate(
-    model: SpeechLLMModel,
-    inputs: dict[str, Tensor],
-    max_new_tokens: int | list[int],
-    eos_ids: set[int],
-    **options: Any,
+    model: SpeechLLMModel, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any
 ) -> list[Result]:
     """Token ids (end token left out) and their log-probabilities under the model, for each item of a batch.
 

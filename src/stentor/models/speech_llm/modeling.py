@@ -12,10 +12,12 @@ from torch import Tensor, nn
 
 from stentor.models.decoding import head_log_probs
 from stentor.models.speech_llm import AlignerSection
-from stentor.models.speech_llm.aligner import WordAligner
+from stentor.models.speech_llm.aligner import AlignedText, WordAligner
 from stentor.models.speech_llm.encoders import Geometry, encode
 from stentor.models.speech_llm.projector import Projector
 
+FLEX_TABLES = ("documents", "partial_count", "partial_index", "full_count", "full_index")
+"""Inputs of a packed batch for flex_attention."""
 ROWS = 128
 """Positions whose log-probabilities over the vocabulary are in memory at a time when a text is scored."""
 
@@ -66,6 +68,14 @@ class EncoderCache(nn.Module):
             self._encoded = (features, lengths, *output)
 
 
+def lowest_of_words(log_probs: Tensor, word_tokens: Tensor) -> Tensor:
+    """The lowest log-probability [B, W] of each word's tokens, from the first to the last `word_tokens` [B, W, 2], of
+    those of all tokens [B, K]."""
+    token = torch.arange(log_probs.shape[1], device=log_probs.device)
+    in_word = (token >= word_tokens[..., :1]) & (token <= word_tokens[..., 1:])
+    return log_probs[:, None].masked_fill(~in_word, 0.0).amin(-1)
+
+
 class SpeechLLMModel(EncoderCache):
     """Audio encoder, projector and causal language model; optionally a CTC head on the encoder and an aligner.
 
@@ -73,12 +83,17 @@ class SpeechLLMModel(EncoderCache):
     evaluation mode (no dropout), also while the rest trains.
     """
 
+    encoder: Any
+    llm: Any
+    ctc_head: Any
+    aligner: Any
+
     def __init__(
         self,
-        encoder: nn.Module,
+        encoder: Any,
         shape: Geometry,
         projector: Projector,
-        llm: nn.Module,
+        llm: Any,
         ctc_classes: int | None = None,
         aligner: AlignerSection | None = None,
     ):
@@ -151,54 +166,45 @@ class SpeechLLMModel(EncoderCache):
         audio_rows: Tensor,
         label_index: Tensor,
         targets: Tensor,
-        position_ids: Tensor | None = None,
-        ctc_rows: Tensor | None = None,
-        ctc_targets: Tensor | None = None,
-        ctc_target_lengths: Tensor | None = None,
-        text_rows: Tensor | None = None,
-        word_tokens: Tensor | None = None,
-        word_parts: Tensor | None = None,
-        word_times: Tensor | None = None,
-        **flex: Tensor,
+        **options: Any,
     ) -> dict[str, dict[str, Any]]:
-        """Arguments of the losses: `text` (rows of `label_index` only), with a CTC head `ctc`, and with an aligner and
-        words (see `WordAligner.forward`) whose times [B, W, 2] are known, `alignment`.
+        """Arguments of the losses: `text`, with a CTC head `ctc`, with an aligner and known word times `alignment`.
 
-        Right padding needs no mask under causal attention. `position_ids` [1, L] restarting at 0 mark the items of a
-        packed batch; transformers derives the block-diagonal mask from them. `flex` are the block tables of such a
-        batch for flex_attention (`stentor.models.packing.flex`).
+        Args:
+            features, feature_lengths: see `frames`.
+            input_ids, audio_index, audio_rows: see `embed`. Right padding needs no mask under causal attention.
+            label_index: positions [N] of the flattened sequence whose next token is `targets` [N].
+            options: `position_ids` [1, L] of a packed batch, restarting at 0 for each item: transformers derives the
+                block-diagonal mask from them; `FLEX_TABLES` of such a batch, for flex_attention
+                (`stentor.models.packing.flex`); `ctc_rows`, `ctc_targets` and `ctc_target_lengths`; `text_rows`,
+                `word_tokens` and `word_parts` (see `AlignedText`) with `word_times` [B, W, 2] in seconds.
         """
         mask = None
-        if flex:
+        if FLEX_TABLES[0] in options:
             from stentor.models.packing.flex import block_mask
 
-            mask = block_mask(**flex)
+            mask = block_mask(**{name: options[name] for name in FLEX_TABLES})
         hidden, frames = self.frames(features, feature_lengths)
         embeds = self.embed(hidden, input_ids, audio_index, audio_rows)
         out = self.llm.base_model(
-            inputs_embeds=embeds, attention_mask=mask, position_ids=position_ids, use_cache=False
+            inputs_embeds=embeds, attention_mask=mask, position_ids=options.get("position_ids"), use_cache=False
         ).last_hidden_state
-        losses = {"text": {**self.head(out.flatten(0, 1)[label_index]), "targets": targets}}
+        losses: dict[str, dict[str, Any]] = {"text": {**self.head(out.flatten(0, 1)[label_index]), "targets": targets}}
         if self.ctc_head is not None:
+            rows = options["ctc_rows"]
             losses["ctc"] = {
-                "log_probs": self.ctc_log_probs(hidden)[ctc_rows].transpose(0, 1),
-                "lengths": frames[ctc_rows],
-                "targets": ctc_targets,
-                "target_lengths": ctc_target_lengths,
+                "log_probs": self.ctc_log_probs(hidden)[rows].transpose(0, 1),
+                "lengths": frames[rows],
+                "targets": options["ctc_targets"],
+                "target_lengths": options["ctc_target_lengths"],
             }
-        if self.aligner is not None and word_times is not None:
-            moved, times = self.aligner.moved(feature_lengths, word_times) if self.training else (None, word_times)
-            scores = self.aligner(
-                features,
-                feature_lengths,
-                hidden,
-                out.flatten(0, 1),
-                embeds.flatten(0, 1),
-                text_rows,
-                word_tokens,
-                word_parts,
-                moved,
-            )
+        if self.aligner is not None and "word_times" in options:
+            times, moved = options["word_times"], None
+            if self.training:
+                moved, times = self.aligner.moved(feature_lengths, times)
+            words = (options[name] for name in ("text_rows", "word_tokens", "word_parts"))
+            text = AlignedText(out.flatten(0, 1), embeds.flatten(0, 1), *words)
+            scores = self.aligner(features, feature_lengths, hidden, text, moved)
             losses["alignment"] = {**vars(scores), "times": times, "step": self.aligner.step}
         return losses
 
@@ -224,8 +230,7 @@ class SpeechLLMModel(EncoderCache):
         text_rows: Tensor,
         word_tokens: Tensor,
         word_parts: Tensor,
-        position_ids: Tensor | None = None,
-        **_: Tensor,
+        **options: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Word times of known texts, from the states that the aligner was trained on.
 
@@ -238,20 +243,15 @@ class SpeechLLMModel(EncoderCache):
         states, log_probs, missing = self._greedy_states(ids, spoken)
         if missing:
             embeds = self.embed(hidden, input_ids, audio_index, audio_rows)[missing]
-            places = None if position_ids is None else position_ids[missing]
+            position_ids = options["position_ids"][missing] if "position_ids" in options else None
             shift = torch.tensor(missing, device=ids.device) - torch.arange(len(missing), device=ids.device)
-            own = (text_rows[missing] - shift[:, None] * input_ids.shape[1]).masked_fill(~spoken[missing], -1)
-            states[missing], log_probs[missing] = self._states_of(embeds, places, own, ids[missing])
+            rows = (text_rows[missing] - shift[:, None] * input_ids.shape[1]).masked_fill(~spoken[missing], -1)
+            states[missing], log_probs[missing] = self._states_of(embeds, position_ids, rows, ids[missing])
         tokens = self.llm.get_input_embeddings()(ids).flatten(0, 1)
         rows = torch.arange(ids.numel(), device=ids.device).view_as(ids).masked_fill(~spoken, -1)
-        scores = self.aligner(
-            features, feature_lengths, hidden, states.flatten(0, 1), tokens, rows, word_tokens, word_parts
-        )
-        times, sure = self.aligner.times(scores)
-        # Each word's lowest over the tokens from its first to its last.
-        place = torch.arange(text_rows.shape[1], device=ids.device)
-        own = (place >= word_tokens[..., :1]) & (place <= word_tokens[..., 1:])
-        return times, sure, log_probs[:, None].masked_fill(~own, 0.0).amin(-1)
+        text = AlignedText(states.flatten(0, 1), tokens, rows, word_tokens, word_parts)
+        times, sure = self.aligner.times(self.aligner(features, feature_lengths, hidden, text))
+        return times, sure, lowest_of_words(log_probs, word_tokens)
 
     def _greedy_states(self, ids: Tensor, spoken: Tensor) -> tuple[Tensor, Tensor, list[int]]:
         """Last hidden states [B, K, width] and log-probabilities [B, K] of the texts' tokens `ids`, as far as

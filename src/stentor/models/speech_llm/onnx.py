@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
-from stentor.models.speech_llm.aligner import WordAligner
+from stentor.models.speech_llm.aligner import AlignedText, WordAligner, places
 from stentor.models.speech_llm.encoders import SAMPLE_RATE, encode
 from stentor.models.speech_llm.export import write_config
 from stentor.models.speech_llm.generate import steady_attention
@@ -89,7 +89,7 @@ class LLMGraph(nn.Module):
     ) -> tuple[Tensor, ...]:
         from transformers import DynamicCache
 
-        cache = DynamicCache(list(zip(past[::2], past[1::2])))
+        cache: Any = DynamicCache(list(zip(past[::2], past[1::2])))
         embeds = self.llm.get_input_embeddings()(input_ids)
         embeds = embeds.flatten(0, 1).index_copy(0, audio_index, audio).view_as(embeds)
         # Spelled out, because the masks that transformers builds depend on lengths in ways that cannot be traced.
@@ -100,7 +100,7 @@ class LLMGraph(nn.Module):
         states = self.llm.base_model(
             inputs_embeds=embeds, attention_mask=bias, position_ids=position_ids, past_key_values=cache, use_cache=True
         ).last_hidden_state.flatten(0, 1)
-        head = self.head(states[rows])
+        head: Any = self.head(states[rows])
         logits = head["logits"] if "logits" in head else F.linear(head["hidden"], head["weight"], head["bias"])
         present = [t for layer in cache.layers for t in (layer.keys, layer.values)]
         return logits, states, embeds.flatten(0, 1), *present
@@ -119,18 +119,17 @@ class AlignerGraph(nn.Module):
     ) -> tuple[Tensor, ...]:
         rows = torch.arange(states.shape[0], device=states.device)[None]
         lengths = torch.full((1,), features.shape[-1], dtype=torch.long)
-        scores = self.aligner(features, lengths, frames, states, tokens, rows, word_tokens, word_parts)
+        text = AlignedText(states, tokens, rows, word_tokens, word_parts)
+        scores = self.aligner(features, lengths, frames, text)
         return (scores.start, scores.end) if scores.inside is None else (scores.start, scores.end, scores.inside)
 
 
 class WholeClip(WordAligner):
     """The aligner on one clip as long as its tensor: sizes then are shapes, which can be traced, not values."""
 
-    def listened(
+    def audio_keys(
         self, features: Tensor, lengths: Tensor, hidden: Tensor, moved: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        from stentor.models.speech_llm.aligner import places
-
         steps = features.shape[-1]
         size = (steps + self.stride - 1) // self.stride + 1
         keep = torch.ones(1, size, dtype=torch.bool, device=features.device)
@@ -237,7 +236,7 @@ def _example(bundle: Bundle) -> dict[str, Any]:
     with torch.no_grad(), steady_attention(model):
         frames, _ = encode(model.encoder, model.shape, features, lengths)
         embed = model.llm.get_input_embeddings()
-        cache = DynamicCache()
+        cache: Any = DynamicCache()
         model.llm.base_model(inputs_embeds=embed(torch.zeros(2, 5, dtype=torch.long)), past_key_values=cache)
     past = [t for layer in cache.layers for t in (layer.keys, layer.values)]
     rows, size, count = 2, 9, 11
@@ -311,7 +310,7 @@ def _write(
     graph.eval()
     try:
         with _quietly():
-            program = torch.onnx.export(
+            program: Any = torch.onnx.export(
                 graph,
                 kwargs=inputs,
                 dynamo=True,

@@ -19,7 +19,7 @@ from stentor.models.speech_llm import SpeechLLM
 from stentor.models.speech_llm.aligner import WordAligner
 from stentor.models.speech_llm.boundaries import Scores
 from stentor.models.speech_llm.encoders import Geometry
-from stentor.models.speech_llm.modeling import EncoderCache
+from stentor.models.speech_llm.modeling import EncoderCache, lowest_of_words
 from stentor.models.speech_llm.onnx import CONFIG, FORMAT
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 
@@ -72,8 +72,8 @@ class Graph:
 
     def __call__(self, **tensors: Tensor) -> list[Tensor]:
         # The exporter leaves out what a graph has no use for.
-        inputs = {name: tensor.cpu().contiguous().numpy() for name, tensor in tensors.items() if name in self.inputs}
-        return [torch.from_numpy(array) for array in self.session.run(None, inputs)]
+        arrays = {name: tensor.cpu().contiguous().numpy() for name, tensor in tensors.items() if name in self.inputs}
+        return [torch.from_numpy(array) for array in self.session.run(None, arrays)]
 
 
 class OnnxModel(EncoderCache):
@@ -86,8 +86,9 @@ class OnnxModel(EncoderCache):
         super().__init__()
         self.shape, self.factor = shape, facts["frames_per_position"]
         graphs = {name: Graph(folder / graph["file"]) for name, graph in facts["graphs"].items()}
-        self.encoder, self.llm, self.ctc_head = graphs["encoder"], graphs["llm"], graphs.get("ctc")
-        self.aligner = OnnxAligner(graphs["aligner"], facts["aligner"], shape) if facts["aligner"] else None
+        self.encoder, self.llm = graphs["encoder"], graphs["llm"]
+        self.ctc_head: Any = graphs.get("ctc")
+        self.aligner: Any = OnnxAligner(graphs["aligner"], facts["aligner"], shape) if facts["aligner"] else None
         self.cache, self.text_width = facts["cache"], facts["text_width"]
         self.place = nn.Parameter(torch.empty(0), requires_grad=False)  # callers look there for the model's device
 
@@ -176,19 +177,11 @@ class OnnxModel(EncoderCache):
         hidden, audio, counts = self.encode(features, feature_lengths)
         spoken = text_rows >= 0
         (batch, size), positions = input_ids.shape, text_rows[spoken]
-        logits, states, embeds, *_ = self.read(
-            input_ids,
-            torch.ones_like(input_ids),
-            torch.arange(size).expand(batch, -1),
-            positions - 1,
-            self.empty_cache(batch),
-            audio.flatten(0, 1)[audio_rows],
-            audio_index,
-        )
+        mask, position_ids = torch.ones_like(input_ids), torch.arange(size).expand(batch, -1)
+        audio, past = audio.flatten(0, 1)[audio_rows], self.empty_cache(batch)
+        logits, states, embeds = self.read(input_ids, mask, position_ids, positions - 1, past, audio, audio_index)[:3]
         log_probs = torch.zeros(text_rows.shape)
         log_probs[spoken] = logits.log_softmax(-1).gather(1, input_ids.flatten()[positions][:, None])[:, 0]
-        place = torch.arange(text_rows.shape[1])
-        own = (place >= word_tokens[..., :1]) & (place <= word_tokens[..., 1:])
         times, sure = torch.zeros(*word_tokens.shape[:2], 2), torch.zeros(word_tokens.shape[:2])
         for i, (length, count) in enumerate(zip(feature_lengths.tolist(), counts.tolist())):
             words = int((word_tokens[i, :, 0] >= 0).sum())
@@ -204,7 +197,7 @@ class OnnxModel(EncoderCache):
                         word_parts[i : i + 1, :words],
                     )
                 )
-        return times, sure, log_probs[:, None].masked_fill(~own, 0.0).amin(-1)
+        return times, sure, lowest_of_words(log_probs, word_tokens)
 
 
 class OnnxDecoder(LanguageModelDecoder):
@@ -235,7 +228,9 @@ class OnnxAligner:
         self.kind, self.stride = facts["kind"], facts["stride"]
         self.calibration = torch.tensor(facts["calibration"])
 
-    step, points, times = WordAligner.step, WordAligner.points, WordAligner.times
+    step: Any = WordAligner.step
+    points: Any = WordAligner.points
+    times: Any = WordAligner.times
 
     def __call__(
         self, features: Tensor, frames: Tensor, states: Tensor, tokens: Tensor, word_tokens: Tensor, word_parts: Tensor

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from stentor.data.batch import Batch, Example
-from stentor.models.collate import SHORTEST, audio_batch, mask_features, pad_shortest, split_usable
+from stentor.models.collate import SHORTEST, audio_batch, mask_features, num_samples, pad_shortest, split_usable
 from stentor.models.speech_llm import PromptSection
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
@@ -68,7 +68,7 @@ class SpeechLLMProcessor:
         self.eos_id = int(tokenizer.eos_token_id)
         self.pad_id = padding_id(tokenizer)
         self.flex = False  # packed batches carry the block tables of flex_attention
-        self._mel = None
+        self._mel: Any = None
         # Tokenizers made here mark the start of the text with <s>; a pretrained model gets a line break, and its own
         # start token where its tokenizer puts one.
         self._start = [] if made else tokenizer("")["input_ids"][:1]
@@ -173,7 +173,7 @@ class SpeechLLMProcessor:
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
         examples = [examples[i] for i in usable]
         features, lengths = self.features(examples)
-        sequences = [self.sequence(e, len(e.audio), labels) for e in examples]
+        sequences = [self.sequence(e, num_samples(e), labels) for e in examples]
         total = sum(map(len, sequences))
         rows, width = (1, total) if packed else (len(sequences), max(map(len, sequences)))
         if packed and self.flex:
@@ -199,14 +199,14 @@ class SpeechLLMProcessor:
             inputs=inputs,
             counts=counts,
             ids=[e.id for e in examples],
-            seconds=sum(len(e.audio) for e in examples) / SAMPLE_RATE,
+            seconds=sum(num_samples(e) for e in examples) / SAMPLE_RATE,
             tokens=total,
             num_positions=rows * width,
             dropped=dropped,
         )
 
     def _too_long(self, example: Example) -> tuple[str, str] | None:
-        limit, samples = self.shape.max_samples, len(example.audio)
+        limit, samples = self.shape.max_samples, num_samples(example)
         if limit is None or samples <= limit:
             return None
         seconds = samples / SAMPLE_RATE
@@ -257,6 +257,7 @@ class SpeechLLMProcessor:
 
     def _ctc(self, examples: Sequence[Example], lengths: Tensor, inputs: dict[str, Tensor]) -> int:
         """Add CTC targets of the items that fit in their frames; returns the number of targets."""
+        assert self.ctc is not None
         spelled = [self.ctc.encode(e.text or "") for e in examples]
         frames = self.shape.frames(lengths).tolist()
         fits = [i for i, (word, n) in enumerate(zip(spelled, frames)) if word and ctc_frames(word) <= n]
@@ -283,7 +284,7 @@ class SpeechLLMProcessor:
             text_rows[i, : tokens[i]] = torch.arange(first[i], first[i] + tokens[i])
             if not words:
                 continue
-            ends, parts = self.word_tokens(example.text, [w["span"] for w in words])
+            ends, parts = self.word_tokens(example.text or "", [w["span"] for w in words])
             word_tokens[i, : len(words)] = torch.tensor(ends)
             word_parts[i, : len(words)] = torch.tensor(parts)
             for k, word in enumerate(words):

@@ -1,6 +1,8 @@
-"""From encoder frames to positions of the language model."""
+"""Projector: from encoder frames to positions of the language model."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -32,7 +34,7 @@ class Projector(nn.Module):
         self.factor = factor
         hidden = hidden or out
         self.conv = nn.Conv1d(width, hidden, factor + 2 * (factor // 2), factor) if kind == "conv" else None
-        self.linear1 = nn.Linear(factor * width, hidden) if kind == "mlp" else None
+        self.linear1: Any = nn.Linear(factor * width, hidden) if kind == "mlp" else None
         self.dropout = nn.Dropout(dropout)
         self.linear2 = nn.Linear(hidden, out)
 
@@ -45,6 +47,6 @@ class Projector(nn.Module):
             hidden = self.linear1(frames.reshape(frames.shape[0], -1, self.factor * frames.shape[2]))
         return self.linear2(self.dropout(F.gelu(hidden)))
 
-    def positions(self, frames: int | Tensor) -> int | Tensor:
+    def positions(self, frames: Any) -> Any:
         """Positions of so many frames; takes ints and integer tensors."""
         return -(-frames // self.factor)

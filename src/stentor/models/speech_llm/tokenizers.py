@@ -15,8 +15,7 @@ def characters(texts: Iterable[str]) -> Any:
     """A PreTrainedTokenizerFast with one token per character of the texts, in order of code point, after 4 specials."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-    found = alphabet(texts)
-    vocabulary = {token: i for i, token in enumerate([PAD, BOS, EOS, UNK, *found])}
+    vocabulary = {token: i for i, token in enumerate([PAD, BOS, EOS, UNK, *alphabet(texts)])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
@@ -55,12 +54,10 @@ def _fast(tokenizer: Any) -> Any:
 
 def alphabet(texts: Iterable[str]) -> str:
     """All characters of the texts, in order of code point. Raises ConfigError when there are none."""
-    found: set[str] = set()
-    for text in texts:
-        found.update(text)
-    if not found:
+    letters = {letter for text in texts for letter in text}
+    if not letters:
         raise ConfigError("model: the training transcripts are empty: no characters or tokens can be made from them.")
-    return "".join(sorted(found))
+    return "".join(sorted(letters))
 
 
 def padding_id(tokenizer: Any) -> int:

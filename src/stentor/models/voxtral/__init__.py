@@ -54,7 +54,7 @@ class Voxtral(AudioLLM):
         hf = read_processor(name, config.audio_config.num_mel_bins, **options)
         return Transcription(hf, self.max_text_tokens, self.token_rate, config.text_config.max_position_embeddings)
 
-    def model_of(self, whole: torch.nn.Module, processor: AudioLLMProcessor) -> AudioLLMModel:
+    def model_of(self, pretrained: torch.nn.Module, processor: AudioLLMProcessor) -> AudioLLMModel:
         from stentor.models.voxtral.modeling import VoxtralModel
 
-        return VoxtralModel(whole)
+        return VoxtralModel(pretrained)

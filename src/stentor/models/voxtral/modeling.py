@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from typing import Any
+
+from torch import Tensor
 
 from stentor.models.audio_llm.modeling import AudioLLMModel
 
@@ -10,8 +12,8 @@ from stentor.models.audio_llm.modeling import AudioLLMModel
 class VoxtralModel(AudioLLMModel):
     """See `AudioLLMModel`."""
 
-    def __init__(self, whole: nn.Module):
-        super().__init__(whole)
+    def __init__(self, pretrained: Any):
+        super().__init__(pretrained)
         # Fixed sinusoids; loading makes them trainable.
         self.audio_tower.embed_positions.requires_grad_(False)
 

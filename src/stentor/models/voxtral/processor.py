@@ -140,11 +140,11 @@ def code(language: str | None) -> str | None:
     name = (language or "").strip()
     if not name:
         return None
-    for given in (name, name.replace("_", "-").partition("-")[0]):
+    for spelling in (name, name.replace("_", "-").partition("-")[0]):
         try:
             # By code first: "en" is also the name of a language of Vietnam.
-            found = pycountry.languages.get(alpha_2=given.lower()) or pycountry.languages.lookup(given)
-            return str(found.alpha_2)
+            language_record = pycountry.languages.get(alpha_2=spelling.lower()) or pycountry.languages.lookup(spelling)
+            return str(language_record.alpha_2)
         except (LookupError, AttributeError):  # not a language, or one without a code of two letters
             continue
     raise DataError(
@@ -174,7 +174,7 @@ def settle(settings: dict[str, Any], name: str, **options: Any) -> None:
 def read_processor(name: str, mels: int = 128, **options: Any) -> Any:
     """transformers' VoxtralProcessor of a folder or Hub id; one that holds a tekken.json alone gets a feature extractor
     with so many `mels`. Raises OSError and ValueError when there is none."""
-    from transformers import MistralCommonBackend, VoxtralProcessor, WhisperFeatureExtractor
+    from transformers import MistralCommonBackend, VoxtralProcessor, WhisperFeatureExtractor  # type: ignore[attr-defined]
 
     need_mistral_common()
     try:

@@ -91,7 +91,7 @@ def fresh(family: Whisper) -> Bundle:
     return assemble(family, whisper, tokenizer)
 
 
-def assemble(family: Whisper, whisper: nn.Module, tokenizer: Any) -> Bundle:
+def assemble(family: Whisper, whisper: Any, tokenizer: Any) -> Bundle:
     """The bundle of a WhisperForConditionalGeneration and a WhisperTokenizer."""
     config, generation = whisper.config, whisper.generation_config.to_dict()
     if config.max_source_positions != FRAMES:

@@ -21,7 +21,11 @@ class WhisperRecogniser(nn.Module):
     decoder) without any trainable parameter stays in evaluation mode, also while the other trains.
     """
 
-    def __init__(self, whisper: nn.Module, languages: list[int], suppressed: list[int], suppressed_first: list[int]):
+    model: Any
+    proj_out: Any
+    config: Any
+
+    def __init__(self, whisper: Any, languages: list[int], suppressed: list[int], suppressed_first: list[int]):
         super().__init__()
         self.model = whisper.model
         self.proj_out = whisper.proj_out
@@ -64,18 +68,13 @@ class WhisperRecogniser(nn.Module):
                 input_ids=input_ids[unknown, :1], encoder_hidden_states=hidden[unknown], use_cache=False
             ).last_hidden_state[:, -1]
             languages = torch.tensor(self.languages, device=input_ids.device)
-            heard = languages[self.proj_out(state)[:, languages].argmax(-1)]
+            likeliest = languages[self.proj_out(state)[:, languages].argmax(-1)]
         input_ids = input_ids.clone()
-        input_ids[detect, 1] = heard[: detect.sum()]
+        input_ids[detect, 1] = likeliest[: detect.sum()]
         return input_ids
 
     def forward(
-        self,
-        features: Tensor,
-        input_ids: Tensor,
-        label_index: Tensor,
-        targets: Tensor,
-        detect: Tensor | None = None,
+        self, features: Tensor, input_ids: Tensor, label_index: Tensor, targets: Tensor, detect: Tensor | None = None
     ) -> dict[str, dict[str, Any]]:
         """What `CrossEntropy.sum` takes, for the loss term `text`.
 
@@ -87,11 +86,7 @@ class WhisperRecogniser(nn.Module):
             input_ids=self.prompted(hidden, input_ids, detect), encoder_hidden_states=hidden, use_cache=False
         ).last_hidden_state
         return {
-            "text": {
-                "hidden": states.flatten(0, 1)[label_index],
-                "weight": self.proj_out.weight,
-                "targets": targets,
-            }
+            "text": {"hidden": states.flatten(0, 1)[label_index], "weight": self.proj_out.weight, "targets": targets}
         }
 
     @torch.no_grad()

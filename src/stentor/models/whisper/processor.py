@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stentor.audio.features import HOP, RATE, WINDOW, WhisperMel
 from stentor.data.batch import Batch, Example
-from stentor.models.collate import mask_features, split_usable
+from stentor.models.collate import mask_features, num_samples, split_usable
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -159,7 +159,7 @@ class WhisperProcessor:
     def features(self, examples: Sequence[Example]) -> Tensor:
         """Log-mel [B, mels, 3000] of clips of at most 30 s, equal to WhisperFeatureExtractor's to 1e-4."""
         self._mel = self._mel or WhisperMel(self.mels, pad_to_30s=True)
-        features, lengths = self._mel([e.audio for e in examples])
+        features, lengths = self._mel([e.audio for e in examples if e.audio is not None])
         mask_features(features, lengths, examples)
         return features
 
@@ -172,7 +172,7 @@ class WhisperProcessor:
         rng = examples[0].rng
         if rng is None or self.full_window == 1 or rng.random() < self.full_window:
             return WINDOW
-        longest = max(len(e.audio) for e in examples)
+        longest = max(num_samples(e) for e in examples)
         return min(WINDOW, -(-(longest + SILENCE) // GRAIN) * GRAIN)
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
@@ -207,7 +207,7 @@ class WhisperProcessor:
                     targets.append(ids[place])
             inputs["label_index"], inputs["targets"] = torch.tensor(index), torch.tensor(targets)
             counts["text"] = len(targets)
-        samples = sum(len(e.audio) for e in examples)
+        samples = sum(num_samples(e) for e in examples)
         return Batch(
             inputs=inputs,
             counts=counts,
@@ -220,8 +220,8 @@ class WhisperProcessor:
 
     def _drop_reason(self, example: Example, tokens: int) -> tuple[str, str] | None:
         """(reason, sentence) for an example, of so many tokens with its prompt, that cannot be used."""
-        if len(example.audio) > WINDOW:
-            reason, message = "too_long", f"{len(example.audio) / RATE:.1f} s of audio; Whisper reads 30 s"
+        if num_samples(example) > WINDOW:
+            reason, message = "too_long", f"{num_samples(example) / RATE:.1f} s of audio; Whisper reads 30 s"
         elif unknown := self.drop_reason(example.language):
             reason, message = "unknown_language", unknown
         elif tokens - 1 > self.most:

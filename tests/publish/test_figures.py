@@ -5,7 +5,7 @@ import pytest
 from stentor.metrics.format import count, duration, figure
 from stentor.report.curves import all_charts
 from stentor.report.examples import choose, compare
-from stentor.report.figures import POINTS, Curve, chart
+from stentor.report.figures import POINTS, ChartStyle, Curve, chart
 
 
 def points(path):
@@ -13,56 +13,56 @@ def points(path):
 
 
 def test_axes_start_and_end_at_round_values():
-    made = chart("t", [Curve("a", [0, 100], [0.013, 0.47])], log=False)
-    assert [t.label for t in made.yticks] == ["0", "0.2", "0.4", "0.6"]
-    assert [t.at for t in made.yticks] == pytest.approx([0, 33.33, 66.67, 100], abs=0.01)
-    assert [t.label for t in made.xticks] == ["0", "20", "40", "60", "80", "100"]
-    (x0, y0), (x1, y1) = points(made.lines[0].path)
+    drawn = chart("t", [Curve("a", [0, 100], [0.013, 0.47])], ChartStyle(log=False))
+    assert [t.label for t in drawn.yticks] == ["0", "0.2", "0.4", "0.6"]
+    assert [t.at for t in drawn.yticks] == pytest.approx([0, 33.33, 66.67, 100], abs=0.01)
+    assert [t.label for t in drawn.xticks] == ["0", "20", "40", "60", "80", "100"]
+    (x0, y0), (x1, y1) = points(drawn.lines[0].path)
     assert (x0, x1) == (0, 1000)
     assert y0 == pytest.approx(1000 - 1000 * 0.013 / 0.6, abs=0.1)
     assert y1 == pytest.approx(1000 - 1000 * 0.47 / 0.6, abs=0.1)
 
 
 def test_a_wide_spread_gets_a_logarithmic_axis():
-    made = chart("t", [Curve("a", [0, 1, 2], [100, 1, 0.01])])
-    assert made.log
-    assert "log scale" in made.note
-    ys = [y for _, y in points(made.lines[0].path)]
+    drawn = chart("t", [Curve("a", [0, 1, 2], [100, 1, 0.01])])
+    assert drawn.log
+    assert "log scale" in drawn.note
+    ys = [y for _, y in points(drawn.lines[0].path)]
     assert ys[1] - ys[0] == pytest.approx(ys[2] - ys[1], abs=0.2)
-    assert {"0.01", "1", "100"} <= {t.label for t in made.yticks}
+    assert {"0.01", "1", "100"} <= {t.label for t in drawn.yticks}
     assert not chart("t", [Curve("a", [0, 1], [100, 0.0])]).log  # zero has no logarithm
 
 
 @pytest.mark.parametrize("values", [[0.0], [5.0, 5.0], [0.0, 0.0], [-3.0, -3.0], [1e-12, 1e12], [1e-9, 2e-9]])
 def test_odd_values_still_make_an_axis(values):
-    made = chart("t", [Curve("a", list(range(len(values))), values)])
-    assert len(made.yticks) >= 2
-    assert all(-0.01 <= t.at <= 100.01 for t in made.yticks + made.xticks)
+    drawn = chart("t", [Curve("a", list(range(len(values))), values)])
+    assert len(drawn.yticks) >= 2
+    assert all(-0.01 <= t.at <= 100.01 for t in drawn.yticks + drawn.xticks)
 
 
 def test_no_spike_is_lost_to_thinning():
     n = 20_000
     values = [1.0] * n
     values[12_345] = 9.0
-    made = chart("t", [Curve("a", list(range(n)), values)], smooth=True)
-    line = made.lines[0]
+    drawn = chart("t", [Curve("a", list(range(n)), values)], ChartStyle(smooth=True))
+    line = drawn.lines[0]
     assert len(line.xs) <= POINTS
     assert line.xs[-1] == n - 1
     top = min(y for _, y in points(line.raw))
-    assert top == pytest.approx(1000 - 1000 * (9 - made.bounds[2]) / (made.bounds[3] - made.bounds[2]), abs=0.2)
+    assert top == pytest.approx(1000 - 1000 * (9 - drawn.bounds[2]) / (drawn.bounds[3] - drawn.bounds[2]), abs=0.2)
 
 
 def test_the_best_value_is_ringed():
     curve = Curve("a", [0, 50, 100], [3, 1, 2])
-    assert chart("t", [curve], best="min").lines[0].best[0] == 50
-    assert chart("t", [curve], best="max").lines[0].best[0] == 0
+    assert chart("t", [curve], ChartStyle(best="min")).lines[0].best[0] == 50
+    assert chart("t", [curve], ChartStyle(best="max")).lines[0].best[0] == 0
 
 
 def test_stages_are_laid_end_to_end():
     rows = [{"step": s, "train/loss": 1.0 + s, "stage": stage} for stage in ("1", "2") for s in (10, 20)]
-    (made,) = all_charts(rows)
-    assert made.lines[0].xs == [10, 20, 30, 40]
-    assert [(b.at, b.label) for b in made.borders] == [(50, "stage 2")]
+    (drawn,) = all_charts(rows)
+    assert drawn.lines[0].xs == [10, 20, 30, 40]
+    assert [(b.at, b.label) for b in drawn.borders] == [(50, "stage 2")]
 
 
 def test_missing_and_infinite_values_leave_gaps():

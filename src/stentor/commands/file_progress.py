@@ -36,7 +36,7 @@ def make_folder(out: str) -> Path:
     return folder
 
 
-class Progress:
+class FileProgress:
     """A bar on standard error when that is a terminal; otherwise nothing."""
 
     def __init__(self, files: int, doing: str):
@@ -44,10 +44,9 @@ class Progress:
         self.seconds = 0.0
         if sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-            from rich.progress import Progress as Bar
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-            self.bar = Bar(
+            self.bar = Progress(
                 TextColumn(doing),
                 BarColumn(),
                 MofNCompleteColumn(),
@@ -59,7 +58,7 @@ class Progress:
             )
             self.task = self.bar.add_task("", total=files, minutes=0.0)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> FileProgress:
         if self.bar:
             self.bar.start()
         return self
@@ -93,7 +92,7 @@ class Progress:
         self.bar.start()
 
 
-class Files(Progress):
+class Files(FileProgress):
     """Audio files that a command goes through. `folder`: where the outputs go, None for standard output; `names`: the
     name of each file's output in turn; `failed`: files that could not be read.
 

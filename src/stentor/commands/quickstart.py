@@ -51,10 +51,13 @@ def _show(out: Path) -> None:
 
     sample = out / "sample.wav"
     write(sample, say(**FRESH).audio, 16000)
-    heard = load_model(out).transcribe(sample)
-    (out / "sample.json").write_text(json.dumps(heard, indent=1, ensure_ascii=False), encoding="utf-8")
-    print(f"\nA fresh sample ({sample}): said   {FRESH['text']}\n{' ' * (len(str(sample)) + 18)}heard  {heard['text']}")
-    print("its words: " + "  ".join(f"{w['word']} {w['start']:.2f}-{w['end']:.2f} s" for w in heard["words"]))
+    transcript = load_model(out).transcribe(sample)
+    (out / "sample.json").write_text(json.dumps(transcript, indent=1, ensure_ascii=False), encoding="utf-8")
+    print(
+        f"\nA fresh sample ({sample}): said   {FRESH['text']}\n"
+        f"{' ' * (len(str(sample)) + 18)}heard  {transcript['text']}"
+    )
+    print("its words: " + "  ".join(f"{w['word']} {w['start']:.2f}-{w['end']:.2f} s" for w in transcript["words"]))
     stages = sorted((out / "stages").glob("*/results.json"))
     *before, results = (json.loads(p.read_text(encoding="utf-8")) for p in [*stages, out / "results.json"])
     for name, scores in results["eval"].items():

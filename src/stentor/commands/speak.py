@@ -59,8 +59,14 @@ def _check(options: SpeakOptions) -> None:
         options.text = sys.stdin.read()
     if options.text is not None and not options.text.strip():
         raise ConfigError("The text is empty: there is nothing to speak.")
-    if options.text is None and options.from_ is None:
-        return
+    if options.text is not None or options.from_ is not None:
+        _check_out(options)
+
+
+def _check_out(options: SpeakOptions) -> None:
+    """The file or the folder of `--out`, before the model is loaded. Raises ConfigError."""
+    from stentor.audio.io import WRITTEN
+
     if options.out is None:
         where = "a folder" if options.from_ is not None else "a file, such as --out speech.wav"
         raise ConfigError(f"Say where the speech goes: {where}{' with --out' if options.from_ else ''}.")
@@ -120,16 +126,16 @@ def _one(options: SpeakOptions, speaker: Speaker) -> None:
     speech = next(speaker.speak([asked], not options.raw))
     took = time.perf_counter() - began
     write(options.out, speech.audio, speech.rate)
-    print(told(options.out, speech.seconds, took))
+    print(timing(options.out, speech.seconds, took))
 
 
-def told(what: str, seconds: float, took: float) -> str:
+def timing(what: str, seconds: float, took: float) -> str:
     """How long something is and how long it took."""
     return f"{what}: {seconds:.2f} s of speech in {took:.2f} s (real-time factor {took / max(seconds, 1e-9):.3g})"
 
 
 @dataclass
-class Line:
+class TextLine:
     """One text of a file."""
 
     number: int
@@ -157,7 +163,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 """Keys of a line that mean something here; null is as if the key were not there, other keys are passed through."""
 
 
-def read_lines(path: str) -> list[Line]:
+def read_lines(path: str) -> list[TextLine]:
     """The lines of a JSONL file, each with its problem where it has one; empty lines are skipped.
 
     Raises ConfigError when the file cannot be read, DataError when it holds no line.
@@ -168,7 +174,7 @@ def read_lines(path: str) -> list[Line]:
         raise ConfigError(f"--from {path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise ConfigError(f"--from {path} is no UTF-8 text: it holds one JSON object a line.") from None
-    lines: list[Line] = []
+    lines: list[TextLine] = []
     seen: dict[str, int] = {}
     for number, written in enumerate(content.split("\n"), 1):
         if not written.strip():
@@ -176,12 +182,12 @@ def read_lines(path: str) -> list[Line]:
         try:
             record = json.loads(written)
         except ValueError as error:
-            lines.append(Line(number, {}, f"is no JSON ({error})"))
+            lines.append(TextLine(number, {}, f"is no JSON ({error})"))
             continue
         if not isinstance(record, dict):
-            lines.append(Line(number, {}, f"is no JSON object, such as {json.dumps({'id': 'a', 'text': '...'})}"))
+            lines.append(TextLine(number, {}, f"is no JSON object, such as {json.dumps({'id': 'a', 'text': '...'})}"))
             continue
-        line = Line(number, {key: value for key, value in record.items() if value is not None})
+        line = TextLine(number, {key: value for key, value in record.items() if value is not None})
         line.problem = _problem(line, seen)
         lines.append(line)
     if not lines:
@@ -189,7 +195,7 @@ def read_lines(path: str) -> list[Line]:
     return lines
 
 
-def _problem(line: Line, seen: dict[str, int]) -> str | None:
+def _problem(line: TextLine, seen: dict[str, int]) -> str | None:
     if "text" not in line.record:
         return "has no `text`"
     for key, kinds in TYPES.items():
@@ -206,27 +212,27 @@ def _named(kinds: tuple[type, ...]) -> str:
     return {str: "text", int: "a whole number", float: "a number"}[kinds[-1] if kinds != (str, int) else str]
 
 
-def _many(options: SpeakOptions, speaker: Speaker, lines: list[Line]) -> None:
+def _many(options: SpeakOptions, speaker: Speaker, lines: list[TextLine]) -> None:
     """Each line into DIR/ID.wav, and DIR/speech.jsonl with all of them. What is there already is kept."""
     from stentor.audio.io import write
-    from stentor.commands.file_progress import Progress
+    from stentor.commands.file_progress import FileProgress
 
     assert options.out is not None and options.from_ is not None
     folder = Path(options.out)
     defaults = _Defaults(options, speaker, Path(options.from_).parent)
     failed: list[str] = []
-    made: dict[int, dict[str, Any]] = {}
+    records: dict[int, dict[str, Any]] = {}
     new, seconds, took = 0, 0.0, 0.0
-    bar = Progress(len(lines), "speaking")
+    bar = FileProgress(len(lines), "speaking")
 
-    def leave_out(line: Line, why: str) -> None:
+    def leave_out(line: TextLine, why: str) -> None:
         failed.append(f"line {line.number}")
         bar.print(f"stentor: {options.from_}:{line.number}: {why}", error=True)
         bar.add_file()
 
     speaker.remark = lambda sentence: bar.print(f"stentor: warning: {sentence}", error=True)
     with bar:
-        waiting: list[tuple[Line, Utterance]] = []
+        waiting: list[tuple[TextLine, Utterance]] = []
 
         def say() -> None:
             nonlocal new, seconds, took
@@ -234,7 +240,7 @@ def _many(options: SpeakOptions, speaker: Speaker, lines: list[Line]) -> None:
             for (line, _), speech in zip(waiting, speaker.speak([u for _, u in waiting], not options.raw)):
                 path = folder / f"{line.id}.{options.format}"
                 write(path, speech.audio, speech.rate)
-                made[line.number] = _record(line, path.name, speech.seconds)
+                records[line.number] = _record(line, path.name, speech.seconds)
                 new += 1
                 seconds += speech.seconds
                 bar.add_seconds(speech.seconds)
@@ -247,8 +253,8 @@ def _many(options: SpeakOptions, speaker: Speaker, lines: list[Line]) -> None:
                 leave_out(line, f"the line {line.problem}.")
                 continue
             path = folder / f"{line.id}.{options.format}"
-            if not options.force and (kept := _kept(path, line)) is not None:
-                made[line.number] = kept
+            if not options.force and (record := _kept(path, line)) is not None:
+                records[line.number] = record
                 bar.add_file()
                 continue
             try:
@@ -260,16 +266,21 @@ def _many(options: SpeakOptions, speaker: Speaker, lines: list[Line]) -> None:
                 say()
         if waiting:
             say()
-    _write_manifest(folder / MANIFEST, (made[number] for number in sorted(made)))
+    _write_manifest(folder / MANIFEST, (records[number] for number in sorted(records)))
     if new:
-        print(told(f"{folder}: {new} spoken", seconds, took))
-    if len(made) > new:
-        print(f"{folder}: {len(made) - new} kept as they are; --force speaks them again")
+        print(timing(f"{folder}: {new} spoken", seconds, took))
+    if len(records) > new:
+        print(f"{folder}: {len(records) - new} kept as they are; --force speaks them again")
+    _check_failed(failed, len(lines))
+
+
+def _check_failed(failed: list[str], total: int) -> None:
+    """Raises DataError when lines could not be spoken."""
     if failed:
         raise DataError(
-            f"{len(failed)} of {len(lines)} lines could not be spoken: {', '.join(failed[:20])}"
+            f"{len(failed)} of {total} lines could not be spoken: {', '.join(failed[:20])}"
             f"{', ...' if len(failed) > 20 else ''}. The reasons are above"
-            f"{'; the others are done' if len(failed) < len(lines) else ''}."
+            f"{'; the others are done' if len(failed) < total else ''}."
         )
 
 
@@ -280,7 +291,7 @@ class _Defaults:
         self.options, self.speaker, self.folder = options, speaker, folder
         self.seed = speaker.generation.seed if options.seed is None else options.seed
 
-    def utterance(self, line: Line) -> Utterance:
+    def utterance(self, line: TextLine) -> Utterance:
         """Checked. Raises ConfigError, DataError and AudioError."""
         from stentor.inference.speak import Utterance
         from stentor.tasks.speak import seed_of
@@ -321,13 +332,13 @@ NOT_KEPT = ("reference", "reference_text", "voice", "speed", "seed", "audio_path
 """Keys of a line that are about something else than the speech that was made of it."""
 
 
-def _record(line: Line, name: str, seconds: float) -> dict[str, Any]:
+def _record(line: TextLine, name: str, seconds: float) -> dict[str, Any]:
     """What the manifest says about the speech of a line."""
     others = {key: value for key, value in line.record.items() if key not in NOT_KEPT}
     return {**others, "id": line.id, "audio_path": name, "duration": round(seconds, 3)}
 
 
-def _kept(path: Path, line: Line) -> dict[str, Any] | None:
+def _kept(path: Path, line: TextLine) -> dict[str, Any] | None:
     """The record of what a former run made of a line, None when it made nothing, or nothing whole."""
     from stentor.audio.io import probe
     from stentor.errors import AudioError

@@ -158,11 +158,11 @@ def model_index(config: Mapping[str, Any], results: Mapping[str, Any], task: str
 
 def languages(config: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
     """Language codes that the sources declare or that the evaluation found, in alphabetical order."""
-    found = {s.get("language") for s in _sources(config)}
+    entries = {s.get("language") for s in _sources(config)}
     for scores in results["eval"].values():
         for score in scores.values():
-            found |= set((score.get("details") or {}).get("by_language", {}))
-    return sorted(c for c in found if isinstance(c, str) and re.fullmatch(r"[a-z]{2,3}", c))
+            entries |= set((score.get("details") or {}).get("by_language", {}))
+    return sorted(c for c in entries if isinstance(c, str) and re.fullmatch(r"[a-z]{2,3}", c))
 
 
 def base_models(config: Mapping[str, Any]) -> list[str]:
@@ -187,12 +187,12 @@ def evaluation_sources(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]
 
 def _sources(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Training sources, replayed ones last; of one that is made from another (`join`), that other."""
-    found = []
+    entries = []
     for source in [*config["data"]["train"], *(config["data"].get("replay") or {}).get("sources", [])]:
         while isinstance(source.get("source"), Mapping):
             source = source["source"]
-        found.append(source)
-    return found
+        entries.append(source)
+    return entries
 
 
 def _on_hub(source: Mapping[str, Any]) -> bool:
@@ -225,8 +225,8 @@ def _summary(config: Mapping[str, Any], results: Mapping[str, Any], title: str) 
 
 def _results_table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     of_parts = any({"der", "loss"} & metrics.keys() for metrics in scores.values())
-    made = "made of" if of_parts else "errors / total"
-    rows = [f"| set | metric | value | 95 % interval | {made} |", "|---|---|---|---|---|"]
+    basis = "made of" if of_parts else "errors / total"
+    rows = [f"| set | metric | value | 95 % interval | {basis} |", "|---|---|---|---|---|"]
     for name, metrics in scores.items():
         for metric, score in metrics.items():
             if metric in MINOR:

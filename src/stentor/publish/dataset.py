@@ -36,7 +36,7 @@ SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_
 
 
 @dataclass
-class Split:
+class SplitFacts:
     """What one split holds, for the card."""
 
     records: int = 0
@@ -72,17 +72,17 @@ def build(
     records whose audio cannot be had.
     """
     splits: dict[str, list[tuple[dict[str, Any], Path, str]]] = {}
-    for given in data:
-        split, manifest = _given(given)
+    for argument in data:
+        split, manifest = split_and_manifest(argument)
         for record, folder, where in _records(manifest):
             splits.setdefault(_split(split or record.get("split") or "train", where), []).append(
                 (record, folder, where)
             )
     written = {split: _write(records, to / "data" / split, flac, link) for split, records in splits.items()}
     remarks = _write_metadata({split: rows for split, (_, rows) in written.items()}, to / "data")
-    facts = {split: found for split, (found, _) in written.items()}
-    for found in facts.values():
-        found.columns &= set(next(iter(written.values()))[1][0])
+    facts = {split: split_facts for split, (split_facts, _) in written.items()}
+    for split_facts in facts.values():
+        split_facts.columns &= set(next(iter(written.values()))[1][0])
     readme = to / "README.md"
     title = name or (repo or "").rpartition("/")[2] or manifest_of(data[0]).parent.name
     if card is not None:
@@ -101,19 +101,19 @@ def build(
 
 def manifest_of(text: str) -> Path:
     """The manifest of `SPLIT=MANIFEST`, `MANIFEST` or a folder with one. Raises DataError for a folder without."""
-    return _given(text)[1]
+    return split_and_manifest(text)[1]
 
 
-def _given(text: str) -> tuple[str | None, Path]:
+def split_and_manifest(text: str) -> tuple[str | None, Path]:
     """(split, manifest) of `SPLIT=MANIFEST` or `MANIFEST`."""
     split, equal, path = text.partition("=")
-    found = (split, Path(path)) if equal and "/" not in split and not Path(text).exists() else (None, Path(text))
-    manifest = found[1].expanduser()
+    parts = (split, Path(path)) if equal and "/" not in split and not Path(text).exists() else (None, Path(text))
+    manifest = parts[1].expanduser()
     if manifest.is_dir():
         if not (manifest / "manifest.jsonl").is_file():
             raise DataError(f"{manifest} has no manifest.jsonl: name the manifest itself.")
         manifest /= "manifest.jsonl"
-    return found[0], manifest
+    return parts[0], manifest
 
 
 def _split(name: Any, where: str) -> str:
@@ -141,10 +141,10 @@ def _records(manifest: Path) -> Iterator[tuple[dict[str, Any], Path, str]]:
 
 def _write(
     records: Sequence[tuple[dict[str, Any], Path, str]], folder: Path, flac: bool, link: bool
-) -> tuple[Split, list[dict[str, Any]]]:
+) -> tuple[SplitFacts, list[dict[str, Any]]]:
     """The audio of one split; what is in it, and its rows. Raises DataError with the records whose audio is unusable
     (the first 20)."""
-    facts, rows, problems = Split(), [], []
+    facts, rows, problems = SplitFacts(), [], []
     seen: set[str] = set()
     for number, (record, base, where) in enumerate(records):
         name = str(record.get("id") or Path(record["audio_path"]).stem)
@@ -204,9 +204,9 @@ def _write_metadata(splits: Mapping[str, list[dict[str, Any]]], folder: Path) ->
     order = [c for c in FIRST if c in columns - left_out] + sorted(columns - left_out - set(FIRST))
     for split, rows in splits.items():
         for row in rows:
-            whole = {c: row.get(c) for c in order}
+            complete = {c: row.get(c) for c in order}
             row.clear()
-            row.update({c: "" if v is None and values[split].get(c) is None else v for c, v in whole.items()})
+            row.update({c: "" if v is None and values[split].get(c) is None else v for c, v in complete.items()})
         with (folder / split / "metadata.jsonl").open("w", encoding="utf-8") as lines:
             lines.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     return [f"Left out, because not every split has it: {c}." for c in sorted(left_out)]
@@ -217,24 +217,24 @@ def _put(
 ) -> tuple[Path, float, int]:
     """Link, copy or cut the audio of a record to `folder / file` with an ending; (file, seconds, Hz). Raises
     AudioError."""
-    found = probe(source)
+    info = probe(source)
     start = float(record.get("start") or 0.0)
-    seconds = float(found.duration - start if record.get("duration") is None else record["duration"])
-    whole = start == 0 and abs(seconds - found.duration) < 0.02
+    seconds = float(info.duration - start if record.get("duration") is None else record["duration"])
+    is_whole_file = start == 0 and abs(seconds - info.duration) < 0.02
     if seconds <= 0:
         raise AudioError(f"{source} has no audio from {start:g} s on.", "empty")
     (folder / file).parent.mkdir(parents=True, exist_ok=True)
-    if whole and not flac and source.suffix.lower() in PLAYED:
+    if is_whole_file and not flac and source.suffix.lower() in PLAYED:
         file = file.with_name(file.name + source.suffix.lower())
         if not (link and _linked(source, folder / file)):
             shutil.copyfile(source, folder / file)
-        return file, found.duration, found.sample_rate
+        return file, info.duration, info.sample_rate
     file = file.with_name(file.name + ".flac")
     from stentor.audio.io import read, write
 
-    audio = read(source, found.sample_rate, start, None if whole else seconds, check_silence=False)
-    write(folder / file, audio, found.sample_rate)
-    return file, len(audio) / found.sample_rate, found.sample_rate
+    audio = read(source, info.sample_rate, start, None if is_whole_file else seconds, check_silence=False)
+    write(folder / file, audio, info.sample_rate)
+    return file, len(audio) / info.sample_rate, info.sample_rate
 
 
 def _linked(source: Path, to: Path) -> bool:
@@ -257,18 +257,62 @@ def _is_place(key: str, value: Any) -> bool:
 # The card -------------------------------------------------------------------------------------------------------------
 
 
-def write_card(name: str, repo: str | None, licence: str | None, splits: Mapping[str, Split]) -> str:
+def write_card(name: str, repo: str | None, licence: str | None, splits: Mapping[str, SplitFacts]) -> str:
     """README.md of a data set: what is in it, as counted, and how it is loaded."""
-    from huggingface_hub import DatasetCardData
-
     records = sum(s.records for s in splits.values())
     texts = sum(s.with_text for s in splits.values())
     languages = sum((s.languages for s in splits.values()), Counter())
+    rates = sum((s.rates for s in splits.values()), Counter())
+    speakers = {name for s in splits.values() for name in s.speakers}
+    parts = [
+        f"# {_plain(name)}",
+        f"{records:,} recordings of speech, {duration(sum(s.seconds for s in splits.values()))}"
+        + (f", by {len(speakers):,} speaker{'s' if len(speakers) != 1 else ''}" if speakers else "")
+        + (f", {texts:,} of them with a transcript." if texts < records else ", all with a transcript."),
+        _table(splits),
+    ]
+    if len(languages) > 1:
+        lines = [f"* {_plain(c)}: {duration(seconds)}" for c, seconds in sorted(languages.items())]
+        parts += ["## Languages", "\n".join(lines)]
     columns = set().union(*(s.columns for s in splits.values()))
-    data = DatasetCardData(
+    parts += [
+        "## What is in a record",
+        "\n".join(
+            [f"* `{c}`: {MEANINGS[c]}" for c in MEANINGS if c in columns]
+            + [f"* `{_plain(c)}`: from the manifest" for c in sorted(columns - set(MEANINGS))]
+        ),
+        "Sample rates: " + ", ".join(f"{rate:,} Hz ({n:,})" for rate, n in sorted(rates.items())) + ".",
+    ]
+    if repo is not None:
+        first = next(iter(splits))
+        parts += [
+            "## How to use",
+            f'```python\nfrom datasets import load_dataset\ndata = load_dataset("{repo}", split="{first}")\n```',
+            "To train on it with Stentor:",
+            f"```yaml\ndata:\n  train: [{{type: hub, name: {repo}, split: {first}}}]\n```",
+        ]
+    limits = ["Figures are counted from the files; nobody's transcripts were judged here."]
+    if shared := _shared_speakers(splits):
+        limits.append(
+            f"{shared} speaker{'s are' if shared > 1 else ' is'} in more than one split, so that scores on these say "
+            "nothing of new voices."
+        )
+    limits.append(f"Licence: {licence}." if licence else "No licence is stated, so that all rights are reserved.")
+    parts += ["## Limits", "\n".join(f"* {line}" for line in limits)]
+    return f"---\n{_card_data(name, licence, splits)}\n---\n\n" + "\n\n".join(parts) + "\n"
+
+
+def _card_data(name: str, licence: str | None, splits: Mapping[str, SplitFacts]) -> str:
+    """The YAML at the head of the card, as the Hub reads it."""
+    from huggingface_hub import DatasetCardData
+
+    records = sum(s.records for s in splits.values())
+    codes = {code for s in splits.values() for code in s.languages}
+    texts = any(s.with_text for s in splits.values())
+    return DatasetCardData(
         pretty_name=name,
         license=licence,
-        language=sorted({c.split("-")[0] for c in languages if re.fullmatch(r"[a-z]{2,3}(-\w+)?", c)}) or None,
+        language=sorted({c.split("-")[0] for c in codes if re.fullmatch(r"[a-z]{2,3}(-\w+)?", c)}) or None,
         task_categories=["automatic-speech-recognition"] if texts else ["audio-classification"],
         size_categories=[next((label for most, label in SIZES if records < most), "n>1M")],
         tags=["audio", "speech", "stentor"],
@@ -279,63 +323,19 @@ def write_card(name: str, repo: str | None, licence: str | None, splits: Mapping
                 "data_files": [{"split": split, "path": f"data/{split}/**"} for split in splits],
             }
         ],
-    )
+    ).to_yaml()
+
+
+def _table(splits: Mapping[str, SplitFacts]) -> str:
+    """A row for each split, in Markdown."""
     rows = ["| split | records | audio | longest | speakers | languages |", "|---|---|---|---|---|---|"]
     for split, s in splits.items():
-        spoken = ", ".join(_plain(c) for c in sorted(s.languages)) or "not declared"
+        languages = ", ".join(_plain(c) for c in sorted(s.languages)) or "not declared"
         speakers = f"{len(s.speakers):,}" if s.speakers else "not declared"
-        rows.append(f"| {split} | {s.records:,} | {duration(s.seconds)} | {s.longest:.1f} s | {speakers} | {spoken} |")
-    seconds = sum(s.seconds for s in splits.values())
-    everyone = {name for s in splits.values() for name in s.speakers}
-    parts = [
-        f"# {_plain(name)}",
-        f"{records:,} recordings of speech, {duration(seconds)}"
-        + (f", by {len(everyone):,} speaker{'s' if len(everyone) != 1 else ''}" if everyone else "")
-        + (f", {texts:,} of them with a transcript." if texts < records else ", all with a transcript."),
-        "\n".join(rows),
-    ]
-    if len(languages) > 1:
-        parts += [
-            "## Languages",
-            "\n".join(f"* {_plain(c)}: {duration(spoken)}" for c, spoken in sorted(languages.items())),
-        ]
-    rates = sum((s.rates for s in splits.values()), Counter())
-    parts += [
-        "## What is in a record",
-        "\n".join(
-            [f"* `{c}`: {MEANINGS[c]}" for c in MEANINGS if c in columns]
-            + [f"* `{_plain(c)}`: from the manifest" for c in sorted(columns - set(MEANINGS))]
-        ),
-        "Sample rates: " + ", ".join(f"{rate:,} Hz ({n:,})" for rate, n in sorted(rates.items())) + ".",
-    ]
-    first = next(iter(splits))
-    if repo is not None:
-        parts += [
-            "## How to use",
-            f'```python\nfrom datasets import load_dataset\ndata = load_dataset("{repo}", split="{first}")\n```',
-            "To train on it with Stentor:",
-            f"```yaml\ndata:\n  train: [{{type: hub, name: {repo}, split: {first}}}]\n```",
-        ]
-    shared = _shared_speakers(splits)
-    parts += [
-        "## Limits",
-        "\n".join(
-            f"* {line}"
-            for line in [
-                "Figures are counted from the files; nobody's transcripts were judged here.",
-                *(
-                    [
-                        f"{shared} speaker{'s are' if shared > 1 else ' is'} in more than one split, so that scores on "
-                        "these say nothing of new voices."
-                    ]
-                    if shared
-                    else []
-                ),
-                f"Licence: {licence}." if licence else "No licence is stated, so that all rights are reserved.",
-            ]
-        ),
-    ]
-    return f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n"
+        rows.append(
+            f"| {split} | {s.records:,} | {duration(s.seconds)} | {s.longest:.1f} s | {speakers} | {languages} |"
+        )
+    return "\n".join(rows)
 
 
 MEANINGS = {
@@ -351,9 +351,9 @@ MEANINGS = {
 }
 
 
-def _shared_speakers(splits: Mapping[str, Split]) -> int:
-    found = Counter(name for s in splits.values() for name in s.speakers)
-    return sum(n > 1 for n in found.values())
+def _shared_speakers(splits: Mapping[str, SplitFacts]) -> int:
+    counts = Counter(name for s in splits.values() for name in s.speakers)
+    return sum(n > 1 for n in counts.values())
 
 
 def _plain(text: str) -> str:

@@ -164,9 +164,9 @@ def benchmark_task(source: Mapping[str, Any]) -> str | None:
         tasks = (YAML(typ="safe", pure=True).load(file.read_text("utf-8")) or {}).get("tasks") or []
     except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, *network(), ValueError, YAMLError):
         return None
-    wanted = (source.get("config") or "default", source.get("split") or "test")
+    config_and_split = (source.get("config") or "default", source.get("split") or "test")
     for task in tasks:
-        if (task.get("config") or "default", task.get("split") or "test") == wanted:
+        if (task.get("config") or "default", task.get("split") or "test") == config_and_split:
             return str(task["id"])
     return None
 
@@ -203,8 +203,8 @@ def refuse_tokens(folder: Path) -> None:
             with path.open(encoding="utf-8", errors="replace") as lines:
                 for number, line in enumerate(lines, 1):
                     # Of what only looks like one, a text may speak ("Bearer of good news"); the Hub's have a form.
-                    found = TOKEN.search(line)
-                    if (found and not found.group().startswith("Bearer")) or any(s in line for s in secrets):
+                    match = TOKEN.search(line)
+                    if (match and not match.group().startswith("Bearer")) or any(s in line for s in secrets):
                         raise ConfigError(
                             f"{path.relative_to(folder)} line {number} holds an access token: take it out (and revoke "
                             "it if others could have seen it). Nothing was sent."
@@ -300,9 +300,9 @@ def _open(api: Any, target: Target, say: Say) -> set[str]:
             "choose another name for --to."
         )
     if target.private is not None and bool(info.private) != target.private:
-        is_, wanted = ("private", "public") if info.private else ("public", "private")
+        is_, to_be = ("private", "public") if info.private else ("public", "private")
         raise ConfigError(
-            f"The {target.noun} {target.repo} exists and is {is_}, but is to be {wanted}: make it {wanted} on its "
+            f"The {target.noun} {target.repo} exists and is {is_}, but is to be {to_be}: make it {to_be} on its "
             f"settings page first, or publish it as {is_} (--{is_})."
         )
     return {file.rfilename for file in info.siblings or []}
@@ -364,8 +364,8 @@ class _Progress(logging.Handler):
         self.say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        if (found := self.SAID.search(record.getMessage())) and float(found[3]):
-            done, total, count, unit = found.groups()
+        if (match := self.SAID.search(record.getMessage())) and float(match[3]):
+            done, total, count, unit = match.groups()
             self.say(f"{done} of {total} large files have arrived ({count} {unit} sent).")
 
 

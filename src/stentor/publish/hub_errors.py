@@ -80,8 +80,10 @@ def _failure(error: BaseException, target: Target) -> StentorError | None:
     if isinstance(error, HfHubHTTPError):
         return _refused(error, target)
     if isinstance(error, ValueError) and isinstance(error.__cause__ or error.__context__, HfHubHTTPError):
-        said = " ".join(clean(str(error)).split())
-        return ConfigError(f"The Hub does not take this card: {said}. Mend it, for example with --dry-run and --card.")
+        message = " ".join(clean(str(error)).split())
+        return ConfigError(
+            f"The Hub does not take this card: {message}. Mend it, for example with --dry-run and --card."
+        )
     if isinstance(error, network()):
         return StentorError(f"The connection to the Hugging Face Hub failed ({short(error)}). {AGAIN}")
     return None
@@ -90,27 +92,27 @@ def _failure(error: BaseException, target: Target) -> StentorError | None:
 def _refused(error: HfHubHTTPError, target: Target) -> StentorError:
     """What the Hub's answer means."""
     status = error.response.status_code
-    said = clean(" ".join((error.server_message or "").split()))[:300].rstrip(". ")
-    said = f" It says: {said}." if said else ""
+    message = clean(" ".join((error.server_message or "").split()))[:300].rstrip(". ")
+    message = f" It says: {message}." if message else ""
     if status == 401:
         return ConfigError(f"The Hub does not know this token, it may have expired: {LOGIN}.")
-    if status in (403, 413, 507) and re.search(r"storage|quota|too large", said, re.I):
+    if status in (403, 413, 507) and re.search(r"storage|quota|too large", message, re.I):
         return ConfigError(
             f"The Hub has no room for it in the account of {target.repo}: remove something there, take a larger plan, "
-            f"or publish it with --public where only private storage is full.{said}"
+            f"or publish it with --public where only private storage is full.{message}"
         )
     if status == 403:
         return ConfigError(
             f"This token has no right to write {target.repo}: take a name of your own or of an organisation whose "
-            f"member you are, and a token with write access to it.{said}"
+            f"member you are, and a token with write access to it.{message}"
         )
     if status == 402:
-        return ConfigError(f"The Hub asks for payment before it makes or changes {target.repo}.{said}")
+        return ConfigError(f"The Hub asks for payment before it makes or changes {target.repo}.{message}")
     if status == 404:
-        return ConfigError(f"The Hub has no {target.noun} {target.repo} that this token may write.{said}")
+        return ConfigError(f"The Hub has no {target.noun} {target.repo} that this token may write.{message}")
     if status == 429 or status >= 500 or status == 408:
-        return StentorError(f"The Hub is busy or out of order (status {status}).{said} {AGAIN}")
-    return ConfigError(f"The Hub refused the {target.noun} {target.repo} (status {status}).{said}")
+        return StentorError(f"The Hub is busy or out of order (status {status}).{message} {AGAIN}")
+    return ConfigError(f"The Hub refused the {target.noun} {target.repo} (status {status}).{message}")
 
 
 def short(error: BaseException) -> str:

@@ -199,8 +199,8 @@ def _repeat(command: list[str]) -> str:
     words = command[verb:]
     lines = [f"It was made with `stentor {' '.join(shlex.quote(_last(w)) for w in words)}`."]
     if words[0] == "train":
-        given = [w for w in words[1:] if "=" in w and "/" not in w]
-        again = " ".join(["stentor train training_config.json", *map(shlex.quote, given)])
+        changes = [w for w in words[1:] if "=" in w and "/" not in w]
+        again = " ".join(["stentor train training_config.json", *map(shlex.quote, changes)])
         lines.append(
             "Its resolved config is here; where it names local data, write your own path in its place:\n\n"
             f"```bash\n{again}\n```"

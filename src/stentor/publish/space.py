@@ -180,12 +180,12 @@ def requirements(family: str, hardware: str) -> str:
     for package in sorted({*PACKAGES, *OF_FAMILY.get(family, ())}):
         plain = package.partition("[")[0]
         try:
-            found = Version(version(plain)).public  # without +cpu and the like
+            installed = Version(version(plain)).public  # without +cpu and the like
         except PackageNotFoundError:
             raise ConfigError(f"A demo needs {plain}, which is not installed: pip install '{package}'.") from None
-        wanted = allowed.get(canonicalize_name(plain))
-        fits = wanted is None or wanted.contains(found, prereleases=True)
-        lines.append(f"{package}=={found}" if fits else f"{package}{wanted}")
+        accepted = allowed.get(canonicalize_name(plain))
+        fits = accepted is None or accepted.contains(installed, prereleases=True)
+        lines.append(f"{package}=={installed}" if fits else f"{package}{accepted}")
     return "\n".join(lines) + "\n"
 
 
@@ -253,8 +253,8 @@ def _copy(export: Path, to: Path, training: dict[str, Any]) -> None:
     """The files of the export; of its training config only what serving reads."""
     shutil.copytree(export, to, ignore=shutil.ignore_patterns("README.md", "*_results.json", ".eval_results", ".cache"))
     if training:
-        kept = {key: training[key] for key in KEPT if key in training}
-        (to / TRAINING_CONFIG).write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        settings = {key: training[key] for key in KEPT if key in training}
+        (to / TRAINING_CONFIG).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _described(training: Mapping[str, Any]) -> str:
@@ -273,17 +273,17 @@ def _of_hub(model: str, task: str | None) -> tuple[dict[str, Any], dict[str, Any
         RepositoryNotFoundError,
     )
 
-    found: list[dict[str, Any]] = []
+    configs: list[dict[str, Any]] = []
     for file in (TRAINING_CONFIG, CONFIG):
         try:
-            found.append(_read(Path(hf_hub_download(model, file))))
+            configs.append(_read(Path(hf_hub_download(model, file))))
         except RepositoryNotFoundError as error:
             raise ConfigError(
                 f"There is no model {model} on the Hugging Face Hub that you may read (private ones need `hf auth "
                 "login`)."
             ) from error
         except RemoteEntryNotFoundError:
-            found.append({})
+            configs.append({})
         except (LocalEntryNotFoundError, HfHubHTTPError) as error:  # out of reach, and not in the cache
             if task is None:
                 raise ConfigError(
@@ -291,7 +291,7 @@ def _of_hub(model: str, task: str | None) -> tuple[dict[str, Any], dict[str, Any
                     "name the task (--task)."
                 ) from error
             return {}, {}  # to ask again would take as long again
-    return found[0], found[1]
+    return configs[0], configs[1]
 
 
 def _read(path: Path) -> dict[str, Any]:

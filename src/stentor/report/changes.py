@@ -28,7 +28,7 @@ class Change:
 
 
 @dataclass
-class Group:
+class ChangeGroup:
     """The records of a set that share a value of a field, by the set's main metric, as text."""
 
     value: str
@@ -47,7 +47,7 @@ class Groups:
     set: str
     field: str
     metric: str
-    rows: list[Group]
+    rows: list[ChangeGroup]
     """Those with most items first."""
     more: int
     """Values that are left out, with fewer items."""
@@ -96,7 +96,7 @@ def groups(results: Mapping[str, Any], most: int = 20) -> list[Groups]:
             for value, scores in list(values.items())[:most]:
                 score, before = scores[metric], earlier.get(value, {}).get(metric, {})
                 rows.append(
-                    Group(
+                    ChangeGroup(
                         value,
                         score["items"],
                         figure(metric, score["value"]),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from stentor.metrics.format import MINOR, is_rate, label
-from stentor.report.figures import Chart, Curve, chart
+from stentor.report.figures import Chart, ChartStyle, Curve, chart
 
 HIGHER_IS_BETTER = {"accuracy", "f1", "precision", "recall", "similarity", "mos", "within", "matched"}
 
@@ -65,10 +65,10 @@ def charts_of(numbers: Series, loop: bool = True) -> list[Chart]:
     charts: list[Chart] = []
 
     def add(title: str, keys: Sequence[str], names: Sequence[str] | None = None, **options: Any) -> None:
-        found = [(k, n) for k, n in zip(keys, names or keys) if k in series]
-        if found:
-            curves = [Curve(n, *series[k]) for k, n in found]
-            charts.append(chart(title, curves, borders=borders, **options))
+        shown = [(k, n) for k, n in zip(keys, names or keys) if k in series]
+        if shown:
+            curves = [Curve(n, *series[k]) for k, n in shown]
+            charts.append(chart(title, curves, ChartStyle(**options), borders))
 
     metrics: dict[str, list[str]] = {}
     for key in series:
@@ -100,8 +100,10 @@ def charts_of(numbers: Series, loop: bool = True) -> list[Chart]:
     if not metrics:
         _training_loss(series, add)
     for name in dict.fromkeys(key.split("/", 2)[1] for keys in codebooks.values() for key in keys):
-        own = [f"eval/{name}/{metric}" for metric in codebooks]
-        add(f"Loss by codebook, {name}", own, _numbers(own), note="evaluation", marks=True, ordered=True)
+        keys_of_set = [f"eval/{name}/{metric}" for metric in codebooks]
+        add(
+            f"Loss by codebook, {name}", keys_of_set, _numbers(keys_of_set), note="evaluation", marks=True, ordered=True
+        )
     rates = [k for k in series if k == "lr" or k.startswith("lr/")]
     add("Learning rate", rates, log=False, zero=True)
     if not loop:
@@ -133,21 +135,13 @@ def compared(runs: Mapping[str, Series]) -> list[Chart]:
         if not key.startswith("eval/"):
             title = {"train/loss": "Training loss", "lr": "Learning rate"}[key]
             rate = key == "lr"
-            charts.append(chart(title, curves, smooth=not rate, zero=rate, log=False if rate else None))
+            charts.append(chart(title, curves, ChartStyle(smooth=not rate, zero=rate, log=False if rate else None)))
             continue
         _, name, metric = key.split("/", 2)
         title = _title(metric) + (f", {name}" if len(sets) > 1 else "")
-        charts.append(
-            chart(
-                title,
-                curves,
-                note="evaluation, ring: best",
-                marks=True,
-                percent=is_rate(metric),
-                zero=is_rate(metric),
-                best=_better(metric),
-            )
-        )
+        rate = is_rate(metric)
+        style = ChartStyle("evaluation, ring: best", rate, zero=rate, marks=True, best=_better(metric))
+        charts.append(chart(title, curves, style))
     return charts
 
 

@@ -59,8 +59,8 @@ def speakers(segments: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: i
         return _nothing()
     samples, seconds, partly = _shown(samples, rate)
     inside = [{**s, "end": min(s["end"], seconds)} for s in segments if s["start"] < seconds]
-    found = timeline.compare(inside, [], None, seconds)
-    lines = [timeline.line(found, *span) for span in _spans(seconds, timeline.LINE)]
+    compared = timeline.compare(inside, [], None, seconds)
+    lines = [timeline.line(compared, *span) for span in _spans(seconds, timeline.LINE)]
     return _render("timeline.html", "answered", Answer(lines, _sound(samples, rate), partly))
 
 
@@ -165,8 +165,8 @@ def _shown(samples: np.ndarray, rate: int) -> tuple[np.ndarray, float, str]:
     seconds = len(samples) / rate
     if seconds <= LONGEST:
         return samples, seconds, ""
-    told = f"The first {LONGEST:.0f} of {seconds:.0f} s are drawn."
-    return samples[: round(LONGEST * rate)], LONGEST, told
+    note = f"The first {LONGEST:.0f} of {seconds:.0f} s are drawn."
+    return samples[: round(LONGEST * rate)], LONGEST, note
 
 
 def _spans(seconds: float, longest: float) -> list[tuple[float, float]]:

@@ -33,7 +33,7 @@ class Cell:
 
 
 @dataclass
-class Example:
+class ReportExample:
     """One prediction as the report shows it."""
 
     id: str
@@ -56,7 +56,7 @@ class Example:
 
 def choose(
     rows: Sequence[Mapping[str, Any]], normalizer: str, worst: int = 6, typical: int = 6
-) -> tuple[list[Example], list[Example]]:
+) -> tuple[list[ReportExample], list[ReportExample]]:
     """The examples with the most errors (worst first), and others drawn at random by a hash of their ids."""
     from stentor.metrics.wer import REFERENCE
 
@@ -66,7 +66,7 @@ def choose(
     bad = [i for i in order if errors[i] > 0][:worst]
     rest = sorted(set(range(len(rows))) - set(bad), key=lambda i: hashlib.blake2b(str(rows[i]["id"]).encode()).digest())
 
-    def example(i: int) -> Example:
+    def example(i: int) -> ReportExample:
         return _example(rows[i], normalizer, int(errors[i]), int(totals[i]))
 
     return [example(i) for i in bad], [example(i) for i in rest[:typical]]
@@ -89,7 +89,7 @@ def audio_of(record: Mapping[str, Any]) -> bytes | None:
     return file.getvalue()
 
 
-def add_sounds(examples: Sequence[Example], budget: int = BUDGET) -> int:
+def add_sounds(examples: Sequence[ReportExample], budget: int = BUDGET) -> int:
     """Give each example its player while the budget (bytes) lasts; answers what is left of it."""
     for example in examples:
         if example.seconds > LONGEST or example.seconds * RATE * 2 > budget:
@@ -110,18 +110,18 @@ def compare(
     """
     from stentor.metrics.wer import align
 
-    said, heard = _units(reference, normalizer, language), _units(output, normalizer, language)
+    reference_units, output_units = _units(reference, normalizer, language), _units(output, normalizer, language)
     shown = output.split()
     sure = [w.get("confidence") for w in words] if len(words) == len(shown) else [None] * len(shown)
     cells = []
     i = j = 0
-    for kind, _, _ in align([key for key, _, _ in said], [key for key, _, _ in heard]):
+    for kind, _, _ in align([key for key, _, _ in reference_units], [key for key, _, _ in output_units]):
         ref = out = place = None
         if kind != "insert":
-            _, ref, _ = said[i]
+            _, ref, _ = reference_units[i]
             i += 1
         if kind != "delete":
-            _, out, place = heard[j]
+            _, out, place = output_units[j]
             j += 1
         cells.append(Cell(kind, ref, out, sure[place] if place is not None else None))
     return cells
@@ -166,9 +166,9 @@ def _errors(rows: Sequence[Mapping[str, Any]], normalizer: str) -> Any:
     return count_errors(pairs) if pairs else np.zeros((0, 4), np.int64)
 
 
-def _example(row: Mapping[str, Any], normalizer: str, errors: int, total: int) -> Example:
+def _example(row: Mapping[str, Any], normalizer: str, errors: int, total: int) -> ReportExample:
     record = row.get("record") or {}
-    example = Example(
+    example = ReportExample(
         id=str(row["id"]),
         seconds=float(row.get("seconds") or 0.0),
         speaker=record.get("speaker"),

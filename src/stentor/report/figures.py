@@ -27,7 +27,7 @@ class Curve:
 
 
 @dataclass
-class Line:
+class ChartLine:
     """A curve as it is drawn."""
 
     name: str
@@ -57,7 +57,7 @@ class Chart:
 
     title: str
     note: str
-    lines: list[Line]
+    lines: list[ChartLine]
     xticks: list[Tick]
     yticks: list[Tick]
     borders: list[Tick]
@@ -72,30 +72,42 @@ class Chart:
     """Whether the lines are steps of one scale, and so are their colours."""
 
 
+@dataclass(frozen=True)
+class ChartStyle:
+    """How the curves of a chart are drawn."""
+
+    note: str = ""
+    percent: bool = False
+    """Values are shares, shown times 100."""
+    zero: bool = False
+    """The axis starts at 0."""
+    marks: bool = False
+    """Dots at each value."""
+    best: str | None = None
+    """`min` or `max`, to mark that value."""
+    smooth: bool = False
+    """Allow a moving average."""
+    log: bool | None = None
+    """None: decided by the spread."""
+    ordered: bool = False
+    """The curves are steps of one scale."""
+
+
+PLAIN = ChartStyle()
+
+
 def chart(
     title: str,
     curves: Sequence[Curve],
-    *,
-    note: str = "",
-    percent: bool = False,
-    zero: bool = False,
-    marks: bool = False,
-    best: str | None = None,
-    smooth: bool = False,
-    log: bool | None = None,
+    style: ChartStyle = PLAIN,
     borders: Sequence[tuple[float, str]] = (),
-    ordered: bool = False,
 ) -> Chart:
-    """A chart of at least one curve with at least one point.
-
-    `percent`: values are shares, shown times 100. `zero`: the axis starts at 0. `marks`: dots at each value. `best`:
-    `min` or `max`, to mark that value. `smooth`: allow a moving average. `log`: None decides by the spread. `borders`:
-    steps at which a stage begins, with its name. `ordered`: the curves are steps of one scale.
-    """
+    """A chart of at least one curve with a point or more. `borders`: steps at which a stage begins, with its name."""
     ys = [y for c in curves for y in c.ys]
+    log = style.log
     if log is None:
         log = min(ys) > 0 and max(ys) / min(ys) > 30
-    low, high, values = _scale(min(ys), max(ys), zero=zero, log=log, percent=percent)
+    low, high, values = _scale(min(ys), max(ys), zero=style.zero, log=log, percent=style.percent)
     x0, x1 = 0.0, max(1.0, *(c.xs[-1] for c in curves))
 
     def left(x: float) -> float:
@@ -107,25 +119,25 @@ def chart(
 
     lines, averaged = [], 0
     for c in curves:
-        width = _smoothing(c) if smooth else 1
+        width = _smoothing(c) if style.smooth else 1
         averaged = max(averaged, width)
         shown = Curve(c.name, c.xs, _moving_average(c.ys, width)) if width > 1 else c
         thin = _thin(shown)
-        line = Line(
+        line = ChartLine(
             name=c.name,
             path=_path([(left(x), up(y)) for x, y in zip(thin.xs, thin.ys)]),
             raw=_path([(left(x), up(y)) for x, y in _envelope(c)]) if width > 1 or len(c.xs) > POINTS else "",
             xs=[round(x) for x in thin.xs],
             ys=[float(f"{y:.4g}") for y in thin.ys],
-            last=value_text(c.ys[-1], percent),
+            last=value_text(c.ys[-1], style.percent),
         )
-        if marks or len(c.xs) == 1:
+        if style.marks or len(c.xs) == 1:
             line.dots = "".join(f"M{_px(left(x))} {_px(1 - up(y))}h0" for x, y in zip(thin.xs, thin.ys))
-        if best is not None:
-            at = (min if best == "min" else max)(range(len(c.ys)), key=lambda i: c.ys[i])
+        if style.best is not None:
+            at = (min if style.best == "min" else max)(range(len(c.ys)), key=lambda i: c.ys[i])
             line.best = (round(100 * left(c.xs[at]), 2), round(100 * up(c.ys[at]), 2))
         lines.append(line)
-    notes = [note] if note else []
+    notes = [style.note] if style.note else []
     if log:
         notes.append("log scale")
     if averaged > 1:
@@ -137,11 +149,11 @@ def chart(
         xticks=[Tick(round(100 * left(v), 2), step_text(v)) for v in _steps(x0, x1)],
         yticks=[Tick(round(100 * up(v), 2), text) for v, text in values],
         borders=[Tick(round(100 * left(x), 2), name) for x, name in borders if x0 <= x <= x1],
-        summary=f"{title}. " + " ".join(_sentence(c, percent) for c in curves),
-        percent=percent,
+        summary=f"{title}. " + " ".join(_sentence(c, style.percent) for c in curves),
+        percent=style.percent,
         bounds=(x0, x1, low, high),
         log=log,
-        ordered=ordered,
+        ordered=style.ordered,
     )
 
 

@@ -19,7 +19,7 @@ from stentor.report.curves import all_charts
 from stentor.report.drawings import environment
 from stentor.report.examples import BUDGET, UNSURE
 from stentor.report.figures import values
-from stentor.report.run_folder import Run, read_run
+from stentor.report.run_folder import RunFolder, read_run
 from stentor.report.sets import SETS, example_sets
 from stentor.report.timeline import MOST, Timelines, timelines
 from stentor.report.voices import voiced_sets
@@ -58,7 +58,7 @@ def write_report(run_folder: Path) -> Path:
     return path
 
 
-def render(run: Run) -> str:
+def render(run: RunFolder) -> str:
     """The page. It loads nothing: no scripts, fonts or pictures from elsewhere."""
     pages = environment()
     code, digest = script()
@@ -125,7 +125,7 @@ class Board:
     """Low, value and high in percent of the axis that all sets share."""
 
 
-def boards(run: Run) -> list[Board]:
+def boards(run: RunFolder) -> list[Board]:
     """Final scores per set; of a run without results yet, those of its last evaluation."""
     scores = run.results.get("eval") or last_scores(run)
     mains = {name: next(iter(metrics.items())) for name, metrics in scores.items() if metrics}
@@ -159,7 +159,7 @@ def boards(run: Run) -> list[Board]:
     return rows
 
 
-def last_scores(run: Run) -> dict[str, dict[str, dict[str, Any]]]:
+def last_scores(run: RunFolder) -> dict[str, dict[str, dict[str, Any]]]:
     """Newest `eval/SET/METRIC` of each kind in metrics.jsonl, in the form of results.json."""
     scores: dict[str, dict[str, dict[str, Any]]] = {}
     for row in run.metrics:
@@ -170,7 +170,7 @@ def last_scores(run: Run) -> dict[str, dict[str, dict[str, Any]]]:
     return scores
 
 
-def status(run: Run) -> tuple[str, str]:
+def status(run: RunFolder) -> tuple[str, str]:
     """(kind, words) of how the run stands; kind is finished, stopped, failed or running."""
     event = run.last_event("finished", "stopped", "failed")
     started = run.last_event("started")
@@ -181,7 +181,7 @@ def status(run: Run) -> tuple[str, str]:
     return kind, f"{kind}: {why}" if why and kind != "finished" else kind
 
 
-def facts(run: Run) -> list[tuple[str, str]]:
+def facts(run: RunFolder) -> list[tuple[str, str]]:
     """Short facts below the title."""
     results, rows = run.results, []
     if run.task:
@@ -207,7 +207,7 @@ def _device(environment: Mapping[str, Any]) -> str | None:
     return next((str(environment[k]) for k in ("gpu", "device", "cpu") if environment.get(k)), None)
 
 
-def command(run: Run) -> str | None:
+def command(run: RunFolder) -> str | None:
     """The exact command line of the (last) start."""
     started = run.last_event("started") or {}
     value = run.results.get("command") or started.get("command")
@@ -241,7 +241,7 @@ class DataView:
     evals: list[tuple[str, list[Dropped]]]
 
 
-def data_view(run: Run) -> DataView | None:
+def data_view(run: RunFolder) -> DataView | None:
     data = run.results.get("data")
     if not data:
         return None
@@ -254,7 +254,7 @@ def data_view(run: Run) -> DataView | None:
     return DataView(used, total, facts, dropped, [(name, lost) for name, lost in evals if lost])
 
 
-def _items(run: Run, name: str) -> int:
+def _items(run: RunFolder, name: str) -> int:
     """Items of an evaluation set that were scored."""
     score = next(iter(run.results["eval"].get(name, {}).values()), {})
     return (score.get("details") or {}).get("items") or len(run.predictions.get(name, []))
@@ -292,7 +292,7 @@ def parameter_rows(parameters: Mapping[str, Any]) -> list[ParameterRow]:
     return rows
 
 
-def timeline(run: Run) -> list[tuple[str, str, str]]:
+def timeline(run: RunFolder) -> list[tuple[str, str, str]]:
     """(when, event, what) of what happened; evaluations and single bad files have their own places."""
     events = [e for e in run.events if e.get("event") not in ("evaluated", "bad_audio")]
     if len(events) > 60:  # keep what is rare and the ends
@@ -333,7 +333,7 @@ def without(values: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 # Word times -----------------------------------------------------------------------------------------------------------
 
 
-def timed_sets(run: Run, budget: int) -> tuple[list[WordTimes], int]:
+def timed_sets(run: RunFolder, budget: int) -> tuple[list[WordTimes], int]:
     """The word times of each evaluation set that has any, and what is left of `budget` (bytes of sound)."""
     timed: list[WordTimes] = []
     for name, scores in (run.results.get("eval") or {}).items():
@@ -349,7 +349,7 @@ def timed_sets(run: Run, budget: int) -> tuple[list[WordTimes], int]:
 # Timelines ------------------------------------------------------------------------------------------------------------
 
 
-def spoken_sets(run: Run, budget: int) -> tuple[list[Timelines], int]:
+def spoken_sets(run: RunFolder, budget: int) -> tuple[list[Timelines], int]:
     """Who spoke when in each evaluation set of the task `diarize`, and what is left of `budget` (bytes of sound)."""
     names = [n for n, scores in (run.results.get("eval") or {}).items() if "der" in scores and run.predictions.get(n)]
     spoken: list[Timelines] = []

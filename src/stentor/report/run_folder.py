@@ -11,7 +11,7 @@ from stentor.errors import ConfigError
 
 
 @dataclass
-class Run:
+class RunFolder:
     """The files of a run folder (see the contract in docs/architecture.md). What is not there yet is empty."""
 
     folder: Path
@@ -42,8 +42,8 @@ class Run:
         kind = str(self.resolved.get("task", {}).get("type", ""))
         kinds = []
         for stage in self.resolved.get("stages") or [{}]:
-            given = stage.get("task") or {}
-            kind = given if isinstance(given, str) else given.get("type", kind)
+            task = stage.get("task") or {}
+            kind = task if isinstance(task, str) else task.get("type", kind)
             kinds += [kind] if kind not in kinds[-1:] else []
         return ", then ".join(kinds)
 
@@ -52,7 +52,7 @@ class Run:
         return next((e for e in reversed(self.events) if e.get("event") in names), None)
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunFolder:
     """The run in `folder`. Raises ConfigError when it is not a run folder."""
     folder = Path(folder)
     if not any((folder / name).exists() for name in ("resolved.yaml", "config.yaml", "metrics.jsonl", "results.json")):
@@ -61,7 +61,7 @@ def read_run(folder: Path) -> Run:
 
     resolved_text = _text(folder / "resolved.yaml")
     results = folder / "results.json"
-    return Run(
+    return RunFolder(
         folder=folder,
         config_text=_text(folder / "config.yaml"),
         resolved_text=resolved_text,

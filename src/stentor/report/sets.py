@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stentor.metrics.format import figure
-from stentor.report.examples import Example, add_sounds, choose
-from stentor.report.run_folder import Run
+from stentor.report.examples import ReportExample, add_sounds, choose
+from stentor.report.run_folder import RunFolder
 
 SETS = 6
 """Evaluation sets that get examples; more would make the page too heavy."""
@@ -22,8 +22,8 @@ class ExampleSet:
     items: int
     clean: int | None
     """Items without any error; None when unknown."""
-    worst: list[Example]
-    typical: list[Example]
+    worst: list[ReportExample]
+    typical: list[ReportExample]
     counts: list[tuple[str, int]] = field(default_factory=list)
     frequent: list[tuple[str, list[tuple[list[str], int, float]]]] = field(default_factory=list)
     """Kind, and per error its words, its count and its bar's length in percent."""
@@ -31,7 +31,9 @@ class ExampleSet:
     """What is grouped by; label, rate, made of, bar in percent; and how many more groups there are."""
 
 
-def example_sets(run: Run, budget: int, timed: Collection[str] = (), drawn: Collection[str] = ()) -> list[ExampleSet]:
+def example_sets(
+    run: RunFolder, budget: int, timed: Collection[str] = (), drawn: Collection[str] = ()
+) -> list[ExampleSet]:
     """What to show of each evaluation set: those with predictions first in the order of the results.
 
     `budget`: bytes of sound. Of sets whose word times are shown (`timed`) only items with errors are, and nothing of
@@ -45,14 +47,14 @@ def example_sets(run: Run, budget: int, timed: Collection[str] = (), drawn: Coll
         metric = main_text_metric(scores.get(name, {}))
         details = scores[name][metric].get("details") or {} if metric else {}
         rows = run.predictions.get(name, []) if len(sets) < SETS else []
-        told = (run.results.get("by") or {}).get(name, {})  # in a table with intervals
+        breakdown = (run.results.get("by") or {}).get(name, {})  # in a table with intervals
         typical_items = 0 if name in timed else 6
         normalizer = details.get("normalizer", "whisper_basic")
         worst, typical = choose(rows, normalizer, typical=typical_items) if rows else ([], [])
         # Each set gets its share, so that the first one's long recordings do not silence the others.
         left = add_sounds([e for pair in _alternate(worst, typical) for e in pair], min(share, budget))
         budget -= min(share, budget) - left
-        found = ExampleSet(
+        example_set = ExampleSet(
             name=name,
             items=details.get("items") or len(rows),
             worst=worst,
@@ -63,11 +65,11 @@ def example_sets(run: Run, budget: int, timed: Collection[str] = (), drawn: Coll
             groups=[
                 _group(k.removeprefix("by_"), v, metric)
                 for k, v in details.items()
-                if k.startswith("by_") and k.removeprefix("by_") not in told
+                if k.startswith("by_") and k.removeprefix("by_") not in breakdown
             ],
         )
-        if rows or found.frequent or found.groups:
-            sets.append(found)
+        if rows or example_set.frequent or example_set.groups:
+            sets.append(example_set)
     return sets
 
 
@@ -76,21 +78,21 @@ def main_text_metric(scores: Mapping[str, Any]) -> str:
     return next((m for m in scores if m in ("wer", "cer")), next(iter(scores), ""))
 
 
-def _alternate(a: Sequence[Example], b: Sequence[Example]) -> Iterator[list[Example]]:
+def _alternate(a: Sequence[ReportExample], b: Sequence[ReportExample]) -> Iterator[list[ReportExample]]:
     for i in range(max(len(a), len(b))):
         yield [*a[i : i + 1], *b[i : i + 1]]
 
 
-def _frequent(found: Mapping[str, Sequence[Sequence[Any]]], top: int = 10) -> list[tuple[str, list[Any]]]:
+def _frequent(counts: Mapping[str, Sequence[Sequence[Any]]], top: int = 10) -> list[tuple[str, list[Any]]]:
     """What happened more than once: single slips are in the examples."""
-    most = max((entry[-1] for entries in found.values() for entry in entries), default=1)
+    most = max((entry[-1] for entries in counts.values() for entry in entries), default=1)
     rows = {
         kind: [
             ([str(w) for w in entry[:-1]], entry[-1], 100 * entry[-1] / most)
             for entry in entries[:top]
             if entry[-1] > 1
         ]
-        for kind, entries in found.items()
+        for kind, entries in counts.items()
     }
     return [(kind, entries) for kind, entries in rows.items() if entries]
 

@@ -34,8 +34,8 @@ def spectrogram(samples: np.ndarray, rate: int) -> np.ndarray:
     frames = padded[middles[:, None] + width - width // 2 + np.arange(width)] * np.hanning(width).astype(np.float32)
     power = np.abs(np.fft.rfft(frames, size)) ** 2
     low, high = (1127 * np.log1p(f / 700) for f in (60, min(7600, rate / 2)))
-    wanted = 700 * np.expm1(np.linspace(low, high, ROWS) / 1127)
-    bins = wanted / rate * size
+    frequencies = 700 * np.expm1(np.linspace(low, high, ROWS) / 1127)
+    bins = frequencies / rate * size
     left = np.floor(bins).astype(int).clip(0, power.shape[1] - 2)
     share = bins - left
     decibels = 10 * np.log10(power[:, left] * (1 - share) + power[:, left + 1] * share + 1e-10)

@@ -54,7 +54,7 @@ class Lane:
 
 
 @dataclass
-class Line:
+class TimelineRow:
     """A part of a recording."""
 
     begin: float
@@ -70,7 +70,7 @@ class Line:
 
 
 @dataclass
-class Drawing:
+class TimelineDrawing:
     """One recording."""
 
     id: str
@@ -81,7 +81,7 @@ class Drawing:
     speakers: str
     right: bool
     """Whether nothing is wrong."""
-    lines: list[Line]
+    lines: list[TimelineRow]
     partly: str
     """What part of the recording is drawn; empty when it is all."""
     sound: str = ""
@@ -96,7 +96,7 @@ class Timelines:
     facts: str
     groups: list[tuple[str, int, str]]
     """Number of speakers, recordings, error rate."""
-    drawings: list[Drawing] = field(default_factory=list)
+    drawings: list[TimelineDrawing] = field(default_factory=list)
     more: int = 0
     """Recordings that are not drawn."""
 
@@ -145,7 +145,7 @@ def compare(
     """What is right and wrong, and where. The sums are those of `stentor.metrics.diarization.errors` without collar."""
     from scipy.optimize import linear_sum_assignment
 
-    names, heard = ([*dict.fromkeys(s["speaker"] for s in side)] for side in (reference, output))
+    names, output_names = ([*dict.fromkeys(s["speaker"] for s in side)] for side in (reference, output))
     times = {0.0, seconds, *(t for s in (*reference, *output) for t in (s["start"], s["end"]))}
     edges = np.array(sorted(times | {float(t) for span in uem or () for t in span}))
 
@@ -157,21 +157,30 @@ def compare(
         return np.cumsum(change)[:-1] > 0
 
     def rows(side: Sequence[Mapping[str, Any]], speakers: Sequence[str]) -> np.ndarray:
-        found = [activity((s["start"], s["end"]) for s in side if s["speaker"] == name) for name in speakers]
-        return np.array(found, bool).reshape(len(speakers), len(edges) - 1)
+        active = [activity((s["start"], s["end"]) for s in side if s["speaker"] == name) for name in speakers]
+        return np.array(active, bool).reshape(len(speakers), len(edges) - 1)
 
-    said, told = rows(reference, names), rows(output, heard)
+    reference_active, output_active = rows(reference, names), rows(output, output_names)
     scored = np.ones(len(edges) - 1, bool) if uem is None else activity(uem)
-    common = (said * scored * np.diff(edges)) @ told.T
+    common = (reference_active * scored * np.diff(edges)) @ output_active.T
     matched = [(i, j) for i, j in zip(*linear_sum_assignment(common, maximize=True), strict=True) if common[i, j] > 0]
-    right = sum((said[i] & told[j] for i, j in matched), np.zeros(len(edges) - 1, np.int64))
-    real, guessed = said.sum(0), told.sum(0)
+    right = sum((reference_active[i] & output_active[j] for i, j in matched), np.zeros(len(edges) - 1, np.int64))
+    reference_count, output_count = reference_active.sum(0), output_active.sum(0)
     wrong = {
-        "missed": np.maximum(real - guessed, 0) * scored,
-        "false alarm": np.maximum(guessed - real, 0) * scored,
-        "confused": (np.minimum(real, guessed) - right) * scored,
+        "missed": np.maximum(reference_count - output_count, 0) * scored,
+        "false alarm": np.maximum(output_count - reference_count, 0) * scored,
+        "confused": (np.minimum(reference_count, output_count) - right) * scored,
     }
-    return Compared(edges, names, heard, {heard[j]: names[i] for i, j in matched}, said, told, wrong, scored)
+    return Compared(
+        edges,
+        names,
+        output_names,
+        {output_names[j]: names[i] for i, j in matched},
+        reference_active,
+        output_active,
+        wrong,
+        scored,
+    )
 
 
 def timelines(
@@ -182,21 +191,21 @@ def timelines(
     `scores` are those of `stentor.metrics.diarization.scores` as dicts, `rows` the predictions of the task `diarize`.
     The recordings with most that is wrong come first.
     """
-    found = [
+    items = [
         (row, compare(row["reference"]["segments"], row["output"]["segments"], row["reference"]["uem"], _seconds(row)))
         for row in rows
     ]
-    found.sort(key=lambda item: (-round(item[1].errors(), 3), str(item[0]["id"])))
-    total = sum(c.total for _, c in found)
-    clean = sum(c.errors() < 0.0005 for _, c in found)
+    items.sort(key=lambda item: (-round(item[1].errors(), 3), str(item[0]["id"])))
+    total = sum(c.total for _, c in items)
+    clean = sum(c.errors() < 0.0005 for _, c in items)
     groups = (scores["der"].get("details") or {}).get("by_speakers") or {}
     view = Timelines(
         name=name,
         facts=f"{len(rows):,} recordings with {total:,.0f} s of speech, {clean:,} without any error",
         groups=[(n, part["items"], figure("der", part["value"])) for n, part in groups.items()],
-        more=max(0, len(found) - most),
+        more=max(0, len(items) - most),
     )
-    for row, compared in found[:most]:
+    for row, compared in items[:most]:
         drawing = draw(row, compared)
         if drawing.seconds <= LONGEST and drawing.seconds * RATE * 2 <= budget:
             wav = audio_of(row.get("record") or {})
@@ -207,7 +216,7 @@ def timelines(
     return view, budget
 
 
-def draw(row: Mapping[str, Any], compared: Compared) -> Drawing:
+def draw(row: Mapping[str, Any], compared: Compared) -> TimelineDrawing:
     """One recording, in lines of at most `LINE` seconds."""
     seconds = _seconds(row)
     count = max(1, ceil(seconds / LINE - 1e-6))
@@ -216,20 +225,21 @@ def draw(row: Mapping[str, Any], compared: Compared) -> Drawing:
     parts = [f"{kind} {compared.seconds(kind):.1f} s" for kind in KINDS if compared.seconds(kind) >= 0.05]
     wrong, total = compared.errors(), compared.total
     rate = wrong / total if total else float(wrong > 0)
-    names, heard = len(compared.names), len(compared.heard)
-    return Drawing(
+    num_names, num_heard = len(compared.names), len(compared.heard)
+    return TimelineDrawing(
         id=str(row["id"]),
         seconds=seconds,
         der=figure("der", rate),
         parts=", ".join(parts) + (" of " if parts else "") + f"{total:.1f} s of speech",
-        speakers=f"{names} speaker{'' if names == 1 else 's'}" + (f", {heard} heard" if heard != names else ""),
+        speakers=f"{num_names} speaker{'' if num_names == 1 else 's'}"
+        + (f", {num_heard} heard" if num_heard != num_names else ""),
         right=wrong < 0.0005,
         lines=[line(compared, *span) for span in shown],
         partly=f"{len(shown)} of {count} parts are drawn, those with most that is wrong" if count > LINES else "",
     )
 
 
-def line(compared: Compared, begin: float, end: float) -> Line:
+def line(compared: Compared, begin: float, end: float) -> TimelineRow:
     """A stretch of a recording, in seconds."""
     scale = SIZE / (end - begin)
 
@@ -237,39 +247,39 @@ def line(compared: Compared, begin: float, end: float) -> Line:
         left = (max(start, begin) - begin) * scale
         return Bar(left, (min(stop, end) - begin) * scale - left, start, stop, f"{title}: {start:.2f}–{stop:.2f} s")
 
-    def stretches(told: np.ndarray) -> list[tuple[float, float]]:
-        found, edges = [], compared.edges
-        for on, part in groupby(range(len(told)), key=lambda i: bool(told[i])):
-            places = list(part)
-            start, stop = float(edges[places[0]]), float(edges[places[-1] + 1])
+    def stretches(active: np.ndarray) -> list[tuple[float, float]]:
+        spans, edges = [], compared.edges
+        for on, part in groupby(range(len(active)), key=lambda i: bool(active[i])):
+            indices = list(part)
+            start, stop = float(edges[indices[0]]), float(edges[indices[-1] + 1])
             if on and start < end and stop > begin:
-                found.append((start, stop))
-        return found
+                spans.append((start, stop))
+        return spans
 
     def bars(names: Sequence[str], active: np.ndarray, name: str) -> list[Bar]:
         return [bar(*span, name) for span in stretches(active[names.index(name)])] if name else []
 
-    def path(told: np.ndarray) -> str:
-        boxes = [bar(*span, "") for span in stretches(told)]
+    def path(active: np.ndarray) -> str:
+        boxes = [bar(*span, "") for span in stretches(active)]
         return "".join(f"M{b.left:.1f} 0h{b.width:.1f}V{SIZE}h{-b.width:.1f}z" for b in boxes)
 
-    mapped = {real: told for told, real in compared.pairs.items()}
-    people = [(real, mapped.get(real, "")) for real in compared.names]
-    people += [("", told) for told in compared.heard if told not in compared.pairs]
+    mapped = {reference: output for output, reference in compared.pairs.items()}
+    people = [(reference, mapped.get(reference, "")) for reference in compared.names]
+    people += [("", output) for output in compared.heard if output not in compared.pairs]
     lanes = [
         Lane(
-            real,
-            told,
-            i % COLOURS + 1 if real else 0,
-            bars(compared.names, compared.active, real),
-            bars(compared.heard, compared.told, told),
+            reference,
+            output,
+            i % COLOURS + 1 if reference else 0,
+            bars(compared.names, compared.active, reference),
+            bars(compared.heard, compared.told, output),
         )
-        for i, (real, told) in enumerate(people)
+        for i, (reference, output) in enumerate(people)
     ]
     tick = next((t for t in TICKS if (end - begin) / t <= MOST_TICKS), TICKS[-1])
     first = ceil(begin / tick - 1e-9)
     times = [t * tick for t in range(first, int(end / tick + 1e-9) + 1)]
-    return Line(
+    return TimelineRow(
         begin,
         end,
         [lane for lane in lanes if lane.reference or lane.output],

@@ -11,7 +11,7 @@ from typing import Any
 from stentor.data.audio_base64 import decode_audio, encode_audio, is_encoded_audio
 from stentor.errors import StentorError
 from stentor.report.examples import LONGEST
-from stentor.report.run_folder import Run
+from stentor.report.run_folder import RunFolder
 
 RATE = 16000
 STEPS = 6
@@ -40,7 +40,7 @@ class Strip:
 
 
 @dataclass
-class Voice:
+class SpokenExample:
     """One record that was spoken."""
 
     id: str
@@ -54,16 +54,16 @@ class Voice:
 
 
 @dataclass
-class Voices:
+class SpokenSet:
     """The spoken records of one evaluation set."""
 
     name: str
     items: int
     """Records that the loss is over; 0 when unknown."""
-    voices: list[Voice] = field(default_factory=list)
+    voices: list[SpokenExample] = field(default_factory=list)
 
 
-def voiced_sets(run: Run, budget: int) -> tuple[list[Voices], int]:
+def voiced_sets(run: RunFolder, budget: int) -> tuple[list[SpokenSet], int]:
     """The spoken records of each evaluation set, and what is left of `budget` (bytes of sounds and pictures).
 
     From the final predictions; of a run without them yet, from its newest samples. First every record gets its final
@@ -73,31 +73,33 @@ def voiced_sets(run: Run, budget: int) -> tuple[list[Voices], int]:
     stage = run.samples[-1].get("stage") if run.samples else None
     samples = [r for r in run.samples if isinstance(_audio(r), Mapping) and r.get("stage") == stage]
     names = [n for n in dict.fromkeys([*finals, *(r["set"] for r in samples)]) if n not in finals or finals[n]]
-    purse = AudioBudget(budget)
+    budget_left = AudioBudget(budget)
     sets = []
     for name in names:
-        own = [r for r in samples if r["set"] == name]
-        last = max((r["step"] for r in own), default=0)
-        rows = finals.get(name) or [r for r in own if r["step"] == last][:MOST]
+        rows_of_set = [r for r in samples if r["set"] == name]
+        last = max((r["step"] for r in rows_of_set), default=0)
+        rows = finals.get(name) or [r for r in rows_of_set if r["step"] == last][:MOST]
         details = next(iter((run.results.get("eval") or {}).get(name, {}).values()), {}).get("details") or {}
-        found = Voices(name, details.get("items", 0))
+        spoken = SpokenSet(name, details.get("items", 0))
         for row in rows:
             step = None if name in finals else row["step"]
-            if (voice := _voice(run, row, step, purse)) is not None:
-                found.voices.append(voice)
-        sets.append((found, own, last if name in finals else last - 1))
-    for found, own, last in sets:
-        for voice in found.voices:
-            rows = sorted((r for r in own if r["id"] == voice.id and r["step"] <= last), key=lambda r: r["step"])
-            first = [r for r in run.before.get(found.name, []) if r["id"] == voice.id]
+            if (voice := _voice(run, row, step, budget_left)) is not None:
+                spoken.voices.append(voice)
+        sets.append((spoken, rows_of_set, last if name in finals else last - 1))
+    for spoken, rows_of_set, last in sets:
+        for voice in spoken.voices:
+            rows = sorted(
+                (r for r in rows_of_set if r["id"] == voice.id and r["step"] <= last), key=lambda r: r["step"]
+            )
+            first = [r for r in run.before.get(spoken.name, []) if r["id"] == voice.id]
             for row in [*first, *spread(rows, STEPS)]:
                 label = f"step {row['step']:,}" if "step" in row else "before training"
-                strip = purse.strip(label, "", _sound(run, _audio(row)))
+                strip = budget_left.strip(label, "", _sound(run, _audio(row)))
                 if strip is not None:
                     strip.prompt = _prompt(row, strip)
                     voice.earlier.append(strip)
             _scale(voice)
-    return [found for found, _, _ in sets if found.voices], purse.left
+    return [spoken for spoken, _, _ in sets if spoken.voices], budget_left.left
 
 
 def spread(rows: Sequence[Any], most: int) -> list[Any]:
@@ -133,38 +135,40 @@ class AudioBudget:
         )
 
 
-def _voice(run: Run, row: Mapping[str, Any], step: int | None, purse: AudioBudget) -> Voice | None:
+def _voice(run: RunFolder, row: Mapping[str, Any], step: int | None, budget: AudioBudget) -> SpokenExample | None:
     reference, output, record = row.get("reference") or {}, row["output"], row.get("record") or {}
-    said = purse.strip("spoken" if step is None else f"spoken, step {step:,}", "", _sound(run, output["audio"]))
-    if said is None:
+    speech = budget.strip("spoken" if step is None else f"spoken, step {step:,}", "", _sound(run, output["audio"]))
+    if speech is None:
         return None
     if prompt := output.get("prompt_seconds"):
-        said.note, said.prompt = f"the first {prompt:.1f} s are the recording's own", _prompt(row, said)
-    recording = purse.strip("recording", "", _recording(record))
-    codec = purse.strip(
+        speech.note, speech.prompt = f"the first {prompt:.1f} s are the recording's own", _prompt(row, speech)
+    recording = budget.strip("recording", "", _recording(record))
+    codec = budget.strip(
         "codec", "the recording's codec tokens: the best that could be said", _sound(run, output.get("codec"))
     )
-    told = [
+    labels = [
         ("voice", reference.get("instruct")),
         ("speaker", reference.get("speaker")),
         ("", reference.get("language")),
     ]
-    facts = list(dict.fromkeys(f"{kind} {value}".strip() for kind, value in told if value))
+    facts = list(dict.fromkeys(f"{kind} {value}".strip() for kind, value in labels if value))
     if reference.get("instruct") == reference.get("speaker"):
         facts = [f for f in facts if not f.startswith("speaker ")]
-    heard = (output.get("heard") or {}).get("text") or {}  # of stentor.tasks.speak.evaluator_scores.evaluate_items
-    for strip, column in ((said, "synthetic"), (codec, "codec"), (recording, "real")):
-        if strip is not None and column in heard:
-            strip.heard = heard[column] or "(nothing)"
-    strips = [s for s in (recording, codec, said) if s is not None]
-    return Voice(str(row["id"]), str(reference.get("text") or ""), facts, strips, [])
+    transcripts = (output.get("heard") or {}).get(
+        "text"
+    ) or {}  # of stentor.tasks.speak.evaluator_scores.evaluate_items
+    for strip, column in ((speech, "synthetic"), (codec, "codec"), (recording, "real")):
+        if strip is not None and column in transcripts:
+            strip.heard = transcripts[column] or "(nothing)"
+    strips = [s for s in (recording, codec, speech) if s is not None]
+    return SpokenExample(str(row["id"]), str(reference.get("text") or ""), facts, strips, [])
 
 
 def _prompt(row: Mapping[str, Any], strip: Strip) -> float:
     return min(100.0, 100 * (row["output"].get("prompt_seconds") or 0.0) / strip.seconds)
 
 
-def _scale(voice: Voice) -> None:
+def _scale(voice: SpokenExample) -> None:
     """Widths that go with the seconds."""
     longest = max(s.seconds for s in [*voice.strips, *voice.earlier])
     for strip in [*voice.strips, *voice.earlier]:
@@ -175,19 +179,19 @@ def _audio(row: Mapping[str, Any]) -> Any:
     return (row.get("output") or {}).get("audio")
 
 
-def _sound(run: Run, told: Any) -> Mapping[str, Any] | None:
+def _sound(run: RunFolder, audio: Any) -> Mapping[str, Any] | None:
     """A sound that lies in the row itself or in a file of the run folder; None when there is none any more."""
-    if is_encoded_audio(told):
-        return told
-    if not isinstance(told, Mapping) or "file" not in told:
+    if is_encoded_audio(audio):
+        return audio
+    if not isinstance(audio, Mapping) or "file" not in audio:
         return None
     from stentor.data.load_record_audio import load_record
 
     try:
-        samples = load_record({"audio_path": str(run.folder / told["file"])}, told["rate"])
+        samples = load_record({"audio_path": str(run.folder / audio["file"])}, audio["rate"])
     except StentorError:
         return None
-    return None if samples is None else encode_audio(samples, told["rate"])
+    return None if samples is None else encode_audio(samples, audio["rate"])
 
 
 def _recording(record: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -148,14 +148,14 @@ def word_times(
         histogram=None,
         calibration=calibration(scores["ece"]) if scores["ece"]["value"] is not None else None,
     )
-    found = [
+    items = [
         (row, match(row["reference"]["words"], row["output"]["words"], details["normalizer"], _language(row)))
         for row in rows
     ]
-    starts, ends = ([e for _, m in found for e in m.errors(slot)] for slot in ("start", "end"))
+    starts, ends = ([e for _, m in items for e in m.errors(slot)] for slot in ("start", "end"))
     if starts or ends:
         view.histogram = histogram(starts, ends)
-    worst, typical = _choose(found)
+    worst, typical = _choose(items)
     # In turns, so that both kinds get pictures when the budget ends early.
     for i in range(max(len(worst), len(typical))):
         for chosen, drawn, focused in ((worst, view.worst, True), (typical, view.typical, False)):
@@ -217,8 +217,8 @@ def calibration(score: Mapping[str, Any]) -> Calibration:
         f"M{SIZE * b['low'] + 6:.0f} {SIZE}v{-SIZE * b['accuracy']:.1f}h{width - 12:.0f}V{SIZE}z" for b in bins
     )
     dots = "".join(f"M{SIZE * b['confidence']:.1f} {SIZE - SIZE * b['accuracy']:.1f}h0" for b in bins)
-    said = "; ".join(f"{100 * b['confidence']:.0f} %: {100 * b['accuracy']:.0f} %" for b in bins)
-    return Calibration(bars, dots, figure("ece", score["value"]), f"Confidence and share of right words: {said}.")
+    sentence = "; ".join(f"{100 * b['confidence']:.0f} %: {100 * b['accuracy']:.0f} %" for b in bins)
+    return Calibration(bars, dots, figure("ece", score["value"]), f"Confidence and share of right words: {sentence}.")
 
 
 def _round_up(count: int) -> int:
@@ -231,12 +231,12 @@ def _round_up(count: int) -> int:
 # Drawings -------------------------------------------------------------------------------------------------------------
 
 
-def draw(row: Mapping[str, Any], found: Matches, focused: bool, budget: int) -> tuple[Drawing, int]:
+def draw(row: Mapping[str, Any], matches: Matches, focused: bool, budget: int) -> tuple[Drawing, int]:
     """One prediction; `focused` on its largest error, else from its first word."""
-    begin, end = _stretch(float(row["seconds"]), found, focused)
+    begin, end = _stretch(float(row["seconds"]), matches, focused)
     length = end - begin
-    of_reference = {id(w): m for m in found.pairs for w in m.reference}
-    of_output = {id(w): m for m in found.pairs for w in m.hypothesis}
+    of_reference = {id(w): m for m in matches.pairs for w in m.reference}
+    of_output = {id(w): m for m in matches.pairs for w in m.hypothesis}
 
     def boxed(word: Mapping[str, Any], kind: str, note: str) -> Box:
         return box(word, begin, end, kind, f"{word['word']}: {word['start']:.3f}–{word['end']:.3f} s{note}")
@@ -244,11 +244,11 @@ def draw(row: Mapping[str, Any], found: Matches, focused: bool, budget: int) -> 
     def shown(words: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         return [w for w in words if has_times(w) and w["start"] < end and w["end"] > begin]
 
-    references = [boxed(w, "right" if id(w) in of_reference else "other", "") for w in shown(found.reference)]
-    outputs = [boxed(w, *_judged(w, of_output.get(id(w)))) for w in shown(found.hypothesis)]
-    errors = [abs(e) for e in found.errors()]
+    references = [boxed(w, "right" if id(w) in of_reference else "other", "") for w in shown(matches.reference)]
+    outputs = [boxed(w, *_judged(w, of_output.get(id(w)))) for w in shown(matches.hypothesis)]
+    errors = [abs(e) for e in matches.errors()]
     far = sum(e > NEAR for e in errors)
-    missed = len(found.reference) - sum(len(m.reference) for m in found.pairs)
+    missed = len(matches.reference) - sum(len(m.reference) for m in matches.pairs)
     verdict = (
         f"{far} of {len(errors)} boundaries more than {NEAR:.0f} ms off"
         if far
@@ -300,9 +300,9 @@ def data_url(kind: str, data: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def _choose(found: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+def _choose(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
     """The items with the largest mean error (worst first), and others drawn by a hash of their ids."""
-    timed = [(sum(map(abs, errors)) / len(errors), row, m) for row, m in found if (errors := m.errors())]
+    timed = [(sum(map(abs, errors)) / len(errors), row, m) for row, m in items if (errors := m.errors())]
     timed.sort(key=lambda item: (-item[0], str(item[1]["id"])))
     worst, rest = timed[:WORST], timed[WORST:]
     rest.sort(key=lambda item: hashlib.blake2b(str(item[1]["id"]).encode()).digest())
@@ -313,30 +313,30 @@ def _language(row: Mapping[str, Any]) -> str | None:
     return row["reference"].get("language")
 
 
-def _stretch(seconds: float, found: Matches, focused: bool) -> tuple[float, float]:
+def _stretch(seconds: float, matches: Matches, focused: bool) -> tuple[float, float]:
     """Begin and end in seconds of what is drawn."""
     if seconds <= STRETCH:
         return 0.0, seconds
     if focused:
-        worst = max((m for m in found.pairs if m.worst), key=lambda m: m.worst, default=found.pairs[0])
+        worst = max((m for m in matches.pairs if m.worst), key=lambda m: m.worst, default=matches.pairs[0])
         words = [w for w in (*worst.reference, *worst.hypothesis) if has_times(w)]
         middle = (min(w["start"] for w in words) + max(w["end"] for w in words)) / 2 if words else 0.0
         begin = middle - STRETCH / 2
     else:
-        begin = min((w["start"] for w in found.reference if has_times(w)), default=0.0) - 0.3
+        begin = min((w["start"] for w in matches.reference if has_times(w)), default=0.0) - 0.3
     begin = min(max(begin, 0.0), seconds - STRETCH)
     return begin, begin + STRETCH
 
 
-def _judged(word: Mapping[str, Any], found: Match | None) -> tuple[str, str]:
+def _judged(word: Mapping[str, Any], match: Match | None) -> tuple[str, str]:
     """Kind of an output word and what its title says about it."""
     sure = f", confidence {word['confidence']:.2f}" if "confidence" in word else ""
-    if found is None:
+    if match is None:
         return "other", f", not in the reference{sure}"
-    if found.start_error is None or found.end_error is None:
+    if match.start_error is None or match.end_error is None:
         return "right", f", reference without time{sure}"
-    errors = f", start {found.start_error:+.0f} ms, end {found.end_error:+.0f} ms"
-    return "near" if found.within(NEAR) else "far", errors + sure
+    errors = f", start {match.start_error:+.0f} ms, end {match.end_error:+.0f} ms"
+    return "near" if match.within(NEAR) else "far", errors + sure
 
 
 def _sound(record: Mapping[str, Any], begin: float, end: float) -> np.ndarray | None:

@@ -36,16 +36,16 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
 def examine() -> list[Finding]:
     """All findings, in a fixed order. Never raises."""
     with ThreadPoolExecutor(len(CHECKS)) as pool:  # the slow ones wait for processes: threads are enough
-        return [finding for found in pool.map(_guarded, CHECKS) for finding in found]
+        return [finding for findings in pool.map(_guarded, CHECKS) for finding in findings]
 
 
 def _guarded(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     try:
-        found.extend(check())
+        findings.extend(check())
     except Exception as error:  # a doctor that dies of an illness is of no use
-        found.append(Finding(check.__name__, WARNING, f"could not be checked ({type(error).__name__}: {error})"))
-    return found
+        findings.append(Finding(check.__name__, WARNING, f"could not be checked ({type(error).__name__}: {error})"))
+    return findings
 
 
 def as_json(findings: list[Finding]) -> str:

@@ -57,32 +57,32 @@ def torch() -> Iterator[Finding]:
         mend = "Install torch again: pip install --force-reinstall torch (see pytorch.org for the build for your GPU)."
         yield Finding("torch", BROKEN, f"cannot be imported: {last_line(err) or f'exit code {rc}'}", mend)
         return
-    found = json.loads(out.splitlines()[-1])
-    build = f"CUDA {found['cuda']}" if found["cuda"] else f"ROCm {found['hip']}" if found["hip"] else "CPU build"
-    yield Finding("torch", OK, f"{found['version']} ({build}, {found['threads']} threads)")
-    yield from _gpu(found, _nvidia())
+    report = json.loads(out.splitlines()[-1])
+    build = f"CUDA {report['cuda']}" if report["cuda"] else f"ROCm {report['hip']}" if report["hip"] else "CPU build"
+    yield Finding("torch", OK, f"{report['version']} ({build}, {report['threads']} threads)")
+    yield from _gpu(report, _nvidia())
 
 
-def _gpu(found: dict[str, Any], driver: dict[str, str] | None) -> Iterator[Finding]:
+def _gpu(report: dict[str, Any], driver: dict[str, str] | None) -> Iterator[Finding]:
     """`found`: what torch says; `driver`: what nvidia-smi says, None without it."""
-    gpu_build = bool(found["cuda"] or found["hip"])
-    if found["available"]:
-        for name, memory, architecture, bf16 in found["gpus"]:
+    gpu_build = bool(report["cuda"] or report["hip"])
+    if report["available"]:
+        for name, memory, architecture, bf16 in report["gpus"]:
             about = f"{name}, {memory / 2**30:.0f} GiB, {architecture}, {'bf16' if bf16 else 'no bf16: fp32 or fp16'}"
-            if found["works"]:
+            if report["works"]:
                 yield Finding("gpu", OK, about)
             else:
                 yield Finding(
                     "gpu",
                     BROKEN,
-                    f"{about}, but a computation on it fails: {last_line(found.get('error', ''))}",
+                    f"{about}, but a computation on it fails: {last_line(report.get('error', ''))}",
                     "Install a torch build that knows this GPU (pytorch.org), or train with train.device=cpu.",
                 )
-        if driver is not None and found["cuda"] and numbers(driver["cuda"])[0] < numbers(found["cuda"])[0]:
+        if driver is not None and report["cuda"] and numbers(driver["cuda"])[0] < numbers(report["cuda"])[0]:
             yield Finding(
                 "driver",
                 WARNING,
-                f"driver {driver['driver']} is made for CUDA {driver['cuda']}, torch for {found['cuda']}",
+                f"driver {driver['driver']} is made for CUDA {driver['cuda']}, torch for {report['cuda']}",
                 "Update the NVIDIA driver.",
             )
     elif driver is not None and not gpu_build:
@@ -93,15 +93,15 @@ def _gpu(found: dict[str, Any], driver: dict[str, str] | None) -> Iterator[Findi
             "Install a CUDA build of torch (pytorch.org) to train on the GPU.",
         )
     elif driver is not None:
-        said = f": {found['said'][0]}" if found["said"] else ""
+        message = f": {report['said'][0]}" if report["said"] else ""
         yield Finding(
             "gpu",
             WARNING,
-            f"{driver['name']} is there, but torch (CUDA {found['cuda']}) cannot use it with driver "
-            f"{driver['driver']} (CUDA {driver['cuda']}){said}",
+            f"{driver['name']} is there, but torch (CUDA {report['cuda']}) cannot use it with driver "
+            f"{driver['driver']} (CUDA {driver['cuda']}){message}",
             "Update the NVIDIA driver, or install a torch build for an older CUDA (pytorch.org).",
         )
-    elif found["mps"]:
+    elif report["mps"]:
         yield Finding("gpu", NOTE, "Apple GPU: used for transcribing (--device mps), not for training")
     else:
         yield Finding("gpu", NOTE, "none: training runs on the CPU, in fp32")

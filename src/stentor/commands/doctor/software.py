@@ -41,8 +41,8 @@ def packages() -> Iterator[Finding]:
     for name, version, bounds in too_old:
         yield Finding(name, BROKEN, f"{version}, but {bounds} is needed", f"pip install '{name}{bounds}'")
     if missing:
-        wanted = " ".join(f"'{m}'" for m in missing)
-        yield Finding("packages", BROKEN, f"not installed: {', '.join(missing)}", f"pip install {wanted}")
+        quoted = " ".join(f"'{m}'" for m in missing)
+        yield Finding("packages", BROKEN, f"not installed: {', '.join(missing)}", f"pip install {quoted}")
     if fine and not missing and not too_old:
         shown = ("torch", "transformers", "accelerate", "lhotse", "peft")
         yield Finding("packages", OK, ", ".join(f"{n} {v}" for n, v, _ in fine if n in shown))
@@ -144,9 +144,9 @@ def hub() -> Iterator[Finding]:
             "model cache", WARNING, f"{cache} cannot be written to", "Set HF_HOME to a folder that you may write to."
         )
     else:
-        kept = len(list(cache.glob("models--*"))) if cache.exists() else 0
+        cached = len(list(cache.glob("models--*"))) if cache.exists() else 0
         offline = ", offline (HF_HUB_OFFLINE)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
-        models = f"{kept} model{'' if kept == 1 else 's'}"
+        models = f"{cached} model{'' if cached == 1 else 's'}"
         yield Finding("model cache", OK, f"{models}, {shutil.disk_usage(place).free / 1e9:.1f} GB free{offline}")
     stored = Path(os.environ.get("HF_TOKEN_PATH") or home / "token")
     if os.environ.get("HF_TOKEN") or stored.exists():

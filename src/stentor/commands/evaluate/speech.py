@@ -169,8 +169,8 @@ def text(scores: dict[str, Score], how: dict[str, Any], records: int) -> str:
         f"{records} records spoken ({voices}; {length}; {settings['steps']} steps, guidance {settings['guidance']:g})  "
         + "  ".join(f"{name.replace('_', ' ')} {figure(name, scores[name].value)}" for name in apart if name in scores)
     )
-    heard = {name: score for name, score in scores.items() if name not in apart}
-    return "\n".join([head, *(table(heard) if heard else [])])
+    evaluated_scores = {name: score for name, score in scores.items() if name not in apart}
+    return "\n".join([head, *(table(evaluated_scores) if evaluated_scores else [])])
 
 
 def _speaker(loaded: Model, options: EvaluateOptions) -> Speaker:

@@ -34,12 +34,66 @@ def tune(model: str, data: str, out: Path | None) -> str:
     from stentor.config.load import parse_source
     from stentor.engine.device import accelerator
     from stentor.engine.section import Train
-    from stentor.inference.load import TRAINING_CONFIG, find_export, load
+    from stentor.inference.load import TRAINING_CONFIG, load
     from stentor.tasks.diarize.inference import run_windows
     from stentor.tasks.diarize.tune import Recording
     from stentor.tasks.diarize.tune import tune as search
 
     source = parse_source(data)
+    folder = _tunable_export(model)
+    loaded = load(model)
+    task: Diarize = loaded.for_diarization()
+    plan, dropped, section = records(loaded, task, source, data)
+    cuts: list[Cut] = []
+    precision = loaded.training.get("train", {}).get("precision", "auto")
+    device = accelerator(Train(precision=precision if torch.cuda.is_available() else "auto"))
+    loaded.bundle.model.to(device.device)
+    rate = loaded.bundle.processor.sample_rate
+    with device.autocast():
+        outputs = list(run_windows(loaded.bundle, task, _audio(plan, rate, cuts, dropped)))
+    dropped.check(len(cuts) + dropped.bad, section.max_bad, data)
+    if not cuts:
+        raise DataError(f"{data}: no record could be tuned on.")
+    references = [task.reference(cut) for cut in cuts]
+    permutes, names = task.labels.permutes, task.labels.names
+    recordings = [
+        Recording.of(h, r["segments"], r["uem"], None if permutes else names)
+        for h, r in zip(outputs, references, strict=True)
+    ]
+    rounds: list[str] = []
+    windows = search(recordings, task.windows, permutes, rounds.append)
+    before = _scores(task, task.windows, outputs, references, cuts)
+    after = _scores(task, windows, outputs, references, cuts)
+    metric = task.main_metric()[0]
+    if after[metric].value >= before[metric].value:  # the grid of the search is not the metric itself
+        windows, after = task.windows, before
+    changed = {
+        key: (old, new)
+        for key, new in windows.model_dump(mode="json", by_alias=True).items()
+        if new != (old := task.windows.model_dump(mode="json", by_alias=True)[key])
+    }
+    if changed:
+        loaded.training["task"]["windows"] = windows.model_dump(mode="json", by_alias=True)
+        _rewrite(folder / TRAINING_CONFIG, loaded.training)
+    if out is not None:
+        figures = {
+            "model": model,
+            "data": data,
+            "records": len(cuts),
+            "changed": {key: {"before": old, "after": new} for key, (old, new) in changed.items()},
+            "windows": windows.model_dump(mode="json", by_alias=True),
+            "before": {name: score.as_dict() for name, score in before.items()},
+            "after": {name: score.as_dict() for name, score in after.items()},
+            **dropped_figures(dropped),
+        }
+        write_figures(out, figures)
+    return _text(len(cuts), metric, before, after, changed, rounds, folder) + left_out(dropped)
+
+
+def _tunable_export(model: str) -> Path:
+    """The export folder whose training_config.json takes the settings. Raises ConfigError when there is none."""
+    from stentor.inference.load import TRAINING_CONFIG, find_export
+
     if not Path(model).exists():
         raise ConfigError(
             f"{model} is no folder here, and --tune stores what it finds in the model's folder: get the model first, "
@@ -53,56 +107,7 @@ def tune(model: str, data: str, out: Path | None) -> str:
         )
     if not (folder / TRAINING_CONFIG).is_file():
         raise ConfigError(f"{folder} has no {TRAINING_CONFIG}, where --tune stores what it finds: export it again.")
-    loaded = load(model)
-    task: Diarize = loaded.for_diarization()
-    plan, dropped, section = records(loaded, task, source, data)
-    cuts: list[Cut] = []
-    device = accelerator(
-        Train(
-            precision=loaded.training.get("train", {}).get("precision", "auto") if torch.cuda.is_available() else "auto"
-        )
-    )
-    loaded.bundle.model.to(device.device)
-    rate = loaded.bundle.processor.sample_rate
-    with device.autocast():
-        heard = list(run_windows(loaded.bundle, task, _audio(plan, rate, cuts, dropped)))
-    dropped.check(len(cuts) + dropped.bad, section.max_bad, data)
-    if not cuts:
-        raise DataError(f"{data}: no record could be tuned on.")
-    references = [task.reference(cut) for cut in cuts]
-    permutes, names = task.labels.permutes, task.labels.names
-    recordings = [
-        Recording.of(h, r["segments"], r["uem"], None if permutes else names)
-        for h, r in zip(heard, references, strict=True)
-    ]
-    rounds: list[str] = []
-    found = search(recordings, task.windows, permutes, rounds.append)
-    before = _scores(task, task.windows, heard, references, cuts)
-    after = _scores(task, found, heard, references, cuts)
-    metric = task.main_metric()[0]
-    if after[metric].value >= before[metric].value:  # the grid of the search is not the metric itself
-        found, after = task.windows, before
-    changed = {
-        key: (old, new)
-        for key, new in found.model_dump(mode="json", by_alias=True).items()
-        if new != (old := task.windows.model_dump(mode="json", by_alias=True)[key])
-    }
-    if changed:
-        loaded.training["task"]["windows"] = found.model_dump(mode="json", by_alias=True)
-        _rewrite(folder / TRAINING_CONFIG, loaded.training)
-    if out is not None:
-        figures = {
-            "model": model,
-            "data": data,
-            "records": len(cuts),
-            "changed": {key: {"before": old, "after": new} for key, (old, new) in changed.items()},
-            "windows": found.model_dump(mode="json", by_alias=True),
-            "before": {name: score.as_dict() for name, score in before.items()},
-            "after": {name: score.as_dict() for name, score in after.items()},
-            **dropped_figures(dropped),
-        }
-        write_figures(out, figures)
-    return _text(len(cuts), metric, before, after, changed, rounds, folder) + left_out(dropped)
+    return folder
 
 
 def _audio(plan: BatchSampler, rate: int, cuts: list[Cut], dropped: DropCounter) -> Iterator[list[np.ndarray]]:
@@ -121,7 +126,7 @@ def _audio(plan: BatchSampler, rate: int, cuts: list[Cut], dropped: DropCounter)
 
 
 def _scores(
-    task: Diarize, windows: Windows, heard: list[WindowOutputs], references: list[dict[str, Any]], cuts: list[Cut]
+    task: Diarize, windows: Windows, outputs: list[WindowOutputs], references: list[dict[str, Any]], cuts: list[Cut]
 ) -> dict[str, Score]:
     from stentor.data.batch import Prediction
     from stentor.tasks.diarize.aggregate import diarization
@@ -137,7 +142,7 @@ def _scores(
                 },
                 cut.duration,
             )
-            for cut, reference, h in zip(cuts, references, heard, strict=True)
+            for cut, reference, h in zip(cuts, references, outputs, strict=True)
         ]
     )
 

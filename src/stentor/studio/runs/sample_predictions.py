@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from stentor.report.examples import UNSURE, Example, compare
+from stentor.report.examples import UNSURE, ReportExample, compare
 from stentor.studio.runs.progress import RunProgress, progress_of
 from stentor.studio.runs.jobs import Job
 from stentor.studio.runs.html_fragments import render
@@ -25,7 +25,7 @@ _KEPT = 32
 class _SampleSet:
     name: str
     when: str
-    examples: list[Example]
+    examples: list[ReportExample]
 
 
 _made: OrderedDict[tuple[Path, int, int], str] = OrderedDict()
@@ -57,9 +57,9 @@ def _sample_sets(job: Job, followed: RunProgress) -> list[_SampleSet]:
     return shown
 
 
-def _example(job: Job, name: str, row: dict[str, Any], normalizer: str) -> Example:
+def _example(job: Job, name: str, row: dict[str, Any], normalizer: str) -> ReportExample:
     reference, output, record = (row.get(key) or {} for key in ("reference", "output", "record"))
-    example = Example(
+    example = ReportExample(
         id=str(row.get("id")), seconds=float(row.get("seconds") or 0.0), speaker=record.get("speaker"),
         language=record.get("language") or reference.get("language"), errors=0, total=0
     )

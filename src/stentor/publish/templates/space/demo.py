@@ -68,14 +68,14 @@ def listen(path: str | None, highest: int = HIGHEST_RATE) -> tuple[np.ndarray, i
     """The sound that was recorded or uploaded: float32 [samples], and its rate in Hz, `highest` at most."""
     if path is None:
         raise gr.Error("Record or upload some speech first.", print_exception=False)
-    found = probe(path)
-    if found.duration > LIMITS["seconds"]:
+    info = probe(path)
+    if info.duration > LIMITS["seconds"]:
         raise gr.Error(
-            f"The recording has {found.duration:.0f} s; this demo takes at most {LIMITS['seconds']} s.",
+            f"The recording has {info.duration:.0f} s; this demo takes at most {LIMITS['seconds']} s.",
             print_exception=False,
         )
-    rate = min(found.sample_rate, highest)
-    return read(path, rate, 0.0, found.duration), rate
+    rate = min(info.sample_rate, highest)
+    return read(path, rate, 0.0, info.duration), rate
 
 
 def text_within_limit(text: str | None, what: str) -> str:
@@ -94,8 +94,8 @@ def polite(path: str | None = None) -> Iterator[None]:
     try:
         yield
     except StentorError as error:
-        said = str(error).replace(path, Path(path).name) if path else str(error)
-        raise gr.Error(html.escape(without_secrets(said)), print_exception=False) from None
+        message = str(error).replace(path, Path(path).name) if path else str(error)
+        raise gr.Error(html.escape(without_secrets(message)), print_exception=False) from None
 
 
 def sound_input(label: str) -> gr.Audio:

@@ -15,9 +15,9 @@ def diarize(audio: str | None, speakers: float | None) -> tuple[str, list[list[A
     """A timeline of the speakers, their segments as a table, and the lines of an RTTM file."""
     with polite(audio):
         samples, rate = listen(audio, DRAWN_RATE)
-        found = MODEL.diarize(samples, rate, speakers=int(speakers) if speakers else None)
-    rows = [[s["speaker"], s["start"], s["end"]] for s in found.segments]
-    return drawings.speakers(found.segments, samples, rate), rows, found.rttm("recording")
+        result = MODEL.diarize(samples, rate, speakers=int(speakers) if speakers else None)
+    rows = [[s["speaker"], s["start"], s["end"]] for s in result.segments]
+    return drawings.speakers(result.segments, samples, rate), rows, result.rttm("recording")
 
 
 with page() as blocks:

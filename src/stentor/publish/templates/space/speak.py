@@ -19,15 +19,15 @@ def speak(
 ) -> tuple[int, np.ndarray]:
     """The text, spoken."""
     text = text_within_limit(text, "The text")
-    said = text_within_limit(reference_text, "The text of the reference")
+    transcript = text_within_limit(reference_text, "The text of the reference")
     described = text_within_limit(instruct, "The description")
-    if reference is not None and not said:
+    if reference is not None and not transcript:
         raise gr.Error("Write down what is said in the reference.", print_exception=False)
     with polite(reference):
         voice = {}
         if reference is not None:
             samples, rate = listen(reference)
-            voice = {"reference": samples, "reference_rate": rate, "reference_text": said}
+            voice = {"reference": samples, "reference_rate": rate, "reference_text": transcript}
         speech = MODEL.speak(
             text, **voice, instruct=described or None, language=language or None, speed=speed, seed=int(seed)
         )

@@ -16,9 +16,9 @@ def words(audio: str | None, language: str | None) -> tuple[str, str, list[list[
     """The transcript, its words drawn along the time, the same as a table, and subtitles (SRT)."""
     with polite(audio):
         samples, rate = listen(audio, DRAWN_RATE)
-        found = MODEL.transcribe(samples, rate, language=language or None, words=True)
-    rows = [[w["word"], w["start"], w["end"], w["confidence"]] for w in found.words]
-    return found.text, drawings.words(found.words, samples, rate), rows, to_srt(found)
+        result = MODEL.transcribe(samples, rate, language=language or None, words=True)
+    rows = [[w["word"], w["start"], w["end"], w["confidence"]] for w in result.words]
+    return result.text, drawings.words(result.words, samples, rate), rows, to_srt(result)
 
 
 with page() as blocks:

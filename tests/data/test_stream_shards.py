@@ -9,7 +9,7 @@ import pytest
 from stentor.dataloading.dataset import train_dataset
 from stentor.dataloading.stream_shards import share_of
 from stentor.errors import DataError
-from stentor.sources.base import Source, num_shards
+from stentor.sources.base import Source, divisible_shards
 
 
 class Parted(Source):
@@ -20,7 +20,7 @@ class Parted(Source):
     _read: Counter
 
     def num_shards(self, most):
-        return num_shards(len(self._parts), most)
+        return divisible_shards(len(self._parts), most)
 
     def records(self):
         return self._of(range(len(self._parts)))
@@ -71,8 +71,8 @@ def facts(batches):
 
 
 def test_lanes_are_equal_or_nearly_so():
-    assert [num_shards(n, 8) for n in (1, 2, 3, 4, 6, 8, 16, 24, 43, 90)] == [1, 2, 1, 4, 2, 8, 8, 8, 4, 8]
-    assert num_shards(9, 12) == 3 and num_shards(5, 1) == 1
+    assert [divisible_shards(n, 8) for n in (1, 2, 3, 4, 6, 8, 16, 24, 43, 90)] == [1, 2, 1, 4, 2, 8, 8, 8, 4, 8]
+    assert divisible_shards(9, 12) == 3 and divisible_shards(5, 1) == 1
 
 
 def test_every_record_comes_once_an_epoch_and_then_again(parted, data):

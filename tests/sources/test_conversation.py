@@ -21,7 +21,7 @@ from stentor.errors import DataError
 from stentor.sources.base import Source
 from stentor.sources.conversation import Conversation
 from stentor.sources.phrases import sentence
-from stentor.sources.turns import Turns, estimate
+from stentor.sources.turn_taking import TurnStatistics, estimate
 
 SYNTH = {"type": "synth", "texts": "sentences", "count": 12, "voices": {"count": 4}}
 QUIET = {"noise": None, "level": [-20, -20], "level_change": [0, 0]}
@@ -287,17 +287,17 @@ def test_turn_taking_is_estimated_from_an_rttm(tmp_path):
             segments.append({"speaker": "c", "start": end + 0.1, "end": end + 0.5})
         speaker = "b" if speaker == "a" else "a"
     segments.sort(key=lambda s: s["start"])
-    draws = estimate({"talk": segments}, tmp_path)
-    assert draws.overlap_share == pytest.approx(0.3, abs=0.06) and draws.same_speaker == 0
-    assert np.mean(draws.gap) == pytest.approx(0.5, abs=0.1) and max(draws.overlap) <= 0.5
-    assert draws.backchannel == pytest.approx(0.2, abs=0.05)
-    shifts = [draws.shift(False, rng) for _ in range(4000)]
-    assert np.mean([s < 0 for s in shifts]) == pytest.approx(draws.overlap_share, abs=0.03)
-    assert np.mean([s for s in shifts if s >= 0]) == pytest.approx(np.mean(draws.gap), abs=0.08)
+    sampler = estimate({"talk": segments}, tmp_path)
+    assert sampler.overlap_share == pytest.approx(0.3, abs=0.06) and sampler.same_speaker == 0
+    assert np.mean(sampler.gap) == pytest.approx(0.5, abs=0.1) and max(sampler.overlap) <= 0.5
+    assert sampler.backchannel == pytest.approx(0.2, abs=0.05)
+    shifts = [sampler.shift(False, rng) for _ in range(4000)]
+    assert np.mean([s < 0 for s in shifts]) == pytest.approx(sampler.overlap_share, abs=0.03)
+    assert np.mean([s for s in shifts if s >= 0]) == pytest.approx(np.mean(sampler.gap), abs=0.08)
     (tmp_path / "x.rttm").write_text("SPEAKER a 1 1.0 2.0 <NA> <NA> ann <NA> <NA>\n")
     with pytest.raises(DataError, match="has only 0 changes of speaker"):
         listed(statistics=str(tmp_path / "x.rttm"))
-    assert Turns().draws().shift(True, rng) > 0
+    assert TurnStatistics().sampler().shift(True, rng) > 0
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from collections import Counter
 from typing import Literal
 
 from stentor.callbacks.base import Callback
-from stentor.sources.hub_open import Opened
+from stentor.sources.hub_open import OpenDataset
 
 READ = Counter()
-rows = Opened.rows
+rows = OpenDataset.rows
 
 
 def counted(self, *lane):
@@ -28,7 +28,7 @@ def counted(self, *lane):
         yield row
 
 
-Opened.rows = counted
+OpenDataset.rows = counted
 
 
 class Spy(Callback):

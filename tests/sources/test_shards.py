@@ -265,14 +265,14 @@ def test_labels_that_are_no_text(shards):
 
 
 def test_shards_of_audio_are_not_searched_for_codes(tmp_path, monkeypatch):
-    from stentor.data import tar
+    from stentor.sources import shards
 
     for i in range(3):
         write_tar(tmp_path / f"{i}.tar", {f"{i}.wav": b"RIFF"})
         (tmp_path / f"{i}.jsonl").write_text(json.dumps({"id": str(i), "text": "x", "audio_duration": 1.0}) + "\n")
     opened = []
-    index = tar.index
-    monkeypatch.setattr(tar, "index", lambda path: opened.append(path.name) or index(path))
+    index = shards.tar_index
+    monkeypatch.setattr(shards, "tar_index", lambda path: opened.append(path.name) or index(path))
     read(tmp_path, stream=True).in_epoch(0, 0)
     assert opened == ["0.tar"]
 

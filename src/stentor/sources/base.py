@@ -1,10 +1,11 @@
-"""Where data comes from: a source lists lhotse cuts from metadata alone; audio is read later, in the loader."""
+"""Source: the base of all kinds of data; it lists lhotse cuts from metadata alone, and the loader reads the audio."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from stentor.data.cut import UnusableRecord, field_of, set_language
 from stentor.section import Choice
 
 if TYPE_CHECKING:
@@ -67,16 +68,14 @@ class Source(Choice):
 
     def cuts(self) -> Iterator["Cut"]:
         """`records()` after `where`, `exclude`, `skip`, `limit` and the default `language`."""
-        from stentor.data.cut import UnusableRecord, field_of, set_language
-
         seen = 0
         for cut in self.records():
             if not isinstance(cut, UnusableRecord):
                 if self.language:
                     set_language(cut, self.language)
-                if not all(_among(field_of(cut, key), value) for key, value in self.where.items()):
+                if not all(_matches(field_of(cut, key), value) for key, value in self.where.items()):
                     continue
-                if any(_among(field_of(cut, key), value) for key, value in self.exclude.items()):
+                if any(_matches(field_of(cut, key), value) for key, value in self.exclude.items()):
                     continue
             seen += 1
             if seen > self.skip:
@@ -85,8 +84,8 @@ class Source(Choice):
                     return
 
 
-def _among(value: Any, wanted: Any) -> bool:
-    return value in wanted if isinstance(wanted, list) else value == wanted
+def _matches(value: Any, allowed: Any) -> bool:
+    return value in allowed if isinstance(allowed, list) else value == allowed
 
 
 UNEVEN = 10
@@ -94,7 +93,7 @@ UNEVEN = 10
 earlier, so a tenth is what its records may be ahead."""
 
 
-def num_shards(parts: int, most: int) -> int:
+def divisible_shards(parts: int, most: int) -> int:
     """Into how many shards a source of so many parts (files, row groups) goes: a divisor of `most`, with equal numbers
     of parts in all of them, or nearly so."""
     fits = (n for n in range(most, 0, -1) if most % n == 0 and (parts % n == 0 or parts >= UNEVEN * n))

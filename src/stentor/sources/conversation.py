@@ -21,18 +21,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from stentor.data.augment import Noise, Reverb
+from stentor.data.augment import Noise, Reverb, list_audio
+from stentor.data.cut import RATE
+from stentor.data.rttm import read_rttm
 from stentor.errors import DataError
 from stentor.section import ConfigConflict, IntRange, Range
 from stentor.sources.base import Source
-from stentor.sources.turns import Turns
+from stentor.sources.turn_taking import TurnStatistics, estimate
+from stentor.sources.utterances import UtterancePool
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.data.cut import UnusableRecord
-    from stentor.sources.turns import Draws
-    from stentor.sources.utterances import UtterancePool
+    from stentor.sources.turn_taking import TurnSampler
 
 NOISE_SECONDS = 30.0
 """Longest stretch of noise that is made at once, so that a window of a long conversation need not make all of it."""
@@ -68,7 +70,7 @@ class Conversation(Source):
     """Fewest and most turns of a conversation, with `seconds: null`."""
     turn: Range = (0.5, 10.0)
     """Seconds of speech in one turn; longer utterances are cut at their pauses, shorter ones left out."""
-    statistics: Turns | Path = Turns()
+    statistics: TurnStatistics | Path = TurnStatistics()
     """Turn-taking: averages, or an RTTM file of real conversations to estimate it from."""
     level: Range = (-32.0, -22.0)
     """Level of each speaker in dBFS (root mean square of the speech)."""
@@ -84,7 +86,7 @@ class Conversation(Source):
     """File that keeps where utterances without word times hold speech, so that the next run need not listen to them
     again. Null: each run listens."""
     seed: int = 0
-    """Draws everything. Training and test sources differ by their utterances, not by the seed."""
+    """TurnSampler everything. Training and test sources differ by their utterances, not by the seed."""
 
     @model_validator(mode="after")
     def _fits(self) -> Conversation:
@@ -106,33 +108,28 @@ class Conversation(Source):
         return [self.speakers] if isinstance(self.speakers, int) else self.speakers
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
-        from stentor.sources.utterances import UtterancePool
-
-        bank = UtterancePool(self.source, self.turn, self.split, self.cache)
-        yield from bank.unusable
-        if len(bank.speakers) < max(self._numbers()):
+        pool = UtterancePool(self.source, self.turn, self.split, self.cache)
+        yield from pool.unusable
+        if len(pool.speakers) < max(self._numbers()):
             raise DataError(
                 f"Conversations of {max(self._numbers())} speakers need as many in the {self.source.type} source; it "
-                f"has {len(bank.speakers)} whose utterances can be used{bank.why()}."
+                f"has {len(pool.speakers)} whose utterances can be used{pool.why()}."
             )
-        draws, mark = self._draws(), self._mark()
+        sampler, mark = self._turn_sampler(), self._mark()
         for index in range(self.count):
             name = f"conversation-{self.seed}-{index:05d}"
-            yield Scene(self, bank, draws, name).cut().with_id(f"{name}-{mark}")
-        yield from bank.refused
-        bank.save()
+            yield Scene(self, pool, sampler, name).cut().with_id(f"{name}-{mark}")
+        yield from pool.refused
+        pool.save()
 
     def _mark(self) -> str:
         """Six hexadecimal digits, others for other conversations: training and test data may have the same seed."""
         plain = self.model_dump_json(exclude={"count", "cache", *Source.model_fields})
         return f"{zlib.crc32(plain.encode()) & 0xFFFFFF:06x}"
 
-    def _draws(self) -> Draws:
-        if isinstance(self.statistics, Turns):
-            return self.statistics.draws()
-        from stentor.data.rttm import read_rttm
-        from stentor.sources.turns import estimate
-
+    def _turn_sampler(self) -> TurnSampler:
+        if isinstance(self.statistics, TurnStatistics):
+            return self.statistics.sampler()
         path = self.statistics.expanduser()
         return estimate(read_rttm(path), path)
 
@@ -140,12 +137,12 @@ class Conversation(Source):
 class Scene:
     """One conversation in the making."""
 
-    def __init__(self, config: Conversation, bank: UtterancePool, draws: Draws, name: str):
-        self.config, self.bank, self.draws, self.name = config, bank, draws, name
+    def __init__(self, config: Conversation, pool: UtterancePool, sampler: TurnSampler, name: str):
+        self.config, self.pool, self.sampler, self.name = config, pool, sampler, name
         rng = self.rng = random.Random(name)
         numbers = config._numbers()
         (count,) = rng.choices(numbers, config.speaker_weights or [1.0] * len(numbers))
-        self.speakers = rng.sample(bank.speakers, count)
+        self.speakers = rng.sample(pool.speakers, count)
         length = config.seconds
         self.seconds = rng.uniform(*length) if isinstance(length, tuple) else length
         self.turns = rng.randint(*config.turns) if config.turns else None
@@ -154,8 +151,8 @@ class Scene:
         self.levels = {speaker: self.loudness.uniform(*config.level) for speaker in self.speakers}
         self.rooms = self._rooms()
         self.ends = dict.fromkeys(self.speakers, 0.0)
-        """When each speaker was last heard."""
-        self.decks = {speaker: bank.shuffled(speaker, rng) for speaker in self.speakers}
+        """End of the last turn of each speaker, in seconds."""
+        self.utterances = {speaker: pool.shuffled(speaker, rng) for speaker in self.speakers}
         self.tracks: list[Any] = []
 
     def cut(self) -> Cut:
@@ -175,24 +172,28 @@ class Scene:
             end = self._turn(speaker, begin)
             unheard.discard(speaker)
             taken += 1
-            if end > begin and rng.random() < self.draws.backchannel:
+            if end > begin and rng.random() < self.sampler.backchannel:
                 self._backchannel(speaker, begin, end)
             floor = max(self.ends.values())
             same = len(self.speakers) == 1 or (
-                rng.random() < self.draws.same_speaker and not self._late(floor, unheard)
+                rng.random() < self.sampler.same_speaker and not self._late(floor, unheard)
             )
             if not same:
                 speaker = self._next(speaker, unheard, floor)
             begin, last_begin = self._begin(speaker, floor, last_begin, same), begin
 
     def _goes_on(self, begin: float, taken: int) -> bool:
-        return taken < self.turns if self.turns is not None else begin < self.seconds - LEAST
+        if self.turns is not None:
+            return taken < self.turns
+        assert self.seconds is not None
+        return begin < self.seconds - LEAST
 
     def _late(self, floor: float, unheard: set[str]) -> bool:
         """Whether those who have said nothing yet must speak now, for all to be heard."""
         if not unheard or self.turns is not None:
             return bool(unheard)
-        return self.seconds - floor < (len(unheard) + 1) * self.bank.mean_turn
+        assert self.seconds is not None
+        return self.seconds - floor < (len(unheard) + 1) * self.pool.mean_turn
 
     def _next(self, speaker: str, unheard: set[str], floor: float) -> str:
         if self._late(floor, unheard):
@@ -201,14 +202,14 @@ class Scene:
 
     def _begin(self, speaker: str, floor: float, last_begin: float, same: bool) -> float:
         """When the next turn begins: nobody talks over himself, and no more than two turns run at once."""
-        begin = floor + self.draws.shift(same, self.rng)
+        begin = floor + self.sampler.shift(same, self.rng)
         others = sorted(end for who, end in self.ends.items() if who != speaker)
         earliest = [self.ends[speaker] + APART, last_begin + LEAST, *others[:-1]]
         return max(begin, *earliest)
 
     def _turn(self, speaker: str, begin: float) -> float:
         """Place a turn of the speaker; its end, or `begin` when the speaker has nothing (left) to say."""
-        turn = self.bank.turn(self.decks[speaker], self.rng)
+        turn = self.pool.turn(self.utterances[speaker], self.rng)
         if turn is None:
             self.ends[speaker] = max(self.ends[speaker], begin)
             return begin
@@ -220,9 +221,9 @@ class Scene:
         if not silent or end - begin < 2.0:
             return
         other = self.rng.choice(silent)
-        said = self.bank.backchannel(self.decks[other], self.rng, longest=1.0)
-        if said is not None:
-            self._place(other, said, self.rng.uniform(begin + 0.5, end - 1.1))
+        turn = self.pool.backchannel(self.utterances[other], self.rng, longest=1.0)
+        if turn is not None:
+            self._place(other, turn, self.rng.uniform(begin + 0.5, end - 1.1))
 
     def _place(self, speaker: str, turn: Any, begin: float) -> float:
         """Add a track whose speech begins at `begin` seconds; answers when it ends."""
@@ -241,8 +242,6 @@ class Scene:
         reverb, rng = self.config.reverb, random.Random(f"{self.name}/room")
         if reverb is None or rng.random() >= reverb.p:
             return {}
-        from stentor.data.augment import list_audio
-
         files = list_audio(tuple(reverb.paths))
         if files and not (reverb.simulated and rng.random() < 0.5):
             chosen = rng.sample(files, len(self.speakers)) if len(files) >= len(self.speakers) else files * 99
@@ -255,22 +254,20 @@ class Scene:
         from lhotse.cut import PaddingCut
         from lhotse.cut.set import MixTrack
 
-        from stentor.data.cut import RATE
-
         samples = round(length * RATE)
         silence = PaddingCut(
             id=f"{self.name}-silence", duration=length, sampling_rate=RATE, feat_value=0.0, num_samples=samples
         )
         rng = random.Random(f"{self.name}/noise")
-        about = self._noise(rng)
-        tracks = []
-        while about is not None and (offset := len(tracks) * NOISE_SECONDS) < length:
+        source = self._noise(rng)
+        tracks: list[Any] = []
+        while source is not None and (offset := len(tracks) * NOISE_SECONDS) < length:
             seconds = min(NOISE_SECONDS, _on_grid(length - offset))
             name = f"{self.name}-noise{len(tracks)}"
             recording = Recording(
                 id=name, sources=[], sampling_rate=RATE, num_samples=round(seconds * RATE), duration=seconds
             )
-            noise = {**about, "seed": rng.getrandbits(32), "seconds": seconds}
+            noise = {**source, "seed": rng.getrandbits(32), "seconds": seconds}
             cut = MonoCut(
                 id=name, start=0.0, duration=seconds, channel=0, recording=recording, custom={"made_noise": noise}
             )
@@ -281,17 +278,13 @@ class Scene:
         noise = self.config.noise
         if noise is None or rng.random() >= noise.p:
             return None
-        from stentor.data.augment import list_audio
-
         files = list_audio(tuple(noise.paths))
         kind = rng.randrange(len(files) + len(noise.builtin))
         level = sum(self.levels.values()) / len(self.levels) - rng.uniform(*noise.snr)
-        made = {"path": str(files[kind])} if kind < len(files) else {"kind": noise.builtin[kind - len(files)]}
-        return {**made, "level": round(level, 2)}
+        source = {"path": str(files[kind])} if kind < len(files) else {"kind": noise.builtin[kind - len(files)]}
+        return {**source, "level": round(level, 2)}
 
 
 def _on_grid(seconds: float) -> float:
     """The nearest time of a sample."""
-    from stentor.data.cut import RATE
-
     return round(seconds * RATE) / RATE

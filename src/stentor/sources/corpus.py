@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import inspect
 import io
 import json
@@ -15,13 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from stentor.data.cut import UnusableRecord
+from stentor.data.jsonl import not_found
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
+from stentor.sources.librispeech import librispeech
+from stentor.sources.manifest import split_utterances
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import UnusableRecord
 
 LANGUAGES = {
     "English": "en",
@@ -87,21 +91,14 @@ class Corpus(Source):
         if self.download:
             folder = self._download(folder)
         if not folder.is_dir():
-            from stentor.data.jsonl import not_found
-
             raise not_found(folder)
         if self.name == "librispeech":
-            from stentor.sources.librispeech import librispeech
-
             return librispeech(folder, self.split, **self.options)
         prepared = flatten(self._call(prepare, self._arguments(prepare, folder)))
         return {name: partial(_as_cuts, part) for name, part in prepared.items()}
 
     def shaped(self, cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | UnusableRecord]:
         """Whole recordings as the section says: cut into utterances, with language codes."""
-        from stentor.data.cut import UnusableRecord
-        from stentor.sources.manifest import split_utterances
-
         for cut in split_utterances(cuts) if self.utterances else _named_after_recordings(cuts):
             if not isinstance(cut, UnusableRecord):
                 for supervision in cut.supervisions:
@@ -113,14 +110,12 @@ class Corpus(Source):
         if self.to is None:
             yield from self._prepare()
             return
-        from stentor.data.cut import UnusableRecord
-
         folder = self.to.expanduser()
         stem = "-".join([self.name, *(self.split.split("/") if self.split else [])])
         manifest, about = folder / f"{stem}.cuts.jsonl.gz", folder / f"{stem}.json"
-        wanted = {"name": self.name, "split": self.split, "from": str(self._folder()), "options": self.options}
+        settings = {"name": self.name, "split": self.split, "from": str(self._folder()), "options": self.options}
         known = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
-        if manifest.exists() and all(known.get(k) == v for k, v in wanted.items()):
+        if manifest.exists() and all(known.get(k) == v for k, v in settings.items()):
             from lhotse import CutSet
 
             yield from CutSet.from_jsonl_lazy(manifest)
@@ -136,7 +131,7 @@ class Corpus(Source):
         half_done = folder / f"{stem}.partial-{os.getpid()}.jsonl.gz"
         CutSet.from_cuts(cuts).to_file(half_done)
         half_done.replace(manifest)
-        known = {**wanted, "unusable": [[u.id, u.reason, u.message] for u in unusable]}
+        known = {**settings, "unusable": [[u.id, u.reason, u.message] for u in unusable]}
         about.write_text(json.dumps(known, indent=1, ensure_ascii=False), encoding="utf-8")
         yield from cuts
         yield from unusable
@@ -198,9 +193,9 @@ class Corpus(Source):
             with quiet:
                 return function(**arguments)
         except Exception as error:  # each recipe has its own ways to fail: assertions, missing files, bad lines
-            given = ", ".join(f"{k}={str(v)!r}" for k, v in arguments.items())
+            call = ", ".join(f"{k}={str(v)!r}" for k, v in arguments.items())
             detail = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-            raise DataError(f"lhotse's {function.__name__}({given}) failed: {detail}") from error
+            raise DataError(f"lhotse's {function.__name__}({call}) failed: {detail}") from error
 
     def pick(self, parts: list[str]) -> str:
         """The name of the part that `split` means. Raises `DataError` with the names there are."""
@@ -208,22 +203,19 @@ class Corpus(Source):
             if len(parts) == 1:
                 return parts[0]
             raise DataError(f"The corpus {self.name} has several parts: set `split` to one of {', '.join(parts)}.")
-        found = [p for p in parts if p == self.split] or [p for p in parts if p.split("/")[-1] == self.split]
-        if len(found) == 1:
-            return found[0]
-        problem = f"fits {', '.join(found)}" if found else "is not there"
+        matches = [p for p in parts if p == self.split] or [p for p in parts if p.split("/")[-1] == self.split]
+        if len(matches) == 1:
+            return matches[0]
+        problem = f"fits {', '.join(matches)}" if matches else "is not there"
         raise DataError(f"The part '{self.split}' of the corpus {self.name} {problem}; it has: {', '.join(parts)}.")
 
 
 def recipe(verb: str, name: str) -> Callable[..., Any]:
     """lhotse's `prepare_<name>` or `download_<name>`. Raises `ConfigError` with the nearest names."""
-    import difflib
-
     import lhotse.recipes
 
-    found = getattr(lhotse.recipes, f"{verb}_{name}", None)
-    if found is not None:
-        return found
+    if (function := getattr(lhotse.recipes, f"{verb}_{name}", None)) is not None:
+        return function
     known = names()
     if verb == "download" and name in known:
         raise ConfigError(f"lhotse cannot download {name}: get it from its makers and give its folder as `from`.")

@@ -1,4 +1,4 @@
-"""`held_out`: for data without a validation set, a part of the training data that is not trained on."""
+"""Source `held_out`: for data without a validation set, a part of the training data that is not trained on."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import Field
 
+from stentor.data.cut import UnusableRecord, speaker_of
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import UnusableRecord
 
 T = TypeVar("T")
 
@@ -35,8 +35,8 @@ class HeldOut(Source):
 
     _cuts: list[Cut] | None = None
 
-    def give(self, cuts: list[Cut]) -> None:
-        """These are the records that were held out."""
+    def set_cuts(self, cuts: list[Cut]) -> None:
+        """Set the records that were held out."""
         self._cuts = cuts
 
     def records(self) -> Iterator[Cut]:
@@ -56,8 +56,6 @@ def draw(seed: int, group: str) -> float:
 
 def group_of(record: Cut | UnusableRecord) -> str:
     """What is held out or not as a whole: all records of a speaker; a record without one is alone."""
-    from stentor.data.cut import UnusableRecord, speaker_of
-
     return (None if isinstance(record, UnusableRecord) else speaker_of(record)) or record.id
 
 
@@ -74,7 +72,8 @@ def held_groups(sizes: Mapping[str, int], most: float, seed: int) -> set[str]:
     if len(sizes) < 2:
         raise DataError(f"There are {len(sizes)} usable records: nothing can be held out of that.")
     order = sorted(sizes, key=lambda group: draw(seed, group))
-    left, held = most, set()
+    left = most
+    held: set[str] = set()
     for group in order:
         if sizes[group] <= left and len(held) < len(sizes) - 1:
             held.add(group)
@@ -87,19 +86,19 @@ def hold_out(pools: Sequence[list[Cut]], sets: Mapping[str, HeldOut]) -> list[li
 
     Raises `DataError` when there is not enough for a set.
     """
-    rest = list(pools)
+    remaining = list(pools)
     for name, held_out in sets.items():
-        together = [cut for cuts in rest for cut in cuts]
-        groups = groups_of(together)
+        records = [cut for cuts in remaining for cut in cuts]
+        groups = groups_of(records)
         sizes = Counter(groups)
         try:
-            taken = held_groups(sizes, min(held_out.share * len(together), held_out.most), held_out.seed)
+            taken = held_groups(sizes, min(held_out.share * len(records), held_out.most), held_out.seed)
         except DataError as error:
             raise DataError(f"{name}: {error}") from None
-        held_out.give([cut for cut, group in zip(together, groups) if group in taken])
-        ends = iter(groups)
-        rest = [[cut for cut, group in zip(cuts, ends) if group not in taken] for cuts in rest]
-    return rest
+        held_out.set_cuts([cut for cut, group in zip(records, groups) if group in taken])
+        group_iterator = iter(groups)
+        remaining = [[cut for cut, group in zip(cuts, group_iterator) if group not in taken] for cuts in remaining]
+    return remaining
 
 
 class StreamHoldOut:
@@ -124,20 +123,20 @@ class StreamHoldOut:
 
     def fill(self, streams: Sequence[Iterable[Cut]]) -> None:
         """Reads from the front of each stream until every set has its records. Raises `DataError` for an empty one."""
-        found: dict[str, list[Cut]] = {name: [] for name in self.sets}
+        cuts_of: dict[str, list[Cut]] = {name: [] for name in self.sets}
         for number, cuts in enumerate(streams, 1):
             # Each stream gives its part, so that one that never ends does not have to.
-            want = {n: -(-s.most * number // len(streams)) for n, s in self.sets.items()}
+            counts = {n: -(-s.most * number // len(streams)) for n, s in self.sets.items()}
             for cut in cuts:
                 name = self.set_of(cut)
-                if name is not None and len(found[name]) < want[name]:
-                    found[name].append(cut)
-                if all(len(found[n]) >= want[n] for n in want):
+                if name is not None and len(cuts_of[name]) < counts[name]:
+                    cuts_of[name].append(cut)
+                if all(len(cuts_of[n]) >= counts[n] for n in counts):
                     break
         for name, held_out in self.sets.items():
-            if not found[name]:
+            if not cuts_of[name]:
                 raise DataError(
                     f"{name}: no speaker of the stream falls into it; raise its `share` ({held_out.share:g}), or try "
                     "another `seed`."
                 )
-            held_out.give(found[name])
+            held_out.set_cuts(cuts_of[name])

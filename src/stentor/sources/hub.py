@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from stentor.data.cut import RATE, UnusableRecord, cut_from_record
+from stentor.data.embedded_audio import encoded_duration
+from stentor.data.jsonl import FileIndex
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.section import Section
-from stentor.sources.base import Source
+from stentor.sources.base import Source, divisible_shards
 from stentor.sources.held_out import draw, group_of, groups_of, held_groups
+from stentor.sources.hub_open import HubLocation, column_value, open_dataset, texts
 from stentor.sources.hub_presets import PRESETS, Preset
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import UnusableRecord
-    from stentor.sources.hub_open import Opened, Row
+    from stentor.sources.hub_open import OpenDataset, Row
 
 USUAL = {
     "text": ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_text", "txt", "json.text"),
@@ -31,6 +34,8 @@ USUAL = {
 }
 """Column names that are understood without being named."""
 COMPUTED = ("characters_per_second", "repeats")
+RESERVED = ("audio_path", "start", "words", "segments", "language_id")
+"""Columns that never become keys of a record, where these mean something else."""
 
 
 class Columns(Section):
@@ -96,81 +101,72 @@ class Hub(Source):
     def streaming(self) -> bool:  # type: ignore[override]
         return self.stream if self.stream is not None else self.preset is not None and self._preset().stream
 
-    _open: Opened | None = None
+    _open: OpenDataset | None = None
     _shard: tuple[int, int] = (0, 1)
 
     def num_shards(self, most: int) -> int:
-        from stentor.sources.base import num_shards
-
         if not self.streaming or self.limit is not None or self.skip:  # they count from the front of the whole stream
             return 1
-        return num_shards(self._data().parts, most)
+        return divisible_shards(self._data().parts, most)
 
     def shard(self, index: int, num_shards: int) -> Iterator[Cut]:
-        one = self.model_copy()
-        one._shard = (index, num_shards)
-        return one.cuts()
+        copy = self.model_copy()
+        copy._shard = (index, num_shards)
+        return copy.cuts()
 
-    def _data(self) -> Opened:
-        """The data set, opened once. Raises what `opened` raises, and `ConfigError` for transcripts without audio."""
-        from stentor.sources.hub_open import opened
-
+    def _data(self) -> OpenDataset:
+        """The data set, opened once. Raises as `open_dataset`, and `ConfigError` for transcripts without audio."""
         preset = self._preset() if self.preset else None
-        name, where = self._place(preset)
+        location = self._location(preset)
         if preset and not preset.audio and self.audio_folder is None:
             raise ConfigError(
-                f"{name} ({where['config']}) holds transcripts alone: get the recordings from their makers (see the "
-                "data set's page) and give their folder as `audio_folder`, or choose a subset with audio."
+                f"{location.name} ({location.config}) holds transcripts alone: get the recordings from their makers "
+                "(see the data set's page) and give their folder as `audio_folder`, or choose a subset with audio."
             )
         if self._open is None:
             audio = self._columns(preset).get("audio")
-            self._open = opened(name, **where, stream=self.streaming, cache=self.cache, audio=audio)
+            self._open = open_dataset(location, self.streaming, audio)
         return self._open
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         data = self._data()
         preset = self._preset() if self.preset else None
-        name, where = self._place(preset)
-        columns = self._found(data.columns, preset, name)
+        location = self._location(preset)
+        name = location.name
+        columns = self._column_names(data.columns, preset, name)
         columns["audio"] = data.audio
-        make = _Maker(self, preset, columns, name, where["split"])
-        made = (make(row) for row in data.rows(*self._shard))
+        build = CutBuilder(self, preset, columns, name, location.split)
+        records = (build(row) for row in data.rows(*self._shard))
         if self.part is None:
-            yield from made
+            yield from records
         elif self.streaming:
-            yield from self._part_of_stream(made, name)
+            yield from self._part_of_stream(records, name)
         else:
-            yield from self._part_of_list(list(made), name)
+            yield from self._part_of_list(list(records), name)
 
     def texts(self) -> Iterator[str]:
         """The transcripts alone, streamed: no audio is read where columns lie apart (parquet). Raises as `cuts`."""
-        from stentor.sources.hub_open import texts
+        preset = self._preset() if self.preset else None
+        column = self._columns(preset).get("text")
+        return texts(self._location(preset), (column,) if column else USUAL["text"])
 
-        name, where = self._place(preset := self._preset() if self.preset else None)
-        named = self._columns(preset).get("text")
-        return texts(name, **where, cache=self.cache, columns=(named,) if named else USUAL["text"])
-
-    def _part_of_list(self, made: list[Cut | UnusableRecord], name: str) -> Iterator[Cut | UnusableRecord]:
+    def _part_of_list(self, records: list[Cut | UnusableRecord], name: str) -> Iterator[Cut | UnusableRecord]:
         """The records of `part`, by the rule of `held_groups`."""
-        from stentor.data.cut import UnusableRecord
-
-        groups = groups_of(made)
-        sizes = Counter(g for g, m in zip(groups, made) if not isinstance(m, UnusableRecord))
+        groups = groups_of(records)
+        sizes = Counter(g for g, r in zip(groups, records) if not isinstance(r, UnusableRecord))
         try:
             held = held_groups(sizes, self.held_out * sum(sizes.values()), self.seed)
         except DataError as error:
             raise DataError(f"{name}: {error}") from None
-        for group, record in zip(groups, made):
+        for group, record in zip(groups, records):
             out = draw(self.seed, group) < self.held_out if isinstance(record, UnusableRecord) else group in held
             if out == (self.part == "validation"):
                 yield record
 
-    def _part_of_stream(self, made: Iterator[Cut | UnusableRecord], name: str) -> Iterator[Cut | UnusableRecord]:
+    def _part_of_stream(self, records: Iterator[Cut | UnusableRecord], name: str) -> Iterator[Cut | UnusableRecord]:
         """The records of `part`, each speaker held out or not by the own draw alone: nothing else is known."""
-        from stentor.data.cut import UnusableRecord
-
         empty, nearest = True, 1.0
-        for record in made:
+        for record in records:
             bad = isinstance(record, UnusableRecord)
             drawn = draw(self.seed, group_of(record))
             nearest = nearest if bad else min(nearest, drawn)
@@ -187,43 +183,40 @@ class Hub(Source):
 
     def _preset(self) -> Preset:
         """The preset's entry for the subset. Raises `ConfigError` with the names there are."""
-        found = PRESETS.get(str(self.preset))
-        if found is None:
+        presets = PRESETS.get(str(self.preset))
+        if presets is None:
             raise ConfigError(f"There is no preset '{self.preset}' of Hub data sets; known are: {', '.join(PRESETS)}.")
-        if isinstance(found, Preset):
+        if isinstance(presets, Preset):
             if self.subset is not None:
                 raise ConfigError(f"The preset {self.preset} has no subsets; leave `subset` out.")
-            return found
+            return presets
         if self.subset is None and self.language is not None:  # the first subset in this language
-            return next((p for p in found.values() if _speaks(p, self.language)), next(iter(found.values())))
-        subset = self.subset or next(iter(found))
-        if subset not in found:
-            raise ConfigError(f"The preset {self.preset} has no subset '{subset}'; it has: {', '.join(found)}.")
-        return found[subset]
+            return next((p for p in presets.values() if _speaks(p, self.language)), next(iter(presets.values())))
+        subset = self.subset or next(iter(presets))
+        if subset not in presets:
+            raise ConfigError(f"The preset {self.preset} has no subset '{subset}'; it has: {', '.join(presets)}.")
+        return presets[subset]
 
-    def _place(self, preset: Preset | None) -> tuple[str, dict[str, Any]]:
-        """The data set's name, and what else says where its rows are."""
+    def _location(self, preset: Preset | None) -> HubLocation:
         if preset is None:
             if self.name is None:
                 raise ConfigError("A hub source needs `name` (an id on the Hub or a folder) or `preset`.")
-            return self.name, {
-                "config": self.config,
-                "split": self.split or "train",
-                "revision": self.revision,
-                "data_files": self.data_files,
-            }
+            split = self.split or "train"
+            return HubLocation(self.name, split, self.config, self.revision, self.data_files, self.cache)
         split = self.split or preset.split
-        spelled = self._spelled(preset)
+        language = self._spelled(preset)
 
         def fill(pattern: str | None) -> str | None:
-            return pattern and pattern.format(language=spelled, split=split)
+            return pattern and pattern.format(language=language, split=split)
 
-        return self.name or preset.name, {
-            "config": self.config or fill(preset.config),
-            "split": split,
-            "revision": self.revision or preset.revision,
-            "data_files": self.data_files or fill(preset.data_files),
-        }
+        return HubLocation(
+            self.name or preset.name,
+            split,
+            self.config or fill(preset.config),
+            self.revision or preset.revision,
+            self.data_files or fill(preset.data_files),
+            self.cache,
+        )
 
     def _spelled(self, preset: Preset) -> str | None:
         """The language as the data set spells it. Raises `ConfigError` with the languages there are."""
@@ -241,50 +234,47 @@ class Hub(Source):
         """The named columns: the preset's and then the source's own."""
         return {**(preset.columns if preset else {}), **self.columns.model_dump(exclude_none=True)}
 
-    def _found(self, there: list[str], preset: Preset | None, name: str) -> dict[str, str]:
+    def _column_names(self, available: list[str], preset: Preset | None, name: str) -> dict[str, str]:
         """The column of each key. Raises `DataError` with the columns there are."""
-        own = self.columns.model_dump(exclude_none=True)
-        if wrong := sorted(set(own.values()) - set(there)):
+        columns_there = ", ".join(available)
+        if wrong := sorted(set(self.columns.model_dump(exclude_none=True).values()) - set(available)):
             raise DataError(
-                f"{name} has no column {', '.join(map(repr, wrong))} (named in `columns`); it has: {', '.join(there)}."
+                f"{name} has no column {', '.join(map(repr, wrong))} (named in `columns`); it has: {columns_there}."
             )
         bounded = {k for k, bounds in self.quality.items() if bounds != (None, None)}
-        if wrong := sorted(bounded - {*there, *COMPUTED}):
+        if wrong := sorted(bounded - {*available, *COMPUTED}):
             raise DataError(
                 f"{name} has no column {', '.join(map(repr, wrong))} (named in `quality`); it has: "
-                f"{', '.join([*there, *COMPUTED])}."
+                f"{', '.join([*available, *COMPUTED])}."
             )
         expected = preset.quality if preset else {}
-        if wrong := sorted(set(expected) - {*there, *COMPUTED, *self.quality}):
+        if wrong := sorted(set(expected) - {*available, *COMPUTED, *self.quality}):
             raise DataError(
                 f"{name} has no column {', '.join(map(repr, wrong))} any more, whose bounds the preset {self.preset} "
-                f"sets; it has: {', '.join(there)}. Set bounds for another column under `quality`, and "
+                f"sets; it has: {columns_there}. Set bounds for another column under `quality`, and "
                 f"`{wrong[0]}: [null, null]` to do without."
             )
-        found = {k: c for k, c in self._columns(preset).items() if c in there}
+        columns = {k: c for k, c in self._columns(preset).items() if c in available}
         for key, names in USUAL.items():
-            if key not in found and (usual := next((n for n in names if n in there), None)):
-                found[key] = usual
-        if "text" not in found:
+            if key not in columns and (usual := next((n for n in names if n in available), None)):
+                columns[key] = usual
+        if "text" not in columns:
             moved = f" The preset {self.preset} looks for '{preset.columns['text']}'." if preset else ""
             raise DataError(
-                f"{name}: which column is the transcript? It has: {', '.join(there)}.{moved} "
-                "Set `columns: {text: ...}`."
+                f"{name}: which column is the transcript? It has: {columns_there}.{moved} Set `columns: {{text: ...}}`."
             )
-        return found
+        return columns
 
 
-class _Maker:
-    """Makes cuts from rows."""
+class CutBuilder:
+    """Builds cuts from rows."""
 
     def __init__(self, source: Hub, preset: Preset | None, columns: dict[str, str], name: str, split: str):
-        from stentor.data.jsonl import FileIndex
-
         self.columns, self.name, self.split, self.streaming = columns, name, split, source.streaming
         self.quality = {**(preset.quality if preset else {}), **source.quality}
-        self.languages = {v: k for k, v in (preset.languages or {}).items()} if preset else {}
+        self.languages: dict[str | None, str] = {v: k for k, v in (preset.languages or {}).items()} if preset else {}
         spelled = source.language or (next(iter(self.languages)) if len(self.languages) == 1 else None)
-        self.language = self.languages.get(spelled, spelled) if self.languages else None
+        self.language = (self.languages.get(spelled) or spelled) if self.languages else None
         folder = Path(name).expanduser()
         self.folder = source.audio_folder.expanduser() if source.audio_folder else folder if folder.is_dir() else Path()
         self.files = FileIndex()
@@ -292,11 +282,9 @@ class _Maker:
         self.checked = False
 
     def __call__(self, row: Row) -> Cut | UnusableRecord:
-        from stentor.data.cut import RATE, UnusableRecord, cut_from_record
-
         where = f"{self.name} [{self.split}], {row.where}"
-        values = {k: _value(row.fields, c) for k, c in self.columns.items() if k != "audio"}
-        record = {k: None if v is None else str(v) for k, v in values.items() if k != "duration"}
+        values = {k: column_value(row.fields, c) for k, c in self.columns.items() if k != "audio"}
+        record: dict[str, Any] = {k: None if v is None else str(v) for k, v in values.items() if k != "duration"}
         if not isinstance(values["text"], str | None):
             column = self.columns["text"]
             raise DataError(
@@ -316,25 +304,17 @@ class _Maker:
         try:
             length = self._seconds(values.get("duration"), row, path, where)
         except AudioError as error:
-            said = str(error)
-            return UnusableRecord(name, error.reason, said if said.startswith(where) else f"{where}: {said}")
+            message = str(error)
+            message = message if message.startswith(where) else f"{where}: {message}"
+            return UnusableRecord(name, error.reason, message)
         if not length > 0:
             return UnusableRecord(name, "empty", f"{where}: the recording's duration is {length:g}.")
-        if reason := self._poor(row.fields, record.get("text") or "", length):
+        if reason := self._quality_problem(row.fields, record.get("text") or "", length):
             return UnusableRecord(name, "quality", f"{where}: {reason}")
-        used = {c.partition(".")[0] for k, c in self.columns.items()}
-        extra = {k: v for k, v in row.fields.items() if k not in used and isinstance(v, str | int | float | bool)}
+        left_out = {*(column.partition(".")[0] for column in self.columns.values()), *RESERVED}
+        extra = {k: v for k, v in row.fields.items() if k not in left_out and isinstance(v, str | int | float | bool)}
         cut = cut_from_record(
-            {
-                **{
-                    k: v
-                    for k, v in extra.items()
-                    if k not in ("audio_path", "start", "words", "segments", "language_id")
-                },
-                **record,
-                "duration": length,
-                "audio_path": path or name,
-            },
+            {**extra, **record, "duration": length, "audio_path": path or name},
             Path(),
             where,
         )
@@ -348,43 +328,41 @@ class _Maker:
             cut.recording.num_samples = round(length * RATE)
         return cut
 
-    def _code(self, said: str | None) -> str | None:
-        """The code of a row's language. A row of a preset that says it in words ("French") is in the language asked
-        for."""
-        code = self.languages.get(said or "", said)
+    def _code(self, language: str | None) -> str | None:
+        """The code of a row's language. A row of a preset that names it in words ("French") is in the language of the
+        source."""
+        code = self.languages.get(language, language)
         return code if not self.languages or code in self.languages.values() else self.language
 
     def _unique(self, name: str) -> str:
         """The id, numbered when an earlier row of a listed data set had it."""
         if self.streaming:
             return name  # a set of all ids would grow with the stream
-        found = name
-        number = 2
-        while found in self.names:
-            found, number = f"{name}#{number}", number + 1
-        self.names.add(found)
-        return found
+        unique, number = name, 2
+        while unique in self.names:
+            unique, number = f"{name}#{number}", number + 1
+        self.names.add(unique)
+        return unique
 
-    def _seconds(self, said: Any, row: Row, path: str | None, where: str) -> float:
+    def _seconds(self, stated: Any, row: Row, path: str | None, where: str) -> float:
         """The recording's length: as the data set says (checked for the first row), or from its header."""
         from stentor.audio.io import probe
-        from stentor.data.embedded_audio import encoded_duration
 
         column = self.columns.get("duration")
-        if isinstance(said, int | float) and column and self.checked:
-            return said / 1000 if column.endswith("_ms") else float(said)
+        if isinstance(stated, int | float) and column and self.checked:
+            return stated / 1000 if column.endswith("_ms") else float(stated)
         length = encoded_duration(row.data, where) if path is None else probe(path).duration
-        if isinstance(said, int | float) and column:
-            said = said / 1000 if column.endswith("_ms") else said
-            if abs(said - length) > max(0.2, 0.05 * length):
+        if isinstance(stated, int | float) and column:
+            stated = stated / 1000 if column.endswith("_ms") else stated
+            if abs(stated - length) > max(0.2, 0.05 * length):
                 raise DataError(
-                    f"{where}: the column '{column}' says {said:g} where the recording has {length:.2f} s: it does not "
-                    "hold seconds. Name another column in `columns: {duration: ...}`."
+                    f"{where}: the column '{column}' says {stated:g} where the recording has {length:.2f} s: it does "
+                    "not hold seconds. Name another column in `columns: {duration: ...}`."
                 )
             self.checked = True
         return length
 
-    def _poor(self, fields: dict[str, Any], text: str, length: float) -> str | None:
+    def _quality_problem(self, fields: dict[str, Any], text: str, length: float) -> str | None:
         """What is outside of the bounds of `quality`."""
         for key, (least, most) in self.quality.items():
             if key == "characters_per_second":
@@ -392,7 +370,7 @@ class _Maker:
             elif key == "repeats":
                 value = max((len(list(run)) for _, run in groupby(text.lower().split())), default=0)
             else:
-                value = _value(fields, key)
+                value = column_value(fields, key)
             if not isinstance(value, int | float):
                 continue
             if (least is not None and value < least) or (most is not None and value > most):
@@ -402,13 +380,3 @@ class _Maker:
 
 def _speaks(preset: Preset, language: str) -> bool:
     return preset.languages is None or language in preset.languages or language in preset.languages.values()
-
-
-def _value(fields: dict[str, Any], column: str) -> Any:
-    """The value of a column; a dot goes into a column of records."""
-    if column in fields:
-        return fields[column]
-    value: Any = fields
-    for part in column.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value

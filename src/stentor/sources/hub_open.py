@@ -1,4 +1,4 @@
-"""Opening a data set of the Hub with the package `datasets`, and what to do when that fails.
+"""Data sets of the Hub, opened with the package `datasets`; its errors say what to do.
 
 `datasets` lists, downloads and caches; it never decodes audio for us (its decoder is torchcodec).
 """
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stentor.data.embedded_audio import arrow_table
+from stentor.data.jsonl import not_found
 from stentor.errors import ConfigError, DataError, without_secrets
 
 AUDIO_NAMES = ("audio", "speech", "wav", "flac", "mp3", "opus", "ogg", "audio_path", "audio_filepath", "path", "file")
@@ -41,8 +43,29 @@ class Row:
     """Where `data` can be read again (see stentor.data.embedded_audio)."""
 
 
+@dataclass(frozen=True)
+class HubLocation:
+    """The rows of a data set: its id on the Hub or its folder, and a part of it."""
+
+    name: str
+    split: str
+    config: str | None = None
+    revision: str | None = None
+    data_files: str | None = None
+    cache: Path | None = None
+
+    def load_options(self) -> dict[str, Any]:
+        """Arguments of `datasets.load_dataset`."""
+        return {
+            "split": self.split,
+            "revision": self.revision,
+            "data_files": {self.split: self.data_files} if self.data_files else None,
+            "cache_dir": str(self.cache) if self.cache else None,
+        }
+
+
 @dataclass
-class Opened:
+class OpenDataset:
     """A data set of which `rows()` can be read, and read again."""
 
     data: Any
@@ -78,8 +101,6 @@ class Opened:
 
     def _listed(self) -> Iterator[Row]:
         """Straight from the Arrow files that `datasets` keeps, without touching more of the audio than its header."""
-        from stentor.data.embedded_audio import arrow_table
-
         labels = {k: f for k, f in (self.data.features or {}).items() if type(f).__name__ == "ClassLabel"}
         number = 0
         for file in (entry["filename"] for entry in self.data.cache_files):
@@ -99,39 +120,24 @@ class Opened:
                 at += len(batch)
 
 
-def opened(
-    name: str,
-    config: str | None,
-    split: str,
-    revision: str | None,
-    data_files: str | None,
-    stream: bool,
-    cache: Path | None,
-    audio: str | None,
-) -> Opened:
-    """The data set, downloaded (or found in the cache) unless it is streamed.
+def open_dataset(location: HubLocation, stream: bool, audio: str | None) -> OpenDataset:
+    """The data set, downloaded (or found in the cache) unless it is streamed. `audio` names its column of audio.
 
     Raises `ConfigError` without the package `datasets` and `DataError`, saying what to do, for a data set, config,
     split or audio column that is not there or not to be had.
     """
+    split = location.split
     if "[" in split:
         raise ConfigError(f"`split: {split}`: slices are not supported; use `limit`, or `part` and `held_out`.")
-    try:
-        import datasets
-    except ModuleNotFoundError:
-        raise ConfigError("Hub data sets need the package `datasets`: pip install 'stentor[hub]'.") from None
-    _store_as_given(datasets.Audio)
+    datasets = _import_datasets()
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    logging.getLogger("datasets").setLevel(logging.ERROR)
-    folder = Path(name).expanduser()
+    name, folder = location.name, Path(location.name).expanduser()
     local = folder.is_dir()
     if not local and (name.startswith((".", "/", "~")) or name.count("/") > 1):
-        from stentor.data.jsonl import not_found
-
         raise not_found(folder)
     label = str(folder) if local else name
-    with explained(label, config, revision):
+    with explained(label, location.config, location.revision):
         if local and ((folder / "state.json").exists() or (folder / "dataset_dict.json").exists()):
             data = datasets.load_from_disk(str(folder))
             if isinstance(data, dict):
@@ -140,15 +146,7 @@ def opened(
                 data = data[split]
             data = data.to_iterable_dataset(num_shards=min(PARTS, max(len(data), 1))) if stream else data
         else:
-            data = datasets.load_dataset(
-                str(folder) if local else name,
-                config,
-                split=split,
-                streaming=stream,
-                revision=revision,
-                data_files={split: data_files} if data_files else None,
-                cache_dir=str(cache) if cache else None,
-            )
+            data = datasets.load_dataset(label, location.config, streaming=stream, **location.load_options())
         if stream and data.features is None:
             data = data._resolve_features()
         if stream and data.num_shards < PARTS:
@@ -156,47 +154,29 @@ def opened(
     features = dict(data.features or {})
     columns = list(_spread(features))
     if audio is None or audio not in features:
-        kinds = [c for c, f in features.items() if type(f).__name__ == "Audio"]
-        usual = [c for c in AUDIO_NAMES if c in features]
-        if audio is not None and not kinds:
-            raise DataError(f"{label} has no column '{audio}' (the audio); it has: {', '.join(columns)}.")
-        if not kinds and not usual:
-            raise DataError(
-                f"{label}: which column is the audio? It has: {', '.join(columns)}. Set `columns: {{audio: ...}}`."
-            )
-        audio = (kinds or usual)[0]
-    if stream:
-        for column, feature in features.items():
-            if type(feature).__name__ == "Audio":
-                data = data.cast_column(column, datasets.Audio(decode=False))
-    return Opened(data, columns, audio, label, stream)
+        audio = _audio_column(label, features, columns, audio)
+    return OpenDataset(_undecoded(data, datasets) if stream else data, columns, audio, label, stream)
 
 
-def texts(
-    name: str,
-    config: str | None,
-    split: str,
-    revision: str | None,
-    data_files: str | None,
-    cache: Path | None,
-    columns: tuple[str, ...],
-) -> Iterator[str]:
+def _audio_column(label: str, features: dict[str, Any], columns: list[str], audio: str | None) -> str:
+    """The column of audio by its kind or by its usual name. Raises `DataError` with the columns there are."""
+    kinds = [column for column, feature in features.items() if type(feature).__name__ == "Audio"]
+    usual = [column for column in AUDIO_NAMES if column in features]
+    if audio is not None and not kinds:
+        raise DataError(f"{label} has no column '{audio}' (the audio); it has: {', '.join(columns)}.")
+    if not kinds and not usual:
+        raise DataError(
+            f"{label}: which column is the audio? It has: {', '.join(columns)}. Set `columns: {{audio: ...}}`."
+        )
+    return (kinds or usual)[0]
+
+
+def texts(location: HubLocation, columns: tuple[str, ...]) -> Iterator[str]:
     """The texts of the first of these columns that is there, streamed. Where a format keeps columns apart (parquet)
-    the audio is not read. Raises as `opened`."""
-    try:
-        import datasets
-    except ModuleNotFoundError:
-        raise ConfigError("Hub data sets need the package `datasets`: pip install 'stentor[hub]'.") from None
-    _store_as_given(datasets.Audio)
-    logging.getLogger("datasets").setLevel(logging.ERROR)
-    options = {
-        "split": split,
-        "streaming": True,
-        "revision": revision,
-        "cache_dir": str(cache) if cache else None,
-        "data_files": {split: data_files} if data_files else None,
-    }
-    with explained(name, config, revision):
+    the audio is not read. Raises as `open_dataset`."""
+    datasets, name, config = _import_datasets(), location.name, location.config
+    options = {**location.load_options(), "streaming": True}
+    with explained(name, config, location.revision):
         data = None
         with suppress(ValueError, KeyError):  # a format that is read row by row takes no columns
             data = datasets.load_dataset(name, config, **options, columns=[columns[0]])
@@ -204,18 +184,41 @@ def texts(
         if data is None or columns[0] not in (data.features or {}):
             data = datasets.load_dataset(name, config, **options)
             data = data if data.features else data._resolve_features()
-        there = list(_spread(dict(data.features or {})))
-        column = next((c for c in columns if c in there), None)
+        available = list(_spread(dict(data.features or {})))
+        column = next((c for c in columns if c in available), None)
         if column is None:
-            raise DataError(f"{name} has no column {' or '.join(columns)}; it has: {', '.join(there)}.")
-        for feature in [f for f, kind in (data.features or {}).items() if type(kind).__name__ == "Audio"]:
-            data = data.cast_column(feature, datasets.Audio(decode=False))
-        for row in data:
-            value: Any = row
-            for part in [column] if column in row else column.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
+            raise DataError(f"{name} has no column {' or '.join(columns)}; it has: {', '.join(available)}.")
+        for row in _undecoded(data, datasets):
+            value = column_value(row, column)
             if isinstance(value, str):
                 yield value
+
+
+def column_value(fields: dict[str, Any], column: str) -> Any:
+    """The value of a column; a dot goes into a column of records."""
+    if column in fields:
+        return fields[column]
+    value: Any = fields
+    for part in column.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _undecoded(data: Any, datasets: Any) -> Any:
+    """The data set with encoded audio in its rows."""
+    for column in [c for c, feature in (data.features or {}).items() if type(feature).__name__ == "Audio"]:
+        data = data.cast_column(column, datasets.Audio(decode=False))
+    return data
+
+
+def _import_datasets() -> Any:
+    try:
+        import datasets
+    except ModuleNotFoundError:
+        raise ConfigError("Hub data sets need the package `datasets`: pip install 'stentor[hub]'.") from None
+    _store_as_given(datasets.Audio)
+    logging.getLogger("datasets").setLevel(logging.ERROR)
+    return datasets
 
 
 def _store_as_given(kind: Any) -> None:
@@ -240,7 +243,7 @@ def _store_as_given(kind: Any) -> None:
 
 @contextmanager
 def explained(name: str, config: str | None = None, revision: str | None = None) -> Iterator[None]:
-    """Turns what `datasets` raises into a `DataError` with one sentence that says what to do, without any token."""
+    """Turn errors of `datasets` into a `DataError` with one sentence that says what to do, without any token."""
     try:
         yield
     except (ImportError, OSError, RuntimeError, ValueError, KeyError, LookupError) as error:
@@ -254,11 +257,11 @@ def explained(name: str, config: str | None = None, revision: str | None = None)
 def _explanation(error: Exception, name: str, config: str | None, revision: str | None) -> str:
     while type(error).__name__ == "DatasetGenerationError" and isinstance(error.__cause__, Exception):
         error = error.__cause__  # it says nothing itself
-    said = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     kind = type(error).__name__
     page = f"https://huggingface.co/datasets/{name}"
-    low = said.lower()
-    refused = kind == "HfHubHTTPError" and re.search(r"\b(401|403)\b", said)
+    low = message.lower()
+    refused = kind == "HfHubHTTPError" and re.search(r"\b(401|403)\b", message)
     if re.search(r"gated (?:data ?set|repo)", low) or kind == "GatedRepoError" or refused:
         return (
             f"The data set {name} is gated: accept its licence on {page}, then log in with `hf auth login` "
@@ -270,17 +273,14 @@ def _explanation(error: Exception, name: str, config: str | None, revision: str 
             "`revision: refs/convert/parquet` and `data_files: CONFIG/SPLIT/*.parquet`."
         )
     if re.search(r"unknown split|bad split", low):
-        found = re.search(r"\[(.*?)\]", said[said.lower().index("split") :])
-        wanted = re.search(r"split:? \"?([^\".\s]+)", said)
-        splits = re.findall(r"[\w.\-]+", found.group(1)) if found else []
-        return str(_no_split(name, wanted.group(1) if wanted else "", splits))
+        split = re.search(r"split:? \"?([^\".\s]+)", message)
+        splits = _bracketed(message[low.index("split") :])
+        return str(_no_split(name, split.group(1) if split else "", splits))
     if "builderconfig" in low or "config name is missing" in low:
-        found = re.search(r"\[(.*?)\]", said)
-        known = ", ".join(re.findall(r"[\w.\-]+", found.group(1))) if found else ""
         problem = f"has no config '{config}'" if config else "has several configs"
-        return f"The data set {name} {problem}: set `config` to one of {known}."
+        return f"The data set {name} {problem}: set `config` to one of {', '.join(_bracketed(message))}."
     away = ("OfflineModeIsEnabled", "ConnectionError", "ConnectTimeout", "ConnectError", "LocalEntryNotFoundError")
-    if kind in away or any(f"{name}: " in said for name in away):  # some errors only quote them
+    if kind in away or any(f"{name}: " in message for name in away):  # some errors only quote them
         return (
             f"The data set {name} could not be reached on the Hub and is not in the cache: check the network "
             "(and that HF_HUB_OFFLINE is not set), or give a local folder as `name`."
@@ -292,8 +292,14 @@ def _explanation(error: Exception, name: str, config: str | None, revision: str 
             "with `hf auth login` if it is yours."
         )
     if kind in ("DataFilesNotFoundError", "EmptyDatasetError", "FileNotFoundError"):
-        return f"{name} holds no files of a data set where they are looked for ({said})."
-    return f"The data set {name} cannot be read: {kind}: {said}"
+        return f"{name} holds no files of a data set where they are looked for ({message})."
+    return f"The data set {name} cannot be read: {kind}: {message}"
+
+
+def _bracketed(message: str) -> list[str]:
+    """The names in the first brackets of a message."""
+    brackets = re.search(r"\[(.*?)\]", message)
+    return re.findall(r"[\w.\-]+", brackets.group(1)) if brackets else []
 
 
 def _no_split(name: str, split: str, splits: list[str]) -> DataError:

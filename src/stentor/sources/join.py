@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, SerializeAsAny
 
+from stentor.data.cut import UnusableRecord, field_of
 from stentor.errors import DataError
 from stentor.section import IntRange, Range
 from stentor.sources.base import Source
+from stentor.sources.synth import chain
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
-
-    from stentor.data.cut import UnusableRecord
 
 
 class Join(Source):
@@ -39,9 +39,6 @@ class Join(Source):
     """Draws clips and pauses."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
-        from stentor.data.cut import UnusableRecord, field_of
-        from stentor.sources.synth import chain
-
         groups: dict[Any, list[Cut]] = defaultdict(list)
         for cut in self.source.cuts():
             if isinstance(cut, UnusableRecord):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from stentor.data.jsonl import read_cuts
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
@@ -26,6 +27,4 @@ class Jsonl(Source):
     """The manifest. Relative `audio_path`s in it start from its folder."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
-        from stentor.data.jsonl import read_cuts
-
         yield from read_cuts(self.path.expanduser())

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _records(transcript: Path, lower: bool, genders: dict[str, str], times: dict
         if len(ids := name.split("-")) != 3:
             raise DataError(f"{transcript}:{number}: expected `speaker-chapter-utterance TEXT`, got {line[:40]!r}.")
         speaker, chapter, _ = ids
-        record = {
+        record: dict[str, Any] = {
             "id": name,
             "audio_path": files.get(name, f"{name}.flac"),
             "text": text.lower() if lower else text,
@@ -96,8 +97,6 @@ def _records(transcript: Path, lower: bool, genders: dict[str, str], times: dict
 
 
 def _cut(record: dict[str, Any], transcript: Path) -> Cut | UnusableRecord:
-    from stentor.data.cut import cut_from_record
-
     return cut_from_record(record, transcript.parent, str(transcript))
 
 

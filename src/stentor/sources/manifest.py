@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from stentor.data.cut import UnusableRecord
+from stentor.data.jsonl import LHOTSE, FileIndex, each_line
 from stentor.errors import DataError
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
-
-    from stentor.data.cut import UnusableRecord
 
 
 class Manifest(Source):
@@ -42,8 +43,6 @@ class Manifest(Source):
     def _cuts(self, path: Path) -> Iterator[Cut | UnusableRecord]:
         from lhotse.serialization import deserialize_item
 
-        from stentor.data.jsonl import LHOTSE, FileIndex, each_line
-
         files = FileIndex()
 
         def make(record: dict[str, Any], number: int, where: str) -> Cut | UnusableRecord:
@@ -67,8 +66,6 @@ def split_utterances(cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | Unu
     """One cut for each supervision of each cut, named after the supervision; its times start from the new cut's."""
     from lhotse.cut import MixedCut, MonoCut
     from lhotse.utils import fastcopy
-
-    from stentor.data.cut import UnusableRecord
 
     for cut in cuts:
         if isinstance(cut, UnusableRecord):
@@ -100,8 +97,6 @@ def _located(cut: Cut, folder: Path, files: Any, where: str) -> Cut | UnusableRe
     """The cut with its audio files found: from the working directory or from the manifest's folder."""
     from lhotse.cut import MixedCut, PaddingCut
 
-    from stentor.data.cut import UnusableRecord
-
     parts = [t.cut for t in cut.tracks] if isinstance(cut, MixedCut) else [cut]
     for part in parts:
         if isinstance(part, PaddingCut) or part.recording is None:
@@ -132,8 +127,6 @@ def _shar(folder: Path, stream: bool) -> Iterator[Cut]:
 
 def _shard(cuts: Path) -> Iterator[Cut]:
     """The cuts of one shard; each one's recording points into the tar file, so that any cut can be read at any time."""
-    import tarfile
-
     from lhotse import CutSet
 
     audio = cuts.parent / f"recording.{cuts.name.split('.')[1]}.tar"

@@ -9,13 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from stentor.data.cut import UnusableRecord, cut_from_record
+from stentor.data.jsonl import not_found
+from stentor.data.rttm import merge_segments, merge_spans, read_rttm_lines, read_uem_lines
 from stentor.errors import AudioError, DataError
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import UnusableRecord
     from stentor.data.rttm import RttmLine
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".sph", ".aiff", ".m4a", ".aac", ".webm", ".mp4", ".mkv")
@@ -43,21 +45,18 @@ class Rttm(Source):
     """Also take the recordings of the UEM that no RTTM names: nobody speaks in them."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
-        from stentor.data.cut import UnusableRecord
-        from stentor.data.rttm import read_rttm_lines, read_uem_lines
-
         lines = _collect(_files(self.path, "rttm"), read_rttm_lines)
         uem = _collect(_files(self.uem, "uem"), read_uem_lines) if self.uem is not None else None
         find = self._finder()
-        wanted = [*lines, *(sorted(set(uem or {}) - set(lines)) if self.empty else [])]
+        names = [*lines, *(sorted(set(uem or {}) - set(lines)) if self.empty else [])]
         with ThreadPoolExecutor(8) as pool:
-            yield from pool.map(lambda name: self._record(name, lines, uem, find), wanted)
-        for name in sorted(set(uem or {}) - set(wanted)):
+            yield from pool.map(lambda name: self._record(name, lines, uem, find), names)
+        for name in sorted(set(uem or {}) - set(names)):
             where = (uem or {})[name][0].where
             message = f"{where}: no RTTM line names the recording '{name}'; if nobody speaks in it, set `empty: true`."
             yield UnusableRecord(name, "no_segments", message)
         if find.claims_all:
-            for name, file in find.files_of_others(set(wanted)):
+            for name, file in find.files_of_others(set(names)):
                 message = f"{file}: no RTTM line names this recording."
                 yield UnusableRecord(name, "no_segments", message)
 
@@ -71,11 +70,9 @@ class Rttm(Source):
         self, name: str, lines: dict[str, list[RttmLine]], uem: dict[str, list[RttmLine]] | None, find: Finder
     ) -> Cut | UnusableRecord:
         from stentor.audio.io import probe
-        from stentor.data.cut import UnusableRecord, cut_from_record
-        from stentor.data.rttm import merge_segments, merge_spans
 
-        said = lines.get(name, [])
-        where = (said or (uem or {})[name])[0].where
+        rttm_lines = lines.get(name, [])
+        where = (rttm_lines or (uem or {})[name])[0].where
         if uem is not None and name not in uem:
             message = f"{where}: the recording '{name}' has no line in the UEM {self.uem}; add `{name} 1 0 SECONDS`."
             return UnusableRecord(name, "not_in_uem", message)
@@ -86,7 +83,7 @@ class Rttm(Source):
             return UnusableRecord(name, error.reason, str(error))
         if not seconds:
             return UnusableRecord(name, "empty", f"{where}: {file}, the audio of '{name}', has no samples.")
-        for line in (*said, *(uem or {}).get(name, [])):
+        for line in (*rttm_lines, *(uem or {}).get(name, [])):
             if line.start >= seconds or (line.speaker and line.end > seconds + TOLERANCE):
                 what = f"segment of {line.speaker}" if line.speaker else "scored part"
                 return UnusableRecord(
@@ -96,7 +93,7 @@ class Rttm(Source):
                     f"{seconds:.2f} s; the file is cut short, or the times belong to another version of it.",
                 )
         segments, merged = merge_segments(
-            {"speaker": line.speaker, "start": line.start, "end": min(line.end, seconds)} for line in said
+            {"speaker": line.speaker, "start": line.start, "end": min(line.end, seconds)} for line in rttm_lines
         )
         record: dict[str, Any] = {"id": name, "audio_path": str(file), "duration": seconds, "segments": segments}
         if merged:
@@ -109,22 +106,22 @@ class Rttm(Source):
 class Finder:
     """Finds the audio of a recording by its id, in a folder (listed once) or by a pattern."""
 
-    def __init__(self, place: Path, claims_all: bool):
-        self.place = place
-        self.pattern = "{id}" in str(place)
+    def __init__(self, location: Path, claims_all: bool):
+        self.location = location
+        self.pattern = "{id}" in str(location)
         self.claims_all = claims_all and not self.pattern
         """Whether every audio file of the folder should have an annotation."""
         self.named: dict[str, list[Path]] = defaultdict(list)
         """Files by each beginning of their name that ends before a dot."""
         if self.pattern:
             return
-        if not place.is_dir():
-            from stentor.data.jsonl import not_found
-
-            if place.exists():
-                raise DataError(f"`audio` of an rttm source is a folder or a pattern with {{id}} in it, got {place}.")
-            raise not_found(place)
-        for file in sorted(place.rglob("*")):
+        if not location.is_dir():
+            if location.exists():
+                raise DataError(
+                    f"`audio` of an rttm source is a folder or a pattern with {{id}} in it, got {location}."
+                )
+            raise not_found(location)
+        for file in sorted(location.rglob("*")):
             if file.suffix.lower() in SUFFIXES:
                 stem = file.stem
                 self.named[stem].append(file)
@@ -135,22 +132,22 @@ class Finder:
     def __call__(self, name: str, where: str) -> Path:
         """The file. Raises `AudioError` (`missing`) that says where it was looked for, `DataError` when several fit."""
         if self.pattern:
-            found = [Path(path) for path in sorted(glob.glob(str(self.place).replace("{id}", glob.escape(name))))]
+            files = [Path(path) for path in sorted(glob.glob(str(self.location).replace("{id}", glob.escape(name))))]
         else:
             fits = self.named.get(name, [])
-            found = [file for file in fits if file.stem == name] or fits
-        if not found:
+            files = [file for file in fits if file.stem == name] or fits
+        if not files:
             raise AudioError(
-                f"{where}: there is no audio of the recording '{name}' in {self.place}"
+                f"{where}: there is no audio of the recording '{name}' in {self.location}"
                 + ("." if self.pattern else " (a file of that name and any audio ending); give the folder as `audio`."),
                 "missing",
             )
-        if len(found) > 1:
+        if len(files) > 1:
             raise DataError(
-                f"{where}: the audio of the recording '{name}' could be {' or '.join(map(str, found[:3]))}; say which "
-                f"with a pattern such as `audio: {'folder' if self.pattern else self.place}/{{id}}.wav`."
+                f"{where}: the audio of the recording '{name}' could be {' or '.join(map(str, files[:3]))}; say which "
+                f"with a pattern such as `audio: {'folder' if self.pattern else self.location}/{{id}}.wav`."
             )
-        return found[0]
+        return files[0]
 
     def files_of_others(self, names: set[str]) -> Iterator[tuple[str, Path]]:
         """(stem, file) of audio that belongs to none of these recordings."""
@@ -161,19 +158,17 @@ class Finder:
 
 def _files(path: Path, kind: str) -> list[Path]:
     """The files that a path, a folder or a pattern means. Raises `DataError` when there is none."""
-    from stentor.data.jsonl import not_found
-
     path = path.expanduser()
     if path.is_dir():
-        found = sorted(path.rglob(f"*.{kind}"))
-        if not found:
+        files = sorted(path.rglob(f"*.{kind}"))
+        if not files:
             raise DataError(f"{path} holds no *.{kind} files.")
-        return found
+        return files
     if path.exists():
         return [path]
     if glob.has_magic(str(path)):
-        if found := [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]:
-            return found
+        if files := [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]:
+            return files
         raise DataError(f"No file fits {path}.")
     raise not_found(path)
 

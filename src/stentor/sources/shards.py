@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,14 +14,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from stentor.data.codec_tokens import shape_at
+from stentor.data.cut import RATE, UnusableRecord, check_text_fields, cut_with_recording
+from stentor.data.embedded_audio import encoded_duration
+from stentor.data.fields import seconds_field
+from stentor.data.jsonl import FileIndex, not_found, open_text
+from stentor.data.tar import index as tar_index
+from stentor.data.tar import read_at
 from stentor.errors import AudioError, DataError
-from stentor.sources.base import Source
+from stentor.sources.base import Source, divisible_shards
 
 if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
-    from stentor.data.cut import UnusableRecord
     from stentor.data.tar import ByteRange, Index
 
 STREAM_FROM = 200_000
@@ -31,8 +38,8 @@ AUDIO = (".flac", ".wav", ".mp3", ".ogg", ".opus")
 PROBED = 9
 """Records whose shapes decide how many codebooks the source has."""
 LABELS = (".jsonl", ".jsonl.gz")
-ELSEWHERE = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "made_noise", "parts")
-"""Keys of a label that say how the audio was had which its member was made of."""
+GENERATION_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "made_noise", "parts")
+"""Keys of a label that say how to generate the audio that its member was made of."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class Shards(Source):
     frame_rate: float = Field(25.0, gt=0)
     """Frames per second of the codes, for labels without `audio_duration`."""
 
-    _found: list[Shard] | None = None
+    _shards: list[Shard] | None = None
     _rows: int | None = None
     _stream_shard: tuple[int, int] = (0, 1)
     _order: tuple[int, int] | None = None
@@ -75,24 +82,22 @@ class Shards(Source):
         return (samples if self.limit is None else min(samples, self.limit)) > STREAM_FROM
 
     def num_shards(self, most: int) -> int:
-        from stentor.sources.base import num_shards
-
         if not self.streaming or self.limit is not None or self.skip:  # they count from the front of the whole stream
             return 1
-        return num_shards(len(self.shards()), most)
+        return divisible_shards(len(self.shards()), most)
 
     def shard(self, index: int, num_shards: int) -> Iterator[Cut]:
-        one = self.model_copy()
-        one._stream_shard = (index, num_shards)
-        return one.cuts()
+        copy = self.model_copy()
+        copy._stream_shard = (index, num_shards)
+        return copy.cuts()
 
     def in_epoch(self, seed: int, epoch: int) -> Shards:
         if self.limit is not None or self.skip:
             return self  # they mean the same records in every epoch
         self._codebooks()  # once, for all copies
-        one = self.model_copy()
-        one._order = (seed, epoch)
-        return one
+        copy = self.model_copy()
+        copy._order = (seed, epoch)
+        return copy
 
     def expected(self) -> int | None:
         counts = [s.count for s in self.shards()]
@@ -103,16 +108,16 @@ class Shards(Source):
 
     def shards(self) -> list[Shard]:
         """All shards, in the order of the lists. Raises `DataError` when there are none to be had."""
-        if self._found is None:
+        if self._shards is None:
             paths = self.path if isinstance(self.path, list) else [self.path]
-            found = [shard for path in paths for shard in _listed(path.expanduser())]
-            if not any(s.tar.exists() for s in found[:1000]):
+            shards = [shard for path in paths for shard in _listed(path.expanduser())]
+            if not any(s.tar.exists() for s in shards[:1000]):
                 raise DataError(
-                    f"{paths[0]}: none of its {len(found)} shards is there, such as {found[0].tar}. Paths in a list "
+                    f"{paths[0]}: none of its {len(shards)} shards is there, such as {shards[0].tar}. Paths in a list "
                     "are absolute, or start from the list's folder."
                 )
-            self._found = found
-        return self._found
+            self._shards = shards
+        return self._shards
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         index, num_shards = self._stream_shard
@@ -150,9 +155,6 @@ class Shards(Source):
     def _read(self, shard: Shard, order: np.random.Generator | None = None) -> Iterator[Cut | UnusableRecord]:
         """The records of one shard, in the order of its labels or in a random one. Its labels and the places of its
         members are held in memory."""
-        from stentor.data.cut import UnusableRecord
-        from stentor.data.tar import index
-
         stem = shard.tar.stem
         try:
             lines = _lines(shard.labels)
@@ -162,13 +164,13 @@ class Shards(Source):
                 yield UnusableRecord(f"{stem}-{i}", reason, f"{shard.tar} has no labels: {error}")
             return
         try:
-            found = index(shard.tar)
+            contents = tar_index(shard.tar)
         except OSError as error:
-            found = None
+            contents = None
             why = f"The shard {shard.tar} " + (
                 "does not exist." if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}."
             )
-        members = {} if found is None else _by_id(found)
+        members = {} if contents is None else _by_id(contents)
         known: set[str] = set()
         for i in range(len(lines)) if order is None else order.permutation(len(lines)):
             number, line = lines[i]
@@ -182,13 +184,13 @@ class Shards(Source):
                 yield UnusableRecord(f"{stem}:{number}", "unreadable", f"{where} is not a JSON object with an `id`.")
                 continue
             known.add(name)
-            if found is None:
+            if contents is None:
                 yield UnusableRecord(name, "missing", f"{name}: {why}")
             elif name in members:
                 yield self._record(label, shard, *members[name], where)
-            elif found.damage:
-                reason = "truncated" if found.truncated else "unreadable"
-                yield UnusableRecord(name, reason, f"{name} is not in {shard.tar}, which {found.damage}.")
+            elif contents.damage:
+                reason = "truncated" if contents.truncated else "unreadable"
+                yield UnusableRecord(name, reason, f"{name} is not in {shard.tar}, which {contents.damage}.")
             else:
                 yield UnusableRecord(name, "no_member", f"{where}: {shard.tar} has no member for the label '{name}'.")
         for name in [n for n in members if n not in known]:
@@ -198,9 +200,6 @@ class Shards(Source):
         self, label: dict[str, Any], shard: Shard, member: str, place: ByteRange, where: str
     ) -> Cut | UnusableRecord:
         from lhotse import Recording
-
-        from stentor.data.cut import RATE, UnusableRecord, check_text_fields, cut_with_recording
-        from stentor.data.fields import seconds_field
 
         at: dict[str, Any] = {"path": str(shard.tar), "offset": place.offset, "size": place.size}
         name = f"{shard.tar}:{member}"
@@ -222,13 +221,11 @@ class Shards(Source):
             return UnusableRecord(label["id"], error.reason, f"{where}: {error}")
         except DataError as error:
             return UnusableRecord(label["id"], "unreadable", str(error))
-        cut.custom = {k: v for k, v in (cut.custom or {}).items() if k not in ELSEWHERE}
+        cut.custom = {k: v for k, v in (cut.custom or {}).items() if k not in GENERATION_KEYS}
         cut.custom["codes" if codes else "tar"] = at
         return cut
 
     def _frames(self, label: dict[str, Any], at: dict[str, Any], name: str) -> int:
-        from stentor.data.codec_tokens import shape_at
-
         frames = label.get("num_tokens")
         if frames is None:
             shape = shape_at(at)
@@ -242,16 +239,11 @@ class Shards(Source):
     def _codebooks(self) -> int | None:
         """Codebooks of most of the first records; None for audio."""
         if self._rows is None:
-            from collections import Counter
-
-            from stentor.data.codec_tokens import shape_at
-            from stentor.data.tar import index
-
             shapes: list[tuple[int, ...]] = []
             for shard in self.shards():
                 members: dict[str, ByteRange] = {}
                 with suppress(OSError):
-                    members = index(shard.tar).members
+                    members = tar_index(shard.tar).members
                     for member in islice((m for m in members if m.endswith(".npy")), PROBED):
                         offset, size = members[member]
                         shapes.append(shape_at({"path": str(shard.tar), "offset": offset, "size": size}))
@@ -264,8 +256,6 @@ class Shards(Source):
 
 def _listed(path: Path) -> list[Shard]:
     """The shards that a list, a folder or a tar file stands for."""
-    from stentor.data.jsonl import not_found
-
     if not path.exists():
         raise not_found(path)
     if path.is_dir():
@@ -291,9 +281,7 @@ def _alone(tar: Path) -> Shard:
 
 
 def _lines_of_list(path: Path) -> list[Shard]:
-    from stentor.data.jsonl import FileIndex, open_text
-
-    found, wrong = [], []
+    shards, wrong = [], []
     files = FileIndex()
     with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
@@ -303,15 +291,15 @@ def _lines_of_list(path: Path) -> list[Shard]:
                 wrong.append(f"{path}:{number}: {line.strip()[:80]}")
                 continue
             tar, labels = (_place(match[key], path.parent, files) for key in ("tar", "labels"))
-            found.append(Shard(tar, labels, int(match["count"]) if match["count"] else None))
+            shards.append(Shard(tar, labels, int(match["count"]) if match["count"] else None))
     if wrong:
         raise DataError(
             f"{path} is no list of shards: each line must be `TAR LABELS.jsonl SAMPLES SECONDS`. Wrong are:\n  "
             + "\n  ".join(wrong[:5])
         )
-    if not found:
+    if not shards:
         raise DataError(f"{path} lists no shards.")
-    return found
+    return shards
 
 
 def _place(written: str, folder: Path, files: Any) -> Path:
@@ -327,16 +315,14 @@ def _place(written: str, folder: Path, files: Any) -> Path:
 
 def _lines(path: Path) -> list[tuple[int, str]]:
     """The lines of a file of labels with their numbers."""
-    from stentor.data.jsonl import open_text
-
     with open_text(path) as lines:
         return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def _by_id(found: Index) -> dict[str, tuple[str, ByteRange]]:
+def _by_id(contents: Index) -> dict[str, tuple[str, ByteRange]]:
     """Record id -> (member, its place); codes where there are codes and audio."""
     members: dict[str, tuple[str, ByteRange]] = {}
-    for member, place in found.members.items():
+    for member, place in contents.members.items():
         name, dot, suffix = member.rpartition(".")
         if dot and (suffix == "npy" or (f".{suffix.lower()}" in AUDIO and name not in members)):
             members[name] = (member, place)
@@ -345,7 +331,4 @@ def _by_id(found: Index) -> dict[str, tuple[str, ByteRange]]:
 
 def _seconds(place: dict[str, Any], name: str) -> float:
     """Length of encoded audio in a tar file, from its header."""
-    from stentor.data.embedded_audio import encoded_duration
-    from stentor.data.tar import read_at
-
     return encoded_duration(read_at(place), name)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, SerializeAsAny
 
+from stentor.data.cut import RATE, UnusableRecord, text_of, words_of
 from stentor.errors import DataError
 from stentor.section import IntRange
 from stentor.sources.base import Source
@@ -17,7 +19,6 @@ from stentor.sources.base import Source
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import UnusableRecord
 
 MARGIN = 0.2
 """Most seconds of a pause that a piece keeps before its first word and after its last."""
@@ -39,9 +40,7 @@ class Split(Source):
     """Draws the pieces."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
-        from stentor.data.cut import UnusableRecord, words_of
-
-        whole: list[tuple[Cut, list[tuple[int, int]]]] = []
+        divisible: list[tuple[Cut, list[tuple[int, int]]]] = []
         left: Counter[str] = Counter()
         for cut in self.source.cuts():
             words = [] if isinstance(cut, UnusableRecord) else words_of(cut)
@@ -54,7 +53,7 @@ class Split(Source):
             elif not words:
                 unusable = UnusableRecord(cut.id, "no_words", f"{cut.id}: no word times.")
             elif pieces := self._pieces(words):
-                whole.append((cut, pieces))
+                divisible.append((cut, pieces))
                 continue
             else:
                 low, high = self.words
@@ -63,14 +62,14 @@ class Split(Source):
                 )
             left[unusable.reason] += 1
             yield unusable
-        if not whole:
+        if not divisible:
             why = ", ".join(f"{count} {reason}" for reason, count in left.most_common()) or "it is empty"
             raise DataError(f"The {self.source.type} source of a split has no record that can be cut: {why}.")
         rng = random.Random(f"split/{self.seed}")
         order: list[int] = []
         for number in range(self.count):
-            order = order or rng.sample(range(len(whole)), len(whole))
-            cut, pieces = whole[order.pop()]
+            order = order or rng.sample(range(len(divisible)), len(divisible))
+            cut, pieces = divisible[order.pop()]
             yield _piece(cut, *rng.choice(pieces), name=f"{cut.id}-split{self.seed}-{number:05d}")
 
     def _pieces(self, words: list[dict]) -> list[tuple[int, int]]:
@@ -82,10 +81,6 @@ class Split(Source):
 
 
 def _piece(cut: Cut, first: int, after: int, name: str) -> Cut:
-    from dataclasses import replace
-
-    from stentor.data.cut import RATE, text_of, words_of
-
     words = words_of(cut)
     before = words[first - 1]["end"] if first else 0.0
     behind = words[after]["start"] if after < len(words) else cut.duration
@@ -97,7 +92,7 @@ def _piece(cut: Cut, first: int, after: int, name: str) -> Cut:
     spelled = written if len(written) == len(words) else [w["word"] for w in words]
     (supervision,) = cut.supervisions
     items = sorted((i for i in supervision.alignment["word"] if i.symbol), key=lambda i: i.start)
-    said = replace(
+    supervision = replace(
         supervision,
         id=name,
         start=0.0,
@@ -105,4 +100,4 @@ def _piece(cut: Cut, first: int, after: int, name: str) -> Cut:
         text=" ".join(spelled[first:after]),
         alignment={"word": items[first:after]},
     )
-    return replace(cut, id=name, start=cut.start + start, duration=end - start, supervisions=[said])
+    return replace(cut, id=name, start=cut.start + start, duration=end - start, supervisions=[supervision])

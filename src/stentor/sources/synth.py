@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from stentor.data.cut import RATE, UnusableRecord
+from stentor.data.jsonl import not_found, open_text
+from stentor.data.synth_cache import synthesize_all
 from stentor.errors import ConfigError, DataError
 from stentor.section import IntRange, Range, Section
 from stentor.sources.base import Source
+from stentor.sources.phrases import command, digit_string, sentence
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import UnusableRecord
 
 GENERATED = 1000
 """Utterances of a generated text kind when `count` is null."""
@@ -104,8 +107,6 @@ class Synth(Source):
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         from stentor.audio.synth import RATE
-        from stentor.data.cut import UnusableRecord
-        from stentor.data.synth_cache import synthesize_all
 
         requests = self.requests()
         part = self.voices.part if isinstance(self.voices, Voices) else None
@@ -148,8 +149,6 @@ class Synth(Source):
         ]
 
     def _generate(self, count: int, rng: random.Random) -> list[str]:
-        from stentor.sources.phrases import command, digit_string, sentence
-
         phrases = self.texts if isinstance(self.texts, Phrases) else Phrases(kind=self.texts)
         if phrases.kind == "digits":
             return [digit_string(rng, *(phrases.words or (2, 6))) for _ in range(count)]
@@ -159,8 +158,6 @@ class Synth(Source):
 
     def _listed(self) -> list[str]:
         if isinstance(self.texts, Path):
-            from stentor.data.jsonl import not_found, open_text
-
             path = self.texts.expanduser()
             if not path.exists():
                 raise DataError(
@@ -170,6 +167,7 @@ class Synth(Source):
             with open_text(path) as lines:
                 texts = [text for line in lines if (text := line.strip())]
         else:
+            assert isinstance(self.texts, list)
             texts = [text for text in self.texts if text.strip()]
         if not texts:
             place = self.texts if isinstance(self.texts, Path) else "`texts`"
@@ -181,8 +179,6 @@ def spoken_cut(name: str, request: dict[str, Any], seconds: float, words: list[d
     """The cut of one utterance of the built-in voice; `request` holds the arguments of `stentor.audio.synth.say`."""
     from lhotse import MonoCut, Recording, SupervisionSegment
     from lhotse.supervision import AlignmentItem
-
-    from stentor.data.cut import RATE
 
     recording = Recording(id=name, sources=[], sampling_rate=RATE, num_samples=round(seconds * RATE), duration=seconds)
     items = [AlignmentItem(w["word"], w["start"], round(w["end"] - w["start"], 6)) for w in words]
@@ -216,8 +212,6 @@ def chain(name: str, cuts: list[Cut], pauses: list[float], after: float) -> Cut:
     """One mixed cut: each cut after its pause in seconds, then `after` seconds of silence."""
     from lhotse.cut import MixedCut, PaddingCut
     from lhotse.cut.set import MixTrack
-
-    from stentor.data.cut import RATE
 
     tracks, samples = [], 0
     for cut, pause in zip(cuts, pauses):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
+from stentor.data.jsonl import open_text
 from stentor.errors import DataError
 from stentor.sources.base import Source
 
@@ -42,14 +43,12 @@ class Text(Source):
                 continue
             empty = False
             key = f"{name}:{number}"
-            said = SupervisionSegment(id=key, recording_id=key, start=0.0, duration=0.0, text=text)
-            yield MonoCut(id=key, start=0.0, duration=0.0, channel=0, supervisions=[said])
+            supervision = SupervisionSegment(id=key, recording_id=key, start=0.0, duration=0.0, text=text)
+            yield MonoCut(id=key, start=0.0, duration=0.0, channel=0, supervisions=[supervision])
         if empty:
             raise DataError(f"{self.path or 'texts'} holds no text.")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        from stentor.data.jsonl import open_text
-
         if self.texts is not None:
             yield from enumerate(self.texts, 1)
         else:

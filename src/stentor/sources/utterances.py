@@ -1,4 +1,4 @@
-"""The utterances that the `conversation` source takes turns from, by speaker."""
+"""Utterance pool: the utterances of each speaker, out of which the `conversation` source takes turns."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.cut import RATE, UnusableRecord
 from stentor.errors import AudioError
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
     from lhotse.supervision import SupervisionSegment
 
-    from stentor.data.cut import UnusableRecord
     from stentor.sources.base import Source
 
 MARGIN = 0.05
@@ -49,34 +49,34 @@ class Turn:
     def cut(self, name: str, level: float, room: dict[str, Any] | None, longest: float | None) -> Cut:
         """The piece at a level in dBFS, heard in a room, cut off after `longest` seconds."""
         start, seconds = _on_grid(self.start), _on_grid(self.end - self.start)
-        kept = seconds if longest is None else min(seconds, longest)
+        duration = seconds if longest is None else min(seconds, longest)
         part = {"first": round(self.utterance.start + start, 6), "seconds": seconds, "level": level, "room": room}
         supervisions = [
-            self._said(f"{name}-{i}", a, min(b, start + kept), start)
+            self._supervision(f"{name}-{i}", a, min(b, start + duration), start)
             for i, (a, b) in enumerate(self.spans)
-            if a < start + kept
+            if a < start + duration
         ]
         return replace(
             self.utterance,
             id=name,
             start=part["first"],
-            duration=kept,
+            duration=duration,
             supervisions=supervisions,
             custom={**(self.utterance.custom or {}), "mixed_turn": part},
         )
 
-    def _said(self, name: str, a: float, b: float, start: float) -> SupervisionSegment:
+    def _supervision(self, name: str, a: float, b: float, start: float) -> SupervisionSegment:
         """The supervision of a segment, with its words where their times are known; a word cut off is none."""
-        (whole,) = self.utterance.supervisions
+        (supervision,) = self.utterance.supervisions
         at = self.utterance.start
         items = [
             item
-            for item in (whole.alignment or {}).get("word", [])
+            for item in (supervision.alignment or {}).get("word", [])
             if a - 1e-3 <= item.start - at and item.end - at <= b + 1e-3 and item.symbol
         ]
         text = " ".join(item.symbol for item in items) or None
         return replace(
-            whole,
+            supervision,
             id=name,
             start=round(a - start, 6),
             duration=round(b - a, 6),
@@ -93,8 +93,6 @@ class UtterancePool:
     """
 
     def __init__(self, source: Source, turn: Span, split: float, cache: Path | None):
-        from stentor.data.cut import UnusableRecord
-
         self.shortest, self.longest, self.split = *turn, split
         self.cache = cache.expanduser() if cache is not None else None
         self.known: dict[str, list[Span]] = {}
@@ -125,27 +123,27 @@ class UtterancePool:
     def why(self) -> str:
         """What happened to the others, for an error."""
         reasons = Counter(u.reason for u in self.unusable)
-        told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-        return f" ({told}; the first: {self.unusable[0].message})" if told else ""
+        counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        return f" ({counts}; the first: {self.unusable[0].message})" if counts else ""
 
     def shuffled(self, speaker: str, rng: random.Random) -> list[Cut]:
         """Utterances of a speaker in a drawn order, for `turn` to take from the end."""
-        own = self.utterances[speaker]
-        return rng.sample(own, min(len(own), MOST_DRAWN))
+        utterances = self.utterances[speaker]
+        return rng.sample(utterances, min(len(utterances), MOST_DRAWN))
 
-    def turn(self, deck: list[Cut], rng: random.Random) -> Turn | None:
-        """The next turn from a deck, whose used utterance goes to the bottom; None when no utterance is usable."""
+    def turn(self, utterances: list[Cut], rng: random.Random) -> Turn | None:
+        """The next turn, from the last usable utterance, which goes to the front; None when none is usable."""
         target = rng.uniform(self.shortest, self.longest)
-        for _ in range(len(deck)):
-            utterance = deck.pop()
+        for _ in range(len(utterances)):
+            utterance = utterances.pop()
             if spans := self._speech(utterance):
-                deck.insert(0, utterance)
+                utterances.insert(0, utterance)
                 return self._turn(utterance, _stretch(spans, self.shortest, target, rng))
         return None
 
-    def backchannel(self, deck: list[Cut], rng: random.Random, longest: float) -> Turn | None:
-        """A few words out of an utterance of a deck; None when there is nothing short."""
-        utterance = rng.choice(deck) if deck else None
+    def backchannel(self, utterances: list[Cut], rng: random.Random, longest: float) -> Turn | None:
+        """A few words out of one of the utterances; None when there is nothing short."""
+        utterance = rng.choice(utterances) if utterances else None
         spans = self._speech(utterance) if utterance is not None else []
         first = [i for i, (a, b) in enumerate(spans) if 0.15 <= b - a <= longest]
         if not first:
@@ -174,23 +172,22 @@ class UtterancePool:
     def _speech(self, utterance: Cut) -> list[Span]:
         """Stretches of speech of an utterance: its words, or what is loud; empty for one that cannot be used."""
         from stentor.data.activity import speech_spans
-        from stentor.data.cut import UnusableRecord
 
-        (said,) = utterance.supervisions
-        if said.alignment and said.alignment.get("word"):
+        (supervision,) = utterance.supervisions
+        if supervision.alignment and supervision.alignment.get("word"):
             return speech_spans(utterance)
         key = f"{utterance.id}@{utterance.start:g}+{utterance.duration:g}"
         if key not in self.known:
-            found: list[Span] = []
+            spans: list[Span] = []
             try:
-                found = [(round(a, 3), round(b, 3)) for a, b in speech_spans(utterance)]
-                if sum(b - a for a, b in found) < self.shortest:
-                    found = []
+                spans = [(round(a, 3), round(b, 3)) for a, b in speech_spans(utterance)]
+                if sum(b - a for a, b in spans) < self.shortest:
+                    spans = []
                     message = f"{utterance.id}: less than {self.shortest:g} s of speech (`turn`)."
                     self.refused.append(UnusableRecord(utterance.id, "too_short", message))
             except AudioError as error:
                 self.refused.append(UnusableRecord(utterance.id, error.reason, str(error)))
-            self.known[key] = found
+            self.known[key] = spans
         return self.known[key]
 
 
@@ -218,8 +215,6 @@ def _single(cut: Cut) -> Cut | UnusableRecord:
     """The one recording with one speaker that a cut is, without silence around it; otherwise why it is none."""
     from lhotse.cut import MixedCut, PaddingCut
 
-    from stentor.data.cut import UnusableRecord
-
     if isinstance(cut, MixedCut):
         tracks = [t for t in cut.tracks if not isinstance(t.cut, PaddingCut) and not t.mute]
         if len(tracks) != 1 or cut.transforms:
@@ -245,6 +240,4 @@ def _single(cut: Cut) -> Cut | UnusableRecord:
 
 def _on_grid(seconds: float) -> float:
     """The nearest time of a sample."""
-    from stentor.data.cut import RATE
-
     return round(seconds * RATE) / RATE

@@ -20,7 +20,7 @@ LONGEST = 10.0
 """Seconds: longer pauses of an RTTM are interruptions of the conversation and not turn-taking."""
 
 
-class Turns(Section):
+class TurnStatistics(Section):
     """Turn-taking by averages; pauses, gaps and overlaps are drawn from exponential distributions around them.
 
     The defaults are round figures for telephone and face-to-face talk: four changes of speaker in ten overlap (Heldner
@@ -41,17 +41,17 @@ class Turns(Section):
     backchannel: Share = 0.1
     """How often somebody else says a word or two during a turn without taking over."""
 
-    def draws(self) -> Draws:
-        """What turns are drawn with."""
-        return Draws(self.same_speaker, self.overlap_share, self.backchannel, self.pause, self.gap, self.overlap)
+    def sampler(self) -> TurnSampler:
+        """Sampler of these averages."""
+        return TurnSampler(self.same_speaker, self.overlap_share, self.backchannel, self.pause, self.gap, self.overlap)
 
 
 Lengths: TypeAlias = float | Sequence[float]
 """A mean of an exponential distribution, or observed values in order."""
 
 
-class Draws:
-    """Draws of turn-taking. Pauses, gaps and overlaps come from a mean or from observed values."""
+class TurnSampler:
+    """TurnSampler of turn-taking. Pauses, gaps and overlaps come from a mean or from observed values."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Draws:
         return self.length(self.gap, rng)
 
 
-def estimate(recordings: dict[str, list[dict[str, Any]]], where: Path) -> Draws:
+def estimate(recordings: dict[str, list[dict[str, Any]]], where: Path) -> TurnSampler:
     """Turn-taking of real conversations, from their segments by recording (`stentor.data.rttm.read_rttm`).
 
     As in Landini et al. (2022, arXiv 2204.00890; 2022, arXiv 2211.06750): pauses of the same speaker, gaps and overlaps
@@ -119,7 +119,7 @@ def estimate(recordings: dict[str, list[dict[str, Any]]], where: Path) -> Draws:
             f"{where} has only {changes} changes of speaker, too few for statistics of turn-taking; give an RTTM of "
             "several conversations, or write the averages (`statistics: {gap: 0.4, ...}`)."
         )
-    return Draws(
+    return TurnSampler(
         same_speaker=len(pauses) / (len(pauses) + changes),
         overlap_share=len(overlaps) / changes,
         backchannel=min(1.0, backchannels / max(turns - backchannels, 1)),

@@ -17,7 +17,7 @@ from stentor.callbacks.console import Console
 from stentor.metrics.score import Score
 
 trainer, console = FakeTrainer(Path(sys.argv[1]).parent), Console()
-trainer.say = console.line
+trainer.say = lambda text: console._guard(lambda: print(text, flush=True))
 console.on_start(trainer)
 for trainer.step in range(1, 101):
     console.on_step(trainer)

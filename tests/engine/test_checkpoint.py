@@ -14,13 +14,19 @@ from stentor.engine.checkpoint import (
     name_of,
     newest_good,
     point,
-    pointed,
     prune,
     save_tensors,
     step_of,
     write,
 )
 from stentor.errors import StentorError
+
+
+def pointed(parent, name):
+    """The checkpoint that the file `name` names, if it is there."""
+    file = parent / name
+    folder = parent / file.read_text().strip() if file.exists() else None
+    return folder if folder and (folder / "meta.json").is_file() else None
 
 
 def fill(folder, text="weights"):

@@ -1,4 +1,4 @@
-"""Around the loop: a callback sees every stage of training and may keep state that is saved with checkpoints."""
+"""Callbacks: hooks around the training loop, with state that is saved with checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Confidences that mean something: a logistic map fitted on held-out words at each evaluation."""
+"""Calibration callback: a logistic map to confidences, fitted on held-out words at each evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person watching the terminal sees: a progress bar there, plain lines anywhere else."""
+"""Console callback: a progress bar on a terminal, plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -91,10 +91,6 @@ class Console(Callback):
             self._guard(self._progress.stop)
             self._progress = None
 
-    def line(self, text: str) -> None:
-        """Print a line (above the bar, where there is one): what `trainer.say` reaches people with."""
-        self._guard(lambda: print(text, flush=True))
-
     def _row(self, trainer: Trainer, metrics: dict[str, Any]) -> str:
         total = f"/{trainer.total_steps}" if trainer.total_steps else ""
         parts = [f"step {metrics['step']}{total}", f"loss {metrics['train/loss']:.4g}"]
@@ -135,10 +131,10 @@ def scores_text(scores: dict[str, Score]) -> str:
         if metric in MINOR:
             continue
         text = f"{metric} {figure(metric, score.value)}"
-        made_of = [f"{score.errors}/{score.total}"] if score.errors is not None and score.total is not None else []
+        details = [f"{score.errors}/{score.total}"] if score.errors is not None and score.total is not None else []
         if bounds := interval(metric, {"low": score.low, "high": score.high}):
-            made_of.append(f"95 %: {bounds}")
-        parts.append(f"{text} ({', '.join(made_of)})" if made_of and not parts else text)
+            details.append(f"95 %: {bounds}")
+        parts.append(f"{text} ({', '.join(details)})" if details and not parts else text)
     return "  ".join(parts)
 
 

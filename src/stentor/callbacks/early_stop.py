@@ -1,4 +1,4 @@
-"""Stops a run whose evaluation no longer gets better."""
+"""Early stopping: ends a run whose evaluation no longer gets better."""
 
 from __future__ import annotations
 

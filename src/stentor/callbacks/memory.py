@@ -1,4 +1,4 @@
-"""Where the memory goes and how busy the GPU is, in the metrics."""
+"""Memory callback: memory of the run and load of the GPU, in the metrics."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def memory() -> dict[str, float]:
             children += child.memory_info().rss
         except psutil.NoSuchProcess:  # a worker that ended meanwhile
             continue
-    own = process.memory_info().rss
-    values = {"memory_gb": (own + children) / GB, "memory/rss_gb": own / GB, "memory/workers_gb": children / GB}
+    rss = process.memory_info().rss
+    values = {"memory_gb": (rss + children) / GB, "memory/rss_gb": rss / GB, "memory/workers_gb": children / GB}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         values |= {
             "memory_gb": torch.cuda.max_memory_reserved() / GB,

@@ -1,4 +1,4 @@
-"""What the time of a few steps is spent on, from torch.profiler."""
+"""Profile callback: the time of a few steps by operator, from torch.profiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New random features for linear attention in the course of training."""
+"""Redraw callback: new random features for linear attention in the course of training."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Redraw(Callback):
     _drawn_at: int = PrivateAttr(0)
 
     def on_start(self, trainer: Trainer) -> None:
-        found = [m for m in trainer.bundle.model.modules() if isinstance(m, RandomFeatures)]
-        if not found:
+        modules = random_features(trainer)
+        if not modules:
             raise ConfigError(
                 "The callback `redraw` finds no random features in this model: take linear attention (`linear` or "
                 "`causal_linear`), or leave the callback out."
             )
-        if all(m.fixed for m in found):
+        if all(m.fixed for m in modules):
             raise ConfigError(
                 "The callback `redraw` may not change any of the model's random features, for they are fixed "
                 "(`model.fixed_projection`): leave out one of the two."
@@ -60,11 +60,14 @@ class Redraw(Callback):
     def _redraw(trainer: Trainer) -> None:
         import torch
 
-        found = (m for m in trainer.bundle.model.modules() if isinstance(m, RandomFeatures))
-        for layer, module in enumerate(found):
+        for layer, module in enumerate(random_features(trainer)):
             if not module.fixed:
                 seed = seed_of(trainer.config.train.seed, trainer.step, layer)
                 module.redraw(torch.Generator().manual_seed(seed))
+
+
+def random_features(trainer: Trainer) -> list[RandomFeatures]:
+    return [m for m in trainer.bundle.model.modules() if isinstance(m, RandomFeatures)]
 
 
 def seed_of(run: int, step: int, layer: int) -> int:

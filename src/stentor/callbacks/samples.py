@@ -1,4 +1,4 @@
-"""The same few items answered at each evaluation, to be read and heard: metrics say how much, samples say what."""
+"""Samples callback: predictions of the same few items at each evaluation, as text and audio."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Samples(Callback):
     max_seconds: float = Field(30.0, gt=0)
     """Longer recordings are sent as text only."""
 
-    _heard: set[str] = PrivateAttr(default_factory=set)
+    _sent: set[str] = PrivateAttr(default_factory=set)
 
     def on_start(self, trainer: Trainer) -> None:
         trainer.logger.forget_after(trainer.step, FILE)
@@ -92,8 +92,8 @@ class Samples(Callback):
             return
         rows = [(p.id, _said(p.reference), _said(p.output)) for p in probe]
         sounds = self._spoken(probe)
-        if self.audio and name not in self._heard:
-            self._heard.add(name)
+        if self.audio and name not in self._sent:
+            self._sent.add(name)
             sounds += self._sounds(probe)
         for tracker in trackers:
             guarded(trainer, tracker, partial(_send, tracker, name, rows, sounds, trainer.step))

@@ -1,4 +1,5 @@
-"""Sends metrics to experiment trackers through Accelerate. A tracker that fails is switched off, never the run."""
+"""Tracking callback: metrics to experiment trackers through Accelerate. A tracker that fails is switched off, never
+the run."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Training backends: what runs, divides and steps the model. One for Accelerate (one process, DDP or FSDP2), one for
-DeepSpeed; the trainer knows no difference."""
+"""Training backend: runs, divides and steps the model. One for Accelerate (one process, DDP or FSDP2), one for DeepSpeed;
+the trainer knows no difference."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -25,54 +25,13 @@ if TYPE_CHECKING:
     from stentor.engine.setup import TrainingSetup
 
 
-class Backend(Protocol):
-    """A model and its optimizer on this process's device. All ranks must make the same calls."""
-
-    accelerator: Accelerator
-    model: nn.Module
-    """As the losses call it: wrapped in DDP, sharded, compiled, or as it was."""
-    description: str
-    """Processes, way of sharding and device, for the log."""
-    sharded: bool
-    """Whether anything of training is divided over the processes (FSDP2, ZeRO): one rank cannot run the model alone."""
-    shards_weights: bool
-    """Whether the weights are (FSDP2, ZeRO-3): then all ranks score the same batches together."""
-
-    def loss_sums(self, batch: Batch) -> dict[str, Tensor]:
-        """The summed loss of each term, under autocast."""
-
-    def backward(self, loss: Tensor) -> None:
-        """Add the gradients of a micro-batch."""
-
-    def synced(self, is_last: bool) -> contextlib.AbstractContextManager[None]:
-        """Around a micro-batch: gradients go to the other ranks in the last one of a step."""
-
-    def trial(self, batch: Batch) -> None:
-        """Forward and backward of the dry run; the gradients count for nothing."""
-
-    def optimizer_step(self, lr_factor: float, on_gradients: Callable[[], None]) -> Tensor:
-        """Clip the gradients and step with the peak learning rates times `lr_factor`, unless a gradient is not finite.
-        Returns the norm before clipping. `on_gradients` is called when the parameters hold the complete gradients."""
-
-    def evaluating(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, the model may be called bare (by all ranks with the same batches, where `shards_weights`)."""
-
-    def optimizer_state(self, copy: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """As `stentor.engine.optim.optimizer_state`."""
-
-    def load_optimizer_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
-        """Restore what an `optimizer_state` returned, of this backend or of another."""
-
-
-def build_backend(config: Config, setup: TrainingSetup, accelerator: Accelerator) -> Backend:
-    """The backend that `train:` asks for."""
-    if config.train.deepspeed is None:
-        return AccelerateBackend(config, setup, accelerator)
-    return DeepSpeedBackend(config, setup, accelerator)
-
-
 class AccelerateBackend:
-    """One process, DDP or FSDP2, with Accelerate's autocast and loss scaling."""
+    """A model and its optimizer on this process's device: one process, DDP or FSDP2. All ranks make the same calls.
+
+    `model`: as the losses call it (wrapped, sharded, compiled); `description`: processes, way of sharding and device,
+    for the log. `sharded`: whether anything of training is divided over the processes, so that no rank can run the model
+    alone; `shards_weights`: whether the weights are, so that all ranks score the same batches together.
+    """
 
     def __init__(self, config: Config, setup: TrainingSetup, accelerator: Accelerator):
         self.accelerator, self.task, self.losses, self.clip = accelerator, setup.task, setup.losses, config.train.clip
@@ -87,14 +46,17 @@ class AccelerateBackend:
         self.optimizers = [accelerator.prepare_optimizer(o) for o in build(config.optim, setup.bundle.model)]
 
     def loss_sums(self, batch: Batch) -> dict[str, Tensor]:
+        """The summed loss of each term, under autocast."""
         with self.accelerator.autocast():
             return self.task.loss_sums(self.model, batch.to(self.accelerator.device), self.losses)
 
     def backward(self, loss: Tensor) -> None:
+        """Add the gradients of a micro-batch."""
         self.accelerator.backward(loss)
 
     @contextlib.contextmanager
     def synced(self, is_last: bool) -> Iterator[None]:
+        """Around a micro-batch: gradients go to the other ranks in the last one of a step."""
         if isinstance(self.model, nn.parallel.DistributedDataParallel) and not is_last:
             with self.model.no_sync():
                 yield
@@ -104,10 +66,13 @@ class AccelerateBackend:
         yield
 
     def trial(self, batch: Batch) -> None:
+        """Forward and backward of the dry run; the gradients count for nothing."""
         sums = self.loss_sums(batch)
         torch.stack([s.float() / max(batch.counts[t], 1) for t, s in sums.items()]).sum().backward()
 
     def optimizer_step(self, lr_factor: float, on_gradients: Callable[[], None]) -> Tensor:
+        """Clip the gradients and step with the peak learning rates times `lr_factor`, unless a gradient is not finite.
+        Returns the norm before clipping. `on_gradients` is called when the parameters hold the complete gradients."""
         scaler = self.accelerator.scaler  # of fp16
         for optimizer in self.optimizers:
             self.accelerator.unscale_gradients(optimizer)
@@ -130,6 +95,7 @@ class AccelerateBackend:
         return norm
 
     def evaluating(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, the model may be called bare."""
         return contextlib.nullcontext()
 
     def optimizer_state(self, copy: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -137,6 +103,16 @@ class AccelerateBackend:
 
     def load_optimizer_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         load_optimizer_state([o.optimizer for o in self.optimizers], self.bundle.model, tensors, plain)
+
+
+Backend = AccelerateBackend | DeepSpeedBackend
+
+
+def build_backend(config: Config, setup: TrainingSetup, accelerator: Accelerator) -> Backend:
+    """The backend that `train:` asks for."""
+    if config.train.deepspeed is None:
+        return AccelerateBackend(config, setup, accelerator)
+    return DeepSpeedBackend(config, setup, accelerator)
 
 
 def replicate(model: nn.Module, train: Train, accelerator: Accelerator) -> tuple[nn.Module, str]:

@@ -8,7 +8,6 @@ checkpoints/latest, best          names of checkpoints, in one line
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -62,10 +61,10 @@ def write(parent: Path, step: int, fill: Callable[[Path], None], **meta: Any) ->
         # safetensors reports a full disk as its own error, with the system's message inside.
         if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
             raise
-        last = next(iter(existing(parent)), None)
-        kept = f"the newest complete checkpoint is {last.name}" if last else "there is no earlier checkpoint"
+        newest = next(iter(existing(parent)), None)
+        fallback = f"the newest complete checkpoint is {newest.name}" if newest else "there is no earlier checkpoint"
         raise StentorError(
-            f"The checkpoint of step {step} could not be written to {parent} ({error}); {kept}. "
+            f"The checkpoint of step {step} could not be written to {parent} ({error}); {fallback}. "
             "Make room (`df -h`) and run the same command again to go on from there."
         ) from error
     return target
@@ -90,14 +89,14 @@ def damage(folder: Path) -> str | None:
     return None
 
 
-def newest_good(parent: Path, tell: Callable[[str], None]) -> Path | None:
+def newest_good(parent: Path, say: Callable[[str], None]) -> Path | None:
     """The newest undamaged checkpoint; says so when it has to pass over a damaged one."""
     for folder in existing(parent):
-        wrong = damage(folder)
-        if wrong is None:
+        problem = damage(folder)
+        if problem is None:
             point(parent, "latest", folder)
             return folder
-        tell(f"Checkpoint {folder.name} is damaged ({wrong}); falling back to the one before.")
+        say(f"Checkpoint {folder.name} is damaged ({problem}); falling back to the one before.")
         aside = folder.with_name(f"damaged-{folder.name}")
         shutil.rmtree(aside, ignore_errors=True)
         os.rename(folder, aside)
@@ -109,15 +108,6 @@ def point(parent: Path, name: str, target: Path) -> None:
     temporary = parent / f".{name}.tmp"
     temporary.write_text(target.name + "\n")
     os.replace(temporary, parent / name)
-
-
-def pointed(parent: Path, name: str) -> Path | None:
-    """The checkpoint that `name` (latest, best) names, if it is there."""
-    with contextlib.suppress(OSError):
-        folder = parent / (parent / name).read_text().strip()
-        if (folder / META).is_file():
-            return folder
-    return None
 
 
 def prune(parent: Path, keep: int, also: set[str]) -> None:
@@ -152,11 +142,8 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _hash(path: Path) -> str:
-    digest = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()  # type: ignore[arg-type]
 
 
 def _sync(path: Path) -> None:

@@ -117,7 +117,7 @@ def check(train: Train, optim: str, precision: str) -> None:
 
 
 class DeepSpeedBackend:
-    """A model and its optimizer in the hands of DeepSpeed; see `stentor.engine.backend.Backend`."""
+    """A model and its optimizer in the hands of DeepSpeed; for its methods see `AccelerateBackend`."""
 
     sharded = True
 

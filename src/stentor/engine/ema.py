@@ -11,13 +11,7 @@ import torch
 from torch import nn
 
 from stentor.engine.checkpoint import load_tensors
-from stentor.engine.sharding import (
-    assign_zero_parameter,
-    gather_full,
-    is_zero_sharded,
-    shard_like,
-    trained_by_zero,
-)
+from stentor.engine.sharding import assign_zero_parameter, gather_full, is_zero_sharded, shard_like, trained_by_zero
 from stentor.models.base import RandomFeatures
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a run was made with, for results and reports."""
+"""Environment of a run: versions, machine and device, for results and reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes of one command on this machine, for `--processes`; several machines start under torchrun."""
+"""Launcher: several processes of one command on this machine (`--processes`); several machines start under torchrun."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
         "OMP_NUM_THREADS": threads,
     }
     running: list[subprocess.Popen[bytes]] = []
-    said: list[IO[bytes] | None] = []
+    outputs: list[IO[bytes] | None] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         for rank in range(processes):
             quiet = tempfile.TemporaryFile() if rank else None  # noqa: SIM115 (closed with the process)
-            said.append(quiet)
+            outputs.append(quiet)
             running.append(
                 subprocess.Popen(
                     [sys.executable, "-m", "stentor", *arguments],
@@ -78,7 +78,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
             )
         for number in handlers:
             signal.signal(number, lambda *_: _terminate(running))
-        return _wait(running, said)
+        return _wait(running, outputs)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -88,7 +88,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
                 process.wait()
 
 
-def _wait(running: list[subprocess.Popen[bytes]], said: list[IO[bytes] | None]) -> int:
+def _wait(running: list[subprocess.Popen[bytes]], outputs: list[IO[bytes] | None]) -> int:
     failed: int | None = None
     until = float("inf")
     while any(p.poll() is None for p in running) and time.monotonic() < until:
@@ -98,7 +98,7 @@ def _wait(running: list[subprocess.Popen[bytes]], said: list[IO[bytes] | None]) 
     if failed is None and (failed := next((r for r, p in enumerate(running) if p.poll()), None)) is None:
         return 0
     code = running[failed].returncode
-    output = said[failed]
+    output = outputs[failed]
     if output is not None and running[0].returncode != code:
         output.seek(0)
         print(f"stentor: process {failed} of {len(running)} failed:", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Memory of training: what stands between steps, what a batch adds, and how much was really taken.
+"""Memory estimate of training: what stands between steps, what a batch adds, and the measured peak.
 
 Sizes are bytes of tensors. What allocators add to them (fragments, workspaces of kernels, the CUDA context) is not
 counted: a few per cent and some hundred MB on a GPU.
@@ -23,16 +23,7 @@ from torch.utils._pytree import tree_leaves
 if TYPE_CHECKING:
     from stentor.config.schema import Config
 
-STATE = {
-    "adamw": 8,
-    "adam": 8,
-    "adamax": 8,
-    "adamw8bit": 2,
-    "sgd": 4,
-    "rmsprop": 8,
-    "adagrad": 4,
-    "muon": 4,
-}
+STATE = {"adamw": 8, "adam": 8, "adamax": 8, "adamw8bit": 2, "sgd": 4, "rmsprop": 8, "adagrad": 4, "muon": 4}
 """Bytes of optimizer state per trained parameter: two moments in float32, or one. Muon has one for the matrices; those
 of AdamW for the rest hardly count beside it."""
 
@@ -104,11 +95,11 @@ def activations(
     `run(batch)` computes the loss of a batch and goes backward; `tries` are one or two (positions, batch): memory grows
     as a straight line through them.
     """
-    (slots, first), *more = [(slots, moments(model, partial(run, batch))) for slots, batch in tries]
-    if not more or more[0][0] == slots:
-        return first * size / slots
-    slope = (more[0][1] - first) / (more[0][0] - slots)
-    return np.maximum(first + slope * (size - slots), first)
+    (positions, first), *more = [(positions, moments(model, partial(run, batch))) for positions, batch in tries]
+    if not more or more[0][0] == positions:
+        return first * size / positions
+    slope = (more[0][1] - first) / (more[0][0] - positions)
+    return np.maximum(first + slope * (size - positions), first)
 
 
 def moments(model: nn.Module, run: Callable[[], None]) -> np.ndarray:
@@ -133,9 +124,9 @@ def moments(model: nn.Module, run: Callable[[], None]) -> np.ndarray:
     return np.array([live.forward, live.held, max(live.late, live.peak_backward - live.held)], float)
 
 
-def largest(found: np.ndarray) -> float:
+def largest(moments: np.ndarray) -> float:
     """The most bytes at once, of `moments`."""
-    return float(max(found[0], found[1] + found[2]))
+    return float(max(moments[0], moments[1] + moments[2]))
 
 
 class Live(TorchDispatchMode):
@@ -161,11 +152,11 @@ class Live(TorchDispatchMode):
         if not self._backward and torch._C._current_graph_task_id() >= 0:
             self._turn()
         out = func(*args, **(kwargs or {}))
-        given = {t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+        inputs = {t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
         for tensor in tree_leaves(out):
             if isinstance(tensor, torch.Tensor):
                 storage = tensor.untyped_storage()
-                if storage._cdata not in given and storage._cdata not in self._known:
+                if storage._cdata not in inputs and storage._cdata not in self._known:
                     self._add(storage)
         return out
 
@@ -264,8 +255,8 @@ def gib(bytes_: float) -> str:
 def free(device: torch.device) -> float:
     """Bytes that this process could still take on the device."""
     if device.type == "cuda":
-        own = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return float(torch.cuda.mem_get_info(device)[0] + own)
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(torch.cuda.mem_get_info(device)[0] + unused)
     import psutil
 
     return float(psutil.virtual_memory().available)

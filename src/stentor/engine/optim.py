@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from stentor.engine.muon import Muon
+from stentor.engine.section import Group
 from stentor.engine.sharding import gather_full, shard_like
 from stentor.errors import ConfigError
 
@@ -44,9 +45,9 @@ def build(config: Optim, model: nn.Module) -> list[torch.optim.Optimizer]:
     first: list[dict[str, Any]] = []
     second: list[dict[str, Any]] = []
     for (is_muon, number, decays), parameters in sorted(groups.items(), key=lambda kv: kv[0]):
-        own = config.groups[number] if number >= 0 else None
-        peak = own.lr if own and own.lr is not None else config.muon_lr if is_muon else config.lr
-        decay = own.weight_decay if own and own.weight_decay is not None else config.weight_decay
+        section = config.groups[number] if number >= 0 else Group(params=["*"])
+        peak = section.lr if section.lr is not None else config.muon_lr if is_muon else config.lr
+        decay = section.weight_decay if section.weight_decay is not None else config.weight_decay
         settings = {"params": parameters, "lr": peak, "peak": peak, "weight_decay": decay if decays else 0.0}
         (second if is_muon else first).append(settings)
     optimizers = []
@@ -58,26 +59,27 @@ def build(config: Optim, model: nn.Module) -> list[torch.optim.Optimizer]:
 
 
 def _optimizer(config: Optim, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-    kind, lr, betas, eps = config.type, config.lr, config.betas, config.eps
-    if kind in ("adamw", "muon"):
-        return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, amsgrad=config.amsgrad, fused=True)
-    if kind == "adam":
-        return torch.optim.Adam(groups, lr=lr, betas=betas, eps=eps, amsgrad=config.amsgrad, fused=True)
-    if kind == "sgd":
-        return torch.optim.SGD(groups, lr=lr, momentum=config.momentum, nesterov=config.nesterov)
-    if kind == "adagrad":
-        return torch.optim.Adagrad(groups, lr=lr, eps=eps)
-    if kind == "rmsprop":
-        return torch.optim.RMSprop(groups, lr=lr, momentum=config.momentum, eps=eps)
-    if kind == "adamax":
-        return torch.optim.Adamax(groups, lr=lr, betas=betas, eps=eps)
+    adam: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
+    match config.type:
+        case "adamw" | "muon":
+            return torch.optim.AdamW(groups, **adam, amsgrad=config.amsgrad, fused=True)
+        case "adam":
+            return torch.optim.Adam(groups, **adam, amsgrad=config.amsgrad, fused=True)
+        case "adamax":
+            return torch.optim.Adamax(groups, **adam)
+        case "sgd":
+            return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov)
+        case "adagrad":
+            return torch.optim.Adagrad(groups, lr=config.lr, eps=config.eps)
+        case "rmsprop":
+            return torch.optim.RMSprop(groups, lr=config.lr, momentum=config.momentum, eps=config.eps)
     try:
         from bitsandbytes.optim import AdamW8bit
     except ImportError:
         raise ConfigError(
             "optim.type adamw8bit needs bitsandbytes (`pip install bitsandbytes`); adamw needs nothing more."
         ) from None
-    return AdamW8bit(groups, lr=lr, betas=betas, eps=eps)
+    return AdamW8bit(groups, **adam)
 
 
 def _muon_names(model: nn.Module, named: dict[str, nn.Parameter]) -> set[str]:
@@ -95,8 +97,8 @@ def factor(config: Schedule, step: int, total: int) -> float:
         warm = round(ratio * total)
     if step < warm:
         return (step + 1) / warm
-    past, rest = step - warm, max(total - warm, 1)
-    share = min(past / rest, 1.0)
+    past = step - warm
+    share = min(past / max(total - warm, 1), 1.0)
     floor = config.min_ratio
     if config.type == "cosine":
         return floor + (1 - floor) * (1 + math.cos(math.pi * share)) / 2

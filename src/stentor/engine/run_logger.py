@@ -1,4 +1,4 @@
-"""What a run writes about itself: metrics.jsonl, events.jsonl, log.txt. Only the main process writes."""
+"""Run logger: metrics.jsonl, events.jsonl and log.txt of a run folder. Only the main process writes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class RunLogger:
         self.folder, self.main, self.stage = folder, main, stage
         if main:
             folder.mkdir(parents=True, exist_ok=True)
-            names = ("metrics.jsonl", "events.jsonl", "log.txt")
-            for name in names:
+            self._files = {}
+            for name in ("metrics.jsonl", "events.jsonl", "log.txt"):
                 _cut_half_line(folder / name)
-            self._files = {name: (folder / name).open("a", encoding="utf-8") for name in names}
+                self._files[name] = (folder / name).open("a", encoding="utf-8")
 
     def metrics(self, row: dict[str, Any]) -> None:
         """One row of numbers; values that are not finite become null (JSON has no NaN)."""
@@ -48,13 +48,13 @@ class RunLogger:
         if opened := self._files.get(name):
             opened.close()
         _cut_half_line(path)
-        kept = []
+        rows = []
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             if row.get("step", 0) <= step or row.get("stage") != self.stage:
-                kept.append(line)
+                rows.append(line)
         temporary = path.with_suffix(".tmp")
-        temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        temporary.write_text("".join(f"{line}\n" for line in rows), encoding="utf-8")
         temporary.replace(path)
         if opened:
             self._files[name] = path.open("a", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: what happens instead of an end in the middle of something."""
+"""Signals: SIGTERM and SIGINT end a run in good order."""
 
 from __future__ import annotations
 

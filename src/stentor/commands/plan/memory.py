@@ -1,4 +1,4 @@
-"""How much memory a run needs: an estimate for each method side by side, and the figure of a dry run.
+"""Memory that a run needs: an estimate for each method (full, LoRA, LoRA on quantised weights) side by side.
 
 Weights, gradients and optimizer state are counted. What a batch adds is measured on one and two items of the largest
 batch, on a model whose stacks of equal layers are cut down to one and two of them, and extended in straight lines to
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -35,13 +35,19 @@ FIXED = ("encoder.embed_positions.weight", "audio_tower.embed_positions.weight")
 
 @dataclass
 class Method:
-    """One way to train the model, and what it takes per process."""
+    """One way to train the model: full, LoRA, LoRA 8-bit, LoRA 4-bit."""
 
     name: str
-    """full, LoRA, LoRA 8-bit, LoRA 4-bit."""
-    chosen: bool
+    trained: set[str]
+    """Names of the parameters that train, adapters left out."""
+    adapters: int = 0
+    """Parameters of adapters."""
+    bits: Bits | None = None
+    """What frozen weights are held in."""
+    chosen: bool = False
     """Whether the config says so."""
-    estimate: MemoryEstimate
+    estimate: MemoryEstimate = field(init=False)
+    """Per process."""
 
 
 class Weights:
@@ -51,7 +57,7 @@ class Weights:
         """`family`: the config section; `model`: its bundle's, with adapters and quantised layers or without."""
         self.model, self.family = model, family
         self.root, self.prefix = _root(model)
-        self.lora = family.lora if "lora" in type(family).model_fields else None
+        self.lora = family.lora if _has(family, "lora") else None
         self.plain: dict[str, tuple[int, int]] = {}  # name -> (count, bytes of one)
         self.rows: dict[str, int] = {}  # of linear layers that could be quantised: name of the weight -> outputs
         self.trains: set[str] = set()
@@ -64,17 +70,17 @@ class Weights:
                 self.adapters += size(parameter)
                 continue
             module = model.get_submodule(name.rpartition(".")[0])
-            own = base_name(name)
+            plain_name = base_name(name)
             if isinstance(module, QuantizedLinear) and name.endswith(".weight"):
-                self.plain[own] = (module.in_features * module.out_features, module.dtype.itemsize)
-                self.rows[own] = module.out_features
+                self.plain[plain_name] = (module.in_features * module.out_features, module.dtype.itemsize)
+                self.rows[plain_name] = module.out_features
             else:
-                self.plain[own] = (size(parameter), parameter.element_size())
+                self.plain[plain_name] = (size(parameter), parameter.element_size())
                 linear = type(module) is nn.Linear and name.endswith(".weight") and uses[id(parameter)] == 1
-                if linear and own.split(".")[-2] not in HEADS:
-                    self.rows[own] = module.out_features  # type: ignore[assignment]
+                if linear and plain_name.split(".")[-2] not in HEADS:
+                    self.rows[plain_name] = module.out_features  # type: ignore[assignment]
             if parameter.requires_grad:
-                self.trains.add(own)
+                self.trains.add(plain_name)
         if self.lora is not None:  # what full training would train
             frozen = matching([n.removeprefix(self.prefix) for n in self.plain], family.freeze, "model.freeze")
             self.trains_fully = {
@@ -82,10 +88,6 @@ class Weights:
             }
         else:
             self.trains_fully = set(self.trains)
-
-    @property
-    def total(self) -> int:
-        return sum(count for count, _ in self.plain.values())
 
     def section(self) -> Any | None:
         """The section `lora` of the config, or the family's usual one; None for families without adapters."""
@@ -130,21 +132,19 @@ class Weights:
             names = self.targets
         return tuple({self.prefix + name.partition(".")[0] + "." for name in names})
 
-    def estimate(
-        self, config: Config, trained: set[str], adapters: int, bits: Bits | None, world: int
-    ) -> MemoryEstimate:
-        """What stands between steps when these parameters train, others being kept as they are or in few bits."""
-        parts = self.adapted() if bits is not None else ()
-        bytes_ = 4.0 * adapters + sum(b.nbytes for b in self.model.buffers())
-        for name, (count, each) in self.plain.items():
-            if name in trained:
-                bytes_ += 4 * count
-            elif bits is not None and name in self.rows and name.startswith(parts):
-                bytes_ += count * BYTES[bits] + (4 * self.rows[name] if bits == "8bit" else 0)
+    def estimate(self, config: Config, method: Method, world: int) -> MemoryEstimate:
+        """What stands between steps, without activations."""
+        parts = self.adapted() if method.bits is not None else ()
+        num_bytes = 4.0 * method.adapters + sum(b.nbytes for b in self.model.buffers())
+        for name, (count, element_size) in self.plain.items():
+            if name in method.trained:
+                num_bytes += 4 * count
+            elif method.bits is not None and name in self.rows and name.startswith(parts):
+                num_bytes += count * BYTES[method.bits] + (4 * self.rows[name] if method.bits == "8bit" else 0)
             else:
-                bytes_ += count * each
-        count = adapters + sum(self.plain[n][0] for n in trained)
-        return memory_estimate.standing(bytes_, count, config, world)
+                num_bytes += count * element_size
+        count = method.adapters + sum(self.plain[n][0] for n in method.trained)
+        return memory_estimate.standing(num_bytes, count, config, world)
 
 
 def methods(
@@ -152,54 +152,43 @@ def methods(
     model: nn.Module,
     run: Callable[[Batch], None] | None,
     tries: Sequence[tuple[float, Batch]],
-    slots: float,
+    num_positions: float,
     world: int = 1,
     casts: bool = True,
 ) -> list[Method]:
     """The estimate for each method that the family knows: full, and with adapters on weights as they are, in 8 and in 4
     bits. The model is left as it was.
 
-    `run(batch)` goes forward and backward; `tries` are (positions, batch) of one or two items, `slots` the positions of
-    the largest batch. Without tries activations are left out. `casts`: whether autocast computes in fewer bits, and so
-    keeps copies of frozen weights for the backward pass, which layers in 8 or 4 bits do not.
+    Args:
+        run: goes forward and backward with a batch; None leaves activations out.
+        tries: (positions, batch) of one or two items; empty leaves activations out.
+        num_positions: of the largest batch.
+        casts: whether autocast computes in fewer bits, and so keeps copies of frozen weights for the backward pass,
+            which layers in 8 or 4 bits do not.
     """
     weights = Weights(model, config.model)
-    rows: list[tuple[str, set[str], int, Bits | None]] = [("full", weights.trains_fully, 0, None)]
+    rows = [Method("full", weights.trains_fully)]
+    has_quantize = _has(config.model, "quantize")
     if weights.takes_adapters():
         trained, adapters = weights.with_adapters()
-        rows.append(("LoRA", trained, adapters, None))
-        if _has(config.model, "quantize"):
-            rows += [("LoRA 8-bit", trained, adapters, "8bit"), ("LoRA 4-bit", trained, adapters, "4bit")]
-    bits = config.model.quantize if _has(config.model, "quantize") else None  # type: ignore[attr-defined]
-    found: list[Method] = []
-    for name, trained, adapters, kept in rows:
-        base = weights.estimate(config, trained, adapters, kept, world)
-        held = None
-        if kept == "4bit" or (kept is not None and not casts):  # as the method before
-            held = found[-1].estimate.activations
-        elif tries and run is not None:
-            held = _activations(weights, config.model.wrap_layers, trained, bool(adapters), kept, run, tries, slots)
-        chosen = (name != "full") == (weights.lora is not None) and kept == bits
-        figures = MemoryEstimate(base.weights, base.gradients, base.optimizer, held, base.together)
-        found.append(Method(name, chosen, figures))
-    return found
+        rows.append(Method("LoRA", trained, adapters))
+        if has_quantize:
+            rows += [Method("LoRA 8-bit", trained, adapters, "8bit"), Method("LoRA 4-bit", trained, adapters, "4bit")]
+    bits = config.model.quantize if has_quantize else None  # type: ignore[attr-defined]
+    activations = None
+    for method in rows:
+        if method.bits is None or (method.bits == "8bit" and casts):  # otherwise as the method before
+            activations = None
+            if tries and run is not None:
 
+                def measure(method: Method = method, run: Callable[[Batch], None] = run) -> np.ndarray:
+                    with _varied(weights, method):
+                        return memory_estimate.activations(model, run, tries, num_positions)
 
-def _activations(
-    weights: Weights,
-    layers: tuple[str, ...],
-    trained: set[str],
-    adapters: bool,
-    bits: Bits | None,
-    run: Callable[[Batch], None],
-    tries: Sequence[tuple[float, Batch]],
-    slots: float,
-) -> float:
-    def measure() -> np.ndarray:
-        with _varied(weights, trained, adapters, bits):
-            return memory_estimate.activations(weights.model, run, tries, slots)
-
-    return memory_estimate.largest(by_depth(weights.model, layers, measure))
+                activations = memory_estimate.largest(by_depth(model, config.model.wrap_layers, measure))
+        method.chosen = (method.name != "full") == (weights.lora is not None) and method.bits == bits
+        method.estimate = replace(weights.estimate(config, method, world), activations=activations)
+    return rows
 
 
 GROWS = np.array([1.0, 1.0, 0.0])
@@ -246,46 +235,39 @@ def _restored(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _varied(weights: Weights, trained: set[str], adapters: bool, bits: Bits | None) -> Iterator[None]:
+def _varied(weights: Weights, method: Method) -> Iterator[None]:
     """The model as another method would train it; meant for one whose stacks are cut down."""
     model, root = weights.model, weights.root
     with _restored(model):
-        if not (adapters and weights.lora is not None):  # it has its own adapters
+        if not (method.adapters and weights.lora is not None):  # it has its own adapters
             for name, module in list(model.named_modules()):
                 if hasattr(module, "base_layer"):
-                    _put(model, name, module.base_layer)
-            for name, module in list(model.named_modules()):
-                if isinstance(module, QuantizedLinear):
-                    _put(model, name, _expanded(module))
+                    model.set_submodule(name, module.base_layer)  # type: ignore[arg-type]
+            _dequantize(model)
             for name, parameter in model.named_parameters():
                 parameter.requires_grad_(base_name(name) in weights.trains_fully and parameter.is_floating_point())
-            if adapters:
-                here = {name for name, _ in root.named_modules()}
-                inject(root, weights.section(), [t for t in weights.targets if t in here])
+            if method.adapters:
+                layers = {name for name, _ in root.named_modules()}
+                inject(root, weights.section(), [t for t in weights.targets if t in layers])
                 del root.peft_config
         for name, parameter in model.named_parameters():
-            parameter.requires_grad_(is_adapter(name) or base_name(name) in trained)
-        if bits is not None:
+            parameter.requires_grad_(is_adapter(name) or base_name(name) in method.trained)
+        if method.bits is not None:
             quantize(root, "8bit", next(model.parameters()).device)
         else:
-            for name, module in list(model.named_modules()):
-                if isinstance(module, QuantizedLinear):
-                    _put(model, name, _expanded(module))
+            _dequantize(model)
         yield
 
 
-def _expanded(layer: QuantizedLinear) -> nn.Linear:
-    """A plain layer with the rounded weight, frozen."""
-    with torch.device("meta"):
-        linear = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
-    linear.weight = nn.Parameter(layer.weight, requires_grad=False)
-    linear.bias = layer.bias
-    return linear
-
-
-def _put(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, own = name.rpartition(".")
-    model.get_submodule(parent)._modules[own] = module
+def _dequantize(model: nn.Module) -> None:
+    """Plain layers with the rounded weights, frozen, in place of quantised ones."""
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, QuantizedLinear):
+            with torch.device("meta"):
+                linear = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
+            linear.weight = nn.Parameter(layer.weight, requires_grad=False)
+            linear.bias = layer.bias
+            model.set_submodule(name, linear)
 
 
 def _root(model: nn.Module) -> tuple[nn.Module, str]:

@@ -127,7 +127,7 @@ def suggestion(
         has_head = any(name.endswith("ForCTC") for name in architectures)
     suggested = suggest(config.model.type, method_of(section, has_head), hours, num_parameters)
     return {
-        **suggested.as_dict(),
+        **vars(suggested),
         "config": {"lr": config.optim.lr, "epochs": data["epochs"]},
         "notes": notes(suggested, config.optim.lr, data["epochs"]),
     }

@@ -7,7 +7,7 @@ of held-out speakers decides in the end.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 FAR = 5.0
@@ -69,9 +69,6 @@ class Suggestion:
     epochs: int
     epochs_origin: str
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def suggest(family: str, method: str, hours: float, parameters: float = 0.0) -> Suggestion:
     """A starting point for a family's type and a method: full, lora, new head, language adapter or scratch.
@@ -120,10 +117,10 @@ def _pretrained(section: Any) -> bool:
 
 def notes(suggestion: Suggestion, lr: float, epochs: float | None) -> list[str]:
     """Sentences about values that are far from the suggested ones; `epochs` is None for a stream."""
-    found = []
-    for key, own, good in (("optim.lr", lr, suggestion.lr), ("epochs", epochs, float(suggestion.epochs))):
-        if own is None or not own or good / FAR <= own <= good * FAR:
+    lines = []
+    for key, value, good in (("optim.lr", lr, suggestion.lr), ("epochs", epochs, float(suggestion.epochs))):
+        if not value or good / FAR <= value <= good * FAR:
             continue
-        times = max(own / good, good / own)
-        found.append(f"{key} {own:g} is {times:.0f} times {'above' if own > good else 'below'} the suggestion.")
-    return found
+        times = max(value / good, good / value)
+        lines.append(f"{key} {value:g} is {times:.0f} times {'above' if value > good else 'below'} the suggestion.")
+    return lines

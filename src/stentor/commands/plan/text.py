@@ -8,7 +8,7 @@ from stentor.engine.memory_estimate import gib
 
 
 def text(plan: dict[str, Any]) -> str:
-    """What `stentor.commands.plan.plan` found, for a person."""
+    """The plan of one stage (see `stentor.commands.plan.plan`) for a person."""
     lines = [*plan["said"], f"Run '{plan['name']}': task {plan['task']}, model {plan['model']}"]
     for title, part in (
         ("Parameters", _parameters(plan["parameters"])),
@@ -25,13 +25,13 @@ def text(plan: dict[str, Any]) -> str:
 
 def _parameters(rows: list[dict[str, Any]]) -> list[str]:
     width = max(5, *(len(row["part"]) for row in rows))
-    whole = {"part": "total", **{key: sum(row[key] for row in rows) for key in ("total", "trained", "adapters")}}
+    total = {"part": "total", **{key: sum(row[key] for row in rows) for key in ("total", "trained", "adapters")}}
     lines = []
-    for row in [*rows, whole]:
-        own = ""
+    for row in [*rows, total]:
+        note = ""
         if row["adapters"]:
-            own = " (adapters)" if row["adapters"] == row["trained"] else f" ({row['adapters']:,} of them in adapters)"
-        lines.append(f"{row['part']:<{width}}  {row['total']:>15,}  trained {row['trained']:>15,}{own}")
+            note = " (adapters)" if row["adapters"] == row["trained"] else f" ({row['adapters']:,} of them in adapters)"
+        lines.append(f"{row['part']:<{width}}  {row['total']:>15,}  trained {row['trained']:>15,}{note}")
     return lines
 
 
@@ -62,15 +62,15 @@ def _dropped(dropped: dict[str, Any]) -> list[str]:
     return lines or ["nothing"]
 
 
-def _suggestion(found: dict[str, Any] | None) -> list[str]:
-    if found is None:
+def _suggestion(suggestion: dict[str, Any] | None) -> list[str]:
+    if suggestion is None:
         return []
-    own = found["config"]
+    config = suggestion["config"]
     return [
-        f"optim.lr {found['lr']:g} (here {own['lr']:g}), for {found['method']}: {found['lr_origin']}",
-        f"epochs {found['epochs']} (here {own['epochs']:.1f}): {found['epochs_origin']}",
+        f"optim.lr {suggestion['lr']:g} (here {config['lr']:g}), for {suggestion['method']}: {suggestion['lr_origin']}",
+        f"epochs {suggestion['epochs']} (here {config['epochs']:.1f}): {suggestion['epochs_origin']}",
         "A starting point, not an optimum: let `early_stop` watch the error rate of held-out speakers.",
-        *(f"Note: {note}" for note in found["notes"]),
+        *(f"Note: {note}" for note in suggestion["notes"]),
     ]
 
 

@@ -1,5 +1,5 @@
-"""Training backend: runs, divides and steps the model. One for Accelerate (one process, DDP or FSDP2), one for DeepSpeed;
-the trainer knows no difference."""
+"""Training backend: runs, divides and steps the model. One for Accelerate (one process, DDP or FSDP2), one for
+DeepSpeed; the trainer knows no difference."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class AccelerateBackend:
     """A model and its optimizer on this process's device: one process, DDP or FSDP2. All ranks make the same calls.
 
     `model`: as the losses call it (wrapped, sharded, compiled); `description`: processes, way of sharding and device,
-    for the log. `sharded`: whether anything of training is divided over the processes, so that no rank can run the model
-    alone; `shards_weights`: whether the weights are, so that all ranks score the same batches together.
+    for the log. `sharded`: whether anything of training is divided over the processes, so that no rank can run the
+    model alone; `shards_weights`: whether the weights are, so that all ranks score the same batches together.
     """
 
     def __init__(self, config: Config, setup: TrainingSetup, accelerator: Accelerator):

@@ -49,7 +49,7 @@ class Recognizer(SpeechEvaluator):
             config = json.loads((folder / CONFIG).read_text("utf-8"))
         except ValueError as error:
             raise ConfigError(f"{folder / CONFIG} is no JSON ({error}): get the recogniser again.") from None
-        families: list[type[Family]] = list(Family.choices().values())
+        families: list[Any] = list(Family.choices().values())
         family = next((known for known in families if known.can_load(config)), None)
         if family is None:
             return _transformers_recognizer(folder, self.source, device)

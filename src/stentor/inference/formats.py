@@ -1,4 +1,4 @@
-"""Transcripts as files: json, txt, srt, vtt, ctm, textgrid. Plain functions on the transcript dict of the contract."""
+"""Transcript formats: json, txt, srt, vtt, ctm, textgrid. Plain functions on the transcript dict of the contract."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def to_txt(transcript: Transcript) -> str:
 def to_srt(transcript: Transcript, cue: str = "lines") -> str:
     """SubRip subtitles; `cue`: `lines`, or `words` for a subtitle per word. Where there are several speakers, the name
     stands before the first of each one's lines."""
-    made, several, last = [], _several(transcript) and cue == "lines", None
+    subtitles, several, last = [], _several(transcript) and cue == "lines", None
     for n, c in enumerate(cues(transcript, cue), 1):
         name = f"{c.speaker}: " if several and c.speaker not in (None, last) else ""
         last = c.speaker
-        made.append(f"{n}\n{_clock(c.start, ',')} --> {_clock(c.end, ',')}\n{name}{c.text}\n\n")
-    return "".join(made)
+        subtitles.append(f"{n}\n{_clock(c.start, ',')} --> {_clock(c.end, ',')}\n{name}{c.text}\n\n")
+    return "".join(subtitles)
 
 
 def to_vtt(transcript: Transcript, cue: str = "lines") -> str:
@@ -84,21 +84,11 @@ def to_textgrid(transcript: Transcript) -> str:
     ]
     for i, (name, words) in enumerate(tiers.items(), 1):
         intervals = list(_intervals(words, end))
-        lines += [
-            f"    item [{i}]:",
-            '        class = "IntervalTier"',
-            f'        name = "{_quote(name)}"',
-            "        xmin = 0",
-            f"        xmax = {_number(end)}",
-            f"        intervals: size = {len(intervals)}",
-        ]
+        lines += [f"    item [{i}]:", '        class = "IntervalTier"', f'        name = "{_quote(name)}"']
+        lines += ["        xmin = 0", f"        xmax = {_number(end)}", f"        intervals: size = {len(intervals)}"]
         for n, (a, b, text) in enumerate(intervals, 1):
-            lines += [
-                f"        intervals [{n}]:",
-                f"            xmin = {_number(a)}",
-                f"            xmax = {_number(b)}",
-                f'            text = "{_quote(text)}"',
-            ]
+            lines += [f"        intervals [{n}]:", f"            xmin = {_number(a)}"]
+            lines += [f"            xmax = {_number(b)}", f'            text = "{_quote(text)}"']
     return "\n".join(lines) + "\n"
 
 
@@ -172,23 +162,23 @@ def _intervals(words: list[dict[str, Any]], end: float) -> Iterator[tuple[float,
     No word is lost: each has a millisecond at least, taken from the silence around it or from its neighbours.
     """
     total = max(round(1000 * end), len(words))
-    spans, at = [], 0
+    spans, stop = [], 0
     for word in words:
-        start = max(at, round(1000 * word["start"]))
-        at = max(start + 1, round(1000 * word["end"]))
-        spans.append([start, at])
+        start = max(stop, round(1000 * word["start"]))
+        stop = max(start + 1, round(1000 * word["end"]))
+        spans.append([start, stop])
     limit = total
     for span in reversed(spans):
         span[1] = min(span[1], limit)
         span[0] = limit = min(span[0], span[1] - 1)
-    at = 0
+    last = 0
     for (start, stop), word in zip(spans, words, strict=True):
-        if start > at:
-            yield at / 1000, start / 1000, ""
+        if start > last:
+            yield last / 1000, start / 1000, ""
         yield start / 1000, stop / 1000, word["word"]
-        at = stop
-    if at < total:
-        yield at / 1000, end, ""
+        last = stop
+    if last < total:
+        yield last / 1000, end, ""
 
 
 def _number(seconds: float) -> str:

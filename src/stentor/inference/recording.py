@@ -1,4 +1,4 @@
-"""Audio to transcribe, that can be read in blocks and by the stretch: a file of any length, or an array."""
+"""Recordings: a file of any length or an array, read in blocks and by the stretch."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ class FileRecording:
 
     def __init__(self, path: str | Path, rate: int):
         self.path, self.name, self.rate = Path(path), str(path), rate
-        self._held: list[np.ndarray] | None = None
+        self._blocks: list[np.ndarray] | None = None
 
     def blocks(self) -> Iterator[np.ndarray]:
         duration = probe(self.path).duration
         if duration <= BLOCK:
-            self._held = [read(self.path, rate=self.rate, check_silence=False)]
-            yield from self._held
+            self._blocks = [read(self.path, rate=self.rate, check_silence=False)]
+            yield from self._blocks
         elif _seekable(self.path):
-            # A last block of some milliseconds is not worth a place of its own.
+            # The last block takes the milliseconds that are over.
             count = max(1, round(duration / BLOCK))
             for i in range(count):
                 length = BLOCK if i < count - 1 else duration - i * BLOCK
                 yield read(self.path, rate=self.rate, start=i * BLOCK, duration=length, check_silence=False)
         else:
-            self._held = []
+            self._blocks = []
             for block in _decoded(self.path, self.rate):
-                self._held.append(block)
+                self._blocks.append(block)
                 yield block
 
     def at(self, rate: int) -> FileRecording:
         return self if rate == self.rate else FileRecording(self.path, rate)
 
     def read(self, start: int, end: int) -> np.ndarray:
-        if self._held is not None:
-            return _slice(self._held, start, end)
+        if self._blocks is not None:
+            return _slice(self._blocks, start, end)
 
         return read(
             self.path, rate=self.rate, start=start / self.rate, duration=(end - start) / self.rate, check_silence=False
@@ -125,17 +125,17 @@ def _decoded(path: Path, rate: int) -> Iterator[np.ndarray]:
 
     resampler = av.AudioResampler(format="flt", layout="mono", rate=rate)
     pieces: list[np.ndarray] = []
-    held = 0
+    samples = 0
     try:
         with av.open(str(path)) as container:
             frames = container.decode(container.streams.audio[0])
             for frame in itertools.chain(frames, [None]):  # None: what the resampler still holds
                 for out in resampler.resample(frame):
                     pieces.append(out.to_ndarray()[0])
-                    held += len(pieces[-1])
-                if held >= BLOCK * rate:
+                    samples += len(pieces[-1])
+                if samples >= BLOCK * rate:
                     yield _finite(np.concatenate(pieces), path)
-                    pieces, held = [], 0
+                    pieces, samples = [], 0
     except av.FFmpegError as error:
         raise AudioError(f"{path} is damaged or cut short: {error}.", "truncated") from None
     if pieces:

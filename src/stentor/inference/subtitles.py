@@ -1,4 +1,4 @@
-"""From a transcript to subtitles that can be read.
+"""Subtitles of a transcript.
 
 The rules are those that broadcasters share (the BBC's and Netflix' guidelines): at most two lines of 42 columns, one to
 seven seconds each, slow enough to be read, cut where the speaker stops or the sentence does, with a short gap between
@@ -60,7 +60,7 @@ def cues(transcript: dict[str, Any], kind: str = "lines") -> list[Cue]:
     or the time. `kind` "words" gives each word its own, with the word's times. Words without times share the time of
     their segment by their number of characters.
     """
-    words = _said(transcript)
+    words = _words_as_written(transcript)
     spaceless = _spaceless(transcript)
     spoken = [
         cue
@@ -83,38 +83,38 @@ def columns(text: str) -> int:
 # Words as they are written --------------------------------------------------------------------------------------------
 
 
-def _said(transcript: dict[str, Any]) -> list[dict[str, Any]]:
+def _words_as_written(transcript: dict[str, Any]) -> list[dict[str, Any]]:
     """The words with their times, as written: signs that stand alone ("!", "«", "。") go with the word beside them."""
     queues: dict[str | None, deque[dict[str, Any]]] = {}
     for word in transcript.get("words", []):
         queues.setdefault(word.get("speaker"), deque()).append(word)
-    found: list[dict[str, Any]] = []
+    words: list[dict[str, Any]] = []
     for segment in transcript["segments"]:
         timed = "no_room" not in segment.get("failed", [])  # such an answer has no word times, see the task `words`
         queue = queues.get(segment.get("speaker")) if timed else None
-        found += _written(segment["text"], queue) if queue else _shared(segment, _spaceless(transcript))
+        words += _written(segment["text"], queue) if queue else _shared(segment, _spaceless(transcript))
     if any(queues.values()):  # words that are not those of the segments, as in a transcript from elsewhere
         return list(transcript["words"])
-    return found
+    return words
 
 
 def _written(text: str, queue: deque[dict[str, Any]]) -> list[dict[str, Any]]:
     """The words that the text begins with, taken from the queue, with what stands between them in the text."""
-    found: list[dict[str, Any]] = []
-    at = 0
-    while queue and (place := text.find(queue[0]["word"], at)) >= 0:
+    words: list[dict[str, Any]] = []
+    end = 0
+    while queue and (start := text.find(queue[0]["word"], end)) >= 0:
         word = dict(queue.popleft())
-        between, at = text[at:place], place + len(word["word"])
+        between, end = text[end:start], start + len(word["word"])
         opening = len(between)
-        while opening and (not found or between[opening - 1].isspace() or category(between[opening - 1]) in OPENERS):
+        while opening and (not words or between[opening - 1].isspace() or category(between[opening - 1]) in OPENERS):
             opening -= 1
         word["word"] = between[opening:].lstrip() + word["word"]
-        if found:
-            found[-1]["word"] += between[:opening].rstrip()
-        found.append(word)
-    if found:
-        found[-1]["word"] += text[at:].rstrip()
-    return found
+        if words:
+            words[-1]["word"] += between[:opening].rstrip()
+        words.append(word)
+    if words:
+        words[-1]["word"] += text[end:].rstrip()
+    return words
 
 
 def _shared(segment: dict[str, Any], spaceless: bool) -> list[dict[str, Any]]:
@@ -123,11 +123,12 @@ def _shared(segment: dict[str, Any], spaceless: bool) -> list[dict[str, Any]]:
     pieces = list("".join(text.split())) if spaceless else text.split()
     seconds = (segment["end"] - segment["start"]) / max(1, sum(map(len, pieces)))
     speaker = {k: v for k, v in segment.items() if k == "speaker"}
-    found, at = [], segment["start"]
+    words, start = [], segment["start"]
     for piece in pieces:
-        found.append({"word": piece, "start": at, "end": at + seconds * len(piece), **speaker})
-        at += seconds * len(piece)
-    return found
+        end = start + seconds * len(piece)
+        words.append({"word": piece, "start": start, "end": end, **speaker})
+        start = end
+    return words
 
 
 def _spaceless(transcript: dict[str, Any]) -> bool:
@@ -149,14 +150,14 @@ class _Unit:
     end: float
     space: bool
     """Whether a space separates it from the one before."""
-    whole: bool
+    starts_word: bool
     """Whether it begins a word."""
     width: int
 
     @property
     def breakable(self) -> bool:
         """Whether a line may begin with it."""
-        return self.whole and self.text[0] not in NOT_FIRST
+        return self.starts_word and self.text[0] not in NOT_FIRST
 
 
 def _units(words: Sequence[dict[str, Any]], spaceless: bool) -> list[_Unit]:
@@ -297,14 +298,14 @@ def _joined(units: list[_Unit]) -> str:
 
 def _apart(spoken: list[Cue]) -> list[Cue]:
     """Subtitles that do not overlap: what is said at the same time shares a subtitle or the time."""
-    found: list[Cue] = []
+    separate: list[Cue] = []
     for cue in sorted(spoken, key=lambda cue: (cue.start, cue.end)):
-        last = found[-1] if found else None
+        last = separate[-1] if separate else None
         if last is None or cue.start >= last.end:
-            found.append(cue)
+            separate.append(cue)
         elif cue.speaker == last.speaker:
             last.end = cue.start
-            found.append(cue)
+            separate.append(cue)
         elif max(columns(last.text), columns(cue.text)) + 2 <= LINE and "\n" not in last.text + cue.text:
             last.text = f"- {last.text}\n- {cue.text}"
             last.speaker = None
@@ -314,8 +315,8 @@ def _apart(spoken: list[Cue]) -> list[Cue]:
             share = columns(last.text) / (columns(last.text) + columns(cue.text))
             last.end = cue.start = last.start + share * (end - last.start)
             cue.end = end
-            found.append(cue)
-    return found
+            separate.append(cue)
+    return separate
 
 
 def _timed(spoken: list[Cue], duration: float, kind: str) -> list[Cue]:

@@ -11,12 +11,12 @@ from stentor.errors import AudioError, ConfigError
 from stentor.inference.recording import Recording
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker, with_speaker
 from stentor.inference.vad import Detector, EnergyDetector, Window, cut
+from stentor.tasks.transcribe import Transcribe, seconds_of
 from stentor.tasks.words import Words, units
 from stentor.text.normalize import SPACELESS, language_code
 
 if TYPE_CHECKING:
     from stentor.models.base import Bundle
-    from stentor.tasks.transcribe import Transcribe
 
 LONGEST = 30.0
 """Seconds of audio in a window, unless the model's encoder takes less."""
@@ -168,7 +168,7 @@ class Transcriber:
             for (job, i), output, example in zip(ready, outputs, examples, strict=True):
                 job.outputs[i] = output
                 if self.on_window:
-                    self.on_window(len(example.audio) / self.rate)
+                    self.on_window(seconds_of(example, self.rate))
 
     def _transcript(self, job: _Job) -> Transcript:
         segments: list[dict[str, Any]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from stentor.models.base import TaskRequirements
 from stentor.section import Choice
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from stentor.data.batch import Batch, Example, Prediction
     from stentor.losses.base import Loss
     from stentor.metrics.score import Score
-    from stentor.models.base import Bundle, Processor, TaskRequirements
+    from stentor.models.base import Bundle, Processor
 
 
 class Task(Choice):
@@ -49,7 +50,7 @@ class Task(Choice):
 
     def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
         """What the family must provide."""
-        raise NotImplementedError
+        return TaskRequirements(task=self.type, terms=tuple(losses))
 
     def drop_reason(self, cut: Cut) -> str | None:
         """A drop reason (`empty_text`, ...) when the cut's metadata cannot serve this task; None when it can."""

@@ -7,14 +7,13 @@ returns for the term `text` what `CrossEntropy.sum` takes, with the rows of each
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import language_of, text_of
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.score import Score
-from stentor.models.base import TaskRequirements
 from stentor.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -33,9 +32,6 @@ class Language(Task):
 
     def losses(self) -> dict[str, Loss]:
         return {"text": CrossEntropy()}
-
-    def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
-        return TaskRequirements(task=self.type, terms=tuple(losses))
 
     def drop_reason(self, cut: Cut) -> str | None:
         return None if (text_of(cut) or "").strip() else "empty_text"

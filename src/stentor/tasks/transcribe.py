@@ -12,7 +12,7 @@ A family that serves this task gives, besides what every family gives:
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -21,7 +21,6 @@ from stentor.data.batch import Example, Prediction
 from stentor.data.cut import RATE, field_of, language_of, speaker_of, text_of, words_of
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.score import Score
-from stentor.models.base import TaskRequirements
 from stentor.tasks.base import Task
 from stentor.tasks.decode_checks import Checks, compression_ratio, word_confidences
 from stentor.text.normalize import Normalizer
@@ -59,9 +58,6 @@ class Transcribe(Task):
     def losses(self) -> dict[str, Loss]:
         return {"text": CrossEntropy()}
 
-    def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
-        return TaskRequirements(task=self.type, terms=tuple(losses))
-
     def drop_reason(self, cut: Cut) -> str | None:
         return None if (text_of(cut) or "").strip() else "empty_text"
 
@@ -90,7 +86,7 @@ class Transcribe(Task):
         outputs = self._decode(bundle, examples, coldest, ctc=True)
         if not (self.checks.evaluate if checked is None else checked):
             return outputs
-        seconds = [len(e.audio) / bundle.processor.sample_rate for e in examples]
+        seconds = [seconds_of(e, bundle.processor.sample_rate) for e in examples]
         for output, length in zip(outputs, seconds, strict=True):
             output["failed"] = self.checks.failed(output, length)
         best = list(outputs)
@@ -108,18 +104,20 @@ class Transcribe(Task):
     ) -> list[dict[str, Any]]:
         import torch
 
-        processor, model = bundle.processor, bundle.model
+        processor: Any = bundle.processor
+        model: Any = bundle.model
         device = next(model.parameters()).device
         batch = processor.collate(examples, labels=False).to(device)
         # Sampling is seeded by the audio, not by its name: a transcript repeats exactly wherever the file lies, and
         # training's randomness is left alone.
         seed = zlib.crc32(str(temperature).encode())
         for example in examples:
-            seed = zlib.crc32(example.audio, seed)
+            assert example.audio is not None
+            seed = zlib.crc32(example.audio.data, seed)
         with torch.no_grad(), bundle.cache_encoder():
             hypotheses = model.generate(
                 batch.inputs,
-                max_new_tokens=[processor.max_new_tokens(len(e.audio) / processor.sample_rate) for e in examples],
+                max_new_tokens=[processor.max_new_tokens(seconds_of(e, processor.sample_rate)) for e in examples],
                 eos_ids={processor.eos_id},
                 beams=self.beams if temperature == 0 else 1,
                 temperature=temperature,
@@ -169,11 +167,13 @@ class Transcribe(Task):
         """Of `wer` and `cer`, the main metric first."""
         from stentor.metrics.change import relative_change
 
-        texts = ([p.reference["text"] for p in after], *([p.output["text"] for p in side] for side in (before, after)))
+        references = [p.reference["text"] for p in after]
+        texts_before, texts_after = ([p.output["text"] for p in side] for side in (before, after))
         units: dict[str, Literal["word", "character"]] = {"wer": "word", "cer": "character"}
         changes = {}
         for metric in sorted(units, key=lambda name: name != self.metric):
-            if (change := relative_change(*texts, unit=units[metric], **self._scoring(after))) is not None:
+            change = relative_change(references, texts_before, texts_after, unit=units[metric], **self._scoring(after))
+            if change is not None:
                 changes[metric] = change
         return changes
 
@@ -184,3 +184,9 @@ class Transcribe(Task):
 
     def main_metric(self) -> tuple[str, str]:
         return self.metric, "min"
+
+
+def seconds_of(example: Example, rate: int) -> float:
+    """Length of an example's audio at `rate` Hz."""
+    assert example.audio is not None
+    return len(example.audio) / rate

@@ -22,7 +22,7 @@ from stentor.data.cut import RATE, language_of, text_of, words_of
 from stentor.errors import ConfigError, DataError
 from stentor.losses.alignment import Alignment
 from stentor.metrics.score import Score
-from stentor.tasks.transcribe import Transcribe
+from stentor.tasks.transcribe import Transcribe, seconds_of
 from stentor.text.normalize import SPACELESS, language_code
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Words(Transcribe):
     """Write down what is said, and when each word was said."""
 
-    type: Literal["words"] = "words"
+    type: Literal["words"] = "words"  # type: ignore[assignment]  # a kind of its own
 
     def losses(self) -> dict[str, Loss]:
         return {**super().losses(), "alignment": Alignment()}
@@ -53,10 +53,10 @@ class Words(Transcribe):
         text_words = timed_units(text_of(cut) or "", words, language_of(cut))
         return "words_differ" if 2 * sum("start" in w for w in text_words) < len(text_words) else None
 
-    def example(self, cut: Cut, audio: np.ndarray, rng: np.random.Generator | None) -> Example:
+    def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
         example = super().example(cut, audio, rng)
         # The audio may have been played faster or slower. All processors so far take RATE samples a second.
-        scale = len(audio) / RATE / cut.duration
+        scale = seconds_of(example, RATE) / cut.duration
         words = timed_units(example.text or "", words_of(cut), example.language)
         example.extra["words"] = [w | {k: w[k] * scale for k in ("start", "end") if k in w} for w in words]
         return example
@@ -94,7 +94,7 @@ class Words(Transcribe):
             if words is None:
                 raise DataError(
                     f"{example.id}: the text has {len(units(example.text or '', example.language))} words, more than "
-                    f"{len(example.audio) / bundle.processor.sample_rate:.2f} s of audio can hold: text and audio do "
+                    f"{seconds_of(example, bundle.processor.sample_rate):.2f} s of audio can hold: text and audio do "
                     "not belong together."
                 )
         return [words or [] for words in alignments]
@@ -105,7 +105,8 @@ class Words(Transcribe):
 
         from stentor.metrics.calibration import confidence
 
-        model, processor = bundle.model, bundle.processor
+        model: Any = bundle.model
+        processor: Any = bundle.processor
         if model.aligner is None:
             raise ConfigError(
                 "This model has no alignment module: train one with the task `words` and `model.aligner`."
@@ -129,7 +130,7 @@ class Words(Transcribe):
             if len(words) > capacities[row]:
                 alignments.append(None)
                 continue
-            length = len(example.audio) / processor.sample_rate
+            length = seconds_of(example, processor.sample_rate)
             columns = zip(words, times[row].tolist(), certainties[row].tolist(), log_probs[row].exp().tolist())
             alignments.append(
                 [

@@ -214,18 +214,19 @@ class SpeechLLMCTC:
     blank = 0
 
     def __init__(self, bundle: Bundle, name: str):
-        self.model: Any = bundle.model
-        self.processor: Any = bundle.processor
-        if self.processor.ctc is None:
+        model: Any = bundle.model
+        processor: Any = bundle.processor
+        if processor.ctc is None:
             raise ConfigError(
                 f"{name} has no CTC head, which the engine ctc reads: train it with `model.ctc: {{units: characters}}` "
                 "or take another --engine."
             )
-        self.rate, self.longest = self.processor.sample_rate, self.processor.max_seconds
-        self.hop = round(self.rate / self.processor.shape.frame_rate)
-        self.device = next(self.model.parameters()).device
-        self._alphabet = Alphabet({c: i + 1 for i, c in enumerate(self.processor.ctc.characters)})
-        self.decode = self.processor.ctc.decode
+        self.model, self.processor = model, processor
+        self.rate, self.longest = processor.sample_rate, processor.max_seconds
+        self.hop = round(self.rate / processor.shape.frame_rate)
+        self.device = next(model.parameters()).device
+        self._alphabet = Alphabet({c: i + 1 for i, c in enumerate(processor.ctc.characters)})
+        self.decode = processor.ctc.decode
         self.spell = self._alphabet.spell
 
     def log_probs(self, clips: Sequence[np.ndarray]) -> list[Tensor]:
@@ -260,7 +261,7 @@ class TransformersCTC:
         single = {t: i for t, i in vocabulary.items() if len(t) == 1 and i not in self.tokenizer.all_special_ids}
         self._pieces = len(single) < len(vocabulary) // 2
         mark = getattr(self.tokenizer, "word_delimiter_token", None)  # tokenizers of characters have one
-        if mark in vocabulary:  # a special token in transformers' eyes
+        if mark is not None and mark in vocabulary:  # a special token in transformers' eyes
             single.pop(mark, None)
             single[" "] = vocabulary[mark]
         self._alphabet = Alphabet(single)

@@ -51,7 +51,7 @@ class WhisperAligner:
         logging.disable_progress_bar()
         try:
             # Only the eager kernel gives attention weights.
-            model = WhisperForConditionalGeneration.from_pretrained(
+            model: Any = WhisperForConditionalGeneration.from_pretrained(
                 folder, dtype=torch.float32, attn_implementation="eager", use_safetensors=True
             )
             self.tokenizer = AutoTokenizer.from_pretrained(folder)

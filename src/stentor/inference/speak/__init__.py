@@ -119,7 +119,8 @@ def spelled(text: str, bundle: Bundle) -> tuple[str, str]:
     White space becomes single spaces or line ends; letters that the model only knows in the other case are written in
     that; what it does not know is left out.
     """
-    knows = bundle.processor.knows
+    processor: Any = bundle.processor
+    knows = processor.knows
     unknown = [c for c in dict.fromkeys(text) if not c.isspace() and not knows(c)]
     other_case = {c: c.swapcase() if len(c.swapcase()) == 1 and knows(c.swapcase()) else "" for c in unknown}
     lines = ("".join(other_case.get(c, c) for c in line).split() for line in text.splitlines())
@@ -147,7 +148,9 @@ def speak(
     speech; without, it is as the codec gives it. `denoise` asks for clean speech after noisy voices, of models that
     have learned that. `options` go to the model's `speak`.
     """
-    codec = bundle.processor.codec
+    processor: Any = bundle.processor
+    model: Any = bundle.model
+    codec = processor.codec
     # Of each utterance with a voice: (codec tokens, their text).
     references = [
         (u.voice.codes, flat(u.voice.text, bundle)) if isinstance(u.voice, Voice) else None for u in utterances
@@ -161,7 +164,7 @@ def speak(
             utterance, first = utterances[part.utterance], parts_of[part.utterance][0]
             reference = references[part.utterance]
             prompts.append(
-                bundle.processor.utterance(
+                processor.utterance(
                     part.text,
                     language=utterance.language,
                     instruct=utterance.instruct,
@@ -171,7 +174,7 @@ def speak(
                 )
             )
             seeds.append(_seed(utterance, generation) + part.number)
-        for part, codes in zip(parts, bundle.model.speak(prompts, seeds=seeds, **settings)):
+        for part, codes in zip(parts, model.speak(prompts, seeds=seeds, **settings)):
             part.codes = codes
 
     # Parts that need no codes of other parts go together.
@@ -199,7 +202,8 @@ def _seed(utterance: Utterance, generation: Generation) -> int:
 def _divide(number: int, utterance: Utterance, reference: tuple[np.ndarray, str] | None, bundle: Bundle) -> list[_Part]:
     """The parts of an utterance, with the frames of each."""
     text, duration = spelled(utterance.text, bundle)[0], utterance.duration
-    frame_rate, pace = bundle.processor.codec.frame_rate, bundle.processor.pace
+    processor: Any = bundle.processor
+    frame_rate, pace = processor.codec.frame_rate, processor.pace
     reference_text, reference_seconds = None, None
     if reference is not None:
         reference_text, reference_seconds = reference[1], reference[0].shape[1] / frame_rate

@@ -109,7 +109,8 @@ class Diarize(Task):
 
     def data_warnings(self, cuts: Iterable[Cut]) -> list[str]:
         slots = self.labels.slots
-        pieces, crowded, most, named = 0, 0, 0, []
+        pieces, crowded, most = 0, 0, 0
+        named: list[str] = []
         merged: dict[str, int] = {}  # by recording: its pieces say the same
         for cut in cuts:
             pieces += 1
@@ -230,7 +231,7 @@ class Diarize(Task):
                 "segments": diarization(outputs, self.windows, self.labels.permutes, self.labels.names),
                 "frame_seconds": outputs.frame_seconds,
             }
-            for outputs in run_windows(bundle, self, ([e.audio] for e in examples))
+            for outputs in run_windows(bundle, self, ([e.audio] for e in examples if e.audio is not None))
         ]
 
     def reference(self, cut: Cut) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def run_windows(bundle: Bundle, task: Diarize, recordings: Iterable[Iterable[np.
 
 def _cut(bundle: Bundle, task: Diarize, blocks: Iterable[np.ndarray], job: _Job) -> Iterator[tuple[int, np.ndarray]]:
     """(first frame, audio) of each window. Windows begin with a frame; the last one reaches the end of the audio."""
-    processor = bundle.processor
+    processor: Any = bundle.processor
     rate = processor.sample_rate
     size = round((task.windows.window or task.chunk) * rate)
     frame = processor.frame_seconds * rate
@@ -127,7 +127,8 @@ def _cut(bundle: Bundle, task: Diarize, blocks: Iterable[np.ndarray], job: _Job)
 @torch.no_grad()
 def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndarray]]) -> None:
     """Run the model over windows and add its outputs to their recordings."""
-    model, processor = bundle.model, bundle.processor
+    model: Any = bundle.model
+    processor: Any = bundle.processor
     device = next(model.parameters()).device
     voices = embedder(task.windows.embedding, str(device)) if task.windows.embedding else None
     examples = [Example(str(start), _long_enough(processor, audio)) for _, start, audio in windows]
@@ -169,11 +170,12 @@ def _long_enough(processor: Any, audio: np.ndarray) -> np.ndarray:
 
 
 def _outputs(bundle: Bundle, job: _Job) -> WindowOutputs:
+    processor: Any = bundle.processor
     lengths = np.array([len(s) for s in job.scores])
     return WindowOutputs(
-        frame_seconds=bundle.processor.frame_seconds,
+        frame_seconds=processor.frame_seconds,
         samples=job.samples,
-        rate=bundle.processor.sample_rate,
+        rate=processor.sample_rate,
         starts=np.array(job.starts),
         lengths=lengths,
         scores=_stacked(job.scores, lengths.max()),

@@ -165,7 +165,7 @@ class Speak(Task):
             clean_from=field_of(cut, "clean_start_token_idx"),
         )
 
-    def learned_style(self, language: str | None, instruct: str | None) -> dict[str, str | None]:
+    def learned_style(self, language: str | None, instruct: str | None) -> dict[str, Any]:
         """`language` and `instruct` of an utterance; None for a kind that the model never had in training, whose tokens
         it has not learned."""
         return {
@@ -193,7 +193,8 @@ class Speak(Task):
         """
         import numpy as np
 
-        processor = bundle.processor
+        processor: Any = bundle.processor
+        model: Any = bundle.model
         if processor.codec is None:
             return [{"silent": "the model has no codec"} for _ in examples]
         codes = [processor.codes(e) for e in examples]
@@ -208,7 +209,7 @@ class Speak(Task):
             for e, c, p in zip(examples, codes, prompts, strict=True)
         ]
         seeds = [seed_of(self.generation.seed, e.id) for e in examples]
-        spoken = bundle.model.speak(utterances, seeds=seeds, **self.generation.arguments())
+        spoken = model.speak(utterances, seeds=seeds, **self.generation.arguments())
         full = [np.concatenate([c[:, :p], s], axis=1) for c, p, s in zip(codes, prompts, spoken, strict=True)]
         audios = processor.codec.decode([*full, *codes])
         rate = processor.codec.sample_rate
@@ -239,7 +240,8 @@ class Speak(Task):
             return [{} for _ in examples]
         audios = {"synthetic": synthetic, "codec": codec, "real": [e.audio for e in examples]}
         device = str(next(bundle.model.parameters()).device)
-        rate = bundle.processor.codec.sample_rate
+        processor: Any = bundle.processor
+        rate = processor.codec.sample_rate
         return evaluate_items(evaluators, audios, rate, [e.language for e in examples], device)
 
     def _evaluators_of_clips(self) -> list[SpeechEvaluator]:

@@ -79,7 +79,7 @@ def _load_cached(section: str, kind: type[SpeechEvaluator], device: str) -> Load
 def evaluator_for(name: str, gives: Literal["text", "voice"]) -> SpeechEvaluator:
     """The evaluator of a model's folder or Hub id: a recogniser, or an embedder of voices. A known `type` of such an
     evaluator (the built-in `cepstra`, or a plug-in's) is taken as that."""
-    known = SpeechEvaluator.choices()
+    known: dict[str, Any] = dict(SpeechEvaluator.choices())
     if name in known and known[name].gives == gives:
         return SpeechEvaluator.model_validate({"type": name})
     return SpeechEvaluator.model_validate({"type": {"text": "recognizer", "voice": "xvector"}[gives], "from": name})

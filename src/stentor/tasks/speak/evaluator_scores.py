@@ -78,7 +78,7 @@ def table(results: Mapping[str, Score]) -> list[str]:
     """Scores for people: a line for each metric, with the model's speech (and its 95 % interval) beside the codec's and
     the real audio's."""
     bases = list(dict.fromkeys(name.removesuffix("_codec").removesuffix("_real") for name in results))
-    lines = [("", *COLUMNS)]
+    lines: list[tuple[str, ...]] = [("", *COLUMNS)]
     for base in bases:
         cells = []
         for column in COLUMNS:

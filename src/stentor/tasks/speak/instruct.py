@@ -8,16 +8,8 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "gender": ("male", "female", "男", "女"),
     "age": ("child", "teenager", "young adult", "middle-aged", "elderly", "儿童", "少年", "青年", "中年", "老年"),
     "pitch": (
-        "very low pitch",
-        "low pitch",
-        "moderate pitch",
-        "high pitch",
-        "very high pitch",
-        "极低音调",
-        "低音调",
-        "中音调",
-        "高音调",
-        "极高音调",
+        *(f"{height} pitch" for height in ("very low", "low", "moderate", "high", "very high")),
+        *(f"{height}音调" for height in ("极低", "低", "中", "高", "极高")),
     ),
     "style": ("whisper", "耳语"),
     "accent": tuple(

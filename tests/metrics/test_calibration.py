@@ -61,7 +61,7 @@ def trainer(task="words", sets=("dev", "held"), average=None):
     return SimpleNamespace(
         config=config,
         main=True,
-        control=SimpleNamespace(gather=lambda x: [x]),
+        communicator=SimpleNamespace(gather=lambda x: [x]),
         average=average,
         bundle=SimpleNamespace(model=model),
     )

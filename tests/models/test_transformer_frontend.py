@@ -219,7 +219,7 @@ def test_padding_never_changes_what_an_ssl_encoder_hears(kind, norm, tmp_path):
     section = SSL(
         config={"model_type": kind, "feat_extract_norm": norm, "do_stable_layer_norm": norm == "layer", **TINY}
     )
-    shape = geometry_of(section, section.encoder_config())
+    shape = geometry_of(section)
     processor = TransformerProcessor(wave=shape)
     torch.manual_seed(0)
     front = front_end(section, shape).eval()
@@ -240,7 +240,7 @@ def test_padding_never_changes_what_an_ssl_encoder_hears(kind, norm, tmp_path):
 
 def test_the_mix_of_layers_is_learnt():
     section = SSL(config={"model_type": "wavlm", **TINY})
-    shape = geometry_of(section, section.encoder_config())
+    shape = geometry_of(section)
     front = front_end(section, shape)
     audio, lengths = torch.from_numpy(noise(8000))[None], torch.tensor([8000])
     assert [n for n, p in front.named_parameters() if p.requires_grad] == ["mix"] and len(front.mix) == 3
@@ -259,7 +259,7 @@ def test_the_mix_of_layers_is_learnt():
 
 def test_a_front_end_is_built_from_what_was_saved():
     section = SSL(config={"model_type": "hubert", **TINY})
-    shape = geometry_of(section, section.encoder_config())
+    shape = geometry_of(section)
     front = front_end(section, shape).eval()
     known = json.loads(json.dumps(front.config))
     again = front_end(SSL(**{"from": "nobody/nothing"}), shape, known).eval()
@@ -275,9 +275,9 @@ def test_impossible_ssl_settings():
         SSL(config={"hidden_size": 16})
     whisper = SSL(config={"model_type": "whisper"})
     with pytest.raises(ConfigError, match="whisper encoders are not supported, only wav2vec2"):
-        whisper.geometry(whisper.encoder_config())
+        geometry_of(whisper)
     with pytest.raises(ConfigError, match=r"model\.ssl\.config: wavlm has no 'hiden_size'"):
-        SSL(config={"model_type": "wavlm", "hiden_size": 16}).encoder_config()
+        geometry_of(SSL(config={"model_type": "wavlm", "hiden_size": 16}))
 
 
 # Stored features

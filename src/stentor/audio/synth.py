@@ -252,16 +252,8 @@ class _Library:
         lib.espeak_ListVoices.restype = ctypes.c_void_p
         lib.espeak_TextToPhonemes.argtypes = [ctypes.POINTER(ctypes.c_char_p), ctypes.c_int, ctypes.c_int]
         lib.espeak_ng_SetRandSeed.argtypes = [ctypes.c_long]
-        lib.espeak_Synth.argtypes = [
-            ctypes.c_char_p,
-            ctypes.c_size_t,
-            ctypes.c_uint,
-            ctypes.c_int,
-            ctypes.c_uint,
-            ctypes.c_uint,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-        ]
+        text: list[Any] = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int]
+        lib.espeak_Synth.argtypes = [*text, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p]
         self.rate = lib.espeak_Initialize(_SYNCHRONOUS, 0, str(_data()).encode(), _PHONEME_EVENTS)
         self.listed = None
         if self.rate <= 0:

@@ -10,8 +10,13 @@ from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.losses.token import CrossEntropy
 
-FALLING = (8.0, 8.0, 6.0, 6.0, 4.0, 4.0, 2.0, 2.0)
+WEIGHTS = (8, 8, 6, 6, 4, 4, 2, 2)
 """OmniVoice's weights of its eight codebooks (arXiv 2604.00688)."""
+
+
+def default_weights(codebooks: int) -> list[int]:
+    """OmniVoice's weights, stretched to a number of codebooks."""
+    return [WEIGHTS[c * len(WEIGHTS) // codebooks] for c in range(codebooks)]
 
 
 class Codebook(Loss):
@@ -38,7 +43,7 @@ class Codebook(Loss):
 
     def shares(self, codebooks: int) -> list[float]:
         """The weights of so many codebooks, adding up to 1."""
-        weights = self.weights or [FALLING[c * len(FALLING) // codebooks] for c in range(codebooks)]
+        weights = self.weights or default_weights(codebooks)
         return [w / sum(weights) for w in weights]
 
     def terms(self, name: str, codebooks: int | None) -> dict[str, Loss]:

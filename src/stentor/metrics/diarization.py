@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.metrics.score import Score
+from stentor.metrics.wer import bootstrap
 
 if TYPE_CHECKING:
     from pyannote.core import Annotation, Timeline
@@ -27,7 +28,6 @@ COLLAR = 0.25
 """Seconds to either side of a boundary that `der_collar` leaves out: NIST's."""
 WORST = 20
 """Files that are listed as the worst."""
-RESAMPLES = 1000
 
 
 @dataclass
@@ -141,7 +141,7 @@ def relative_change(before: Sequence[DiarizedRecording], after: Sequence[Diarize
     first, second = (np.array([e.wrong for e in errors(files)]) for files in (before, after))
     if not first.sum():
         return None
-    low, high = _interval(second - first, first)
+    low, high = bootstrap(second - first, first, ratio=_ratios)
     return Score(float((second - first).sum() / first.sum()), low=low, high=high, details={"items": len(first)})
 
 
@@ -277,22 +277,10 @@ def _value(above: float, below: float) -> float:
 
 def _ratio(above: Sequence[float], below: Sequence[float]) -> Score:
     """`sum(above) / sum(below)` with its interval; one of each per recording."""
-    low, high = _interval(np.asarray(above, np.float64), np.asarray(below, np.float64))
+    low, high = bootstrap(np.asarray(above, np.float64), np.asarray(below, np.float64), ratio=_ratios)
     return Score(_value(float(sum(above)), float(sum(below))), low=low, high=high)
 
 
-def _interval(above: np.ndarray, below: np.ndarray, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
-    """As `stentor.metrics.wer.bootstrap`, for totals that may be any real number: where a resample's is 0, its ratio is
-    0 or, with anything above it, 1. (0, 0) for no recordings."""
-    n = len(above)
-    if n == 0:
-        return 0.0, 0.0
-    rng = np.random.default_rng(seed)
-    ratios = np.empty(RESAMPLES)
-    block = max(1, 2_000_000 // n)  # bounds the index table to 16 MB
-    for at in range(0, RESAMPLES, block):
-        picks = rng.integers(n, size=(min(block, RESAMPLES - at), n))
-        tops, bottoms = above[picks].sum(1), below[picks].sum(1)
-        ratios[at : at + len(picks)] = np.where(bottoms > 0, tops / np.where(bottoms > 0, bottoms, 1), tops > 0)
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+def _ratios(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """`above / below`, which may be any real numbers; where `below` is 0: 0 or, with anything above it, 1."""
+    return np.where(below > 0, above / np.where(below > 0, below, 1), above > 0)

@@ -8,7 +8,7 @@ errors and nothing to the total; when the whole set has no reference words the r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from stentor.metrics.score import Score
 from stentor.text.normalize import characters, normalize, words
 
 Operation = Literal["equal", "substitute", "delete", "insert"]
+Ratio = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 SUBSTITUTIONS, DELETIONS, INSERTIONS, REFERENCE = range(4)
 
@@ -76,20 +77,25 @@ def word_errors(pairs: Iterable[tuple[str, str]], language: str | None = None) -
     return count_errors((words(r, language), words(h, language)) for r, h in pairs)
 
 
-def character_errors(pairs: Iterable[tuple[str, str]], language: str | None = None) -> np.ndarray:
-    """`count_errors` of characters for (reference, hypothesis) texts that are normalised already: int64 [pairs, 4]."""
-    return count_errors((characters(r, language), characters(h, language)) for r, h in pairs)
-
-
 def rate(counts: np.ndarray) -> float:
     """Errors over reference units of a `count_errors` table; a fraction, above 1 when insertions abound."""
     return float(counts[:, :REFERENCE].sum() / max(counts[:, REFERENCE].sum(), 1))
 
 
+def ratio(errors: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Errors per reference unit; where there are no units, the number of errors."""
+    return errors / np.maximum(totals, 1)
+
+
 def bootstrap(
-    errors: np.ndarray, totals: np.ndarray, resamples: int = 1000, level: float = 0.95, seed: int = 0
+    errors: np.ndarray,
+    totals: np.ndarray,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    ratio: Ratio = ratio,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of `sum(errors) / sum(totals)`, resampling items with replacement.
+    """Percentile bootstrap interval of `ratio(sum(errors), sum(totals))`, resampling items with replacement.
 
     `errors` and `totals` are [items]. Deterministic for a seed. Bisani and Ney 2004, "Bootstrap estimates for
     confidence intervals in ASR performance evaluation". (0, 0) for no items.
@@ -102,7 +108,7 @@ def bootstrap(
     block = max(1, 2_000_000 // n)  # bounds the index table to 16 MB
     for at in range(0, resamples, block):
         picks = rng.integers(n, size=(min(block, resamples - at), n))
-        rates[at : at + len(picks)] = errors[picks].sum(1) / np.maximum(totals[picks].sum(1), 1)
+        rates[at : at + len(picks)] = ratio(errors[picks].sum(1), totals[picks].sum(1))
     low, high = np.quantile(rates, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 

@@ -23,22 +23,19 @@ SPACELESS = frozenset({"ja", "zh", "yue", "cmn", "wuu", "th", "lo", "my", "km", 
 """Languages written without spaces between words: every character counts as a word."""
 
 NAMES = {
-    "english": "en",
-    "eng": "en",
-    "japanese": "ja",
-    "jpn": "ja",
-    "chinese": "zh",
-    "mandarin": "zh",
-    "zho": "zh",
-    "cantonese": "yue",
-    "thai": "th",
-    "tha": "th",
-    "lao": "lo",
-    "burmese": "my",
-    "mya": "my",
-    "khmer": "km",
-    "khm": "km",
-    "tibetan": "bo",
+    name: code
+    for code, names in {
+        "en": "english eng",
+        "ja": "japanese jpn",
+        "zh": "chinese mandarin zho",
+        "yue": "cantonese",
+        "th": "thai tha",
+        "lo": "lao",
+        "my": "burmese mya",
+        "km": "khmer khm",
+        "bo": "tibetan",
+    }.items()
+    for name in names.split()
 }
 
 

@@ -17,41 +17,29 @@ MONTHS: dict[str, list[str]] = {
         "sv": "januari februari mars april maj juni juli augusti september oktober november december",
     }.items()
 }
-PERCENT = {
-    "da": "procent",
-    "de": "Prozent",
-    "en": "percent",
-    "es": "por ciento",
-    "fi": "prosenttia",
-    "fr": "pour cent",
-    "it": "per cento",
-    "ja": "パーセント",
-    "ko": "퍼센트",
-    "nl": "procent",
-    "no": "prosent",
-    "pl": "procent",
-    "pt": "por cento",
-    "ru": "процентов",
-    "sv": "procent",
-    "tr": "yüzde",
-    "uk": "відсотків",
-}
-RANGE = {
-    "da": "til",
-    "de": "bis",
-    "en": "to",
-    "es": "a",
-    "fr": "à",
-    "it": "a",
-    "ja": "から",
-    "nl": "tot",
-    "no": "til",
-    "pl": "do",
-    "pt": "a",
-    "ru": "до",
-    "sv": "till",
-    "zh": "到",
-}
+_WORDS = """
+da|procent|til|
+de|Prozent|bis|Grad Celsius
+en|percent|to|degrees Celsius
+es|por ciento|a|grados Celsius
+fi|prosenttia||
+fr|pour cent|à|degrés Celsius
+it|per cento|a|gradi Celsius
+ja|パーセント|から|
+ko|퍼센트||
+nl|procent|tot|graden Celsius
+no|prosent|til|
+pl|procent|do|
+pt|por cento|a|graus Celsius
+ru|процентов|до|
+sv|procent|till|grader Celsius
+tr|yüzde||
+uk|відсотків||
+zh||到|摄氏度
+"""
+"""Language, percent, the word between the ends of a range, degrees Celsius; empty: there is none here."""
+_ROWS = [row.split("|") for row in _WORDS.split("\n")[1:-1]]
+PERCENT, RANGE, DEGREES = ({row[0]: row[i] for row in _ROWS if row[i]} for i in (1, 2, 3))
 HOURS = {"de": "Uhr", "fr": "heures", "nl": "uur"}
 """What stands between hours and minutes."""
 POINT_COMMA = "az be bg ca cs da de el es et fi fr hr hu id is it lt lv nl no pl pt ro ru sk sl sr sv tr uk vi"

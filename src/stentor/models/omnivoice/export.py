@@ -22,6 +22,7 @@ from torch import Tensor
 from stentor import __version__
 from stentor.data.speaking_rate import SpeakingRate
 from stentor.errors import ConfigError
+from stentor.losses.codebook import default_weights
 from stentor.models.base import Bundle
 from stentor.models.codecs.base import open_codec
 from stentor.models.omnivoice import LLM, OmniVoice
@@ -54,8 +55,6 @@ from stentor.models.weights_io import (
 log = logging.getLogger("stentor")
 
 FACTS = "stentor.json"
-WEIGHTS = [8, 8, 6, 6, 4, 4, 2, 2]
-"""Of OmniVoice's codebooks."""
 SAVED_MODULES = ("audio_embeddings", "audio_heads")
 """Modules that are trained whole beside adapters."""
 
@@ -119,11 +118,6 @@ def _write_configs(bundle: Bundle, folder: Path) -> None:
         "pace": bundle.processor.pace,  # type: ignore[attr-defined]
     }
     (folder / FACTS).write_text(json.dumps(stentor, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def default_weights(codebooks: int) -> list[float]:
-    """Weights of the codebooks in the loss where none are configured."""
-    return [WEIGHTS[c * len(WEIGHTS) // codebooks] for c in range(codebooks)]
 
 
 def read(family: OmniVoice, folder: Path, key: str) -> Bundle:

@@ -80,7 +80,7 @@ def processor_for(family: Transformer, tokenizer: Any, ctc: str | None) -> Trans
     """The processor of a family's settings, with a tokenizer and the characters of a CTC head where there are any."""
     if family.kind == "decoder":
         return TransformerProcessor(tokenizer=tokenizer, tokenizer_type=family.text.type)
-    wave = geometry_of(family.ssl, family.ssl.encoder_config()) if family.ssl is not None else None
+    wave = geometry_of(family.ssl) if family.ssl is not None else None
     features = family.features if wave is None else None
     return TransformerProcessor(features, wave, tokenizer, family.text.type if tokenizer is not None else None, ctc)
 

@@ -13,8 +13,6 @@ from stentor.section import Section
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.models.speech_llm.encoders import Geometry
-
 
 class Features(KaldiFeatures):
     """Kaldi's features; frames can be joined and thinned out, and kept from epoch to epoch."""
@@ -107,15 +105,3 @@ class SSL(Section):
         if self.config is not None and not isinstance(self.config.get("model_type"), str):
             raise ValueError("`config` needs `model_type`, such as `{model_type: wavlm, hidden_size: 144}`")
         return self
-
-    def encoder_config(self) -> Any:
-        """The transformers config. Raises ConfigError when it cannot be had."""
-        from stentor.models.pretrained import part_config
-
-        return part_config(self, "model.ssl")
-
-    def geometry(self, config: Any) -> Geometry:
-        """Lengths and frame rate of an encoder with this transformers config. Raises ConfigError for other kinds."""
-        from stentor.models.transformer.ssl import geometry_of
-
-        return geometry_of(self, config)

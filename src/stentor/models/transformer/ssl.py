@@ -8,16 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from stentor.errors import ConfigError
-from stentor.models.pretrained import reach
+from stentor.models.pretrained import part_config, reach
 from stentor.models.speech_llm.encoders import WAVE, Geometry, adjust, geometry, wave_layers
 from stentor.models.transformer.frontend import SSL
 
 
-def geometry_of(section: SSL, config: Any) -> Geometry:
-    """Lengths, frame rate and normalisation of an encoder with this transformers config.
+def geometry_of(section: SSL) -> Geometry:
+    """Lengths, frame rate and normalisation of the encoder.
 
-    Raises ConfigError for kinds that read no raw audio.
+    Raises ConfigError when its config cannot be had, and for kinds that read no raw audio.
     """
+    config = part_config(section, "model.ssl")
     if config.model_type not in WAVE:
         raise ConfigError(f"model.ssl: {config.model_type} encoders are not supported, only {', '.join(WAVE)}.")
     normalize = section.normalize
@@ -41,7 +42,7 @@ def front_end(section: SSL, shape: Geometry, saved_config: dict[str, Any] | None
         settings = dict(saved_config)
         config = AutoConfig.for_model(settings.pop("model_type"), **settings)
     else:
-        config = section.encoder_config()
+        config = part_config(section, "model.ssl")
     config.layerdrop = 0.0  # every layer is used in each step
     if saved_config is None and section.source is not None:
         options = {"config": config, "dtype": torch.float32, "use_safetensors": True}

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stentor.studio.files import name_from, disk_errors
+from stentor.studio.files import disk_errors, name_from
 from stentor.studio.projects import Projects
 
 FOLDER = "data"

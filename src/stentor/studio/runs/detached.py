@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.errors import ConfigError, StentorError
-from stentor.studio.files import read_json, disk_errors, write_bytes
+from stentor.studio.files import disk_errors, read_json, write_bytes
 from stentor.studio.runs.follow import tail
 from stentor.studio.runs.supervisor import ENDING_BYTES, process_start
 
@@ -41,8 +41,8 @@ class Ending:
 
     alive: bool
     exit: int | None
-    """Its exit code; negative for a signal. None while it runs, when it ended without one (its supervisor was killed, or
-    the machine was switched off), and when it was never started."""
+    """Its exit code; negative for a signal. None while it runs, when it was never started, and when it ended without
+    one (its supervisor was killed, or the machine was switched off)."""
     said: str
     """Its error paragraph, or the last line that it printed; empty while it runs."""
     started: float
@@ -54,7 +54,7 @@ class Ending:
 
 @contextlib.contextmanager
 def exclusive(folder: Path, busy: str) -> Iterator[int]:
-    """Alone with a folder that exists: answers the lock, for `launch`. Raises ConfigError(`busy`) while its command
+    """Hold a folder that exists alone: answers the lock, for `launch`. Raises ConfigError(`busy`) while its command
     lives, among threads and processes."""
     with disk_errors(folder):
         handle = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -74,8 +74,8 @@ def exclusive(folder: Path, busy: str) -> Iterator[int]:
 
 
 def launch(folder: Path, command: Sequence[str], lock: int, cwd: Path) -> None:
-    """Start a command, such as `[*STENTOR, "publish", "model", ...]`, in `cwd`; it and its supervisor inherit the lock of
-    `alone`. Its output follows the earlier one. Raises StentorError when the disk is full or nothing can be started.
+    """Start a command, such as `[*STENTOR, "publish", "model", ...]`, in `cwd`; it and its supervisor inherit the lock
+    of `exclusive`. Its output follows the earlier one. Raises StentorError when the disk is full or nothing starts.
 
     A command that cannot be started at all ends at once, with exit code 127 and the reason. No secret may be among the
     arguments: all users of a machine see them. It inherits the environment.
@@ -131,7 +131,7 @@ def ending(folder: Path) -> Ending:
         str(state.get("said") or "") if not running else "",
         float(started) if isinstance(started, (int, float)) else 0.0,
         float(ended) if isinstance(ended, (int, float)) and not running else None,
-        (folder / "stop").exists()
+        (folder / "stop").exists(),
     )
 
 

@@ -17,13 +17,12 @@ import annotated_types as bounds
 
 from stentor.config.document import Mistake, Mistakes, Place, parse, parse_value
 from stentor.config.load import dump, inline
-from stentor.section import field_docs, summary
 from stentor.config.reference import default, sentence
 from stentor.config.schema import Config
-from stentor.section import Section, alternatives
 from stentor.config.schema_walk import entries, field_annotation, fields, is_open, sections_in
 from stentor.config.type_names import describe
 from stentor.errors import ConfigError
+from stentor.section import Section, alternatives, field_docs, summary
 
 BASIC = ("train.epochs", "optim.lr", "data.max_items", "model.lora.rank")
 """Keys that most runs change. A family that lacks one simply does not show it."""
@@ -197,7 +196,9 @@ def _row(key: str, owner: type[Section], field: Any) -> FormField:
     least = next((float(m.gt) for m in limits if isinstance(m, bounds.Gt)), least)
     most = next((float(m.le) for m in limits if isinstance(m, bounds.Le)), None)
     most = next((float(m.lt) for m in limits if isinstance(m, bounds.Lt)), most)
-    meaning = field_docs(owner).get(key.rpartition(".")[2]) or next((summary(s) for _, s in sections_in(annotation)), "")
+    meaning = field_docs(owner).get(key.rpartition(".")[2]) or next(
+        (summary(s) for _, s in sections_in(annotation)), ""
+    )
     first = sentence(meaning).rstrip(".")
     short = 0 < len(first) <= _LONGEST_LABEL and "`" not in first and ":" not in first
     words = key.replace(".", " ").replace("_", " ")
@@ -216,7 +217,7 @@ def _row(key: str, owner: type[Section], field: Any) -> FormField:
         options=options,
         least=least,
         most=most,
-        basic=key in BASIC
+        basic=key in BASIC,
     )
 
 
@@ -257,8 +258,9 @@ def _plain(field: Any) -> Any:
     if isinstance(value, Section):
         return value.model_dump(mode="json", by_alias=True, exclude_unset=True) or None
     if isinstance(value, (list, tuple)):
-        return [v.model_dump(mode="json", by_alias=True, exclude_unset=True) if isinstance(v, Section) else v
-                for v in value]
+        return [
+            v.model_dump(mode="json", by_alias=True, exclude_unset=True) if isinstance(v, Section) else v for v in value
+        ]
     return value
 
 

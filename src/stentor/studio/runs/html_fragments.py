@@ -13,8 +13,12 @@ if TYPE_CHECKING:
 
 
 STATES = {
-    "waiting": "state_waiting", "running": "state_running", "stopping": "state_stopping", "stopped": "state_stopped",
-    "failed": "state_failed", "finished": "state_finished"
+    "waiting": "state_waiting",
+    "running": "state_running",
+    "stopping": "state_stopping",
+    "stopped": "state_stopped",
+    "failed": "state_failed",
+    "finished": "state_finished",
 }
 """The text that tells a run's state."""
 

@@ -12,23 +12,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import secrets
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from stentor.errors import ConfigError, StentorError
-from stentor.studio.runs import detached
-from stentor.studio.runs.progress import RunProgress, progress_of, forget_progress
-from stentor.studio.runs.detached import Ending
-from stentor.studio.files import checked_name, inside, read_json, disk_errors, write_bytes, write_json
-from stentor.studio.runs.follow import tail
-from stentor.studio.runs.data_snapshot import keep
+from stentor.studio.files import checked_name, disk_errors, inside, read_json, write_bytes, write_json
 from stentor.studio.projects import Projects
+from stentor.studio.runs import detached
+from stentor.studio.runs.data_snapshot import keep
+from stentor.studio.runs.detached import Ending
+from stentor.studio.runs.follow import tail
+from stentor.studio.runs.progress import RunProgress, forget_progress, progress_of
 from stentor.studio.texts import say
 
 TRAIN = (*detached.STENTOR, "train")
@@ -181,9 +181,11 @@ def alive(job: Job) -> bool:
 
 
 def log(job: Job, lines: int = 200) -> str:
-    """The end of all that the run printed, without secrets; of what it wrote down itself, when its supervisor is gone."""
+    """The end of all that the run printed, without secrets; of its own log when its supervisor is gone."""
     output_time, log_time = (_changed(job.folder / name) for name in ("output.txt", "log.txt"))
-    return tail(job.folder / "log.txt", lines) if log_time > output_time + _BEHIND else detached.output(job.folder, lines)
+    return (
+        tail(job.folder / "log.txt", lines) if log_time > output_time + _BEHIND else detached.output(job.folder, lines)
+    )
 
 
 def _changed(path: Path) -> float:
@@ -253,8 +255,6 @@ def _placed(yaml: str, name: str | None, runs: Path) -> tuple[dict[str, Any], st
 
 
 def _dumped(tree: dict[str, Any]) -> str:
-    import io
-
     from ruamel.yaml import YAML
 
     editor, out = YAML(), io.StringIO()

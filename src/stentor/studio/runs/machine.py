@@ -43,7 +43,9 @@ def bars(known: Mapping[str, float], busy: float | None, pid: int | None) -> lis
             run_gb = 0.0
     memory_bars = []
     if run_gb:
-        memory_bars.append(MemoryBar(say("memory_run"), say("memory_used", used=f"{run_gb:.1f}"), run_gb * 1e9 / machine.total))
+        memory_bars.append(
+            MemoryBar(say("memory_run"), say("memory_used", used=f"{run_gb:.1f}"), run_gb * 1e9 / machine.total)
+        )
     gpus = _gpus()
     memory_bars += gpus
     if not gpus and "memory/cuda_reserved_gb" in known:

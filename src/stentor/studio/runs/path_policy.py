@@ -25,20 +25,13 @@ if TYPE_CHECKING:
     from stentor.studio.projects import Projects
 
 FREE = frozenset(
-    {
-        "Transcribe.context",
-        "PromptSection.instruction",
-        "Text.texts",
-        "Synth.texts",
-        "Source.where",
-        "Source.exclude"
-    }
+    {"Transcribe.context", "PromptSection.instruction", "Text.texts", "Synth.texts", "Source.where", "Source.exclude"}
 )
 """Keys (class and field) of free text that is never looked for on a disk or on the Hub."""
 REFUSED = {
     "Train.deepspeed": "DeepSpeed's own settings name files",
     "Tracking.wandb": "a tracker would use the login of the studio's owner",
-    "Tracking.trackio": "a tracker would use the login of the studio's owner"
+    "Tracking.trackio": "a tracker would use the login of the studio's owner",
 }
 """Keys that stay at their default, and why."""
 OWN = frozenset({"jsonl", "text", "synth", "held_out", "join", "split", "conversation", "hub"})
@@ -118,11 +111,9 @@ class _PathPolicy:
     def value(self, value: Any, path: tuple[Key, ...], strict: bool, listing: bool) -> Iterator[tuple[Any, str]]:
         if isinstance(value, Section):
             yield from self.section(value, path, strict)
-        elif isinstance(value, Path):
-            if why := self.path(str(value), strict) or (self.manifest(value) if listing else None):
-                yield path, why
-        elif isinstance(value, str):
-            if why := self.path(value, False):
+        elif isinstance(value, (Path, str)):
+            why = self.path(str(value), strict and isinstance(value, Path))
+            if why := why or (self.manifest(value) if listing and isinstance(value, Path) else None):
                 yield path, why
         elif isinstance(value, (list, tuple)):
             for number, item in enumerate(value):

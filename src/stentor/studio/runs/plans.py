@@ -30,8 +30,8 @@ _KEPT_LINES = 12
 
 
 def plan(projects: Projects, text: str, longest: float = LONGEST) -> list[dict[str, Any]]:
-    """The plan of each stage of a run file, as `stentor.commands.plan.plan` gives it. It is worked out by a process of its
-    own, which is ended after `longest` seconds.
+    """The plan of each stage of a run file (see `stentor.commands.plan.plan`), made by a process of its own, which is
+    ended after `longest` seconds.
 
     Raises `Mistakes` for a run file that is wrong, StentorError with what the process said when it fails, and when it
     takes too long.

@@ -24,14 +24,22 @@ from typing import Any, Literal, get_args
 
 from stentor.errors import ConfigError
 from stentor.publish import hub
-from stentor.studio.runs import detached, jobs
-from stentor.studio.files import checked_name, read_json, disk_errors, write_bytes, write_json
+from stentor.studio.files import checked_name, disk_errors, read_json, write_bytes, write_json
 from stentor.studio.projects import Projects
+from stentor.studio.runs import detached, jobs
 
 What = Literal["model", "dataset", "demo"]
 LICENCES = (
-    "apache-2.0", "mit", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0", "openrail",
-    "gpl-3.0", "other"
+    "apache-2.0",
+    "mit",
+    "cc0-1.0",
+    "cc-by-4.0",
+    "cc-by-sa-4.0",
+    "cc-by-nc-4.0",
+    "cc-by-nc-sa-4.0",
+    "openrail",
+    "gpl-3.0",
+    "other",
 )
 """The licences that are offered; others of the Hub's list can be written."""
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}")
@@ -98,8 +106,9 @@ def offers(projects: Projects) -> list[tuple[What, str]]:
     runs = [job.name for job in jobs.jobs(projects) if (job.folder / "export").is_dir()]
     filled = [name for name in projects.datasets() if (projects.dataset(name).manifest).exists()]
     return [
-        *(("model", name) for name in runs), *(("dataset", name) for name in filled),
-        *(("demo", name) for name in (*runs, *_on_hub(projects)))
+        *(("model", name) for name in runs),
+        *(("dataset", name) for name in filled),
+        *(("demo", name) for name in (*runs, *_on_hub(projects))),
     ]
 
 
@@ -248,7 +257,9 @@ def state(publication: Publication) -> PublicationStatus:
         return PublicationStatus("stopped", "", None, lines)
     # Its error is the sentence; there is no need to show it twice.
     before, error, _ = lines.rpartition("stentor: ")
-    return PublicationStatus("failed", end.said if end.exit is not None else "", None, before.rstrip() if error else lines)
+    return PublicationStatus(
+        "failed", end.said if end.exit is not None else "", None, before.rstrip() if error else lines
+    )
 
 
 def card_to_send(order: PublishOrder, text: str, made: tuple[PublishOrder, str] | None) -> str | None:
@@ -285,8 +296,12 @@ def _may(projects: Projects) -> None:
 def _start(projects: Projects, publication: Publication, order: PublishOrder, card: str | None) -> Publication:
     folder = publication.folder
     command = [
-        "publish", order.what, _argument(projects, publication, order), "--to", order.to,
-        "--private" if order.private else "--public"
+        "publish",
+        order.what,
+        _argument(projects, publication, order),
+        "--to",
+        order.to,
+        "--private" if order.private else "--public",
     ]
     if order.licence is not None and order.what != "demo":
         command += ["--license", order.licence]

@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from stentor.errors import ConfigError
-from stentor.studio.runs import jobs
-from stentor.studio.runs.progress import progress_of
 from stentor.studio.files import inside
-from stentor.studio.runs.jobs import Job
 from stentor.studio.projects import Projects
+from stentor.studio.runs import jobs
+from stentor.studio.runs.jobs import Job
+from stentor.studio.runs.progress import progress_of
 from stentor.studio.server.routes import RouteResult, route
 
 LONGEST = 60.0
@@ -97,5 +97,5 @@ def _own(projects: Projects, path: Any) -> Path:
 ROUTES = [
     route("/studio/runs/{name}/report", report),
     route("/studio/runs/{name}/sound", sound),
-    route("/studio/runs/{name}/spoken/{path:path}", spoken)
+    route("/studio/runs/{name}/spoken/{path:path}", spoken),
 ]

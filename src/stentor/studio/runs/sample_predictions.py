@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import quote
 
 from stentor.report.examples import UNSURE, ReportExample, compare
-from stentor.studio.runs.progress import RunProgress, progress_of
-from stentor.studio.runs.jobs import Job
 from stentor.studio.runs.html_fragments import render
+from stentor.studio.runs.jobs import Job
+from stentor.studio.runs.progress import RunProgress, progress_of
 from stentor.studio.texts import say
 
 MOST_SAMPLES = 6
@@ -60,8 +60,12 @@ def _sample_sets(job: Job, followed: RunProgress) -> list[_SampleSet]:
 def _example(job: Job, name: str, row: dict[str, Any], normalizer: str) -> ReportExample:
     reference, output, record = (row.get(key) or {} for key in ("reference", "output", "record"))
     example = ReportExample(
-        id=str(row.get("id")), seconds=float(row.get("seconds") or 0.0), speaker=record.get("speaker"),
-        language=record.get("language") or reference.get("language"), errors=0, total=0
+        id=str(row.get("id")),
+        seconds=float(row.get("seconds") or 0.0),
+        speaker=record.get("speaker"),
+        language=record.get("language") or reference.get("language"),
+        errors=0,
+        total=0,
     )
     reference_text, output_text = reference.get("text"), output.get("text")
     if isinstance(reference_text, str) and isinstance(output_text, str):

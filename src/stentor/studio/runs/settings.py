@@ -11,16 +11,20 @@ import copy
 import functools
 import json
 import math
+import os
+import shlex
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from stentor.commands.plan.suggest import EPOCHS, method_of, suggest
 from stentor.config.load import dump, load
 from stentor.errors import ConfigError, StentorError
-from stentor.commands.plan.suggest import EPOCHS, method_of, suggest
 from stentor.studio.files import name_from, read_json
 from stentor.studio.texts import say, texts
 
@@ -144,7 +148,7 @@ def known() -> dict[str, ModelChoice]:
             help=say(f"model_{name}_help"),
             methods=(LORA, FULL) if adapters else (FULL,),
             tasks=tuple(facts["tasks"]),
-            **{key: value for key, value in facts.items() if key != "tasks"}
+            **{key: value for key, value in facts.items() if key != "tasks"},
         )
     return choices
 
@@ -189,7 +193,9 @@ def runs(task: str, projects: Projects) -> list[str]:
     return choices
 
 
-def chosen(choice: str, task: str, projects: Projects, family: str | None = None, source: str | None = None) -> ModelChoice:
+def chosen(
+    choice: str, task: str, projects: Projects, family: str | None = None, source: str | None = None
+) -> ModelChoice:
     """The model of a choice. For `OWN`, `family` and `own` (a Hub id or a folder) say which.
 
     Raises ConfigError for a choice that is not there or not for this task.
@@ -206,8 +212,16 @@ def chosen(choice: str, task: str, projects: Projects, family: str | None = None
         run["model"] |= {**(template.replaced if template else {}), "from": source.strip()}
         lora = "lora" in families(task)[str(family)].model_fields
         default = template.default if template else FULL
-        return ModelChoice(OWN, source.strip(), "", run, (task,), default=default, methods=(LORA, FULL) if lora else (FULL,),
-                     parameters=template.parameters if template else 0.0)
+        return ModelChoice(
+            OWN,
+            source.strip(),
+            "",
+            run,
+            (task,),
+            default=default,
+            methods=(LORA, FULL) if lora else (FULL,),
+            parameters=template.parameters if template else 0.0,
+        )
     if choice not in known() or task not in known()[choice].tasks:
         raise ConfigError(say("no_model", name=str(choice)[:80]))
     return known()[choice]
@@ -231,15 +245,26 @@ def _run_model(projects: Projects, name: str, task: str) -> ModelChoice:
     elif before != task:
         raise ConfigError(say("run_other_task", name=name, task=title("task", before)))
     settings = loaded.config.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    run["task"] = {k: v for k, v in last.task.model_dump(mode="json", by_alias=True, exclude_unset=True).items()
-                   if k != "type"} if before == task else {}
+    run["task"] = (
+        {k: v for k, v in last.task.model_dump(mode="json", by_alias=True, exclude_unset=True).items() if k != "type"}
+        if before == task
+        else {}
+    )
     if before == task and settings.get("losses"):
         run["losses"] = settings["losses"]
     run["data"] = {k: v for k, v in settings.get("data", {}).items() if k not in ("train", "eval", "test")}
     method = FULL if run["model"].get("lora") is None else LORA
     total = read_json(job.folder / "results.json").get("parameters", {}).get("total", 0.0)
-    return ModelChoice(RUN + name, name, say("model_run_help", name=name), run, (task,), default=method, methods=(method,),
-                 parameters=float(total))
+    return ModelChoice(
+        RUN + name,
+        name,
+        say("model_run_help", name=name),
+        run,
+        (task,),
+        default=method,
+        methods=(method,),
+        parameters=float(total),
+    )
 
 
 # --------------------------------------------------------------------------------------------------- what becomes of it
@@ -256,7 +281,7 @@ def facts(dataset: DataSet) -> DatasetFacts:
         hours=sum(float(r.get("duration") or 0.0) for r in train) / 3600,
         speakers=(speaker_counts[0], speaker_counts[1]),
         segments=all(r.get("segments") for r in records_of_both),
-        words=sum(bool(r.get("words")) for r in train) > 1
+        words=sum(bool(r.get("words")) for r in train) > 1,
     )
 
 
@@ -309,7 +334,7 @@ def _sources(task: str, dataset: DataSet, data_facts: DatasetFacts) -> dict[str,
                 "speakers": list(range(2, min(3, voices[name]) + 1)),
                 "seconds": 10,
                 "turn": [0.3, 10.0],
-                "count": count
+                "count": count,
             }
             for name, count in counts.items()
         }
@@ -336,8 +361,6 @@ def free_name(projects: Projects, stem: str) -> str:
 
 def command(projects: Projects, name: str) -> str:
     """What a person types to do the same by hand."""
-    import shlex
-
     return shlex.join(["stentor", "train", str(projects.runs / (name.strip() or "run") / "run.yaml")])
 
 
@@ -355,10 +378,6 @@ def reachable() -> bool:
 
 
 def _knock() -> bool:
-    import os
-    import socket
-    from urllib.parse import urlsplit
-
     from huggingface_hub import constants
 
     if constants.is_offline_mode():

@@ -3,8 +3,8 @@
 It is a session of its own. It starts the command, writes what the command says (without secrets) to `output.txt`, hands
 SIGTERM on, and leaves how it ended in `ending.json`. It holds nothing but Python's standard library.
 
-LOCK is the number of an open file on which the studio holds an exclusive `flock`. The supervisor and the command inherit
-it, so the lock is held exactly as long as either lives, whatever is killed; nothing stale can stay behind.
+LOCK is the number of an open file on which the studio holds an exclusive `flock`. Supervisor and command inherit it,
+so the lock is held as long as either lives, whatever is killed; nothing stale stays behind.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ def main(arguments: list[str]) -> int:
     started = {"started": _started(folder)}
     try:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(lock,),
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(lock,),
             process_group=0,
             # The command installs its own handlers; SIGINT must not stay ignored for it.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),

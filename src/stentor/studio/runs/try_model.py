@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError, DataError, StentorError
 from stentor.inference.load import TRAINING_CONFIG, Model, find_export
-from stentor.studio.runs import jobs
 from stentor.studio.files import read_json
 from stentor.studio.projects import DataSet, Projects, Record
+from stentor.studio.runs import jobs
 from stentor.studio.uploaded_audio import Upload, checked, read
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def speak(
     instruct: str = "",
     language: str | None = None,
     seed: int | None = None,
-    where: str = "auto"
+    where: str = "auto",
 ) -> Iterator[ModelAnswer]:
     """A text as the original, if there is one, says it, then the trained model.
 
@@ -303,7 +303,9 @@ def speak(
     return _each(models, tried, where, lambda model, answer: _say(model, text, options, answer))
 
 
-def _each(models: ModelCache, tried: Trial, where: str, ask: Callable[[Model, ModelAnswer], None]) -> Iterator[ModelAnswer]:
+def _each(
+    models: ModelCache, tried: Trial, where: str, ask: Callable[[Model, ModelAnswer], None]
+) -> Iterator[ModelAnswer]:
     sources = [(tried.original, False)] if tried.original else []
     for source, tuned in [*sources, (str(tried.export), True)]:
         answer = ModelAnswer(tried.name if tuned else model_name(source), tuned)
@@ -326,8 +328,8 @@ def _hear(model: Model, tried: Trial, clip: TrialClip, language: str | None, ans
         answer.text, answer.words = transcript.text, transcript.words
     answer.took = time.perf_counter() - began
     if clip.text and answer.segments is None:
-        from stentor.text.normalize import normalize
         from stentor.metrics.wer import REFERENCE, word_errors
+        from stentor.text.normalize import normalize
 
         reference, hypothesis = (normalize(t, tried.normalizer, language) for t in (clip.text, answer.text))
         counts = word_errors([(reference, hypothesis)], language)

@@ -8,7 +8,7 @@ from html import escape
 from stentor.errors import without_secrets
 from stentor.metrics.format import figure
 from stentor.report import drawings
-from stentor.studio.runs.try_model import ModelAnswer, TrialClip, Trial, model_name
+from stentor.studio.runs.try_model import ModelAnswer, Trial, TrialClip, model_name
 from stentor.studio.texts import say
 
 

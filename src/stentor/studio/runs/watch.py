@@ -19,14 +19,14 @@ from urllib.parse import quote
 from stentor.metrics.format import MINOR, duration, figure, interval, label
 from stentor.report.changes import changes
 from stentor.report.curves import charts_of, compared
-from stentor.studio.runs import detached, jobs
-from stentor.studio.runs.progress import RunProgress, progress_of
 from stentor.studio.files import read_json
-from stentor.studio.runs.sample_predictions import samples
+from stentor.studio.projects import Projects
+from stentor.studio.runs import detached, jobs
+from stentor.studio.runs.html_fragments import in_words, render
 from stentor.studio.runs.jobs import Job, RunStatus
 from stentor.studio.runs.machine import MemoryBar, bars
-from stentor.studio.runs.html_fragments import in_words, render
-from stentor.studio.projects import Projects
+from stentor.studio.runs.progress import RunProgress, progress_of
+from stentor.studio.runs.sample_predictions import samples
 from stentor.studio.texts import say
 
 SHARE = 0.005
@@ -77,7 +77,7 @@ def view(projects: Projects, job: Job, others: Sequence[Job] = ()) -> RunView:
         log=jobs.log(job, LINES),
         table=table(shown) if len(shown) > 1 else "",
         can=possible(job, now),
-        busy=now.alive
+        busy=now.alive,
     )
 
 
@@ -171,9 +171,15 @@ def row(job: Job) -> RunRow:
             return RunRow(job.name, now.state, steps, "", "", "", "", "", duration(seconds) if seconds else "")
         name, metric, before, after = main
     return RunRow(
-        job.name, now.state, steps, f"{label(metric)}, {name}",
-        figure(metric, before.get("value")) if before else "", interval(metric, before),
-        figure(metric, after.get("value")), interval(metric, after), duration(seconds) if seconds else ""
+        job.name,
+        now.state,
+        steps,
+        f"{label(metric)}, {name}",
+        figure(metric, before.get("value")) if before else "",
+        interval(metric, before),
+        figure(metric, after.get("value")),
+        interval(metric, after),
+        duration(seconds) if seconds else "",
     )
 
 
@@ -243,10 +249,15 @@ def _boards(results: dict[str, Any]) -> list[Any]:
         if metric is None:
             continue
         before = known.get((name, label(metric)))
-        rows.append({
-            "set": name, "metric": label(metric), "before": before.before if before else "",
-            "after": figure(metric, scores[metric]["value"]), "after_interval": interval(metric, scores[metric])
-        })
+        rows.append(
+            {
+                "set": name,
+                "metric": label(metric),
+                "before": before.before if before else "",
+                "after": figure(metric, scores[metric]["value"]),
+                "after_interval": interval(metric, scores[metric]),
+            }
+        )
     return rows
 
 

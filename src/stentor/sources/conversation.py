@@ -86,7 +86,7 @@ class Conversation(Source):
     """File that keeps where utterances without word times hold speech, so that the next run need not listen to them
     again. Null: each run listens."""
     seed: int = 0
-    """TurnSampler everything. Training and test sources differ by their utterances, not by the seed."""
+    """Draws everything. Training and test sources differ by their utterances, not by the seed."""
 
     @model_validator(mode="after")
     def _fits(self) -> Conversation:

@@ -51,7 +51,7 @@ Lengths: TypeAlias = float | Sequence[float]
 
 
 class TurnSampler:
-    """TurnSampler of turn-taking. Pauses, gaps and overlaps come from a mean or from observed values."""
+    """Draws of turn-taking: pauses, gaps and overlaps come from a mean or from observed values."""
 
     def __init__(
         self,

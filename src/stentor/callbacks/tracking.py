@@ -103,52 +103,23 @@ class Tracking(Callback):
 
     def _makers(self, trainer: Trainer, resumed: bool) -> dict[str, Callable[[], GeneralTracker]]:
         """What starts each tracker that is on. A resumed run goes on in the same curves."""
+        from accelerate import tracking
+
         makers: dict[str, Callable[[], GeneralTracker]] = {}
-        config = trainer.config.plain()
+        name, folder = trainer.config.name, trainer.folder
+        shared = {"config": trainer.config.plain(), "resume": "allow"}
         if self.tensorboard:
-
-            def tensorboard() -> GeneralTracker:
-                from accelerate.tracking import TensorBoardTracker
-
-                # What an earlier process wrote beyond the checkpoint that this one goes on from is hidden.
-                purge = {"purge_step": trainer.step + 1} if resumed else {}
-                return TensorBoardTracker("tensorboard", trainer.folder, **purge)
-
-            makers["tensorboard"] = tensorboard
+            # What an earlier process wrote beyond the checkpoint that this one goes on from is hidden.
+            purge = {"purge_step": trainer.step + 1} if resumed else {}
+            makers["tensorboard"] = partial(tracking.TensorBoardTracker, "tensorboard", folder, **purge)
         if self.wandb is not None:
-            wandb_section = self.wandb
-
-            def wandb() -> GeneralTracker:
-                from accelerate.tracking import WandBTracker
-
-                options = wandb_section.model_dump(exclude={"project"}, exclude_none=True)
-                return WandBTracker(
-                    wandb_section.project,
-                    name=trainer.config.name,
-                    id=self._run_id,
-                    resume="allow",
-                    config=config,
-                    dir=str(trainer.folder),
-                    **options,
-                )
-
-            makers["wandb"] = wandb
+            options = self.wandb.model_dump(exclude={"project"}, exclude_none=True) | shared
+            options |= {"name": name, "id": self._run_id, "dir": str(folder)}
+            makers["wandb"] = partial(tracking.WandBTracker, self.wandb.project, **options)
         if self.trackio is not None:
-            trackio_section = self.trackio
-
-            def trackio() -> GeneralTracker:
-                from accelerate.tracking import TrackioTracker
-
-                options = trackio_section.model_dump(exclude={"project"}, exclude_none=True)
-                return TrackioTracker(
-                    trackio_section.project,
-                    name=f"{trainer.config.name}-{self._run_id}",
-                    resume="allow",
-                    config=config,
-                    **options,
-                )
-
-            makers["trackio"] = trackio
+            options = self.trackio.model_dump(exclude={"project"}, exclude_none=True) | shared
+            options |= {"name": f"{name}-{self._run_id}"}
+            makers["trackio"] = partial(tracking.TrackioTracker, self.trackio.project, **options)
         return makers
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Progress:
+class TrainProgress:
     """How far training has come. The fields are keys of state.json."""
 
     step: int = 0
@@ -47,7 +47,7 @@ class Progress:
 class TrainState:
     """Everything that the next step depends on beside tensors: state.json of a checkpoint."""
 
-    progress: Progress
+    progress: TrainProgress
     batches_per_step: int
     """Batches that all processes together took in an optimizer step."""
     fingerprint: str
@@ -73,7 +73,7 @@ class TrainState:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> TrainState:
-        progress = Progress(**{f.name: content[f.name] for f in fields(Progress)})
+        progress = TrainProgress(**{f.name: content[f.name] for f in fields(TrainProgress)})
         progress.bad = {name: (reason, message) for name, (reason, message) in progress.bad.items()}
         return cls(progress, **{f.name: content[f.name] for f in fields(cls) if f.name != "progress"})
 

@@ -64,7 +64,7 @@ class Trainer:
         self.ema = EMA(setup.bundle.model, self.train.ema) if self.train.ema else None
         self.plateau = Plateau(config.schedule)
         self.meter = MetricAccumulator(setup.losses, self.device, communicator)
-        self.progress = state.Progress()
+        self.progress = state.TrainProgress()
         self.accumulate = self.train.accumulate
         self.lr = 0.0
         self.extra: dict[str, Any] = {}

@@ -133,7 +133,7 @@ def suggestion(
     }
 
 
-class Trial:
+class BatchTrial:
     """Forward and backward of a few batches of a run, on this machine's device."""
 
     def __init__(self, config: Config, setup: TrainingSetup, device: Accelerator):
@@ -183,7 +183,7 @@ class Trial:
 
 def memory_and_time(config: Config, setup: TrainingSetup, world: int) -> tuple[dict[str, Any], float | None]:
     """(memory, seconds per step) of the run: estimates, and what trying the largest and a middling batch showed."""
-    trial = Trial(config, setup, accelerator(config.train))
+    trial = BatchTrial(config, setup, accelerator(config.train))
     device, model, batch_sampler = trial.device, setup.bundle.model, setup.batch_sampler
     items = sorted(batch_sampler.largest(), key=lambda i: -batch_sampler.cost(i.cut, i.seconds))
     largest = trial.read(items)

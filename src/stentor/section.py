@@ -1,4 +1,4 @@
-"""The two building blocks of every config: `Section` (strict keys) and `Choice` (`type:` picks the class).
+"""Sections of the config: `Section` (strict keys) and `Choice` (`type:` picks the class).
 
 A component *is* its config: a `Choice` subclass declares its keys as pydantic fields, with a docstring under each
 field, and keeps running state in private attributes. The folder that holds the base class is the registry: every
@@ -34,20 +34,17 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid",
-        validate_assignment=True,
-        arbitrary_types_allowed=False,
-        allow_inf_nan=False,
+        extra="forbid", validate_assignment=True, arbitrary_types_allowed=False, allow_inf_nan=False
     )
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> Any:
-        found = handler(core_schema)
-        properties = handler.resolve_ref_schema(found).get("properties", {})
-        for key, meaning in field_docs(cls).items():
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for key, text in field_docs(cls).items():
             if key in properties:
-                properties[key]["description"] = meaning
-        return found
+                properties[key]["description"] = text
+        return schema
 
     @model_validator(mode="before")
     @classmethod
@@ -64,7 +61,7 @@ class Section(BaseModel):
 
 
 class ConfigConflict(ValueError):
-    """Raised by validators for a value that does not fit another: the message is told at the line of `key`.
+    """Raised by validators for a value that does not fit another: the message stands at the line of `key`.
 
     `key` is dotted and relative to the section, such as `data.layout` in the whole config.
     """
@@ -203,12 +200,12 @@ def _origin(cls: type) -> str:
 
 def field_docs(section: type[Section]) -> dict[str, str]:
     """The docstring of each key (as written in a file) that has one, on one line, inherited keys included."""
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for cls in reversed(section.__mro__):
         module = sys.modules.get(cls.__module__)
         if issubclass(cls, Section) and module is not None and module.__file__:
-            found |= _in_file(module.__file__).get(cls.__qualname__, {})
-    return {field.alias or name: found[name] for name, field in section.model_fields.items() if name in found}
+            docs |= _docs_in_file(module.__file__).get(cls.__qualname__, {})
+    return {field.alias or name: docs[name] for name, field in section.model_fields.items() if name in docs}
 
 
 def summary(section: type[Section]) -> str:
@@ -217,34 +214,29 @@ def summary(section: type[Section]) -> str:
 
 
 @functools.cache
-def _in_file(file: str) -> dict[str, dict[str, str]]:
-    """Field docstrings by class, for all classes of a module."""
-    found: dict[str, dict[str, str]] = {}
-    _collect(ast.parse(Path(file).read_text(encoding="utf-8")).body, "", found)
-    return found
+def _docs_in_file(file: str) -> dict[str, dict[str, str]]:
+    """Field docstrings by the qualified names of the classes in a module."""
+    docs: dict[str, dict[str, str]] = {}
+
+    def collect(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                docs[prefix + node.name] = _docs_of_class(node)
+                collect(node.body, f"{prefix}{node.name}.")
+            elif isinstance(node, ast.FunctionDef):
+                collect(node.body, f"{prefix}{node.name}.<locals>.")
+
+    collect(ast.parse(Path(file).read_text(encoding="utf-8")).body, "")
+    return docs
 
 
-def _collect(body: list[ast.stmt], prefix: str, found: dict[str, dict[str, str]]) -> None:
-    for node in body:
-        if isinstance(node, ast.ClassDef):
-            found[prefix + node.name] = _of_class(node)
-            _collect(node.body, f"{prefix}{node.name}.", found)
-        elif isinstance(node, ast.FunctionDef):
-            _collect(node.body, f"{prefix}{node.name}.<locals>.", found)
-
-
-def _of_class(node: ast.ClassDef) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for field, text in zip(node.body, node.body[1:]):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(text, ast.Expr)
-            and isinstance(text.value, ast.Constant)
-            and isinstance(text.value.value, str)
-        ):
-            found[field.target.id] = _line(inspect.cleandoc(text.value.value))
-    return found
+def _docs_of_class(node: ast.ClassDef) -> dict[str, str]:
+    docs: dict[str, str] = {}
+    for pair in zip(node.body, node.body[1:]):
+        match pair:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                docs[name] = _line(inspect.cleandoc(text))
+    return docs
 
 
 def _line(text: str) -> str:

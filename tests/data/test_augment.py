@@ -175,10 +175,7 @@ def test_files_are_checked_when_training_starts_not_before(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "settings", "mend"),
-    [
-        (Noise, {}, "`paths` or `builtin`"),
-        (Reverb, {"simulated": False}, "`paths` or `simulated: true`"),
-    ],
+    [(Noise, {}, "`paths` or `builtin`"), (Reverb, {"simulated": False}, "`paths` or `simulated: true`")],
 )
 def test_what_comes_from_nowhere_is_refused(kind, settings, mend):
     with pytest.raises(ValidationError, match=mend):

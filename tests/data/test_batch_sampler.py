@@ -285,12 +285,7 @@ class Endless:
 
 def stream(source, window=40, **more):
     return BatchSampler(
-        source,
-        price,
-        BatchLimits("padded", budget=400, buckets=8, window=window),
-        seed=0,
-        stream_window=window,
-        **more,
+        source, price, BatchLimits("padded", budget=400, buckets=8, window=window), seed=0, stream_window=window, **more
     )
 
 

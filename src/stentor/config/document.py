@@ -1,4 +1,4 @@
-"""A YAML or JSON file as a tree of values that know the line they came from.
+"""Document tree: a YAML or JSON file as values that know the line they came from.
 
 The file is read event by event and never constructs anything but text, numbers, truth values, null, lists and mappings.
 Plain scalars follow the core schema of YAML 1.2: `1e-4` is a number and `no` is text.
@@ -6,6 +6,7 @@ Plain scalars follow the core schema of YAML 1.2: `1e-4` is a number and `no` is
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -229,7 +230,7 @@ class _Reader:
     def mapping(self, events: Iterator[Any], path: tuple[Key, ...]) -> dict[str, Node]:
         from ruamel.yaml.events import MappingEndEvent, ScalarEvent
 
-        found: dict[str, Node] = {}
+        entries: dict[str, Node] = {}
         while not isinstance(event := next(events), MappingEndEvent):
             if not isinstance(event, ScalarEvent):
                 raise Mistakes([self.mistake(event, "a key must be plain text", path)])
@@ -238,20 +239,20 @@ class _Reader:
             if merges:
                 self.mistakes.append(self.mistake(event, "merge keys (`<<`) are not YAML 1.2; use `base:`", path))
             node = self.node(next(events), events, (*path, key))
-            if key in found:
-                text = f"'{dotted((*path, key))}' was already given in line {found[key].place.line}"
+            if key in entries:
+                text = f"'{dotted((*path, key))}' was already given in line {entries[key].place.line}"
                 self.mistakes.append(self.mistake(event, text, (*path, key)))
             elif not merges:
-                found[key] = Node(node.value, place)
-        return found
+                entries[key] = Node(node.value, place)
+        return entries
 
     def sequence(self, events: Iterator[Any], path: tuple[Key, ...]) -> list[Node]:
         from ruamel.yaml.events import SequenceEndEvent
 
-        found: list[Node] = []
+        items: list[Node] = []
         while not isinstance(event := next(events), SequenceEndEvent):
-            found.append(self.node(event, events, (*path, len(found))))
-        return found
+            items.append(self.node(event, events, (*path, len(items))))
+        return items
 
     def alias(self, event: Any, path: tuple[Key, ...]) -> Node:
         if event.anchor not in self.anchors:
@@ -297,38 +298,37 @@ def _check_json(text: str, source: str, rank: int) -> None:
 
 
 def _syntax(error: Any, text: str, source: str, rank: int) -> Mistake:
-    """One sentence for what ruamel.yaml says in its own terms."""
+    """One sentence for an error of ruamel.yaml."""
     problem, context = error.problem or "", error.context or ""
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else 1
     opened = error.context_mark.line + 1 if error.context_mark else line
     if "'\\t'" in problem:
-        said = "a tab indents this line; YAML needs spaces"
+        message = "a tab indents this line; YAML needs spaces"
     elif "quoted scalar" in context:
-        line, said = opened, "the quote that opens here is not closed"
+        line, message = opened, "the quote that opens here is not closed"
     elif "flow sequence" in context or "flow mapping" in context:
         bracket = "[" if "sequence" in context else "{"
-        line, said = opened, f"the '{bracket}' that opens here is not closed, or a comma is missing after it"
+        line, message = opened, f"the '{bracket}' that opens here is not closed, or a comma is missing after it"
     elif "cannot start any token" in problem:
         character = problem.split("'")[1]
-        said = f"a value that starts with '{character}' must be in quotes"
+        message = f"a value that starts with '{character}' must be in quotes"
     elif "alias" in context:
-        said = "a value that starts with '*' must be in quotes"
+        message = "a value that starts with '*' must be in quotes"
     elif "mapping values are not allowed" in problem:
-        said = "a ':' stands where none is expected: check the indentation, and put text that holds ': ' in quotes"
+        message = "a ':' stands where none is expected: check the indentation, and put text that holds ': ' in quotes"
     elif "could not find expected ':'" in problem:
-        line, said = opened, "this line has no ':' after its key"
+        line, message = opened, "this line has no ':' after its key"
     elif "<block end>" in problem:
-        said = "the indentation does not fit the lines above"
+        message = "the indentation does not fit the lines above"
     else:
-        said = " ".join(f"{problem} {context}".split())
-    return Mistake(Place(rank, line, source), f"not valid YAML: {said}")
+        message = " ".join(f"{problem} {context}".split())
+    return Mistake(Place(rank, line, source), f"not valid YAML: {message}")
 
 
 def _similar(path: Path) -> str:
-    import difflib
-
     folder = path.parent
     names = os.listdir(folder) if folder.is_dir() else []
-    near = difflib.get_close_matches(path.name, [n for n in names if n.endswith((".yaml", ".yml", ".json"))], 1, 0.6)
-    return f" (did you mean {folder / near[0]}?)" if near else ""
+    configs = [name for name in names if name.endswith((".yaml", ".yml", ".json"))]
+    matches = difflib.get_close_matches(path.name, configs, 1, 0.6)
+    return f" (did you mean {folder / matches[0]}?)" if matches else ""

@@ -1,15 +1,15 @@
-"""What pydantic found wrong, told as a person would: the key, what was expected, what was given, what was meant."""
+"""Explanations of pydantic's errors in plain words: the key, the expected type, the value, what may be meant."""
 
 from __future__ import annotations
 
 import difflib
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from stentor.config.document import Key, Mistake, Node, dotted, split_key
+from stentor.config.document import Key, Mistake, Node, dotted, scalar, split_key
 from stentor.config.schema_walk import (
     at,
     entries,
@@ -24,7 +24,7 @@ from stentor.config.schema_walk import (
     takes_names,
 )
 from stentor.config.type_names import describe, either, show
-from stentor.section import Choice, ConfigConflict, Section, alternatives
+from stentor.section import Choice, ConfigConflict, Section, alternatives, converts
 
 # Errors about types that carry no link to pydantic's pages; all others without one are our own sentences.
 _TYPES = ("conversion", "path_type")
@@ -66,17 +66,17 @@ def explain(error: ValidationError, root: Node, schema: type[Section]) -> list[M
     data = root.plain()
     plain: dict[tuple[Key, ...], list[dict[str, Any]]] = {}
     unions: dict[tuple[Key, ...], list[tuple[tuple[Key, ...], dict[str, Any]]]] = {}
-    for found in error.errors(include_input=False):
-        path, union = _locate(found, data)
+    for detail in error.errors(include_input=False):
+        path, union = _locate(detail, data)
         if union is None:
-            plain.setdefault(path, []).append(dict(found))
+            plain.setdefault(path, []).append(dict(detail))
         else:
-            unions.setdefault(union, []).append((path, dict(found)))
+            unions.setdefault(union, []).append((path, dict(detail)))
     for union, branches in unions.items():
-        for path, found in _best(branches, union, entry_at(data, union)):
-            plain.setdefault(path, []).append(found)
-    teller = _Teller(root, data, schema)
-    return [teller.mistake(path, found) for path, errors in plain.items() for found in errors]
+        for path, detail in _best(branches, union, entry_at(data, union)):
+            plain.setdefault(path, []).append(detail)
+    explainer = _Explainer(root, data, schema)
+    return [explainer.mistake(path, detail) for path, details in plain.items() for detail in details]
 
 
 def entry_at(data: Any, path: Sequence[Key]) -> Any:
@@ -85,13 +85,13 @@ def entry_at(data: Any, path: Sequence[Key]) -> Any:
     return data
 
 
-def _locate(found: Any, data: Any) -> tuple[tuple[Key, ...], tuple[Key, ...] | None]:
+def _locate(detail: Any, data: Any) -> tuple[tuple[Key, ...], tuple[Key, ...] | None]:
     """The path in the data, and where pydantic's branch labels of a union began, if there were any."""
     path: list[Key] = []
     union: tuple[Key, ...] | None = None
-    last = len(found["loc"]) - 1
-    for index, part in enumerate(found["loc"]):
-        if has(data, part) or (index == last and found["type"] in ("missing", "conversion")):
+    last = len(detail["loc"]) - 1
+    for index, part in enumerate(detail["loc"]):
+        if has(data, part) or (index == last and detail["type"] in ("missing", "conversion")):
             path.append(part)
             data = entry(data, part)
         elif union is None:
@@ -101,44 +101,46 @@ def _locate(found: Any, data: Any) -> tuple[tuple[Key, ...], tuple[Key, ...] | N
 
 def _best(branches: list[tuple[tuple[Key, ...], dict[str, Any]]], union: tuple[Key, ...], value: Any) -> Any:
     """The errors of a union that help: those inside the section that was meant, or one for the value itself."""
-    inside = [(path, found) for path, found in branches if path != union]
+    inside = [(path, detail) for path, detail in branches if path != union]
     if inside and isinstance(value, (dict, list)):
         return inside
-    own = [(path, found) for path, found in branches if "url" not in found or found["type"] == "value_error"]
-    return own[:1] or [(union, {"type": "union", "loc": union, "url": ""})]
+    direct = [(path, detail) for path, detail in branches if "url" not in detail or detail["type"] == "value_error"]
+    return direct[:1] or [(union, {"type": "union", "loc": union, "url": ""})]
 
 
-class _Teller:
+class _Explainer:
+    """Errors of one config, whose `data` is a plain tree."""
+
     def __init__(self, root: Node, data: Any, schema: type[Section]):
         self.root, self.data, self.schema = root, data, schema
 
-    def mistake(self, path: tuple[Key, ...], found: dict[str, Any]) -> Mistake:
-        kind, key = found["type"], dotted(path)
+    def mistake(self, path: tuple[Key, ...], detail: dict[str, Any]) -> Mistake:
+        kind, key = detail["type"], dotted(path)
         place = self.root.at(path)
         if kind == "extra_forbidden":
             text = self.unknown(path)
         elif kind == "missing":
             text = f"'{key}' is missing: it must be {describe(self.annotation(path))}"
         elif kind == "no_type":
-            text = f"'{key}' needs a `type`: {either(found['ctx']['known'])}"
+            text = f"'{key}' needs a `type`: {either(detail['ctx']['known'])}"
         elif kind == "unknown_type":
             place = self.root.at((*path, "type"))
-            name, known = found["ctx"]["name"], found["ctx"]["known"]
+            name, known = detail["ctx"]["name"], detail["ctx"]["known"]
             text = f"unknown type '{name}' for '{key}'{guess(name, known)}; known: {', '.join(known)}"
         elif kind in ("value_error", "assertion_error"):
-            error = found["ctx"]["error"]
+            error = detail["ctx"]["error"]
             if isinstance(error, ConfigConflict):
                 path = (*path, *split_key(error.key))
                 place, key = self.root.at(path), dotted(path)
-            text = _told(key, str(error))
-        elif "url" not in found and kind not in _TYPES:
-            text = _told(key, found["msg"])
+            text = _about(key, str(error))
+        elif "url" not in detail and kind not in _TYPES:
+            text = _about(key, detail["msg"])
         else:
             path = self.culprit(path)
             place, key = self.root.at(path), dotted(path)
             value, annotation = entry_at(self.data, path), self.annotation(path)
-            given = _length(value) if isinstance(value, list) and takes_list(annotation) else show(value)
-            text = f"'{key}' must be {describe(annotation)}, not {given}{_mend(value, annotation)}"
+            actual = _length(value) if isinstance(value, list) and takes_list(annotation) else show(value)
+            text = f"'{key}' must be {describe(annotation)}, not {actual}{_mend(value, annotation)}"
         return Mistake(place, text, key)
 
     def annotation(self, path: Sequence[Key]) -> Any:
@@ -165,27 +167,28 @@ class _Teller:
         section = section_of(annotation, entry_at(self.data, parent))
         assert section is not None
         siblings = list(fields(section)) + (["base"] if not parent else [])
-        said = f"unknown key '{key}'"
-        if close := difflib.get_close_matches(name, siblings, 1, 0.8):
-            return f"{said} (did you mean '{close[0]}'?)"
-        if others := self.other_kinds(parent, section, name):
-            now = section.model_fields["type"].default
-            return f"{said}: '{name}' is a key of type {either([show(k) for k in others])}, not of '{now}'"
+        message = f"unknown key '{key}'"
+        if matches := difflib.get_close_matches(name, siblings, 1, 0.8):
+            return f"{message} (did you mean '{matches[0]}'?)"
+        if kinds := self.other_kinds(parent, section, name):
+            kind = section.model_fields["type"].default
+            return f"{message}: '{name}' is a key of type {either([show(k) for k in kinds])}, not of '{kind}'"
         if homes := self.homes(name, parent):
-            return f"{said}: '{name}' belongs under {either([show(home) for home in homes])}"
-        if (ours := _ELSEWHERE.get(name)) is not None:
-            if ours in siblings:
-                return f"{said} (it is called '{ours}' here)"
-            if homes := self.homes(ours, parent):
-                return f"{said}: it is called '{ours}' here and belongs under {either([show(home) for home in homes])}"
+            return f"{message}: '{name}' belongs under {either([show(home) for home in homes])}"
+        if (synonym := _ELSEWHERE.get(name)) is not None:
+            if synonym in siblings:
+                return f"{message} (it is called '{synonym}' here)"
+            if homes := self.homes(synonym, parent):
+                places = either([show(home) for home in homes])
+                return f"{message}: it is called '{synonym}' here and belongs under {places}"
         if "." in name and at(self.schema, self.data, [*parent, *name.split(".")]) is not None:
             nested = ": {".join(name.split(".")) + ": ..." + "}" * name.count(".")
-            return f"{said}: dotted keys are for the command line and for stages; write `{nested}`"
-        if close := difflib.get_close_matches(name, siblings, 1, 0.6):
-            return f"{said} (did you mean '{close[0]}'?)"
+            return f"{message}: dotted keys are for the command line and for stages; write `{nested}`"
+        if matches := difflib.get_close_matches(name, siblings, 1, 0.6):
+            return f"{message} (did you mean '{matches[0]}'?)"
         if not siblings:
-            return f"{said}: this section has no keys"
-        return f"{said}; known here: {', '.join(siblings)}"
+            return f"{message}: this section has no keys"
+        return f"{message}; known here: {', '.join(siblings)}"
 
     def other_kinds(self, parent: tuple[Key, ...], section: type[Section], name: str) -> list[str]:
         """Other types of the same choice that have the key."""
@@ -195,14 +198,14 @@ class _Teller:
 
     def homes(self, name: str, parent: tuple[Key, ...]) -> list[str]:
         """Sections elsewhere that have the key, under the types that this config chooses."""
-        found: dict[str, None] = {}
+        sections: dict[str, None] = {}
         for candidate in entries(self.schema):
             if candidate.path[-1] != name or len(candidate.path) < 2:
                 continue
             if all(self.chooses(steps, kind) for steps, kind in candidate.kinds):
-                found[dotted([s for s in candidate.path[:-1] if s != "*"])] = None
-        depth = min((home.count(".") for home in found), default=0)
-        homes = [home for home in found if home.count(".") == depth]
+                sections[dotted([s for s in candidate.path[:-1] if s != "*"])] = None
+        depth = min((home.count(".") for home in sections), default=0)
+        homes = [home for home in sections if home.count(".") == depth]
         return homes if len(homes) <= 3 else []
 
     def chooses(self, steps: tuple[str, ...], kind: str) -> bool:
@@ -228,21 +231,17 @@ def _length(value: list[Any]) -> str:
     return f"a list of {len(value)}" if value else "an empty list"
 
 
-def _told(key: str, message: str) -> str:
+def _about(key: str, message: str) -> str:
     return f"'{key}': {message}" if key else message
 
 
 def guess(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """` (did you mean 'x'?)`, or nothing."""
-    close = difflib.get_close_matches(name, list(known), 1, cutoff)
-    return f" (did you mean '{close[0]}'?)" if close else ""
+    matches = difflib.get_close_matches(name, list(known), 1, cutoff)
+    return f" (did you mean '{matches[0]}'?)" if matches else ""
 
 
 def _fits(value: Any, annotation: Any) -> bool:
-    from pydantic import TypeAdapter
-
-    from stentor.section import converts
-
     if converts(value, annotation):
         return False
     try:
@@ -254,10 +253,6 @@ def _fits(value: Any, annotation: Any) -> bool:
 
 def _mend(value: Any, annotation: Any) -> str:
     """What to do about a common slip of the pen."""
-    from typing import Literal, get_args, get_origin
-
-    from stentor.config.document import scalar
-
     kinds = list(alternatives(annotation))
     if isinstance(value, str):
         options = [o for k in kinds if get_origin(k) is Literal for o in get_args(k)]

@@ -1,4 +1,4 @@
-"""From a YAML file and `key=value` overrides to a validated config, or to all of its mistakes at once."""
+"""Loading: a YAML file and `key=value` overrides become a validated config, or all of its mistakes at once."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True)
 class Loaded:
-    """A validated config and what it was made from."""
+    """A validated config and its origin."""
 
     config: Any
     """The config; an instance of the schema."""
     stages: tuple[Any, ...]
     """One config per entry of `stages:`; empty without stages."""
     text: str
-    """The file as given; empty when there was none."""
+    """The file as written; empty when there was none."""
     path: Path | None
     overrides: tuple[str, ...]
 
@@ -64,8 +64,8 @@ def load_text(text: str, source: str = "run.yaml", schema: type[Section] = Confi
     if not isinstance(root.value, dict):
         raise Mistakes([Mistake(root.place, f"a config is a mapping of keys to values, not {show(root.plain())}")])
     if "base" in root.value:
-        said = "'base' names another file, and this config stands alone: write here what that file says"
-        raise Mistakes([Mistake(root.value["base"].place, said, "base")])
+        text = "'base' names another file, and this config stands alone: write here what that file says"
+        raise Mistakes([Mistake(root.value["base"].place, text, "base")])
     mistakes += _secrets(root)
     return _loaded(root, text, None, (), schema, mistakes)
 
@@ -108,23 +108,17 @@ def parse_source(spec: str) -> Source:
     from stentor.sources.base import Source
 
     place = Place(0, 0, f"data `{spec}`")
-    first, *rest = [spec] if Path(spec).exists() else _split_list(spec)
+    first, *keys = [spec] if Path(spec).exists() else _split_list(spec)
     root = Node({}, place)
     if "=" in first and not Path(first).exists():
-        rest = [first, *rest]
+        keys = [first, *keys]
     else:
         kinds = {".jsonl": "jsonl", ".json": "jsonl", ".rttm": "rttm", ".lst": "shards", ".tar": "shards"}
         kind = kinds.get(Path(first).suffix, "manifest")
         root = Node({"type": Node(kind, place), "path": Node(first, place)}, place)
     mistakes: list[Mistake] = []
-    root = override(root, rest, Source, mistakes)
-    root = moved(root, place)
-    mistakes = [Mistake(place, m.text, m.key) for m in mistakes]
-    source = _validate(root, Source, mistakes)
-    if mistakes:
-        raise Mistakes(mistakes)
-    assert isinstance(source, Source)
-    return source
+    root = moved(override(root, keys, Source, mistakes), place)
+    return _option_section(root, place, Source, mistakes)
 
 
 def parse_section(spec: str, schema: type[Section], option: str, base: Section | None = None) -> Any:
@@ -137,6 +131,11 @@ def parse_section(spec: str, schema: type[Section], option: str, base: Section |
     start = {} if base is None else base.model_dump(mode="json", by_alias=True)
     mistakes: list[Mistake] = []
     root = override(Node({k: Node(v, place) for k, v in start.items()}, place), parts, schema, mistakes)
+    return _option_section(root, place, schema, mistakes)
+
+
+def _option_section(root: Node, place: Place, schema: type[Section], mistakes: list[Mistake]) -> Any:
+    """The section in a tree. `mistakes` are those of its overrides, which are one option at `place`."""
     mistakes = [Mistake(place, m.text, m.key) for m in mistakes]
     section = _validate(root, schema, mistakes)
     if mistakes:

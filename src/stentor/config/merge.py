@@ -1,4 +1,4 @@
-"""Putting config trees together: `base:` files, stages and `key=value` overrides.
+"""Merging of config trees: `base:` files, stages and `key=value` overrides.
 
 One rule for all three: mappings merge key by key, everything else is replaced; and where the `type` of a choice
 changes, its section starts anew, because the keys of one kind mean nothing to another.
@@ -43,10 +43,10 @@ def _read(path: Path, schema: type[Section], mistakes: list[Mistake], below: lis
     if "base" not in root.value:
         return root, text
     node = root.value["base"]
-    own = Node({k: v for k, v in root.value.items() if k != "base"}, root.place)
+    child = Node({k: v for k, v in root.value.items() if k != "base"}, root.place)
     if not isinstance(node.value, str):
-        said = f"'base' must be the path of a config file, not {show(node.plain())}"
-        raise Mistakes([Mistake(node.place, said, "base")])
+        message = f"'base' must be the path of a config file, not {show(node.plain())}"
+        raise Mistakes([Mistake(node.place, message, "base")])
     # Relative to the file, so that a recipe and its base can be called from anywhere.
     target = Path(os.path.normpath(path.parent / Path(node.value).expanduser()))
     chain = [*below, path]
@@ -56,7 +56,7 @@ def _read(path: Path, schema: type[Section], mistakes: list[Mistake], below: lis
     if not target.is_file():
         raise Mistakes([Mistake(node.place, f"the base {target} does not exist", "base")])
     base, _ = _read(target, schema, mistakes, chain)
-    return merge(base, own, schema), text
+    return merge(base, child, schema), text
 
 
 def merge(base: Node, child: Node, annotation: Any) -> Node:
@@ -139,17 +139,13 @@ def _put(root: Node | None, path: list[Key], depth: int, node: Node, annotation:
             text = f"'{here}' is a list with {count} {'entry' if count == 1 else 'entries'}: the index can be {allowed}"
             raise Mistakes([Mistake(node.place, f"{text}, not {show(key)}", dotted(path))])
         below = root.value[key] if key < count else None
-        items = [
-            *root.value[:key],
-            _put(below, path, depth + 1, node, _inner(annotation, root, key)),
-            *root.value[key + 1 :],
-        ]
-        return Node(items, root.place)
+        changed = _put(below, path, depth + 1, node, inner(annotation, root.plain(), key))
+        return Node([*root.value[:key], changed, *root.value[key + 1 :]], root.place)
     if not isinstance(root.value, dict):
         text = f"'{here}' holds {show(root.value)}, so there is no '{dotted(path)}' in it"
         raise Mistakes([Mistake(node.place, text, dotted(path))])
     name = str(key)
-    value = _put(root.value.get(name), path, depth + 1, node, _inner(annotation, root, name))
+    value = _put(root.value.get(name), path, depth + 1, node, inner(annotation, root.plain(), name))
     return Node({**root.value, name: value}, root.place)
 
 
@@ -167,7 +163,3 @@ def stage(root: Node, overrides: Node, schema: type[Section], mistakes: list[Mis
         except Mistakes as error:
             mistakes += error.mistakes
     return plain
-
-
-def _inner(annotation: Any, node: Node, key: Key) -> Any:
-    return inner(annotation, node.plain(), key)

@@ -20,7 +20,7 @@ GROUP = "stentor.plugins"
 
 
 def load_plugins(files: Sequence[Path] = ()) -> list[str]:
-    """Import all installed plug-ins and the given files; answers their names.
+    """Import all installed plug-ins and these files; returns their names.
 
     Raises `ConfigError` when one is missing, does not import, or has a `type` that is already taken.
     """
@@ -28,9 +28,7 @@ def load_plugins(files: Sequence[Path] = ()) -> list[str]:
     for point in entry_points(group=GROUP):
         _import(point.value.partition(":")[0], f"the installed plug-in '{point.name}'")
         names.append(point.name)
-    for file in files:
-        names.append(_file(Path(file)))
-    return names
+    return names + [_file(Path(file)) for file in files]
 
 
 def _file(path: Path) -> str:
@@ -39,13 +37,13 @@ def _file(path: Path) -> str:
         reason = "is not a Python file" if path.exists() else "does not exist"
         raise ConfigError(f"The plug-in {path} {reason}.")
     name = path.stem
-    found = sys.modules.get(name)
-    if found is not None and _same(getattr(found, "__file__", None), path):
+    loaded = sys.modules.get(name)
+    if loaded is not None and _same(getattr(loaded, "__file__", None), path):
         return name
     if not name.isidentifier():
         raise ConfigError(f"The plug-in {path} needs a file name that can be imported, such as my_plugin.py.")
     spec = importlib.util.find_spec(name)
-    if found is not None or (spec is not None and not _same(spec.origin, path)):
+    if loaded is not None or (spec is not None and not _same(spec.origin, path)):
         raise ConfigError(f"The plug-in {path} has the name of another Python module; give the file another name.")
     # A plain import by name, so that loader processes find the module again.
     sys.path.insert(0, str(path.parent))

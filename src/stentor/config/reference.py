@@ -1,4 +1,4 @@
-"""Generated documentation: docs/reference.md, the JSON schema for editors, and the list of keys."""
+"""Reference of the config, generated: docs/reference.md, the JSON schema for editors, and the list of keys."""
 
 from __future__ import annotations
 
@@ -62,23 +62,23 @@ def keys(prefix: str = "", schema: type[Section] = Config) -> Iterator[tuple[str
 
     Keys that exist only for one type of a choice are written `model[speech_llm].encoder`.
     """
-    for found in entries(schema):
-        key = _display(found)
-        if not prefix or any(k == prefix or k.startswith((f"{prefix}.", f"{prefix}[")) for k in (key, found.key)):
-            meaning = sentence(_meaning(found.owner, found.path[-1], found.field))
-            yield key, _type(found.field).replace("`", ""), default(found.field), meaning
+    for entry in entries(schema):
+        key = _display(entry)
+        if not prefix or any(k == prefix or k.startswith((f"{prefix}.", f"{prefix}[")) for k in (key, entry.key)):
+            doc = sentence(_doc(entry.owner, entry.path[-1], entry.field))
+            yield key, _type(entry.field).replace("`", ""), default(entry.field), doc
 
 
 def listing(prefix: str = "", schema: type[Section] = Config) -> Iterator[str]:
     """Lines for `stentor config keys`. Raises `ConfigError` when no key begins with the prefix."""
-    found = list(keys(prefix, schema))
-    if not found:
+    matches = list(keys(prefix, schema))
+    if not matches:
         everything = {step for key, *_ in keys("", schema) for step in (key, key.split(".")[-1])}
         raise ConfigError(f"No key begins with '{prefix}'{guess(prefix, everything)}.")
-    for key, kind, value, meaning in found:
+    for key, kind, value, doc in matches:
         yield f"{key}  ({kind}; {value if value == 'required' else f'default {value}'})"
-        if meaning:
-            yield f"    {meaning}"
+        if doc:
+            yield f"    {doc}"
 
 
 def write(path: Path) -> None:
@@ -116,46 +116,46 @@ def default(field: FieldInfo) -> str:
 
 def _own_schema(section: type[Section], prefix: str, defs: dict[str, Any]) -> dict[str, Any]:
     """Pydantic's schema of a section; the sections in it go to `defs`, under names that begin with the prefix."""
-    found = section.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
-    for name, inner in found.pop("$defs", {}).items():
+    schema = section.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
+    for name, inner in schema.pop("$defs", {}).items():
         reference = _references(_bare_allowed(inner), defs)
         if reference.get("$ref") != f"#/$defs/{prefix}{name}":  # a choice outside of any choice is there already
             defs[prefix + name] = reference
-    return found
+    return schema
 
 
-def _references(found: Any, defs: dict[str, Any]) -> Any:
+def _references(schema: Any, defs: dict[str, Any]) -> Any:
     """The schema with each choice mark replaced by a reference to the choice's kinds, which go to `defs`."""
-    if isinstance(found, list):
-        return [_references(item, defs) for item in found]
-    if not isinstance(found, dict):
-        return found
-    if CHOICE not in found:
-        return {key: _references(value, defs) for key, value in found.items()}
-    base = next(c for c in Choice.__subclasses__() if f"{c.__module__}.{c.__qualname__}" == found[CHOICE])
+    if isinstance(schema, list):
+        return [_references(item, defs) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if CHOICE not in schema:
+        return {key: _references(value, defs) for key, value in schema.items()}
+    base = next(c for c in Choice.__subclasses__() if f"{c.__module__}.{c.__qualname__}" == schema[CHOICE])
     if base.__name__ not in defs:
         defs[base.__name__] = {}  # known from here on: a choice may stand inside itself
         kinds, bare = [], []
         for name, kind in kinds_of(base).items():
-            own = _references(_own_schema(kind, f"{base.__name__}.{name}.", defs), defs)
-            if not own.get("required"):
+            kind_schema = _references(_own_schema(kind, f"{base.__name__}.{name}.", defs), defs)
+            if not kind_schema.get("required"):
                 bare.append(name)
             if name != base.default_type:
-                own["required"] = ["type", *own.get("required", [])]
-            defs[f"{base.__name__}.{name}"] = own
+                kind_schema["required"] = ["type", *kind_schema.get("required", [])]
+            defs[f"{base.__name__}.{name}"] = kind_schema
             kinds.append({"$ref": f"#/$defs/{base.__name__}.{name}"})
         defs[base.__name__] = {"anyOf": [{"oneOf": kinds}, *([{"enum": bare}] if bare else [])]}
-    return {**{key: value for key, value in found.items() if key != CHOICE}, "$ref": f"#/$defs/{base.__name__}"}
+    return {**{key: value for key, value in schema.items() if key != CHOICE}, "$ref": f"#/$defs/{base.__name__}"}
 
 
-def _partial(found: Any) -> Any:
+def _partial(schema: Any) -> Any:
     """The schema without what it requires. A section without a `type` may then be one of several kinds."""
-    if isinstance(found, list):
-        return [_partial(item) for item in found]
-    if not isinstance(found, dict):
-        return found
+    if isinstance(schema, list):
+        return [_partial(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
     changed: dict[str, Any] = {}
-    for key, value in found.items():
+    for key, value in schema.items():
         if key == "$ref":
             changed[key] = value.replace("#/$defs/", "#/$defs/Partial.")
         elif key == "properties":  # whose names are keys of ours, not of JSON schema
@@ -171,11 +171,11 @@ def _bare_allowed(section: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [section, {"enum": kinds}]} if kinds and not section.get("required") else section
 
 
-def _display(found: Entry) -> str:
-    kinds = dict(found.kinds)
+def _display(entry: Entry) -> str:
+    kinds = dict(entry.kinds)
     steps = []
-    for index, step in enumerate(found.path, 1):
-        kind = kinds.get(found.path[:index])
+    for index, step in enumerate(entry.path, 1):
+        kind = kinds.get(entry.path[:index])
         steps.append(f"{step}[{kind}]" if kind else step)
     return ".".join(steps)
 
@@ -195,20 +195,17 @@ def _section(path: tuple[str, ...], section: type[Section], level: int, around: 
     if shared:
         lines += ["Keys of every type:\n", *_table(section, shared), *_inside(path, shared, level, around)]
     for name, kind in kinds.items():
-        own = {key: f for key, f in fields(kind).items() if key != "type" and not _inherited(key, f, shared)}
+        rows = {key: f for key, f in fields(kind).items() if key != "type" and not _inherited(key, f, shared)}
         lines.append(f"\n{heading}# `{_pretty(path)}` with `type: {name}`\n\n{summary(kind)}\n")
-        lines += [*_table(kind, own), *_inside(path, own, level + 1, around)]
+        lines += [*_table(kind, rows), *_inside(path, rows, level + 1, around)]
     return lines
 
 
 def _inside(
-    path: tuple[str, ...],
-    own: dict[str, FieldInfo],
-    level: int,
-    around: tuple[type[Section], ...],
+    path: tuple[str, ...], rows: dict[str, FieldInfo], level: int, around: tuple[type[Section], ...]
 ) -> list[str]:
-    found = [((*path, key, *steps), s) for key, f in own.items() for steps, s in sections_in(f.annotation)]
-    return [line for steps, inner in found for line in _section(steps, inner, level + 1, around)]
+    sections = [((*path, key, *steps), s) for key, f in rows.items() for steps, s in sections_in(f.annotation)]
+    return [line for steps, inner in sections for line in _section(steps, inner, level + 1, around)]
 
 
 def _inherited(key: str, field: FieldInfo, shared: dict[str, FieldInfo]) -> bool:
@@ -222,10 +219,8 @@ def _table(section: type[Section], rows: dict[str, FieldInfo]) -> list[str]:
     for key, field in rows.items():
         value = default(field)
         shown = value if value in ("required", "see its table") else f"`{value}`"
-        meaning = _meaning(section, key, field)
-        lines.append(
-            "| " + " | ".join(c.replace("|", "\\|") for c in (f"`{key}`", _type(field), shown, meaning)) + " |"
-        )
+        cells = (f"`{key}`", _type(field), shown, _doc(section, key, field))
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return [*lines, ""]
 
 
@@ -233,7 +228,7 @@ def _type(field: FieldInfo) -> str:
     return short(field_annotation(field))
 
 
-def _meaning(owner: type[Section], key: str, field: FieldInfo) -> str:
+def _doc(owner: type[Section], key: str, field: FieldInfo) -> str:
     if key in (known := field_docs(owner)):
         return known[key]
     return next((summary(section) for _, section in sections_in(field.annotation)), "")

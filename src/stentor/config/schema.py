@@ -1,4 +1,4 @@
-"""The whole config: it only composes sections that live beside the code they configure."""
+"""Schema of the whole config, which only composes sections that live beside the code they configure."""
 
 from typing import Any
 
@@ -44,8 +44,8 @@ class Config(Section):
         family = self.model
         if family.tasks and not self.task.is_a(family.tasks):
             raise ConfigConflict("model.type", f"{family.type} serves {', '.join(family.tasks)}, not {self.task.type}")
-        if found := family.incompatible_with(self.task):
-            raise ConfigConflict(f"model.{found[0]}", found[1])
+        if conflict := family.incompatible_with(self.task):
+            raise ConfigConflict(f"model.{conflict[0]}", conflict[1])
         if self.data.layout is None:
             self.data.layout = family.layout()
         if self.data.layout not in family.layouts:

@@ -1,10 +1,10 @@
-"""Finding one's way in a schema: which keys a section has, what stands at a dotted key, all keys with their kinds."""
+"""Schema walk: the keys of a section, the annotation at a dotted key, all keys with their kinds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -59,8 +59,6 @@ def inner(annotation: Any, value: Any, key: Key) -> Any:
 
 def field_annotation(field: FieldInfo) -> Any:
     """A field's annotation with its bounds (pydantic keeps the outermost bounds apart)."""
-    from typing import Annotated
-
     return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
 
 
@@ -121,16 +119,18 @@ def entries(
 ) -> Iterator[Entry]:
     """Every key of a schema, with the keys of each kind of each choice; sections inside themselves are left out."""
     for key, field in fields(schema).items():
-        here = (*path, key)
-        yield Entry(here, field, schema, kinds)
+        steps_to = (*path, key)
+        yield Entry(steps_to, field, schema, kinds)
         for steps, section in sections_in(field.annotation):
             if section in around:
                 continue
             if is_open(section):
                 for name, kind in kinds_of(section).items():
-                    yield from entries(kind, (*here, *steps), (*kinds, ((*here, *steps), name)), (*around, section))
+                    yield from entries(
+                        kind, (*steps_to, *steps), (*kinds, ((*steps_to, *steps), name)), (*around, section)
+                    )
             else:
-                yield from entries(section, (*here, *steps), kinds, (*around, section))
+                yield from entries(section, (*steps_to, *steps), kinds, (*around, section))
 
 
 def sections_in(annotation: Any) -> Iterator[tuple[tuple[str, ...], type[Section]]]:

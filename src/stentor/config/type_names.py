@@ -1,4 +1,4 @@
-"""Schema types and values in plain words, for messages and for the reference."""
+"""Type names: schema types and values in plain words, for messages and for the reference."""
 
 from __future__ import annotations
 
@@ -11,26 +11,41 @@ import annotated_types as bounds
 from stentor.config.schema_walk import is_open
 from stentor.section import Section, alternatives
 
+_NAMES = {
+    int: ("whole number", "a whole number", "whole numbers"),
+    float: ("number", "a number", "numbers"),
+    str: ("text", "text", "texts"),
+    bool: ("true | false", "true or false", "true or false"),
+    Path: ("path", "a path", "paths"),
+    Any: ("any", "any value", "any values"),
+}
+"""In a table cell, one of them, several."""
+_BOUNDS = (
+    (bounds.Gt, "gt", ">", "above"),
+    (bounds.Ge, "ge", "≥", "of at least"),
+    (bounds.Lt, "lt", "<", "below"),
+    (bounds.Le, "le", "≤", "of at most"),
+)
+"""Class of a bound, its attribute, its sign and its words."""
+
 
 def describe(annotation: Any, plural: bool = False) -> str:
     """What a value must be: `a number above 0`, `'a', 'b' or null`, `a list of sections`."""
-    members = list(_members(annotation))
-    said: list[str] = []
-    for kind, limits in members:
-        if kind is not type(None):
-            said += _one(kind, limits, plural)
-    if any(kind is type(None) for kind, _ in members):
-        said.append("null")
-    return either(list(dict.fromkeys(said)))
+    return either(_options(annotation, lambda kind, limits: _phrases(kind, limits, plural)))
 
 
 def short(annotation: Any) -> str:
     """The type for a table cell: `number > 0`, `a | b | null`, `list of sections`."""
-    members = list(_members(annotation))
-    said = [text for kind, limits in members if kind is not type(None) for text in _short_one(kind, limits)]
+    return " | ".join(_options(annotation, _cell))
+
+
+def _options(annotation: Any, name: Any) -> list[str]:
+    """The names of a union's members, null last, each once."""
+    members = _members(annotation)
+    options = [text for kind, limits in members if kind is not type(None) for text in name(kind, limits)]
     if any(kind is type(None) for kind, _ in members):
-        said.append("null")
-    return " | ".join(dict.fromkeys(said))
+        options.append("null")
+    return list(dict.fromkeys(options))
 
 
 def show(value: Any) -> str:
@@ -43,9 +58,7 @@ def show(value: Any) -> str:
         return f"'{value}'" if len(value) <= 60 else f"'{value[:57]}...'"
     if isinstance(value, list):
         return "a list"
-    if isinstance(value, dict):
-        return "a mapping"
-    return str(value)
+    return "a mapping" if isinstance(value, dict) else str(value)
 
 
 def either(options: Sequence[str]) -> str:
@@ -53,42 +66,30 @@ def either(options: Sequence[str]) -> str:
     return f"{', '.join(options[:-1])} or {options[-1]}" if len(options) > 1 else "".join(options)
 
 
-def article(word: str) -> str:
-    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
-
-
 def _members(annotation: Any) -> list[tuple[Any, list[Any]]]:
     """The members of a union, each with the bounds that apply to it."""
     if get_origin(annotation) is Annotated:
         inside, *metadata = get_args(annotation)
         return [(kind, [*limits, *metadata]) for kind, limits in _members(inside)]
-    kinds = list(alternatives(annotation))
-    if kinds == [annotation]:
+    if list(alternatives(annotation)) == [annotation]:
         return [(annotation, [])]
     return [member for kind in get_args(annotation) for member in _members(kind)]
 
 
-def _one(kind: Any, limits: list[Any], plural: bool) -> list[str]:
-    names = {
-        int: ("a whole number", "whole numbers"),
-        float: ("a number", "numbers"),
-        str: ("text", "texts"),
-        bool: ("true or false", "true or false"),
-        Path: ("a path", "paths"),
-        Any: ("any value", "any values"),
-    }
+def _phrases(kind: Any, limits: list[Any], plural: bool) -> list[str]:
+    """One member of a union in words."""
     origin, args = get_origin(kind), get_args(kind)
+    lists = "lists" if plural else "a list"
+    least = next((m.min_length for m in limits if isinstance(m, bounds.MinLen) and m.min_length > 0), None)
     if origin is Literal:
         return [show(option) for option in args]
-    if kind in names:
-        extra = _range(limits) if kind in (int, float) else ""
-        if kind is str and any(isinstance(m, bounds.MinLen) and m.min_length > 0 for m in limits):
-            extra = " that is not empty"
-        return [names[kind][plural] + extra]
+    if kind in _NAMES:
+        suffix = " that is not empty" if kind is str and least else _range(limits)
+        return [_NAMES[kind][1 + plural] + suffix]
     if origin in (list, set) or (origin is tuple and Ellipsis in args):
-        return [f"{'lists' if plural else 'a list'} of {describe(args[0], True)}{_length(limits)}"]
+        return [f"{lists} of {describe(args[0], True)}{f' (at least {least})' if least else ''}"]
     if origin is tuple:
-        return [f"{'lists' if plural else 'a list'} of {len(args)} {describe(args[0], True)}"]
+        return [f"{lists} of {len(args)} {describe(args[0], True)}"]
     if origin is dict or kind is dict:
         value = describe(args[1], True) if args else "values"
         return [f"{'mappings' if plural else 'a mapping'} of names to {value}"]
@@ -99,13 +100,14 @@ def _one(kind: Any, limits: list[Any], plural: bool) -> list[str]:
     return ["other values" if plural else "another value"]
 
 
-def _short_one(kind: Any, limits: list[Any]) -> list[str]:
-    names = {int: "whole number", float: "number", str: "text", bool: "true | false", Path: "path", Any: "any"}
+def _cell(kind: Any, limits: list[Any]) -> list[str]:
+    """One member of a union for a table cell."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Literal:
         return [f"`{option}`" for option in args]
-    if kind in names:
-        return [names[kind] + (_signs(limits) if kind in (int, float) else "")]
+    if kind in _NAMES:
+        signs = ", ".join(f"{sign} {value}" for sign, _, value in _limits(limits))
+        return [f"{_NAMES[kind][0]} {signs}".rstrip()]
     if origin is tuple and Ellipsis not in args:
         return [f"{len(args)} {describe(args[0], True)}"]
     if origin in (list, set, tuple):
@@ -117,42 +119,15 @@ def _short_one(kind: Any, limits: list[Any]) -> list[str]:
     return [str(kind)]
 
 
-def _found(limits: list[Any]) -> dict[str, str]:
-    found: dict[str, Any] = {}
-    for limit in limits:
-        if isinstance(limit, bounds.Gt):
-            found["gt"] = limit.gt
-        elif isinstance(limit, bounds.Ge):
-            found["ge"] = limit.ge
-        elif isinstance(limit, bounds.Lt):
-            found["lt"] = limit.lt
-        elif isinstance(limit, bounds.Le):
-            found["le"] = limit.le
-    return {name: f"{value:g}" for name, value in found.items()}
+def _limits(limits: list[Any]) -> list[tuple[str, str, str]]:
+    """(sign, words, value) of each bound of a number."""
+    last = {attribute: getattr(m, attribute) for m in limits for cls, attribute, *_ in _BOUNDS if isinstance(m, cls)}
+    return [(sign, words, f"{last[attribute]:g}") for _, attribute, sign, words in _BOUNDS if attribute in last]
 
 
 def _range(limits: list[Any]) -> str:
-    found = _found(limits)
-    if "ge" in found and "le" in found:
-        return f" from {found['ge']} to {found['le']}"
-    said = [
-        f"{word} {found[name]}"
-        for name, word in (("gt", "above"), ("ge", "of at least"), ("lt", "below"), ("le", "of at most"))
-        if name in found
-    ]
-    return (" " + " and ".join(said)) if said else ""
-
-
-def _signs(limits: list[Any]) -> str:
-    found = _found(limits)
-    signs = [
-        f"{sign} {found[name]}" for name, sign in (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤")) if name in found
-    ]
-    return (" " + ", ".join(signs)) if signs else ""
-
-
-def _length(limits: list[Any]) -> str:
-    for limit in limits:
-        if isinstance(limit, bounds.MinLen) and limit.min_length > 0:
-            return f" (at least {limit.min_length})"
-    return ""
+    values = {sign: value for sign, _, value in _limits(limits)}
+    if "≥" in values and "≤" in values:
+        return f" from {values['≥']} to {values['≤']}"
+    words = " and ".join(f"{words} {value}" for _, words, value in _limits(limits))
+    return f" {words}" if words else ""

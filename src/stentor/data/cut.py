@@ -98,59 +98,33 @@ def cut_with_recording(
         extra["segments"] = []  # nobody speaks; without the key it is unknown who does
     if extra.get("uem") is not None:
         extra["uem"] = [[start + a, start + b] for a, b in uem_field(extra["uem"], where)]
-    language = record.get("language") or record.get("language_id")
-    return MonoCut(
-        id=name,
-        start=start,
-        duration=duration,
-        channel=0,
-        recording=recording,
-        custom=extra or None,
-        supervisions=_supervisions(name, record, recording, language, start, duration, words, segments),
-    )
+    cut = MonoCut(name, start, duration, channel=0, supervisions=[], recording=recording, custom=extra or None)
+    cut.supervisions = _supervisions(cut, record, words, segments)
+    return cut
 
 
 def _supervisions(
-    name: str,
-    record: dict[str, Any],
-    recording: Recording,
-    language: str | None,
-    start: float,
-    duration: float,
-    words: list[dict[str, Any]],
-    segments: list[dict[str, Any]],
+    cut: MonoCut, record: dict[str, Any], words: list[dict[str, Any]], segments: list[dict[str, Any]]
 ) -> list[SupervisionSegment]:
     """One supervision for the whole record, or one per segment; a word belongs to the segment it lies deepest in."""
     from lhotse import SupervisionSegment
     from lhotse.supervision import AlignmentItem
 
-    base: dict[str, Any] = {"recording_id": recording.id, "channel": 0, "language": language}
-    items = [AlignmentItem(w["word"], start + w["start"], round(w["end"] - w["start"], 6)) for w in words]
-    if not segments:
-        alignment = {"word": items} if items else None
-        return [
-            SupervisionSegment(
-                id=name,
-                start=0.0,
-                duration=duration,
-                text=record.get("text"),
-                speaker=record.get("speaker"),
-                alignment=alignment,
-                **base,
-            )
-        ]
+    spans = [(f"{cut.id}-{i}", s["start"], round(s["end"] - s["start"], 6), s) for i, s in enumerate(segments)]
     supervisions = [
         SupervisionSegment(
-            id=f"{name}-{i}",
-            start=s["start"],
-            duration=round(s["end"] - s["start"], 6),
-            speaker=s.get("speaker"),
-            text=s.get("text"),
-            **base,
+            id=name,
+            recording_id=cut.recording.id,
+            start=start,
+            duration=duration,
+            text=fields.get("text"),
+            language=record.get("language") or record.get("language_id"),
+            speaker=fields.get("speaker"),
         )
-        for i, s in enumerate(segments)
+        for name, start, duration, fields in spans or [(cut.id, 0.0, cut.duration, record)]
     ]
-    for word, item in zip(words, items):
+    for word in words:
+        item = AlignmentItem(word["word"], cut.start + word["start"], round(word["end"] - word["start"], 6))
         segment = max(supervisions, key=lambda s: min(s.end, word["end"]) - max(s.start, word["start"]))
         segment.alignment = segment.alignment or {"word": []}
         segment.alignment["word"].append(item)
@@ -256,7 +230,7 @@ def language_of(cut: Cut) -> str | None:
 
 def set_language(cut: Cut, language: str) -> None:
     """Give the language to supervisions that name none."""
-    for _, supervision in _placed(cut):
+    for *_, supervision in _supervised(cut):
         supervision.language = supervision.language or language
 
 
@@ -264,7 +238,8 @@ def words_of(cut: Cut) -> list[dict[str, Any]]:
     """Word times `{"word", "start", "end"}` in order, seconds from the start of the cut; empty when unknown."""
     words = [
         {"word": item.symbol, "start": round(shift + item.start, 6), "end": round(shift + item.end, 6)}
-        for shift, supervision in _placed(cut)
+        for at, part, supervision in _supervised(cut)
+        for shift in [at - part.start]  # an alignment counts from the start of the recording
         for item in (supervision.alignment or {}).get("word", [])
         if item.symbol
     ]
@@ -295,9 +270,10 @@ def segments_of(cut: Cut) -> list[dict[str, Any]]:
     one speaker are merged. Supervisions that name no speaker are left out.
     """
     spans: dict[str, list[list[float]]] = {}
-    for at, supervision in _supervised(cut):
+    for at, _, supervision in _supervised(cut):
         if supervision.speaker:
-            spans.setdefault(supervision.speaker, []).append([at, at + supervision.duration])
+            start = at + supervision.start
+            spans.setdefault(supervision.speaker, []).append([start, start + supervision.duration])
     merged = [
         {"speaker": speaker, "start": start, "end": end}
         for speaker, times in spans.items()
@@ -347,21 +323,9 @@ def field_of(cut: Cut, key: str) -> Any:
     return getters[key](cut) if key in getters else custom_of(cut).get(key)
 
 
-def _placed(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, SupervisionSegment]]:
-    """Each supervision itself (not a copy), with the seconds that turn its alignment's times into the cut's."""
-    from lhotse.cut import MixedCut, PaddingCut
-
-    if isinstance(cut, MixedCut):
-        for track in cut.tracks:
-            if not track.mute and not isinstance(track.cut, PaddingCut):
-                yield from _placed(track.cut, at + track.offset)
-    elif not isinstance(cut, PaddingCut):
-        for supervision in cut.supervisions:
-            yield at - cut.start, supervision
-
-
-def _supervised(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, SupervisionSegment]]:
-    """Each supervision that is not muted, with its start in seconds from the start of the cut."""
+def _supervised(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, Cut, SupervisionSegment]]:
+    """Each supervision itself (not a copy) that is not muted, with the simple cut that it belongs to, and where that
+    cut begins: seconds from the start of the outermost cut."""
     from lhotse.cut import MixedCut, PaddingCut
 
     if isinstance(cut, MixedCut):
@@ -370,4 +334,4 @@ def _supervised(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, SupervisionS
                 yield from _supervised(track.cut, at + track.offset)
     elif not isinstance(cut, PaddingCut):
         for supervision in cut.supervisions:
-            yield at + supervision.start, supervision
+            yield at, cut, supervision

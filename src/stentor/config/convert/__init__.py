@@ -40,6 +40,8 @@ class ForeignConfig:
     def __init__(self, root: Node):
         self.root = root
         self.values = dict(_leaves(root, ""))
+        self.known: set[str] = set()
+        """Keys that were asked for, to tell what a misspelt one is meant to be."""
 
     def drop_nulls(self) -> None:
         """Forget keys whose value is null, for systems where null means the default."""
@@ -47,6 +49,7 @@ class ForeignConfig:
 
     def take(self, key: str) -> Node | None:
         """The value of a dotted key, or None where there is none."""
+        self.known.add(key)
         return self.values.pop(key, None)
 
     def take_each(self, keys: Iterable[str], prefix: str = "") -> list[tuple[str, Node | None]]:
@@ -66,11 +69,10 @@ class ForeignConfig:
             raise Mistakes([Mistake(node.place, f"'{key}' must be true or false", key)])
         return node.value
 
-    def unknown(self, known: Sequence[str], path: str = "", cutoff: float = 0.7, why: str = "") -> list[Mistake]:
-        """A mistake for every value that was not taken; `path` stands before its key in the message."""
-        why = why or "it has no counterpart"
+    def unknown(self, prefix: str = "", cutoff: float = 0.7, why: str = "it has no counterpart") -> list[Mistake]:
+        """A mistake for every value that was not taken; `prefix` stands before its key in the message."""
         return [
-            Mistake(node.place, f"unknown key '{path}{key}'{guess(key, known, cutoff)}: {why}", key)
+            Mistake(node.place, f"unknown key '{prefix}{key}'{guess(key, self.known, cutoff)}: {why}", key)
             for key, node in self.values.items()
         ]
 

@@ -47,31 +47,6 @@ _PADDED: dict[str, tuple[str, int]] = {
 """Keys of the padded path alone, and OmniVoice's defaults."""
 _ATTENTION = {"flex_attention": "flex", "sdpa": "sdpa", "eager": "sdpa"}
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "no": "fp32"}
-_KNOWN = (
-    *_KEYS,
-    *(key for keys in _UNSUPPORTED.values() for key in keys),
-    *_LORA,
-    *_PADDED,
-    "output_dir",
-    "data_config",
-    "llm_name_or_path",
-    "audio_vocab_size",
-    "audio_mask_id",
-    "num_audio_codebook",
-    "init_from_checkpoint",
-    "warmup_type",
-    "warmup_ratio",
-    "warmup_steps",
-    "mixed_precision",
-    "use_deepspeed",
-    "deepspeed_config",
-    "attn_implementation",
-    "keep_last_n_checkpoints",
-    "use_lora",
-    "lora_bias",
-    "lora_target_modules",
-    "lora_modules_to_save",
-)
 _ENTRY = ("language_id", "manifest_path", "repeat")
 RATE = 25
 """Frames a second of OmniVoice's codec."""
@@ -110,7 +85,7 @@ def convert(train: Path, data: Path | None = None, output: str | None = None) ->
     _batches(foreign, draft, padded)
     _train(foreign, draft)
     draft.comment_out_unsupported(foreign, _UNSUPPORTED.items())
-    if mistakes := foreign.unknown(_KNOWN, why="OmniVoice would drop it"):
+    if mistakes := foreign.unknown(why="OmniVoice would drop it"):
         raise Mistakes(mistakes)
     return draft.converted(f"Converted from OmniVoice's {train.name} by `stentor config convert omnivoice`.")
 

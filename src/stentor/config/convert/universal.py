@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from stentor.config.convert import Converted, Draft, one_of, read
-from stentor.config.convert.universal_data import KNOWN as KNOWN_DATA
 from stentor.config.convert.universal_data import Conversion, convert_data
 from stentor.config.document import Mistake, Mistakes, Node, Place
 
@@ -18,20 +17,6 @@ _LAYERS = {
     "dropout": "dropout",
 }
 """Settings of a stack of layers."""
-_OF_LAYERS = (
-    *_LAYERS,
-    "nb_features",
-    "activation",
-    "positional",
-    "use_rezero",
-    "use_scalenorm",
-    "use_cross_attention",
-    "device",
-    "batch_size",
-    "num_classes",
-    "feature_redraw_interval",
-    "auto_check_redraw",
-)
 _PARTS = ("global_config", "encoder", "decoder")
 _SAME = {
     "training.optimizer.type": "optim.type",
@@ -125,34 +110,6 @@ _SECTIONS = {
     "training.safeguards": "a step with a loss or gradient that is not finite is skipped: `train.max_skipped`",
 }
 """Free sections without a counterpart."""
-_OTHERS = (
-    "model.model_type",
-    "model.name",
-    *(f"model.{part}.{key}" for part in _PARTS for key in _OF_LAYERS),
-    "training.epochs",
-    "training.max_steps",
-    "training.random_seed",
-    "training.scheduler.min_lr",
-    "training.mixed_precision",
-    "training.feature_redraw_interval",
-    "training.callbacks",
-    "training.profiling",
-    "training.loss.main",
-    "training.loss.label_smoothing",
-    "training.loss.auxiliary",
-    "training.loss.focal_alpha",
-    "training.loss.focal_gamma",
-    "training.validation.validate_on_epoch",
-    "training.checkpoint.save_best_only",
-    "training.checkpoint.interval_in_epochs",
-    *(f"training.early_stopping.{key}" for key in ("patience", "metric", "min_delta", "mode", "restore_best_weights")),
-    "training.logging.tensorboard",
-    "training.logging.wandb",
-    "training.logging.wandb_project",
-    "training.logging.wandb_entity",
-    "training.eval_knobs.label_type",
-)
-_KNOWN = (*_SAME, *(key for keys in _UNSUPPORTED.values() for key in keys), *_SECTIONS, *_OTHERS, *KNOWN_DATA)
 _TASKS = {"encoder": "diarize", "encoder_decoder": "transcribe", "decoder": "language"}
 _LABELS = {"binary": "binary", "speaker_id": "speaker", "custom": "speaker", "ego": "speaker"}
 _POSITIONS = {"learnable": "learned"}
@@ -169,11 +126,7 @@ _SWITCHES = (
         "A checkpoint is written at each evaluation:",
         "training.checkpoint.interval",
     ),
-    (
-        "training.validation.validate_on_epoch",
-        "Evaluated after each epoch:",
-        "training.validation.interval",
-    ),
+    ("training.validation.validate_on_epoch", "Evaluated after each epoch:", "training.validation.interval"),
     (
         "training.checkpoint.save_best_only",
         "The best checkpoint is kept, and the newest one to go on from:",
@@ -207,7 +160,7 @@ def convert(path: Path) -> Converted:
     for section, reason in _SECTIONS.items():
         values = [(section, foreign.take(section)), *foreign.take_below(section)]
         draft.comment_out(f"Without a key here: {reason}.", values)
-    if mistakes := mistakes + foreign.unknown(_KNOWN):
+    if mistakes := mistakes + foreign.unknown():
         raise Mistakes(mistakes)
     return draft.converted(
         f"Converted from {path.name} of the universal pipeline by `stentor config convert universal`."

@@ -82,35 +82,6 @@ _ENTRY = (
 )
 _TEXT = 256
 """Positions of a text, and frames a second times seconds of audio: what an item of a batch is counted as."""
-KNOWN = (
-    "datasets",
-    *(f"global_config.{key}" for key in (*_SOURCES, "random_seed", "cut_window_seconds")),
-    *(
-        f"global_config.{part}{key}"
-        for part in ("", "features.")
-        for key in (*_FEATURES, *(k for keys in _FIXED.values() for k in keys))
-    ),
-    *(
-        f"global_config.data_loading.{key}"
-        for key in (
-            "frame_stack",
-            "context_size",
-            "subsampling",
-            "chunk_size",
-            "dataloader.num_workers",
-            "dataloader.prefetch_factor",
-            *(k for keys in _LOADING.values() for k in keys),
-        )
-    ),
-    "training.batch_size",
-    "training.eval_knobs.max_duration",
-    "training.performance.num_workers",
-    "training.performance.prefetch_factor",
-    "training.validation.batch_size",
-    "training.validation.max_steps",
-    "training.validation.splits",
-    *(f"{key}.{part}" for key in _MAPS for part in ("combine", "splits")),
-)
 
 
 @dataclass
@@ -191,16 +162,15 @@ def _sources(job: Conversion, mistakes: list[Mistake]) -> None:
     evaluated = (
         any(k.startswith(("training.validation.", "training.early_stopping.")) for k in foreign.values) or splits
     )
+    foreign.known.add("training.validation.max_steps")
     if not entries:
-        job.draft.notes.append(
-            "no `datasets` are given: data.train names a manifest, train.jsonl, that you have to make."
-        )
+        draft.notes.append("no `datasets` are given: data.train names a manifest, train.jsonl, that you have to make.")
         draft.put("data.train.0", {"type": "jsonl", "path": "train.jsonl"})
         if evaluated:
             draft.put("data.eval.dev", {"type": "jsonl", "path": "dev.jsonl"})
         return
     if not train:
-        job.draft.notes.append(
+        draft.notes.append(
             "no splits are given: data.train and data.eval take `train` and `dev`; where a corpus calls its parts "
             "otherwise, the run says how."
         )
@@ -261,11 +231,11 @@ class _Entry:
             mistakes.append(Mistake(node.place, "a data set needs a `name`, that of its lhotse recipe"))
         self.node = name or Node("?", node.place)
         self.name = str(self.node.plain())
-        params = ("download_params", "process_params")
+        self.foreign.known |= {"name", "download_params", "process_params"}
         self.settings = dict(self.foreign.take_each(_ENTRY[1:]))
         self.options = [(key.partition(".")[2], value) for key, value in self.foreign.take_below("process_params")]
         self.download = self.foreign.take_below("download_params")
-        mistakes += self.foreign.unknown((*_ENTRY, *params), f"datasets.{self.name}.", 0.6)
+        mistakes += self.foreign.unknown(f"datasets.{self.name}.", 0.6)
 
     def put(self, draft: Draft, key: str, split: str, shared: dict[str, Node | None], task: str) -> None:
         """Write a source of this corpus."""
@@ -308,7 +278,7 @@ def _mapped(
         else:
             is_all = ratio is None or ratio.value == 1
             mapped.append((str(name.value), str(split.plain()), None if is_all else ratio))
-        mistakes += part.unknown(("dataset_name", "split_name", "subset_ratio"), f"{key}.splits.", 0.6)
+        mistakes += part.unknown(f"{key}.splits.", 0.6)
     return mapped
 
 

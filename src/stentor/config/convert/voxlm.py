@@ -59,34 +59,6 @@ _STAGE_2 = {
     "training.phase2.warmup_steps": "schedule.warmup_steps",
 }
 """Keys of phase 2 and their counterparts in the second stage."""
-_OTHERS = (
-    "model.audio_encoder",
-    "model.freeze_audio_encoder",
-    "model.llm_model",
-    "model.freeze_llm",
-    "model.use_lora",
-    "model.lora_r",
-    "model.lora_alpha",
-    "model.lora_dropout",
-    "model.lora_target_modules",
-    "model.projection_dropout",
-    "model.downsample_factor",
-    "model.frame_rate",
-    "model.sample_rate",
-    "training.phase1.batch_size",
-    "training.use_amp",
-    "data.data_dir",
-    "data.train_split",
-    "data.val_split",
-    "data.timestamps_dir",
-    "data.whisper_model",
-    "data.max_wer",
-    "model.alignment_loss_weight",
-    "training.phase2.alignment_weight",
-    "training.phase2.batch_size",
-    "output.use_wandb",
-    "output.wandb_project",
-)
 
 
 class LibriSpeechPart(NamedTuple):
@@ -117,7 +89,7 @@ def convert(path: Path) -> Converted:
     _words(foreign, draft, positions, sources)
     reasons = [("read from the models, or not needed", _IMPLIED), *((why, [key]) for key, why in _WORDS.items())]
     draft.comment_out_unsupported(foreign, reasons)
-    if mistakes := foreign.unknown([*_PLAIN, *_STAGE_2, *_OTHERS, *_IMPLIED, *_WORDS]):
+    if mistakes := foreign.unknown():
         raise Mistakes(mistakes)
     return draft.converted(f"Converted from VoxLM's {path.name} by `stentor config convert voxlm`.")
 
@@ -147,8 +119,7 @@ def _model(foreign: ForeignConfig, draft: Draft) -> float:
                 draft.put(f"model.lora.{ours}", _globs(node) if ours == "targets" else node)
     else:
         draft.comment_out(
-            "LoRA is off (model.use_lora); its values:",
-            [(f"model.lora.{k}", v) for k, v in theirs.items()],
+            "LoRA is off (model.use_lora); its values:", [(f"model.lora.{k}", v) for k, v in theirs.items()]
         )
         frozen += ["llm.*"] if freeze_llm else []
     draft.put("model.freeze", frozen)

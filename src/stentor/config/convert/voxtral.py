@@ -285,8 +285,7 @@ def _data(options: ForeignConfig, draft: Draft) -> None:
     if file is not None:
         source: dict[str, Any] = {"type": "jsonl", "path": file}
         draft.comment_out(
-            "--dataset-jsonl comes before these:",
-            [("--dataset-name", name), ("--dataset-config", config)],
+            "--dataset-jsonl comes before these:", [("--dataset-name", name), ("--dataset-config", config)]
         )
         draft.notes.append(
             f"relative `audio_path`s in {file.value} start from its folder, those of the scripts from where they were "

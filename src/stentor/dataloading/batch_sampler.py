@@ -163,7 +163,7 @@ class BatchSampler:
     ):
         self.epoch_items, self.cost, self.limits, self.seed = epoch_items, cost, limits, seed
         self.speed, self.stream_window, self.on_too_long = speed, stream_window, on_too_long
-        self._cached_epoch: tuple[int, list[list[Item]]] | None = None
+        self._cached_epoch: tuple[int, list[list[Item]]] = (-1, [])
 
     def _items(self, epoch: int) -> Iterator[Item]:
         for cut, copy in self.epoch_items(epoch):
@@ -190,7 +190,7 @@ class BatchSampler:
         """The batches of one epoch: a list, or for streams an iterator that reads as it goes."""
         if self.stream_window is not None:
             return self._stream(epoch)
-        if self._cached_epoch is None or self._cached_epoch[0] != epoch:
+        if self._cached_epoch[0] != epoch:
             self._cached_epoch = (epoch, self._group(self._items(epoch), epoch))
         return self._cached_epoch[1]
 

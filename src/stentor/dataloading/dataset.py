@@ -9,6 +9,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -51,53 +52,43 @@ def train_dataset(
     say: Callable[[str], None],
     training_segments: Callable[[Cut], Iterable[Cut]] | None = None,
 ) -> TrainDataset:
-    """The training data of one stage: streamed when one of its sources is a stream, listed otherwise.
-
-    Args:
-        data: the section `data:`.
-        seed: fixes the order together with the epoch.
-        drop_reason: of the task: why a record is not trained on, or None.
-        say: takes lines for the user.
-        training_segments: of the task: the segments that a record is trained on in; records may then be of any length.
-            None: records are trained on whole.
-    """
-    if training_segments is not None:
-        data = unlimited(data)
+    """The training data of one stage: streamed when one of its sources is a stream, listed otherwise."""
     kind = StreamedDataset if any(source.streaming for source in data.train) else ListedDataset
-    return kind(data, seed, drop_reason, say, training_segments)
+    return kind(data if training_segments is None else unlimited(data), seed, drop_reason, say, training_segments)
 
 
+@dataclass(eq=False)
 class TrainDataset(ABC):
     """What is trained on: usable records, those that are replayed, and what was dropped."""
 
+    data: Data
+    seed: int
+    """Fixes the order together with the epoch."""
+    drop_reason: TaskDropReason
+    say: Callable[[str], None]
+    """Takes lines for the user."""
+    training_segments: Callable[[Cut], Iterable[Cut]] | None
+    """Of the task: the segments that a record is trained on in; records may then be of any length. None: records are
+    trained on whole."""
     streams: ClassVar[bool]
     """Whether the number of records is unknown until all were read."""
-    num_shards = 1
+    num_shards: int = field(default=1, init=False)
     """Shards of a stream, each planned apart (see stentor.dataloading.stream_shards)."""
-    replay: ReplayMix | None = None
+    replay: ReplayMix | None = field(default=None, init=False)
+    pools: list[Pool] = field(default_factory=list, init=False)
+    dropped: DropCounter = field(default_factory=DropCounter, init=False)
 
-    def __init__(
-        self,
-        data: Data,
-        seed: int,
-        drop_reason: TaskDropReason,
-        say: Callable[[str], None],
-        training_segments: Callable[[Cut], Iterable[Cut]] | None,
-    ):
-        self.data, self.seed = data, seed
-        self.drop_reason, self.training_segments = drop_reason, training_segments
-        self.dropped = DropCounter()
-        self.pools: list[Pool] = []
-        evaluated = {**data.eval, **data.test}
-        self._open({name: source for name, source in evaluated.items() if isinstance(source, HeldOut)}, say)
-        if data.replay is not None:
-            self._open_replay(data.replay, say)
+    def __post_init__(self) -> None:
+        evaluated = {**self.data.eval, **self.data.test}
+        self._open({name: source for name, source in evaluated.items() if isinstance(source, HeldOut)})
+        if self.data.replay is not None:
+            self._open_replay(self.data.replay)
 
     @abstractmethod
-    def _open(self, held_out: dict[str, HeldOut], say: Callable[[str], None]) -> None:
+    def _open(self, held_out: dict[str, HeldOut]) -> None:
         """Read what can be read of the sources, and give the sets in `held_out` their records."""
 
-    def _open_replay(self, section: Replay, say: Callable[[str], None]) -> None:
+    def _open_replay(self, section: Replay) -> None:
         for number, source in enumerate(section.sources):
             if source.streaming and source.limit is None:
                 raise ConfigError(
@@ -111,7 +102,7 @@ class TrainDataset(ABC):
         self.replay = ReplayMix(pools, section.share)
         self.dropped.merge(dropped)
         each = "" if self.streams else f", {self.replayed:,} in each epoch"
-        say(
+        self.say(
             f"Replay: {section.share:.1%} of the items are general data{each}, drawn from {len(self.replay):,} records "
             f"({total_hours(self.replay.pools):.2f} h)."
         )
@@ -231,9 +222,9 @@ class ListedDataset(TrainDataset):
 
     streams = False
 
-    def _open(self, held_out: dict[str, HeldOut], say: Callable[[str], None]) -> None:
+    def _open(self, held_out: dict[str, HeldOut]) -> None:
         data = self.data
-        say(f"Listing the training data ({', '.join(s.type for s in data.train)}) ...")
+        self.say(f"Listing the training data ({', '.join(s.type for s in data.train)}) ...")
         self.pools = read_pools(data.train, data, self.drop_reason, self.dropped, "data.train")
         if held_out:
             for pool, remaining in zip(self.pools, hold_out([pool.cuts for pool in self.pools], held_out)):
@@ -274,7 +265,7 @@ class StreamedDataset(TrainDataset):
 
     streams = True
 
-    def _open(self, held_out: dict[str, HeldOut], say: Callable[[str], None]) -> None:
+    def _open(self, held_out: dict[str, HeldOut]) -> None:
         data = self.data
         self.num_shards = common_num_shards(data.train, data.lanes)
         self._num_read: Counter[tuple[int, int]] = Counter()  # by (source, shard): most records read of an epoch
@@ -290,7 +281,7 @@ class StreamedDataset(TrainDataset):
                 "`data.language_temperature` needs sources of known length; one of `data.train` is a stream. Use "
                 "`weight` or `repeat`."
             )
-        say(
+        self.say(
             "The training data is a stream of unknown length: items are shuffled and batched in windows of "
             f"{data.window}; a resumed run reads the metadata again up to its place, in the same order, which "
             "needs the source to give its records in the same order as before."
@@ -300,7 +291,7 @@ class StreamedDataset(TrainDataset):
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if world > 1:
             share = share_of(self.num_shards, world)
-            say(
+            self.say(
                 f"The stream is read in {self.num_shards} lanes: each of the {world} processes reads "
                 + (f"1/{round(1 / share)} of it." if share < 1 else "all of it (see `data.lanes`).")
             )

@@ -25,12 +25,15 @@ def test_every_row_has_an_answer():
     assert len(ROWS) > 60 and all(row[1].strip() for row in ROWS)
 
 
-@pytest.mark.parametrize("key", sorted(universal._KNOWN))
-def test_every_key_that_is_converted_is_told(key):
+def test_every_key_that_is_converted_is_told(tmp_path):
     """By its own name, its last two or last parts, or by the section it stands in."""
-    parts = key.split(".")
-    names = {".".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1)}
-    assert names & {*LEFT}
+    (tmp_path / "empty.yaml").write_text("training: {epochs: 1}")
+    known = universal.convert(tmp_path / "empty.yaml").known
+    assert len(known) > 150
+    for key in known:
+        parts = key.split(".")
+        names = {".".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1)}
+        assert names & {*LEFT}, key
 
 
 def keys():

@@ -28,6 +28,8 @@ class Converted:
     """The run file."""
     notes: tuple[str, ...] = ()
     """For the user: one sentence each."""
+    known: frozenset[str] = frozenset()
+    """Keys of the other system that the converter asked for."""
 
 
 Entries: TypeAlias = "Iterable[tuple[str, Node | None]]"
@@ -114,7 +116,7 @@ class Draft:
         for reason, keys in reasons:
             self.comment_out(f"Without a key here: {reason}.", foreign.take_each(keys, prefix))
 
-    def converted(self, head: str) -> Converted:
+    def converted(self, head: str, foreign: ForeignConfig) -> Converted:
         """The run file under a first line of comment. Raises `Mistakes`, at lines of the foreign file, when it or one
         of its stages would not be valid."""
         mistakes: list[Mistake] = []
@@ -128,7 +130,7 @@ class Draft:
             raise Mistakes(mistakes)
         tail = "".join(f"# {line}".rstrip() + "\n" for line in self.comments)
         text = f"# {head}\n{dump(self.root.plain())}{tail}"
-        return Converted(str(self.root.value["name"].plain()), text, tuple(self.notes))
+        return Converted(str(self.root.value["name"].plain()), text, tuple(self.notes), frozenset(foreign.known))
 
 
 def one_of(node: Node, key: str, known: Mapping[str, str]) -> str:

@@ -87,7 +87,7 @@ def convert(train: Path, data: Path | None = None, output: str | None = None) ->
     draft.comment_out_unsupported(foreign, _UNSUPPORTED.items())
     if mistakes := foreign.unknown(why="OmniVoice would drop it"):
         raise Mistakes(mistakes)
-    return draft.converted(f"Converted from OmniVoice's {train.name} by `stentor config convert omnivoice`.")
+    return draft.converted(f"Converted from OmniVoice's {train.name} by `stentor config convert omnivoice`.", foreign)
 
 
 def _model(foreign: ForeignConfig, draft: Draft) -> bool:

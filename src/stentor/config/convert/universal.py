@@ -163,7 +163,7 @@ def convert(path: Path) -> Converted:
     if mistakes := mistakes + foreign.unknown():
         raise Mistakes(mistakes)
     return draft.converted(
-        f"Converted from {path.name} of the universal pipeline by `stentor config convert universal`."
+        f"Converted from {path.name} of the universal pipeline by `stentor config convert universal`.", foreign
     )
 
 

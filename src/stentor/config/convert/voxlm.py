@@ -91,7 +91,7 @@ def convert(path: Path) -> Converted:
     draft.comment_out_unsupported(foreign, reasons)
     if mistakes := foreign.unknown():
         raise Mistakes(mistakes)
-    return draft.converted(f"Converted from VoxLM's {path.name} by `stentor config convert voxlm`.")
+    return draft.converted(f"Converted from VoxLM's {path.name} by `stentor config convert voxlm`.", foreign)
 
 
 def _model(foreign: ForeignConfig, draft: Draft) -> float:

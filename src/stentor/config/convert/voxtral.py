@@ -135,7 +135,7 @@ def convert(script: Path | str) -> Converted:
     if unknown:
         draft.comments += ["", "Not understood, so not in this file:", *(f"  {_shown(o)}" for o in unknown)]
         draft.notes += [f"not understood: {o.name.text}{guess(o.bare, _KNOWN, 0.7)}" for o in unknown]
-    return draft.converted(f"Converted from a command line of {name} by `stentor config convert voxtral`.")
+    return draft.converted(f"Converted from a command line of {name} by `stentor config convert voxtral`.", options)
 
 
 class Unknown(NamedTuple):

@@ -148,7 +148,7 @@ TOKENIZERS = {
 def test_every_word_has_exactly_its_tokens(kind, text, bundle):
     tokenizer = TOKENIZERS[kind]()
     shape, prompt = bundle.processor.shape, bundle.processor.prompt
-    processor = SpeechLLMProcessor(tokenizer, shape, 4, prompt, made="bpe" if tokenizer.bos_token else None)
+    processor = SpeechLLMProcessor(tokenizer, shape, 4, prompt, tokenizer_type="bpe" if tokenizer.bos_token else None)
     words = units(text, None)
     ends, parts = processor.word_tokens(text, [w["span"] for w in words])
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)

@@ -61,15 +61,16 @@ def _explanation(error: Exception, name: str, revision: str | None) -> str:
     text = " ".join(str(error).split())
     low = text.lower()
     kinds = {type(e).__name__ for e in _chain(error)}
-    page = f"https://huggingface.co/{name}"
-    no_config = f"{name} holds no model of transformers: it has no config.json."
+    codes = re.findall(r"\b40[13]\b", text)
+    page, folder = f"https://huggingface.co/{name}", Path(name)
+    no_config = folder.is_dir() and not (folder / "config.json").exists()
     unknown = re.search(r"model type `([^`]+)`", text)
     kind = f" ('{unknown.group(1)}')" if unknown else ""
     missing = re.search(r"does not appear to have (?:a file|files) named \(?'?([\w./-]*\w)", text)
     file = missing.group(1) if missing else ""
     explanations = (  # the first that holds
         (
-            "GatedRepoError" in kinds or "gated repo" in low or re.search(r"\b403\b", text),
+            "GatedRepoError" in kinds or "gated repo" in low or "403" in codes,
             f"the model {name} is gated: accept its conditions on {page}, then log in with `hf auth login` (or set "
             "HF_TOKEN), and run the same command again.",
         ),
@@ -78,9 +79,7 @@ def _explanation(error: Exception, name: str, revision: str | None) -> str:
             f"the model {name} has no revision '{revision}': give a branch, tag or commit that {page} lists.",
         ),
         (
-            "RepositoryNotFoundError" in kinds
-            or "is not a valid model identifier" in low
-            or re.search(r"\b401\b", text),
+            "RepositoryNotFoundError" in kinds or "is not a valid model identifier" in low or "401" in codes,
             f"there is no folder {name}, and no model of that name on the Hub, or it is private: check the spelling on "
             f"{page}, and log in with `hf auth login` if it is yours.",
         ),
@@ -93,13 +92,15 @@ def _explanation(error: Exception, name: str, revision: str | None) -> str:
             "custom code" in low or "trust_remote_code" in low,
             f"the model {name} is code of its own, which is never run: give one that transformers itself knows.",
         ),
-        ("unrecognized model" in low and Path(name).is_dir() and not (Path(name) / "config.json").exists(), no_config),
+        (
+            file == "config.json" or ("unrecognized model" in low and no_config),
+            f"{name} holds no model of transformers: it has no config.json.",
+        ),
         (
             "does not recognize this architecture" in low or "unrecognized model" in low,
             f"{name} is of a kind{kind} that the installed transformers does not know: check that it is a model, or "
             "install a newer transformers.",
         ),
-        (file == "config.json", no_config),
         (
             file.endswith((".safetensors", ".bin")) or "no file named model.safetensors" in low,
             f"{name} has no weights in safetensors files. Pickled weights (pytorch_model.bin) are never read, as they "
@@ -114,13 +115,12 @@ def _explanation(error: Exception, name: str, revision: str | None) -> str:
             isinstance(error, RuntimeError) and "size mismatch" in low,
             f"the weights of {name} do not fit its own config.json; it is damaged, or not all of one model.",
         ),
-        (
-            True,
-            f"the model {name} could not be loaded ({text[:300].rstrip('.')}). If its files are damaged, get them "
-            "again; otherwise give another folder or id.",
-        ),
     )
-    return next(explanation for holds, explanation in explanations if holds)
+    other = (
+        f"the model {name} could not be loaded ({text[:300].rstrip('.')}). If its files are damaged, get them again; "
+    )
+    other += "otherwise give another folder or id."
+    return next((explanation for holds, explanation in explanations if holds), other)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

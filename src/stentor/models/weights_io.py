@@ -90,7 +90,7 @@ def _some(names: list[str]) -> str:
 def continue_adapters(bundle: Bundle, adapters: dict[str, Tensor], folder: Path, lora: Any) -> dict[str, Tensor]:
     """The adapters of an earlier export where the same section `lora` goes on with them; otherwise they are folded into
     the plain weights of the model, and none are returned."""
-    section = bundle.family.lora  # type: ignore[attr-defined]
+    section = bundle.family.lora
     if not adapters or (section is not None and section.model_dump() == lora):
         return adapters
     fold(bundle, adapters, folder)

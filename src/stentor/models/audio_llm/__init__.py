@@ -1,4 +1,4 @@
-"""What the families of pretrained speech recognisers share in which an audio encoder and a projector feed a language
+"""Base of the families of pretrained speech recognisers in which an audio encoder and a projector feed a language
 model, and which transformers has as one model with a processor.
 
 Such a family is a subclass of `AudioLLM` with three hooks, a processor (`stentor.models.audio_llm.processor`) and a

@@ -29,7 +29,7 @@ class CTCBundle(Bundle):
     """Counts parameters by the parts of the transformers model."""
 
     def parts(self) -> dict[str, nn.Module]:
-        recogniser: nn.Module = self.model.recogniser  # type: ignore[assignment]
+        recogniser: nn.Module = self.model.recogniser
         return {n: m for n, m in recogniser.named_children() if any(True for _ in m.parameters())}
 
 
@@ -49,9 +49,10 @@ def build(family: CTCFamily, requirements: TaskRequirements) -> Bundle:
     else:
         bundle = assemble(family, family.alphabet, texts, "model")
     bundle.family = family
-    recogniser: Any = bundle.model.recogniser
-    if family.adapter is not None:
-        _only_language(recogniser, family)
+    recogniser = bundle.model.recogniser
+    if family.adapter is not None and family.adapter.only:
+        for name, parameter in recogniser.named_parameters():
+            parameter.requires_grad_("adapter_layer." in name or name.startswith("lm_head."))
     adapt(recogniser, _lora(recogniser, family), family.freeze)
     quantize(recogniser, family.quantize)
     return apply_memory_options(bundle)
@@ -94,27 +95,22 @@ def assemble(family: CTCFamily, alphabet: str | None, texts: Callable[[], Any], 
     # Batch norms of untrained models keep their first statistics too: an export must be what transformers builds.
     adjust(encoder_of(recogniser), pretrained=True)
     model = CTCModel(recogniser, shape)
-    model.before = before  # type: ignore[assignment]
+    model.before = before
     return CTCBundle(model, CTCProcessor(shape, extractor, tokenizer, model.blank), family)
 
 
 def apply_memory_options(bundle: Bundle) -> Bundle:
     """Memory options, after adapters and freezing."""
-    model: Any = bundle.model
-    family: Any = bundle.family
+    model, family = bundle.model, bundle.family
     if family.gradient_checkpointing:
         model.recogniser.gradient_checkpointing_enable({"use_reentrant": False})
     front = getattr(model.encoder, "feature_extractor", None)  # of encoders that read raw audio
     if front is not None and not any(p.requires_grad for p in front.parameters()):
         front._freeze_parameters()  # it would ask for gradients of the audio
-    layers = {type(layer).__name__ for layer in _layers(model.encoder)}
-    family._wrap_layers = tuple(sorted(layers))
+    layers = getattr(model.encoder, "layers", None) or model.encoder.encoder.layers
+    family._wrap_layers = tuple(sorted({type(layer).__name__ for layer in layers}))
     model.train()
     return bundle
-
-
-def _layers(encoder: Any) -> Any:
-    return encoder.layers if hasattr(encoder, "layers") else encoder.encoder.layers
 
 
 def _quiet(config: Any) -> dict[str, Any]:
@@ -187,14 +183,6 @@ def _extractor(family: CTCFamily, config: Any) -> Any:
         return ParakeetFeatureExtractor(feature_size=config.encoder_config.num_mel_bins)
     layer_norm = getattr(config, "feat_extract_norm", "layer") == "layer"
     return Wav2Vec2FeatureExtractor(do_normalize=True, return_attention_mask=layer_norm)
-
-
-def _only_language(recogniser: Any, family: CTCFamily) -> None:
-    assert family.adapter is not None
-    if not family.adapter.only:
-        return
-    for name, parameter in recogniser.named_parameters():
-        parameter.requires_grad_("adapter_layer." in name or name.startswith("lm_head."))
 
 
 def _lora(recogniser: Any, family: CTCFamily) -> Any | None:

@@ -28,7 +28,7 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     follow_umask(*folder.glob("model*.safetensors"))
     file = folder / "config.json"
     config = read_json(file)
-    config.get("encoder_config", config).update(bundle.model.before)  # type: ignore[arg-type]
+    config.get("encoder_config", config).update(bundle.model.before)
     write_json(file, config)
     bundle.processor.save(folder)
 
@@ -44,6 +44,6 @@ def load(family_class: type[CTCFamily], folder: Path, trainable: bool = False) -
     bundle = apply_memory_options(assemble(family, "own", lambda: (), "model"))
     bundle.model.requires_grad_(trainable)
     if trainable:
-        freeze_parameters(bundle.model.recogniser, family.freeze)  # type: ignore[arg-type]
+        freeze_parameters(bundle.model.recogniser, family.freeze)
     bundle.model.train(trainable)
     return bundle

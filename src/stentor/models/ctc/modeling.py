@@ -14,8 +14,8 @@ from stentor.models.speech_llm.encoders import Geometry, encode
 class CTCModel(nn.Module):
     """`recogniser` is the transformers model, whose weights and names an export keeps.
 
-    Its convolutions, group norms and attention never see padding (`speech_llm.encoders.encode`): every clip is heard
-    as transformers hears it alone, also by models with a group norm, which transformers itself cannot batch exactly.
+    Its convolutions, group norms and attention never see padding (`speech_llm.encoders.encode`): every clip gives
+    what transformers gives for it alone, also with a group norm, which transformers itself cannot batch exactly.
     """
 
     def __init__(self, recogniser: Any, shape: Geometry):

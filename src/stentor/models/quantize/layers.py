@@ -1,4 +1,4 @@
-"""The layer that keeps its weight in 8 or 4 bits."""
+"""Quantized linear layer: its weight in 8 or 4 bits."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from stentor.models.decoding import Result
 
 
 class Qwen3ASRModel(AudioLLMModel):
-    """See `AudioLLMModel`. What it generates before `marker_id`, the language that it heard, is no part of the text."""
+    """See `AudioLLMModel`. What it generates up to `marker_id` names the language and is no part of the text."""
 
     def __init__(self, pretrained: Any, marker_id: int, end_ids: set[int]):
         """`marker_id`: the token after which the transcript begins; `end_ids`: all tokens that end an answer."""

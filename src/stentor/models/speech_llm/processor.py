@@ -53,28 +53,28 @@ class SpeechLLMProcessor:
         factor: int,
         prompt: PromptSection,
         ctc: str | None = None,
-        made: str | None = None,
+        tokenizer_type: str | None = None,
         token_rate: float | None = None,
     ):
-        """`tokenizer`: a fast transformers tokenizer; `made`: `characters` or `bpe` when it was made from the data;
-        `factor`: encoder frames per position; `ctc`: the characters of the CTC head."""
+        """`tokenizer`: a fast transformers tokenizer; `tokenizer_type`: `characters` or `bpe` when it was made from
+        the data; `factor`: encoder frames per position; `ctc`: the characters of the CTC head."""
         self.tokenizer = tokenizer
         self.shape = shape
         self.factor = factor
         self.prompt = prompt
         self.ctc = CTCAlphabet(ctc) if ctc is not None else None
-        self.made = made
-        self.token_rate = token_rate or (25.0 if made == "characters" else 6.0)
+        self.tokenizer_type = tokenizer_type
+        self.token_rate = token_rate or (25.0 if tokenizer_type == "characters" else 6.0)
         self.eos_id = int(tokenizer.eos_token_id)
         self.pad_id = padding_id(tokenizer)
         self.flex = False  # packed batches carry the block tables of flex_attention
         self._mel: Any = None
         # Tokenizers made here mark the start of the text with <s>; a pretrained model gets a line break, and its own
         # start token where its tokenizer puts one.
-        self._start = [] if made else tokenizer("")["input_ids"][:1]
+        self._start = [] if tokenizer_type else tokenizer("")["input_ids"][:1]
         if self._start == [self.eos_id] and tokenizer.bos_token_id != self.eos_id:
             self._start = []
-        self._after = [tokenizer.bos_token_id] if made else self._ids("\n")
+        self._after = [tokenizer.bos_token_id] if tokenizer_type else self._ids("\n")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_mel": None}
@@ -340,7 +340,7 @@ class SpeechLLMProcessor:
             "factor": self.factor,
             "prompt": self.prompt.model_dump(),
             "ctc_alphabet": self.ctc.characters if self.ctc else None,
-            "made": self.made,
+            "made": self.tokenizer_type,
             "token_rate": self.token_rate,
             "pad_id": self.pad_id,
         }

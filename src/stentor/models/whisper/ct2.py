@@ -35,13 +35,13 @@ def save(bundle: Bundle, folder: Path, quantization: str | None) -> None:
         converter = TransformersConverter(scratch)
         # It empties the folder first, so what else belongs there comes after.
         converter.convert(str(folder), quantization=quantization or "float32", force=True)
-    bundle.processor.tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))  # type: ignore[attr-defined]
-    extractor = WhisperFeatureExtractor(feature_size=bundle.processor.mels)  # type: ignore[attr-defined]
+    bundle.processor.tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
+    extractor = WhisperFeatureExtractor(feature_size=bundle.processor.mels)
     (folder / "preprocessor_config.json").write_text(extractor.to_json_string(), encoding="utf-8")
     config = folder / "config.json"
     facts = json.loads(config.read_text(encoding="utf-8"))
     # The converter knows them only from newer generation configs.
-    facts["lang_ids"] = sorted(bundle.processor.languages.values())  # type: ignore[attr-defined]
+    facts["lang_ids"] = sorted(bundle.processor.languages.values())
     config.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 

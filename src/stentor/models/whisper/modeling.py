@@ -14,7 +14,7 @@ from stentor.models.speech_llm.encoders import whisper_layers
 
 
 class WhisperRecogniser(nn.Module):
-    """The weights of a WhisperForConditionalGeneration under the same names, with losses and decoding of our own.
+    """The weights of a WhisperForConditionalGeneration under the same names, with losses and decoding.
 
     `languages` are the ids of the language tokens (none for English-only models), `suppressed` those that are never
     written and `suppressed_first` those that no text begins with, as the generation config says. A half (encoder or
@@ -52,7 +52,7 @@ class WhisperRecogniser(nn.Module):
             return encoder(features).last_hidden_state
 
     def prompted(self, hidden: Tensor, input_ids: Tensor, detect: Tensor | None) -> Tensor:
-        """`input_ids` with the language token, the second, of the rows in `detect` [B] set to what the model hears.
+        """`input_ids` with the language token, the second, of the rows in `detect` [B] set to the one that it detects.
 
         As in transformers: the likeliest language token after the start token.
         """
@@ -62,7 +62,7 @@ class WhisperRecogniser(nn.Module):
         if not detect.any():
             if not is_sharded(self):
                 return input_ids
-            unknown = torch.arange(len(detect), device=detect.device) == 0  # another process may have one to hear
+            unknown = torch.arange(len(detect), device=detect.device) == 0  # another process may have one to detect
         with torch.no_grad():
             state = self.model.decoder(
                 input_ids=input_ids[unknown, :1], encoder_hidden_states=hidden[unknown], use_cache=False
@@ -78,8 +78,8 @@ class WhisperRecogniser(nn.Module):
     ) -> dict[str, dict[str, Any]]:
         """What `CrossEntropy.sum` takes, for the loss term `text`.
 
-        `features` [B, mels, T], T <= 3000; `input_ids` [B, L], padded on the right; `label_index` [N] places of
-        flattened `input_ids` whose next token is `targets` [N]; `detect` [B] marks rows whose language is to be heard.
+        `features` [B, mels, T], T <= 3000; `input_ids` [B, L], padded on the right; `label_index` [N] positions
+        of flattened `input_ids` whose next token is `targets` [N]; `detect` [B] marks rows of an unknown language.
         """
         hidden = self.encode(features)
         states = self.model.decoder(

@@ -104,7 +104,7 @@ class WhisperProcessor:
         return f"this Whisper knows no language {language!r}; leave it out to have it heard, or give a code such as en"
 
     def prompt(self, language: str | None, timed: bool = False) -> list[int]:
-        """The tokens before the text. A language to be heard is held by a second start token."""
+        """The tokens before the text. A language to be detected is held by a second start token."""
         prompt = [self.start_id]
         if self.languages:
             code = self.code(language)

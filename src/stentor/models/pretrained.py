@@ -101,6 +101,19 @@ def _explanation(error: Exception, name: str, revision: str | None) -> str:
             f"{name} is of a kind{kind} that the installed transformers does not know: check that it is a model, or "
             "install a newer transformers.",
         ),
+        *_weights_explanations(error, name, file),
+    )
+    other = (
+        f"the model {name} could not be loaded ({text[:300].rstrip('.')}). If its files are damaged, get them again; "
+    )
+    other += "otherwise give another folder or id."
+    return next((explanation for holds, explanation in explanations if holds), other)
+
+
+def _weights_explanations(error: Exception, name: str, file: str) -> tuple[tuple[Any, str], ...]:
+    """(whether it holds, what is wrong) for the files of a model's folder, of which `file` is missing ("": none)."""
+    low, kinds = " ".join(str(error).split()).lower(), {type(e).__name__ for e in _chain(error)}
+    return (
         (
             file.endswith((".safetensors", ".bin")) or "no file named model.safetensors" in low,
             f"{name} has no weights in safetensors files. Pickled weights (pytorch_model.bin) are never read, as they "
@@ -110,17 +123,12 @@ def _explanation(error: Exception, name: str, revision: str | None) -> str:
             "SafetensorError" in kinds or "deserializing header" in low,
             f"the weights of {name} cannot be read: the file is damaged or cut short. Get it again.",
         ),
-        (missing, f"the model {name} is incomplete: it has no {file}."),
+        (file, f"the model {name} is incomplete: it has no {file}."),
         (
             isinstance(error, RuntimeError) and "size mismatch" in low,
             f"the weights of {name} do not fit its own config.json; it is damaged, or not all of one model.",
         ),
     )
-    other = (
-        f"the model {name} could not be loaded ({text[:300].rstrip('.')}). If its files are damaged, get them again; "
-    )
-    other += "otherwise give another folder or id."
-    return next((explanation for holds, explanation in explanations if holds), other)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

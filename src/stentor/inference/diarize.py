@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from stentor.data.rttm import format_rttm
 from stentor.errors import AudioError, ConfigError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from stentor.inference.recording import Recording
-    from stentor.models.base import Bundle
-    from stentor.tasks.diarize import Diarize
+from stentor.inference.recording import Recording
+from stentor.models.base import Bundle
+from stentor.tasks.diarize import Diarize
 
 
 class Diarization(dict[str, Any]):

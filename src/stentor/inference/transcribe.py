@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.data.batch import Example
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.recording import Recording
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker, with_speaker
 from stentor.inference.vad import Detector, EnergyDetector, Window, cut
+from stentor.models.base import Bundle
 from stentor.tasks.transcribe import Transcribe, seconds_of
 from stentor.tasks.words import Words, units
 from stentor.text.normalize import SPACELESS, language_code
-
-if TYPE_CHECKING:
-    from stentor.models.base import Bundle
 
 LONGEST = 30.0
 """Seconds of audio in a window, unless the model's encoder takes less."""

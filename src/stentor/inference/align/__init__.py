@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align.base import Aligned, Aligner, Clip, Word
 from stentor.inference.align.long_audio import by_windows
 from stentor.inference.load import CONFIG, TRAINING_CONFIG, find_export, load, pick_device
+from stentor.inference.recording import Recording
 from stentor.inference.vad import Activity, EnergyDetector, Window
-from stentor.models.base import Family
-
-if TYPE_CHECKING:
-    from stentor.inference.recording import Recording
-    from stentor.models.base import Bundle
-    from stentor.tasks.words import Words
+from stentor.models.base import Bundle, Family
+from stentor.tasks.words import Words
 
 Engine = Literal["aligner", "ctc", "whisper"]
 ENGINES: tuple[Engine, ...] = ("aligner", "ctc", "whisper")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
-    from stentor.inference.recording import Recording
-    from stentor.inference.vad import Activity
+from stentor.inference.recording import Recording
+from stentor.inference.vad import Activity
 
 Reason = Literal["no_words", "too_long_text", "mismatch"]
 """Why a text has no word times, or none to trust: nothing in it is spoken, there is not enough audio to say it, or it

@@ -9,15 +9,11 @@ for all: their optimum is flat.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stentor.inference.vad import FRAME, runs
-
-if TYPE_CHECKING:
-    from stentor.inference.align.base import Word
-    from stentor.inference.vad import Activity
+from stentor.inference.align.base import Word
+from stentor.inference.vad import FRAME, Activity, runs
 
 SHARE = 0.1
 """Of a gap between the labels of two words, the part that belongs to the first."""

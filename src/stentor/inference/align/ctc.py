@@ -10,7 +10,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path as File
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,12 +22,8 @@ from stentor.errors import ConfigError
 from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.boundaries import spread
 from stentor.inference.align.viterbi import WILDCARD, Path, viterbi, with_wildcard
+from stentor.models.base import Bundle
 from stentor.tasks.words import units
-
-if TYPE_CHECKING:
-    from pathlib import Path as File
-
-    from stentor.models.base import Bundle
 
 WINDOW, CONTEXT = 24.0, 2.0
 """Seconds of each window of long audio whose emissions are used, and of context on either side."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,11 +20,9 @@ from stentor.audio.features import WhisperMel
 from stentor.errors import ConfigError
 from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.long_audio import by_windows
+from stentor.inference.vad import Window
 from stentor.tasks.words import units
 from stentor.text.normalize import language_code
-
-if TYPE_CHECKING:
-    from stentor.inference.vad import Window
 
 FILTER = 7
 """Frames (of 20 ms) of the median filter."""

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +14,10 @@ from stentor.data.speaking_rate import weight
 from stentor.errors import ConfigError, DataError
 from stentor.inference.speak.postprocess import concatenate, normalize_loudness, trim_silence
 from stentor.inference.speak.voice import Voice
+from stentor.models.base import Bundle
 from stentor.tasks.speak.chunks import chunks
 from stentor.tasks.speak.duration import estimate
-
-if TYPE_CHECKING:
-    from stentor.models.base import Bundle
-    from stentor.tasks.speak.generation import Generation
+from stentor.tasks.speak.generation import Generation
 
 LEAST_SPEED, MOST_SPEED = 0.25, 4.0
 LONGEST_DURATION = 3600.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +12,8 @@ from stentor.data.activity import join_spans, loud_spans
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.recording import ArrayRecording
 from stentor.inference.speak.voice import Voice
+from stentor.models.codecs.base import AudioCodec
 from stentor.tasks.speak.evaluator import evaluate_clips, evaluator_for
-
-if TYPE_CHECKING:
-    from stentor.models.codecs.base import AudioCodec
 
 SHORTEST = 0.5
 """Seconds of speech that a reference must hold."""

@@ -7,24 +7,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from stentor.errors import ConfigError
 from stentor.inference.speak import Speech, Utterance, check, printed, speak, spelled
-from stentor.inference.speak.reference import make_voice, transcriber
+from stentor.inference.speak.reference import Remark, make_voice, transcriber
 from stentor.inference.speak.voice import Voice, load_voice
+from stentor.models.base import Bundle
+from stentor.tasks.speak import Speak
+from stentor.tasks.speak.generation import Generation
 from stentor.tasks.speak.instruct import attributes, warnings
 from stentor.text.verbalize import check_installed, normalize
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from stentor.inference.speak.reference import Remark
-    from stentor.models.base import Bundle
-    from stentor.tasks.speak import Speak
-    from stentor.tasks.speak.generation import Generation
 
 log = logging.getLogger("stentor")
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")

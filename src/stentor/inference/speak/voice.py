@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from stentor.data.file_modes import follow_umask
 from stentor.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from stentor.models.codecs.base import AudioCodec
+from stentor.models.codecs.base import AudioCodec
 
 FORMAT, VERSION = "stentor-voice", 1
 SUFFIXES = (".safetensors", ".json")

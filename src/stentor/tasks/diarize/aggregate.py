@@ -12,16 +12,14 @@ probable ones are active.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from stentor.tasks.diarize.clustering import cluster_speakers
+from stentor.tasks.diarize.inference import WindowOutputs
 from stentor.tasks.diarize.tracking import link_windows, track
-
-if TYPE_CHECKING:
-    from stentor.tasks.diarize.inference import WindowOutputs
-    from stentor.tasks.diarize.windows import Windows
+from stentor.tasks.diarize.windows import Windows
 
 NAME = "speaker_{}"
 

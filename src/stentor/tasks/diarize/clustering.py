@@ -7,15 +7,11 @@ clustering-based diarization").
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from stentor.tasks.diarize.inference import WindowOutputs
 from stentor.tasks.diarize.tracking import track
-
-if TYPE_CHECKING:
-    from stentor.tasks.diarize.inference import WindowOutputs
-    from stentor.tasks.diarize.windows import Windows
+from stentor.tasks.diarize.windows import Windows
 
 RELIABLE = 3.0
 """Seconds of speech without others that make a voice embedding count in the clustering."""

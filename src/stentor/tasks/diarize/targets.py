@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from stentor.data.batch import Example
 from stentor.tasks.diarize import PIECE, Diarize
 from stentor.tasks.diarize.frames import HALF, activity, frame_coverage, pools
-
-if TYPE_CHECKING:
-    from stentor.data.batch import Example
 
 
 class FrameTargets:

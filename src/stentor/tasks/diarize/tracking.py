@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from stentor.tasks.diarize.inference import WindowOutputs
+from stentor.tasks.diarize.inference import WindowOutputs
 
 LINK = 0.3
 """Least agreement (frames of both over frames of either) of two windows' speakers in the frames that they share."""

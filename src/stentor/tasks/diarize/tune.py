@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from stentor.tasks.diarize.aggregate import activity, smoothed
+from stentor.tasks.diarize.inference import WindowOutputs
 from stentor.tasks.diarize.windows import Windows
-
-if TYPE_CHECKING:
-    from stentor.tasks.diarize.inference import WindowOutputs
 
 GRID = 0.01
 """Seconds of a step in which errors are counted."""

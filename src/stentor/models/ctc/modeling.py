@@ -18,6 +18,9 @@ class CTCModel(nn.Module):
     what transformers gives for it alone, also with a group norm, which transformers itself cannot batch exactly.
     """
 
+    before: dict[str, Any]
+    """Settings of the encoder as the base had them, which an export gets back."""
+
     def __init__(self, recogniser: Any, shape: Geometry):
         super().__init__()
         self.recogniser = recogniser

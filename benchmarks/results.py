@@ -1,4 +1,4 @@
-"""Where benchmarks leave their figures: benchmarks/results/NAME.json, with the machine that gave them."""
+"""Figures of the benchmarks: benchmarks/results/NAME.json, with the machine that gave them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""How long the command line takes to answer: ours beside `accelerate --help` and a bare `import torch`, in one run.
+"""Start-up time of the command line: ours beside `accelerate --help` and a bare `import torch`, in one run.
 
     python benchmarks/startup.py [--rounds 10]
 

@@ -1,4 +1,4 @@
-"""What the studio's page costs a person who waits for it, and a training that it watches.
+"""Studio: seconds that a person waits for the page, and what it costs a training that it follows.
 
     python benchmarks/studio.py [--parts start,changes,watching] [--rounds 5] [--minutes 4] [--recorded 100]
 

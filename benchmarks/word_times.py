@@ -1,4 +1,4 @@
-"""How well each way of finding word times agrees with references, all on the same files in one run.
+"""Word times: agreement of each method with references, all on the same files in one run.
 
     python benchmarks/word_times.py --ctc runs/NAME [--aligner runs/NAME] [--whisper FOLDER] [--data FOLDER] [--limit N]
 

@@ -1,4 +1,4 @@
-"""What word times cost on top of transcription: the second pass over the recognised text, in one run with the first.
+"""Cost of word times on top of transcription: the second pass over the recognised text, in one run with the first.
 
     python benchmarks/words_pass.py [--model RUN_OR_EXPORT] [--threads 1] [--clips 16] [--rounds 3]
 

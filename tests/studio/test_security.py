@@ -460,11 +460,11 @@ def test_the_answers_of_models_are_escaped():
 
     from stentor.report import drawings
     from stentor.studio.runs import try_model_html
-    from stentor.studio.runs.try_model import ModelAnswer, Trial, TrialClip
+    from stentor.studio.runs.try_model import ModelAnswer, RunTrial, TrialClip
 
     clip = TrialClip(sound(1.0, 16000), 16000, f"said {SCRIPT}", (), "en")
     words = [{"word": SCRIPT, "start": 0.0, "end": 0.4}]
-    tried = Trial(SCRIPT, Path("x"), "transcribe", f"user/{SCRIPT}", (), "none", "")
+    tried = RunTrial(SCRIPT, Path("x"), "transcribe", f"user/{SCRIPT}", (), "none", "")
     answers = [ModelAnswer(SCRIPT, False, 0.1, SCRIPT, words, errors=1, total=2), ModelAnswer("b", True, wrong=SCRIPT)]
     segments = [{"speaker": SCRIPT, "start": 0.0, "end": 0.5}]
     for page in (

@@ -9,7 +9,7 @@ import pytest
 
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.studio.runs import try_model, try_model_html
-from stentor.studio.runs.try_model import ModelAnswer, ModelCache, Trial, TrialClip
+from stentor.studio.runs.try_model import ModelAnswer, ModelCache, RunTrial, TrialClip
 
 EVIL = '<img src=x onerror="alert(1)">'
 RATE = 16000
@@ -63,7 +63,7 @@ class Shelf(ModelCache):
 
 
 def tried(original="old", task="transcribe", **about):
-    return Trial("mine", "new", task, original, (), about.get("normalizer", "none"), "")
+    return RunTrial("mine", "new", task, original, (), about.get("normalizer", "none"), "")
 
 
 def clip(text="", seconds=1.0, **about):
@@ -283,6 +283,6 @@ def test_what_cannot_be_spoken_is_refused_at_once(text, voice, error, sentence):
 def test_texts_are_escaped():
     words = [{"word": EVIL, "start": 0.0, "end": 0.5, "confidence": 0.9}]
     answers = [ModelAnswer(EVIL, False, text=EVIL, words=words), ModelAnswer(EVIL, True, text="b", words=words)]
-    about = Trial(EVIL, "new", "words", EVIL, (), "none", "")
+    about = RunTrial(EVIL, "new", "words", EVIL, (), "none", "")
     for page in (try_model_html.listened(about, clip(), answers), try_model_html.about(about)):
         assert "<img src=x" not in page and "&lt;img src=x" in page

@@ -1,4 +1,4 @@
-"""All routes of the studio's own, which the server serves beside Gradio."""
+"""Routes: all of the studio's own, which the server serves beside Gradio."""
 
 from __future__ import annotations
 

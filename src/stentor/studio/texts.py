@@ -1,4 +1,4 @@
-"""What a person reads on the page: `texts.yaml`, the one file to translate."""
+"""Texts of the page: `texts.yaml`, the one file to translate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which recordings are trained on and which are held out, so that what was learned is measured on what was not read.
+"""Train and test split of a data set, so that what was learned is measured on what was not read.
 
 The two files beside the manifest, `train.jsonl` and `held_out.jsonl`, are the division; `dataset.json` remembers how it
 was chosen (`split: {by, share}`). A recording stays on its side until a person moves it or divides anew.

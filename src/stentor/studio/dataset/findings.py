@@ -1,4 +1,4 @@
-"""What `stentor prepare check` finds in a data set, recording by recording, while a person looks at it.
+"""Findings of `stentor prepare check` in a data set, recording by recording, while a person looks at it.
 
 Decoding is the slow part: each file is heard once, in a thread, and what was measured is kept in `.sounds.jsonl` by the
 file's name, time and size. The rules (stentor.data.outliers) then run over texts and measures each time that something

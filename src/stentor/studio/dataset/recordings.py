@@ -1,4 +1,4 @@
-"""What is wrong with a recording, while there is still time to make it again: levels and plain sentences."""
+"""Recording quality: levels, and a sentence for each thing that is wrong, while the recording can be made again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transcripts of every format become: one `TranscriptEntry` for each."""
+"""Transcript entry: transcripts of every format become one `TranscriptEntry` for each."""
 
 from __future__ import annotations
 

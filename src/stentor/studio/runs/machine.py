@@ -1,4 +1,4 @@
-"""How full the machine's memory is while a run trains."""
+"""Memory of the machine and its GPUs while a run trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the run of a person who sits elsewhere may name: their own projects folder and the folders of `--models`.
+"""Path policy, what the run of a remote person may name: their own projects folder and the folders of `--models`.
 
 A run file can name folders, files and models in many places. On the person's own machine that is free; where a password
 is set, the studio's machine holds more than belongs to who asks. Everything is refused that is not known to be

@@ -1,4 +1,4 @@
-"""What a run would need, before it is started: `stentor train RUN.yaml --plan-only`, in words for a person."""
+"""Plan of a run before it is started: `stentor train RUN.yaml --plan-only`, in words for a person."""
 
 from __future__ import annotations
 

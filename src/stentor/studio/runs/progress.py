@@ -1,4 +1,4 @@
-"""How far a run is, from the files that it writes as it goes. Each look reads what came since the last."""
+"""Progress of a run, from the files that it writes as it goes. Each look reads what came since the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run answers about held-out recordings, to be read and heard while it goes."""
+"""Sample predictions: answers of a run about held-out recordings, shown while it goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person chooses in the step "Train", and the run file that it makes.
+"""Settings: the choices of the step "Train", and the run file that they make.
 
 The tasks and families are those of the config's registries, `models.yaml` holds the models that are proposed, and what
 is not chosen keeps the default of the config. The run file is the whole truth: the page shows it, and what a person
@@ -196,7 +196,7 @@ def runs(task: str, projects: Projects) -> list[str]:
 def chosen(
     choice: str, task: str, projects: Projects, family: str | None = None, source: str | None = None
 ) -> ModelChoice:
-    """The model of a choice. For `OWN`, `family` and `own` (a Hub id or a folder) say which.
+    """The model of a choice. For `OWN`, `family` and `source` (a Hub id or a folder) say which.
 
     Raises ConfigError for a choice that is not there or not for this task.
     """

@@ -48,7 +48,7 @@ TASKS = (*LISTENING, "speak")
 
 
 @dataclass(frozen=True)
-class Trial:
+class RunTrial:
     """A run that can be tried."""
 
     name: str
@@ -71,7 +71,7 @@ def runs(projects: Projects) -> list[str]:
     ]
 
 
-def trial(projects: Projects, name: str) -> Trial:
+def trial(projects: Projects, name: str) -> RunTrial:
     """A run that is to be tried. Raises ConfigError for one that has no model yet, and for the task `language`."""
     job = jobs.find(projects, name)
     export = find_export(job.folder)
@@ -82,7 +82,7 @@ def trial(projects: Projects, name: str) -> Trial:
         raise ConfigError(f"A model of the task {kind} cannot be tried here, only those for {', '.join(TASKS)}.")
     source, parts = _origin(projects, job.folder, training)
     normalizer = str(task.get("normalizer") or "whisper_basic")
-    return Trial(name, export, kind, source, parts, normalizer, str(task.get("instruct_from") or ""))
+    return RunTrial(name, export, kind, source, parts, normalizer, str(task.get("instruct_from") or ""))
 
 
 def _origin(projects: Projects, folder: Path, training: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
@@ -267,7 +267,7 @@ class ModelAnswer:
 
 
 def listen(
-    models: ModelCache, tried: Trial, clip: TrialClip, language: str | None = None, where: str = "auto"
+    models: ModelCache, tried: RunTrial, clip: TrialClip, language: str | None = None, where: str = "auto"
 ) -> Iterator[ModelAnswer]:
     """The original's answer about a clip, if there is an original, then the trained model's; each as it is ready."""
     return _each(
@@ -277,7 +277,7 @@ def listen(
 
 def speak(
     models: ModelCache,
-    tried: Trial,
+    tried: RunTrial,
     text: str,
     voice: TrialClip | None = None,
     instruct: str = "",
@@ -304,7 +304,7 @@ def speak(
 
 
 def _each(
-    models: ModelCache, tried: Trial, where: str, ask: Callable[[Model, ModelAnswer], None]
+    models: ModelCache, tried: RunTrial, where: str, ask: Callable[[Model, ModelAnswer], None]
 ) -> Iterator[ModelAnswer]:
     sources = [(tried.original, False)] if tried.original else []
     for source, tuned in [*sources, (str(tried.export), True)]:
@@ -317,7 +317,7 @@ def _each(
         yield answer
 
 
-def _hear(model: Model, tried: Trial, clip: TrialClip, language: str | None, answer: ModelAnswer) -> None:
+def _hear(model: Model, tried: RunTrial, clip: TrialClip, language: str | None, answer: ModelAnswer) -> None:
     from stentor.inference import diarize, transcribe  # noqa: F401  (their import is not the model's time)
 
     began = time.perf_counter()

@@ -8,11 +8,11 @@ from html import escape
 from stentor.errors import without_secrets
 from stentor.metrics.format import figure
 from stentor.report import drawings
-from stentor.studio.runs.try_model import ModelAnswer, Trial, TrialClip, model_name
+from stentor.studio.runs.try_model import ModelAnswer, RunTrial, TrialClip, model_name
 from stentor.studio.texts import say
 
 
-def about(tried: Trial) -> str:
+def about(tried: RunTrial) -> str:
     """What a run's model is compared with."""
     if tried.original:
         sentence = say("try_compared", original=model_name(tried.original))
@@ -23,7 +23,7 @@ def about(tried: Trial) -> str:
     return f'<p class="stentor-try-about">{escape(sentence)}</p>'
 
 
-def listened(tried: Trial, clip: TrialClip, answers: Sequence[ModelAnswer]) -> str:
+def listened(tried: RunTrial, clip: TrialClip, answers: Sequence[ModelAnswer]) -> str:
     """What is there so far of the answers about a clip."""
     sides = [_side(tried, clip, answers, tuned) for tuned in ((False, True) if tried.original else (True,))]
     parts = [f'<div class="sides">{"".join(sides)}</div>']
@@ -39,13 +39,13 @@ def listened(tried: Trial, clip: TrialClip, answers: Sequence[ModelAnswer]) -> s
     return f'<div class="stentor-try">{"".join(parts)}</div>'
 
 
-def spoken(tried: Trial, answers: Sequence[ModelAnswer]) -> str:
+def spoken(tried: RunTrial, answers: Sequence[ModelAnswer]) -> str:
     """What is there so far of a text that is spoken."""
     sides = [_side(tried, None, answers, tuned) for tuned in ((False, True) if tried.original else (True,))]
     return f'<div class="stentor-try"><div class="sides">{"".join(sides)}</div></div>'
 
 
-def _side(trial: Trial, clip: TrialClip | None, answers: Sequence[ModelAnswer], tuned: bool) -> str:
+def _side(trial: RunTrial, clip: TrialClip | None, answers: Sequence[ModelAnswer], tuned: bool) -> str:
     """One model's column."""
     answer = next((a for a in answers if a.tuned == tuned), None)
     name = trial.name if tuned else model_name(trial.original or "")
@@ -71,7 +71,7 @@ def _side(trial: Trial, clip: TrialClip | None, answers: Sequence[ModelAnswer], 
     )
 
 
-def _heard(tried: Trial, clip: TrialClip, answer: ModelAnswer) -> str:
+def _heard(tried: RunTrial, clip: TrialClip, answer: ModelAnswer) -> str:
     if answer.segments is not None:
         if clip.segments:
             return drawings.judged_speakers(clip.segments, answer.segments, clip.samples, clip.rate)

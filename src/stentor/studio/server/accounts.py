@@ -1,4 +1,4 @@
-"""Who may use the studio: nobody is asked on this machine itself, elsewhere everybody has to sign in."""
+"""Accounts: nobody is asked on this machine itself, elsewhere everybody has to sign in."""
 
 from __future__ import annotations
 

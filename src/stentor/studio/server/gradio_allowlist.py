@@ -1,4 +1,4 @@
-"""How much of Gradio the studio's page needs: everything else of it is not there.
+"""Gradio allowlist: the paths that the studio's page needs; all others are not found.
 
 Gradio answers on some seventy paths: a proxy, tools for its own developers, recording, several ways to call a function.
 The page uses a dozen. Files it serves to whoever knows their path; here only to the person who sent them.

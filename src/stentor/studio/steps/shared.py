@@ -1,4 +1,4 @@
-"""What the steps of the page share: the chosen data set, and how an event reaches the projects of who asks."""
+"""Parts that the steps of the page share: the chosen data set, and how an event reaches the projects of who asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batching: the share of speech in a batch, our two layouts beside random batches, linear buckets, lhotse and next-fit packing.
+"""Batching: share of speech in a batch, our layouts beside random batches, linear buckets, lhotse and next-fit packing.
 
     python benchmarks/batching.py [--items 20000] [--budget 2000 8000] [--rounds 5]
 

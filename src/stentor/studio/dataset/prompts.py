@@ -1,4 +1,4 @@
-"""Prompts, the phrases that are read aloud: the built-in ones, a person's own list, or sentences of a corpus on the Hub.
+"""Prompts, phrases to read aloud: the built-in ones, a person's own list, or sentences of a corpus on the Hub.
 
     datasets/NAME/dataset.json         `phrases`: {"source": builtin | own | fleurs | common_voice | granary, ...}
     datasets/NAME/phrases.txt          the own list, a phrase a line

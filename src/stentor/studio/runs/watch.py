@@ -1,4 +1,4 @@
-"""Run view, what the page shows of runs, as HTML and plain values: computed here, without Gradio, from the runs' folders.
+"""Run view, what the page shows of runs, HTML and plain values: computed here, without Gradio, from the runs' folders.
 
 Following a run must cost its training nothing. A look reads what the files gained since the last one, and curves are
 drawn again only so often that drawing takes at most `SHARE` of one core's time, however long the run is.

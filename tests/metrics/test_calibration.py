@@ -62,7 +62,7 @@ def trainer(task="words", sets=("dev", "held"), average=None):
         config=config,
         main=True,
         communicator=SimpleNamespace(gather=lambda x: [x]),
-        average=average,
+        ema=average,
         bundle=SimpleNamespace(model=model),
     )
 

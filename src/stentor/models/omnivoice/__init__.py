@@ -14,7 +14,8 @@ from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 from stentor.models.codecs.base import Codec
 from stentor.models.peft import Lora
 from stentor.models.pretrained_section import PretrainedFamily, PretrainedSection
-from stentor.section import ConfigConflict, Section
+from stentor.models.transformer import TrainedTokenizer
+from stentor.section import ConfigConflict
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -24,11 +25,9 @@ class LLM(PretrainedSection):
     """The backbone: any decoder of transformers whose attention can see in both directions, such as Qwen/Qwen3-0.6B."""
 
 
-class Text(Section):
+class OmniVoiceTokenizer(TrainedTokenizer):
     """A tokenizer made from the training texts."""
 
-    type: Literal["characters", "bpe"] = "characters"
-    """`characters`: one token for each character. `bpe`: byte-level subwords."""
     size: int = Field(500, ge=270)
     """Vocabulary size of `bpe`, special tokens included."""
 
@@ -54,7 +53,7 @@ class OmniVoice(PretrainedFamily):
     """Branch, tag or commit of the Hub model. Null: the default branch."""
     llm: LLM | None = None
     """The backbone of a new model. Null with `from`."""
-    text: Text | None = None
+    text: OmniVoiceTokenizer | None = None
     """Null: the language model's own tokenizer. Required when the language model is built from a config."""
     codec: Codec | None = None
     """The audio codec. Null: that of `from`; without `from` none, which is enough to train on token shards but not to

@@ -64,7 +64,7 @@ class Layers(Section):
     """Two half feed-forward branches around attention and convolution, as the Conformer has them, in place of one."""
 
 
-class Text(Section):
+class TrainedTokenizer(Section):
     """The tokenizer of what is written, made from the training texts."""
 
     type: Literal["characters", "bpe"] = "characters"
@@ -90,7 +90,7 @@ class Transformer(Family):
     """The acoustic features that the encoder reads."""
     ssl: SSL | None = None
     """A pretrained self-supervised model that the encoder reads in place of `features`. Null: none."""
-    text: Text = Text()
+    text: TrainedTokenizer = TrainedTokenizer()
     """The tokenizer, where text is written."""
     embedding: int | None = Field(None, ge=2)
     """Size of a speaker embedding for each frame, beside its labels. Null: none."""

@@ -48,6 +48,15 @@ def card_faults(content: str, kind: str) -> tuple[list[str], list[str]]:
         return [f"bad metadata: {error}"], []
     if not isinstance(facts, dict):
         return ["metadata must be an object"], []
+    errors = _common_faults(facts)
+    if kind == "space":
+        errors += _space_faults(facts)
+    if kind == "model":
+        errors += _results_faults(facts)
+    return errors, []
+
+
+def _common_faults(facts: dict) -> list[str]:
     errors = []
     licenses = facts.get("license", [])
     for name in licenses if isinstance(licenses, list) else [licenses]:
@@ -55,24 +64,32 @@ def card_faults(content: str, kind: str) -> tuple[list[str], list[str]]:
             errors.append(f'"license" must be one of the identifiers of hub/repositories-licenses, not {name!r}')
     if "tags" in facts and not (isinstance(facts["tags"], list) and all(isinstance(t, str) for t in facts["tags"])):
         errors.append('"tags" must be an array of strings')
-    if kind == "space":
-        if facts.get("sdk") not in SDKS:
-            errors.append(f'"sdk" must be one of {", ".join(SDKS)}')
-        for name in ("colorFrom", "colorTo"):
-            if name in facts and facts[name] not in COLORS:
-                errors.append(f'"{name}" must be one of {", ".join(COLORS)}')
-        if len(str(facts.get("short_description", ""))) > 60:
-            errors.append('"short_description" length must be less than or equal to 60 characters long')
-        if "app_file" in facts and str(facts["app_file"]).startswith(("/", "..")):
-            errors.append('"app_file" must be relative to the root of the repository')
-    if kind == "model":
-        for i, entry in enumerate(facts.get("model-index", [])):
-            if not isinstance(entry, dict) or "name" not in entry or "results" not in entry:
-                errors.append(f'"model-index[{i}]" must have a name and results')
-                continue
-            for j, result in enumerate(entry["results"]):
-                if not {"task", "dataset", "metrics"} <= set(result):
-                    errors.append(f'"model-index[{i}].results[{j}]" must have task, dataset and metrics')
-                elif not {"type", "name"} <= set(result["dataset"]):
-                    errors.append(f'"model-index[{i}].results[{j}].dataset" must have a type and a name')
-    return errors, []
+    return errors
+
+
+def _space_faults(facts: dict) -> list[str]:
+    errors = []
+    if facts.get("sdk") not in SDKS:
+        errors.append(f'"sdk" must be one of {", ".join(SDKS)}')
+    for name in ("colorFrom", "colorTo"):
+        if name in facts and facts[name] not in COLORS:
+            errors.append(f'"{name}" must be one of {", ".join(COLORS)}')
+    if len(str(facts.get("short_description", ""))) > 60:
+        errors.append('"short_description" length must be less than or equal to 60 characters long')
+    if "app_file" in facts and str(facts["app_file"]).startswith(("/", "..")):
+        errors.append('"app_file" must be relative to the root of the repository')
+    return errors
+
+
+def _results_faults(facts: dict) -> list[str]:
+    errors = []
+    for i, entry in enumerate(facts.get("model-index", [])):
+        if not isinstance(entry, dict) or "name" not in entry or "results" not in entry:
+            errors.append(f'"model-index[{i}]" must have a name and results')
+            continue
+        for j, result in enumerate(entry["results"]):
+            if not {"task", "dataset", "metrics"} <= set(result):
+                errors.append(f'"model-index[{i}].results[{j}]" must have task, dataset and metrics')
+            elif not {"type", "name"} <= set(result["dataset"]):
+                errors.append(f'"model-index[{i}].results[{j}].dataset" must have a type and a name')
+    return errors

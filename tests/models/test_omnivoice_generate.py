@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -49,32 +50,32 @@ class Bidirectional(torch.nn.Module):
         return self.audio_heads(self.hidden(*inputs)).unflatten(-1, (C, ENTRIES + 1)).transpose(1, 2)
 
 
-def reference(model, prompt, steps, guidance, t_shift, layer_penalty, position_temperature, class_temperature, seed):
-    """Section 1.8 for one utterance: two forwards of their own in each step, cells one by one."""
-    generator = torch.Generator().manual_seed(seed)
+def reference(model, prompt, s):
+    """Section 1.8 for one utterance with the settings `s`: two forwards of their own in each step, cells one by one."""
+    generator = torch.Generator().manual_seed(s.seed)
     start, frames = prompt.ids.shape[1], prompt.frames
     codes = torch.full((C, frames), MASK)
     left = C * frames
-    r = [t_shift * (n / steps) / (1 + (t_shift - 1) * n / steps) for n in range(steps + 1)]
+    r = [s.t_shift * (n / s.steps) / (1 + (s.t_shift - 1) * n / s.steps) for n in range(s.steps + 1)]
     history = []
-    for n in range(steps):
+    for n in range(s.steps):
         audio = torch.cat([prompt.audio_mask, torch.ones(frames, dtype=torch.bool)])
         with torch.no_grad():
             whole = torch.cat([prompt.ids, codes], 1)
             c = model.logits(whole[None], audio[None], torch.tensor([len(audio)]))[0, :, start:].log_softmax(-1)
             u = model.logits(codes[None], audio[None, start:], torch.tensor([frames]))[0].log_softmax(-1)
-        p = (c + guidance * (c - u)).log_softmax(-1)
+        p = (c + s.guidance * (c - u)).log_softmax(-1)
         p[..., MASK] = -math.inf
         choice = p.argmax(-1)
-        if class_temperature:
+        if s.class_temperature:
             best = p.topk(math.ceil(0.1 * ENTRIES), -1)
             noise = -torch.empty(best.values.shape).exponential_(generator=generator).log()
-            choice = best.indices.gather(-1, (best.values / class_temperature + noise).argmax(-1)[..., None])[..., 0]
-        score = p.max(-1).values - layer_penalty * torch.arange(C)[:, None]
-        if position_temperature:
+            choice = best.indices.gather(-1, (best.values / s.class_temperature + noise).argmax(-1)[..., None])[..., 0]
+        score = p.max(-1).values - s.layer_penalty * torch.arange(C)[:, None]
+        if s.position_temperature:
             noise = -torch.empty(score.shape).exponential_(generator=generator).log()
-            score = score / position_temperature + noise
-        count = left if n == steps - 1 else min(left, math.ceil(C * frames * (r[n + 1] - r[n]) - 1e-9))
+            score = score / s.position_temperature + noise
+        count = left if n == s.steps - 1 else min(left, math.ceil(C * frames * (r[n + 1] - r[n]) - 1e-9))
         free = [(float(score[k, t]), k, t) for k in range(C) for t in range(frames) if codes[k, t] == MASK]
         for _, k, t in sorted(free, reverse=True)[:count]:
             codes[k, t] = choice[k, t]
@@ -119,7 +120,7 @@ def test_it_is_the_formulas(settings):
     model = Bidirectional()
     found = generate(model, prompts(), **{("seeds" if k == "seed" else k): v for k, v in settings.items()})
     for prompt, codes in zip(prompts(), found):
-        assert torch.equal(codes, reference(model, prompt, **{**DEFAULTS, **settings})[0])
+        assert torch.equal(codes, reference(model, prompt, SimpleNamespace(**{**DEFAULTS, **settings}))[0])
         assert codes.shape == (C, prompt.frames) and codes.dtype == torch.int64
         assert codes.min() >= 0 and codes.max() < ENTRIES
 

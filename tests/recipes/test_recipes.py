@@ -194,35 +194,45 @@ def cut_down(loaded, corpus: Path) -> list[str]:
                 changes += less(f"stages.{number}.{place}", source, corpus)
     if config.model.init is not None and not Path(config.model.init).is_dir():  # of another recipe
         changes.append("model.init=null")
-    if config.model.type == "whisper" and not Path(config.model.source).is_dir():
-        changes += ["model.from=null", "model.merges=null", f"model.config={WHISPER}"]
-    if config.model.type == "speech_llm":
-        for part, small in SMALL.items():
-            origin = getattr(config.model, part).source
-            if origin is not None and not Path(origin).is_dir():
-                changes.append(f"model.{part}={small}")
-                if part == "llm":
-                    changes.append("model.tokenizer=characters")
-    if config.model.type == "transformer" and config.model.ssl is not None:
-        changes += ["model.ssl.from=null", f"model.ssl.config={WAVE}", "task.windows.embedding=null"]
-    if config.model.type == "ctc":
-        changes += ["model.from=null", f"model.config={WAVE}"]
-    if config.model.type == "omnivoice":
-        if config.model.source is not None:
-            changes.append(f"model.from={published(Path('OmniVoice'))}")
-        elif config.model.llm.source is not None:
-            changes += [f"model.llm={{from: null, config: {json.dumps(BACKBONE)}}}", "model.text=characters"]
-        if config.model.codec is not None and not config.model.codec.fits:
-            changes.append("model.codec=null")
-    if config.model.type == "voxtral":
-        small = json.dumps(tiny_voxtral.CONFIG)
-        tokenizer = tiny_voxtral.write_tokenizer(Path("tekken"))
-        changes += ["model.from=null", f"model.config={small}", f"model.tokenizer={tokenizer}"]
-    if config.model.type == "qwen3_asr":
-        small = json.dumps(tiny_qwen3_asr.CONFIG)
-        tokenizer = tiny_qwen3_asr.write_processor(Path("qwen"))
-        changes += ["model.from=null", f"model.config={small}", f"model.tokenizer={tokenizer}"]
-        changes.append("model.dtype=float32")  # what an untrained model writes hangs on the last bit
+    return changes + tiny_model(config.model)
+
+
+def tiny_model(model) -> list[str]:
+    """Overrides that put a tiny model of the same kind in the place of one that is not at hand."""
+    match model.type:
+        case "whisper" if not Path(model.source).is_dir():
+            return ["model.from=null", "model.merges=null", f"model.config={WHISPER}"]
+        case "speech_llm":
+            parts = [p for p in SMALL if (origin := getattr(model, p).source) is not None and not Path(origin).is_dir()]
+            characters = ["model.tokenizer=characters"] if "llm" in parts else []
+            return [*(f"model.{part}={SMALL[part]}" for part in parts), *characters]
+        case "transformer" if model.ssl is not None:
+            return ["model.ssl.from=null", f"model.ssl.config={WAVE}", "task.windows.embedding=null"]
+        case "ctc":
+            return ["model.from=null", f"model.config={WAVE}"]
+        case "omnivoice":
+            return tiny_omnivoice(model)
+        case "voxtral":
+            tokenizer = tiny_voxtral.write_tokenizer(Path("tekken"))
+            config = json.dumps(tiny_voxtral.CONFIG)
+            return ["model.from=null", f"model.config={config}", f"model.tokenizer={tokenizer}"]
+        case "qwen3_asr":
+            tokenizer = tiny_qwen3_asr.write_processor(Path("qwen"))
+            config = json.dumps(tiny_qwen3_asr.CONFIG)
+            # What an untrained model writes hangs on the last bit.
+            dtype = "model.dtype=float32"
+            return ["model.from=null", f"model.config={config}", f"model.tokenizer={tokenizer}", dtype]
+    return []
+
+
+def tiny_omnivoice(model) -> list[str]:
+    changes = []
+    if model.source is not None:
+        changes.append(f"model.from={published(Path('OmniVoice'))}")
+    elif model.llm.source is not None:
+        changes += [f"model.llm={{from: null, config: {json.dumps(BACKBONE)}}}", "model.text=characters"]
+    if model.codec is not None and not model.codec.fits:
+        changes.append("model.codec=null")
     return changes
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import studio_steps
+
 pytestmark = pytest.mark.browser
 SPOKEN = "the quick brown fox jumps over the lazy dog near the river bank"
 UPLOADED = "seven green bottles were standing on the wall"
@@ -49,92 +51,108 @@ def publish(page, what, name, repo):
     page.wait(f"{link}?.endsWith('/{repo}')", "it is published", 120)
 
 
-def test_the_whole_journey(chromium, opened, hub, sounds, rows):
-    import studio_steps as studio
+def record_and_upload(page, data, bottles):
+    """The language, the data set, three phrases, ten more, and a file."""
+    page.wait("document.querySelector('#create')", "the page is there", 180)
+    studio_steps.create(page)
+    for number in (1, 2, 3):
+        studio_steps.record(page, number)
+    shoot(page, "speak")
+    page.click("#more")
+    page.wait("document.querySelectorAll('stentor-speak .row').length === 20", "there are ten more phrases")
+    studio_steps.upload(page, bottles, UPLOADED)
+    shoot(page, "upload", "#upload_part")
+    made = manifest(data)
+    assert len(made) == 4 and made[3]["text"] == UPLOADED and {r["language"] for r in made} == {"en"}
+    assert all(r["duration"] > 1.5 and (data / r["audio_path"]).stat().st_size > 30_000 for r in made)
+    return made
 
+
+def look_over(page, data, made):
+    """Listen: one text is corrected, one recording removed, the rest divided."""
+    studio_steps.step(page, "2 Check")
+    row = "stentor-check .row[data-number='{}']"
+    page.wait("document.querySelectorAll('stentor-check .row').length === 4", "all recordings are listed")
+    page.wait(f"document.querySelector(\"{row.format(1)} audio\").src.includes('/studio/audio/voice/')", "a player")
+    page.still("#recordings")
+    page.fill(f"{row.format(1)} textarea", CORRECTED)
+    page.until(lambda: manifest(data)[0]["text"] == CORRECTED, "the text is saved")
+    page.still("#recordings")
+    page.click(f"{row.format(3)} button.remove")
+    page.wait("document.querySelector('stentor-check .figure b').textContent === '3'", "one is removed")
+    page.click("#split")
+    page.wait("document.querySelector('#divided').innerText.includes('2 recordings')", "they are divided")
+    shoot(page, "check")
+    left = manifest(data)
+    assert [r["text"] for r in left] == [CORRECTED, made[1]["text"], UPLOADED]
+    parts = [(data / f"{part}.jsonl").read_text().count("\n") for part in ("train", "held_out")]
+    assert parts == [2, 1]
+
+
+def train_and_come_back(browser, page, opened, rows):
+    """Train; the page is closed in the middle, and another one shows the same run."""
+    studio_steps.step(page, "3 Train")
+    studio_steps.settle(page)
+    shoot(page, "train")
+    page.click("#start")
+    studio_steps.reach(page, "running", 4)
+    shoot(page, "run", "#runs")
+    assert not page.errors, page.errors
+    page.close()
+    page = browser.open(opened.address)
+    studio_steps.step(page, "3 Train")
+    page.wait("document.querySelector('#status .state')", "the run is there again")
+    assert studio_steps.state(page) == "running", page.text("#status")
+    studio_steps.reach(page, "finished", 60)
+    shoot(page, "finished", "#runs")
+    (run,) = (opened.folder / "runs").iterdir()
+    events = [json.loads(line)["event"] for line in (run / "events.jsonl").read_text().splitlines()]
+    assert events.count("started") == 1 and events[-1] == "finished"
+    losses = [row["train/loss"] for row in rows(run)]
+    assert losses[-1] < losses[0] / 2
+    assert (run / "export" / "model.safetensors").is_file()
+    return page, run
+
+
+def try_it(page, bottles):
+    """Try it on a clip whose words are known."""
+    studio_steps.step(page, "4 Try")
+    page.click("#clip button[aria-label='Upload file']")
+    page.give("#clip input[type=file]", bottles)
+    page.find("#clip .play-pause-button")
+    page.fill("#try_said input, #try_said textarea", UPLOADED)
+    page.click("#try")
+    page.wait("document.querySelector('#answers').innerText.includes('8 words')", "its answer is there", 120)
+    shoot(page, "try")
+
+
+def publish_both(page, hub, run, made):
+    """Publish both. Nobody else sees them."""
+    studio_steps.step(page, "5 Publish")
+    repo = f"tester/{run.name}"
+    publish(page, f"The model of the run {run.name}", repo, repo)
+    shoot(page, "publish")
+    weights = hub.repos[repo].files["model.safetensors"]
+    assert hub.repos[repo].private and weights == (run / "export" / "model.safetensors").read_bytes()
+    publish(page, "The data set voice (without any model)", "tester/voice", "datasets/tester/voice")
+    stored = hub.repos["datasets/tester/voice"]
+    sounds = sorted(name for name in stored.files if name.endswith(".wav"))
+    assert stored.private and stored.type == "dataset" and len(sounds) == 3
+    told = b"\n".join(content for name, content in stored.files.items() if not name.endswith(".wav")).decode()
+    assert CORRECTED in told and made[2]["text"] not in told, "what was removed is not published"
+    assert not page.errors and page.hosts == {"127.0.0.1"}, (page.errors, page.hosts)
+
+
+def test_the_whole_journey(chromium, opened, hub, sounds, rows):
     microphone, bottles = sounds
     opened.start(**hub.fresh)
-    data, runs = opened.folder / "datasets" / "voice", opened.folder / "runs"
+    data = opened.folder / "datasets" / "voice"
     with chromium(microphone=microphone) as browser:
-        # The language, the data set, three phrases, ten more, and a file.
         page = browser.open(opened.address)
-        page.wait("document.querySelector('#create')", "the page is there", 180)
-        studio.create(page)
-        for number in (1, 2, 3):
-            studio.record(page, number)
-        shoot(page, "speak")
-        page.click("#more")
-        page.wait("document.querySelectorAll('stentor-speak .row').length === 20", "there are ten more phrases")
-        studio.upload(page, bottles, UPLOADED)
-        shoot(page, "upload", "#upload_part")
-        made = manifest(data)
-        assert len(made) == 4 and made[3]["text"] == UPLOADED and {r["language"] for r in made} == {"en"}
-        assert all(r["duration"] > 1.5 and (data / r["audio_path"]).stat().st_size > 30_000 for r in made)
-
-        # Listen: one text is corrected, one recording removed, the rest divided.
-        studio.step(page, "2 Check")
-        row = "stentor-check .row[data-number='{}']"
-        page.wait("document.querySelectorAll('stentor-check .row').length === 4", "all recordings are listed")
-        page.wait(f"document.querySelector(\"{row.format(1)} audio\").src.includes('/studio/audio/voice/')", "a player")
-        page.still("#recordings")
-        page.fill(f"{row.format(1)} textarea", CORRECTED)
-        page.until(lambda: manifest(data)[0]["text"] == CORRECTED, "the text is saved")
-        page.still("#recordings")
-        page.click(f"{row.format(3)} button.remove")
-        page.wait("document.querySelector('stentor-check .figure b').textContent === '3'", "one is removed")
-        page.click("#split")
-        page.wait("document.querySelector('#divided').innerText.includes('2 recordings')", "they are divided")
-        shoot(page, "check")
-        left = manifest(data)
-        assert [r["text"] for r in left] == [CORRECTED, made[1]["text"], UPLOADED]
-        parts = [(data / f"{part}.jsonl").read_text().count("\n") for part in ("train", "held_out")]
-        assert parts == [2, 1]
-
-        # Train; the page is closed in the middle, and another one shows the same run.
-        studio.step(page, "3 Train")
-        studio.settle(page)
-        shoot(page, "train")
-        page.click("#start")
-        studio.reach(page, "running", 4)
-        shoot(page, "run", "#runs")
-        assert not page.errors, page.errors
-        page.close()
-        page = browser.open(opened.address)
-        studio.step(page, "3 Train")
-        page.wait("document.querySelector('#status .state')", "the run is there again")
-        assert studio.state(page) == "running", page.text("#status")
-        studio.reach(page, "finished", 60)
-        shoot(page, "finished", "#runs")
-        (run,) = runs.iterdir()
-        events = [json.loads(line)["event"] for line in (run / "events.jsonl").read_text().splitlines()]
-        assert events.count("started") == 1 and events[-1] == "finished"
-        losses = [row["train/loss"] for row in rows(run)]
-        assert losses[-1] < losses[0] / 2
-        assert (run / "export" / "model.safetensors").is_file()
-
-        # Try it on a clip whose words are known.
-        studio.step(page, "4 Try")
-        page.click("#clip button[aria-label='Upload file']")
-        page.give("#clip input[type=file]", bottles)
-        page.find("#clip .play-pause-button")
-        page.fill("#try_said input, #try_said textarea", UPLOADED)
-        page.click("#try")
-        page.wait("document.querySelector('#answers').innerText.includes('8 words')", "its answer is there", 120)
-        shoot(page, "try")
-
-        # Publish both. Nobody else sees them.
-        studio.step(page, "5 Publish")
-        repo = f"tester/{run.name}"
-        publish(page, f"The model of the run {run.name}", repo, repo)
-        shoot(page, "publish")
-        weights = hub.repos[repo].files["model.safetensors"]
-        assert hub.repos[repo].private and weights == (run / "export" / "model.safetensors").read_bytes()
-        publish(page, "The data set voice (without any model)", "tester/voice", "datasets/tester/voice")
-        stored = hub.repos["datasets/tester/voice"]
-        sounds = sorted(name for name in stored.files if name.endswith(".wav"))
-        assert stored.private and stored.type == "dataset" and len(sounds) == 3
-        told = b"\n".join(content for name, content in stored.files.items() if not name.endswith(".wav")).decode()
-        assert CORRECTED in told and made[2]["text"] not in told, "what was removed is not published"
-        assert not page.errors and page.hosts == {"127.0.0.1"}, (page.errors, page.hosts)
+        made = record_and_upload(page, data, bottles)
+        look_over(page, data, made)
+        page, run = train_and_come_back(browser, page, opened, rows)
+        try_it(page, bottles)
+        publish_both(page, hub, run, made)
     written = opened.log.read_text() + "".join(p.read_text() for p in opened.folder.rglob("output.txt"))
     assert hub.token not in written and "Traceback" not in written, written[-3000:]

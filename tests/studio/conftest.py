@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for stand_in.py
+sys.path.append(str(Path(__file__).parents[1]))  # for studio_steps.py; last, so that it hides nothing
 
 
 @pytest.fixture

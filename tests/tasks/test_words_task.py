@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -323,7 +324,7 @@ def test_an_export_without_the_frozen_base_holds_the_aligner(tmp_path):
 def assert_same_words(actual, expected):
     """Equal but for the last of the six decimals of signs and confidences, which hangs on the alignment of memory."""
     assert [[w["word"] for w in words] for words in actual] == [[w["word"] for w in words] for words in expected]
-    for word, other in zip(sum(actual, []), sum(expected, []), strict=True):
+    for word, other in zip(chain(*actual), chain(*expected), strict=True):
         assert word.keys() == other.keys()
         assert (word["start"], word["end"]) == (other["start"], other["end"])
         assert word["signs"] == pytest.approx(other["signs"], abs=2e-6)

@@ -4,8 +4,6 @@ They lie in the run folder, one pair of files per set: `before/SET.json` (the sc
 `before/SET.jsonl` (the predictions). A run that was cut off reads them there and scores only what is missing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -13,23 +11,20 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from stentor.callbacks.console import scores_text
+from stentor.config.schema import Config
 from stentor.data.batch import Prediction
-from stentor.engine.evaluate import breakdown
+from stentor.engine.evaluate import EvalSet, breakdown
 from stentor.engine.run_logger import finite
 from stentor.engine.signals import on_signal
+from stentor.engine.trainer import Trainer
 from stentor.errors import Stopped
 from stentor.metrics.format import figure, label, percent
-
-if TYPE_CHECKING:
-    from stentor.config.schema import Config
-    from stentor.engine.evaluate import EvalSet
-    from stentor.engine.trainer import Trainer
 
 
 @dataclass

@@ -1,7 +1,5 @@
 """The embedded default: from nothing to a trained recogniser, offline, on a CPU, in minutes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lhotse.cut import Cut
 
+from stentor.callbacks.base import Callback
 from stentor.callbacks.console import Console
 from stentor.callbacks.memory import Memory
 from stentor.callbacks.samples import Samples
 from stentor.commands.baseline import load_baselines, score_baseline, wants_baseline
 from stentor.commands.export.verify import check_run
+from stentor.config.schema import Config
 from stentor.data.feature_cache import FeatureCache
 from stentor.dataloading import leakage
 from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
@@ -41,10 +44,6 @@ from stentor.report.report import write_report
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-    from lhotse.cut import Cut
-
-    from stentor.callbacks.base import Callback
-    from stentor.config.schema import Config
 
 BASELINE_FOLDER = "before"
 """Folder of a run with the scores from before training."""

@@ -1,7 +1,5 @@
 """Explanations of pydantic's errors in plain words: the key, the expected type, the value, what may be meant."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Iterable, Sequence

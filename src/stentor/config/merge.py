@@ -4,8 +4,6 @@ One rule for all three: mappings merge key by key, everything else is replaced; 
 changes, its section starts anew, because the keys of one kind mean nothing to another.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

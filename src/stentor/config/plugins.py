@@ -4,8 +4,6 @@ Importing a plug-in registers its `Source`, `Family`, `Task`, `Labels`, `Loss`, 
 their `type`.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

@@ -1,7 +1,5 @@
 """Reference of the config, generated: docs/reference.md, the JSON schema for editors, and the list of keys."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Schema walk: the keys of a section, the annotation at a dotted key, all keys with their kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_origin

@@ -1,7 +1,5 @@
 """Type names: schema types and values in plain words, for messages and for the reference."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    import numpy as np
-    from lhotse.cut import Cut
+import numpy as np
 
-    from stentor.data.augment import Augment
+from stentor.data.augment import Augment
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
 
 
 class CachedFeatures(NamedTuple):

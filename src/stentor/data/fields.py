@@ -1,7 +1,5 @@
 """Fields of manifest records, checked: each error names the line, the key and what it should be."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stentor.errors import DataError

@@ -1,12 +1,9 @@
 """Audio of a manifest record that a prediction carries, for reports and trackers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 
 def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | None:

@@ -1,7 +1,5 @@
 """Worker processes: how they take signals, and that they end with their parent."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

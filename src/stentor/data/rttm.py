@@ -5,8 +5,6 @@ and comments (`;`, `#`) are passed over. UEM: `<recording> <channel> <start> <en
 audio is mixed to mono when it is read.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Seeding: random generators that are functions of their key alone."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

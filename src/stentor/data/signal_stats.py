@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,8 +16,6 @@ from stentor.data.load_audio import load_audio
 from stentor.errors import StentorError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lhotse.cut import Cut
 
 FULL_SCALE = 0.999

@@ -3,8 +3,6 @@
 Understands what tar writers write for plain files: POSIX ustar with its prefix, GNU long names, pax paths and sizes.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -28,16 +28,16 @@ from stentor.dataloading.mixing import (
     read_pools,
     total_hours,
 )
+from stentor.dataloading.section import Data, Replay
 from stentor.dataloading.stream_shards import ShardedStream, common_num_shards, records_of_shard, shard_window, share_of
 from stentor.errors import ConfigError, DataError
+from stentor.sources.base import Source
 from stentor.sources.held_out import HeldOut, StreamHoldOut, hold_out
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.dataloading.section import Data, Replay
     from stentor.models.base import Processor
-    from stentor.sources.base import Source
 
 STREAM_TEXTS = 10_000
 """Transcripts of a stream that are read ahead for tokenizers made from the data."""

@@ -9,21 +9,19 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from stentor.data.batch import Batch
+from stentor.data.augment import Augment
+from stentor.data.batch import Batch, Example
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes, load_codes
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.data.load_audio import load_audio
+from stentor.dataloading.batch_sampler import Item, PlannedBatch
 from stentor.errors import AudioError, StentorError
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from stentor.data.augment import Augment
-    from stentor.data.batch import Example
-    from stentor.dataloading.batch_sampler import Item, PlannedBatch
     from stentor.models.base import Processor
     from stentor.tasks.base import Task
 

@@ -12,13 +12,12 @@ import numpy as np
 
 from stentor.data.cut import UnusableRecord, language_of
 from stentor.data.seeding import rng
+from stentor.dataloading.section import Data
 from stentor.errors import DataError
+from stentor.sources.base import Source
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
-
-    from stentor.dataloading.section import Data
-    from stentor.sources.base import Source
 
 BAD = (
     "missing",

@@ -6,19 +6,14 @@ it: like every plan, that is a function of (seed, epoch) alone, equal on 1 and o
 batch k". A process takes every W-th batch, so it comes past S / gcd(S, W) shards and opens no other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from stentor.dataloading.batch_sampler import PlannedBatch
+from stentor.dataloading.batch_sampler import BatchSampler, Item, PlannedBatch
 from stentor.errors import DataError
-
-if TYPE_CHECKING:
-    from stentor.dataloading.batch_sampler import BatchSampler, Item
-    from stentor.sources.base import Source
+from stentor.sources.base import Source
 
 WINDOW = 250
 """A shard is planned by no fewer items at a time, unless `data.window` is smaller itself."""

@@ -11,8 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from stentor.data.batch import Batch
 from stentor.engine.deepspeed import DeepSpeedBackend
 from stentor.engine.optim import build, load_optimizer_state, optimizer_state
+from stentor.engine.section import Train
+from stentor.engine.setup import TrainingSetup
 from stentor.engine.sharding import check_shardable
 from stentor.errors import ConfigError
 
@@ -20,9 +23,6 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from stentor.config.schema import Config
-    from stentor.data.batch import Batch
-    from stentor.engine.section import Train
-    from stentor.engine.setup import TrainingSetup
 
 
 class AccelerateBackend:

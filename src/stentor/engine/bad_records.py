@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from stentor.data.batch import Batch
 from stentor.dataloading.batch_sampler import PlannedBatch
+from stentor.engine.totals import MicroBatchLoss
 from stentor.errors import DataError, StentorError
 
 if TYPE_CHECKING:
-    from stentor.data.batch import Batch
-    from stentor.engine.totals import MicroBatchLoss
     from stentor.engine.trainer import Trainer
 
 

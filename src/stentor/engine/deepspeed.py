@@ -20,19 +20,19 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from stentor.data.batch import Batch
 from stentor.engine.optim import build, states_by_parameter
+from stentor.engine.section import Train
+from stentor.engine.setup import TrainingSetup
 from stentor.engine.sharding import assign_zero_state, check_shardable, full_shape
 from stentor.errors import ConfigError
+from stentor.losses.base import Loss
+from stentor.tasks.base import Task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from stentor.config.schema import Config
-    from stentor.data.batch import Batch
-    from stentor.engine.section import Train
-    from stentor.engine.setup import TrainingSetup
-    from stentor.losses.base import Loss
-    from stentor.tasks.base import Task
 
 OURS = {
     "optimizer": "optim",

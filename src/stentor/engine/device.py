@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from stentor.engine.section import Train
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-    from stentor.engine.section import Train
 
 
 def give_back_memory() -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from stentor.data.batch import Batch
 from stentor.dataloading.batch_sampler import PlannedBatch
 from stentor.engine import memory_estimate
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from stentor.data.batch import Batch
     from stentor.engine.trainer import Trainer
 
 

@@ -1,21 +1,15 @@
 """Weight averages: over time (EMA) and over the best checkpoints; and the trained tensors of a model by name."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from stentor.engine.checkpoint import load_tensors
 from stentor.engine.sharding import assign_zero_parameter, gather_full, is_zero_sharded, shard_like, trained_by_zero
-from stentor.models.base import RandomFeatures
-
-if TYPE_CHECKING:
-    from stentor.models.base import Bundle
+from stentor.models.base import Bundle, RandomFeatures
 
 
 def trained_tensors(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -10,22 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stentor.data.batch import Batch, Prediction
+from stentor.data.batch import Batch, Example, Prediction
 from stentor.data.cut import record_from_cut
 from stentor.dataloading.batch_sampler import BatchSampler, PlannedBatch
 from stentor.dataloading.loader import BatchDataset, batches
 from stentor.dataloading.mixing import DropCounter
+from stentor.engine.device import Communicator
 from stentor.errors import DataError
+from stentor.losses.base import Loss
 from stentor.metrics.score import Score
+from stentor.models.base import Bundle
+from stentor.tasks.base import Task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-    from stentor.data.batch import Example
-    from stentor.engine.device import Communicator
-    from stentor.losses.base import Loss
-    from stentor.models.base import Bundle
-    from stentor.tasks.base import Task
 
 
 @dataclass

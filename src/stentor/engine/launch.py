@@ -1,7 +1,5 @@
 """Launcher: several processes of one command on this machine (`--processes`); several machines start under torchrun."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,20 +1,16 @@
 """Metric accumulator: summed losses, throughput and waiting between two rows of metrics. Sums stay on the device until
 read."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from stentor.engine.device import Communicator
-    from stentor.engine.totals import MicroBatchLoss, StepTotals
-    from stentor.losses.base import Loss
+from stentor.engine.device import Communicator
+from stentor.engine.totals import MicroBatchLoss, StepTotals
+from stentor.losses.base import Loss
 
 DENSE_BF16 = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12, "3090": 71e12}
 """Peak FLOP/s without sparsity, from the makers' data sheets."""

@@ -1,7 +1,5 @@
 """torch's Muon with the matrices of one shape orthogonalised together: a small model's step is mostly this."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

@@ -1,22 +1,17 @@
 """Optimizers with parameter groups by glob, and the learning rate as a function of the step."""
 
-from __future__ import annotations
-
 import fnmatch
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from stentor.engine.muon import Muon
-from stentor.engine.section import Group
+from stentor.engine.section import Group, Optim, Schedule
 from stentor.engine.sharding import gather_full, shard_like
 from stentor.errors import ConfigError
-
-if TYPE_CHECKING:
-    from stentor.engine.section import Optim, Schedule
 
 
 def build(config: Optim, model: nn.Module) -> list[torch.optim.Optimizer]:

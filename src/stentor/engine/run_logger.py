@@ -1,7 +1,5 @@
 """Run logger: metrics.jsonl, events.jsonl and log.txt of a run folder. Only the main process writes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

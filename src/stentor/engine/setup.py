@@ -1,20 +1,16 @@
 """Training setup: everything that one stage trains with, as `prepare` makes it from the config."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from stentor.dataloading.batch_sampler import BatchSampler
-    from stentor.dataloading.dataset import TrainDataset
-    from stentor.dataloading.leakage import Overlap
-    from stentor.dataloading.stream_shards import ShardedStream
-    from stentor.engine.evaluate import EvalSet
-    from stentor.losses.base import Loss
-    from stentor.models.base import Bundle
-    from stentor.tasks.base import Task
+from stentor.dataloading.batch_sampler import BatchSampler
+from stentor.dataloading.dataset import TrainDataset
+from stentor.dataloading.leakage import Overlap
+from stentor.dataloading.stream_shards import ShardedStream
+from stentor.engine.evaluate import EvalSet
+from stentor.losses.base import Loss
+from stentor.models.base import Bundle
+from stentor.tasks.base import Task
 
 
 @dataclass

@@ -1,7 +1,5 @@
 """Sharded tensors: whole copies of what FSDP2 (DTensor) and DeepSpeed's ZeRO divide over the processes, and back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Signals: SIGTERM and SIGINT end a run in good order."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

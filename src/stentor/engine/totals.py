@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-if TYPE_CHECKING:
-    from stentor.data.batch import Batch
-    from stentor.engine.device import Communicator
-    from stentor.losses.base import Loss
-    from stentor.tasks.base import Task
+from stentor.data.batch import Batch
+from stentor.engine.device import Communicator
+from stentor.losses.base import Loss
+from stentor.tasks.base import Task
 
 
 @dataclass

@@ -16,6 +16,7 @@ from stentor.data.batch import Batch, Prediction
 from stentor.dataloading.batch_sampler import PlannedBatch
 from stentor.dataloading.loader import BatchDataset, batches
 from stentor.engine import bad_records, checkpoint, state
+from stentor.engine.backend import Backend
 from stentor.engine.device import Communicator, give_back_memory
 from stentor.engine.dry_run import dry_run
 from stentor.engine.ema import EMA
@@ -23,6 +24,7 @@ from stentor.engine.evaluate import EvalOptions, EvalSet, evaluate
 from stentor.engine.metric_accumulator import MetricAccumulator
 from stentor.engine.optim import Plateau, factor
 from stentor.engine.run_logger import RunLogger
+from stentor.engine.setup import TrainingSetup
 from stentor.engine.signals import on_signal
 from stentor.engine.totals import MicroBatchLoss, StepTotals
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
@@ -31,8 +33,6 @@ from stentor.metrics.score import Score
 if TYPE_CHECKING:
     from stentor.callbacks.base import Callback
     from stentor.config.schema import Config
-    from stentor.engine.backend import Backend
-    from stentor.engine.setup import TrainingSetup
 
 MicroBatch = tuple[PlannedBatch, Batch]
 

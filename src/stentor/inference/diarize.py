@@ -1,7 +1,5 @@
 """Diarization of recordings of any length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Transcript formats: json, txt, srt, vtt, ctm, textgrid. Plain functions on the transcript dict of the contract."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -8,30 +8,26 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from stentor.errors import ConfigError
-from stentor.models.base import Family
+from stentor.inference.diarize import Diarization
+from stentor.inference.recording import Recording
+from stentor.inference.speak import Speech
+from stentor.inference.speak.speaker import Speaker
+from stentor.inference.speak.voice import Voice
+from stentor.inference.transcribe import Transcript
+from stentor.models.base import Bundle, Family
 from stentor.tasks.base import Task
 from stentor.tasks.diarize import Diarize
 from stentor.tasks.speak import Speak
 from stentor.tasks.transcribe import Transcribe
 from stentor.tasks.words import Words
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy as np
-
-    from stentor.inference.diarize import Diarization
-    from stentor.inference.recording import Recording
-    from stentor.inference.speak import Speech
-    from stentor.inference.speak.speaker import Speaker
-    from stentor.inference.speak.voice import Voice
-    from stentor.inference.transcribe import Transcript
-    from stentor.models.base import Bundle
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 

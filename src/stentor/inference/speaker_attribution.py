@@ -1,7 +1,5 @@
 """Speaker attribution: speakers of the words and segments of a transcript, from a diarization of the recording."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any

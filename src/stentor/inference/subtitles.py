@@ -5,8 +5,6 @@ seven seconds each, slow enough to be read, cut where the speaker stops or the s
 two, so that the eye sees them change. Wide characters (Chinese, Japanese, Korean) take two columns.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections import deque

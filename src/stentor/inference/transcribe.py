@@ -1,7 +1,5 @@
 """Transcription of recordings of any length: windows between pauses, decoded in batches across files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ A detector marks the frames that hold speech and keeps their levels (a few bytes
 them. Audio passes through in blocks: of a two-hour file only these frames are held.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise

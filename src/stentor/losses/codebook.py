@@ -1,7 +1,5 @@
 """Codebook loss: cross entropy of masked codec tokens, one term for each codebook."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator

@@ -3,8 +3,6 @@
 Platt scaling (Platt 1999) over the logits of several signs, fitted on held-out words.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Relative change of an error rate between two systems on the same items."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -6,8 +6,6 @@ MeetEval) pairs words only where their times are at most a collar apart. Both ar
 reference words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

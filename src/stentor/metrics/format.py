@@ -1,7 +1,5 @@
 """Formatting of metrics and figures for people: in progress lines, reports and model cards."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Scores: a metric's value with the counts and the interval that it is made of."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass, field
 from typing import Any

@@ -5,8 +5,6 @@ errors and nothing to the total; when the whole set has no reference words the r
 (total taken as 1), as jiwer defines it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Word matching: the words of a transcript that a reference has too, and how far apart the two put them in time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ Shifts follow Shi et al. 2023 (arXiv:2301.12343, accumulated average shift); the
 Guo et al. 2017 (arXiv:1706.04599) with equal-width bins.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

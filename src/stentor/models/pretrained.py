@@ -1,7 +1,5 @@
 """Pretrained models and configs of transformers, by Hub id, folder or keys, with errors that say what to do."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import re

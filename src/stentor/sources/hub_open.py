@@ -3,8 +3,6 @@
 `datasets` lists, downloads and caches; it never decodes audio for us (its decoder is torchcodec).
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import sys

@@ -4,8 +4,6 @@ A preset is data alone. `{language}` in a pattern is the data set's own spelling
 `{split}` what was chosen. Adding a data set means adding an entry to `PRESETS`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 EXPORT = "refs/convert/parquet"

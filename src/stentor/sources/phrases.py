@@ -1,7 +1,5 @@
 """Texts for the built-in voice to speak: digit strings, short commands for a home assistant, sentences as in talk."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from itertools import product

@@ -1,7 +1,5 @@
 """The page: a data set on top, the five steps below. Nothing is kept in it; a reload shows what is on the disk."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr

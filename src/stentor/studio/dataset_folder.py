@@ -8,8 +8,6 @@ A recording is a WAV file that is on the disk before the manifest names it; a ch
 line or one renamed file. So whatever is killed in the middle, the data set is as before or as after.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -17,7 +15,9 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from stentor.errors import ConfigError, StentorError
 from stentor.studio import train_test_split
@@ -31,9 +31,6 @@ from stentor.studio.files import (
     write_bytes,
     write_json,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MOST_RECORDS = 50_000
 """Records of the largest data set; larger ones are trained on from their own manifests."""

@@ -1,7 +1,5 @@
 """Names, paths and writing below the projects folder: the one place that decides where the studio reads and writes."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

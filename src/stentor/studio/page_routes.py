@@ -1,7 +1,5 @@
 """Routes: all of the studio's own, which the server serves beside Gradio."""
 
-from __future__ import annotations
-
 from stentor.studio.dataset import receiving, recorder, review
 from stentor.studio.runs import run_files
 

@@ -3,8 +3,6 @@
 FOLDER/datasets/NAME/   FOLDER/runs/NAME/   FOLDER/tmp/
 """
 
-from __future__ import annotations
-
 import secrets
 import shutil
 import time

@@ -1,7 +1,5 @@
 """Starts the studio: one server of one process."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import os

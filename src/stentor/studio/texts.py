@@ -1,7 +1,5 @@
 """Texts of the page: `texts.yaml`, the one file to translate."""
 
-from __future__ import annotations
-
 import functools
 from importlib import resources
 

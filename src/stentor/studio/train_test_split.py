@@ -4,8 +4,6 @@ The two files beside the manifest, `train.jsonl` and `held_out.jsonl`, are the d
 was chosen (`split: {by, share}`). A recording stays on its side until a person moves it or divides anew.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -4,20 +4,17 @@ A playlist, an archive or a web page that is named `speech.wav` reaches no decod
 the addresses in a playlist.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from stentor.errors import AudioError
 from stentor.studio.dataset_folder import RATES
 from stentor.studio.files import disk_errors
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MOST_BYTES = 2**30
 """Bytes of the largest audio file."""

@@ -4,8 +4,6 @@ The checks and the fallback to higher temperatures are those of Whisper (Radford
 section 4.5), with a check of the speaking rate added.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable, Sequence

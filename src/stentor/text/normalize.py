@@ -6,8 +6,6 @@ gets the basic normaliser (as Whisper's own evaluation does, language by languag
 by this package's own rules (`stentor.text.spelling`) unless a Whisper `normalizer.json` is named.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable

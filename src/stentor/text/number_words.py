@@ -1,7 +1,5 @@
 """Number words: months, units and money by language, and Chinese numbers."""
 
-from __future__ import annotations
-
 MONTHS: dict[str, list[str]] = {
     language: names.split()
     for language, names in {

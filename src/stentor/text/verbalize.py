@@ -6,8 +6,6 @@ years and decades (English), units (English). Numbers that begin with 0 or are l
 digit. What stands in [brackets] (pronunciations, [laughter]) and pinyin such as ZHE2 stays as it is.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from decimal import Decimal

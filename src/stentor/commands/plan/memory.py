@@ -5,18 +5,18 @@ batch, on a model whose stacks of equal layers are cut down to one and two of th
 all layers and the whole batch; so nothing large is needed to know how large it would be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from stentor.config.schema import Config
+from stentor.data.batch import Batch
 from stentor.engine import memory_estimate
 from stentor.engine.memory_estimate import MemoryEstimate
 from stentor.errors import ConfigError
@@ -24,10 +24,6 @@ from stentor.models.parameters import size
 from stentor.models.peft import base_name, inject, is_adapter, lora_targets, matching
 from stentor.models.quantize import BYTES, HEADS, Bits, quantize
 from stentor.models.quantize.layers import QuantizedLinear
-
-if TYPE_CHECKING:
-    from stentor.config.schema import Config
-    from stentor.data.batch import Batch
 
 FIXED = ("encoder.embed_positions.weight", "audio_tower.embed_positions.weight")
 """Sinusoids of Whisper's encoder, which no family trains."""

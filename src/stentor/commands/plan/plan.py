@@ -17,20 +17,18 @@ from stentor.commands.plan.memory import methods
 from stentor.commands.plan.suggest import method_of, notes, suggest
 from stentor.commands.plan.text import text
 from stentor.commands.train import prepare
-from stentor.dataloading.batch_sampler import BatchSampler, PlannedBatch
+from stentor.config.schema import Config
+from stentor.data.batch import Batch
+from stentor.dataloading.batch_sampler import BatchSampler, Item, PlannedBatch
 from stentor.dataloading.loader import BatchDataset
 from stentor.engine import memory_estimate
 from stentor.engine.device import accelerator, give_back_memory
+from stentor.engine.memory_estimate import MemoryEstimate
+from stentor.engine.setup import TrainingSetup
 from stentor.models.parameters import adapters_in, parameter_table, size
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-    from stentor.config.schema import Config
-    from stentor.data.batch import Batch
-    from stentor.dataloading.batch_sampler import Item
-    from stentor.engine.memory_estimate import MemoryEstimate
-    from stentor.engine.setup import TrainingSetup
 
 LARGE = 300e6
 """Parameters above which nothing is tried on a CPU: it would take minutes."""

@@ -5,8 +5,6 @@ number of epochs falls with the hours so that little data is not repeated withou
 of held-out speakers decides in the end.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

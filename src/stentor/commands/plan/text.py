@@ -1,7 +1,5 @@
 """The plan of a run as text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stentor.engine.memory_estimate import gib

@@ -12,6 +12,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from stentor.audio.io import write
 from stentor.commands.prepare.executor import LocalExecutor
 from stentor.commands.prepare.pipeline import Reject, first_of, print_reasons, refuse_rejects
@@ -20,15 +22,13 @@ from stentor.data.cut import UnusableRecord
 from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.load import pick_device
-from stentor.models.codecs.base import Codec, at_peak
+from stentor.models.codecs.base import AudioCodec, Codec, at_peak
 from stentor.models.codecs.resynthesis import resynthesis
 
 if TYPE_CHECKING:
-    import numpy as np
     from lhotse.cut import Cut
 
     from stentor.cli.prepare import CodecOptions
-    from stentor.models.codecs.base import AudioCodec
 
 HELD_OUT = 20
 """Records (at most a tenth of all) that the codec is not fitted on: they are encoded and decoded for the report."""

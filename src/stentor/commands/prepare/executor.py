@@ -1,7 +1,5 @@
 """Executors: where the groups of a prepare pipeline are worked on."""
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 from collections import deque

@@ -1,7 +1,5 @@
 """Journal: the outcomes so far of a command that goes on after a kill; and files that appear complete or not at all."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Converters: configs of other systems become run files. One module a system, with `convert(path) -> Converted`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

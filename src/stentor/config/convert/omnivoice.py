@@ -1,7 +1,5 @@
 """OmniVoice's configs: a training config and a data config, both JSON. Keys that it would drop are errors here."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Configs of the universal training pipeline (TS-DIA): `model`, `global_config` with `datasets`, and `training`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from stentor.config.convert import Converted, Draft, one_of, read

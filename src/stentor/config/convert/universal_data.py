@@ -1,7 +1,5 @@
 """Data of the universal pipeline: `global_config` with its features, `datasets`, and the sizes of batches."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """VoxLM's configs: a frozen Whisper encoder, a projector and a Qwen2 model with LoRA, trained on LibriSpeech."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

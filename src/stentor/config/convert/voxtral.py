@@ -1,7 +1,5 @@
 """Command lines of the Voxtral fine-tuning scripts (train.py, train_lora.py): a shell script, or the command itself."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

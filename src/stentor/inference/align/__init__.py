@@ -1,7 +1,5 @@
 """Forced alignment of known texts, by a trained aligner, a CTC model or Whisper."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Forced alignment interface: clips with their texts, words with their times, and the `Aligner` protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol

@@ -6,8 +6,6 @@ training utterances of LibriSpeech under one model (Whisper tiny encoder with a 
 for all: their optimum is flat.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -5,8 +5,6 @@ spelled with a wildcard, which is any sound. Emissions of long audio are made in
 classes that the text has; the path is found over all of it at once.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

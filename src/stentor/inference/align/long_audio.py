@@ -4,8 +4,6 @@ The model's own transcript of each window is matched with the known text word by
 where the windows are, and words that match nothing go with their neighbours, in proportion.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 

@@ -10,8 +10,6 @@ the path can have come (at most one label a frame), with their backpointers. Pas
 computes a band of labels that follows the best path so far, and is widened until the end of the text is reached.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ filter and averaged; dynamic time warping (Sakoe and Chiba 1978) finds the path 
 from tokens by the tokenizer's own character offsets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Synthesis of texts of any length, in the voice of a recording, in a described one or in the model's own."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

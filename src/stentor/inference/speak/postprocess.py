@@ -1,7 +1,5 @@
 """Postprocessing of synthetic speech: silence at its ends, fades, pauses between parts, loudness."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reference recordings of voices: read, trimmed, transcribed and encoded as codec tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

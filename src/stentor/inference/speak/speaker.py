@@ -1,7 +1,5 @@
 """Speaker: a model that speaks, with the settings that all its utterances share."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence

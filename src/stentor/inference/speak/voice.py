@@ -3,8 +3,6 @@
 A voice file is two: NAME.safetensors with the tensor `codes` and NAME.json with everything else (format version 1).
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Building an audio language model from its config: weights, processor, adapters, freezing."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from types import SimpleNamespace

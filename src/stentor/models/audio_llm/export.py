@@ -7,8 +7,6 @@ tokenizer and processor files, generation_config.json
 stentor.json                 the family section and the commit of the base
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,23 +1,19 @@
 """Examples to batches: prompts with audio positions in them, transcripts behind. Holds no torch module, so that it can
 be sent to loader workers."""
 
-from __future__ import annotations
-
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from lhotse.cut import Cut
 from torch import Tensor
 
 from stentor.data.batch import Batch, Example
 from stentor.errors import DataError
 from stentor.models.collate import num_samples, split_usable
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 log = logging.getLogger("stentor")
 

@@ -1,7 +1,5 @@
 """Building the family `ctc`: the transformers model, its processor, adapters and freezing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

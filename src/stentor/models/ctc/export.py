@@ -1,7 +1,5 @@
 """Export folders of the family `ctc`: what transformers' AutoModelForCTC and AutoProcessor load by themselves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

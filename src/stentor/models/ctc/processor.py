@@ -1,24 +1,18 @@
 """Examples to batches for CTC models, with the features of the model's own processor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from lhotse.cut import Cut
 from torch import Tensor
 
-from stentor.data.batch import Batch
+from stentor.data.batch import Batch, Example
 from stentor.models.collate import SHORTEST, audio_batch, mask_features, num_samples, pad_shortest, split_usable
 from stentor.models.ctc.spelling import spelling
 from stentor.models.speech_llm.encoders import Geometry
 from stentor.models.speech_llm.tokenizers import ctc_frames
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.data.batch import Example
 
 
 class CTCProcessor:

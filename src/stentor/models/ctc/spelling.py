@@ -1,7 +1,5 @@
 """Spelling: texts as CTC classes and back, with the tokenizer of a transformers CTC model."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 import unicodedata

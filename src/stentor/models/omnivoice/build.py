@@ -1,13 +1,12 @@
 """Building an OmniVoice model: backbone, tokenizer, codec, adapters, freezing."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -17,7 +16,7 @@ from stentor.data.load_audio import load_audio
 from stentor.data.speaking_rate import fit_speaking_rate
 from stentor.errors import AudioError, ConfigError
 from stentor.models.base import Bundle, TaskRequirements
-from stentor.models.codecs.base import Codec, at_peak, open_codec
+from stentor.models.codecs.base import AudioCodec, Codec, at_peak, open_codec
 from stentor.models.omnivoice import OmniVoice
 from stentor.models.omnivoice.modeling import OmniVoiceModel
 from stentor.models.omnivoice.processor import CODEC, OmniVoiceProcessor, check_codec
@@ -26,11 +25,6 @@ from stentor.models.packing import flex, items
 from stentor.models.peft import adapt, is_adapter
 from stentor.models.pretrained import part_config, reach
 from stentor.models.speech_llm.tokenizers import bpe, characters
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from stentor.models.codecs.base import AudioCodec
 
 FIT_SECONDS = 3600.0
 """Audio that a codec is fitted on at most."""

@@ -9,8 +9,6 @@ audio_tokenizer/             the codec
 stentor.json                 the family section and the commit of the base
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -8,22 +8,18 @@ Nothing is kept from one step to the next: in a bidirectional model every positi
 last, the prompt's positions too, so that no layer's output of an earlier step is still exact.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from stentor.models.omnivoice.prompt import Prompt
-
-if TYPE_CHECKING:
-    import numpy as np
 
 CLASS_SHARE = 0.1
 """Share of the codes of a cell, the likeliest, that are drawn from with `class_temperature`."""

@@ -3,21 +3,17 @@
 Names of parts and tensors are those of published checkpoints.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stentor.models.omnivoice.prompt import Prompt
 from stentor.models.packing.flex import block_mask
 from stentor.models.packing.items import table
-
-if TYPE_CHECKING:
-    from stentor.models.omnivoice.prompt import Prompt
 
 log = logging.getLogger("stentor")
 

@@ -1,36 +1,30 @@
 """Processor of OmniVoice: examples to batches. Holds no part of the model, so that loader workers can have it."""
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from lhotse.cut import Cut
 
+from stentor.data.augment import Augment
 from stentor.data.batch import Batch, Example
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes
 from stentor.data.cut import field_of, language_of, text_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.data.load_audio import load_audio
+from stentor.data.speaking_rate import SpeakingRate
 from stentor.errors import AudioError, ConfigError
-from stentor.models.codecs.base import at_peak
+from stentor.models.codecs.base import AudioCodec, at_peak
 from stentor.models.omnivoice.prompt import Prompt, joined
 from stentor.models.omnivoice.sample import IGNORED, Sample, build
 from stentor.models.omnivoice.text import ABSENT, ids_of, spoken, style
 from stentor.models.packing.flex import BLOCK, tables
 from stentor.models.speech_llm.tokenizers import padding_id
 from stentor.models.transformer.feature_cache import key_of
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.data.augment import Augment
-    from stentor.data.speaking_rate import SpeakingRate
-    from stentor.models.codecs.base import AudioCodec
 
 CODEC = "audio_tokenizer"
 """Folder of the codec in a model's folder."""

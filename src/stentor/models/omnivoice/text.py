@@ -1,7 +1,5 @@
 """Style and text of an utterance as strings with OmniVoice's special tokens, and their ids."""
 
-from __future__ import annotations
-
 from typing import Any
 
 DENOISE = "<|denoise|>"

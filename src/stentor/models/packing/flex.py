@@ -6,8 +6,6 @@ get the autocast type first (layers with float32 norms on query and key, such as
 float32, twelve times slower), and masks that are no block mask go to SDPA, as do tables of items.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ keys and values are taken out of the pack for the attention alone, side by side 
 other layers stay packed. In place of a mask the attention gets a table of the items' positions.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

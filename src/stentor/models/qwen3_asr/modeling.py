@@ -1,7 +1,5 @@
 """Qwen3-ASR for training and decoding, over the parts of transformers' Qwen3ASRForConditionalGeneration."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

@@ -10,8 +10,6 @@ text alone; in training the model always learns to name it, which teaches both w
 does. Where none is known it learns to write `language None`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -10,8 +10,6 @@ two queries per word, one for each boundary, each classified over the frames; an
 longest increasing subsequence.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

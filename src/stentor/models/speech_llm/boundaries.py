@@ -1,7 +1,5 @@
 """Word boundaries: the aligner's scores over grid points, and their decoding to boundaries in order."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise

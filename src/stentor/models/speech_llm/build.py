@@ -1,7 +1,5 @@
 """Building a speech LLM from its config: parts, tokenizer, adapters, freezing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path

@@ -1,18 +1,14 @@
 """Decoding of the speech LLM: its language model with a KV cache, for `stentor.models.decoding`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from stentor.models.decoding import LanguageModelDecoder, Result, search, token_limits
-
-if TYPE_CHECKING:
-    from stentor.models.speech_llm.modeling import SpeechLLMModel
+from stentor.models.speech_llm.modeling import SpeechLLMModel
 
 
 @torch.no_grad()

@@ -13,8 +13,6 @@ onnx_config.json  sizes, names and versions
 Lengths, and the batch of the language model, are free. Times come from the scores by the code that torch uses too.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import logging

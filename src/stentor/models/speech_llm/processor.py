@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from lhotse.cut import Cut
 from torch import Tensor
 
 from stentor.data.batch import Batch, Example
@@ -17,9 +18,6 @@ from stentor.models.collate import SHORTEST, audio_batch, mask_features, num_sam
 from stentor.models.speech_llm import PromptSection
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 FILE = "preprocessor_config.json"
 

@@ -1,7 +1,5 @@
 """Projector: from encoder frames to positions of the language model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor, nn

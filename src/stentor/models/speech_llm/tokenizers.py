@@ -1,7 +1,5 @@
 """Tokenizers and alphabets made from training transcripts, and what a given tokenizer uses for padding."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any

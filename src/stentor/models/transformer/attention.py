@@ -1,7 +1,5 @@
 """Multi-head attention: softmax (through torch's SDPA) or linear (FAVOR+), over a sequence itself or over another."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """Building models of the family `transformer`."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path

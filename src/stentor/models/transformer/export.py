@@ -2,8 +2,6 @@
 model.safetensors (all weights and random features), preprocessor_config.json and, for text, the tokenizer's files.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

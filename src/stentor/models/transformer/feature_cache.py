@@ -23,15 +23,14 @@ import numpy as np
 
 from stentor import __version__
 from stentor.audio.kaldi import KaldiFeatures
+from stentor.data.augment import Augment
 from stentor.data.feature_cache import CachedFeatures
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError
+from stentor.models.transformer.frontend import Features
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
-
-    from stentor.data.augment import Augment
-    from stentor.models.transformer.frontend import Features
 
 SETTINGS = "store.json"
 FORMAT = 1

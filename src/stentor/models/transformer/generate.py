@@ -1,7 +1,5 @@
 """Generation: the decoder step by step for `stentor.models.decoding`, or the most likely path of the CTC head."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Building blocks of the layers besides attention: norms, activations, feed-forward, convolution, positions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

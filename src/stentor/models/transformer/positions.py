@@ -1,7 +1,5 @@
 """Rotary positions, which act inside attention (those that are added to the input are in layers.py)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

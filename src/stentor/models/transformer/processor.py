@@ -6,14 +6,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from lhotse.cut import Cut
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from stentor.data.augment import SpecAugment
+from stentor.data.augment import Augment, SpecAugment
 from stentor.data.batch import Batch, Example
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.errors import DataError
@@ -21,11 +22,6 @@ from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
 from stentor.models.transformer.feature_cache import FeatureStore
 from stentor.models.transformer.frontend import Features
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.data.augment import Augment
 
 SHORTEST = SAMPLE_RATE // 10
 """Samples; silence is added to shorter clips that an SSL encoder reads."""

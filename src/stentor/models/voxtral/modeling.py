@@ -1,7 +1,5 @@
 """Voxtral for training and decoding, over the parts of transformers' VoxtralForConditionalGeneration."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

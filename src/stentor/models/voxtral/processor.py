@@ -1,7 +1,5 @@
 """Examples to batches for Voxtral. Holds no torch module, so that it can be sent to loader workers."""
 
-from __future__ import annotations
-
 import io
 import logging
 import math

@@ -1,7 +1,5 @@
 """Building a Whisper from its config section: weights, tokenizer, adapters, freezing."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace

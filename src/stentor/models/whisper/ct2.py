@@ -1,17 +1,12 @@
 """Whisper in the format of CTranslate2 (the engine below faster-whisper), written by CTranslate2's own converter."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stentor.errors import ConfigError
-
-if TYPE_CHECKING:
-    from stentor.models.base import Bundle
+from stentor.models.base import Bundle
 
 KINDS = ("float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16")
 """How CTranslate2 can keep weights."""

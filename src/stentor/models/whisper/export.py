@@ -6,8 +6,6 @@ adapter_config.json, adapter_model.safetensors             in place of the weigh
 tokenizer.json, processor_config.json ...                  the processor
 """
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 

@@ -1,20 +1,16 @@
 """Examples to batches for Whisper. Holds no torch module, so that it can be sent to loader workers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from lhotse.cut import Cut
 from torch import Tensor
 
 from stentor.audio.features import HOP, RATE, WINDOW, WhisperMel
 from stentor.data.batch import Batch, Example
 from stentor.models.collate import mask_features, num_samples, split_usable
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 FRAMES = WINDOW // HOP // 2
 """Encoder positions of the window."""

@@ -1,7 +1,5 @@
 """Whisper tokenizers with fewer merges than OpenAI's, or none."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

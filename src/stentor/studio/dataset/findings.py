@@ -5,8 +5,6 @@ file's name, time and size. The rules (stentor.data.outliers) then run over text
 has changed, which takes milliseconds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ each sentence as it comes, then `{"end": true}`, or `{"error": sentence}`. A pro
 nothing can hold a thread for minutes, and because the libraries for it are large.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -8,8 +8,6 @@
 Each piece is in the data set as soon as it is written down. After whatever ended it, `go_on` begins where it was.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import shutil

@@ -9,8 +9,6 @@ ended when it takes too long. A recording remembers its phrase by `prompt_id`, s
 back, it belongs to the same phrase.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import unicodedata

@@ -12,8 +12,6 @@ What page/upload.mjs and page/phrases.mjs talk to. A batch is named by the page 
 are numbered: no name that a browser sends becomes part of a path.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import queue

@@ -8,8 +8,6 @@ Rule for two pages that record the same row: one record a row, the last take win
 replaced, and whoever replaces a take that their page had not seen is told so.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Mapping

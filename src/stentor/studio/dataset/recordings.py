@@ -1,14 +1,10 @@
 """Recording quality: levels, and a sentence for each thing that is wrong, while the recording can be made again."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from stentor.studio.texts import say
-
-if TYPE_CHECKING:
-    import numpy as np
 
 SHORTEST = 0.5
 """Seconds of the shortest recording that can hold a phrase."""

@@ -1,8 +1,6 @@
 """The routes of step 2, that page/check_list.mjs talks to: the recordings with what is wrong with them, and what a
 person does about it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from starlette.requests import Request

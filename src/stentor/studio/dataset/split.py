@@ -1,21 +1,17 @@
 """Long recordings into records: cut at their pauses, with a first transcript of a model for a person to correct."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from stentor.errors import AudioError
+from stentor.inference.load import Model
+from stentor.inference.vad import Detector
 from stentor.studio.dataset_folder import DataSet, Record
 from stentor.studio.files import name_from
 from stentor.studio.uploaded_audio import Upload, checked, enterable, fingerprint, read, shown
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from stentor.inference.load import Model
-    from stentor.inference.vad import Detector
 
 LONGEST = 15.0
 """Seconds of the longest piece: easy to correct by ear, and short enough for every model."""

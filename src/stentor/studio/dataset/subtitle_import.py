@@ -1,7 +1,5 @@
 """Transcripts with times: subtitles (SubRip, WebVTT) and Praat's TextGrids."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterator

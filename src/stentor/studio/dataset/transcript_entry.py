@@ -1,7 +1,5 @@
 """Transcript entry: transcripts of every format become one `TranscriptEntry` for each."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Each becomes a list of `TranscriptEntry`. Mistakes are reported with the file's 
 written them: names in them are only compared with the names of the uploaded files.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

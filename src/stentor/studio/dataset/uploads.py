@@ -1,7 +1,5 @@
 """Uploads into a data set: recordings with or without transcripts, each saved as it is read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -4,8 +4,6 @@ Each manifest of the projects folder that a run file names is copied to `runs/NA
 there (hard links: the same bytes on the disk, which stay when the recording is made again or removed).
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -9,8 +9,6 @@ The lock is the system's: it disappears with the last process that inherited it,
 left on the disk. So nothing stale stays behind, and a folder has one command at a time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Files that a training run is writing, read as they grow: curves, samples, the end of a log."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -5,8 +5,6 @@ from their types. `BASIC` only picks the keys that are shown first. The run file
 stands there, and changes it there; what is left at its default is not written.
 """
 
-from __future__ import annotations
-
 import functools
 import types
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@
 Nothing is held in memory: any page of any studio sees the same, before and after a restart.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

@@ -1,7 +1,5 @@
 """Memory of the machine and its GPUs while a run trains."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import threading

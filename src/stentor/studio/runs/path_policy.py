@@ -5,24 +5,20 @@ is set, the studio's machine holds more than belongs to who asks. Everything is 
 harmless: a key that is new in the schema is held to be a path until it is listed in `FREE`.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from stentor.config.document import Key, Mistake, Mistakes, Node, Place, dotted, parse
 from stentor.config.load import Loaded, load_text
 from stentor.errors import ConfigError
 from stentor.section import Section, alternatives
 from stentor.sources.base import Source
-
-if TYPE_CHECKING:
-    from stentor.studio.projects import Projects
+from stentor.studio.projects import Projects
 
 FREE = frozenset(
     {"Transcribe.context", "PromptSection.instruction", "Text.texts", "Synth.texts", "Source.where", "Source.exclude"}

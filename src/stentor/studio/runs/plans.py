@@ -1,7 +1,5 @@
 """Plan of a run before it is started: `stentor train RUN.yaml --plan-only`, in words for a person."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -12,16 +10,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.engine.memory_estimate import gib
 from stentor.errors import StentorError, without_secrets
 from stentor.studio.files import disk_errors, write_bytes
+from stentor.studio.projects import Projects
 from stentor.studio.runs.path_policy import checked
 from stentor.studio.texts import say
-
-if TYPE_CHECKING:
-    from stentor.studio.projects import Projects
 
 LONGEST = 900.0
 """Seconds that a plan may take; a model that is fetched for the first time is most of them."""

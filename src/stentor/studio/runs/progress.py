@@ -1,7 +1,5 @@
 """Progress of a run, from the files that it writes as it goes. Each look reads what came since the last."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import threading

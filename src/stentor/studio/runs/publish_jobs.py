@@ -9,8 +9,6 @@ ID comes from the repository, so a repository has one upload at a time, and publ
 broken connection left it. The token is the environment's or the Hub's login; it is in none of these files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

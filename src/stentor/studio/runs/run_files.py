@@ -3,8 +3,6 @@
 Only files of the person's own projects folder are served, whatever a run's files name.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

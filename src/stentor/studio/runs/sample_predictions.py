@@ -1,7 +1,5 @@
 """Sample predictions: answers of a run about held-out recordings, shown while it goes."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import OrderedDict

@@ -5,8 +5,6 @@ is not chosen keeps the default of the config. The run file is the whole truth: 
 changes in it counts.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import json
@@ -19,19 +17,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from stentor.commands.plan.suggest import EPOCHS, method_of, suggest
 from stentor.config.load import dump, load
 from stentor.errors import ConfigError, StentorError
+from stentor.models.base import Family
+from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import name_from, read_json
+from stentor.studio.projects import Projects
 from stentor.studio.texts import say, texts
-
-if TYPE_CHECKING:
-    from stentor.models.base import Family
-    from stentor.studio.dataset_folder import DataSet
-    from stentor.studio.projects import Projects
 
 FULL, LORA = "full", "lora"
 OWN = "own"

@@ -7,8 +7,6 @@ LOCK is the number of an open file on which the studio holds an exclusive `flock
 so the lock is held as long as either lives, whatever is killed; nothing stale stays behind.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

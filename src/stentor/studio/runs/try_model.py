@@ -4,8 +4,6 @@ Two models at most are kept in memory. Everything here blocks for seconds: it be
 from `stentor.report.drawings`, as in the report.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 import time
@@ -13,7 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from stentor.errors import ConfigError, DataError, StentorError
 from stentor.inference.load import TRAINING_CONFIG, Model, find_export
@@ -21,9 +21,6 @@ from stentor.studio.files import read_json
 from stentor.studio.projects import DataSet, Projects, Record
 from stentor.studio.runs import jobs
 from stentor.studio.uploaded_audio import Upload, checked, read
-
-if TYPE_CHECKING:
-    import numpy as np
 
 RATE = 16000
 """Hz of a clip that a model hears."""

@@ -1,7 +1,5 @@
 """Answers of tried models (try_model.py) as HTML: side by side, with what differs, and drawn. All texts are escaped."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 

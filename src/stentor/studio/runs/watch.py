@@ -4,8 +4,6 @@ Following a run must cost its training nothing. A look reads what the files gain
 drawn again only so often that drawing takes at most `SHARE` of one core's time, however long the run is.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 import time

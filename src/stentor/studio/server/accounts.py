@@ -1,7 +1,5 @@
 """Accounts: nobody is asked on this machine itself, elsewhere everybody has to sign in."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import ipaddress

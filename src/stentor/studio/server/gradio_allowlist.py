@@ -4,8 +4,6 @@ Gradio answers on some seventy paths: a proxy, tools for its own developers, rec
 The page uses a dozen. Files it serves to whoever knows their path; here only to the person who sent them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import OrderedDict

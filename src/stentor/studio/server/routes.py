@@ -4,8 +4,6 @@ A route is a plain function `(request, projects) -> answer`. It runs in a thread
 person who asks: the server (server.py) has put it there, so no route can reach another's.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import traceback

@@ -5,8 +5,6 @@ site's page makes a browser send; it asks for the password where there is one; a
 the request, so that nothing behind it can mix people up.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import html

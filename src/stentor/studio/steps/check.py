@@ -1,8 +1,6 @@
 """Step 2: listen to what was recorded, correct it, remove it, divide it into training and held-out parts. The list
 itself is page/check_list.mjs over the routes of review.py."""
 
-from __future__ import annotations
-
 import gradio as gr
 
 from stentor.studio import train_test_split

@@ -2,8 +2,6 @@
 choices that this process remembers of the page: after a restart of the studio it remembers none, and an open page goes
 on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr

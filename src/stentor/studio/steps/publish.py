@@ -1,7 +1,5 @@
 """Step 5: a model, a data set or a demo on the Hugging Face Hub, with a card that is read before."""
 
-from __future__ import annotations
-
 import functools
 import html
 from types import SimpleNamespace

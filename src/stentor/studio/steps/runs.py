@@ -1,7 +1,5 @@
 """The runs: their list, the chosen one as it goes, and what may be done with it. This page only looks at folders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Parts that the steps of the page share: the chosen data set, and how an event reaches the projects of who asks."""
 
-from __future__ import annotations
-
 import html
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """Step 1: the phrases with their recorders. The page's own element does the work (page/speak.js, recorder.py)."""
 
-from __future__ import annotations
-
 import html
 from typing import Any
 

@@ -5,8 +5,6 @@ changed in it; what a person types there counts. So there is one list of setting
 of step.
 """
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterator, Sequence
 from functools import partial

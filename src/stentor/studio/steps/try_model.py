@@ -1,7 +1,5 @@
 """Step 4: try the model that was trained, beside the one that it came from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from html import escape

@@ -1,8 +1,6 @@
 """Step 1, below the rows: other phrases, uploads, long recordings. The page's own elements do the work: upload.mjs and
 phrases.mjs over the routes of receiving.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr

@@ -9,8 +9,6 @@ speaker diarization pipeline"): the mean over windows is the number of speakers 
 probable ones are active.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

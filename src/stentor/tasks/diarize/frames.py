@@ -5,8 +5,6 @@ frame who talks in at least half of it: a boundary moves by half a frame at most
 missed and what is raised falsely by rounding cancel out in the length of speech.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -3,22 +3,18 @@
 Audio streams by: of a window only its scores (a few bytes per frame) and one voice embedding per speaker are stored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from stentor.data.batch import Example
 from stentor.errors import AudioError
+from stentor.models.base import Bundle
+from stentor.tasks.diarize import Diarize
 from stentor.tasks.diarize.speakers import embedder, nonoverlapping_frames, pools, spectra
-
-if TYPE_CHECKING:
-    from stentor.models.base import Bundle
-    from stentor.tasks.diarize import Diarize
 
 
 @dataclass

@@ -1,7 +1,5 @@
 """Speaker embeddings: one for each speaker of a window, from the frames in which nobody else talks."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Frame targets: segments of a recording as labels of a processor's frames, and pools of speaker embeddings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Speaker tracking: the speakers of overlapping windows, followed from window to window by their activity."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stentor.tasks.diarize.inference import WindowOutputs

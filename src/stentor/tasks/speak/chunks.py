@@ -1,7 +1,5 @@
 """Text chunks: long texts in parts that a model can speak in one go."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

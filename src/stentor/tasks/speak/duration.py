@@ -3,8 +3,6 @@
 Each character has a weight by its script; a reference says how many seconds its speaker takes for a unit of weight.
 """
 
-from __future__ import annotations
-
 from stentor.data.speaking_rate import SpeakingRate, weight
 
 PACE_TEXT = "Nice to meet you."

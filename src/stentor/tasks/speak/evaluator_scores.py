@@ -1,18 +1,14 @@
 """Evaluator scores: outputs of several evaluators on the same speech, and metrics over them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from stentor.metrics.format import figure, interval
+from stentor.metrics.score import Score
 from stentor.metrics.speech import COLUMNS, REAL, SYNTHETIC, intelligibility, mean, metric, similarity
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from stentor.metrics.score import Score
 
 
 def evaluate_items(

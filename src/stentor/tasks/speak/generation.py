@@ -1,7 +1,5 @@
 """Section `generation`: schedule, guidance and sampling of masked codec tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Instruct vocabulary of the published OmniVoice models; models trained on other instructs know those."""
 
-from __future__ import annotations
-
 import re
 
 ATTRIBUTES: dict[str, tuple[str, ...]] = {

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from stentor.commands.prepare.tokens.worker import read_audio
 from stentor.errors import AudioError
 from stentor.models.codecs.base import Codec, at_peak, find, open_codec
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from stentor.cli.prepare import TokensOptions
     from stentor.commands.prepare.tokens.plan import ShardPlan
 

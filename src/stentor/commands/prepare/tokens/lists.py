@@ -9,14 +9,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.journal import write_json, write_jsonl, write_lines
+from stentor.commands.prepare.journal import Journal, write_json, write_jsonl, write_lines
 from stentor.commands.prepare.pipeline import Reject, format_table, refuse_rejects
 from stentor.commands.prepare.tokens.shards import Shard
 from stentor.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from stentor.cli.prepare import TokensOptions
-    from stentor.commands.prepare.journal import Journal
     from stentor.commands.prepare.tokens.plan import Group, ShardPlan
 
 ShardFacts = dict[str, Any]

@@ -1,7 +1,5 @@
 """Shard files: tars and their labels, in OmniVoice's format and the layout of WebDataset; going on after a kill."""
 
-from __future__ import annotations
-
 import os
 import tarfile
 from collections.abc import Sequence

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lhotse.cut import MixedCut, PaddingCut
+import numpy as np
+from lhotse.cut import Cut, MixedCut, PaddingCut
 
 from stentor.audio.io import read, write
 from stentor.audio.synth import say
@@ -25,16 +26,13 @@ from stentor.data.cut import (
 from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError
 from stentor.inference.align import clip_of, open_aligner
+from stentor.inference.align.base import Aligned, Aligner, Clip
 from stentor.inference.recording import ArrayRecording, Recording
 from stentor.metrics.wer import rate, word_errors
 from stentor.text.normalize import normalize
 
 if TYPE_CHECKING:
-    import numpy as np
-    from lhotse.cut import Cut
-
     from stentor.cli.prepare import WordsOptions
-    from stentor.inference.align.base import Aligned, Aligner, Clip
 
 BATCH_SECONDS, BATCH_ITEMS = 60.0, 16
 """Most padded audio and most records that a worker takes at a time: what a kill can cost."""

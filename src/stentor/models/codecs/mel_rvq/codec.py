@@ -1,11 +1,9 @@
 """Codec `mel_rvq`: fitting, saving, encoding and decoding."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -14,11 +12,9 @@ from torch import Tensor
 from stentor.data.file_modes import follow_umask
 from stentor.errors import ConfigError, DataError
 from stentor.models.codecs.base import AudioCodec
+from stentor.models.codecs.mel_rvq import MelRVQ
 from stentor.models.codecs.mel_rvq.kmeans import residual_kmeans, residual_nearest
 from stentor.models.codecs.mel_rvq.spectra import Spectra
-
-if TYPE_CHECKING:
-    from stentor.models.codecs.mel_rvq import MelRVQ
 
 SPECTRA = ("sample_rate", "mels", "hop", "window", "floor")
 SETTINGS = ("codebooks", "entries", *SPECTRA[:4], "stack", "floor", "iterations", "momentum")

@@ -1,7 +1,5 @@
 """Residual k-means: codebooks and nearest entries."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Log-mel spectra of clips, and audio from them by Griffin-Lim."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

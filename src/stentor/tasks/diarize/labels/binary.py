@@ -1,7 +1,5 @@
 """Labels `binary`: speech or not."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from stentor.tasks.diarize.labels.base import Detection

@@ -2,9 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 CONFIG = Path(__file__).with_name("quickstart.yaml")
-FRESH = {"text": "four two nine seven one", "voice": "en-gb-scotland+f5", "speed": 160, "pitch": 45}
+FRESH: dict[str, Any] = {"text": "four two nine seven one", "voice": "en-gb-scotland+f5", "speed": 160, "pitch": 45}
 """What the trained model transcribes at the end: a sentence and a voice that are in no data set of the run."""
 
 

@@ -1,4 +1,4 @@
-"""Which base models an export cannot do without, and whether others have them."""
+"""Base models that an export depends on, and whether they are public."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def write_card(
         language=languages(config, results) or None,
         tags=["stentor", "speech", task, config["model"]["type"]],
         base_model=base_models(config) or None,
-        datasets=sorted({s["name"] for s in _sources(config) if _on_hub(s)}) or None,
+        datasets=sorted({s["name"] for s in training_sources(config) if on_hub(s)}) or None,
         metrics=sorted({m for scores in results["eval"].values() for m in scores if m in ("wer", "cer", "der", "jer")})
         or None,
         model_name=config["name"],
@@ -92,7 +92,7 @@ def _write_eval_results(folder: Path, config: Mapping[str, Any], results: Mappin
 
     for name, source in evaluation_sources(config).items():
         scores = {m: s for m, s in results["eval"].get(name, {}).items() if s["value"] is not None}
-        if not scores or not _on_hub(source):
+        if not scores or not on_hub(source):
             continue
         metric, score = next(iter(scores.items()))
         entry = EvalResultEntry(
@@ -145,7 +145,7 @@ def model_index(config: Mapping[str, Any], results: Mapping[str, Any], task: str
                 entries.append(
                     EvalResult(
                         task_type=task,
-                        dataset_type=source["name"] if _on_hub(source) else source.get("type", "local"),
+                        dataset_type=source["name"] if on_hub(source) else source.get("type", "local"),
                         dataset_name=name,
                         dataset_split=source.get("split"),
                         metric_type=metric,
@@ -158,7 +158,7 @@ def model_index(config: Mapping[str, Any], results: Mapping[str, Any], task: str
 
 def languages(config: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
     """Language codes that the sources declare or that the evaluation found, in alphabetical order."""
-    entries = {s.get("language") for s in _sources(config)}
+    entries = {s.get("language") for s in training_sources(config)}
     for scores in results["eval"].values():
         for score in scores.values():
             entries |= set((score.get("details") or {}).get("by_language", {}))
@@ -185,7 +185,7 @@ def evaluation_sources(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]
     return {**(config["data"].get("eval") or {}), **(config["data"].get("test") or {})}
 
 
-def _sources(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def training_sources(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Training sources, replayed ones last; of one that is made from another (`join`), that other."""
     entries = []
     for source in [*config["data"]["train"], *(config["data"].get("replay") or {}).get("sources", [])]:
@@ -195,7 +195,7 @@ def _sources(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return entries
 
 
-def _on_hub(source: Mapping[str, Any]) -> bool:
+def on_hub(source: Mapping[str, Any]) -> bool:
     return source.get("type") == "hub" and isinstance(source.get("name"), str)
 
 
@@ -303,10 +303,10 @@ def _groups(results: Mapping[str, Any]) -> list[str]:
 def _data(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     data = results.get("data") or {}
     lines = []
-    for source in _sources(config):
+    for source in training_sources(config):
         where = next((str(source[k]) for k in ("name", "path", "folder", "corpus") if source.get(k)), "")
         # A path says something about the trainer's machine; its last part says what the data is.
-        where = where if _on_hub(source) else Path(where).name
+        where = where if on_hub(source) else Path(where).name
         lines.append(f"* `{source['type']}`" + (f" {_plain(where)}" if where else ""))
     if replay := config["data"].get("replay"):
         number = len(replay["sources"])
@@ -341,7 +341,7 @@ def _training(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
 
 def _limits(config: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
     known = languages(config, results)
-    types = {s["type"] for s in _sources(config)}
+    types = {s["type"] for s in training_sources(config)}
     lines = []
     if known:
         lines.append(f"Trained on speech declared as {', '.join(known)}; nothing is known about other languages.")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stentor.errors import LEAST_SECRET, SECRET_NAMES, TOKEN, ConfigError, hide
-from stentor.publish.hub_errors import LOGIN, clean, explained, network, passing, root, short
+from stentor.publish.hub_errors import LOGIN, clean, explained, passing, root, short, unanswered
 
 Kind = Literal["model", "dataset", "space"]
 Say = Callable[[str], None]
@@ -142,11 +142,10 @@ def upload(
 def licence_of(repo: str, kind: Kind) -> str | None:
     """The licence that a repository's card declares; None when it declares none or the Hub cannot be asked."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     try:
-        card = HfApi().repo_info(repo, repo_type=kind, timeout=10).card_data
-    except (HfHubHTTPError, OfflineModeIsEnabled, *network(), ValueError):
+        card = getattr(HfApi().repo_info(repo, repo_type=kind, timeout=10), "card_data", None)
+    except unanswered():
         return None
     licence = card.get("license") if card else None
     return licence if isinstance(licence, str) else None
@@ -156,13 +155,14 @@ def benchmark_task(source: Mapping[str, Any]) -> str | None:
     """What a benchmark on the Hub calls the task that an evaluation source (`name`, `config`, `split`) is of, from its
     `eval.yaml` (https://huggingface.co/docs/hub/eval-results); None where it has none or cannot be asked."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
     from ruamel.yaml import YAML, YAMLError
 
     try:
         file = Path(hf_hub_download(source["name"], "eval.yaml", repo_type="dataset", revision=source.get("revision")))
         tasks = (YAML(typ="safe", pure=True).load(file.read_text("utf-8")) or {}).get("tasks") or []
-    except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, *network(), ValueError, YAMLError):
+    except YAMLError:
+        return None
+    except unanswered():
         return None
     config_and_split = (source.get("config") or "default", source.get("split") or "test")
     for task in tasks:
@@ -185,13 +185,12 @@ def token_or_refuse() -> str:
 def account() -> str | None:
     """The name of the Hub's user whose token is here; None without a token, and when the Hub cannot be asked."""
     from huggingface_hub import HfApi, get_token
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     if not (token := get_token()):
         return None
     try:
         return str(HfApi(token=token).whoami()["name"])
-    except (HfHubHTTPError, OfflineModeIsEnabled, *network(), ValueError):
+    except unanswered():
         return None
 
 

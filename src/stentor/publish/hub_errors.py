@@ -1,4 +1,4 @@
-"""What the Hub and the network answer when something fails, as one sentence that holds no token."""
+"""Errors of the Hub and the network, each as one sentence that holds no token."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ def network() -> tuple[type[Exception], ...]:
     from httpx2 import TransportError
 
     return TransportError, ConnectionError, TimeoutError, RuntimeError
+
+
+def unanswered() -> tuple[type[Exception], ...]:
+    """Errors of a query to the Hub that gets no answer: refused, offline, no connection, or one that cannot be read."""
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    return HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, ValueError, *network()
 
 
 def passing(error: BaseException) -> bool:

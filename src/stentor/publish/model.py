@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from stentor.errors import ConfigError
 from stentor.publish.base_models import local_bases, read, tensors
-from stentor.publish.card import TaskOf, base_models, write_card
+from stentor.publish.card import TaskOf, base_models, on_hub, training_sources, write_card
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 FACTS = ("config.json", "training_config.json", "train_results.json", "eval_results.json", "adapter_config.json")
@@ -43,9 +43,9 @@ def build(
     source = export or _source(model)
     check(source)
     for file in sorted(p for p in source.rglob("*") if p.is_file()):
-        name = file.relative_to(source)
-        if not _hidden(name):
-            _put(file, to / name)
+        relative = file.relative_to(source)
+        if not _hidden(relative):
+            _put(file, to / relative)
     for name in FACTS:
         if (to / name).is_file():
             _forget_paths(to / name)
@@ -90,8 +90,10 @@ def make_card(
         _put(source / "README.md", readme)
     if not readme.is_file():
         raise ConfigError(f"{source} has no README.md: publish the run folder, or give a card with --card FILE.")
-    named = {kind: {i: licence_of(i, kind) for i in ids} for kind, ids in _sources(config).items()}
-    adapter = _is_adapter(source) and not merged
+    named: dict[str, dict[str, str | None]] = {
+        kind: {i: licence_of(i, kind) for i in ids} for kind, ids in _hub_sources(config).items()
+    }
+    adapter = any(source.glob("adapter_*")) and not merged
     text = readme.read_text("utf-8")
     text = complete(text, str(config.get("name", "")), repo, licence, adapter, named, results, _has_local(config))
     readme.unlink()
@@ -155,8 +157,8 @@ def complete(
             f"The card's header between the lines `---` cannot be read ({' '.join(str(error).split())[:200]}): mend it."
         ) from None
     if licence is not None:
-        card.data.license = licence
-    if card.data.base_model and not card.data.get("base_model_relation"):
+        card.data["license"] = licence
+    if card.data.get("base_model") and not card.data.get("base_model_relation"):
         card.data["base_model_relation"] = "adapter" if adapter else "finetune"
     body = card.text.lstrip("\n")
     if repo is not None and name:
@@ -182,8 +184,8 @@ def complete(
 def _licences(licence: str | None, named: Mapping[str, Mapping[str, str | None]], local: bool) -> str:
     lines = [f"This model: {licence}." if licence else "This model: none is stated, so that all rights are reserved."]
     for kind, noun in (("model", "Its base"), ("dataset", "Its data")):
-        for i, found in named.get(kind, {}).items():
-            lines.append(f"{noun} `{i}`: {found or 'see its page'}.")
+        for repo, stated in named.get(kind, {}).items():
+            lines.append(f"{noun} `{repo}`: {stated or 'see its page'}.")
     if local:
         lines.append("Data that are not on the Hub: nothing was declared.")
     return "## Licence\n\n" + "\n".join(f"* {line}" for line in lines) + "\n"
@@ -250,10 +252,6 @@ def _hidden(name: Path) -> bool:
     return any(part.startswith(".") and part != ".eval_results" for part in name.parts) or "__pycache__" in name.parts
 
 
-def _is_adapter(export: Path) -> bool:
-    return any(export.glob("adapter_*"))
-
-
 def _facts(export: Path) -> dict[str, Any]:
     path = export / "training_config.json"
     return read(path) if path.is_file() else {}
@@ -268,18 +266,14 @@ def _resolved(run: Path) -> dict[str, Any]:
 
 def _has_local(config: Mapping[str, Any]) -> bool:
     """Whether it was trained on recordings that are no data set of the Hub."""
-    from stentor.publish.card import _on_hub, _sources
+    if not config.get("data"):
+        return False
+    return any(not on_hub(s) and s.get("type") != "synth" for s in training_sources(config))
 
-    return bool(config.get("data")) and any(not _on_hub(s) and s.get("type") != "synth" for s in _sources(config))
 
-
-def _sources(config: Mapping[str, Any]) -> dict[Literal["model", "dataset"], list[str]]:
+def _hub_sources(config: Mapping[str, Any]) -> dict[Literal["model", "dataset"], list[str]]:
     """Hub ids of base models and of training data."""
-    from stentor.publish.card import _on_hub, _sources
-
     if not config.get("data"):
         return {}
-    return {
-        "model": base_models(config),
-        "dataset": sorted({s["name"] for s in _sources(config) if _on_hub(s)}),
-    }
+    datasets = {s["name"] for s in training_sources(config) if on_hub(s)}
+    return {"model": base_models(config), "dataset": sorted(datasets)}

@@ -1,4 +1,4 @@
-"""What a model card says of an ONNX export."""
+"""Usage section of a model card for an ONNX export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training changed, and scores by groups of records, as rows for the model card and the report."""
+"""Rows for the model card and the report: changes of scores by training, and scores by groups of records."""
 
 from __future__ import annotations
 

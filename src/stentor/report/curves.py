@@ -1,4 +1,4 @@
-"""Which curves of metrics.jsonl become which charts."""
+"""Charts of the curves in metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -70,6 +70,16 @@ def charts_of(numbers: Series, loop: bool = True) -> list[Chart]:
             curves = [Curve(n, *series[k]) for k, n in shown]
             charts.append(chart(title, curves, ChartStyle(**options), borders))
 
+    _evaluation(series, add)
+    rates = [k for k in series if k == "lr" or k.startswith("lr/")]
+    add("Learning rate", rates, log=False, zero=True)
+    if loop:
+        _loop(series, add)
+    return charts
+
+
+def _evaluation(series: Mapping[str, Any], add: Callable[..., None]) -> None:
+    """Charts of the evaluation metrics, with that of the training loss after the first."""
     metrics: dict[str, list[str]] = {}
     for key in series:
         if key.startswith("eval/") and key.count("/") >= 2 and key.split("/", 2)[2] not in MINOR:
@@ -104,10 +114,10 @@ def charts_of(numbers: Series, loop: bool = True) -> list[Chart]:
         add(
             f"Loss by codebook, {name}", keys_of_set, _numbers(keys_of_set), note="evaluation", marks=True, ordered=True
         )
-    rates = [k for k in series if k == "lr" or k.startswith("lr/")]
-    add("Learning rate", rates, log=False, zero=True)
-    if not loop:
-        return charts
+
+
+def _loop(series: Mapping[str, Any], add: Callable[..., None]) -> None:
+    """Charts of how the loop ran; keys that are not known get a chart each."""
     add("Gradient norm", ["grad_norm"], note="before clipping", smooth=True)
     for key, title, note, percent in LOOP:
         add(title, [key], note=note, percent=percent, zero=True, smooth=True, log=False)
@@ -118,7 +128,6 @@ def charts_of(numbers: Series, loop: bool = True) -> list[Chart]:
     for key in series:
         if key not in known and not key.startswith(("eval/", "train/", "lr", "memory/")):
             add(key, [key], smooth=True)
-    return charts
 
 
 def compared(runs: Mapping[str, Series]) -> list[Chart]:
@@ -160,12 +169,12 @@ def _training_loss(series: Mapping[str, Any], add: Callable[..., None]) -> None:
 
 def _numbered(names: Sequence[str]) -> dict[str, list[str]]:
     """Terms that are one loss by codebook, `codes_0`, `codes_1`, ..., by what they share."""
-    found: dict[str, list[tuple[int, str]]] = {}
+    by_stem: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         stem, _, number = name.rpartition("_")
         if stem and number.isdigit():
-            found.setdefault(stem, []).append((int(number), name))
-    return {stem: [name for _, name in sorted(own)] for stem, own in found.items() if len(own) > 1}
+            by_stem.setdefault(stem, []).append((int(number), name))
+    return {stem: [name for _, name in sorted(terms)] for stem, terms in by_stem.items() if len(terms) > 1}
 
 
 def _numbers(names: Sequence[str]) -> list[str]:

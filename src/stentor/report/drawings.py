@@ -1,5 +1,5 @@
-"""What a model answers about one recording, drawn as the report draws it, for pages that Gradio makes: the demo Spaces
-and the studio's step "Try".
+"""Drawings of a model's output for one recording, as in the report, for Gradio pages: the demo Spaces and the studio's
+step "Try".
 
 Each function answers an HTML fragment whose texts are escaped. A page shows it with `style()` and `script()` once.
 """

@@ -162,7 +162,8 @@ def _errors(rows: Sequence[Mapping[str, Any]], normalizer: str) -> Any:
     for row in rows:
         language = _language(row)
         texts = _texts(row) or ("", "")
-        pairs.append(tuple(words(normalize(t, normalizer, language), language) for t in texts))
+        reference, output = (words(normalize(t, normalizer, language), language) for t in texts)
+        pairs.append((reference, output))
     return count_errors(pairs) if pairs else np.zeros((0, 4), np.int64)
 
 

@@ -66,7 +66,7 @@ def render(run: RunFolder) -> str:
     timed, budget = timed_sets(run, BUDGET)
     spoken, budget = spoken_sets(run, budget)
     voiced, budget = voiced_sets(run, budget)
-    sets = example_sets(run, budget, {t.name for t in timed}, {t.name for t in [*spoken, *voiced]})
+    sets = example_sets(run, budget, {t.name for t in timed}, {s.name for s in spoken} | {v.name for v in voiced})
     return pages.get_template("report.html").render(
         run=run,
         script=code,
@@ -256,7 +256,7 @@ def data_view(run: RunFolder) -> DataView | None:
 
 def _items(run: RunFolder, name: str) -> int:
     """Items of an evaluation set that were scored."""
-    score = next(iter(run.results["eval"].get(name, {}).values()), {})
+    score: Mapping[str, Any] = next(iter(run.results["eval"].get(name, {}).values()), {})
     return (score.get("details") or {}).get("items") or len(run.predictions.get(name, []))
 
 

@@ -40,7 +40,7 @@ class RunFolder:
     def task(self) -> str:
         """The task, or those of the stages: `transcribe, then words`."""
         kind = str(self.resolved.get("task", {}).get("type", ""))
-        kinds = []
+        kinds: list[str] = []
         for stage in self.resolved.get("stages") or [{}]:
             task = stage.get("task") or {}
             kind = task if isinstance(task, str) else task.get("type", kind)

@@ -1,4 +1,4 @@
-"""Who spoke when in the report: the reference over the model's answer, speaker by speaker, with the errors below."""
+"""Diarization timelines of the report: reference and output by speaker, with the errors below."""
 
 from __future__ import annotations
 

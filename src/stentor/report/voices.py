@@ -79,8 +79,8 @@ def voiced_sets(run: RunFolder, budget: int) -> tuple[list[SpokenSet], int]:
         rows_of_set = [r for r in samples if r["set"] == name]
         last = max((r["step"] for r in rows_of_set), default=0)
         rows = finals.get(name) or [r for r in rows_of_set if r["step"] == last][:MOST]
-        details = next(iter((run.results.get("eval") or {}).get(name, {}).values()), {}).get("details") or {}
-        spoken = SpokenSet(name, details.get("items", 0))
+        score: Mapping[str, Any] = next(iter((run.results.get("eval") or {}).get(name, {}).values()), {})
+        spoken = SpokenSet(name, (score.get("details") or {}).get("items", 0))
         for row in rows:
             step = None if name in finals else row["step"]
             if (voice := _voice(run, row, step, budget_left)) is not None:

@@ -1,4 +1,4 @@
-"""What this machine has, what is missing and what clashes, each with its mend.
+"""Checks of this machine: what is installed, missing or in conflict, each with its remedy.
 
 Nothing in this folder imports anything beyond the standard library, so that it works where the packages that it looks
 for are missing or broken: `python -m stentor.commands.doctor` does what `stentor doctor` does. Whatever could hang or

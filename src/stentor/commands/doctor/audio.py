@@ -1,4 +1,4 @@
-"""What reads sound and what speaks."""
+"""Checks of audio reading and of the built-in voice."""
 
 from __future__ import annotations
 

@@ -28,24 +28,24 @@ from stentor.engine.launch import usable_cores
 
 TORCH_PROBE = """
 import json, warnings
-with warnings.catch_warnings(record=True) as said:
+with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import torch
-    found = {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip, "gpus": []}
-    found["available"] = torch.cuda.is_available()
-    if found["available"]:
+    facts = {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip, "gpus": []}
+    facts["available"] = torch.cuda.is_available()
+    if facts["available"]:
         for i in range(torch.cuda.device_count()):
             p = torch.cuda.get_device_properties(i)
-            found["gpus"].append([p.name, p.total_memory, f"sm_{p.major}{p.minor}", p.major >= 8])
+            facts["gpus"].append([p.name, p.total_memory, f"sm_{p.major}{p.minor}", p.major >= 8])
         try:
             x = torch.ones(64, 64, device="cuda")
-            found["works"] = float((x @ x).sum()) == 64.0 ** 3
+            facts["works"] = float((x @ x).sum()) == 64.0 ** 3
         except Exception as error:
-            found["works"], found["error"] = False, str(error)
-    found["mps"] = torch.backends.mps.is_available()
-    found["threads"] = torch.get_num_threads()
-found["said"] = [str(w.message) for w in said if "CUDA" in str(w.message)]
-print("\\n" + json.dumps(found))
+            facts["works"], facts["error"] = False, str(error)
+    facts["mps"] = torch.backends.mps.is_available()
+    facts["threads"] = torch.get_num_threads()
+facts["said"] = [str(w.message) for w in caught if "CUDA" in str(w.message)]
+print("\\n" + json.dumps(facts))
 """
 
 

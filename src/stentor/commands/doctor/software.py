@@ -30,7 +30,9 @@ def python() -> Iterator[Finding]:
 
 def packages() -> Iterator[Finding]:
     """Versions of what Stentor depends on against the bounds in its metadata, without importing anything."""
-    too_old, missing, fine = [], [], []
+    too_old: list[tuple[str, str, str]] = []
+    fine: list[tuple[str, str, str]] = []
+    missing: list[str] = []
     for name, bounds in requirements():
         try:
             version = importlib.metadata.version(name)

@@ -170,12 +170,12 @@ def _text(
 
     if not changed:
         return f"{count} records  {metric} {figure(metric, before[metric].value)}: no other settings are better."
-    settings = ", ".join(f"{key} {_told(old)} -> {_told(new)}" for key, (old, new) in changed.items())
+    settings = ", ".join(f"{key} {_number_text(old)} -> {_number_text(new)}" for key, (old, new) in changed.items())
     return (
         f"{count} records  {metric} {figure(metric, before[metric].value)} -> {figure(metric, after[metric].value)}\n"
         f"  {settings}\n  {'; '.join(rounds)}\nStored in {folder}: from now on the model is used so."
     )
 
 
-def _told(value: Any) -> str:
+def _number_text(value: Any) -> str:
     return "null" if value is None else f"{value:g}"

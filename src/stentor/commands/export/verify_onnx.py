@@ -30,7 +30,7 @@ def compare(model: Model, exported: Model, examples: Sequence[Example]) -> Agree
     Where nothing is recognised (a model that has hardly been trained), the times of the clips' own texts are compared.
     """
     bundle, other = model.bundle, exported.bundle
-    seconds = sum(len(e.audio) for e in examples) / bundle.processor.sample_rate
+    seconds = sum(len(e.audio) for e in examples if e.audio is not None) / bundle.processor.sample_rate
     summary = f"{len(examples)} clips ({seconds:.0f} s): the same text"
     task: Any = model.for_transcription()
     aligner = bundle.model.aligner

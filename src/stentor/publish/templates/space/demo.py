@@ -1,4 +1,4 @@
-"""What the demo pages have in common: the model, the limits, the sound that comes in, what is said when it goes wrong.
+"""Shared parts of the demo pages: the model, the limits, the incoming audio and the messages for errors.
 
 `space.json` beside this file says which model is served and how. The token for a private model is the Space's secret
 HF_TOKEN, which huggingface_hub reads from the environment; no file holds it.

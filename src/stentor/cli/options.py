@@ -23,8 +23,8 @@ Plugins = Annotated[
 def takes_options(verb: Callable[[Any], None]) -> Callable[..., None]:
     """A function with one parameter for each field of the dataclass that `verb` takes, as Typer reads them.
 
-    Where there is a field `plugin`, it loads those plug-ins and the installed ones; then it calls `verb` with the options
-    as one object.
+    Where there is a field `plugin`, it loads those plug-ins and the installed ones; then it calls `verb` with the
+    options as one object.
     """
     (options_class,) = (p.annotation for p in inspect.signature(verb).parameters.values())
     annotations = get_type_hints(options_class, include_extras=True)

@@ -6,15 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stentor.metrics.wer import (
-    align,
-    bootstrap,
-    count_errors,
-    frequent_errors,
-    rate,
-    score,
-    word_errors,
-)
+from stentor.metrics.wer import align, bootstrap, count_errors, frequent_errors, rate, score, word_errors
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "the", "cat", "sat", "on", "mat"]), max_size=8).map(" ".join)
 PAIRS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=8)

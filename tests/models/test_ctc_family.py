@@ -230,10 +230,7 @@ def test_texts_are_written_with_what_the_alphabet_has():
 
 def test_items_that_cannot_be_learnt_are_refused_and_counted():
     bundle = build(texts=("one two three",))
-    items = examples(
-        (0.5, 0.4, 1.0, 1.0),
-        ("one", "one two three one two three one", "eins zwölf", "... !"),
-    )
+    items = examples((0.5, 0.4, 1.0, 1.0), ("one", "one two three one two three one", "eins zwölf", "... !"))
     batch = bundle.processor.collate(items)
     assert batch.ids == ["0"] and batch.counts == {"ctc": 3}
     reasons = {name: reason for name, reason, _ in batch.dropped}

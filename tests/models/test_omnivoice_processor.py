@@ -308,11 +308,7 @@ def test_audio_without_a_codec_is_refused(processor, corpus):
     assert reason == "no_codec" and "set `model.codec`" in message
     with pytest.raises(ConfigError, match="the training data is audio, and there is no codec"):
         OmniVoice.model_validate(
-            {
-                "type": "omnivoice",
-                "llm": build().family.llm.model_dump(),
-                "text": "characters",
-            }
+            {"type": "omnivoice", "llm": build().family.llm.model_dump(), "text": "characters"}
         ).build(TaskRequirements("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(cuts(corpus))))
 
 
@@ -338,12 +334,7 @@ def test_a_codec_is_not_fitted_beside_tokens_of_another(corpus):
     records[3].recording.sources = []
     with pytest.raises(ConfigError, match="1 training records are codec tokens already"):
         OmniVoice.model_validate(
-            {
-                "type": "omnivoice",
-                "llm": build().family.llm.model_dump(),
-                "text": "characters",
-                "codec": "mel_rvq",
-            }
+            {"type": "omnivoice", "llm": build().family.llm.model_dump(), "text": "characters", "codec": "mel_rvq"}
         ).build(TaskRequirements("speak", ("codes",), lambda: iter(TEXTS), lambda: iter(records)))
 
 

@@ -68,14 +68,7 @@ def test_a_lane_for_each_speaker_and_a_row_for_each_error():
     places = [
         [(b.left, b.left + b.width) for b in side] for lane in line.lanes for side in (lane.reference, lane.output)
     ]
-    assert places == [
-        [(0, 400)],
-        [(0, 300), (800, 900)],
-        [(300, 600)],
-        [(300, 600)],
-        [],
-        [(850, 900)],
-    ]
+    assert places == [[(0, 400)], [(0, 300), (800, 900)], [(300, 600)], [(300, 600)], [], [(850, 900)]]
     told = {kind: [(b.start, b.end) for b in bars] for kind, bars in line.errors}
     assert told == {"missed": [(3, 4)], "false alarm": [(8, 8.5)], "confused": []}
     assert line.overlap == "M300.0 0h100.0V1000h-100.0z"

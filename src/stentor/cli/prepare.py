@@ -119,12 +119,10 @@ class CodecOptions:
     data: Annotated[str, typer.Argument(help="A manifest path, or type=...,key=value: speech.")]
     to: Annotated[Path, typer.Option("--to", help="Folder for the codec: a new one.")]
     codec: Annotated[
-        str,
-        typer.Option(help="mel_rvq (fitted on the data), higgs_audio_v2, mimi, dac, encodec, xcodec2 or another."),
+        str, typer.Option(help="mel_rvq (fitted on the data), higgs_audio_v2, mimi, dac, encodec, xcodec2 or another.")
     ] = "mel_rvq"
     option: Annotated[
-        list[str],
-        typer.Option(help="KEY=VALUE of `model.codec`, such as codebooks=8. May be given several times."),
+        list[str], typer.Option(help="KEY=VALUE of `model.codec`, such as codebooks=8. May be given several times.")
     ] = field(default_factory=list)
     hours: Annotated[float, typer.Option(min=0.0, help="Most hours of audio that are read for fitting.")] = 2.0
     seed: Annotated[int, typer.Option(help="Of the fit, and of the records that are kept out of it.")] = 0
@@ -173,12 +171,10 @@ class TokensOptions:
         bool, typer.Option("--noisy-prompts", help="Make the beginning of each utterance noisy, with made noise.")
     ] = False
     noise: Annotated[
-        list[Path],
-        typer.Option(help="Noisy prompts with these noises: a folder, manifest or file. May be repeated."),
+        list[Path], typer.Option(help="Noisy prompts with these noises: a folder, manifest or file. May be repeated.")
     ] = field(default_factory=list)
     reverb: Annotated[
-        list[Path],
-        typer.Option(help="Noisy prompts in these rooms (impulse responses): as --noise. May be repeated."),
+        list[Path], typer.Option(help="Noisy prompts in these rooms (impulse responses): as --noise. May be repeated.")
     ] = field(default_factory=list)
     rate: Annotated[int | None, typer.Option(min=1000, help="Hz, with --codec none. Default: 24000.")] = None
     plugin: Plugins = field(default_factory=list)

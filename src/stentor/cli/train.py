@@ -54,8 +54,7 @@ class EvaluateOptions:
         typer.Option(help="Of models that speak: one that embeds voices (similarity), or cepstra (built in)."),
     ] = None
     judge: Annotated[
-        list[str],
-        typer.Option(help="Of models that speak: another judge as type=...,key=value, such as a plug-in's."),
+        list[str], typer.Option(help="Of models that speak: another judge as type=...,key=value, such as a plug-in's.")
     ] = field(default_factory=list)
     voice: Annotated[
         str, typer.Option(help="Of models that speak: take it from a reference, an instruct, none, or auto.")
@@ -95,8 +94,7 @@ class ExportOptions:
         False
     )
     quantization: Annotated[
-        str | None,
-        typer.Option(help="Of ct2: float16, bfloat16, int8, int8_float16, int16. Default: float32."),
+        str | None, typer.Option(help="Of ct2: float16, bfloat16, int8, int8_float16, int16. Default: float32.")
     ] = None
     plugin: Plugins = field(default_factory=list)
 

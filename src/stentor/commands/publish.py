@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from stentor.publish import dataset, model, space
 from stentor.publish.hub import Kind, Target, benchmark_task, licence_of, publish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from stentor.cli.publish import LicensedOptions, PublishDatasetOptions, PublishDemoOptions, PublishModelOptions
 
 

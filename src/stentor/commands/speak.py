@@ -6,18 +6,17 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError, DataError, StentorError
+from stentor.inference.speak import Utterance
+from stentor.inference.speak.speaker import Speaker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from stentor.cli.speak import SpeakOptions
-    from stentor.inference.speak import Utterance
-    from stentor.inference.speak.speaker import Speaker
 
 MANIFEST = "speech.jsonl"
 BATCH = 32

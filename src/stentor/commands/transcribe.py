@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from stentor.commands.file_progress import Files, parse_formats, require_folder
 from stentor.errors import ConfigError
 from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
+from stentor.inference.recording import Recording
 
 if TYPE_CHECKING:
     from stentor.cli.transcribe import TranscribeOptions
-    from stentor.inference.recording import Recording
 
 
 def transcribe_files(options: TranscribeOptions) -> None:

@@ -52,10 +52,7 @@ def cpwer(files: Sequence[Attributed], normalizer: str = "whisper_basic", spelli
 
 
 def tcpwer(
-    files: Sequence[Attributed],
-    collar: float = COLLAR,
-    normalizer: str = "whisper_basic",
-    spelling: str | None = None,
+    files: Sequence[Attributed], collar: float = COLLAR, normalizer: str = "whisper_basic", spelling: str | None = None
 ) -> Score:
     """Time-constrained `cpwer`: words are paired only when at most `collar` seconds lie between them.
 

@@ -1,7 +1,5 @@
 """Base models that an export depends on, and whether they are public."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

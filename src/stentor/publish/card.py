@@ -5,8 +5,6 @@ written twice, as the Hub's older `model-index` and as `.eval_results/*.yaml`, t
 benchmarks that are data sets on the Hub (https://huggingface.co/docs/hub/eval-results).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -7,8 +7,6 @@
 The Hub's viewer plays the audio, `datasets` loads it, and Stentor trains on it with `type: hub`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

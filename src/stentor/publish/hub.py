@@ -4,8 +4,6 @@ Tokens come from the environment (`HF_TOKEN`) or the Hub's own login, never from
 here holds one. An upload that broke goes on where it was: what the Hub has already is not sent again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -104,11 +102,7 @@ def publish(
 
 
 def upload(
-    folder: Path,
-    target: Target,
-    message: str | None = None,
-    say: Say = print,
-    secrets: Mapping[str, str] | None = None,
+    folder: Path, target: Target, message: str | None = None, say: Say = print, secrets: Mapping[str, str] | None = None
 ) -> str:
     """Send a folder to a repository, which is made (private unless the target says otherwise) when there is none.
 

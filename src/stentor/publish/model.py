@@ -1,8 +1,6 @@
 """The folder that a published model is: an export, checked, with a card that names the repository and the licence, and
 without the paths of the machine that it was trained on."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Usage section of a model card for an ONNX export."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 TITLE = "## ONNX"

@@ -10,8 +10,6 @@ model/               the export, where it is not on the Hub
 The page needs no package of Debian's (no packages.txt): soundfile and PyAV bring their libraries along.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import re

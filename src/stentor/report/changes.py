@@ -1,7 +1,5 @@
 """Rows for the model card and the report: changes of scores by training, and scores by groups of records."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,21 +1,16 @@
 """The page of `stentor prepare check`: what a data set holds and what looks wrong in it, with players."""
 
-from __future__ import annotations
-
 import base64
 import io
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor import __version__
 from stentor.data.dataset_report import RARE, DatasetReport
-from stentor.data.outliers import KINDS
+from stentor.data.outliers import KINDS, Row
 from stentor.errors import StentorError
 from stentor.metrics.format import duration
-
-if TYPE_CHECKING:
-    from stentor.data.outliers import Row
 
 PLAYERS = 8
 """Players of each finding."""

@@ -1,7 +1,5 @@
 """Charts of the curves in metrics.jsonl."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from stentor.report import timeline, word_times
 from stentor.report.examples import UNSURE, compare
 from stentor.report.figures import SIZE, Tick
 
 if TYPE_CHECKING:
-    import numpy as np
     from jinja2 import Environment
 
 LONGEST = 120.0

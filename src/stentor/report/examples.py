@@ -1,7 +1,5 @@
 """Example predictions for the report: which ones, what differs, and their sound."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

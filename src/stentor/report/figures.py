@@ -4,8 +4,6 @@ The drawing is split in two so that it stays crisp at any width: lines are paths
 the browser stretches with strokes of constant width; tick labels are text placed in percent, never stretched.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -97,10 +95,7 @@ PLAIN = ChartStyle()
 
 
 def chart(
-    title: str,
-    curves: Sequence[Curve],
-    style: ChartStyle = PLAIN,
-    borders: Sequence[tuple[float, str]] = (),
+    title: str, curves: Sequence[Curve], style: ChartStyle = PLAIN, borders: Sequence[tuple[float, str]] = ()
 ) -> Chart:
     """A chart of at least one curve with a point or more. `borders`: steps at which a stage begins, with its name."""
     ys = [y for c in curves for y in c.ys]

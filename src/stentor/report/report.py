@@ -1,7 +1,5 @@
 """The run report: one HTML file that holds everything, made from the files of a run folder alone."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import shlex

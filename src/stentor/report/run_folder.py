@@ -1,7 +1,5 @@
 """Reads a run folder back: what is finished, what is running and what was killed in the middle of a line."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Examples and error statistics of each evaluation set, for the report."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,13 +1,9 @@
 """Spectrograms as PNG pictures, for reports: a few lines of numpy and zlib instead of a drawing library."""
 
-from __future__ import annotations
-
 import struct
 import zlib
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 ROWS = 96
 """Points on the mel scale, from 60 Hz to 7.6 kHz or half the sampling rate."""

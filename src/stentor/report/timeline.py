@@ -1,7 +1,5 @@
 """Diarization timelines of the report: reference and output by speaker, with the errors below."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

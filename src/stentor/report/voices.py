@@ -1,8 +1,6 @@
 """Speech that a model has said, for the report: the recording, the best its codec could do, and what was said, at the
 end and on the way there, each as a player above its spectrogram."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,23 +1,20 @@
 """Word times in the report: how large the errors are, and examples drawn over their spectrograms."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from stentor.errors import StentorError
 from stentor.metrics.format import figure
 from stentor.metrics.word_match import Match, Matches, has_times, match
 from stentor.metrics.word_time import TOLERANCES
 from stentor.report.figures import SIZE, Tick
-
-if TYPE_CHECKING:
-    import numpy as np
 
 RATE = 16000
 STRETCH = 6.0

@@ -313,11 +313,7 @@ class CutBuilder:
             return UnusableRecord(name, "quality", f"{where}: {reason}")
         left_out = {*(column.partition(".")[0] for column in self.columns.values()), *RESERVED}
         extra = {k: v for k, v in row.fields.items() if k not in left_out and isinstance(v, str | int | float | bool)}
-        cut = cut_from_record(
-            {**extra, **record, "duration": length, "audio_path": path or name},
-            Path(),
-            where,
-        )
+        cut = cut_from_record({**extra, **record, "duration": length, "audio_path": path or name}, Path(), where)
         if path is None and not isinstance(cut, UnusableRecord):
             from lhotse import AudioSource
 

@@ -121,8 +121,7 @@ PRESETS: dict[str, Preset | dict[str, Preset]] = {
         "librilight": _granary_transcripts("librilight", {"en": "en"}),
     },
     "common_voice": Preset(
-        "fixie-ai/common_voice_17_0",
-        {"audio": "audio", "text": "sentence", "speaker": "client_id", "id": "path"},
+        "fixie-ai/common_voice_17_0", {"audio": "audio", "text": "sentence", "speaker": "client_id", "id": "path"}
     ),
     "fleurs": Preset(
         "google/fleurs",
@@ -158,13 +157,7 @@ PRESETS: dict[str, Preset | dict[str, Preset]] = {
     },
     "mls": {
         "european": Preset("facebook/multilingual_librispeech", MLS_COLUMNS, languages=MLS),
-        "english": Preset(
-            "parler-tts/mls_eng",
-            MLS_COLUMNS,
-            config=None,
-            languages={"en": "en"},
-            stream=True,
-        ),
+        "english": Preset("parler-tts/mls_eng", MLS_COLUMNS, config=None, languages={"en": "en"}, stream=True),
     },
     "emilia": {
         subset: Preset(

@@ -6,8 +6,6 @@ crash (importing torch, loading the voice) runs in a process of its own, and a c
 other.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

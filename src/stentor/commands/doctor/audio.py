@@ -1,7 +1,5 @@
 """Checks of audio reading and of the built-in voice."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

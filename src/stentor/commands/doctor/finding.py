@@ -1,7 +1,5 @@
 """A finding, and how to look without falling over what is broken."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """The processor, the memory, the disk and the GPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Python, the packages and the accounts."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.dataloading.batch_sampler import BatchSampler
+from stentor.dataloading.mixing import DropCounter
+from stentor.dataloading.section import Data
 from stentor.errors import ConfigError
+from stentor.inference.load import Model
+from stentor.sources.base import Source
+from stentor.tasks.base import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from stentor.cli.train import EvaluateOptions
-    from stentor.dataloading.batch_sampler import BatchSampler
-    from stentor.dataloading.mixing import DropCounter
-    from stentor.dataloading.section import Data
-    from stentor.inference.load import Model
-    from stentor.sources.base import Source
-    from stentor.tasks.base import Task
 
 
 def evaluate(options: EvaluateOptions) -> str:

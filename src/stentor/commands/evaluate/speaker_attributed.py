@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.evaluate import dropped_figures, left_out, records, write_figures
+from stentor.dataloading.batch_sampler import BatchSampler
+from stentor.dataloading.mixing import DropCounter
 from stentor.errors import AudioError, DataError
+from stentor.inference.recording import Recording
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
-
-    from stentor.dataloading.batch_sampler import BatchSampler
-    from stentor.dataloading.mixing import DropCounter
-    from stentor.inference.recording import Recording
 
 
 def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:

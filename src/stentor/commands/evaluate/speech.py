@@ -12,38 +12,29 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+
+from stentor.data.batch import Example, Prediction
+from stentor.dataloading.batch_sampler import Item
+from stentor.engine.device import Communicator
+from stentor.engine.evaluate import EvalSet
 from stentor.errors import ConfigError, DataError
+from stentor.inference.load import Model
+from stentor.inference.speak.speaker import Speaker
+from stentor.inference.speak.voice import Voice
+from stentor.metrics.score import Score
+from stentor.tasks.speak import Speak
+from stentor.tasks.speak.evaluator import SpeechEvaluator
 from stentor.text.normalize import Normalizer
 
 if TYPE_CHECKING:
-    import numpy as np
     from accelerate import Accelerator
 
     from stentor.cli.train import EvaluateOptions
-    from stentor.data.batch import Example, Prediction
-    from stentor.dataloading.batch_sampler import Item
-    from stentor.engine.device import Communicator
-    from stentor.engine.evaluate import EvalSet
-    from stentor.inference.load import Model
-    from stentor.inference.speak.speaker import Speaker
-    from stentor.inference.speak.voice import Voice
-    from stentor.metrics.score import Score
-    from stentor.tasks.speak import Speak
-    from stentor.tasks.speak.evaluator import SpeechEvaluator
 
 VOICES = ("auto", "reference", "instruct", "none")
 LENGTHS = ("recorded", "rule")
-SPEECH_OPTIONS = (
-    "recognizer",
-    "embedder",
-    "judge",
-    "voice",
-    "length",
-    "generation",
-    "denoise",
-    "normalizer",
-    "audio",
-)
+SPEECH_OPTIONS = ("recognizer", "embedder", "judge", "voice", "length", "generation", "denoise", "normalizer", "audio")
 """Options of `stentor evaluate` that are for models that speak."""
 LEAST, MOST = 1.0, 20.0
 """Seconds of the recordings that are taken as references, where the speaker has such."""
@@ -88,11 +79,7 @@ class _Job:
 
 
 def evaluate(
-    loaded: Model,
-    eval_set: EvalSet,
-    device: Accelerator,
-    options: EvaluateOptions,
-    max_bad: float,
+    loaded: Model, eval_set: EvalSet, device: Accelerator, options: EvaluateOptions, max_bad: float
 ) -> tuple[dict[str, Score], list[Prediction], dict[str, Any]]:
     """(scores, predictions, settings that the speech was made with) of a data source.
 
@@ -114,13 +101,7 @@ def evaluate(
     control = Communicator(device.num_processes)
     without_samples = task.model_copy(update={"samples": 0})
     scores, _, _ = score(
-        bundle,
-        without_samples,
-        losses_of(loaded),
-        eval_set,
-        device,
-        control,
-        EvalOptions(max_bad=max_bad),
+        bundle, without_samples, losses_of(loaded), eval_set, device, control, EvalOptions(max_bad=max_bad)
     )
     items = sorted((item for items in eval_set.plan.epoch(0) for item in items), key=lambda item: item.cut.id)
     job = _Job(loaded, task, speaker, options, evaluators, items, _references(items), device.device)

@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from stentor.commands.evaluate import dropped_figures, left_out, records, write_figures
+from stentor.dataloading.batch_sampler import BatchSampler
+from stentor.dataloading.mixing import DropCounter
 from stentor.errors import AudioError, ConfigError, DataError
+from stentor.metrics.score import Score
+from stentor.tasks.diarize import Diarize
+from stentor.tasks.diarize.inference import WindowOutputs
+from stentor.tasks.diarize.windows import Windows
 
 if TYPE_CHECKING:
-    import numpy as np
     from lhotse.cut import Cut
-
-    from stentor.dataloading.batch_sampler import BatchSampler
-    from stentor.dataloading.mixing import DropCounter
-    from stentor.metrics.score import Score
-    from stentor.tasks.diarize import Diarize
-    from stentor.tasks.diarize.inference import WindowOutputs
-    from stentor.tasks.diarize.windows import Windows
 
 
 def tune(model: str, data: str, out: Path | None) -> str:

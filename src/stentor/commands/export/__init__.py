@@ -1,7 +1,5 @@
 """`stentor export`: a copy of a finished model for others, compared with the original before it is handed over."""
 
-from __future__ import annotations
-
 import filecmp
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Agreement of an export with the model that it was made from: what was compared, and what rounding may explain."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

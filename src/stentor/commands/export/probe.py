@@ -1,16 +1,15 @@
 """Probe: the clips that a model and its export are both run on, and how the outputs of the two are compared."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from lhotse.cut import Cut
 
 from stentor.audio.synth import say
 from stentor.commands.export.agreement import Agreement, Different, Tolerance
@@ -20,19 +19,15 @@ from stentor.data.cut import UnusableRecord
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
 from stentor.errors import StentorError
+from stentor.inference.load import Model
 from stentor.losses.base import Loss, expanded
 from stentor.metrics.format import figure, is_rate, label
 from stentor.metrics.wer import score
+from stentor.models.base import Bundle
 from stentor.sources.base import Source
+from stentor.tasks.base import Task
 from stentor.tasks.speak import Speak
 from stentor.tasks.transcribe import Transcribe
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.inference.load import Model
-    from stentor.models.base import Bundle
-    from stentor.tasks.base import Task
 
 CLIPS = 16
 """Most clips of a probe."""

@@ -5,34 +5,29 @@ metric and their losses, models that speak by their losses, the codec tokens of 
 sounds, models over `LARGE` parameters by their tensors, which needs no second model in memory.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from stentor.commands.export.agreement import FULL, HALF, Agreement, Different
 from stentor.commands.export.probe import ModelOutputs, Probe, losses_of, make_probe, records, spread
-from stentor.inference.load import load
+from stentor.engine.evaluate import EvalSet
+from stentor.engine.trainer import Trainer
+from stentor.inference.load import Model, load
+from stentor.models.base import Bundle
 from stentor.models.parameters import size
+from stentor.tasks.base import Task
 from stentor.tasks.diarize import Diarize
 from stentor.tasks.language import Language
 from stentor.tasks.speak import Speak
 from stentor.tasks.transcribe import Transcribe
-
-if TYPE_CHECKING:
-    from stentor.engine.evaluate import EvalSet
-    from stentor.engine.trainer import Trainer
-    from stentor.inference.load import Model
-    from stentor.models.base import Bundle
-    from stentor.tasks.base import Task
 
 LARGE = 2_000_000_000
 """Parameters above which an export is compared by its tensors: a second copy would not fit beside the first."""

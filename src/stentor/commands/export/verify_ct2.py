@@ -1,14 +1,11 @@
 """Verification of a CTranslate2 export: its transcripts of clips, as the task `transcribe` gives them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from stentor.data.batch import Example
-    from stentor.models.base import Bundle
+from stentor.data.batch import Example
+from stentor.models.base import Bundle
 
 
 def transcribe(folder: Path, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:

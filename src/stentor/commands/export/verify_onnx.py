@@ -1,16 +1,12 @@
 """Verification of an ONNX export: the same clips through it and through the model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.commands.export.agreement import Agreement, Different
+from stentor.data.batch import Example
+from stentor.inference.load import Model
 from stentor.tasks.words import Words
-
-if TYPE_CHECKING:
-    from stentor.data.batch import Example
-    from stentor.inference.load import Model
 
 ROUNDING = 0.001
 """Seconds that times are rounded to."""

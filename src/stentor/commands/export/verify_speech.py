@@ -1,20 +1,16 @@
 """Verification of models that speak: codec tokens of utterances, and the waveforms that their codecs make."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from stentor.data.batch import Example
 from stentor.data.cut import cut_from_record
 from stentor.data.seeding import rng
-
-if TYPE_CHECKING:
-    from stentor.data.batch import Example
-    from stentor.models.base import Bundle
-    from stentor.tasks.base import Task
+from stentor.models.base import Bundle
+from stentor.tasks.base import Task
 
 STEPS = 4
 

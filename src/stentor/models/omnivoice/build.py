@@ -120,11 +120,7 @@ def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) 
     else:
         load_options = {"config": config, "dtype": torch.float32, "use_safetensors": True}
         load_options["attn_implementation"] = flex.NAME
-        llm = reach(
-            part,
-            "model.llm",
-            lambda name, options: AutoModel.from_pretrained(name, **load_options, **options),
-        )
+        llm = reach(part, "model.llm", lambda name, options: AutoModel.from_pretrained(name, **load_options, **options))
     make_bidirectional(llm, "model.llm")
     model = OmniVoiceModel(llm, codebooks, entries + 1, entries)
     bundle = bundle_of(family, model, tokenizer, codec)

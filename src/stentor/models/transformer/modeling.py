@@ -88,12 +88,7 @@ class Stack(nn.Module):
     """Positions, layers and the norm behind the last of them."""
 
     def __init__(
-        self,
-        settings: Layers,
-        causal: bool,
-        cross: int | None = None,
-        fixed: bool = False,
-        recompute: bool = False,
+        self, settings: Layers, causal: bool, cross: int | None = None, fixed: bool = False, recompute: bool = False
     ):
         """`cross`, `fixed`: see `Layer`; `recompute`: run the layers again in the backward pass, to keep less."""
         super().__init__()
@@ -138,11 +133,7 @@ class Stack(nn.Module):
         return [LayerState(layer.attention.inner.start()) for layer in self.layers]
 
     def step(
-        self,
-        x: Tensor,
-        states: list[LayerState],
-        context: Tensor | None = None,
-        context_mask: Tensor | None = None,
+        self, x: Tensor, states: list[LayerState], context: Tensor | None = None, context_mask: Tensor | None = None
     ) -> Tensor:
         """The next positions [B, T, width] to the same; the states are changed in place. The first step needs the
         context, where there is one."""

@@ -114,8 +114,7 @@ def page() -> Iterator[gr.Blocks]:
     """The page with its heading, to be filled."""
     with gr.Blocks(title=FACTS["title"], analytics_enabled=False, delete_cache=(KEPT, KEPT), fill_width=True) as blocks:
         gr.HTML(
-            f"<h1>{html.escape(FACTS['title'])}</h1><p>{html.escape(FACTS['description'])}</p>",
-            elem_classes="heading",
+            f"<h1>{html.escape(FACTS['title'])}</h1><p>{html.escape(FACTS['description'])}</p>", elem_classes="heading"
         )
         yield blocks
 

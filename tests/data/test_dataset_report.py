@@ -7,7 +7,7 @@ import soundfile
 
 from stentor.cli import main
 from stentor.data.dataset_report import characters_of, check, histogram, summary
-from stentor.data.outliers import Row, unspaced
+from stentor.data.outliers import CheckedRecord, unspaced
 from stentor.data.signal_stats import measure_audio, measure_cut
 from stentor.report.check import render
 from stentor.sources.base import Source
@@ -174,8 +174,8 @@ def test_histogram_holds_every_value():
 
 def test_rates_of_scripts_without_spaces():
     assert unspaced("今日はいい") and unspaced("สวัสดีครับ") and not unspaced("안녕 하세요") and not unspaced("hello")
-    assert Row("a", "s", text="今日は、いい", declared=2.0).rate == 2.5
-    assert Row("a", "s", text="so it is", declared=2.0).rate == 1.5
+    assert CheckedRecord("a", "s", text="今日は、いい", declared=2.0).rate == 2.5
+    assert CheckedRecord("a", "s", text="so it is", declared=2.0).rate == 1.5
 
 
 def test_command_writes_page_and_json_and_answers_the_exit_code(data, tmp_path, capsys):

@@ -9,7 +9,7 @@ from torch import nn
 
 from stentor.engine.muon import Muon
 from stentor.engine.optim import Plateau, build, factor, load_optimizer_state, optimizer_state
-from stentor.engine.section import Group, Optim, Schedule
+from stentor.engine.section import Optim, ParameterGroup, Schedule
 from stentor.errors import ConfigError
 
 TYPES = ["adam", "adamw", "sgd", "adagrad", "rmsprop", "adamax", "muon"]
@@ -146,9 +146,9 @@ def test_vectors_do_not_decay_and_frozen_parameters_are_left_out():
 def test_groups_by_glob_the_first_that_matches_wins():
     model = Small()
     groups = [
-        Group(params=["body.0.*"], lr=0.01),
-        Group(params=["body.*", "embed.*"], weight_decay=0.0),
-        Group(params=["*.bias"], lr=0.0),
+        ParameterGroup(params=["body.0.*"], lr=0.01),
+        ParameterGroup(params=["body.*", "embed.*"], weight_decay=0.0),
+        ParameterGroup(params=["*.bias"], lr=0.0),
     ]
     got = settings_of(model, build(Optim(lr=0.1, weight_decay=0.2, groups=groups), model))
     assert got["body.0.weight"] == (0.01, 0.2) and got["body.0.bias"] == (0.01, 0.0)
@@ -160,7 +160,7 @@ def test_groups_by_glob_the_first_that_matches_wins():
 @pytest.mark.parametrize("glob", ["encoder.*", "frozen.*", "Body.*"])
 def test_a_group_that_matches_nothing_trainable_is_an_error(glob):
     with pytest.raises(ConfigError, match=r"optim.groups.1: no trainable .* start with: body, ctc_head, embed"):
-        build(Optim(groups=[Group(params=["body.*"]), Group(params=[glob])]), Small())
+        build(Optim(groups=[ParameterGroup(params=["body.*"]), ParameterGroup(params=[glob])]), Small())
 
 
 def test_nothing_to_train_is_an_error():
@@ -186,7 +186,9 @@ def test_muon_takes_the_hidden_matrices():
 
 def test_muon_with_groups_and_with_nothing_but_matrices():
     model = Small()
-    adamw, muon = build(Optim(type="muon", groups=[Group(params=["body.0.*"], lr=0.5, weight_decay=0.0)]), model)
+    adamw, muon = build(
+        Optim(type="muon", groups=[ParameterGroup(params=["body.0.*"], lr=0.5, weight_decay=0.0)]), model
+    )
     assert settings_of(model, [muon])["body.0.weight"] == (0.5, 0.0)
     assert settings_of(model, [adamw])["body.0.bias"] == (0.5, 0.0)
     (only,) = build(Optim(type="muon"), nn.Linear(3, 3, bias=False))

@@ -63,7 +63,7 @@ NOT_PATHS = {
     "Voices.accents",
     "Voices.variants",
     "Data.by",
-    "Group.params",
+    "ParameterGroup.params",
     "Calibrate.set",
     "EarlyStop.metric",
     "WandB.project",

@@ -15,7 +15,7 @@ from stentor.tasks.diarize.aggregate import (
 from stentor.tasks.diarize.clustering import cluster, cosine, pairwise_distance, whitened
 from stentor.tasks.diarize.inference import WindowOutputs
 from stentor.tasks.diarize.tracking import link_windows
-from stentor.tasks.diarize.tune import Recording, tune
+from stentor.tasks.diarize.tune import TuningRecording, tune
 from stentor.tasks.diarize.windows import Windows
 
 FRAME = 0.1
@@ -299,12 +299,12 @@ def test_tuning_searches_thresholds_and_offsets():
         {"speaker": "ab"[i % 2], "start": 3.0 * i, "end": 3.0 * i + 2.5, "text": "only the times count"}
         for i in range(20)
     ]
-    recording = Recording.of(outputs, spoken)
+    recording = TuningRecording.of(outputs, spoken)
     windows = Windows(min_speakers=2, threshold=0.5, offset=0.2)
     best = tune([recording], windows, True)
     told = diarization(outputs, best, True)
     assert recording.error_seconds(smoothed(activity(outputs, windows, True), windows, FRAME), True) > 40
     assert recording.error_seconds(smoothed(activity(outputs, best, True), best, FRAME), True) < 0.3
     assert len(told) == 20 and best.min_speakers == 2 and best.threshold < 0.5
-    half = Recording.of(outputs, spoken, uem=[[0.0, 30.0]])
+    half = TuningRecording.of(outputs, spoken, uem=[[0.0, 30.0]])
     assert half.error_seconds(np.zeros((600, 2), bool), True) == pytest.approx(25.0, abs=0.1)

@@ -24,7 +24,7 @@ from stentor.tasks.diarize.frames import activity, frame_coverage, pools, spans_
 from stentor.tasks.diarize.labels.binary import Binary
 from stentor.tasks.diarize.labels.overlap import Overlap
 from stentor.tasks.diarize.labels.powerset import Powerset
-from stentor.tasks.diarize.labels.speaker import Speaker
+from stentor.tasks.diarize.labels.speaker import SpeakerLabels
 from stentor.tasks.diarize.windows import Windows
 
 
@@ -171,12 +171,12 @@ def test_silence_is_a_label_and_no_segments_are_not(tmp_path):
 
 def test_too_many_speakers_are_told_of(tmp_path):
     segments = [segment(name, start, start + 3) for start, name in enumerate(["ann", "ben", "cid", "dan"] * 2)]
-    task = Diarize(labels=Speaker(speakers=3), chunk=6)
+    task = Diarize(labels=SpeakerLabels(speakers=3), chunk=6)
     pieces = list(task.training_segments(cut(tmp_path, segments=segments, duration=12.0)))
     (line,) = task.data_warnings(pieces)
     assert line.startswith("2 of 2 training pieces have more than the 3 speakers of `task.labels.speakers`, up to 4")
     assert "(meeting#0, meeting#6)" in line
-    assert Diarize(labels=Speaker(speakers=4), chunk=6).data_warnings(pieces) == []
+    assert Diarize(labels=SpeakerLabels(speakers=4), chunk=6).data_warnings(pieces) == []
     assert Diarize(labels=Binary(), chunk=6).data_warnings(pieces) == []
 
 
@@ -203,7 +203,7 @@ def ready(task, **losses):
 
 
 def test_targets_and_their_number(processor, tmp_path):
-    task = ready(Diarize(labels=Speaker(speakers=3)))
+    task = ready(Diarize(labels=SpeakerLabels(speakers=3)))
     examples = [
         example(task, processor, tmp_path, 2, segments=[segment("ann", 0.5, 1.5)]),
         example(task, processor, tmp_path, 3, segments=[segment("ben", 0, 3), segment("ann", 1, 2)], uem=[[0, 1.2]]),
@@ -356,7 +356,7 @@ def prediction(task, tmp_path, answer, **record):
 def test_a_reference_is_in_the_terms_of_the_labels(tmp_path):
     record = {"segments": [segment("ann", 0, 6), segment("ben", 4, 10)], "duration": 10.0}
     for labels, answer in (
-        (Speaker(), [segment("x", 4, 10), segment("y", 0, 6)]),
+        (SpeakerLabels(), [segment("x", 4, 10), segment("y", 0, 6)]),
         (Binary(), [segment("speech", 0, 10)]),
         (Overlap(), [segment("overlap", 4, 6)]),
     ):

@@ -15,7 +15,7 @@ from stentor.tasks.diarize.labels.base import Labels
 from stentor.tasks.diarize.labels.binary import Binary
 from stentor.tasks.diarize.labels.overlap import Overlap
 from stentor.tasks.diarize.labels.powerset import Powerset
-from stentor.tasks.diarize.labels.speaker import Speaker
+from stentor.tasks.diarize.labels.speaker import SpeakerLabels
 
 #                 0  1  2  3  4  5
 WHO = np.array([[0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 0]], bool).T
@@ -32,15 +32,15 @@ def test_speech_and_overlap():
 
 
 def test_speakers_keep_their_order_and_empty_slots_are_silent():
-    found = Speaker(speakers=4).targets(WHO, NAMES)
+    found = SpeakerLabels(speakers=4).targets(WHO, NAMES)
     assert found.shape == (6, 4) and found.dtype == np.float32
     assert (found[:, :3] == WHO).all() and not found[:, 3].any()
-    assert not Speaker(speakers=2).targets(np.zeros((5, 0), bool), []).any()
+    assert not SpeakerLabels(speakers=2).targets(np.zeros((5, 0), bool), []).any()
 
 
 def test_of_too_many_speakers_those_who_talk_most_stay():
     crowd = WHO[:, [2, 0, 1]]  # the one who says least comes first
-    assert (Speaker(speakers=2).targets(crowd, ["cid", "ann", "ben"]) == WHO[:, :2]).all()
+    assert (SpeakerLabels(speakers=2).targets(crowd, ["cid", "ann", "ben"]) == WHO[:, :2]).all()
     assert (Powerset(speakers=2, at_once=2).targets(crowd, ["cid", "ann", "ben"]) == WHO[:, :2]).all()
 
 
@@ -74,7 +74,7 @@ def test_probabilities_of_sets_add_up_to_those_of_speakers():
 
 def test_probabilities_of_outputs_that_are_on_or_off():
     logits = np.array([[-1000.0, 0.0, 1000.0, 2.0]])
-    np.testing.assert_allclose(Speaker().decode(logits), [[0, 0.5, 1, 1 / (1 + np.exp(-2))]], atol=1e-6)
+    np.testing.assert_allclose(SpeakerLabels().decode(logits), [[0, 0.5, 1, 1 / (1 + np.exp(-2))]], atol=1e-6)
     assert Binary().decode(logits[:, :1]).shape == (1, 1)
 
 
@@ -86,7 +86,7 @@ def test_a_reference_in_the_terms_of_the_labels():
         {"speaker": "cid", "start": 6.0, "end": 7.0},
         {"speaker": "ben", "start": 9.0, "end": 9.5},
     ]
-    assert Speaker().reference_segments(segments) == segments
+    assert SpeakerLabels().reference_segments(segments) == segments
     assert [(s["start"], s["end"]) for s in Binary().reference_segments(segments)] == [(1.0, 7.0), (9.0, 9.5)]
     assert {s["speaker"] for s in Binary().reference_segments(segments)} == {"speech"}
     # Somebody who overlaps himself, or follows another without a pause, is no overlap.

@@ -4,6 +4,7 @@ libsndfile reads wav, flac, mp3, ogg, opus, SPHERE, aiff and more; FFmpeg (the o
 A file that cannot be trusted is refused with a reason, so that it is counted instead of trained on.
 """
 
+import io
 import os
 import struct
 from dataclasses import dataclass
@@ -135,8 +136,6 @@ def encode(audio: np.ndarray, rate: int, name: str = "audio", kind: str = "flac"
 
     Raises `AudioError`, which names `name`, for no samples and for NaN or infinite ones.
     """
-    import io
-
     import soundfile
 
     file = io.BytesIO()

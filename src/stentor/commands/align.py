@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.commands.file_progress import make_folder, parse_formats, require_folder
 from stentor.errors import ConfigError, DataError
+from stentor.inference.align import clip_of, open_aligner
 from stentor.inference.align.base import Aligned, Clip
 from stentor.inference.formats import SUFFIXES, WRITERS
+from stentor.inference.recording import FileRecording
 
 if TYPE_CHECKING:
     from stentor.cli.align import AlignOptions
@@ -24,8 +26,6 @@ def align_file(options: AlignOptions) -> None:
     formats = parse_formats(options.format, WRITERS)
     require_folder(formats, options.out)
     text = read_text(options.text)
-    from stentor.inference.align import clip_of, open_aligner
-    from stentor.inference.recording import FileRecording
 
     aligner = open_aligner(options.model, options.engine, options.device, options.lag)
     clip = clip_of(FileRecording(options.audio, aligner.rate), text, options.language)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from stentor.commands.file_progress import Files, parse_formats, require_folder
 from stentor.inference.diarize import diarize, with_speakers
+from stentor.inference.recording import FileRecording
 
 if TYPE_CHECKING:
     from stentor.cli.diarize import DiarizeOptions
@@ -22,7 +23,6 @@ def diarize_files(options: DiarizeOptions) -> None:
     formats = parse_formats(options.format, FORMATS)
     require_folder(formats, options.out)
     from stentor.inference.load import load
-    from stentor.inference.recording import FileRecording
 
     model = load(options.model, options.device)
     task = with_speakers(model.for_diarization(), options.speakers, options.min_speakers, options.max_speakers)

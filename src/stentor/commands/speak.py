@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.errors import ConfigError, DataError, StentorError
+from stentor.audio.io import WRITTEN, probe
+from stentor.commands.file_progress import FileProgress
+from stentor.errors import AudioError, ConfigError, DataError, StentorError
 from stentor.inference.speak import Utterance
 from stentor.inference.speak.speaker import Speaker
+from stentor.inference.speak.voice import save_voice
+from stentor.tasks.speak import seed_of
 
 if TYPE_CHECKING:
     from stentor.cli.speak import SpeakOptions
@@ -24,7 +28,7 @@ BATCH = 32
 
 
 def speak_files(options: SpeakOptions) -> None:
-    """Speak and write. Raises ConfigError for options that do not go together, and what `Speaker` raises; of many
+    """Speak and write. Raises ConfigError for options that do not go together, and what `SpeakerLabels` raises; of many
     texts, those that cannot be spoken are named on standard error, and DataError is raised at the end."""
     _check(options)
     from stentor.inference.load import load
@@ -44,8 +48,6 @@ def speak_files(options: SpeakOptions) -> None:
 
 
 def _check(options: SpeakOptions) -> None:
-    from stentor.audio.io import WRITTEN
-
     if options.text is not None and options.from_ is not None:
         raise ConfigError("Give a TEXT or a file with --from, not both.")
     if options.text is None and options.from_ is None and options.save_voice is None:
@@ -64,8 +66,6 @@ def _check(options: SpeakOptions) -> None:
 
 def _check_out(options: SpeakOptions) -> None:
     """The file or the folder of `--out`, before the model is loaded. Raises ConfigError."""
-    from stentor.audio.io import WRITTEN
-
     if options.out is None:
         where = "a folder" if options.from_ is not None else "a file, such as --out speech.wav"
         raise ConfigError(f"Say where the speech goes: {where}{' with --out' if options.from_ else ''}.")
@@ -95,8 +95,6 @@ def _warn(sentence: str) -> None:
 
 
 def _save_voice(options: SpeakOptions, speaker: Speaker) -> None:
-    from stentor.inference.speak.voice import save_voice
-
     assert options.reference is not None and options.save_voice is not None
     voice = speaker.voice(options.reference, options.reference_text, language=options.language)
     path = save_voice(voice, options.save_voice, speaker.codec)
@@ -105,7 +103,6 @@ def _save_voice(options: SpeakOptions, speaker: Speaker) -> None:
 
 def _one(options: SpeakOptions, speaker: Speaker) -> None:
     from stentor.audio.io import write
-    from stentor.inference.speak import Utterance
 
     assert options.text is not None and options.out is not None
     asked = speaker.prepare(
@@ -214,7 +211,6 @@ def _named(kinds: tuple[type, ...]) -> str:
 def _many(options: SpeakOptions, speaker: Speaker, lines: list[TextLine]) -> None:
     """Each line into DIR/ID.wav, and DIR/speech.jsonl with all of them. What is there already is kept."""
     from stentor.audio.io import write
-    from stentor.commands.file_progress import FileProgress
 
     assert options.out is not None and options.from_ is not None
     folder = Path(options.out)
@@ -292,9 +288,6 @@ class _Defaults:
 
     def utterance(self, line: TextLine) -> Utterance:
         """Checked. Raises ConfigError, DataError and AudioError."""
-        from stentor.inference.speak import Utterance
-        from stentor.tasks.speak import seed_of
-
         record, options = line.record, self.options
         voice, reference = record.get("voice"), record.get("reference")
         reference_text = record.get("reference_text")
@@ -339,9 +332,6 @@ def _record(line: TextLine, name: str, seconds: float) -> dict[str, Any]:
 
 def _kept(path: Path, line: TextLine) -> dict[str, Any] | None:
     """The record of what a former run made of a line, None when it made nothing, or nothing whole."""
-    from stentor.audio.io import probe
-    from stentor.errors import AudioError
-
     if not path.is_file():
         return None
     try:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from stentor.commands.file_progress import Files, parse_formats, require_folder
 from stentor.errors import ConfigError
 from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
-from stentor.inference.recording import Recording
+from stentor.inference.recording import FileRecording, Recording
+from stentor.inference.transcribe import transcribe
+from stentor.inference.vad import SileroDetector
 
 if TYPE_CHECKING:
     from stentor.cli.transcribe import TranscribeOptions
@@ -21,9 +23,6 @@ def transcribe_files(options: TranscribeOptions) -> None:
     """
     formats = _formats(options)
     from stentor.inference.load import load
-    from stentor.inference.recording import FileRecording
-    from stentor.inference.transcribe import transcribe
-    from stentor.inference.vad import SileroDetector
 
     detector = SileroDetector(options.vad) if options.vad else None
     model = load(options.model, options.device)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.data.cut import UnusableRecord, language_of, speaker_of, text_of, words_of
-from stentor.data.outliers import KINDS, Row, find_outliers, plural
+from stentor.data.outliers import KINDS, CheckedRecord, find_outliers, plural
 from stentor.data.processes import plain_signals
 from stentor.data.signal_stats import SignalStats, measure_cut
 from stentor.errors import ConfigError, DataError
@@ -48,7 +48,7 @@ class DataFinding:
     count: int
     records: list[dict[str, Any]]
     """`{"id", "set", "detail", "text", "seconds"}`, at most `LISTED`."""
-    rows: list[Row] = field(default_factory=list, repr=False)
+    rows: list[CheckedRecord] = field(default_factory=list, repr=False)
     """The same records, with their audio."""
 
 
@@ -169,12 +169,12 @@ def histogram(values: Sequence[float], bins: int = 30) -> dict[str, Any]:
     }
 
 
-def _rows(name: str, source: Source) -> Iterator[Row]:
+def _rows(name: str, source: Source) -> Iterator[CheckedRecord]:
     for cut in source.cuts():
         if isinstance(cut, UnusableRecord):
-            yield Row(cut.id, name, sound=SignalStats(cut.reason, cut.message))
+            yield CheckedRecord(cut.id, name, sound=SignalStats(cut.reason, cut.message))
         else:
-            yield Row(cut.id, name, cut, text_of(cut), speaker_of(cut), language_of(cut), cut.duration)
+            yield CheckedRecord(cut.id, name, cut, text_of(cut), speaker_of(cut), language_of(cut), cut.duration)
 
 
 def _measure_all(cuts: Sequence[Cut], jobs: int) -> Iterator[SignalStats]:
@@ -187,7 +187,7 @@ def _measure_all(cuts: Sequence[Cut], jobs: int) -> Iterator[SignalStats]:
         yield from pool.imap(measure_cut, cuts, CHUNK)
 
 
-def _totals(rows: Sequence[Row]) -> dict[str, Any]:
+def _totals(rows: Sequence[CheckedRecord]) -> dict[str, Any]:
     good = [r for r in rows if not r.sound.reason]
     return {
         "records": len(rows),
@@ -202,7 +202,7 @@ def _totals(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _groups(rows: Sequence[Row], key: str) -> list[dict[str, Any]]:
+def _groups(rows: Sequence[CheckedRecord], key: str) -> list[dict[str, Any]]:
     """Records and hours for each speaker or language, the largest first; None stands for records that name none."""
     groups: dict[str | None, list[float]] = defaultdict(list)
     for row in rows:
@@ -212,7 +212,7 @@ def _groups(rows: Sequence[Row], key: str) -> list[dict[str, Any]]:
     return [{"name": name, "records": len(s), "hours": sum(s) / 3600} for name, s in order]
 
 
-def _texts(rows: Sequence[Row]) -> dict[str, Any]:
+def _texts(rows: Sequence[CheckedRecord]) -> dict[str, Any]:
     texts = Counter(r.text for r in rows if r.text)
     repeated = [(text, count) for text, count in texts.most_common(20) if count > 1]
     return {
@@ -223,7 +223,7 @@ def _texts(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _characters(rows: Sequence[Row], writable: Callable[[str], bool] | None) -> list[dict[str, Any]]:
+def _characters(rows: Sequence[CheckedRecord], writable: Callable[[str], bool] | None) -> list[dict[str, Any]]:
     """All characters of the texts, the rarest first, each with how many records hold it and one of them."""
     records: Counter[str] = Counter()
     example: dict[str, str] = {}
@@ -245,7 +245,7 @@ def _characters(rows: Sequence[Row], writable: Callable[[str], bool] | None) -> 
     ]
 
 
-def _overlap(rows: Sequence[Row], names: Sequence[str]) -> list[dict[str, Any]]:
+def _overlap(rows: Sequence[CheckedRecord], names: Sequence[str]) -> list[dict[str, Any]]:
     """Ids, recordings, speakers and texts that two sets share, of how many in each: a test set should share nothing
     with the training data but perhaps some texts."""
     kinds = ("ids", "recordings", "speakers", "texts")
@@ -265,14 +265,16 @@ def _overlap(rows: Sequence[Row], names: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def outliers_by_kind(rows: Sequence[Row], outside: set[str]) -> dict[str, list[tuple[float, Row, str]]]:
+def outliers_by_kind(
+    rows: Sequence[CheckedRecord], outside: set[str]
+) -> dict[str, list[tuple[float, CheckedRecord, str]]]:
     """(how bad, row, detail) of all measured rows that look wrong, by kind of `KINDS`, the worst first. `outside` are
     the characters that a model cannot write."""
     good = [r for r in rows if not r.sound.reason]
     texts_expected = any(r.text and r.text.strip() for r in good)
-    outliers: dict[str, list[tuple[float, Row, str]]] = defaultdict(list)
+    outliers: dict[str, list[tuple[float, CheckedRecord, str]]] = defaultdict(list)
     outliers["unusable"] = [(0.0, r, f"{r.sound.reason}: {r.sound.message}") for r in rows if r.sound.reason]
-    first_with: dict[str, Row] = {}
+    first_with: dict[str, CheckedRecord] = {}
     for row in good:
         first = first_with.setdefault(row.sound.digest, row)
         if first is not row:
@@ -283,7 +285,7 @@ def outliers_by_kind(rows: Sequence[Row], outside: set[str]) -> dict[str, list[t
     return {kind: sorted(outliers[kind], key=lambda entry: -entry[0]) for kind in KINDS}
 
 
-def _findings(rows: Sequence[Row], outside: set[str]) -> Iterator[DataFinding]:
+def _findings(rows: Sequence[CheckedRecord], outside: set[str]) -> Iterator[DataFinding]:
     """One finding of each kind, also those without records."""
     for kind, outliers in outliers_by_kind(rows, outside).items():
         yield DataFinding(

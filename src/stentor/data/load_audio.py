@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stentor.data.augment import builtin_noise, decoded, simulate_response, stretch
+from stentor.data.codec_tokens import has_codes
 from stentor.data.cut import RATE, audio_path, is_spoken
+from stentor.data.embedded_audio import is_embedded, load_embedded
 from stentor.errors import AudioError
 
 if TYPE_CHECKING:
@@ -34,9 +37,6 @@ def load_audio(cut: Cut, rate: int = RATE) -> np.ndarray:
     lhotse.
     """
     from lhotse.cut import MixedCut, PaddingCut
-
-    from stentor.data.codec_tokens import has_codes
-    from stentor.data.embedded_audio import is_embedded, load_embedded
 
     if isinstance(cut, PaddingCut):
         return np.zeros(round(cut.duration * rate), np.float32)
@@ -139,8 +139,6 @@ def load_noise(cut: Cut, rate: int) -> np.ndarray:
 
 def make_noise(noise: Mapping[str, Any], rate: int) -> np.ndarray:
     """The noise that the key `made_noise` describes, in full: a stretch of a file (repeated when short), or a kind."""
-    from stentor.data.augment import builtin_noise, decoded, stretch
-
     generator = np.random.default_rng(noise["seed"])
     length = round(noise["seconds"] * rate)
     if noise.get("path"):
@@ -151,8 +149,6 @@ def make_noise(noise: Mapping[str, Any], rate: int) -> np.ndarray:
 
 
 def _impulse_response(room: dict[str, Any], rate: int) -> np.ndarray:
-    from stentor.data.augment import decoded, simulate_response
-
     if room.get("path"):
         return decoded(Path(room["path"]), rate)
     return simulate_response(room["rt60"], np.random.default_rng(room["seed"]), rate)

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from stentor.data.load_audio import apply_room_and_level
+
 
 def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | None:
     """The audio of a record as `record_from_cut` writes it: float32 [samples] at `rate` Hz, mono.
@@ -48,8 +50,6 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
 
 def _load_turn(record: Mapping[str, Any], turn: Mapping[str, Any], rate: int) -> np.ndarray | None:
     """A turn of a simulated conversation, with its echo where the turn was not cut short."""
-    from stentor.data.load_audio import apply_room_and_level
-
     dry = load_record({**record, "start": turn["first"], "duration": turn["seconds"]}, rate)
     if dry is None:
         return None

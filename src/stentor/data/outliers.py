@@ -53,7 +53,7 @@ KINDS = {
 
 
 @dataclass
-class Row:
+class CheckedRecord:
     """One record with its text, its times and its measures."""
 
     id: str
@@ -94,7 +94,7 @@ class Row:
         return (len(letters(self.text)) if unspaced(self.text) else len(self.text.split())) / self.seconds
 
 
-def find_outliers(row: Row, texts_expected: bool, outside: set[str]) -> Iterator[tuple[str, float, str]]:
+def find_outliers(row: CheckedRecord, texts_expected: bool, outside: set[str]) -> Iterator[tuple[str, float, str]]:
     """(kind, how bad, detail) of all that is wrong with one decoded record."""
     sound, text = row.sound, row.text or ""
     if row.rate:
@@ -125,7 +125,7 @@ def find_outliers(row: Row, texts_expected: bool, outside: set[str]) -> Iterator
         yield "outside", float(len(strange)), " ".join(strange)
 
 
-def _word_problem(row: Row) -> str | None:
+def _word_problem(row: CheckedRecord) -> str | None:
     if not (words := row.words):
         return None
     single = row.cut is None or len(row.cut.supervisions) == 1

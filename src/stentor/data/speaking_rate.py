@@ -8,6 +8,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from stentor.data.cut import text_of
+
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
@@ -80,8 +82,6 @@ def fit_speaking_rate(cuts: Iterable[Cut]) -> SpeakingRate | None:
     """The speaking rate of records with text, from their metadata alone: least squares over the first `MOST`, without
     outliers. None where there are too few, or longer texts do not take longer."""
     import numpy as np
-
-    from stentor.data.cut import text_of
 
     pairs = ((weight(text_of(cut) or ""), cut.duration) for cut in itertools.islice(cuts, MOST))
     points = np.array([pair for pair in pairs if min(pair) > 0], np.float64).reshape(-1, 2)

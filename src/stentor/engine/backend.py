@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
 from stentor.data.batch import Batch
 from stentor.engine.deepspeed import DeepSpeedBackend
@@ -150,9 +152,6 @@ def shard(model: nn.Module, accelerator: Accelerator, layers: Sequence[str]) -> 
 
     torch's `fully_shard` does it, the same way on CPU and GPU: Accelerate ignores an FSDP plugin on CPU without a word.
     """
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
-
     check_shardable(model)
     mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
     compute_dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(accelerator.mixed_precision)

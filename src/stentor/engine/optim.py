@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from stentor.engine.muon import Muon
-from stentor.engine.section import Group, Optim, Schedule
+from stentor.engine.section import Optim, ParameterGroup, Schedule
 from stentor.engine.sharding import gather_full, shard_like
 from stentor.errors import ConfigError
 
@@ -40,7 +40,7 @@ def build(config: Optim, model: nn.Module) -> list[torch.optim.Optimizer]:
     first: list[dict[str, Any]] = []
     second: list[dict[str, Any]] = []
     for (is_muon, number, decays), parameters in sorted(groups.items(), key=lambda kv: kv[0]):
-        section = config.groups[number] if number >= 0 else Group(params=["*"])
+        section = config.groups[number] if number >= 0 else ParameterGroup(params=["*"])
         peak = section.lr if section.lr is not None else config.muon_lr if is_muon else config.lr
         decay = section.weight_decay if section.weight_decay is not None else config.weight_decay
         settings = {"params": parameters, "lr": peak, "peak": peak, "weight_decay": decay if decays else 0.0}

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from stentor.section import Section
 
 
-class Group(Section):
+class ParameterGroup(Section):
     """A parameter group with settings of its own."""
 
     params: list[str] = Field(min_length=1)
@@ -39,7 +39,7 @@ class Optim(Section):
     """The AMSGrad variant of adam and adamw."""
     muon_lr: float = Field(2e-2, gt=0)
     """Peak learning rate of the matrices that Muon updates."""
-    groups: list[Group] = []
+    groups: list[ParameterGroup] = []
     """Parameter groups with settings of their own."""
 
 

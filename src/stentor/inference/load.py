@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stentor.errors import ConfigError
-from stentor.inference.diarize import Diarization
-from stentor.inference.recording import Recording
-from stentor.inference.speak import Speech
+from stentor.inference.diarize import Diarization, diarize, segments_by, with_speakers
+from stentor.inference.recording import ArrayRecording, FileRecording, Recording
+from stentor.inference.speak import Speech, Utterance
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.voice import Voice
-from stentor.inference.transcribe import Transcript
+from stentor.inference.transcribe import Transcript, transcribe
 from stentor.models.base import Bundle, Family
 from stentor.tasks.base import Task
 from stentor.tasks.diarize import Diarize
@@ -66,8 +66,6 @@ class Model:
         `stentor.inference.transcribe.Transcriber`. Returns the transcript dict of the JSON contract, with `.text` and
         `.words`. Raises AudioError, and ConfigError when the model was trained for another task.
         """
-        from stentor.inference.transcribe import transcribe
-
         recording = self._recording(audio, rate, "transcribe")
         task = self.for_transcription()
         words = isinstance(task, Words) if words is None else words
@@ -89,15 +87,11 @@ class Model:
         The number of speakers may be given, or its bounds. Returns the dict of the JSON output, with `.segments`,
         `.speakers` and `.rttm()`. Raises AudioError, and ConfigError when the model was trained for another task.
         """
-        from stentor.inference.diarize import diarize, with_speakers
-
         task = with_speakers(self.for_diarization(), speakers, min_speakers, max_speakers)
         return next(diarize(self.bundle, task, [self._recording(audio, rate, "diarize")], self.name))
 
     def speaker_segments(self) -> Callable[[Recording], list[dict[str, Any]]]:
         """The function from a recording to its speakers' segments; see `stentor.inference.diarize.segments_by`."""
-        from stentor.inference.diarize import segments_by
-
         return segments_by(self.bundle, self.for_diarization(), self.name)
 
     def speak(
@@ -127,17 +121,13 @@ class Model:
 
         Raises ConfigError, DataError and AudioError.
         """
-        from stentor.inference.speak import Utterance
-
         names = {field.name for field in fields(Utterance)} & options.keys()
         utterance = Utterance(text, voice, reference=reference, **{name: options.pop(name) for name in names})
         speaker = self.speaker(options, recognizer, normalize, denoise)
         return next(speaker.speak([speaker.prepare(utterance)], finish))
 
     def speaker(self, *args: Any, **options: Any) -> Speaker:
-        """The model as a `Speaker` with these options; raises ConfigError when it does not speak."""
-        from stentor.inference.speak.speaker import Speaker
-
+        """The model as a `SpeakerLabels` with these options; raises ConfigError when it does not speak."""
         return Speaker(self.bundle, self.for_speech(), self.training, *args, **options)
 
     def for_speech(self) -> Speak:
@@ -164,8 +154,6 @@ class Model:
         return self.task
 
     def _recording(self, audio: str | Path | np.ndarray, rate: int | None, verb: str) -> Recording:
-        from stentor.inference.recording import ArrayRecording, FileRecording
-
         model_rate = self.bundle.processor.sample_rate
         if isinstance(audio, (str, Path)):
             return FileRecording(audio, model_rate)

@@ -3,12 +3,14 @@ without the paths of the machine that it was trained on."""
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from stentor.errors import ConfigError
+from stentor.inference.load import find_export
 from stentor.publish.base_models import local_bases, read, tensors
 from stentor.publish.card import TaskOf, base_models, on_hub, training_sources, write_card
 
@@ -100,8 +102,6 @@ def make_card(
 
 
 def _source(model: str | Path) -> Path:
-    from stentor.inference.load import find_export
-
     if not Path(model).exists():
         raise ConfigError(f"There is no folder {model}: what is published is a run folder or an export folder.")
     return find_export(model)
@@ -191,8 +191,6 @@ def _licences(licence: str | None, named: Mapping[str, Mapping[str, str | None]]
 
 def _repeat(command: list[str]) -> str:
     """The command without the paths of the machine that ran it."""
-    import shlex
-
     verb = next((i for i, word in enumerate(command) if word in ("train", "quickstart")), None)
     if verb is None:
         return ""

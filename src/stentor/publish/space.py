@@ -16,6 +16,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +169,6 @@ def requirements(family: str, hardware: str) -> str:
     One that Gradio's extras on Spaces refuse gets the range that they accept: otherwise the Space would not build.
     Raises ConfigError when a package is missing here.
     """
-    from importlib.metadata import PackageNotFoundError, version
-
     from packaging.utils import canonicalize_name
     from packaging.version import Version
 
@@ -189,8 +188,6 @@ def requirements(family: str, hardware: str) -> str:
 
 def _space_ranges() -> dict[str, Any]:
     """What `gradio[mcp,oauth]` itself accepts, as a packaging.SpecifierSet by package."""
-    from importlib.metadata import PackageNotFoundError, requires
-
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -208,8 +205,6 @@ def _space_ranges() -> dict[str, Any]:
 
 def _readme(facts: Mapping[str, Any], hardware: str) -> str:
     """README.md with the header that the Hub reads."""
-    from importlib.metadata import version
-
     from huggingface_hub import SpaceCardData
 
     data = SpaceCardData(

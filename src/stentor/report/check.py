@@ -8,7 +8,7 @@ from typing import Any
 
 from stentor import __version__
 from stentor.data.dataset_report import RARE, DatasetReport
-from stentor.data.outliers import KINDS, Row
+from stentor.data.outliers import KINDS, CheckedRecord
 from stentor.errors import StentorError
 from stentor.metrics.format import duration
 
@@ -105,7 +105,7 @@ def bars(name: str, data: dict[str, Any]) -> Bars:
     )
 
 
-def data_url(row: Row) -> str | None:
+def data_url(row: CheckedRecord) -> str | None:
     """The first seconds of a record as a data: URL of an MP3; None when it cannot be decoded."""
     import soundfile
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stentor.data.audio_base64 import encode_audio
 from stentor.report import timeline, word_times
 from stentor.report.examples import UNSURE, compare
 from stentor.report.figures import SIZE, Tick
+from stentor.report.spectrogram import png, spectrogram
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -84,8 +86,6 @@ def judged_speakers(
 def sound(samples: np.ndarray, rate: int) -> str:
     """A player over the sound's spectrogram. `samples` float32 [samples] at `rate` Hz, at most `LONGEST` seconds of
     which are drawn; it can be heard whole."""
-    from stentor.report.spectrogram import png, spectrogram
-
     shown, seconds, _ = _shown(samples, rate)
     tick = next((t for t in timeline.TICKS if seconds / t <= timeline.MOST_TICKS), timeline.TICKS[-1])
     ticks = [Tick(100 * i * tick / seconds, timeline.clock(i * tick, tick)) for i in range(int(seconds / tick) + 1)]
@@ -179,8 +179,6 @@ def _spans(seconds: float, longest: float) -> list[tuple[float, float]]:
 def _word_line(
     said: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int, begin: float, end: float
 ) -> word_times.Drawing:
-    from stentor.report.spectrogram import png, spectrogram
-
     def boxed(word: Mapping[str, Any]) -> word_times.Box:
         sure = word.get("confidence")
         title = f"{word['word']}: {word['start']:.2f}–{word['end']:.2f} s"
@@ -216,6 +214,4 @@ def _word_line(
 
 
 def _sound(samples: np.ndarray, rate: int) -> str:
-    from stentor.data.audio_base64 import encode_audio
-
     return f"data:audio/flac;base64,{encode_audio(samples, rate)['flac']}"

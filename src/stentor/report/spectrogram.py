@@ -20,8 +20,6 @@ def spectrogram(samples: np.ndarray, rate: int) -> np.ndarray:
 
     A column stands for `HOP` seconds around its middle, so that the picture spans exactly the audio.
     """
-    import numpy as np
-
     width, hop = round(WINDOW * rate), HOP * rate
     size = 1 << (2 * width - 1).bit_length()
     columns = max(1, round(len(samples) / hop))

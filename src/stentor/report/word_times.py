@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from stentor.data.load_record_audio import load_record
 from stentor.errors import StentorError
 from stentor.metrics.format import figure
 from stentor.metrics.word_match import Match, Matches, has_times, match
@@ -338,8 +339,6 @@ def _judged(word: Mapping[str, Any], match: Match | None) -> tuple[str, str]:
 
 def _sound(record: Mapping[str, Any], begin: float, end: float) -> np.ndarray | None:
     """Samples of the stretch at `RATE` Hz; None when the recording cannot be read any more."""
-    from stentor.data.load_record_audio import load_record
-
     try:
         samples = load_record(record, RATE)
     except (StentorError, OSError):  # deleted or moved since: drawn without its sound

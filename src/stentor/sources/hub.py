@@ -23,7 +23,7 @@ from stentor.sources.hub_presets import PRESETS, Preset
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.sources.hub_open import OpenDataset, Row
+    from stentor.sources.hub_open import HubRow, OpenDataset
 
 USUAL = {
     "text": ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_text", "txt", "json.text"),
@@ -281,7 +281,7 @@ class CutBuilder:
         self.names: set[str] = set()
         self.checked = False
 
-    def __call__(self, row: Row) -> Cut | UnusableRecord:
+    def __call__(self, row: HubRow) -> Cut | UnusableRecord:
         where = f"{self.name} [{self.split}], {row.where}"
         values = {k: column_value(row.fields, c) for k, c in self.columns.items() if k != "audio"}
         record: dict[str, Any] = {k: None if v is None else str(v) for k, v in values.items() if k != "duration"}
@@ -340,7 +340,7 @@ class CutBuilder:
         self.names.add(unique)
         return unique
 
-    def _seconds(self, stated: Any, row: Row, path: str | None, where: str) -> float:
+    def _seconds(self, stated: Any, row: HubRow, path: str | None, where: str) -> float:
         """The recording's length: as the data set says (checked for the first row), or from its header."""
         from stentor.audio.io import probe
 

@@ -25,7 +25,7 @@ LIBRARIES = ("datasets", "huggingface_hub", "fsspec", "aiohttp", "httpx", "pyarr
 
 
 @dataclass
-class Row:
+class HubRow:
     """One row of a data set, its audio apart."""
 
     where: str
@@ -78,12 +78,12 @@ class OpenDataset:
         """Files or groups of rows that a stream can be read in, each without the others."""
         return self.data.num_shards
 
-    def rows(self, shard: int = 0, num_shards: int = 1) -> Iterator[Row]:
+    def rows(self, shard: int = 0, num_shards: int = 1) -> Iterator[HubRow]:
         """All rows in order; of a stream those of one of several shards, whose parts are every `num_shards`-th."""
         with explained(self.name):
             yield from self._streamed(shard, num_shards) if self.stream else self._listed()
 
-    def _streamed(self, shard: int, num_shards: int) -> Iterator[Row]:
+    def _streamed(self, shard: int, num_shards: int) -> Iterator[HubRow]:
         # Part by part, so that a row is called the same in whatever shard it is read.
         for part in range(shard, self.parts, num_shards):
             for number, fields in enumerate(self.data.shard(self.parts, part)):
@@ -95,9 +95,9 @@ class OpenDataset:
 
                     with xopen(path, "rb") as remote:
                         data = remote.read()
-                yield Row(where, f"{part:05d}-{number:06d}", fields, path, data)
+                yield HubRow(where, f"{part:05d}-{number:06d}", fields, path, data)
 
-    def _listed(self) -> Iterator[Row]:
+    def _listed(self) -> Iterator[HubRow]:
         """Straight from the Arrow files that `datasets` keeps, without touching more of the audio than its header."""
         labels = {k: f for k, f in (self.data.features or {}).items() if type(f).__name__ == "ClassLabel"}
         number = 0
@@ -113,7 +113,7 @@ class OpenDataset:
                             fields[key] = label.int2str(fields[key]) if fields[key] >= 0 else None
                     path, data = _arrow_cell(audio[i], f"{self.name}, row {number}, column '{self.audio}'")
                     place = {"arrow": file, "column": self.audio, "row": at + i} if data is not None else None
-                    yield Row(f"row {number}", f"{number:07d}", fields, path, data, place)
+                    yield HubRow(f"row {number}", f"{number:07d}", fields, path, data, place)
                     number += 1
                 at += len(batch)
 

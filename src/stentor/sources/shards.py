@@ -43,7 +43,7 @@ GENERATION_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "made_n
 
 
 @dataclass(frozen=True)
-class Shard:
+class TokenShard:
     """One tar file with its labels."""
 
     tar: Path
@@ -69,7 +69,7 @@ class Shards(Source):
     frame_rate: float = Field(25.0, gt=0)
     """Frames per second of the codes, for labels without `audio_duration`."""
 
-    _shards: list[Shard] | None = None
+    _shards: list[TokenShard] | None = None
     _rows: int | None = None
     _stream_shard: tuple[int, int] = (0, 1)
     _order: tuple[int, int] | None = None
@@ -106,7 +106,7 @@ class Shards(Source):
     def contents(self) -> str:
         return "".join(f"{s.tar.name} {s.count}\n" for s in self.shards())
 
-    def shards(self) -> list[Shard]:
+    def shards(self) -> list[TokenShard]:
         """All shards, in the order of the lists. Raises `DataError` when there are none to be had."""
         if self._shards is None:
             paths = self.path if isinstance(self.path, list) else [self.path]
@@ -129,11 +129,11 @@ class Shards(Source):
                 record.id = record.id if times == 1 else f"{record.id}#{times}"
             yield record
 
-    def _in_order(self, shards: list[Shard]) -> Iterator[Cut | UnusableRecord]:
+    def _in_order(self, shards: list[TokenShard]) -> Iterator[Cut | UnusableRecord]:
         for shard in shards:
             yield from self._read(shard)
 
-    def _shuffled(self, shards: list[Shard]) -> Iterator[Cut | UnusableRecord]:
+    def _shuffled(self, shards: list[TokenShard]) -> Iterator[Cut | UnusableRecord]:
         """The records in the order of an epoch, a function of (seed, epoch, stream shard): tar shards in random order,
         `mix` of them open at a time, their records in random order."""
         from stentor.data.seeding import rng
@@ -152,7 +152,7 @@ class Shards(Source):
             else:
                 yield record
 
-    def _read(self, shard: Shard, order: np.random.Generator | None = None) -> Iterator[Cut | UnusableRecord]:
+    def _read(self, shard: TokenShard, order: np.random.Generator | None = None) -> Iterator[Cut | UnusableRecord]:
         """The records of one shard, in the order of its labels or in a random one. Its labels and the places of its
         members are held in memory."""
         stem = shard.tar.stem
@@ -197,7 +197,7 @@ class Shards(Source):
             yield UnusableRecord(name, "no_label", f"{shard.labels} has no label for '{name}' in {shard.tar}.")
 
     def _record(
-        self, label: dict[str, Any], shard: Shard, member: str, place: ByteRange, where: str
+        self, label: dict[str, Any], shard: TokenShard, member: str, place: ByteRange, where: str
     ) -> Cut | UnusableRecord:
         from lhotse import Recording
 
@@ -254,7 +254,7 @@ class Shards(Source):
         return self._rows or None
 
 
-def _listed(path: Path) -> list[Shard]:
+def _listed(path: Path) -> list[TokenShard]:
     """The shards that a list, a folder or a tar file stands for."""
     if not path.exists():
         raise not_found(path)
@@ -271,16 +271,16 @@ def _listed(path: Path) -> list[Shard]:
     return [_alone(path)] if path.suffix == ".tar" else _lines_of_list(path)
 
 
-def _alone(tar: Path) -> Shard:
+def _alone(tar: Path) -> TokenShard:
     """A tar file with its labels: beside it, or in OmniVoice's neighbouring folder `txts`."""
     for folder in (tar.parent, tar.parent.parent / "txts"):
         for suffix in LABELS:
             if (labels := folder / (tar.stem + suffix)).exists():
-                return Shard(tar, labels)
+                return TokenShard(tar, labels)
     raise DataError(f"{tar} has no labels: {tar.stem}.jsonl is expected beside it.")
 
 
-def _lines_of_list(path: Path) -> list[Shard]:
+def _lines_of_list(path: Path) -> list[TokenShard]:
     shards, wrong = [], []
     files = FileIndex()
     with open_text(path) as lines:
@@ -291,7 +291,7 @@ def _lines_of_list(path: Path) -> list[Shard]:
                 wrong.append(f"{path}:{number}: {line.strip()[:80]}")
                 continue
             tar, labels = (_place(match[key], path.parent, files) for key in ("tar", "labels"))
-            shards.append(Shard(tar, labels, int(match["count"]) if match["count"] else None))
+            shards.append(TokenShard(tar, labels, int(match["count"]) if match["count"] else None))
     if wrong:
         raise DataError(
             f"{path} is no list of shards: each line must be `TAR LABELS.jsonl SAMPLES SECONDS`. Wrong are:\n  "

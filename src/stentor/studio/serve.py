@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from stentor.errors import ConfigError
+from stentor.studio.page_routes import ROUTES
 from stentor.studio.server.accounts import Accounts, is_local, passwords
+from stentor.studio.server.server import StudioServer
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -80,8 +82,6 @@ def serve(
 
 def make_server(accounts: Accounts, host: str, port: int) -> Any:
     """The ASGI app of a studio."""
-    from stentor.studio.page_routes import ROUTES
-    from stentor.studio.server.server import StudioServer
 
     def load() -> Any:
         from stentor.studio.app import mounted

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from stentor.audio import io
+from stentor.audio.io import probe
 from stentor.errors import AudioError
 from stentor.studio.dataset_folder import RATES
 from stentor.studio.files import disk_errors
@@ -51,8 +53,6 @@ def kind_of(path: Path) -> str | None:
 
 def checked(upload: Upload) -> tuple[float, int]:
     """(seconds, sampling rate in Hz) of an upload. Raises AudioError when it is no audio file that is taken."""
-    from stentor.audio.io import probe
-
     name = shown(upload.name)
     size = upload.path.stat().st_size if upload.path.is_file() else 0
     if size == 0:
@@ -80,8 +80,6 @@ def checked(upload: Upload) -> tuple[float, int]:
 
 def read(upload: Upload, rate: int, start: float = 0.0, seconds: float | None = None) -> np.ndarray:
     """A piece of a checked upload: float32 mono [samples] at `rate`. Raises AudioError."""
-    from stentor.audio import io
-
     try:
         return io.read(upload.path, rate, start, seconds)
     except AudioError as error:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.callbacks.console import scores_text
+from stentor.config.load import parse_source
 from stentor.dataloading.batch_sampler import BatchSampler
+from stentor.dataloading.dataset import eval_plan
 from stentor.dataloading.mixing import DropCounter
 from stentor.dataloading.section import Data
-from stentor.errors import ConfigError
+from stentor.engine.section import Train
+from stentor.errors import AudioError, ConfigError
 from stentor.inference.load import Model
+from stentor.metrics.format import MINOR, figure, interval
 from stentor.sources.base import Source
 from stentor.tasks.base import Task
+from stentor.tasks.speak import Speak
 
 if TYPE_CHECKING:
+    import numpy as np
+    from lhotse.cut import Cut
+
     from stentor.cli.train import EvaluateOptions
 
 
@@ -24,16 +33,11 @@ def evaluate(options: EvaluateOptions) -> str:
     `NAME.predictions.jsonl` beside it."""
     import torch
 
-    from stentor.callbacks.console import scores_text
     from stentor.commands.evaluate import speech
-    from stentor.config.load import parse_source
     from stentor.engine.device import Communicator, accelerator
     from stentor.engine.evaluate import EvalOptions, EvalSet, breakdown
     from stentor.engine.evaluate import evaluate as score
-    from stentor.engine.section import Train
     from stentor.inference.load import load
-    from stentor.metrics.format import MINOR, figure
-    from stentor.tasks.speak import Speak
 
     speech.check_options(options)
     source = parse_source(options.data)
@@ -77,8 +81,6 @@ def evaluate(options: EvaluateOptions) -> str:
 
 def _task(loaded: Model, options: EvaluateOptions) -> Task:
     """The task that a model is scored on: its own, or that of `--task` when its family has the heads for it."""
-    from stentor.tasks.base import Task
-
     task = loaded.task
     if options.task is None or options.task == task.type:
         return task
@@ -114,9 +116,6 @@ def records(
 ) -> tuple[BatchSampler, DropCounter, Data]:
     """The records of a data source, called `data`, that the model can be scored on, what is left out of them, and the
     settings."""
-    from stentor.dataloading.dataset import eval_plan
-    from stentor.dataloading.section import Data
-
     bundle = loaded.bundle
     section = Data(train=[source], batch_tokens=batch_tokens, max_seconds=1e9, min_seconds=0.0, workers=0)
     plan, dropped = eval_plan(
@@ -130,6 +129,20 @@ def records(
     return plan, dropped, section
 
 
+def readable_audio(plan: BatchSampler, rate: int, cuts: list[Cut], dropped: DropCounter) -> Iterator[np.ndarray]:
+    """The audio, float32 [samples], of each record that can be read; its cut is added to `cuts` just before."""
+    from stentor.data.load_audio import load_audio
+
+    for item in (item for items in plan.epoch(0) for item in items):
+        try:
+            audio = load_audio(item.cut, rate)
+        except AudioError as error:
+            dropped.add(error.reason, f"{item.cut.id}: {error}")
+            continue
+        cuts.append(item.cut)
+        yield audio
+
+
 def left_out(dropped: DropCounter) -> str:
     """Lines that say how many records were not scored, and why; empty when all were."""
     return "".join(
@@ -140,8 +153,6 @@ def left_out(dropped: DropCounter) -> str:
 
 def _parts_text(parts: Mapping[str, Any], most: int = 20) -> str:
     """The main metric by language and the like, one line for each value."""
-    from stentor.metrics.format import figure, interval
-
     lines = []
     for field, values in parts.items():
         for value, scores in list(values.items())[:most]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.evaluate import dropped_figures, left_out, records, write_figures
-from stentor.dataloading.batch_sampler import BatchSampler
-from stentor.dataloading.mixing import DropCounter
-from stentor.errors import AudioError, DataError
-from stentor.inference.recording import Recording
+from stentor.commands.evaluate import dropped_figures, left_out, readable_audio, records, write_figures
+from stentor.config.load import parse_source
+from stentor.data.cut import language_of, segments_of, uem_of
+from stentor.errors import DataError
+from stentor.inference.recording import ArrayRecording, Recording
+from stentor.inference.transcribe import transcribe
+from stentor.metrics.cpwer import Attributed, cpwer, tcpwer
+from stentor.metrics.diarization import DiarizedRecording, der
+from stentor.metrics.format import figure
+from stentor.tasks.words import Words
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -21,14 +25,7 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
 
     Returns the scores as text and writes them to `out` (JSON) when given, with `NAME.predictions.jsonl` beside it.
     """
-    from stentor.config.load import parse_source
-    from stentor.data.cut import language_of, segments_of, uem_of
     from stentor.inference.load import load
-    from stentor.inference.transcribe import transcribe
-    from stentor.metrics.cpwer import Attributed, cpwer, tcpwer
-    from stentor.metrics.diarization import DiarizedRecording, der
-    from stentor.metrics.format import figure
-    from stentor.tasks.words import Words
 
     source = parse_source(data)
     recogniser, second = load(model), load(diarizer)
@@ -43,16 +40,17 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
         return spoken[-1]
 
     transcripts = []
-    audio = _recordings(plan, recogniser.bundle.processor.sample_rate, cuts, dropped)
+    rate = recogniser.bundle.processor.sample_rate
+    recordings = (ArrayRecording(audio, rate, rate, cuts[-1].id) for audio in readable_audio(plan, rate, cuts, dropped))
     for transcript in transcribe(
-        recogniser.bundle, task, audio, model=model, words=isinstance(task, Words), diarizer=listened
+        recogniser.bundle, task, recordings, model=model, words=isinstance(task, Words), diarizer=listened
     ):
         transcripts.append(transcript)
     dropped.check(len(cuts) + dropped.bad, section.max_bad, data)
     if not cuts:
         raise DataError(f"{data}: no record could be scored.")
     files = [
-        Attributed(cut.id, _said(cut), transcript, language_of(cut))
+        Attributed(cut.id, _reference_words(cut), transcript, language_of(cut))
         for cut, transcript in zip(cuts, transcripts, strict=True)
     ]
     turns = [
@@ -79,23 +77,7 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
     return f"{len(cuts)} records  {text}{left_out(dropped)}"
 
 
-def _recordings(plan: BatchSampler, rate: int, cuts: list[Cut], dropped: DropCounter) -> Iterator[Recording]:
-    """Each record that can be read; the records themselves are added to `cuts`."""
-    from stentor.data.load_audio import load_audio
-    from stentor.inference.recording import ArrayRecording
-
-    for items in plan.epoch(0):
-        for item in items:
-            try:
-                recording = ArrayRecording(load_audio(item.cut, rate), rate, rate, item.cut.id)
-            except AudioError as error:
-                dropped.add(error.reason, f"{item.cut.id}: {error}")
-                continue
-            cuts.append(item.cut)
-            yield recording
-
-
-def _said(cut: Cut) -> list[dict[str, Any]]:
+def _reference_words(cut: Cut) -> list[dict[str, Any]]:
     """What each speaker says: the record's supervisions with their texts, in seconds from its start."""
     return [
         {"speaker": s.speaker, "start": max(s.start, 0.0), "end": min(s.end, cut.duration), "text": s.text}

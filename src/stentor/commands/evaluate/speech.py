@@ -13,18 +13,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
+import torch.distributed as dist
 
+from stentor.config.load import parse_section
 from stentor.data.batch import Example, Prediction
+from stentor.data.cut import language_of, record_from_cut, speaker_of, text_of
 from stentor.dataloading.batch_sampler import Item
+from stentor.dataloading.loader import BatchDataset
 from stentor.engine.device import Communicator
-from stentor.engine.evaluate import EvalSet
-from stentor.errors import ConfigError, DataError
+from stentor.engine.evaluate import EvalOptions, EvalSet
+from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.load import Model
+from stentor.inference.speak import Utterance
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.voice import Voice
+from stentor.metrics.format import figure
 from stentor.metrics.score import Score
-from stentor.tasks.speak import Speak
-from stentor.tasks.speak.evaluator import SpeechEvaluator
+from stentor.metrics.speech import real_time_factor
+from stentor.tasks.speak import Speak, seed_of
+from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluator_for
+from stentor.tasks.speak.evaluator_scores import evaluate_items, table
+from stentor.tasks.speak.evaluator_scores import scores as evaluator_scores
+from stentor.tasks.speak.generation import Generation
 from stentor.text.normalize import Normalizer
 
 if TYPE_CHECKING:
@@ -87,12 +97,7 @@ def evaluate(
     evaluators, each also as `NAME_codec` and `NAME_real`; `real_time_factor`. Several processes share the records.
     """
     from stentor.commands.export.probe import losses_of
-    from stentor.data.batch import Prediction
-    from stentor.engine.device import Communicator
-    from stentor.engine.evaluate import EvalOptions
     from stentor.engine.evaluate import evaluate as score
-    from stentor.metrics.speech import real_time_factor
-    from stentor.tasks.speak.evaluator_scores import scores as evaluator_scores
 
     evaluators = _evaluators(options)
     speaker = _speaker(loaded, options)
@@ -138,9 +143,6 @@ def evaluate(
 
 def text(scores: dict[str, Score], how: dict[str, Any], records: int) -> str:
     """The scores for people: how it was spoken, and a table of three columns."""
-    from stentor.metrics.format import figure
-    from stentor.tasks.speak.evaluator_scores import table
-
     apart = ("loss", "real_time_factor")
     kinds = {"reference": "like another recording of the speaker", "instruct": "by their instruct", "none": "freely"}
     voices = ", ".join(f"{count} {kinds[kind]}" for kind, count in how["voices"].items())
@@ -156,9 +158,6 @@ def text(scores: dict[str, Score], how: dict[str, Any], records: int) -> str:
 
 def _speaker(loaded: Model, options: EvaluateOptions) -> Speaker:
     """The model, ready to speak with the settings of generation that were asked for."""
-    from stentor.config.load import parse_section
-    from stentor.tasks.speak.generation import Generation
-
     settings = loaded.for_speech().generation
     if options.generation is not None:
         settings = parse_section(options.generation, Generation, "--generation", settings)
@@ -166,9 +165,6 @@ def _speaker(loaded: Model, options: EvaluateOptions) -> Speaker:
 
 
 def _evaluators(options: EvaluateOptions) -> list[SpeechEvaluator]:
-    from stentor.config.load import parse_section
-    from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluator_for
-
     evaluators = []
     if options.recognizer is not None:
         evaluators.append(evaluator_for(options.recognizer, "text"))
@@ -183,10 +179,6 @@ def _evaluators(options: EvaluateOptions) -> list[SpeechEvaluator]:
 
 def _speak_all(job: _Job, control: Communicator) -> list[dict[str, Any]]:
     """A row of plain data for each record of all processes."""
-    import torch.distributed as dist
-
-    from stentor.data.cut import record_from_cut
-    from stentor.tasks.speak.evaluator_scores import evaluate_items
 
     rank = dist.get_rank() if control.world > 1 else 0
     reader = _Reader(job)
@@ -226,9 +218,6 @@ def _speak(
     job: _Job, reader: _Reader, ready: Sequence[tuple[Item, Example]]
 ) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
     """The speech of some records, float32 [samples] each, and the facts about it."""
-    from stentor.inference.speak import Utterance
-    from stentor.tasks.speak import seed_of
-
     utterances, like = [], []
     for item, example in ready:
         record = job.task.spoken(item.cut)
@@ -279,8 +268,6 @@ def _voice(job: _Job, reader: _Reader, item: Item, instruct: str | None) -> tupl
 def _references(items: Sequence[Item]) -> dict[str, Item]:
     """For each record another one of the same speaker that has a text, of a good length where there is one: the next by
     id. Records of speakers who are not known, or who have no other, are left out."""
-    from stentor.data.cut import speaker_of, text_of
-
     by_speaker: dict[str, list[Item]] = {}
     for item in sorted(items, key=lambda item: item.cut.id):
         speaker = speaker_of(item.cut)
@@ -303,15 +290,11 @@ class _Reader:
     """Records with their codes; each is counted once where it cannot be used."""
 
     def __init__(self, job: _Job):
-        from stentor.dataloading.loader import BatchDataset
-
         self.job = job
         self.reader = BatchDataset(job.task, job.model.bundle.processor, None, seed=0)
 
     def example(self, item: Item) -> Example | None:
         """The example of a record, whose codes are then in `job.codes`."""
-        from stentor.errors import AudioError
-
         examples, _ = self.reader.examples([item])  # what cannot be read was counted with the loss
         if not examples:
             return None
@@ -326,9 +309,6 @@ class _Reader:
 
     def voice(self, item: Item) -> Voice | None:
         """The voice of a record."""
-        from stentor.data.cut import language_of, text_of
-        from stentor.inference.speak.voice import Voice
-
         if item.cut.id not in self.job.codes and self.example(item) is None:
             return None
         return Voice(self.job.codes[item.cut.id], text_of(item.cut) or "", language_of(item.cut), item.cut.id)

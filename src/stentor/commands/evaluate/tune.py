@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import torch
 
-from stentor.commands.evaluate import dropped_figures, left_out, records, write_figures
-from stentor.dataloading.batch_sampler import BatchSampler
-from stentor.dataloading.mixing import DropCounter
-from stentor.errors import AudioError, ConfigError, DataError
+from stentor.commands.evaluate import dropped_figures, left_out, readable_audio, records, write_figures
+from stentor.config.load import parse_source
+from stentor.data.batch import Prediction
+from stentor.engine.device import accelerator
+from stentor.engine.section import Train
+from stentor.errors import ConfigError, DataError
+from stentor.inference.load import TRAINING_CONFIG, find_export
+from stentor.metrics.format import figure
 from stentor.metrics.score import Score
 from stentor.tasks.diarize import Diarize
-from stentor.tasks.diarize.inference import WindowOutputs
+from stentor.tasks.diarize.aggregate import diarization
+from stentor.tasks.diarize.inference import WindowOutputs, run_windows
+from stentor.tasks.diarize.tune import TuningRecording
+from stentor.tasks.diarize.tune import tune as search
 from stentor.tasks.diarize.windows import Windows
 
 if TYPE_CHECKING:
@@ -29,15 +35,7 @@ def tune(model: str, data: str, out: Path | None) -> str:
     The model runs once over each recording. Returns what was found, as text, and writes it to `out` (JSON) when given.
     Raises ConfigError for a model on the Hub, one of an unfinished run, or of another task.
     """
-    import torch
-
-    from stentor.config.load import parse_source
-    from stentor.engine.device import accelerator
-    from stentor.engine.section import Train
     from stentor.inference.load import TRAINING_CONFIG, load
-    from stentor.tasks.diarize.inference import run_windows
-    from stentor.tasks.diarize.tune import Recording
-    from stentor.tasks.diarize.tune import tune as search
 
     source = parse_source(data)
     folder = _tunable_export(model)
@@ -50,14 +48,16 @@ def tune(model: str, data: str, out: Path | None) -> str:
     loaded.bundle.model.to(device.device)
     rate = loaded.bundle.processor.sample_rate
     with device.autocast():
-        outputs = list(run_windows(loaded.bundle, task, _audio(plan, rate, cuts, dropped)))
+        outputs = list(
+            run_windows(loaded.bundle, task, ([audio] for audio in readable_audio(plan, rate, cuts, dropped)))
+        )
     dropped.check(len(cuts) + dropped.bad, section.max_bad, data)
     if not cuts:
         raise DataError(f"{data}: no record could be tuned on.")
     references = [task.reference(cut) for cut in cuts]
     permutes, names = task.labels.permutes, task.labels.names
     recordings = [
-        Recording.of(h, r["segments"], r["uem"], None if permutes else names)
+        TuningRecording.of(h, r["segments"], r["uem"], None if permutes else names)
         for h, r in zip(outputs, references, strict=True)
     ]
     rounds: list[str] = []
@@ -92,8 +92,6 @@ def tune(model: str, data: str, out: Path | None) -> str:
 
 def _tunable_export(model: str) -> Path:
     """The export folder whose training_config.json takes the settings. Raises ConfigError when there is none."""
-    from stentor.inference.load import TRAINING_CONFIG, find_export
-
     if not Path(model).exists():
         raise ConfigError(
             f"{model} is no folder here, and --tune stores what it finds in the model's folder: get the model first, "
@@ -110,27 +108,9 @@ def _tunable_export(model: str) -> Path:
     return folder
 
 
-def _audio(plan: BatchSampler, rate: int, cuts: list[Cut], dropped: DropCounter) -> Iterator[list[np.ndarray]]:
-    """The audio of each record that can be read; the records themselves are added to `cuts`."""
-    from stentor.data.load_audio import load_audio
-
-    for items in plan.epoch(0):
-        for item in items:
-            try:
-                audio = load_audio(item.cut, rate)
-            except AudioError as error:
-                dropped.add(error.reason, f"{item.cut.id}: {error}")
-                continue
-            cuts.append(item.cut)
-            yield [audio]
-
-
 def _scores(
     task: Diarize, windows: Windows, outputs: list[WindowOutputs], references: list[dict[str, Any]], cuts: list[Cut]
 ) -> dict[str, Score]:
-    from stentor.data.batch import Prediction
-    from stentor.tasks.diarize.aggregate import diarization
-
     return task.score(
         [
             Prediction(
@@ -166,8 +146,6 @@ def _text(
     rounds: list[str],
     folder: Path,
 ) -> str:
-    from stentor.metrics.format import figure
-
     if not changed:
         return f"{count} records  {metric} {figure(metric, before[metric].value)}: no other settings are better."
     settings = ", ".join(f"{key} {_number_text(old)} -> {_number_text(new)}" for key, (old, new) in changed.items())

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from stentor.data.batch import Example
 from stentor.models.base import Bundle
 
@@ -13,7 +15,6 @@ def transcribe(folder: Path, bundle: Bundle, examples: Sequence[Example]) -> lis
     tokens and the end. `bundle` is the Whisper that it was made from; its processor gives features, prompts and limits.
     """
     import ctranslate2
-    import torch
 
     processor: Any = bundle.processor
     model = ctranslate2.models.Whisper(str(folder), device="cpu", compute_type="default")

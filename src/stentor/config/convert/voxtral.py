@@ -91,7 +91,7 @@ _OF_FULL = (
 )
 
 
-class Word(NamedTuple):
+class ShellWord(NamedTuple):
     """A word of a command, after quotes and variables."""
 
     text: str
@@ -139,7 +139,7 @@ def convert(script: Path | str) -> Converted:
 class Unknown(NamedTuple):
     """An option that is not understood, or a word that belongs to none (without values)."""
 
-    name: Word
+    name: ShellWord
     bare: str
     values: tuple[str, ...]
 
@@ -152,10 +152,10 @@ def _shown(option: Unknown) -> str:
     return f"{option.name.text} (not shown)"
 
 
-def _lines(text: str, place: Place) -> Iterator[list[Word]]:
+def _lines(text: str, place: Place) -> Iterator[list[ShellWord]]:
     """The commands of a shell script as lists of words; lines that go on are one command."""
     variables: dict[str, str] = {}
-    words: list[Word] = []
+    words: list[ShellWord] = []
     for number, line in enumerate(text.splitlines(), place.line):
         line_place = Place(place.rank, number, place.source)
         goes_on = re.search(r"(?:^|\s)[\\^`]\s*$", line)
@@ -163,7 +163,7 @@ def _lines(text: str, place: Place) -> Iterator[list[Word]]:
             parts = shlex.split(line[: goes_on.start()] if goes_on else line, comments=True)
         except ValueError:
             raise Mistakes([Mistake(line_place, "a quotation mark has no counterpart on its line")]) from None
-        words += [Word(_filled(word, variables), line_place) for word in parts]
+        words += [ShellWord(_filled(word, variables), line_place) for word in parts]
         if goes_on:
             continue
         for word in words if all("=" in w.text for w in words) or words[0].text == "export" else ():
@@ -186,7 +186,7 @@ def _filled(word: str, variables: dict[str, str]) -> str:
     return re.sub(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))", value, word)
 
 
-def _command(commands: Iterator[list[Word]]) -> tuple[str, list[Word]]:
+def _command(commands: Iterator[list[ShellWord]]) -> tuple[str, list[ShellWord]]:
     """The script's name and the words after it, of the one command that trains."""
     matches = []
     for words in commands:
@@ -205,7 +205,7 @@ def _command(commands: Iterator[list[Word]]) -> tuple[str, list[Word]]:
     return matches[0][1:]
 
 
-def _options(words: list[Word]) -> tuple[ForeignConfig, list[Unknown]]:
+def _options(words: list[ShellWord]) -> tuple[ForeignConfig, list[Unknown]]:
     """Values by the names of the options, and what is not understood."""
     values: dict[str, Node] = {}
     unknown: list[Unknown] = []
@@ -231,7 +231,7 @@ def _options(words: list[Word]) -> tuple[ForeignConfig, list[Unknown]]:
                 break  # one value, and none behind a switch
             arguments.append(remaining.pop(0).text)
         if option not in _KNOWN:
-            unknown.append(Unknown(Word(name, word.place), bare, tuple(arguments)))
+            unknown.append(Unknown(ShellWord(name, word.place), bare, tuple(arguments)))
         elif flag:
             values[option] = Node(not arguments or arguments[0].lower() == "true", word.place)
         elif not arguments:

@@ -12,6 +12,7 @@ from lhotse.cut import Cut
 from torch import Tensor
 
 from stentor.data.batch import Batch, Example
+from stentor.data.cut import field_of, language_of, text_of
 from stentor.errors import DataError
 from stentor.models.collate import num_samples, split_usable
 
@@ -78,8 +79,6 @@ class AudioLLMProcessor(ABC):
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Positions of the language model for one item: prompt, audio, transcript and end token."""
-        from stentor.data.cut import field_of, language_of, text_of
-
         language, context = language_of(cut), field_of(cut, "context")
         try:
             self.around(language)

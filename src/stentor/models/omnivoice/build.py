@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from transformers import AutoModel, AutoTokenizer
 
 from stentor.data.codec_tokens import has_codes
 from stentor.data.cut import field_of
@@ -25,6 +26,7 @@ from stentor.models.packing import flex, items
 from stentor.models.peft import adapt, is_adapter
 from stentor.models.pretrained import part_config, reach
 from stentor.models.speech_llm.tokenizers import bpe, characters
+from stentor.models.weights_io import load_adapters
 
 FIT_SECONDS = 3600.0
 """Audio that a codec is fitted on at most."""
@@ -36,7 +38,6 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     """A model ready to train: bases loaded, tokenizer and codec made, `init` applied, adapters added, parameters
     frozen."""
     from stentor.models.omnivoice.export import initialise, read
-    from stentor.models.weights_io import load_adapters
 
     if other_terms := [term for term in requirements.terms if term != "codes"]:
         raise ConfigError(
@@ -96,8 +97,6 @@ def download(family: OmniVoice) -> Path:
 
 def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) -> Bundle:
     """A model with the backbone of `llm` and untrained audio embeddings and heads."""
-    from transformers import AutoModel, AutoTokenizer
-
     assert family.llm is not None
     part = family.llm
     config = backbone_config(part_config(part, "model.llm"), family, "model.llm")
@@ -133,8 +132,6 @@ def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) 
 
 def tokenizer_of(folder: Path, config: Any) -> Any:
     """The tokenizer of a model's folder; `config` is that of its backbone, as transformers knows no type omnivoice."""
-    from transformers import AutoTokenizer
-
     return AutoTokenizer.from_pretrained(folder, config=config)
 
 
@@ -175,8 +172,6 @@ def backbone_config(config: Any, family: OmniVoice, key: str) -> Any:
 
 def backbone(config: Any, key: str) -> nn.Module:
     """An untrained backbone."""
-    from transformers import AutoModel
-
     try:
         return AutoModel.from_config(config, attn_implementation=flex.NAME, dtype=torch.float32)
     except ValueError as error:  # sizes that do not go together, no such attention

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import AutoConfig, AutoModel
+from transformers.initialization import no_init_weights
 
 from stentor import __version__
 from stentor.data.speaking_rate import SpeakingRate
@@ -130,8 +132,6 @@ def read(family: OmniVoice, folder: Path, key: str) -> Bundle:
 def _read(family: OmniVoice, folder: Path, key: str) -> tuple[Bundle, dict[str, Tensor]]:
     """The plain model of a folder, and its adapters."""
     from safetensors import SafetensorError
-    from transformers import AutoConfig
-    from transformers.initialization import no_init_weights
 
     config = _read_config(folder, key)
     llm_config = backbone_config(AutoConfig.for_model(**config["llm_config"]), family, key)
@@ -235,8 +235,6 @@ def _base_of(folder: Path) -> dict[str, Tensor]:
 
 def _plain_backbone(family: OmniVoice, folder: Path) -> dict[str, Tensor]:
     """Weights of a pretrained language model, resized for the tokenizer of an export, under our names."""
-    from transformers import AutoModel
-
     section = family.llm
     assert isinstance(section, LLM)
     llm = reach(

@@ -22,8 +22,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.export import Dim
 from torch.nn import functional as F
 
 from stentor.data.batch import Example
@@ -225,7 +227,6 @@ def _refuse_llm(model: SpeechLLMModel) -> None:
 def _example(bundle: Bundle) -> dict[str, Any]:
     """Inputs of all graphs. No free size is 0 or 1, and no two that are free of each other are the same: the exporter
     would take them for constants, or for one."""
-    import numpy as np
     from transformers import DynamicCache
 
     model, processor = bundle.model, bundle.processor
@@ -296,7 +297,6 @@ def _write(
     name: str, graph: nn.Module, inputs: dict[str, Any], axes: dict[str, Any], outputs: list[str], path: Path
 ) -> None:
     """Trace a graph and write it. Raises ConfigError, naming the graph, when torch cannot export it."""
-    from torch.export import Dim
 
     def free(given: Any) -> Any:
         return [free(g) for g in given] if isinstance(given, list) else dict.fromkeys(given, Dim.DYNAMIC)

@@ -13,7 +13,9 @@ import torch
 from lhotse.cut import Cut
 from torch import Tensor
 
+from stentor.audio.features import WhisperMel
 from stentor.data.batch import Batch, Example
+from stentor.data.cut import field_of, language_of, text_of
 from stentor.models.collate import SHORTEST, audio_batch, mask_features, num_samples, pad_shortest, split_usable
 from stentor.models.speech_llm import PromptSection
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
@@ -102,8 +104,6 @@ class SpeechLLMProcessor:
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """TokenSequence of the language model for one item: prompt, audio, transcript and end token."""
-        from stentor.data.cut import field_of, language_of, text_of
-
         context = field_of(cut, "context") if self.prompt.context else None
         prompt = self._start + self._ids(self.prefix(language_of(cut), context))
         text = self._ids(text_of(cut) or "")
@@ -155,7 +155,6 @@ class SpeechLLMProcessor:
             self._mel = self._mel or ParakeetFeatureExtractor(feature_size=self.shape.mels)
             log_mel = self._mel(clips, sampling_rate=SAMPLE_RATE, return_tensors="pt")["input_features"]
             return log_mel[:, : max(map(len, clips)) // HOP].transpose(1, 2).contiguous()
-        from stentor.audio.features import WhisperMel
 
         self._mel = self._mel or WhisperMel(self.shape.mels)
         return self._mel(clips)[0]

@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from stentor.data.augment import Augment, SpecAugment
 from stentor.data.batch import Batch, Example
+from stentor.data.cut import text_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.errors import DataError
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
@@ -98,8 +99,6 @@ class TransformerProcessor(FeatureCache):
 
     def text_tokens(self, cut: Cut) -> int:
         """Tokens of an item's text, the end token included."""
-        from stentor.data.cut import text_of
-
         return len(self._ids(text_of(cut) or "")) + 1
 
     @property
@@ -126,8 +125,6 @@ class TransformerProcessor(FeatureCache):
     def drop_reason(self, cut: Cut, training: bool) -> tuple[str, str] | None:
         """(reason, sentence) for a record that cannot be trained on: it has letters that the tokenizer lacks, or more
         text than CTC can write, which is at most one sign per frame."""
-        from stentor.data.cut import text_of
-
         if not training or not self.has_text:
             return None
         text = text_of(cut) or ""

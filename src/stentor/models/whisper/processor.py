@@ -10,6 +10,7 @@ from torch import Tensor
 
 from stentor.audio.features import HOP, RATE, WINDOW, WhisperMel
 from stentor.data.batch import Batch, Example
+from stentor.data.cut import language_of, text_of
 from stentor.models.collate import mask_features, num_samples, split_usable
 
 FRAMES = WINDOW // HOP // 2
@@ -71,8 +72,6 @@ class WhisperProcessor:
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Positions of encoder (those of the 30 s window, the most that a batch can be given) and decoder."""
-        from stentor.data.cut import language_of, text_of
-
         text = self._ids(text_of(cut) or "", self.code(language_of(cut)))
         return FRAMES + (4 if self.languages else 2) + len(text)
 

@@ -19,7 +19,7 @@ from typing import Any
 from stentor.data.cut import check_text_fields
 from stentor.data.dataset_report import outliers_by_kind
 from stentor.data.fields import list_field, seconds_field
-from stentor.data.outliers import KINDS, Row
+from stentor.data.outliers import KINDS, CheckedRecord
 from stentor.data.signal_stats import SignalStats, measure_file
 from stentor.errors import ConfigError, DataError
 from stentor.studio import train_test_split
@@ -88,7 +88,7 @@ class _Item:
     """A record with the file to hear; without one, its row says why."""
 
     record: Record
-    row: Row
+    row: CheckedRecord
     key: Key | None = None
     path: Path | None = None
 
@@ -126,7 +126,7 @@ class _Measurements:
 
     def _item(self, record: Record, files: dict[str, tuple[int, int]]) -> _Item:
         """A record, checked as a run would check it: what is wrong with its fields is a remark on it."""
-        row = Row(record["id"], self.dataset.name)
+        row = CheckedRecord(record["id"], self.dataset.name)
         item = _Item(record, row)
         try:
             check_text_fields(record, "the record")

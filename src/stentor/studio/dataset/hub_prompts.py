@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 
 from stentor.errors import DataError, StentorError, without_secrets
+from stentor.sources.base import Source
 from stentor.studio.dataset.prompts import CORPORA, _plain, language_name, readable
 from stentor.studio.texts import say
 
@@ -83,8 +84,6 @@ def sentences(texts: Iterator[str], language: str, count: int, sentences_only: b
 
 def main(source: str, language: str, count: str) -> None:
     """What the process does."""
-    from stentor.sources.base import Source
-
     corpus = CORPORA[source]
     try:
         hub = Source.model_validate(

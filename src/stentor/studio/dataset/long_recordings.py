@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from stentor.errors import AudioError, ConfigError, StentorError
+from stentor.studio.dataset.split import draft_by, split_into
 from stentor.studio.files import disk_errors, inside, read_json, write_json
 from stentor.studio.projects import Projects
-from stentor.studio.runs import detached
+from stentor.studio.runs import detached, try_model
+from stentor.studio.runs.settings import known
 from stentor.studio.texts import say
 from stentor.studio.uploaded_audio import Upload, kind_of, shown
 
@@ -36,7 +38,6 @@ _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}")
 def drafters(projects: Projects) -> list[tuple[str, str]]:
     """(label, choice) of what can write first texts: nobody, the person's runs, the folders that this studio was given,
     and the pretrained models of models.yaml."""
-    from stentor.studio.runs import try_model
     from stentor.studio.runs.settings import known, on_disk, reachable
 
     rows = [(say("long_nobody"), NOBODY)]
@@ -68,7 +69,6 @@ def source_of(projects: Projects, choice: str) -> str | None:
         return str(try_model.trial(projects, choice.removeprefix(RUN)).export)
     if choice.startswith(FOLDER):
         return str(_folders(projects)[int(choice.removeprefix(FOLDER))])
-    from stentor.studio.runs.settings import known
 
     return str(known()[choice].run["model"]["from"])
 
@@ -199,8 +199,6 @@ def _launch(projects: Projects, folder: Path) -> None:
 
 def main(projects_folder: str, name: str) -> None:
     """What the process does: `python -m stentor.studio.dataset.long_recordings PROJECTS long-ID`."""
-    from stentor.studio.dataset.split import draft_by, split_into
-
     projects = Projects(Path(projects_folder))
     folder = projects.tmp / name
     asked = read_json(folder / "long.json")

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stentor.errors import ConfigError, DataError
+from stentor.sources.hub_presets import PRESETS, Preset
 from stentor.studio import phrases as builtin
+from stentor.studio.dataset.transcripts import decoded, table_texts
 from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import clean_text, read_json, write_bytes
 from stentor.studio.phrases import NAMES, OTHER_CODES
@@ -185,8 +187,6 @@ def own_list(text: str = "", name: str | None = None, data: bytes = b"") -> list
 
     Raises DataError that lists what is wrong with its line: control characters and over-long phrases are refused.
     """
-    from stentor.studio.dataset.transcripts import decoded, table_texts
-
     where = name or say("pasted_lines")
     if len(data) > MOST_BYTES or len(text) > MOST_BYTES:
         raise ConfigError(say("phrases_too_large", name=where, most=MOST_BYTES // 2**20))
@@ -249,8 +249,6 @@ def _unspaced(text: str) -> bool:
 
 
 def _speaks(corpus: HubCorpus, language: str) -> bool:
-    from stentor.sources.hub_presets import PRESETS, Preset
-
     entry = PRESETS[corpus.preset]
     preset = entry if isinstance(entry, Preset) else entry[str(corpus.subset)]
     return preset.languages is None or language in preset.languages

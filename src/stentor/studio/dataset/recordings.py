@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stentor.data.signal_stats import measure_audio
 from stentor.studio.texts import say
 
 SHORTEST = 0.5
@@ -68,9 +69,6 @@ class Levels:
 
 def listen(audio: np.ndarray, rate: int) -> Levels:
     """Measure float32 mono [samples] at `rate` Hz. Never raises for what is wrong with the recording."""
-    import numpy as np
-
-    from stentor.data.signal_stats import measure_audio
 
     if not len(audio):
         return Levels(remarks=[Remark("empty", {})])
@@ -99,8 +97,6 @@ def listen(audio: np.ndarray, rate: int) -> Levels:
 
 def _above_background(audio: np.ndarray, rate: int) -> float:
     """dB between the loud and the quiet frames."""
-    import numpy as np
-
     frame = min(round(FRAME * rate), len(audio))
     frames = audio[: len(audio) // frame * frame].reshape(-1, frame)
     decibels = 10 * np.log10(np.square(frames, dtype=np.float64).mean(1) + 1e-12)

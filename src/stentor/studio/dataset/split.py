@@ -8,7 +8,8 @@ import numpy as np
 
 from stentor.errors import AudioError
 from stentor.inference.load import Model
-from stentor.inference.vad import Detector
+from stentor.inference.recording import FileRecording
+from stentor.inference.vad import Detector, EnergyDetector, cut
 from stentor.studio.dataset_folder import DataSet, Record
 from stentor.studio.files import name_from
 from stentor.studio.uploaded_audio import Upload, checked, enterable, fingerprint, read, shown
@@ -28,9 +29,6 @@ def pieces(upload: Upload, longest: float = LONGEST, detector: Detector | None =
 
     Raises AudioError for a file that is refused (see `uploads.checked`).
     """
-    from stentor.inference.recording import FileRecording
-    from stentor.inference.vad import EnergyDetector, cut
-
     checked(upload)
     activity = (detector or EnergyDetector()).activity(FileRecording(upload.path, RATE).blocks(), RATE)
     edge = round(_EDGE * RATE)

@@ -26,6 +26,7 @@ from stentor.studio.runs import detached
 from stentor.studio.runs.data_snapshot import keep
 from stentor.studio.runs.detached import Ending
 from stentor.studio.runs.follow import tail
+from stentor.studio.runs.path_policy import check_length, checked
 from stentor.studio.runs.progress import RunProgress, forget_progress, progress_of
 from stentor.studio.texts import say
 
@@ -83,8 +84,6 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
     when the name is invalid, and when there is a run of this name: of two starts at once exactly one is made. Raises
     StentorError when the disk is full.
     """
-    from stentor.studio.runs.path_policy import check_length
-
     check_length(yaml)
     tree, name = _placed(yaml, name, projects.runs)
     _check(_dumped(tree), projects)
@@ -263,8 +262,6 @@ def _dumped(tree: dict[str, Any]) -> str:
 
 def _check(text: str, projects: Projects) -> None:
     """Raises ConfigError with everything that is wrong in a config, and with what this person may not name in one."""
-    from stentor.studio.runs.path_policy import checked
-
     checked(text, projects)
 
 

@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from stentor.errors import ConfigError
+from stentor.report.examples import audio_of
+from stentor.report.report import script
 from stentor.studio.files import inside
 from stentor.studio.projects import Projects
 from stentor.studio.runs import jobs
@@ -28,8 +30,6 @@ def report(request: Request, projects: Projects) -> RouteResult:
     Transcripts are in it. They are escaped, it may load nothing, and no script but our own runs in it; and should all
     of that fail, it still is a stranger to the studio: no cookie, no storage, no request that would be answered.
     """
-    from stentor.report.report import script
-
     path = _job(request, projects).folder / "report.html"
     if not path.is_file() or path.is_symlink():
         raise ConfigError("This run has no report yet: it is written when the run has finished.")
@@ -46,8 +46,6 @@ def sound(request: Request, projects: Projects) -> RouteResult:
 
     What a run writes about a recording always has its duration.
     """
-    from stentor.report.examples import audio_of
-
     job = _job(request, projects)
     record = _record(job, request.query_params.get("set", ""), request.query_params.get("id", ""))
     path = _own(projects, record.get("audio_path"))

@@ -27,7 +27,9 @@ from stentor.models.base import Family
 from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import name_from, read_json
 from stentor.studio.projects import Projects
+from stentor.studio.runs.jobs import find, jobs
 from stentor.studio.texts import say, texts
+from stentor.tasks.base import Task
 
 FULL, LORA = "full", "lora"
 OWN = "own"
@@ -89,8 +91,6 @@ class DatasetFacts:
 def tasks(facts: DatasetFacts | None = None) -> list[tuple[str, str]]:
     """(title, type) of the tasks of the registry that some family serves, those with most families first; with `facts`
     only those that the data set has what is needed for."""
-    from stentor.tasks.base import Task
-
     serving = {name: len(families(name)) for name in Task.choices()}
     names = [n for n in sorted(serving, key=lambda n: (-serving[n], n)) if serving[n]]
     return [(title("task", n), n) for n in names if facts is None or missing(n, facts) is None]
@@ -107,8 +107,6 @@ def missing(task: str, facts: DatasetFacts) -> str | None:
 
 def families(task: str) -> dict[str, type[Family]]:
     """The families of the registry that serve a task, by type."""
-    from stentor.models.base import Family
-
     return {name: kind for name, kind in sorted(Family.choices().items()) if task in kind.tasks}
 
 
@@ -130,8 +128,6 @@ def title(kind: str, name: str) -> str:
 def known() -> dict[str, ModelChoice]:
     """The models of `models.yaml` by name, in its order. Their `methods` follow from the schema of their families."""
     from ruamel.yaml import YAML
-
-    from stentor.models.base import Family
 
     text = resources.files(__package__).joinpath("models.yaml").read_text(encoding="utf-8")
     choices = {}
@@ -177,8 +173,6 @@ def first(task: str) -> str:
 
 def runs(task: str, projects: Projects) -> list[str]:
     """Choices of the person's runs whose models can be trained on for a task."""
-    from stentor.studio.runs.jobs import jobs
-
     choices = []
     for job in jobs(projects):
         try:
@@ -225,8 +219,6 @@ def chosen(
 
 def _run_model(projects: Projects, name: str, task: str) -> ModelChoice:
     """The model of a finished run, to be trained on. Raises ConfigError."""
-    from stentor.studio.runs.jobs import find
-
     job = find(projects, name)
     if not (job.folder / "export" / "config.json").is_file():
         raise ConfigError(say("run_unfinished", name=name))

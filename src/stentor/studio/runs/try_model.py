@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from stentor.audio import io
 from stentor.errors import ConfigError, DataError, StentorError
+from stentor.inference import diarize, transcribe  # noqa: F401  (their import is not the model's time)
 from stentor.inference.load import TRAINING_CONFIG, Model, find_export
 from stentor.studio.files import read_json
 from stentor.studio.projects import DataSet, Projects, Record
@@ -219,8 +221,6 @@ def held_out(dataset: DataSet) -> list[tuple[str, str]]:
 
 def recorded(dataset: DataSet, id: str, rate: int = RATE, longest: float = LONGEST) -> TrialClip:
     """A recording of a data set, with what is known of it. Raises ConfigError, AudioError."""
-    from stentor.audio import io
-
     record = dataset.record(id)
     start, seconds = float(record.get("start") or 0.0), record.get("duration")
     if seconds is not None and seconds > longest:
@@ -315,8 +315,6 @@ def _each(
 
 
 def _hear(model: Model, tried: RunTrial, clip: TrialClip, language: str | None, answer: ModelAnswer) -> None:
-    from stentor.inference import diarize, transcribe  # noqa: F401  (their import is not the model's time)
-
     began = time.perf_counter()
     if tried.task == "diarize":
         answer.segments = list(model.diarize(clip.samples, clip.rate).segments)

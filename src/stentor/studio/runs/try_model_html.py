@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from html import escape
 
+import numpy as np
+
 from stentor.errors import without_secrets
 from stentor.metrics.format import figure
 from stentor.report import drawings
@@ -101,8 +103,6 @@ def _sound(answer: ModelAnswer) -> str:
 
 
 def _level(answer: ModelAnswer) -> list[str]:
-    import numpy as np
-
     assert answer.sound is not None
     power = float(np.mean(np.square(answer.sound, dtype=np.float64))) if len(answer.sound) else 0.0
     level = 10 * np.log10(max(power, 1e-12))

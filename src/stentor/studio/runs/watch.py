@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from stentor.metrics.format import MINOR, duration, figure, interval, label
 from stentor.report.changes import changes
-from stentor.report.curves import charts_of, compared
+from stentor.report.curves import Series, charts_of, compared
 from stentor.studio.files import read_json
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached, jobs
@@ -286,8 +286,6 @@ def _drawn(names: Sequence[str], courses: Sequence[RunProgress]) -> str:
 
 
 def _copied(followed: RunProgress) -> Any:
-    from stentor.report.curves import Series
-
     copy = Series()
     with followed.lock:
         copy.values = {key: (list(xs), list(ys)) for key, (xs, ys) in followed.numbers.values.items()}

@@ -28,7 +28,7 @@ from stentor.models.base import TaskRequirements
 from stentor.section import ConfigConflict
 from stentor.tasks.base import Task
 from stentor.tasks.diarize.labels.base import Labels
-from stentor.tasks.diarize.labels.speaker import Speaker
+from stentor.tasks.diarize.labels.speaker import SpeakerLabels
 from stentor.tasks.diarize.windows import Windows
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Diarize(Task):
     """Say who speaks when."""
 
     type: Literal["diarize"] = "diarize"
-    labels: Labels = Speaker()
+    labels: Labels = SpeakerLabels()
     """The labels of a frame: who talks (`speaker`, `powerset`), whether anybody does (`binary`), whether several do
     (`overlap`), or those of a plug-in."""
     chunk: float = Field(20.0, gt=0)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from stentor.errors import ConfigError
+from stentor.models.pretrained import reach
 from stentor.tasks.diarize.windows import Embedder
 
 SHORTEST = 0.4
@@ -77,8 +78,6 @@ class XVectors:
     def __init__(self, section: Embedder, device: str, where: str = "task.windows.embedding"):
         """`where` is the key or option that names the model, for messages."""
         from transformers import AutoFeatureExtractor, AutoModelForAudioXVector
-
-        from stentor.models.pretrained import reach
 
         self.model = reach(
             section, where, lambda name, options: _pretrained(AutoModelForAudioXVector, name, options, where)

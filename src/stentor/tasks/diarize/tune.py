@@ -34,7 +34,7 @@ LENGTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5)
 
 
 @dataclass
-class Recording:
+class TuningRecording:
     """One recording of a development set: the model's outputs, and who spoke when."""
 
     outputs: WindowOutputs
@@ -50,7 +50,7 @@ class Recording:
         segments: Sequence[Mapping[str, Any]],
         uem: Sequence[Sequence[float]] | None = None,
         names: Sequence[str] | None = None,
-    ) -> Recording:
+    ) -> TuningRecording:
         """`segments` `{"speaker", "start", "end"}` are the reference, `uem` the [start, end] of what is scored (None:
         all), `names` those of the outputs where they are not speakers."""
         size = round(outputs.duration / GRID)
@@ -77,7 +77,10 @@ class Recording:
 
 
 def tune(
-    recordings: Sequence[Recording], windows: Windows, permutes: bool, tell: Callable[[str], None] = lambda line: None
+    recordings: Sequence[TuningRecording],
+    windows: Windows,
+    permutes: bool,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Windows:
     """The settings with the fewest seconds of error over all recordings, beginning with `windows`.
 
@@ -114,7 +117,7 @@ def tune(
     return best
 
 
-def _searches(recordings: Sequence[Recording], frame: float) -> list[Callable[[Windows], list[Windows]]]:
+def _searches(recordings: Sequence[TuningRecording], frame: float) -> list[Callable[[Windows], list[Windows]]]:
     """For each setting, the candidates that differ from the best so far in it."""
     thresholds: tuple[float | None, ...] = THRESHOLDS
     if any(r.outputs.hard is not None for r in recordings):

@@ -24,6 +24,7 @@ from stentor.commands.prepare.tokens.shards import ShardWriter
 from stentor.commands.prepare.tokens.worker import TokensWorker
 from stentor.config.load import parse_source
 from stentor.errors import ConfigError
+from stentor.inference.load import pick_device
 
 if TYPE_CHECKING:
     from stentor.cli.prepare import TokensOptions
@@ -87,8 +88,6 @@ def device_names(device: str, codec: str | None) -> list[str]:
     if codec is None:
         return ["cpu"]
     import torch
-
-    from stentor.inference.load import pick_device
 
     if device == "auto" and torch.cuda.is_available():
         return [f"cuda:{i}" for i in range(torch.cuda.device_count())]

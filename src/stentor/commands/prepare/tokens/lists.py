@@ -16,7 +16,7 @@ from stentor.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from stentor.cli.prepare import TokensOptions
-    from stentor.commands.prepare.tokens.plan import Group, ShardPlan
+    from stentor.commands.prepare.tokens.plan import SampleGroup, ShardPlan
 
 ShardFacts = dict[str, Any]
 """Of a shard: `shard` (its number), `samples`, `seconds`, `tokens` and `errors`."""
@@ -61,7 +61,7 @@ def merge(plan: ShardPlan, options: TokensOptions) -> None:
     _write_lists(plan, options, sorted(shards, key=lambda shard: shard["shard"]))
 
 
-def _facts(shard: Sequence[Group], journal: Journal) -> ShardFacts:
+def _facts(shard: Sequence[SampleGroup], journal: Journal) -> ShardFacts:
     outcomes = list(journal.lines(group.id for group in shard))
     labels = [label for outcome in outcomes for label in outcome["labels"]]
     return {

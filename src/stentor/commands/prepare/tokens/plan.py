@@ -36,7 +36,7 @@ Sample = tuple[str, "Cut"]
 
 
 @dataclass(frozen=True)
-class Group:
+class SampleGroup:
     """Consecutive samples of a shard that are made together."""
 
     shard: int
@@ -60,13 +60,13 @@ class ShardPlan:
 
     records: int
     """Records of the data, used or not."""
-    shards: list[list[Group]]
+    shards: list[list[SampleGroup]]
     rejects: list[Reject]
     """Records that are left out already without their audio."""
     fingerprint: str
     """Another one when a record is added, taken away or changed."""
 
-    def of_machine(self, options: TokensOptions) -> list[list[Group]]:
+    def of_machine(self, options: TokensOptions) -> list[list[SampleGroup]]:
         """The shards that this machine makes: the machines take turns."""
         return self.shards[options.machine_index :: options.num_machines]
 
@@ -109,7 +109,7 @@ def _problem(record: Cut | UnusableRecord, options: TokensOptions) -> tuple[str,
     return None
 
 
-def split_groups(shard: int, samples: Sequence[Sample]) -> list[Group]:
+def split_groups(shard: int, samples: Sequence[Sample]) -> list[SampleGroup]:
     """The samples of a shard in groups, in order."""
     groups: list[list[Sample]] = []
     seconds = 0.0
@@ -120,7 +120,7 @@ def split_groups(shard: int, samples: Sequence[Sample]) -> list[Group]:
             seconds = sample[1].duration
         groups[-1].append(sample)
     firsts = accumulate((len(group) for group in groups), initial=0)
-    return [Group(shard, i, first, group) for i, (first, group) in enumerate(zip(firsts, groups))]
+    return [SampleGroup(shard, i, first, group) for i, (first, group) in enumerate(zip(firsts, groups))]
 
 
 def describe(cut: Cut) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stentor.commands.prepare.journal import Journal, write_jsonl
 from stentor.commands.prepare.pipeline import Reject, Writer
-from stentor.commands.prepare.tokens.plan import Group
+from stentor.commands.prepare.tokens.plan import SampleGroup
 from stentor.commands.prepare.tokens.worker import Member
 
 
@@ -61,22 +61,22 @@ class Shard:
         self.file.close()
 
 
-class ShardWriter(Writer[Group, Member]):
+class ShardWriter(Writer[SampleGroup, Member]):
     """Writer of the shards of a machine, one after the other.
 
     The journal gets a line for each group after its members are in the tar: where the tar ends then (`end`, in bytes),
     the `labels`, and the `errors`, which are lines of errors.jsonl.
     """
 
-    def __init__(self, folder: Path, shards: Sequence[Sequence[Group]], journal: Journal):
+    def __init__(self, folder: Path, shards: Sequence[Sequence[SampleGroup]], journal: Journal):
         self.folder, self.journal = folder, journal
         self.shards = {shard[0].shard: shard for shard in shards}
         self.current: Shard | None = None
 
-    def remaining(self, groups: Sequence[Group]) -> list[Group]:
+    def remaining(self, groups: Sequence[SampleGroup]) -> list[SampleGroup]:
         return [group for shard in self.shards.values() for group in self._remaining(shard)]
 
-    def _remaining(self, shard: Sequence[Group]) -> Sequence[Group]:
+    def _remaining(self, shard: Sequence[SampleGroup]) -> Sequence[SampleGroup]:
         """The groups of a shard that are still to be made; a shard whose groups are all made gets its files here."""
         files = Shard(self.folder, shard[0].shard)
         if shard[-1].id in self.journal and files.tar.is_file() and files.labels.is_file():
@@ -91,7 +91,7 @@ class ShardWriter(Writer[Group, Member]):
             self._finish(files, shard)
         return shard[count:]
 
-    def write(self, group: Group, outputs: list[Member], rejects: list[Reject]) -> None:
+    def write(self, group: SampleGroup, outputs: list[Member], rejects: list[Reject]) -> None:
         shard = self.shards[group.shard]
         if self.current is None:
             before = [] if group.number == 0 else [shard[group.number - 1].id]
@@ -107,7 +107,7 @@ class ShardWriter(Writer[Group, Member]):
             self._finish(self.current, shard)
             self.current = None
 
-    def _finish(self, files: Shard, shard: Sequence[Group]) -> None:
+    def _finish(self, files: Shard, shard: Sequence[SampleGroup]) -> None:
         files.finish([label for line in self.journal.lines(group.id for group in shard) for label in line["labels"]])
 
     def close(self) -> None:

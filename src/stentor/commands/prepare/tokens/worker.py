@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.cli.prepare import TokensOptions
-    from stentor.commands.prepare.tokens.plan import Group, Sample
+    from stentor.commands.prepare.tokens.plan import Sample, SampleGroup
 
 RAW_RATE = 24000
 """Hz of audio that is packed as it is, unless --rate names another."""
@@ -45,7 +45,7 @@ class TokensWorker:
             self.codec = open_codec(self.codec_name, device)
             self.rate = self.codec.sample_rate
 
-    def process(self, group: Group) -> tuple[list[Member], list[Reject]]:
+    def process(self, group: SampleGroup) -> tuple[list[Member], list[Reject]]:
         """The members of a group and its rejects, both in the group's order."""
         results: dict[str, Member | Reject] = {}
         for batch in _batches(group.samples):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stentor.losses.base import Loss
 
 
-class Speaker(Labels):
+class SpeakerLabels(Labels):
     """Whether each speaker talks; any number may talk at once (Fujita et al. 2019, end-to-end neural diarization).
 
     Trained with `pit_bce` the order of speakers is free; with `ats_bce` it is that of their arrival (Sortformer)."""

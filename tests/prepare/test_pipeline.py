@@ -72,6 +72,8 @@ def test_after_a_stop_it_goes_on_with_other_processes(tmp_path, jobs, capsys):
     pipeline(straight).run(GROUPS)
 
     def terminate():
+        while not (stopped.exists() and stopped.read_bytes().count(b"\n") > 3):  # the first group is written
+            time.sleep(0.01)
         os.kill(parent, signal.SIGTERM)
         time.sleep(0.2)
 

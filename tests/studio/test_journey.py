@@ -44,8 +44,11 @@ def publish(page, what, name, repo):
     page.still("#publish_to", 2)  # the Hub is asked who is signed in, and a name is suggested
     page.choose("#publish_what", what)
     page.wait(f"document.querySelector('#publish_to input, #publish_to textarea').value === '{name}'", "its name")
+    # A card that goes away scrolls the page: a click that is on its way then hits nothing.
+    page.wait("!document.querySelector('#card textarea')?.value", "the card of something else is gone")
     page.click("#card_make")
     page.wait("document.querySelector('#card textarea')?.value.startsWith('---')", "the card can be read")
+    page.still("#card")
     page.click("#publish_go")
     link = "document.querySelector('#publish_state .stentor-publication[data-state=published] a')?.href"
     page.wait(f"{link}?.endsWith('/{repo}')", "it is published", 120)

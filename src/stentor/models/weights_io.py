@@ -35,6 +35,13 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def export_folder(name: str) -> Path:
+    """The folder of the key `model.init`. Raises ConfigError when it is no export."""
+    if not (Path(name) / "config.json").exists():
+        raise ConfigError(f"model.init: {name} is not an export folder (it has no config.json).")
+    return Path(name)
+
+
 def standalone(family: Any) -> Any:
     """The section of an export that needs nothing else: without adapters, freezing and what it was started from."""
     update: dict[str, Any] = {"lora": None, "quantize": None, "freeze": [], "init": None}

@@ -1,7 +1,6 @@
 """Building the family `ctc`: the transformers model, its processor, adapters and freezing."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from stentor.models.peft import adapt, lora_targets
 from stentor.models.pretrained import part_config, reach
 from stentor.models.quantize import quantize
 from stentor.models.speech_llm.encoders import WAVE, adjust, geometry
+from stentor.models.weights_io import export_folder
 
 KINDS = (*WAVE, "parakeet_ctc")
 SWITCHED_OFF = {"apply_spec_augment": False, "layerdrop": 0.0}
@@ -41,8 +41,7 @@ def build(family: CTCFamily, requirements: TaskRequirements) -> Bundle:
     texts = requirements.texts or (lambda: ())
     if family.init is not None:  # an export: its alphabet and its adapter are its own
         origin = family.model_copy(update={"source": family.init, "config": None, "revision": None, "adapter": None})
-        if not (Path(family.init) / "config.json").exists():
-            raise ConfigError(f"model.init: {family.init} is not an export folder (it has no config.json).")
+        export_folder(family.init)
         bundle = assemble(origin, "own", texts, "model.init")
     else:
         bundle = assemble(family, family.alphabet, texts, "model")

@@ -24,7 +24,7 @@ from stentor.models.omnivoice.processor import CODEC, OmniVoiceProcessor, check_
 from stentor.models.omnivoice.text import ABSENT, add_special
 from stentor.models.packing import flex, items
 from stentor.models.peft import adapt, is_adapter
-from stentor.models.pretrained import part_config, reach
+from stentor.models.pretrained import part_config, reach, set_memory_options
 from stentor.models.speech_llm.tokenizers import bpe, characters
 from stentor.models.weights_io import load_adapters
 
@@ -322,8 +322,4 @@ def finish(bundle: Bundle) -> None:
     if family.dtype == "bfloat16" and not any(p.requires_grad for p in backbone.values()) and family._from_base:
         for parameter in backbone.values():
             parameter.data = parameter.data.to(torch.bfloat16)
-    if family.gradient_checkpointing:
-        model.llm.gradient_checkpointing_enable({"use_reentrant": False})
-    layers = set(model.llm._no_split_modules or ())
-    family._wrap_layers = tuple(sorted(layers & {type(module).__name__ for module in model.modules()}))
-    model.train()
+    set_memory_options(bundle, (model.llm,))

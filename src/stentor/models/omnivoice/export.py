@@ -43,26 +43,30 @@ from stentor.models.peft import ADAPTER, base_name, freeze_parameters, is_adapte
 from stentor.models.pretrained import reach
 from stentor.models.weights_io import (
     ADAPTER_FILE,
+    SECTION_FILE,
+    continue_adapters,
+    exported_names,
     fold,
     merged_state,
     put_adapters,
+    read_json,
     read_weights,
+    standalone,
     tied_copies,
     write_adapters,
+    write_json,
     write_weights,
 )
 
 log = logging.getLogger("stentor")
 
-FACTS = "stentor.json"
 SAVED_MODULES = ("audio_embeddings", "audio_heads")
 """Modules that are trained whole beside adapters."""
 
 
 def exported_tensor_names(bundle: Bundle) -> set[str]:
     """Names of the tensors that an export holds; see `Family.exported_tensor_names`."""
-    skip = tied_copies(bundle.model) | left_to_base(bundle)
-    return {name for name in bundle.model.state_dict() if is_adapter(name) or base_name(name) not in skip}
+    return exported_names(bundle.model, left_to_base(bundle))
 
 
 def left_to_base(bundle: Bundle) -> set[str]:
@@ -91,8 +95,7 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
 
 def save_merged(bundle: Bundle, folder: Path) -> None:
     """Write an export that needs nothing else: adapters folded in, weights of the base included."""
-    family = bundle.family.model_copy(update={"lora": None, "freeze": [], "init": None})
-    save(Bundle(bundle.model, bundle.processor, family), merged_state(bundle), folder)
+    save(Bundle(bundle.model, bundle.processor, standalone(bundle.family)), merged_state(bundle), folder)
 
 
 def _write_configs(bundle: Bundle, folder: Path) -> None:
@@ -110,14 +113,14 @@ def _write_configs(bundle: Bundle, folder: Path) -> None:
         "dtype": "float32",
         "llm_config": llm,
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    stentor = {
+    write_json(folder / "config.json", config)
+    facts = {
         "stentor_version": __version__,
         "family": family.model_dump(mode="json", by_alias=True),
         "commit": family._commit,
         "pace": bundle.processor.pace,  # type: ignore[attr-defined]
     }
-    (folder / FACTS).write_text(json.dumps(stentor, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / SECTION_FILE, facts)
 
 
 def read(family: OmniVoice, folder: Path, key: str) -> Bundle:
@@ -147,7 +150,7 @@ def _read(family: OmniVoice, folder: Path, key: str) -> tuple[Bundle, dict[str, 
     codec = open_codec(str(folder / CODEC)) if (folder / CODEC).is_dir() else None
     check_codec(codec, model.codebooks, model.vocabulary - 1, key)
     bundle = bundle_of(family, model, tokenizer, codec)
-    if (folder / FACTS).is_file() and (pace := json.loads((folder / FACTS).read_text(encoding="utf-8")).get("pace")):
+    if (folder / SECTION_FILE).is_file() and (pace := read_json(folder / SECTION_FILE).get("pace")):
         bundle.processor.pace = SpeakingRate(*pace)  # type: ignore[attr-defined]
     try:
         weights, adapters = read_weights(folder)
@@ -203,7 +206,7 @@ def _read_config(folder: Path, key: str) -> dict[str, Any]:
         hint = f"; did you mean {inside}?" if (inside / "config.json").is_file() else "."
         raise ConfigError(f"{key}: {folder} holds no model: it has no config.json{hint}")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = read_json(path)
         kind = config.get("model_type")
     except (ValueError, AttributeError):
         raise ConfigError(f"{key}: {path} is damaged.") from None
@@ -220,9 +223,12 @@ def _read_config(folder: Path, key: str) -> dict[str, Any]:
 
 def _base_of(folder: Path) -> dict[str, Tensor]:
     """Weights of the model that the adapters of an export were added to."""
-    if not (folder / FACTS).is_file():
-        raise ConfigError(f"{folder}: the export holds adapters alone and does not say of what (it has no {FACTS}).")
-    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    path = folder / SECTION_FILE
+    if not path.is_file():
+        raise ConfigError(
+            f"{folder}: the export holds adapters alone and does not say of what (it has no {SECTION_FILE})."
+        )
+    facts = read_json(path)
     family = OmniVoice.model_validate(facts["family"])
     origin: Any = family if family.source is not None else family.llm
     if facts["commit"] and not Path(origin.source or "").is_dir():
@@ -252,8 +258,8 @@ def load(family_class: type[OmniVoice], folder: Path, trainable: bool = False) -
     in."""
     family = OmniVoice.model_validate({"type": "omnivoice", "from": str(folder)})
     commit = None
-    if (folder / FACTS).is_file():
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    if (folder / SECTION_FILE).is_file():
+        facts = read_json(folder / SECTION_FILE)
         family, commit = OmniVoice.model_validate(facts["family"]), facts["commit"]
     bundle, adapters = _read(family, folder, str(folder))
     if not (folder / ADAPTER_FILE).is_file():
@@ -296,9 +302,7 @@ def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
         family._from_base -= {f"{name}.weight" for name in SAVED_MODULES}
     if not adapters:
         return {}
-    settings = json.loads((folder / FACTS).read_text(encoding="utf-8"))["family"]["lora"]
-    if family.lora is not None and family.lora.model_dump() == settings:
-        return adapters
-    log.info("model.init: the adapters of %s are folded into the weights.", folder)
-    fold(bundle, adapters, folder)
-    return {}
+    continued = continue_adapters(bundle, adapters, folder, read_json(folder / SECTION_FILE)["family"]["lora"])
+    if not continued:
+        log.info("model.init: the adapters of %s are folded into the weights.", folder)
+    return continued

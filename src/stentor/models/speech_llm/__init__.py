@@ -151,7 +151,7 @@ class SpeechLLM(PretrainedFamily):
     implementation: ClassVar[str | None] = __name__
 
     @model_validator(mode="after")
-    def _whole(self) -> SpeechLLM:
+    def _tokenizer_given_once(self) -> SpeechLLM:
         check(self.quantize, self.lora)
         if self.llm.config is not None and self.tokenizer is None:
             raise ValueError(

@@ -21,6 +21,7 @@ from stentor.models.speech_llm.projector import Projector, factor
 from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
 from stentor.models.weights_io import (
     continue_adapters,
+    export_folder,
     load_adapters,
     load_by_name,
     read_json,
@@ -36,7 +37,7 @@ def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     encoder_config = part_config(family.encoder, "model.encoder")
     llm_config = part_config(family.llm, "model.llm")
     tokenizer_type = family.tokenizer.type if family.tokenizer else None
-    before = _processor_of(family.init) if family.init else None
+    before = SpeechLLMProcessor.load(export_folder(family.init)) if family.init else None
     # What was made from the data of an earlier stage stays: its weights have a row for each token and character.
     tokenizer = before.tokenizer if before and tokenizer_type else _tokenizer(family, texts)
     ctc = None
@@ -201,12 +202,6 @@ def _normalize(part: Any, config: Any) -> bool | None:
     except (OSError, ValueError):  # no such file: the encoder's config decides
         return None
     return getattr(extractor, "do_normalize", None)
-
-
-def _processor_of(folder: str) -> SpeechLLMProcessor:
-    if not (Path(folder) / "config.json").exists():
-        raise ConfigError(f"model.init: {folder} is not an export folder (it has no config.json).")
-    return SpeechLLMProcessor.load(Path(folder))
 
 
 def _tokenizer(family: SpeechLLM, texts: Any) -> Any:

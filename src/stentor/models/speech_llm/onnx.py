@@ -163,9 +163,9 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
     example = _example(bundle)
     outputs: dict[str, list[str]] = {}
     with torch.no_grad(), steady_attention(model):
-        for name, graph, inputs, shapes, made in _graphs(model, example):
-            _write(name, graph, inputs, shapes, made, folder / f"{name}.onnx")
-            outputs[name] = made
+        for name, graph, inputs, axes, names in _graphs(model, example):
+            _write(name, graph, inputs, axes, names, folder / f"{name}.onnx")
+            outputs[name] = names
     bundle.processor.save(folder)
     write_config(bundle, folder)
     facts: dict[str, Any] = {
@@ -173,7 +173,7 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
         "stentor_version": __version__,
         "torch_version": torch.__version__,
         "opset": OPSET,
-        "graphs": {name: {"file": f"{name}.onnx", "outputs": made} for name, made in outputs.items()},
+        "graphs": {name: {"file": f"{name}.onnx", "outputs": names} for name, names in outputs.items()},
         "sample_rate": SAMPLE_RATE,
         "seconds_per_frame": 1 / model.shape.frame_rate,
         "frames_per_position": bundle.processor.factor,
@@ -298,8 +298,8 @@ def _write(
 ) -> None:
     """Trace a graph and write it. Raises ConfigError, naming the graph, when torch cannot export it."""
 
-    def free(given: Any) -> Any:
-        return [free(g) for g in given] if isinstance(given, list) else dict.fromkeys(given, Dim.DYNAMIC)
+    def free(axes: Any) -> Any:
+        return [free(a) for a in axes] if isinstance(axes, list) else dict.fromkeys(axes, Dim.DYNAMIC)
 
     names = [n for n in inputs if n != "past"]
     if "past" in inputs:

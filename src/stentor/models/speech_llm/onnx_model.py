@@ -19,7 +19,7 @@ from stentor.models.speech_llm import SpeechLLM
 from stentor.models.speech_llm.aligner import WordAligner
 from stentor.models.speech_llm.boundaries import Scores
 from stentor.models.speech_llm.encoders import Geometry
-from stentor.models.speech_llm.modeling import EncoderCache, lowest_of_words
+from stentor.models.speech_llm.modeling import EncoderCache, SpeechLLMModel, lowest_of_words
 from stentor.models.speech_llm.onnx import CONFIG, FORMAT
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 
@@ -119,10 +119,7 @@ class OnnxModel(EncoderCache):
     def ctc_log_probs(self, hidden: Tensor) -> Tensor:
         return pad([self.ctc_head(frames=row[None])[0][0] for row in hidden])
 
-    def ctc_classes(self, features: Tensor, feature_lengths: Tensor, **_: Tensor) -> list[list[int]]:
-        hidden, frames = self.frames(features, feature_lengths)
-        best = self.ctc_log_probs(hidden).argmax(-1)
-        return [row[:n].tolist() for row, n in zip(best, frames.tolist())]
+    ctc_classes: Any = SpeechLLMModel.ctc_classes
 
     def read(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from stentor.models.collate import SHORTEST, audio_batch, mask_features, num_sam
 from stentor.models.speech_llm import PromptSection
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
+from stentor.models.weights_io import read_json, write_json
 
 FILE = "preprocessor_config.json"
 
@@ -341,14 +341,14 @@ class SpeechLLMProcessor:
             "token_rate": self.token_rate,
             "pad_id": self.pad_id,
         }
-        (folder / FILE).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(folder / FILE, facts)
 
     @classmethod
     def load(cls, folder: Path) -> SpeechLLMProcessor:
         """The processor of an export folder."""
         from transformers import PreTrainedTokenizerFast
 
-        facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        facts = read_json(folder / FILE)
         shape = facts["encoder"]
         shape["convs"] = tuple(tuple(conv) for conv in shape["convs"])
         return cls(

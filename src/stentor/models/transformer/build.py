@@ -1,6 +1,5 @@
 """Building models of the family `transformer`."""
 
-import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,13 @@ from stentor.models.transformer import Transformer
 from stentor.models.transformer.modeling import Heads, TransformerModel
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.models.transformer.ssl import front_end, geometry_of
-from stentor.models.weights_io import read_weights
-
-log = logging.getLogger("stentor")
+from stentor.models.weights_io import export_folder, load_by_name, read_weights
 
 
 def build(family: Transformer, requirements: TaskRequirements) -> Bundle:
     """See `Family.build`."""
     _check_terms(family, requirements)
-    before = _processor_of(family.init) if family.init is not None else None
+    before = TransformerProcessor.load(export_folder(family.init)) if family.init is not None else None
     processor = _processor(family, requirements, before)
     bundle = assemble(family, processor, requirements.classes)
     if family.init is not None:
@@ -51,12 +48,6 @@ def _check_terms(family: Transformer, requirements: TaskRequirements) -> None:
             f"losses: a model of the kind {family.kind} is trained by the term `{main}`{also}, not by "
             f"{', '.join(sorted(terms)) or 'none'}: write `losses: {example}`."
         )
-
-
-def _processor_of(folder: str) -> TransformerProcessor:
-    if not (Path(folder) / "config.json").exists():
-        raise ConfigError(f"model.init: {folder} is not an export folder (it has no config.json).")
-    return TransformerProcessor.load(Path(folder))
 
 
 def _processor(
@@ -127,30 +118,10 @@ def finish(bundle: Bundle, trainable: bool) -> Bundle:
 
 
 def initialise(bundle: Bundle, folder: Path) -> None:
-    """Start from the weights of an export, by name. Heads for other classes start anew, and what only one side has is
-    named in the log. Raises ConfigError when another weight has another shape."""
+    """Start from the weights of an export; see `load_by_name`. Heads for other classes start anew."""
     weights, _ = read_weights(folder)
-    if not weights:
-        raise ConfigError(f"model.init: {folder} holds no model.safetensors; give an export folder of a run.")
-    state_dict = bundle.model.state_dict()
+    shapes = {name: tensor.shape for name, tensor in bundle.model.state_dict().items()}
     for name, tensor in list(weights.items()):
-        if name not in state_dict or state_dict[name].shape == tensor.shape:
-            continue
-        if name.split(".")[0].endswith("_head"):
+        if name.split(".")[0].endswith("_head") and shapes.get(name, tensor.shape) != tensor.shape:
             del weights[name]
-            continue
-        raise ConfigError(
-            f"model.init: {name} is {list(tensor.shape)} in {folder} and {list(state_dict[name].shape)} here; "
-            "`model` must describe the same layers."
-        )
-    missing = sorted(state_dict.keys() - weights.keys())
-    unexpected = sorted(weights.keys() - state_dict.keys())
-    if missing:
-        log.warning("model.init: %d weights are not in %s and start anew: %s", len(missing), folder, _some(missing))
-    if unexpected:
-        log.warning("model.init: %d weights of %s have no place here: %s", len(unexpected), folder, _some(unexpected))
-    bundle.model.load_state_dict({n: t for n, t in weights.items() if n in state_dict}, strict=False)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
+    load_by_name(bundle.model, weights, folder, "same layers")

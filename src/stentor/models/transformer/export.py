@@ -2,7 +2,6 @@
 model.safetensors (all weights and random features), preprocessor_config.json and, for text, the tokenizer's files.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from stentor.models.base import Bundle
 from stentor.models.transformer import Transformer
 from stentor.models.transformer.build import assemble, finish
 from stentor.models.transformer.processor import TransformerProcessor
-from stentor.models.weights_io import read_weights, write_weights
+from stentor.models.weights_io import cpu_state, read_json, read_weights, standalone, write_json, write_weights
 
 
 def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
@@ -30,19 +29,17 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
         "classes": model.frame_head.out_features if model.frame_head is not None else None,
         "ssl_config": model.frontend.config if model.frontend is not None else None,
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / "config.json", config)
 
 
 def save_merged(bundle: Bundle, folder: Path) -> None:
     """As `save`: exports need nothing else. This one does not name the model that training started from."""
-    family = bundle.family.model_copy(update={"init": None, "freeze": []})
-    state = {name: tensor.detach().cpu() for name, tensor in bundle.model.state_dict().items()}
-    save(Bundle(bundle.model, bundle.processor, family), state, folder)
+    save(Bundle(bundle.model, bundle.processor, standalone(bundle.family)), cpu_state(bundle.model), folder)
 
 
 def load(family_class: type[Transformer], folder: Path, trainable: bool = False) -> Bundle:
     """The bundle of an export folder; see `Family.load`."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_json(folder / "config.json")
     family = family_class.model_validate(config["family"])
     bundle = assemble(family, TransformerProcessor.load(folder), config["classes"], config["ssl_config"])
     weights, _ = read_weights(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,18 +13,18 @@ from lhotse.cut import Cut
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from stentor.data.augment import Augment, SpecAugment
+from stentor.data.augment import Augment
 from stentor.data.batch import Batch, Example
 from stentor.data.cut import text_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.errors import DataError
-from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
+from stentor.models.collate import SHORTEST, audio_batch, num_samples, pad_shortest, spec_augment
+from stentor.models.speech_llm.encoders import SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
 from stentor.models.transformer.feature_cache import FeatureStore
 from stentor.models.transformer.frontend import Features
+from stentor.models.weights_io import read_json, write_json
 
-SHORTEST = SAMPLE_RATE // 10
-"""Samples; silence is added to shorter clips that an SSL encoder reads."""
 FILE = "preprocessor_config.json"
 
 
@@ -173,7 +172,7 @@ class TransformerProcessor(FeatureCache):
         dropped = []
         if spells:
             for example in examples:
-                if reason := self._too_much_text(example.id, example.text or "", samples_of(example)):
+                if reason := self._too_much_text(example.id, example.text or "", num_samples(example)):
                     dropped.append((example.id, *reason))
             left_out = {name for name, _, _ in dropped}
             examples = [e for e in examples if e.id not in left_out]
@@ -184,7 +183,7 @@ class TransformerProcessor(FeatureCache):
         sizes: list[int] = []
         if self.has_audio:
             inputs["features"], inputs["lengths"] = self.audio_inputs(examples)
-            sizes = [self.frames(samples_of(e)) for e in examples]
+            sizes = [self.frames(num_samples(e)) for e in examples]
         if writes:
             texts = [self._ids(e.text or "") for e in examples]
             inputs["tokens"] = _padded([[self.bos_id, *ids] for ids in texts], self.pad_id)
@@ -201,15 +200,18 @@ class TransformerProcessor(FeatureCache):
             inputs=inputs,
             counts=counts,
             ids=[e.id for e in examples],
-            seconds=sum(map(samples_of, examples)) / self.sample_rate if self.has_audio else 0.0,
+            seconds=sum(map(num_samples, examples)) / self.sample_rate if self.has_audio else 0.0,
             tokens=sum(sizes),
             num_positions=max(sizes, default=0) * len(sizes),
             dropped=dropped,
         )
 
     def audio_inputs(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
-        """`features` and `lengths` (see the class)."""
-        rows = [torch.from_numpy(self._wave(e) if self.wave is not None else self._frames(e)) for e in examples]
+        """`features` and `lengths` (see the class); of SpecAugment on raw audio the time stripes become silence."""
+        if self.wave is not None:
+            clips = [pad_shortest(e.audio) for e in examples]
+            return audio_batch(clips, examples, self.wave.normalize), torch.tensor(list(map(len, clips)))
+        rows = [torch.from_numpy(self._frames(e)) for e in examples]
         return pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows])
 
     def _frames(self, example: Example) -> np.ndarray:
@@ -220,23 +222,10 @@ class TransformerProcessor(FeatureCache):
             assert example.audio is not None
             raw = self.features.raw(example.audio, example.rng)
         frames = self.features.normalized(raw)
-        if example.rng is not None and (masks := _masks(example)) is not None:
+        masks = spec_augment(example)
+        if example.rng is not None and masks is not None:
             frames = masks.apply(frames, example.rng)
         return np.ascontiguousarray(self.features.joined(frames), np.float32)
-
-    def _wave(self, example: Example) -> np.ndarray:
-        """float32 [samples]; of SpecAugment the time stripes become silence."""
-        assert self.wave is not None and example.audio is not None
-        clip = np.asarray(example.audio, np.float32)
-        clip = np.pad(clip, (0, max(0, SHORTEST - len(clip))))
-        if self.wave.normalize:
-            clip = (clip - clip.mean()) / np.sqrt(clip.var() + 1e-7)
-        if example.rng is not None and (masks := _masks(example)) is not None:
-            clip = clip.copy()
-            for axis, first, last in masks.stripes(len(clip) // HOP, 2, example.rng):
-                if axis == 0:
-                    clip[first * HOP : last * HOP] = 0
-        return clip
 
     # Files
 
@@ -256,14 +245,14 @@ class TransformerProcessor(FeatureCache):
             "token_rate": self.token_rate,
             "writes": self.tokenizer is not None,
         }
-        (folder / FILE).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(folder / FILE, config)
 
     @classmethod
     def load(cls, folder: Path) -> TransformerProcessor:
         """The processor of an export folder."""
         from transformers import PreTrainedTokenizerFast
 
-        config = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        config = read_json(folder / FILE)
         wave = config["wave"]
         return cls(
             Features(**config["features"]) if config["features"] else None,
@@ -275,15 +264,5 @@ class TransformerProcessor(FeatureCache):
         )
 
 
-def samples_of(example: Example) -> int:
-    """Samples of an example, whose audio may not have been read (see `FeatureCache`)."""
-    return int(example.extra["samples"]) if example.audio is None else len(example.audio)
-
-
 def _padded(rows: list[list[int]], fill: int) -> Tensor:
     return pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True, padding_value=fill)
-
-
-def _masks(example: Example) -> SpecAugment | None:
-    settings = example.extra.get("spec_augment")
-    return SpecAugment.model_validate(settings) if settings else None

@@ -13,7 +13,15 @@ from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import adapt
 from stentor.models.pretrained import part_config, reach
 from stentor.models.quantize import quantize
-from stentor.models.weights_io import ADAPTER_FILE, SECTION_FILE, load_adapters, merged_state, read_json, read_weights
+from stentor.models.weights_io import (
+    ADAPTER_FILE,
+    SECTION_FILE,
+    export_folder,
+    load_adapters,
+    merged_state,
+    read_json,
+    read_weights,
+)
 from stentor.models.whisper import Whisper
 from stentor.models.whisper.modeling import WhisperRecogniser
 from stentor.models.whisper.processor import FRAMES, WhisperProcessor
@@ -33,7 +41,7 @@ def build(family: Whisper, requirements: TaskRequirements) -> Bundle:
         raise ConfigError(f"losses.{other[0]}: Whisper has no such output; it is trained with `text` alone.")
     bundle = pretrained(family) if family.source is not None else fresh(family)
     if family.init is not None:
-        initialise(bundle, Path(family.init))
+        initialise(bundle, export_folder(family.init))
     adapt(bundle.model, family.lora, family.freeze)
     quantize(bundle.model, family.quantize)
     apply_memory_options(bundle)
@@ -141,8 +149,6 @@ def plain(family: Whisper, folder: Path) -> Bundle:
 
 def initialise(bundle: Bundle, folder: Path) -> None:
     """Start from the weights of an export or of any Whisper folder, before adapters are added."""
-    if not (folder / "config.json").exists():
-        raise ConfigError(f"model.init: {folder} is not an export folder (it has no config.json).")
     state, weights = bundle.model.state_dict(), plain(section_of(folder), folder).model.state_dict()
     for name, tensor in state.items():
         if name not in weights or weights[name].shape != tensor.shape:

@@ -80,16 +80,16 @@ class Browser:
         if microphone:
             flags.append(f"--use-file-for-fake-audio-capture={microphone}")
         self.log = folder / "chromium.log"
-        with self.log.open("w") as said:
-            self.process = subprocess.Popen([command, *flags, "about:blank"], stdout=said, stderr=said)
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen([command, *flags, "about:blank"], stdout=log, stderr=log)
         self.pages: list[Page] = []
-        told, until = profile / "DevToolsActivePort", time.monotonic() + PATIENCE
-        while not (told.is_file() and told.read_text().count("\n")):
+        port_file, until = profile / "DevToolsActivePort", time.monotonic() + PATIENCE
+        while not (port_file.is_file() and port_file.read_text().count("\n")):
             if self.process.poll() is not None or time.monotonic() > until:
                 self.close()
                 raise AssertionError(f"Chromium did not start:\n{self.log.read_text()[-2000:]}")
             time.sleep(EVERY)
-        self.address = f"http://127.0.0.1:{told.read_text().split()[0]}"
+        self.address = f"http://127.0.0.1:{port_file.read_text().split()[0]}"
 
     def open(self, url: str, **look: Any) -> "Page":
         """A new tab; `look` as in `Page.look`."""
@@ -150,16 +150,16 @@ class Page:
                 return message["result"]
             self.note(message.get("method", ""), message.get("params", {}))
 
-    def note(self, event: str, told: dict[str, Any]) -> None:
+    def note(self, event: str, params: dict[str, Any]) -> None:
         if event == "Runtime.exceptionThrown":
-            details = told["exceptionDetails"]
+            details = params["exceptionDetails"]
             self.errors.append(details.get("exception", {}).get("description") or details["text"])
-        elif event == "Runtime.consoleAPICalled" and told["type"] in ("error", "assert"):
-            self.errors.append(" ".join(str(a.get("value", a.get("description"))) for a in told["args"]))
-        elif event == "Log.entryAdded" and told["entry"]["level"] == "error":
-            self.errors.append(f"{told['entry']['text']} {told['entry'].get('url', '')}")
-        elif event == "Network.requestWillBeSent" and told["request"]["url"].startswith(("http", "ws")):
-            self.hosts.add(urlsplit(told["request"]["url"]).hostname or "")
+        elif event == "Runtime.consoleAPICalled" and params["type"] in ("error", "assert"):
+            self.errors.append(" ".join(str(a.get("value", a.get("description"))) for a in params["args"]))
+        elif event == "Log.entryAdded" and params["entry"]["level"] == "error":
+            self.errors.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+        elif event == "Network.requestWillBeSent" and params["request"]["url"].startswith(("http", "ws")):
+            self.hosts.add(urlsplit(params["request"]["url"]).hostname or "")
         elif event == "Page.javascriptDialogOpening":
             self.socket.send(json.dumps({"id": 0, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}}))
 
@@ -217,10 +217,10 @@ class Page:
             except AssertionError as error:
                 failure = f"\n{error}"
             if time.monotonic() > until:
-                said = "\n".join(self.errors[-5:]) or "nothing"
+                console = "\n".join(self.errors[-5:]) or "nothing"
                 raise AssertionError(
                     f"It did not come true in {seconds:.0f} s that {what}: {condition}{failure}\n"
-                    f"The page shows: {self.text()[:1500]}\nThe console said: {said}"
+                    f"The page shows: {self.text()[:1500]}\nThe console said: {console}"
                 )
             time.sleep(EVERY)
 
@@ -258,9 +258,9 @@ class Page:
             self.js(f"[...document.querySelectorAll({json.dumps(selector)})].filter(e => e.offsetParent).length")
         )
 
-    def shot(self, path: Path, whole: bool = False) -> Path:
+    def shot(self, path: Path, full_page: bool = False) -> Path:
         """A picture of the window, or of the whole page."""
-        taken = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        taken = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=full_page)
         path.write_bytes(base64.b64decode(taken["data"]))
         return path
 
@@ -270,7 +270,7 @@ class Page:
         """Where the first element of this kind that can be seen and used lies (its middle, in the window); with `text`,
         the first that reads so. Waits for it."""
         self.send("Page.bringToFront")  # a tab in the background draws nothing
-        wanted = "" if text is None else f" that reads {text!r}"
+        reading = "" if text is None else f" that reads {text!r}"
         place = self.wait(
             f"""(async () => {{
                 const text = {json.dumps(text)};
@@ -292,7 +292,7 @@ class Page:
                 // What is covered cannot be clicked; a label stands for its field.
                 return top && (found.contains(top) || top.contains(found)) ? [x, y] : null;
             }})()""",
-            f"{selector}{wanted} can be clicked",
+            f"{selector}{reading} can be clicked",
         )
         return place[0], place[1]
 

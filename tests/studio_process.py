@@ -16,24 +16,21 @@ class StudioProcess:
 
     def __init__(self, folder: Path):
         self.folder, self.log = folder, folder.with_name(folder.name + ".log")
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.port = found.getsockname()[1]
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}/"
         self.process: subprocess.Popen | None = None
 
     def start(self, wait: float = 120, *options: str, **variables: str) -> None:
         """Starts it, again if need be, and waits at most so many seconds until it answers (its first page; the rest of
         it may still be loading)."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "ACCELERATE"))}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "ACCELERATE"))}
+        environment |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", **variables}
         command = [sys.executable, "-m", "stentor", "studio", "--port", str(self.port), "--folder", str(self.folder)]
-        with self.log.open("a") as said:
+        with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                [*command, *options],
-                stdout=said,
-                stderr=said,
-                stdin=subprocess.DEVNULL,
-                env={**kept, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", **variables},
+                [*command, *options], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
             )
         until = time.monotonic() + wait
         while True:

@@ -22,12 +22,12 @@ def create(page: Page, name: str = "voice", language: str = "English") -> None:
 def record(page: Page, number: int, seconds: float = 2.0) -> None:
     """Records a phrase until so many seconds have been heard, and waits until it is saved."""
     row = f"stentor-speak .row[data-number='{number}']"
-    found = f"document.querySelector({json.dumps(row)})"
+    row_element = f"document.querySelector({json.dumps(row)})"
     page.click(f"{row} button.record")
-    page.wait(f"{found}.dataset.state === 'recording'", "the microphone is open")
-    page.wait(f"parseFloat({found}.querySelector('.seconds').textContent) > {seconds}", "the microphone hears")
+    page.wait(f"{row_element}.dataset.state === 'recording'", "the microphone is open")
+    page.wait(f"parseFloat({row_element}.querySelector('.seconds').textContent) > {seconds}", "the microphone hears")
     page.click(f"{row} button.record")
-    page.wait(f"{found}.dataset.state === 'saved'", f"recording {number} is saved")
+    page.wait(f"{row_element}.dataset.state === 'saved'", f"recording {number} is saved")
 
 
 def step(page: Page, name: str) -> None:
@@ -66,11 +66,11 @@ def state(page: Page) -> str:
     return str(page.js("document.querySelector('#status .state')?.dataset.state ?? ''"))
 
 
-def reach(page: Page, wanted: str, least: int = 0, seconds: float = 300) -> None:
+def reach(page: Page, expected: str, least: int = 0, seconds: float = 300) -> None:
     """Waits until the page shows the chosen run in this state, at this step or a later one."""
     page.wait(
-        f"((s) => s && s.dataset.state === {json.dumps(wanted)} && +s.dataset.step >= {least})"
+        f"((s) => s && s.dataset.state === {json.dumps(expected)} && +s.dataset.step >= {least})"
         "(document.querySelector('#status .state'))",
-        f"the run is {wanted} at step {least} or later",
+        f"the run is {expected} at step {least} or later",
         seconds,
     )

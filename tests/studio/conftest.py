@@ -22,7 +22,7 @@ def client(projects):
     return browser_of(projects.folder, {})
 
 
-def browser_of(folder, words, **headers):
+def browser_of(folder, passwords, **headers):
     """A client of a studio with these passwords by person; it sends what a page of the studio sends."""
     from starlette.testclient import TestClient
 
@@ -30,12 +30,12 @@ def browser_of(folder, words, **headers):
     from stentor.studio.server.accounts import Accounts
     from stentor.studio.server.server import StudioServer
 
-    accounts = Accounts(folder, words)
-    door = StudioServer(accounts, local=True, port=7860, routes=ROUTES, load=lambda: None)
-    made = TestClient(door, base_url="http://127.0.0.1:7860", headers={"X-Stentor": "1", **headers})
-    made.accounts, made.door = accounts, door
-    made.projects = None if accounts.named else accounts.projects("owner")
-    return made
+    accounts = Accounts(folder, passwords)
+    server = StudioServer(accounts, local=True, port=7860, routes=ROUTES, load=lambda: None)
+    client = TestClient(server, base_url="http://127.0.0.1:7860", headers={"X-Stentor": "1", **headers})
+    client.accounts, client.door = accounts, server
+    client.projects = None if accounts.named else accounts.projects("owner")
+    return client
 
 
 @pytest.fixture

@@ -63,8 +63,8 @@ time.sleep(600)
 def until(true, seconds=60):
     """Waits for something that another process brings about."""
     for _ in range(seconds * 50):
-        if found := true():
-            return found
+        if value := true():
+            return value
         time.sleep(0.02)
     raise AssertionError("it did not come")
 

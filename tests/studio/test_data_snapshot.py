@@ -13,10 +13,10 @@ from stentor.studio.runs.data_snapshot import keep
 
 @pytest.fixture
 def dataset(projects):
-    made = projects.create("voice", "en")
+    dataset = projects.create("voice", "en")
     for number, text in enumerate(["one two", "three four", "five six", "seven"]):
-        made.add(np.random.default_rng(number).normal(0, 0.1, 8000).astype(np.float32), 16000, text)
-    return made
+        dataset.add(np.random.default_rng(number).normal(0, 0.1, 8000).astype(np.float32), 16000, text)
+    return dataset
 
 
 def names(tree):
@@ -50,8 +50,8 @@ def test_a_run_keeps_what_it_learns_from(projects, dataset, tmp_path):
     for path, records in zip(names(tree), before):
         assert read(path) == records
         for record in records:
-            kept = projects.runs / "one" / "data" / path.split("/")[-2] / record["audio_path"]
-            assert kept.read_bytes() == sounds[record["id"]]
+            copied = projects.runs / "one" / "data" / path.split("/")[-2] / record["audio_path"]
+            assert copied.read_bytes() == sounds[record["id"]]
 
 
 def test_a_retry_keeps_what_the_first_run_had(projects, dataset):

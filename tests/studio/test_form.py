@@ -92,7 +92,7 @@ def test_what_a_person_wrote_by_hand_stays():
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("train.steps", "0", "outside of its limits"),
         ("optim.lr", "much", "not a number"),
@@ -103,14 +103,14 @@ def test_what_a_person_wrote_by_hand_stays():
         ("train.device", "tpu", "none of"),
     ],
 )
-def test_wrong_values_are_told_with_their_key(key, value, said):
-    with pytest.raises(ConfigError, match=said) as caught:
+def test_wrong_values_are_told_with_their_key(key, value, message):
+    with pytest.raises(ConfigError, match=message) as caught:
         changed(FILE, row(key), value)
     assert key in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "no `type` of its task"),
         ("task: [", "run.yaml:1"),
@@ -119,8 +119,8 @@ def test_wrong_values_are_told_with_their_key(key, value, said):
         ("task: transcribe\nmodel: ../../etc", "no model of type"),
     ],
 )
-def test_files_that_say_no_task_and_model_have_no_form(text, said):
-    with pytest.raises(ConfigError, match=said):
+def test_files_that_say_no_task_and_model_have_no_form(text, message):
+    with pytest.raises(ConfigError, match=message):
         form_of(text)
 
 

@@ -24,8 +24,8 @@ def test_a_killed_training_is_told(projects, train):
     job = jobs.start(projects, YAML)
     until((job.folder / "ready").exists)
     os.kill(process_of(job), signal.SIGKILL)
-    told = ended(job)
-    assert (told.state, told.exit) == ("failed", -9) and "memory ran out" in told.sentence and told.step == 2
+    status = ended(job)
+    assert (status.state, status.exit) == ("failed", -9) and "memory ran out" in status.sentence and status.step == 2
 
 
 def test_a_run_that_does_not_stop_is_killed(projects, train):
@@ -33,8 +33,8 @@ def test_a_run_that_does_not_stop_is_killed(projects, train):
     job = jobs.start(projects, YAML)
     until((job.folder / "ready").exists)
     jobs.kill(job)
-    told = ended(job)
-    assert (told.state, told.exit) == ("stopped", -9) and "last checkpoint" in told.sentence
+    status = ended(job)
+    assert (status.state, status.exit) == ("stopped", -9) and "last checkpoint" in status.sentence
 
 
 def test_a_switched_off_machine_is_told(projects, train):
@@ -50,8 +50,8 @@ def test_a_switched_off_machine_is_told(projects, train):
     with pytest.raises(ConfigError, match="running already"):
         jobs.resume(projects, job)
     os.kill(training, signal.SIGKILL)
-    told = ended(job)
-    assert (told.state, told.exit) == ("failed", None) and "machine was switched off" in told.sentence
+    status = ended(job)
+    assert (status.state, status.exit) == ("failed", None) and "machine was switched off" in status.sentence
     # A number that belongs to another process by now is not signalled.
     ending = {"pid": os.getpid(), "born": "1", "exit": None}
     (job.folder / "ending.json").write_text(json.dumps(ending))
@@ -77,14 +77,14 @@ def test_a_killed_studio_leaves_its_run(projects, train, tmp_path):
 
 def test_two_starts_at_once_make_one_run(projects, train, tmp_path):
     train("wait")
-    made, told, ready = [], [], threading.Barrier(6)
+    started, refusals, ready = [], [], threading.Barrier(6)
 
     def press(act):
         ready.wait()
         try:
-            made.append(act())
+            started.append(act())
         except ConfigError as error:
-            told.append(str(error))
+            refusals.append(str(error))
 
     def at_once(act):
         threads = [threading.Thread(target=press, args=(act,)) for _ in range(6)]
@@ -94,14 +94,14 @@ def test_two_starts_at_once_make_one_run(projects, train, tmp_path):
             thread.join()
 
     at_once(lambda: jobs.start(projects, YAML))
-    assert len(made) == 1 and len(told) == 5 and all("There is a run first already" in t for t in told)
-    job = made[0]
+    assert len(started) == 1 and len(refusals) == 5 and all("There is a run first already" in t for t in refusals)
+    job = started[0]
     until((job.folder / "ready").exists)
     jobs.stop(job)
     ended(job)
-    made.clear(), told.clear(), (job.folder / "ready").unlink()
+    started.clear(), refusals.clear(), (job.folder / "ready").unlink()
     at_once(lambda: jobs.resume(projects, job))
-    assert len(made) == 1 and len(told) == 5 and all("running already" in t for t in told)
+    assert len(started) == 1 and len(refusals) == 5 and all("running already" in t for t in refusals)
     until((job.folder / "ready").exists)
     assert len(starts(tmp_path)) == 2
 
@@ -147,8 +147,8 @@ def test_a_killed_keeper_ends_nothing(projects, train):
     os.kill(os.getsid(process_of(job)), signal.SIGKILL)
     assert state(job).state == "running"
     (job.folder / "go").touch()
-    told = ended(job)
-    assert (told.state, told.exit, told.step) == ("finished", None, 6)
+    status = ended(job)
+    assert (status.state, status.exit, status.step) == ("finished", None, 6)
 
 
 def test_a_run_without_a_keeper_is_stopped(projects, train):
@@ -157,8 +157,8 @@ def test_a_run_without_a_keeper_is_stopped(projects, train):
     until((job.folder / "ready").exists)
     os.kill(os.getsid(process_of(job)), signal.SIGKILL)
     jobs.stop(job)
-    told = ended(job)
-    assert (told.state, told.exit) == ("stopped", None) and "Everything is saved" in told.sentence
+    status = ended(job)
+    assert (status.state, status.exit) == ("stopped", None) and "Everything is saved" in status.sentence
 
 
 def test_a_run_that_hears_nothing_is_asked_then_killed(projects, train):
@@ -171,8 +171,8 @@ def test_a_run_that_hears_nothing_is_asked_then_killed(projects, train):
     with pytest.raises(ConfigError, match="running already"):
         jobs.resume(projects, job)
     jobs.kill(job)
-    told = ended(job)
-    assert (told.state, told.exit) == ("stopped", -9)
+    status = ended(job)
+    assert (status.state, status.exit) == ("stopped", -9)
 
 
 def test_a_run_is_stopped_before_it_can_hear(projects, train):
@@ -180,8 +180,8 @@ def test_a_run_is_stopped_before_it_can_hear(projects, train):
     train("wait")
     job = jobs.start(projects, YAML)
     jobs.stop(job)
-    told = ended(job)
-    assert told.state == "stopped" and told.exit in (-15, 75) and "resume" in told.sentence
+    status = ended(job)
+    assert status.state == "stopped" and status.exit in (-15, 75) and "resume" in status.sentence
 
 
 def test_a_number_that_another_process_has_by_now_is_not_signalled(projects, train, monkeypatch):
@@ -190,13 +190,13 @@ def test_a_number_that_another_process_has_by_now_is_not_signalled(projects, tra
     until((job.folder / "ready").exists)
     with subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"]) as other:
         ending = json.loads((job.folder / "ending.json").read_text())
-        kept = dict(ending)
+        before = dict(ending)
         (job.folder / "ending.json").write_text(json.dumps({**ending, "pid": other.pid}))
         assert detached.process(job.folder) is None
         jobs.stop(job), jobs.kill(job)
         assert other.poll() is None and state(job).alive
         other.kill()
-    (job.folder / "ending.json").write_text(json.dumps(kept))
+    (job.folder / "ending.json").write_text(json.dumps(before))
 
 
 PRESS = """\
@@ -235,8 +235,8 @@ def test_two_studios_start_one_run(projects, train, tmp_path):
         return sorted(process.communicate()[0].strip() for process in pair)
 
     train("wait")
-    told = both("start", YAML)
-    assert told[1] == "made" and told[0].startswith("There is a run first already")
+    outputs = both("start", YAML)
+    assert outputs[1] == "made" and outputs[0].startswith("There is a run first already")
     job = jobs.find(projects, "first")
     until((job.folder / "ready").exists)
     jobs.stop(job)
@@ -285,13 +285,13 @@ def test_a_disk_that_fills_up_while_a_run_goes(small_disk, train, tmp_path):
     until((job.folder / "ready").exists)
     fill(small_disk)
     jobs.stop(job)
-    told = ended(job)  # how it ended is told, though there is no room for it
-    assert told.exit is not None and told.state in ("stopped", "failed"), told
+    status = ended(job)  # how it ended is told, though there is no room for it
+    assert status.exit is not None and status.state in ("stopped", "failed"), status
     with pytest.raises(StentorError, match="is full"):
         jobs.resume(projects, job)
     with pytest.raises(StentorError, match="is full"):
         jobs.start(projects, YAML, "second")
-    assert state(job) == told and len(starts(tmp_path)) == 1 and [j.name for j in jobs.jobs(projects)] == ["first"]
+    assert state(job) == status and len(starts(tmp_path)) == 1 and [j.name for j in jobs.jobs(projects)] == ["first"]
     (small_disk / "filler").unlink()
     (job.folder / "go").touch()
     jobs.resume(projects, job)
@@ -322,8 +322,8 @@ def test_a_command_that_is_not_there(tmp_path):
     with detached.exclusive(tmp_path, "busy") as lock:
         detached.launch(tmp_path, [str(tmp_path / "none")], lock, tmp_path)
     until(lambda: not detached.alive(tmp_path))
-    told = detached.ending(tmp_path)
-    assert told.exit == 127 and "No such file" in told.said
+    ending = detached.ending(tmp_path)
+    assert ending.exit == 127 and "No such file" in ending.message
 
 
 @pytest.mark.slow
@@ -332,14 +332,14 @@ def test_a_real_run_that_is_killed_goes_on(projects, tiny):
     job = jobs.start(projects, text, "real")
     until(lambda: state(job).step >= 12 or not state(job).alive, 300)
     os.kill(detached.process(job.folder), signal.SIGKILL)
-    told = ended(job)
-    assert (told.state, told.exit) == ("failed", -9), jobs.log(job)
+    status = ended(job)
+    assert (status.state, status.exit) == ("failed", -9), jobs.log(job)
     jobs.resume(projects, job)
     # Its supervisor is killed as well: the run goes on to its end, and tells it.
     until(lambda: state(job).state == "running", 300)
     os.kill(os.getsid(process_of(job)), signal.SIGKILL)
     until(lambda: not jobs.alive(job), 300)
-    told = state(job)
-    assert (told.state, told.exit, told.step) == ("finished", None, 60), jobs.log(job)
+    status = state(job)
+    assert (status.state, status.exit, status.step) == ("finished", None, 60), jobs.log(job)
     assert progress_of(job.folder).numbers.values["train/loss"][0] == list(range(1, 61))
     assert "finished" in (job.folder / "events.jsonl").read_text() and (job.folder / "report.html").exists()

@@ -26,16 +26,16 @@ def test_a_run_from_its_start_to_its_end(projects, train, monkeypatch):
     assert "# mine" in job.yaml and f"output: {projects.runs}" in job.yaml
     # What the training prints goes through the redactor.
     assert "token ***" in jobs.log(job)
-    kept = b"".join(p.read_bytes() for p in job.folder.iterdir() if p.is_file())
-    assert b"canary-1234567890" not in kept and b"step" in kept
+    contents = b"".join(p.read_bytes() for p in job.folder.iterdir() if p.is_file())
+    assert b"canary-1234567890" not in contents and b"step" in contents
 
 
 def test_a_run_that_fails_and_its_retry(projects, train):
     train("fail")
     job = jobs.start(projects, YAML)
-    told = ended(job)
-    assert (told.state, told.exit) == ("failed", 1)
-    assert told.sentence == "The GPU is out of memory:\nset data.batch_tokens lower."
+    status = ended(job)
+    assert (status.state, status.exit) == ("failed", 1)
+    assert status.sentence == "The GPU is out of memory:\nset data.batch_tokens lower."
     train()
     second = jobs.start(projects, YAML, "first-2", retry_of="first")
     assert second.about["retry_of"] == "first" and ended(second).state == "finished"
@@ -52,8 +52,8 @@ def test_stop_and_resume(projects, train, tmp_path):
     with pytest.raises(ConfigError, match="first is running already"):
         jobs.delete(projects, job)
     jobs.stop(job)
-    told = ended(job)
-    assert (told.state, told.exit, told.step) == ("stopped", 75, 3) and "resume" in told.sentence
+    status = ended(job)
+    assert (status.state, status.exit, status.step) == ("stopped", 75, 3) and "resume" in status.sentence
     jobs.stop(job)  # nothing happens to what has ended
     (job.folder / "go").touch()
     jobs.resume(projects, job)
@@ -74,14 +74,14 @@ def test_names_and_configs_that_are_refused(projects, train, tmp_path):
         for wrong in (lambda name=name: jobs.start(projects, YAML, name), lambda name=name: jobs.find(projects, name)):
             with pytest.raises(ConfigError, match="cannot be the run's name"):
                 wrong()
-    for yaml, told in (
+    for yaml, message in (
         ("a: [", "not YAML"),
         ("", "empty"),
         ("- 1", "empty"),
         ("name: ../x\n", "run's name"),
         ("x" * 200_001, "too long"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             jobs.start(projects, yaml)
     assert not list(projects.runs.iterdir()) and not starts(tmp_path)
 

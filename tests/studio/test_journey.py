@@ -65,13 +65,13 @@ def record_and_upload(page, data, bottles):
     page.wait("document.querySelectorAll('stentor-speak .row').length === 20", "there are ten more phrases")
     studio_steps.upload(page, bottles, UPLOADED)
     shoot(page, "upload", "#upload_part")
-    made = manifest(data)
-    assert len(made) == 4 and made[3]["text"] == UPLOADED and {r["language"] for r in made} == {"en"}
-    assert all(r["duration"] > 1.5 and (data / r["audio_path"]).stat().st_size > 30_000 for r in made)
-    return made
+    records = manifest(data)
+    assert len(records) == 4 and records[3]["text"] == UPLOADED and {r["language"] for r in records} == {"en"}
+    assert all(r["duration"] > 1.5 and (data / r["audio_path"]).stat().st_size > 30_000 for r in records)
+    return records
 
 
-def look_over(page, data, made):
+def look_over(page, data, records):
     """Listen: one text is corrected, one recording removed, the rest divided."""
     studio_steps.step(page, "2 Check")
     row = "stentor-check .row[data-number='{}']"
@@ -87,7 +87,7 @@ def look_over(page, data, made):
     page.wait("document.querySelector('#divided').innerText.includes('2 recordings')", "they are divided")
     shoot(page, "check")
     left = manifest(data)
-    assert [r["text"] for r in left] == [CORRECTED, made[1]["text"], UPLOADED]
+    assert [r["text"] for r in left] == [CORRECTED, records[1]["text"], UPLOADED]
     parts = [(data / f"{part}.jsonl").read_text().count("\n") for part in ("train", "held_out")]
     assert parts == [2, 1]
 
@@ -129,7 +129,7 @@ def try_it(page, bottles):
     shoot(page, "try")
 
 
-def publish_both(page, hub, run, made):
+def publish_both(page, hub, run, records):
     """Publish both. Nobody else sees them."""
     studio_steps.step(page, "5 Publish")
     repo = f"tester/{run.name}"
@@ -141,8 +141,8 @@ def publish_both(page, hub, run, made):
     stored = hub.repos["datasets/tester/voice"]
     sounds = sorted(name for name in stored.files if name.endswith(".wav"))
     assert stored.private and stored.type == "dataset" and len(sounds) == 3
-    told = b"\n".join(content for name, content in stored.files.items() if not name.endswith(".wav")).decode()
-    assert CORRECTED in told and made[2]["text"] not in told, "what was removed is not published"
+    published = b"\n".join(content for name, content in stored.files.items() if not name.endswith(".wav")).decode()
+    assert CORRECTED in published and records[2]["text"] not in published, "what was removed is not published"
     assert not page.errors and page.hosts == {"127.0.0.1"}, (page.errors, page.hosts)
 
 
@@ -152,10 +152,10 @@ def test_the_whole_journey(chromium, opened, hub, sounds, rows):
     data = opened.folder / "datasets" / "voice"
     with chromium(microphone=microphone) as browser:
         page = browser.open(opened.address)
-        made = record_and_upload(page, data, bottles)
-        look_over(page, data, made)
+        records = record_and_upload(page, data, bottles)
+        look_over(page, data, records)
         page, run = train_and_come_back(browser, page, opened, rows)
         try_it(page, bottles)
-        publish_both(page, hub, run, made)
+        publish_both(page, hub, run, records)
     written = opened.log.read_text() + "".join(p.read_text() for p in opened.folder.rglob("output.txt"))
     assert hub.token not in written and "Traceback" not in written, written[-3000:]

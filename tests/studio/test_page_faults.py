@@ -39,16 +39,16 @@ def test_two_starts_at_once_then_a_crash_of_everything(chromium, filled):
             page.find("#start")
         for page in pages:
             page.js("document.querySelector('#start').click()")
-        told = "[...document.querySelectorAll('.toast-body')].some((t) => t.innerText.includes('There is a run'))"
-        said = [False, False]
+        refused = "[...document.querySelectorAll('.toast-body')].some((t) => t.innerText.includes('There is a run'))"
+        warned = [False, False]
 
         def one_is_told() -> bool:
-            said[:] = [before or bool(page.js(told)) for before, page in zip(said, pages, strict=True)]
-            return any(said)
+            warned[:] = [before or bool(page.js(refused)) for before, page in zip(warned, pages, strict=True)]
+            return any(warned)
 
         first, second = pages
         first.until(one_is_told, "one of the two is told that there is a run already")
-        assert len(list(runs.iterdir())) == 1 and sum(said) == 1
+        assert len(list(runs.iterdir())) == 1 and sum(warned) == 1
         second.close()
         (run,) = runs.iterdir()
 
@@ -106,8 +106,8 @@ def test_the_network_goes_while_publishing(chromium, filled, hub):
         page.fill(to, "tester/other")
         page.click("#publish_go")
         page.wait("document.querySelector('#publish_state [data-state=failed] [role=alert]')", "it says why not", 180)
-        said = page.text("#publish_state [role=alert]")
-        assert len(said) > 20 and "Traceback" not in said and hub.token not in page.text(), said
+        alert = page.text("#publish_state [role=alert]")
+        assert len(alert) > 20 and "Traceback" not in alert and hub.token not in page.text(), alert
         hub.plug()
         page.click("#publish_again")
         page.wait(published.format("tester/other"), "it is published after all", 180)

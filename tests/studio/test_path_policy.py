@@ -125,12 +125,12 @@ def projects(tmp_path):
     (other / "secret.jsonl").write_text('{"audio_path": "a.wav", "text": "x"}\n')
     shared = tmp_path / "shared"
     (shared / "whisper").mkdir(parents=True)
-    own = Projects(tmp_path / "studio", True, (shared,))
-    (own.folder / "inside" / "model").mkdir(parents=True)
-    (own.folder / "inside" / "link").symlink_to(other)
-    (own.folder / "inside" / "linked").symlink_to(other)
-    (own.folder / "runs" / "clean" / "export").mkdir(parents=True)
-    return own
+    projects = Projects(tmp_path / "studio", True, (shared,))
+    (projects.folder / "inside" / "model").mkdir(parents=True)
+    (projects.folder / "inside" / "link").symlink_to(other)
+    (projects.folder / "inside" / "linked").symlink_to(other)
+    (projects.folder / "runs" / "clean" / "export").mkdir(parents=True)
+    return projects
 
 
 def run(**changes: Any) -> dict[str, Any]:
@@ -160,16 +160,16 @@ def refusals(tree: dict[str, Any], projects: Projects) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("value", OUT)
 def test_what_leads_out_is_refused_with_its_key(projects, value):
     for key in ("model__from", "model__init", "task__spelling", "model__revision"):
-        ((found, line),) = refusals(run(**{key: value}), projects)
-        assert found == key.replace("__", ".") and line > 0
+        ((refused, line),) = refusals(run(**{key: value}), projects)
+        assert refused == key.replace("__", ".") and line > 0
     source = {"type": "jsonl", "path": value}
     assert refusals(run(data__train=[source]), projects)[0][0] == "data.train.0.path"
     assert refusals(run(data__eval={"dev": source}), projects)[0][0] == "data.eval.dev.path"
     for kind, key in (("synth", "texts"), ("text", "path")):
         assert refusals(run(data__train=[{"type": kind, key: value}]), projects)[0][0] == f"data.train.0.{key}"
     talk = {"type": "conversation", "source": source, "cache": value}
-    found = {key for key, _ in refusals(run(data__replay={"sources": [talk]}), projects)}
-    assert found == {"data.replay.sources.0.source.path", "data.replay.sources.0.cache"}
+    refused = {key for key, _ in refusals(run(data__replay={"sources": [talk]}), projects)}
+    assert refused == {"data.replay.sources.0.source.path", "data.replay.sources.0.cache"}
     assert refusals(run(stages=[{"model": {"init": value}}]), projects)[0][0] == "model.init"
     assert refusals(run(stages=[{"model.init": value}]), projects)[0][0] == "model.init"
 
@@ -240,8 +240,8 @@ def test_sources_whose_files_can_name_anything_are_the_owners(projects, tmp_path
     ],
 )
 def test_what_is_for_the_owner_alone(projects, change, key):
-    found = refusals(run(**change), projects)
-    assert len(found) == 1 and found[0][0].startswith(key)
+    refused = refusals(run(**change), projects)
+    assert len(refused) == 1 and refused[0][0].startswith(key)
 
 
 @pytest.mark.parametrize("key", ["base", "plugin", "plugins", "resume_from", "model__trust_remote_code"])
@@ -268,15 +268,15 @@ def test_every_text_of_the_schema_is_known_here():
     """A new key that may hold a text has to be looked at, and put into one of the lists."""
     from stentor.studio.runs.path_policy import _owner
 
-    found = set()
+    text_keys = set()
     for entry in entries(Config):
         kinds = list(_leaves(entry.field.annotation))
         if str in kinds or Any in kinds:
             owner = next(n for n, f in entry.owner.model_fields.items() if f is entry.field)
-            found.add((f"{_owner(entry.owner, owner)}.{entry.path[-1]}", Any in kinds))
-    texts = {key for key, open_mapping in found if not open_mapping} - {"Config.stages"}
+            text_keys.add((f"{_owner(entry.owner, owner)}.{entry.path[-1]}", Any in kinds))
+    texts = {key for key, open_mapping in text_keys if not open_mapping} - {"Config.stages"}
     assert texts - NOT_PATHS - PATHS - FREE - set(REFUSED) == set()
-    assert {key for key, _ in found} >= FREE and _all_keys() >= set(REFUSED)
+    assert {key for key, _ in text_keys} >= FREE and _all_keys() >= set(REFUSED)
 
 
 def test_every_path_of_the_schema_is_held_inside(projects):

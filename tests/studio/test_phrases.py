@@ -137,17 +137,17 @@ def letters(code: str) -> Counter[str]:
 def sounds(code: str) -> Counter[str]:
     """How often each phoneme stands in the phrases, by the built-in voice of the language."""
     ipa = 2 | ord("_") << 8  # espeakPHONEMES_IPA, with a separator between phonemes
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with synth._lock, synth._Library() as library:
         assert library.lib.espeak_SetVoiceByName({"en": "en-us"}.get(code, code).encode()) == 0
         for phrase in phrases(code):
             rest = ctypes.c_char_p(phrase.encode())
             while rest.value:
                 words = library.lib.espeak_TextToPhonemes(ctypes.byref(rest), 1, ipa).decode().split()
-                found.update(
+                counts.update(
                     unicodedata.normalize("NFC", phoneme.strip("ˈˌ")) for word in words for phoneme in word.split("_")
                 )
-    return found
+    return counts
 
 
 def test_the_list_is_the_files_and_every_language_has_a_name():
@@ -185,20 +185,20 @@ def test_phrases_are_clean_sentences(code):
 
 @pytest.mark.parametrize("code", CODES)
 def test_phrases_use_their_languages_letters(code):
-    found = letters(code)
+    counts = letters(code)
     if code in ALPHABETS:
-        strange = set(found) - set(ALPHABETS[code]) - set(BORROWED.get(code, ""))
+        strange = set(counts) - set(ALPHABETS[code]) - set(BORROWED.get(code, ""))
         assert not strange, sorted(strange)
-        assert not (rare := [letter for letter in ALPHABETS[code] if found[letter] < 2]), f"less than twice: {rare}"
+        assert not (rare := [letter for letter in ALPHABETS[code] if counts[letter] < 2]), f"less than twice: {rare}"
     else:
-        assert not {c for c in found if not unicodedata.name(c).startswith(SCRIPTS[code])}
+        assert not {c for c in counts if not unicodedata.name(c).startswith(SCRIPTS[code])}
 
 
 @pytest.mark.parametrize("code", sorted(SOUNDS))
 def test_phrases_cover_their_languages_sounds(code):
-    found = sounds(code)
+    counts = sounds(code)
     assert not (
-        rare := [phoneme for phoneme in unicodedata.normalize("NFC", SOUNDS[code]).split() if found[phoneme] < 2]
+        rare := [phoneme for phoneme in unicodedata.normalize("NFC", SOUNDS[code]).split() if counts[phoneme] < 2]
     ), f"less than twice: {rare}"
 
 

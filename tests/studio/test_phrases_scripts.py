@@ -25,9 +25,9 @@ SIGNS = {
 
 @pytest.mark.parametrize("code", sorted(SIGNS))
 def test_every_sign_is_read_twice_or_is_rare(code):
-    found = Counter(unicodedata.normalize("NFD" if code == "ko" else "NFC", "".join(phrases(code))))
+    counts = Counter(unicodedata.normalize("NFD" if code == "ko" else "NFC", "".join(phrases(code))))
     least = dict.fromkeys(FINALS, 1)  # clusters such as ᆪ stand in few words, once is enough
-    assert not (rare := [sign for sign in SIGNS[code] if found[sign] < least.get(sign, 2)]), f"too seldom: {rare}"
+    assert not (rare := [sign for sign in SIGNS[code] if counts[sign] < least.get(sign, 2)]), f"too seldom: {rare}"
 
 
 PINYIN = {

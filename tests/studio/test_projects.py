@@ -151,33 +151,33 @@ def test_names_of_data_sets_are_taken_once(projects, voices):
 
 
 def test_many_tabs_lose_nothing(voices):
-    def record(who):
+    def record_five(who):
         for i in range(5):
-            made = voices.add(tone(0.1, 8000), 8000, f"{who} {i}")
+            record = voices.add(tone(0.1, 8000), 8000, f"{who} {i}")
             if i == 3:
-                voices.edit(made["id"], text=f"{who} three")
+                voices.edit(record["id"], text=f"{who} three")
             if i == 4:
-                voices.remove([made["id"]])
+                voices.remove([record["id"]])
 
-    threads = [threading.Thread(target=record, args=(w,)) for w in "abcd"]
+    threads = [threading.Thread(target=record_five, args=(w,)) for w in "abcd"]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    wanted = {f"{who} {i}" for who in "abcd" for i in (0, 1, 2, "three")}
-    assert {r["text"] for r in voices.records()} == wanted and len(voices.records()) == 16
+    texts = {f"{who} {i}" for who in "abcd" for i in (0, 1, 2, "three")}
+    assert {r["text"] for r in voices.records()} == texts and len(voices.records()) == 16
     assert not voices.unlisted()
 
 
 def test_a_full_disk_changes_nothing(voices, full_disk, projects):
-    kept = voices.add(tone(), RATE, "eins")
+    record = voices.add(tone(), RATE, "eins")
     before = everything(voices.folder)
     full_disk()
     for change in (
         lambda: voices.add(tone(), RATE, "zwei"),
-        lambda: voices.redo(kept["id"], tone(), RATE),
-        lambda: voices.edit(kept["id"], text="neu"),
-        lambda: voices.remove([kept["id"]]),
+        lambda: voices.redo(record["id"], tone(), RATE),
+        lambda: voices.edit(record["id"], text="neu"),
+        lambda: voices.remove([record["id"]]),
         lambda: projects.create("more"),
     ):
         with pytest.raises(StentorError, match=r"disk with .* is full: nothing was changed. Make room"):
@@ -190,13 +190,13 @@ def test_a_disk_that_fills_up_before_the_manifest(voices, monkeypatch):
     """The WAV file still fits, its line does not."""
     voices.add(tone(), RATE, "eins")
     before = everything(voices.folder)
-    whole, calls = os.fsync, []
+    fsync, calls = os.fsync, []
 
     def third(handle):  # the file, its folder, then the manifest
         calls.append(handle)
         if len(calls) == 3:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        whole(handle)
+        fsync(handle)
 
     monkeypatch.setattr(files.os, "fsync", third)
     with pytest.raises(StentorError, match="is full"):
@@ -232,10 +232,10 @@ def test_split_holds_sentences_or_voices_together(voices):
     voices.add(tone(0.1, 8000), 8000, "")
     of = {r["id"]: r for r in voices.records()}
     for by, key in (("text", "text"), ("speaker", "speaker")):
-        found = sides(voices.split(by=by, share=0.25))
-        train, held = ({of[id][key].lower().strip(".") for id in found[p]} for p in ("train", "held_out"))
-        assert len(found["train"]) + len(found["held_out"]) == 12 and train and held and not train & held
-        assert sides(voices.split(by=by, share=0.25)) == found == sides(voices.parts())
+        divided = sides(voices.split(by=by, share=0.25))
+        train, held = ({of[id][key].lower().strip(".") for id in divided[p]} for p in ("train", "held_out"))
+        assert len(divided["train"]) + len(divided["held_out"]) == 12 and train and held and not train & held
+        assert sides(voices.split(by=by, share=0.25)) == divided == sides(voices.parts())
         assert voices.about["split"] == {"by": by, "share": 0.25}
     for share, by in ((0, "text"), (1, "text"), (0.1, "length")):
         with pytest.raises(ConfigError):
@@ -245,52 +245,52 @@ def test_split_holds_sentences_or_voices_together(voices):
 def test_the_parts_stay_when_recordings_come_and_go(voices):
     with pytest.raises(ConfigError, match="there is none"):
         voices.parts()
-    made = [voices.add(tone(0.1, 8000), 8000, f"Satz {i}")["id"] for i in range(20)]
+    ids = [voices.add(tone(0.1, 8000), 8000, f"Satz {i}")["id"] for i in range(20)]
     first = sides(voices.parts())
     assert len(first["held_out"]) == 2 and len(first["train"]) == 18
     # A person's own choice, then new recordings, corrections and removals.
     voices.move(first["train"][0], "held_out")
     before = voices.sides()
     more = [voices.add(tone(0.1, 8000), 8000, f"noch {i}")["id"] for i in range(30)]
-    again = voices.add(tone(0.1, 8000), 8000, f"satz {made.index(first['held_out'][0])}!")["id"]
-    voices.edit(made[5], text="ein anderer Satz")
-    voices.remove([made[7]])
+    again = voices.add(tone(0.1, 8000), 8000, f"satz {ids.index(first['held_out'][0])}!")["id"]
+    voices.edit(ids[5], text="ein anderer Satz")
+    voices.remove([ids[7]])
     after = voices.sides()
-    assert {id: after[id] for id in before if id != made[7]} == {id: s for id, s in before.items() if id != made[7]}
+    assert {id: after[id] for id in before if id != ids[7]} == {id: s for id, s in before.items() if id != ids[7]}
     assert after[again] == "held_out" and 0 < sum(after[id] == "held_out" for id in more) < 12
-    found = sides(voices.parts())
-    assert {id: side for side, ids in found.items() for id in ids} == after == voices.sides()
+    divided = sides(voices.parts())
+    assert {id: side for side, members in divided.items() for id in members} == after == voices.sides()
     assert next(map(json.loads, voices.parts()["train"].read_text().splitlines())) in voices.records()
     # The same files when nothing has changed.
     stamps = [path.stat().st_mtime_ns for path in voices.parts().values()]
     assert [path.stat().st_mtime_ns for path in voices.parts().values()] == stamps
-    voices.put_back([made[7]])
-    assert voices.sides()[made[7]] in ("train", "held_out")
+    voices.put_back([ids[7]])
+    assert voices.sides()[ids[7]] in ("train", "held_out")
 
 
 def test_a_side_that_lost_its_last_recording_gets_another(voices):
-    made = [voices.add(tone(0.1, 8000), 8000, f"Satz {i}")["id"] for i in range(4)]
+    ids = [voices.add(tone(0.1, 8000), 8000, f"Satz {i}")["id"] for i in range(4)]
     held = sides(voices.parts())["held_out"]
     voices.remove(held)
     assert all(sides(voices.parts()).values())
     with pytest.raises(ConfigError, match="all that this side has"):
         voices.move(sides(voices.parts())["held_out"][0], "train")
-    voices.remove(made)
+    voices.remove(ids)
     with pytest.raises(ConfigError, match="cannot be divided"):
         voices.parts()
     assert voices.sides() == {}
 
 
 def test_a_sentence_moves_as_a_whole(voices):
-    made = [voices.add(tone(0.1, 8000), 8000, text)["id"] for text in ("eins", "zwei", "Eins!", "drei", "vier")]
+    ids = [voices.add(tone(0.1, 8000), 8000, text)["id"] for text in ("eins", "zwei", "Eins!", "drei", "vier")]
     voices.parts()
-    voices.move(made[1], "held_out")
-    voices.move(made[3], "train")
-    side = {"train": "held_out", "held_out": "train"}[voices.sides()[made[0]]]
-    assert set(voices.move(made[2], side)) == {made[0], made[2]}
-    assert voices.sides()[made[0]] == voices.sides()[made[2]] == side
+    voices.move(ids[1], "held_out")
+    voices.move(ids[3], "train")
+    side = {"train": "held_out", "held_out": "train"}[voices.sides()[ids[0]]]
+    assert set(voices.move(ids[2], side)) == {ids[0], ids[2]}
+    assert voices.sides()[ids[0]] == voices.sides()[ids[2]] == side
     with pytest.raises(ConfigError, match="to train or held_out"):
-        voices.move(made[0], "/etc")
+        voices.move(ids[0], "/etc")
 
 
 def test_audio_that_cannot_be_kept(voices):

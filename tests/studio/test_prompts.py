@@ -30,11 +30,11 @@ def no_network(monkeypatch):
 
 
 def test_languages_are_those_of_phrases_and_of_models():
-    found = prompts.languages()
-    codes = [code for _, code in found]
-    assert len(codes) == len(set(codes)) == len(NAMES) and ("Swedish", "sv") in found
+    languages = prompts.languages()
+    codes = [code for _, code in languages]
+    assert len(codes) == len(set(codes)) == len(NAMES) and ("Swedish", "sv") in languages
     assert {"yue", "haw", "la"} <= set(codes)  # of Whisper, without phrases
-    assert dict(map(reversed, found))["la"] != "Latin"
+    assert dict(map(reversed, languages))["la"] != "Latin"
     with pytest.raises(ConfigError, match="no language code"):
         prompts.checked_language("klingon")
     assert [prompts.checked_language(c) for c in ("no", "pt-BR", " SV ", "", None)] == ["nb", "pt", "sv", None, None]
@@ -68,9 +68,9 @@ def test_own_lists():
     assert own_list("\ufeffEtt\r\n\r\nTvå  ord\nett!\n") == ["Ett", "Två ord"]
     assert own_list(name="x.csv", data=b'id,text\n1,"Ett, ja"\n') == ["Ett, ja"]
     assert own_list(name="x.txt", data="Ett\r\nTvå".encode("utf-16")) == ["Ett", "Två"]
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as error:
         own_list("Ett\n\x1b[31mrött\n" + "x" * 301 + "\n\u202etxet\n123\n")
-    assert [line.split(": ")[0] for line in str(told.value).splitlines()] == [
+    assert [line.split(": ")[0] for line in str(error.value).splitlines()] == [
         f"the pasted lines:{n}" for n in (2, 3, 4, 5)
     ]
     with pytest.raises(DataError, match=r"x.txt:2: this is not UTF-8"):
@@ -87,18 +87,18 @@ def test_too_many_phrases(swedish):
 
 
 def test_a_damaged_list_gives_way_to_the_built_in_one(swedish):
-    whole = phrases_of(swedish)
+    builtin = phrases_of(swedish)
     set_source(swedish, "own", ["Ett"])
     (swedish.folder / "phrases.txt").write_bytes(b"\n\n")
-    assert phrases_of(swedish) == whole
+    assert phrases_of(swedish) == builtin
     (swedish.folder / "phrases.txt").write_bytes(b"\xff\x00\x07a" + b"x" * 999)
     assert len(phrases_of(swedish)[0]) <= 300
     (swedish.folder / "dataset.json").write_text('{"language": "sv", "phrases": {"source": "../../etc"}}')
-    assert phrases_of(swedish) == whole
+    assert phrases_of(swedish) == builtin
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "accepted"),
     [
         ("Hunden sprang över vägen.", True),
         ("  \u201cHej du där, kom hit!\u201d ", True),
@@ -113,8 +113,8 @@ def test_a_damaged_list_gives_way_to_the_built_in_one(swedish):
         ("- - - a - - -", False),
     ],
 )
-def test_sentences_that_can_be_read_aloud(text, kept):
-    assert (readable(text, "sv") is not None) == kept
+def test_sentences_that_can_be_read_aloud(text, accepted):
+    assert (readable(text, "sv") is not None) == accepted
 
 
 def test_pieces_of_speech_are_no_sentences():
@@ -123,10 +123,10 @@ def test_pieces_of_speech_are_no_sentences():
         and readable("Then we went,", "en", sentences_only=True) is None
     )
     assert readable("Then we went home.", "en", sentences_only=True) == "Then we went home."
-    found = hub_prompts.sentences(
+    sentences = hub_prompts.sentences(
         iter(["One two three.", "one two three!", "Four five six.", "7 8 9", "Seven a b."]), "en", 3
     )
-    assert list(found) == ["One two three.", "Four five six.", "Seven a b."]
+    assert list(sentences) == ["One two three.", "Four five six.", "Seven a b."]
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_phrases_of_the_hub(swedish, answering):
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "message"),
     [
         ('print(\'{"error": "it is gated, hf_canarycanary said"}\')', "gave no sentences.*it is gated, \\*\\*\\* said"),
         ("print('{\"end\": true}')", "too few sentences in Swedish"),
@@ -163,11 +163,11 @@ def test_phrases_of_the_hub(swedish, answering):
         ("", "did not answer"),
     ],
 )
-def test_a_hub_that_gives_nothing_changes_nothing(swedish, answering, monkeypatch, code, told):
+def test_a_hub_that_gives_nothing_changes_nothing(swedish, answering, monkeypatch, code, message):
     monkeypatch.setattr(hub_prompts.fetch, "__defaults__", (1.0,))
     answering(code)
     before = phrases_of(swedish)
-    with pytest.raises(DataError, match=told) as error:
+    with pytest.raises(DataError, match=message) as error:
         set_source(swedish, "fleurs")
     assert "the phrases stay as they are" in str(error.value)
     assert phrases_of(swedish) == before and source_of(swedish) == "builtin"
@@ -187,21 +187,21 @@ def test_texts_are_streamed_without_their_audio(tmp_path, monkeypatch, capsys):
         for i in range(5)
     ]
     (tmp_path / "data").mkdir()
-    made = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio())
-    made.to_parquet(tmp_path / "data" / "train-00000-of-00001.parquet")
-    asked = []
+    dataset = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio())
+    dataset.to_parquet(tmp_path / "data" / "train-00000-of-00001.parquet")
+    calls = []
     load = datasets.load_dataset
     monkeypatch.setattr(
         datasets,
         "load_dataset",
         lambda name, config, **rest: (
-            asked.append((name, rest)) or load(str(tmp_path), split="train", streaming=True, columns=rest["columns"])
+            calls.append((name, rest)) or load(str(tmp_path), split="train", streaming=True, columns=rest["columns"])
         ),
     )
     hub_prompts.main("fleurs", "sv", "3")
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
-    assert [r.get("text") for r in said] == [f"Det är mening {c} här." for c in "abc"] + [None]
-    [(name, rest)] = asked
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [r.get("text") for r in printed] == [f"Det är mening {c} här." for c in "abc"] + [None]
+    [(name, rest)] = calls
     assert name == "google/fleurs" and rest["columns"] == ["raw_transcription"] and rest["streaming"]
 
 
@@ -217,10 +217,10 @@ def test_texts_of_any_format(tmp_path, kind):
         datasets.Dataset.from_list(rows).to_parquet(tmp_path / "set" / "train-00000-of-00001.parquet")
     else:
         (tmp_path / "set" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = {"type": "hub", "name": str(tmp_path / "set"), "cache": str(tmp_path / "cache")}
-    assert list(Source.model_validate(given).texts()) == [row["sentence"] for row in rows]
+    source = {"type": "hub", "name": str(tmp_path / "set"), "cache": str(tmp_path / "cache")}
+    assert list(Source.model_validate(source).texts()) == [row["sentence"] for row in rows]
     with pytest.raises(DataError, match=r"has no column said; it has: .*sentence"):
-        list(Source.model_validate({**given, "columns": {"text": "said"}}).texts())
+        list(Source.model_validate({**source, "columns": {"text": "said"}}).texts())
 
 
 def test_the_page_changes_phrases(client, monkeypatch):

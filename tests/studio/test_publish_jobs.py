@@ -22,12 +22,12 @@ RATE = 16000
 @pytest.fixture
 def voice(projects):
     """A data set of four recordings, one of them held out."""
-    made = projects.create("voice", "en")
+    dataset = projects.create("voice", "en")
     for i in range(4):
         tone = np.sin(2 * np.pi * 200 * (i + 1) * np.arange(RATE // 2) / RATE)
-        made.add((0.2 * tone).astype(np.float32), RATE, f"text {i}", speaker="Anna", prompt=f"p{i}")
-    made.parts()
-    return made
+        dataset.add((0.2 * tone).astype(np.float32), RATE, f"text {i}", speaker="Anna", prompt=f"p{i}")
+    dataset.parts()
+    return dataset
 
 
 @pytest.fixture
@@ -62,12 +62,12 @@ def at_once(monkeypatch):
 
     def launch(folder, command, lock, cwd):
         commands.append(list(command))
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             code = main(list(command[3:]))
         with (folder / "output.txt").open("a") as file:
-            file.write(said.getvalue())
-        last = said.getvalue().strip().rpartition("stentor: ")[2]
+            file.write(printed.getvalue())
+        last = printed.getvalue().strip().rpartition("stentor: ")[2]
         ending = {"started": time.time(), "exit": code, "time": time.time(), "said": last}
         write_bytes(folder / "ending.json", json.dumps(ending).encode())
 

@@ -103,9 +103,9 @@ def test_a_batch_is_taken_once_at_a_time(client, monkeypatch):
     asked, answers = {"batch": BATCH, "files": [0]}, []
     add = receiving.add_uploads
 
-    def again(*given, **more):  # the page sends it again while it goes on
+    def again(*args, **kwargs):  # the page sends it again while it goes on
         answers.append(client.post("/studio/take/voices", json=asked))
-        return add(*given, **more)
+        return add(*args, **kwargs)
 
     monkeypatch.setattr(receiving, "add_uploads", again)
     assert lines(client.post("/studio/take/voices", json=asked))[-1]["records"] == 1
@@ -158,11 +158,11 @@ def test_a_full_disk_while_uploading(client, monkeypatch):
     put(client, 1, "b.wav", wav(1.1))
     add, count = type(voices).add, []
 
-    def full(self, *given, **more):
+    def full(self, *args, **kwargs):
         count.append(1)
         if len(count) == 2:
             raise StentorError("The disk is full: nothing was changed.")
-        return add(self, *given, **more)
+        return add(self, *args, **kwargs)
 
     monkeypatch.setattr(type(voices), "add", full)
     assert "disk is full" in lines(client.post("/studio/take/voices", json={"batch": BATCH}))[-1]["error"]
@@ -214,11 +214,11 @@ def test_what_ended_early_can_go_on(client, lecture, monkeypatch):
     id = client.post("/studio/long/voices", json={"batch": BATCH}).json()["id"]
     add, count = type(voices).add, []
 
-    def killed(self, *given, **more):
+    def killed(self, *args, **kwargs):
         count.append(1)
         if len(count) == 2:
             raise KeyboardInterrupt
-        return add(self, *given, **more)
+        return add(self, *args, **kwargs)
 
     monkeypatch.setattr(type(voices), "add", killed)
     with pytest.raises(KeyboardInterrupt):

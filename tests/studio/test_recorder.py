@@ -36,9 +36,9 @@ def rows(client, dataset):
     return client.get(ROWS).json()["rows"]
 
 
-def take(client, row, data=None, **given):
-    text = given.pop("text", row["text"])
-    query = {"row": row["key"], "text": text, **given}
+def take(client, row, data=None, **params):
+    text = params.pop("text", row["text"])
+    query = {"row": row["key"], "text": text, **params}
     return client.post("/studio/speak/voice/take", params=query, content=wav() if data is None else data)
 
 
@@ -55,21 +55,21 @@ def test_ten_rows_of_the_script(client, dataset, rows):
     assert [row["text"] for row in rows] == [row["phrase"] for row in rows] == script[:10]
     assert [row["number"] for row in rows] == list(range(1, 11))
     assert rows[0]["key"] == prompt_id(script[0], "en") and "id" not in rows[0]
-    found = client.get(ROWS).json()
-    assert (found["shown"], found["recorded"], found["seconds"], found["language"]) == (10, 0, 0, "en")
+    page = client.get(ROWS).json()
+    assert (page["shown"], page["recorded"], page["seconds"], page["language"]) == (10, 0, 0, "en")
 
 
 def test_ten_more_stay_and_go_on_after_the_script(client, dataset):
     script = phrases_of(dataset)
     shown = 10
     while shown <= len(script) + 10:
-        found = client.post("/studio/speak/voice/more", params={"shown": shown}).json()
-        assert len(found["rows"]) == 10 and found["rows"][0]["number"] == shown + 1
+        page = client.post("/studio/speak/voice/more", params={"shown": shown}).json()
+        assert len(page["rows"]) == 10 and page["rows"][0]["number"] == shown + 1
         shown += 10
-        assert found["shown"] == shown == client.get(ROWS).json()["shown"]
-    own = client.get(ROWS, params={"offset": len(script), "count": 2}).json()["rows"]
-    assert [(row["key"], row["text"]) for row in own] == [("own-1", ""), ("own-2", "")]
-    assert take(client, own[1], text="My own words.").json()["row"]["text"] == "My own words."
+        assert page["shown"] == shown == client.get(ROWS).json()["shown"]
+    own_rows = client.get(ROWS, params={"offset": len(script), "count": 2}).json()["rows"]
+    assert [(row["key"], row["text"]) for row in own_rows] == [("own-1", ""), ("own-2", "")]
+    assert take(client, own_rows[1], text="My own words.").json()["row"]["text"] == "My own words."
     assert dataset.records()[0]["prompt"] == "own-2"
 
 
@@ -96,9 +96,9 @@ def test_a_take_is_saved_with_its_text(client, dataset, rows):
 
 
 def test_what_was_heard_is_told_and_told_again_after_a_reload(client, rows):
-    told = {r["key"]: r["sentence"] for r in take(client, rows[0], wav(level=1e-4)).json()["row"]["remarks"]}
-    assert "microphone is chosen" in told["silent"]
-    assert client.get(ROWS).json()["rows"][0]["remarks"] == [{"key": "silent", "sentence": told["silent"]}]
+    sentences = {r["key"]: r["sentence"] for r in take(client, rows[0], wav(level=1e-4)).json()["row"]["remarks"]}
+    assert "microphone is chosen" in sentences["silent"]
+    assert client.get(ROWS).json()["rows"][0]["remarks"] == [{"key": "silent", "sentence": sentences["silent"]}]
     for row, key, data in ((1, "clipped", wav(level=3.0)), (2, "short", wav(0.2)), (3, "long", wav(31.0))):
         assert key in [remark["key"] for remark in take(client, rows[row], data).json()["row"]["remarks"]]
 
@@ -169,18 +169,18 @@ def test_rows_that_are_recorded_are_shown(client, dataset):
     script = phrases_of(dataset)
     dataset.add(np.full(RATE, 0.1, np.float32), RATE, script[24], prompt=prompt_id(script[24], "en"))
     dataset.add(np.full(RATE, 0.1, np.float32), RATE, "uploaded")
-    found = client.get(ROWS).json()
-    assert found["shown"] == 30 and found["rows"][24]["id"] and found["recorded"] == 1
+    page = client.get(ROWS).json()
+    assert page["shown"] == 30 and page["rows"][24]["id"] and page["recorded"] == 1
 
 
 def test_a_changed_script_keeps_recordings_at_their_phrases(client, dataset, rows, monkeypatch):
     take(client, rows[0])
-    others = ["A new one.", rows[0]["phrase"], "Another."]
-    monkeypatch.setattr("stentor.studio.dataset.recorder.phrases_of", lambda dataset: others)
-    found = client.get(ROWS).json()["rows"]
-    assert [row["text"] for row in found[:4]] == [*others, ""]
-    assert "id" in found[1] and "id" not in found[0]
-    monkeypatch.setattr("stentor.studio.dataset.recorder.phrases_of", lambda dataset: others[2:])
+    script = ["A new one.", rows[0]["phrase"], "Another."]
+    monkeypatch.setattr("stentor.studio.dataset.recorder.phrases_of", lambda dataset: script)
+    shown = client.get(ROWS).json()["rows"]
+    assert [row["text"] for row in shown[:4]] == [*script, ""]
+    assert "id" in shown[1] and "id" not in shown[0]
+    monkeypatch.setattr("stentor.studio.dataset.recorder.phrases_of", lambda dataset: script[2:])
     assert client.get(ROWS).json()["recorded"] == 0 and len(dataset.records()) == 1
 
 
@@ -282,14 +282,14 @@ def test_audio_is_served_in_ranges(client, dataset, rows):
     data = wav()
     record = take(client, rows[0], data).json()["row"]
     url = f"/studio/audio/voice/{record['id']}"
-    whole = client.get(url)
-    assert whole.status_code == 200 and whole.headers["content-type"] == "audio/wav"
-    assert whole.headers["x-content-type-options"] == "nosniff" and whole.headers["accept-ranges"] == "bytes"
-    assert len(whole.content) == int(whole.headers["content-length"]) and whole.content[:4] == b"RIFF"
+    full = client.get(url)
+    assert full.status_code == 200 and full.headers["content-type"] == "audio/wav"
+    assert full.headers["x-content-type-options"] == "nosniff" and full.headers["accept-ranges"] == "bytes"
+    assert len(full.content) == int(full.headers["content-length"]) and full.content[:4] == b"RIFF"
     part = client.get(url, headers={"Range": "bytes=100-199"})
-    assert part.status_code == 206 and part.content == whole.content[100:200]
-    assert part.headers["content-range"] == f"bytes 100-199/{len(whole.content)}"
-    assert client.get(url, headers={"Range": "bytes=-10"}).content == whole.content[-10:]
+    assert part.status_code == 206 and part.content == full.content[100:200]
+    assert part.headers["content-range"] == f"bytes 100-199/{len(full.content)}"
+    assert client.get(url, headers={"Range": "bytes=-10"}).content == full.content[-10:]
     assert client.get(url, headers={"Range": "bytes=99999999-"}).status_code == 416
 
 
@@ -310,8 +310,8 @@ def test_audio_of_nothing_and_of_elsewhere(client, dataset, rows):
 def test_a_damaged_note_file_costs_only_the_notes(client, dataset, rows):
     take(client, rows[0], text="Mine.")
     (dataset.folder / "rows.json").write_text('{"shown": 40, "heard": [1, 2], "texts": "x"}')
-    found = client.get(ROWS).json()
-    assert found["shown"] == 40 and found["rows"][0]["text"] == "Mine." and "remarks" not in found["rows"][0]
+    page = client.get(ROWS).json()
+    assert page["shown"] == 40 and page["rows"][0]["text"] == "Mine." and "remarks" not in page["rows"][0]
     assert take(client, rows[1]).status_code == 200
     (dataset.folder / "rows.json").write_text('{"shown": "many"}')
     assert client.get(ROWS).json()["shown"] == 10
@@ -344,6 +344,6 @@ def test_rows_read_the_manifest_once(client, dataset, rows, monkeypatch):
 
 def test_a_language_without_phrases_has_rows_of_ones_own(client):
     client.projects.create("bare", "xx")
-    found = client.get("/studio/speak/bare/rows").json()
-    assert [row["key"] for row in found["rows"]] == [f"own-{i}" for i in range(1, 11)]
+    page = client.get("/studio/speak/bare/rows").json()
+    assert [row["key"] for row in page["rows"]] == [f"own-{i}" for i in range(1, 11)]
     assert PhraseRows(client.projects.dataset("bare")).keys[-1] == f"own-{MOST_ROWS}"

@@ -24,14 +24,14 @@ def speech(seconds=2.0, seed=0, level=0.1):
 @pytest.fixture
 def dataset(projects):
     """Ten recordings: 0 clipped, 1 quiet, 2 without text, 3 a draft, 4 the same audio as 5, 6 too many words."""
-    made = projects.create("voices", "en")
+    dataset = projects.create("voices", "en")
     for i in range(10):
         audio = speech(seed=5 if i == 4 else i)
         audio = np.clip(audio * 40, -1, 1) if i == 0 else audio * 0.01 if i == 1 else audio
         text = "" if i == 2 else "word " * 40 if i == 6 else f"sentence number {i}"
         more = {"draft": True} if i == 3 else {}
-        made.add(audio, RATE, text, speaker="ann" if i % 2 else "ben", **more)
-    return made
+        dataset.add(audio, RATE, text, speaker="ann" if i % 2 else "ben", **more)
+    return dataset
 
 
 @pytest.fixture
@@ -42,27 +42,27 @@ def ids(dataset):
 def settled(dataset):
     """What is found when all were heard."""
     for _ in range(600):
-        if (found := checked(dataset)).measured == len(found.rows):
-            return found
+        if (checked_set := checked(dataset)).measured == len(checked_set.rows):
+            return checked_set
         time.sleep(0.05)
     raise AssertionError("the recordings were not heard")
 
 
-def post(client, path, **given):
-    return client.post(f"/studio/check/voices/{path}", json=given)
+def post(client, path, **fields):
+    return client.post(f"/studio/check/voices/{path}", json=fields)
 
 
 def test_what_is_wrong_comes_first(client, dataset, ids):
     settled(dataset)
-    found = client.get("/studio/check/voices").json()
-    assert (found["total"], found["measured"], found["speakers"], found["removed"]) == (10, 10, 2, 0)
-    assert found["kinds"] == {"too_fast": 1, "no_text": 1, "same_audio": 1, "clipped": 1, "quiet": 1}
-    assert found["hours"] == pytest.approx(20 / 3600)
+    overview = client.get("/studio/check/voices").json()
+    assert (overview["total"], overview["measured"], overview["speakers"], overview["removed"]) == (10, 10, 2, 0)
+    assert overview["kinds"] == {"too_fast": 1, "no_text": 1, "same_audio": 1, "clipped": 1, "quiet": 1}
+    assert overview["hours"] == pytest.approx(20 / 3600)
     wrong = [ids[i] for i in (6, 2, 5, 0, 1)]
-    assert found["order"][:6] == [*wrong, ids[3]] and set(found["order"]) == set(ids)
-    assert found["counts"] == {"all": 10, "remarks": 5, "drafts": 1, "no_text": 1, "train": 0, "held_out": 0}
-    for show, wanted in (("remarks", wrong), ("drafts", [ids[3]]), ("no_text", [ids[2]]), ("clipped", [ids[0]])):
-        assert client.get("/studio/check/voices", params={"show": show}).json()["order"] == wanted
+    assert overview["order"][:6] == [*wrong, ids[3]] and set(overview["order"]) == set(ids)
+    assert overview["counts"] == {"all": 10, "remarks": 5, "drafts": 1, "no_text": 1, "train": 0, "held_out": 0}
+    for show, expected in (("remarks", wrong), ("drafts", [ids[3]]), ("no_text", [ids[2]]), ("clipped", [ids[0]])):
+        assert client.get("/studio/check/voices", params={"show": show}).json()["order"] == expected
     assert client.get("/studio/check/voices", params={"find": "NUMBER 9"}).json()["order"] == [ids[9]]
     rows = client.get("/studio/check/voices/rows", params={"id": [ids[5], ids[0], "nobody"]}).json()["rows"]
     assert [r["id"] for r in rows] == [ids[5], ids[0]]
@@ -80,25 +80,25 @@ def test_the_findings_are_those_of_prepare_check(dataset):
 
     ours = {kind: set(settled(dataset).chosen(kind)) for kind in KINDS}
     report = check({"set": parse_source(str(dataset.manifest))})
-    assert {kind: found for kind, found in ours.items() if found} == {
+    assert {kind: flagged for kind, flagged in ours.items() if flagged} == {
         f.kind: {r["id"] for r in f.records} for f in report.findings
     }
 
 
 def test_a_file_is_heard_once(dataset, ids, monkeypatch):
     settled(dataset)
-    heard = []
+    measured = []
     measure = findings.measure_file
-    monkeypatch.setattr(findings, "measure_file", lambda *given: heard.append(given[0].name) or measure(*given))
+    monkeypatch.setattr(findings, "measure_file", lambda *args: measured.append(args[0].name) or measure(*args))
     findings._known.clear()  # as after a restart
     dataset.edit(ids[0], text="another")
-    assert settled(dataset).kinds["clipped"] == 1 and not heard
+    assert settled(dataset).kinds["clipped"] == 1 and not measured
     new = dataset.redo(ids[0], speech(seed=77), RATE)
-    assert "clipped" not in settled(dataset).kinds and heard == [dataset.audio(new).name]
+    assert "clipped" not in settled(dataset).kinds and measured == [dataset.audio(new).name]
     # A file of measures that was damaged is made again.
     (dataset.folder / findings.SOUNDS).write_text('[1, 2]\n{"x"\n')
     findings._known.clear()
-    assert settled(dataset).kinds["quiet"] == 1 and len(heard) == 11
+    assert settled(dataset).kinds["quiet"] == 1 and len(measured) == 11
 
 
 def test_texts_are_corrected_and_drafts_confirmed(client, dataset, ids):
@@ -114,8 +114,8 @@ def test_texts_are_corrected_and_drafts_confirmed(client, dataset, ids):
     assert "draft" not in dataset.record(ids[3])
     html = "<img src=x onerror=alert(1)>"
     assert post(client, "edit", id=ids[1], text=html).json()["row"]["text"] == html == dataset.record(ids[1])["text"]
-    for given in ({"id": ids[1], "text": 5}, {"id": ids[1], "text": "x" * 5001}, {"id": "nobody"}, {}, {"id": 7}):
-        answer = post(client, "edit", **given)
+    for fields in ({"id": ids[1], "text": 5}, {"id": ids[1], "text": "x" * 5001}, {"id": "nobody"}, {}, {"id": 7}):
+        answer = post(client, "edit", **fields)
         assert answer.status_code == 400 and answer.json()["error"]
     assert client.post("/studio/check/voices/edit", content=b"[1]").status_code == 400
     assert client.post("/studio/check/voices/edit", content=b"x" * 200_000).status_code == 413
@@ -124,9 +124,9 @@ def test_texts_are_corrected_and_drafts_confirmed(client, dataset, ids):
 
 def test_a_confirmed_draft_keeps_its_word_times(dataset):
     words = [{"word": "one", "start": 0.1, "end": 0.5}]
-    made = dataset.add(speech(seed=50), RATE, "one", words=words, draft=True)
-    assert dataset.edit(made["id"], text="one")["words"] == words
-    assert "words" not in dataset.edit(made["id"], text="two")
+    record = dataset.add(speech(seed=50), RATE, "one", words=words, draft=True)
+    assert dataset.edit(record["id"], text="one")["words"] == words
+    assert "words" not in dataset.edit(record["id"], text="two")
 
 
 def test_removed_recordings_can_be_put_back(client, dataset, ids):
@@ -136,8 +136,8 @@ def test_removed_recordings_can_be_put_back(client, dataset, ids):
         assert post(client, "remove", id=ids[i]).json()["total"] < 10
     assert [r["id"] for r in dataset.records()] == [ids[i] for i in (0, 1, 2, 3, 6, 7, 8)]
     assert not dataset.audio(before[4]).exists() and not dataset.unlisted()
-    found = client.get("/studio/check/voices/removed").json()
-    assert [r["id"] for r in found["rows"]] == [ids[9], ids[5], ids[4]] and found["removed"] == 3
+    removed = client.get("/studio/check/voices/removed").json()
+    assert [r["id"] for r in removed["rows"]] == [ids[9], ids[5], ids[4]] and removed["removed"] == 3
     for i in (4, 9, 5):
         answer = post(client, "back", id=ids[i])
         assert answer.json()["row"]["id"] == ids[i]
@@ -168,16 +168,20 @@ def test_removed_for_good(client, dataset, ids, monkeypatch):
 
 def test_recordings_change_sides(client, dataset, ids):
     dataset.split(0.2)
-    found = client.get("/studio/check/voices").json()
-    assert found["divided"] == {"share": 0.2, "by": "text", "train": 7, "held_out": 2}
+    overview = client.get("/studio/check/voices").json()
+    assert overview["divided"] == {"share": 0.2, "by": "text", "train": 7, "held_out": 2}
     held = client.get("/studio/check/voices", params={"show": "held_out"}).json()["order"]
     one = next(id for id in ids if id not in held and dataset.record(id).get("text"))
     answer = post(client, "move", id=one, side="held_out").json()
     assert answer["moved"] == [one] and answer["row"]["side"] == "held_out" and answer["divided"]["held_out"] == 3
     lines = (dataset.folder / "held_out.jsonl").read_text().splitlines()
     assert {json.loads(line)["id"] for line in lines} == {*held, one}
-    for given in ({"id": one, "side": "elsewhere"}, {"id": ids[2], "side": "train"}, {"id": "nobody", "side": "train"}):
-        assert post(client, "move", **given).status_code == 400
+    for fields in (
+        {"id": one, "side": "elsewhere"},
+        {"id": ids[2], "side": "train"},
+        {"id": "nobody", "side": "train"},
+    ):
+        assert post(client, "move", **fields).status_code == 400
 
 
 def test_records_by_hand_are_told_and_never_trained_on(client, dataset, ids):

@@ -88,9 +88,9 @@ def every_route(dataset, id):
         "run": dataset,
         "row": "x",
     }
-    for found in ROUTES:
-        path = re.sub(r"\{(\w+)(?::\w+)?\}", lambda m: values[m[1]], found.path)
-        for method in sorted(found.methods - {"HEAD"}):
+    for route in ROUTES:
+        path = re.sub(r"\{(\w+)(?::\w+)?\}", lambda m: values[m[1]], route.path)
+        for method in sorted(route.methods - {"HEAD"}):
             yield method, path
 
 
@@ -99,13 +99,13 @@ def test_nobody_else_reaches_a_recording(two):
     id = anna.record["id"]
     assert anna.get(f"/studio/audio/voices/{id}").status_code == 200
     assert anna.get("/studio/check/voices").json()["total"] == 1
-    told = ""
+    answers = ""
     for method, path in every_route("voices", id):
         answer = ben.client.request(method, path, headers=ben.headers, content=b'{"id": "%s"}' % id.encode())
-        told += answer.text
+        answers += answer.text
         if "voices" in path and "charts" not in path:
             assert answer.status_code in (400, 404), (method, path, answer.text)
-    assert "hers alone" not in told and id not in told.replace(f"/{id}", "")
+    assert "hers alone" not in answers and id not in answers.replace(f"/{id}", "")
     assert anna.projects.dataset("voices").records() == [anna.record]
     assert ben.projects.datasets() == []
     # Nor by a path that leads there.
@@ -179,9 +179,9 @@ def test_sockets_of_other_sites_are_refused(two):
 def test_no_page_may_frame_or_sniff_the_studio(two):
     anna, _ = two
     for path in ("/", "/studio/check/voices", f"/studio/audio/voices/{anna.record['id']}", "/studio/page/check.js"):
-        found = anna.get(path).headers
-        assert found["x-content-type-options"] == "nosniff" and found["x-frame-options"] in ("SAMEORIGIN", "DENY")
-        assert found["cross-origin-resource-policy"] == "same-origin" and "access-control-allow-origin" not in found
+        headers = anna.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] in ("SAMEORIGIN", "DENY")
+        assert headers["cross-origin-resource-policy"] == "same-origin" and "access-control-allow-origin" not in headers
 
 
 # The sign-in ----------------------------------------------------------------------------------------------------------
@@ -198,9 +198,9 @@ def test_guesses_are_slowed_down_for_each_person(two, monkeypatch, capfd, caplog
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
 
-    def sign_in(name, word):
-        given = {"name": name, "password": word}
-        return anna.client.post("/studio/sign-in", data=given, headers={"Origin": HERE}, follow_redirects=False)
+    def sign_in(name, password):
+        form = {"name": name, "password": password}
+        return anna.client.post("/studio/sign-in", data=form, headers={"Origin": HERE}, follow_redirects=False)
 
     for _ in range(22):
         assert sign_in("anna", "guessed-password").status_code == 401
@@ -212,9 +212,9 @@ def test_guesses_are_slowed_down_for_each_person(two, monkeypatch, capfd, caplog
     assert sign_in("anna", "guessed-password").status_code == 401 and waits == [5.0]
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie and "samesite=strict" in cookie and "path=/" in cookie
-    said = capfd.readouterr()
-    everything = said.out + said.err + caplog.text + answer.text + str(answer.headers)
-    assert not [word for word in (*WORDS.values(), "guessed-password") if word in everything]
+    printed = capfd.readouterr()
+    everything = printed.out + printed.err + caplog.text + answer.text + str(answer.headers)
+    assert not [password for password in (*WORDS.values(), "guessed-password") if password in everything]
 
 
 def test_a_session_ends_with_the_sign_out(two):
@@ -265,7 +265,7 @@ def test_the_sources_of_the_server_are_not_served(client):
 
 def test_hand_written_manifests_serve_nothing_else(client, tmp_path):
     dataset = client.projects.create("voices")
-    own = dataset.add(sound(), 8000, "text")
+    record = dataset.add(sound(), 8000, "text")
     outside = tmp_path / "precious.wav"
     soundfile.write(outside, sound(), 8000)
     (dataset.folder / "audio" / "link.wav").symlink_to(outside)
@@ -285,7 +285,7 @@ def test_hand_written_manifests_serve_nothing_else(client, tmp_path):
         answer = client.get(f"/studio/audio/voices/{id}")
         assert answer.status_code in (400, 404), id
         assert outside.read_bytes()[:40] not in answer.content and b"created" not in answer.content
-    assert client.get(f"/studio/audio/voices/{own['id']}").content == dataset.audio(own).read_bytes()
+    assert client.get(f"/studio/audio/voices/{record['id']}").content == dataset.audio(record).read_bytes()
     # Neither is it trained on, published, removed or moved.
     dataset.add(sound(), 8000, "another text")
     assert "precious" not in "".join(path.read_text() for path in dataset.parts().values())
@@ -353,8 +353,10 @@ def test_disguised_files_are_taken_nowhere(client, data):
     assert answer.status_code == 400 and "passwd" not in answer.text
     assert client.put(f"/studio/upload/{BATCH}/0", params={"name": "../speech.wav"}, content=data).status_code == 200
     answer = client.post("/studio/take/voices", json={"batch": BATCH, "files": [0]})
-    said = json.loads(answer.text.splitlines()[-1])
-    assert not said.get("records") and (said.get("refused") or said.get("error")) and "root:" not in answer.text
+    outcome = json.loads(answer.text.splitlines()[-1])
+    assert (
+        not outcome.get("records") and (outcome.get("refused") or outcome.get("error")) and "root:" not in answer.text
+    )
     assert dataset.records() == [] and not list((dataset.folder / "audio").glob("*.wav"))
     assert not list(client.projects.tmp.glob("take-*"))
 
@@ -407,17 +409,17 @@ class Tags(html.parser.HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.found = []
+        self.starts = []
 
     def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
+        self.starts.append((tag, dict(attrs)))
 
 
 def alive(page):
     """What of the injected tags is one."""
     tags = Tags()
     tags.feed(page)
-    return [t for t, attrs in tags.found if "onerror" in attrs or attrs.get("src") == "x"]
+    return [t for t, attrs in tags.starts if "onerror" in attrs or attrs.get("src") == "x"]
 
 
 def test_texts_are_answered_as_json(two):
@@ -480,7 +482,7 @@ def test_the_answers_of_models_are_escaped():
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def full_studio(tmp_path_factory):
     """Anna and Ben at one studio with Gradio; each has a data set."""
     pytest.importorskip("gradio")
     from starlette.testclient import TestClient
@@ -509,7 +511,7 @@ def whole(tmp_path_factory):
             yield people
 
 
-def test_what_a_page_chose_before_a_restart_is_judged_where_it_is_used(whole):
+def test_what_a_page_chose_before_a_restart_is_judged_where_it_is_used(full_studio):
     """Choices that are filled later take any name, nothing but a name, and leave no file of Gradio's in the package."""
     from pathlib import Path
 
@@ -554,8 +556,8 @@ def answered(person, index, data, session):
     return next(m for m in messages if m["msg"] == "process_completed")
 
 
-def test_events_reach_the_persons_own_projects_only(whole):
-    anna, ben = whole
+def test_events_reach_the_persons_own_projects_only(full_studio):
+    anna, ben = full_studio
     for person, name, session in ((anna, "of-anna", "s1"), (ben, "of-ben", "s2")):
         known = json.dumps(opened(person, session))
         assert name in known and not [other for other in ("of-anna", "of-ben") if other != name and other in known]
@@ -572,14 +574,14 @@ def test_events_reach_the_persons_own_projects_only(whole):
     assert ben.projects.dataset("of-anna").records() == [] and len(anna.projects.dataset("of-anna").records()) == 3
 
 
-def test_what_is_told_is_escaped(whole):
-    anna, _ = whole
+def test_what_is_told_is_escaped(full_studio):
+    anna, _ = full_studio
     done = fired(anna, ("create", "click"), [SCRIPT, "en"], "s4")
     assert not done["success"] and not alive(json.dumps(done)) and "&lt;" in json.dumps(done)
 
 
-def test_uploads_of_gradio_are_their_senders_own(whole):
-    anna, ben = whole
+def test_uploads_of_gradio_are_their_senders_own(full_studio):
+    anna, ben = full_studio
     sent = anna.post("/gradio_api/upload", files={"files": ("clip.wav", b"RIFF anna's", "audio/wav")})
     (path,) = sent.json()
     assert path.startswith(str(anna.folder / "studio" / "tmp"))
@@ -588,15 +590,15 @@ def test_uploads_of_gradio_are_their_senders_own(whole):
     assert anna.client.get(f"/gradio_api/file={path}").status_code == 401
     # What calls itself a page is handed out as a file, never shown as one.
     (page,) = anna.post("/gradio_api/upload", files={"files": ("x.html", SCRIPT.encode(), "text/html")}).json()
-    found = anna.get(f"/gradio_api/file={page}")
-    assert found.status_code in (403, 404) or "attachment" in found.headers["content-disposition"]
+    shown = anna.get(f"/gradio_api/file={page}")
+    assert shown.status_code in (403, 404) or "attachment" in shown.headers["content-disposition"]
     # Names lead nowhere.
     (path,) = anna.post("/gradio_api/upload", files={"files": ("../../../../evil.wav", b"x", "audio/wav")}).json()
     assert path.startswith(str(anna.folder / "studio" / "tmp")) and ".." not in path
 
 
-def test_gradio_serves_no_other_file(whole):
-    anna, _ = whole
+def test_gradio_serves_no_other_file(full_studio):
+    anna, _ = full_studio
     import gradio
 
     record = anna.projects.dataset("of-anna").records()[0]
@@ -629,8 +631,8 @@ def test_gradio_serves_no_other_file(whole):
             assert answer.status_code in (400, 403, 404) and "root:" not in answer.text, before + path
 
 
-def test_what_the_page_does_not_need_of_gradio_is_not_there(whole):
-    anna, _ = whole
+def test_what_the_page_does_not_need_of_gradio_is_not_there(full_studio):
+    anna, _ = full_studio
     for path in (
         "monitoring",
         "monitoring/summary",
@@ -666,33 +668,33 @@ def test_what_the_page_does_not_need_of_gradio_is_not_there(whole):
         assert anna.post(f"/{path}", json={"data": []}).status_code == 404, path
 
 
-def test_no_event_is_offered_as_an_api(whole):
-    anna, _ = whole
-    found = anna.get("/gradio_api/info").json()
-    assert not found["named_endpoints"] and not found["unnamed_endpoints"]
+def test_no_event_is_offered_as_an_api(full_studio):
+    anna, _ = full_studio
+    info = anna.get("/gradio_api/info").json()
+    assert not info["named_endpoints"] and not info["unnamed_endpoints"]
 
 
-def test_a_clip_is_an_upload_and_no_path(whole):
+def test_a_clip_is_an_upload_and_no_path(full_studio):
     """The step Try takes a clip as a file: only one that was sent, never one of the server's."""
-    anna, _ = whole
+    anna, _ = full_studio
     inside = str(anna.projects.dataset("of-anna").audio(anna.projects.dataset("of-anna").records()[0]))
     (sent,) = anna.post("/gradio_api/upload", files={"files": ("c.wav", b"RIFF", "audio/wav")}).json()
-    told = {}
+    outputs = {}
     for path in (sent, "/etc/passwd", inside, "file:///etc/passwd"):
         clip = {"path": path, "meta": {"_type": "gradio.FileData"}}
         done = fired(anna, ("try", "click"), [None, None, None, None, clip, "", "", "", 0], "s5")
-        told[path] = json.dumps(done["output"])
+        outputs[path] = json.dumps(done["output"])
     # The upload reaches the step, which misses a run; the others do not come so far.
-    assert texts()["try_no_run"] in told.pop(sent)
-    assert not [said for said in told.values() if texts()["try_no_run"] in said or "root:" in said]
+    assert texts()["try_no_run"] in outputs.pop(sent)
+    assert not [output for output in outputs.values() if texts()["try_no_run"] in output or "root:" in output]
 
 
-def test_the_page_fetches_nothing_from_elsewhere(whole):
-    anna, _ = whole
+def test_the_page_fetches_nothing_from_elsewhere(full_studio):
+    anna, _ = full_studio
     page = anna.get("/").text
     tags = Tags()
     tags.feed(page)
     links = [
-        attrs.get("src") or attrs.get("href") or "" for tag, attrs in tags.found if tag in ("script", "link", "img")
+        attrs.get("src") or attrs.get("href") or "" for tag, attrs in tags.starts if tag in ("script", "link", "img")
     ]
     assert len(links) > 3 and not [link for link in links if re.match(r"(https?:)?//", link)]

@@ -32,7 +32,7 @@ def test_others_do(host):
 
 
 @pytest.mark.parametrize(
-    "given, problem",
+    "secret, problem",
     [
         (None, "STUDIO_KEY must hold"),
         ("short", "at least 8"),
@@ -41,13 +41,13 @@ def test_others_do(host):
         ("anna:password1 Anna:password2", "twice"),
     ],
 )
-def test_passwords_that_are_refused(given, problem, monkeypatch):
+def test_passwords_that_are_refused(secret, problem, monkeypatch):
     monkeypatch.delenv("STUDIO_KEY", raising=False)
-    if given is not None:
-        monkeypatch.setenv("STUDIO_KEY", given)
+    if secret is not None:
+        monkeypatch.setenv("STUDIO_KEY", secret)
     # "anna:long enough" is no pair, as "enough" has no name: it is one password, which is long enough.
-    if given == "anna:long enough":
-        assert passwords("0.0.0.0", "STUDIO_KEY") == {"owner": given}
+    if secret == "anna:long enough":
+        assert passwords("0.0.0.0", "STUDIO_KEY") == {"owner": secret}
         return
     with pytest.raises(ConfigError, match=problem):
         passwords("127.0.0.1", "STUDIO_KEY")
@@ -90,10 +90,10 @@ def door(tmp_path, words=None, routes=(), local=True):
     async def page(scope, receive, send):
         await PlainTextResponse(f"page of {scope[USER]}")(scope, receive, send)
 
-    made = StudioServer(Accounts(tmp_path / "studio", words or {}), local, 7860, list(routes), load=lambda: None)
-    made.studio = page
-    client = TestClient(made, base_url="http://127.0.0.1:7860", follow_redirects=False)
-    client.door = made
+    server = StudioServer(Accounts(tmp_path / "studio", words or {}), local, 7860, list(routes), load=lambda: None)
+    server.studio = page
+    client = TestClient(server, base_url="http://127.0.0.1:7860", follow_redirects=False)
+    client.door = server
     return client
 
 
@@ -218,10 +218,10 @@ def test_failures_of_a_route_are_told_without_secrets(tmp_path, monkeypatch, cap
         raise ZeroDivisionError("hf_canarycanarycanarycanarycanary")
 
     client = door(tmp_path, routes=[route("/studio/wrong", wrong), route("/studio/broken", broken)])
-    told, unexpected = client.get("/studio/wrong"), client.get("/studio/broken")
-    assert told.status_code == 400 and told.json()["error"].startswith("It says")
+    expected, unexpected = client.get("/studio/wrong"), client.get("/studio/broken")
+    assert expected.status_code == 400 and expected.json()["error"].startswith("It says")
     assert unexpected.status_code == 500 and "ZeroDivisionError" in unexpected.json()["error"]
-    assert "canary" not in told.text + unexpected.text + "".join(capsys.readouterr())
+    assert "canary" not in expected.text + unexpected.text + "".join(capsys.readouterr())
 
 
 def test_only_the_pages_own_files_are_served(tmp_path):
@@ -233,9 +233,9 @@ def test_only_the_pages_own_files_are_served(tmp_path):
 
 
 def test_the_head_names_every_script_and_no_other_site():
-    made = head(page_files())
-    assert 'src="/studio/page/header.js"' in made and "https:" not in made
-    assert "</script>" not in made[: made.index(";</script>")]
+    html = head(page_files())
+    assert 'src="/studio/page/header.js"' in html and "https:" not in html
+    assert "</script>" not in html[: html.index(";</script>")]
 
 
 def test_every_text_is_used_and_every_used_text_is_there():

@@ -26,14 +26,14 @@ def projects(tmp_path):
 @pytest.fixture
 def dataset(projects):
     """Ten recordings of two voices with word times, divided by text."""
-    made = projects.create("mine", "en")
+    dataset = projects.create("mine", "en")
     noise = np.random.default_rng(0)
     for number in range(10):
         words = ["number", ["one", "two", "three", "four", "five"][number // 2]]
         times = [{"word": w, "start": 0.1 + 0.3 * i, "end": 0.4 + 0.3 * i} for i, w in enumerate(words)]
         sound = noise.normal(0, 0.1, RATE).astype("float32")
-        made.add(sound, RATE, " ".join(words), speaker="ab"[number % 2], words=times)
-    return made
+        dataset.add(sound, RATE, " ".join(words), speaker="ab"[number % 2], words=times)
+    return dataset
 
 
 @pytest.mark.parametrize(("task", "name", "how"), CHOICES)
@@ -96,7 +96,7 @@ def test_tasks_go_by_what_the_recordings_have(projects):
 
 
 @pytest.mark.parametrize(
-    ("choice", "family", "own", "said"),
+    ("choice", "family", "source", "message"),
     [
         ("nothing", None, None, "no model nothing"),
         (OWN, None, "openai/whisper-tiny", "kind"),
@@ -106,9 +106,9 @@ def test_tasks_go_by_what_the_recordings_have(projects):
         (RUN + "../x", None, None, "cannot be"),
     ],
 )
-def test_choices_that_are_not_there_are_told(projects, choice, family, own, said):
-    with pytest.raises(ConfigError, match=said):
-        settings.chosen(choice, "transcribe", projects, family, own)
+def test_choices_that_are_not_there_are_told(projects, choice, family, source, message):
+    with pytest.raises(ConfigError, match=message):
+        settings.chosen(choice, "transcribe", projects, family, source)
     with pytest.raises(ConfigError, match="cannot be trained in that way"):
         settings.start("transcribe", settings.known()["small_speech_llm"], LORA, projects.create("empty"))
 
@@ -185,21 +185,23 @@ def test_a_plan_in_words():
     assert rows[0] == "1,200 recordings, 2.5 hours" and "36 seconds" in rows[1]
     assert "4 B, 2 M of them trained" in rows and "300, which is 3 times through the recordings" in rows
     assert any("12.00 GiB; 8.00 GiB are free on the GPU" in row for row in rows)
-    told = plans.warnings(PLAN)
-    assert "choose a smaller model" in told[0] and "5 recordings are left out (too_long): a, b, c ..." in told
-    assert any("100000 times above" in line for line in told) and any("1 of 2 speakers" in line for line in told)
-    assert not any("Listing" in line for line in told)
+    warnings = plans.warnings(PLAN)
+    assert "choose a smaller model" in warnings[0] and "5 recordings are left out (too_long): a, b, c ..." in warnings
+    assert any("100000 times above" in line for line in warnings) and any(
+        "1 of 2 speakers" in line for line in warnings
+    )
+    assert not any("Listing" in line for line in warnings)
 
 
 def test_a_real_plan_is_read(dataset):
     from stentor.commands.plan.plan import plan
 
     text = settings.written(settings.start("language", settings.known()["small_language"], FULL, dataset))
-    found = json.loads(json.dumps(plan(load_text(text).config)))
-    table = dict(plans.table(found))
+    planned = json.loads(json.dumps(plan(load_text(text).config)))
+    table = dict(plans.table(planned))
     assert table[settings.say("plan_data")].startswith("8 recordings")
     assert "30 times" in table[settings.say("plan_steps")]
-    assert not [line for line in plans.warnings(found) if "speakers" not in line and "texts" not in line]
+    assert not [line for line in plans.warnings(planned) if "speakers" not in line and "texts" not in line]
 
 
 def test_plans_that_cannot_be_made_say_why(projects, dataset):
@@ -214,8 +216,8 @@ def test_plans_that_cannot_be_made_say_why(projects, dataset):
 @pytest.mark.slow
 def test_a_plan_is_worked_out_by_a_process_of_its_own(projects, dataset):
     tree = settings.start("transcribe", settings.known()["small_speech_llm"], FULL, dataset)
-    (found,) = plans.plan(projects, settings.written(tree))
-    assert found["time"]["seconds"] > 0 and dict(plans.table(found))[settings.say("plan_memory")]
+    (planned,) = plans.plan(projects, settings.written(tree))
+    assert planned["time"]["seconds"] > 0 and dict(plans.table(planned))[settings.say("plan_memory")]
     tree["data"]["train"][0]["path"] = str(projects.folder / "nothing.jsonl")
     with pytest.raises(StentorError, match=r"nothing\.jsonl"):
         plans.plan(projects, settings.written(tree))

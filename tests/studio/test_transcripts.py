@@ -53,12 +53,12 @@ def plain(entries):
 
 
 def test_our_own_files_are_read_back():
-    wanted = [('say "hi" now', "a", 0.1, 1.5), ("then stop", "a", 4.0, 4.9)]
-    shown = [wanted[0], ("then stop", "a", 4.0, 5.0)]  # a subtitle is shown for a second at least
+    expected = [('say "hi" now', "a", 0.1, 1.5), ("then stop", "a", 4.0, 4.9)]
+    shown = [expected[0], ("then stop", "a", 4.0, 5.0)]  # a subtitle is shown for a second at least
     assert plain(parse("a.srt", to_srt(TRANSCRIPT).encode())) == shown
     assert plain(parse("a.vtt", to_vtt(TRANSCRIPT).encode())) == shown
-    assert plain(parse("a.TextGrid", to_textgrid(TRANSCRIPT).encode())) == wanted
-    assert plain(parse("a.TextGrid", to_textgrid(TRANSCRIPT).encode("utf-16"))) == wanted
+    assert plain(parse("a.TextGrid", to_textgrid(TRANSCRIPT).encode())) == expected
+    assert plain(parse("a.TextGrid", to_textgrid(TRANSCRIPT).encode("utf-16"))) == expected
 
 
 def test_textgrids_of_praat():
@@ -78,9 +78,9 @@ def test_subtitles():
         ("Hi you, 1 < 2", 1.0, 2.5, "Ann"),
         ("on", 3600.0, 3601.0, None),
     ]
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as error:
         parse("t.srt", b"1\n00:00:xx --> 1\nno\n\n2\n00:00:02,000 --> 00:00:01,000\nback\n")
-    assert [line.split(": ")[0] for line in str(told.value).splitlines()] == ["t.srt:2", "t.srt:6"]
+    assert [line.split(": ")[0] for line in str(error.value).splitlines()] == ["t.srt:2", "t.srt:6"]
 
 
 def test_lines_and_tables():
@@ -102,7 +102,7 @@ def test_lines_and_tables():
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "told"),
+    ("name", "data", "message"),
     [
         ("a.csv", b"one,two,three\n1,2,3\n", "a.csv:1: no column is named text"),
         ("a.csv", b"file,text\nx.wav\n", "a.csv:2: this line has 1 columns"),
@@ -116,10 +116,10 @@ def test_lines_and_tables():
         ("a.txt", b"ok\n" + b"x" * 5001, "a.txt:2: A transcript of 5001 characters"),
     ],
 )
-def test_mistakes_are_told_with_their_line(name, data, told):
+def test_mistakes_are_told_with_their_line(name, data, message):
     with pytest.raises(DataError) as error:
         parse(name, data)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_at_most_twenty_problems(monkeypatch):
@@ -133,11 +133,11 @@ def test_at_most_twenty_problems(monkeypatch):
 
 def test_matching():
     entries = parse("t.csv", b"file,text\nB.WAV,two\nc.wav,three\n")
-    found = match(["A.wav", "x/b.flac"], entries)
-    assert [(i, e.text) for i, e in found.clips] == [(1, "two")]
-    assert found.bare == [0] and [e.text for e in found.left] == ["three"]
-    found = match(["b.wav", "a.wav"], parse("t.txt", b"first\nsecond"))
-    assert [(i, e.text) for i, e in found.clips] == [(0, "first"), (1, "second")]
+    matched = match(["A.wav", "x/b.flac"], entries)
+    assert [(i, e.text) for i, e in matched.clips] == [(1, "two")]
+    assert matched.bare == [0] and [e.text for e in matched.left] == ["three"]
+    matched = match(["b.wav", "a.wav"], parse("t.txt", b"first\nsecond"))
+    assert [(i, e.text) for i, e in matched.clips] == [(0, "first"), (1, "second")]
     with pytest.raises(DataError, match="Several recordings are named A, a: rename"):
         match(["a.wav", "d/A.mp3"], parse("t.csv", b"file,text\na.wav,x\n"))
     only = match(["talk.mp3"], parse("other.srt", b"00:00:01,000 --> 00:00:02,000\nhi\n"))
@@ -258,5 +258,5 @@ def test_too_many_lines():
 
 
 def test_strings_of_textgrids():
-    told = SHORT.replace('"hello ""x"", there\nyou"', '"""a"" b""\n""\nc"')
-    assert plain(parse("b.TextGrid", told.encode())) == [('"a" b" " c', "b", 0.0, 2.5)]
+    text = SHORT.replace('"hello ""x"", there\nyou"', '"""a"" b""\n""\nc"')
+    assert plain(parse("b.TextGrid", text.encode())) == [('"a" b" " c', "b", 0.0, 2.5)]

@@ -34,17 +34,17 @@ class Loud:
     """A model that says what it was told to."""
 
     def __init__(self, text="one two", words=None, segments=None):
-        self.told, self.asked = (text, words, segments), []
+        self.answer, self.asked = (text, words, segments), []
 
     def transcribe(self, samples, rate, language=None):
         self.asked.append((len(samples), rate, language))
-        return type("T", (), {"text": self.told[0], "words": self.told[1]})
+        return type("T", (), {"text": self.answer[0], "words": self.answer[1]})
 
     def diarize(self, samples, rate):
-        return type("D", (), {"segments": self.told[2]})
+        return type("D", (), {"segments": self.answer[2]})
 
-    def speak(self, text, **given):
-        self.asked.append((text, given))
+    def speak(self, text, **options):
+        self.asked.append((text, options))
         return type("S", (), {"audio": np.full(RATE, 0.1, np.float32), "rate": RATE})
 
 
@@ -56,10 +56,10 @@ class Shelf(ModelCache):
         self.models = models
 
     def get(self, source, device="auto"):
-        found = self.models[str(source)]
-        if isinstance(found, str):
-            raise ConfigError(found)
-        return found
+        model = self.models[str(source)]
+        if isinstance(model, str):
+            raise ConfigError(model)
+        return model
 
 
 def tried(original="old", task="transcribe", **about):
@@ -107,8 +107,8 @@ def test_a_running_run_is_not_offered(projects):
 )
 def test_the_original_is_what_the_run_started_from(projects, model, original, parts):
     ended(projects, "run", model)
-    found = try_model.trial(projects, "run")
-    assert (found.original, found.parts, found.normalizer) == (original, parts, "none")
+    trial = try_model.trial(projects, "run")
+    assert (trial.original, trial.parts, trial.normalizer) == (original, parts, "none")
 
 
 def test_an_original_in_the_projects_folder_is_found_there(projects):
@@ -177,9 +177,9 @@ def test_clips_are_checked(tmp_path):
     assert len(try_model.uploaded(fine).samples) == RATE
     page = tmp_path / "page.wav"
     page.write_text("<html>")
-    with pytest.raises(AudioError, match="whatever its name says") as said:
+    with pytest.raises(AudioError, match="whatever its name says") as error:
         try_model.uploaded(page)
-    assert str(tmp_path) not in str(said.value)
+    assert str(tmp_path) not in str(error.value)
     with pytest.raises(ConfigError, match="lasts 1 s: at most 0 s"):
         try_model.uploaded(fine, longest=0.2)
 
@@ -193,8 +193,8 @@ def test_held_out_recordings_are_offered(projects):
     (chosen,) = [id for id, side in data.sides().items() if side == "held_out"]
     text = data.record(chosen)["text"]
     assert try_model.held_out(data) == [(f"{text} (1.0 s)", chosen)]
-    found = try_model.recorded(data, chosen)
-    assert (found.text, found.language, len(found.samples)) == (text, "en", RATE)
+    recording = try_model.recorded(data, chosen)
+    assert (recording.text, recording.language, len(recording.samples)) == (text, "en", RATE)
     with pytest.raises(ConfigError):
         try_model.recorded(data, "../../etc/passwd")
 
@@ -261,8 +261,8 @@ def test_speech_is_heard_with_its_level():
     about, shelf = tried(task="speak"), Shelf(old=Loud(), new=Loud())
     voice = clip("that is me")
     answers = list(try_model.speak(shelf, about, " say  this ", voice, seed=3))
-    text, given = shelf.models["new"].asked[0]
-    assert text == "say this" and given["reference_text"] == "that is me" and given["seed"] == 3
+    text, options = shelf.models["new"].asked[0]
+    assert text == "say this" and options["reference_text"] == "that is me" and options["seed"] == 3
     page = try_model_html.spoken(about, answers)
     assert page.count("data:audio/flac;base64,") == 2 and "1.0 s long" in page and "-20 dBFS" in page
 

@@ -137,19 +137,19 @@ def lecture(tmp_path):
 
 
 def test_long_recordings_are_split_at_pauses(voices, lecture):
-    heard = []
+    drafted = []
 
     def draft(audio, at):
-        heard.append(len(audio) / at)
-        return f"Stück {len(heard)}"
+        drafted.append(len(audio) / at)
+        return f"Stück {len(drafted)}"
 
     steps = list(split_into(voices, lecture, draft, speaker="L"))
-    made = [s.record for s in steps]
-    assert made == voices.records() and len(made) >= 2 and all(r["draft"] for r in made)
-    assert [(s.done, s.of) for s in steps] == [(i, len(made)) for i in range(1, len(made) + 1)]
-    assert max(heard) <= 15 and sum(heard) > 24
-    assert [r["source_start"] for r in made] == sorted(r["source_start"] for r in made)
-    assert made[1]["text"] == "Stück 2" and made[1]["source"] == "lecture" and made[1]["speaker"] == "L"
+    records = [s.record for s in steps]
+    assert records == voices.records() and len(records) >= 2 and all(r["draft"] for r in records)
+    assert [(s.done, s.of) for s in steps] == [(i, len(records)) for i in range(1, len(records) + 1)]
+    assert max(drafted) <= 15 and sum(drafted) > 24
+    assert [r["source_start"] for r in records] == sorted(r["source_start"] for r in records)
+    assert records[1]["text"] == "Stück 2" and records[1]["source"] == "lecture" and records[1]["speaker"] == "L"
 
 
 def test_splitting_goes_on_where_it_was_cut_off(voices, lecture):
@@ -175,25 +175,25 @@ def test_every_kind_of_wav(voices, upload, subtype):
     """24-bit and float samples, stereo at 48 kHz: kept as 16 bits, mono, at the same rate."""
     done = add_uploads(voices, [upload("a.wav", rate=48000, channels=2, subtype=subtype)], pasted="eins")
     [record] = done.records
-    kept, rate = soundfile.read(voices.audio(record))
-    assert rate == 48000 and kept.ndim == 1 and not done.refused
+    stored, rate = soundfile.read(voices.audio(record))
+    assert rate == 48000 and stored.ndim == 1 and not done.refused
     near = 0.02 if subtype == "ULAW" else 1e-4
-    assert np.abs(kept - tone(1.0, 48000)).max() < near
+    assert np.abs(stored - tone(1.0, 48000)).max() < near
 
 
 def test_a_float_wav_beyond_full_scale_is_scaled_not_clipped(voices, tmp_path):
     soundfile.write(tmp_path / "loud.wav", 10 * tone(1.0, 16000), 16000, subtype="FLOAT")
     [record] = add_uploads(voices, [Upload(tmp_path / "loud.wav", "loud.wav")]).records
-    kept, _ = soundfile.read(voices.audio(record))
-    wanted = 10 * tone(1.0, 16000)
-    assert np.abs(kept - wanted / np.abs(wanted).max()).max() < 1e-3
+    stored, _ = soundfile.read(voices.audio(record))
+    loud = 10 * tone(1.0, 16000)
+    assert np.abs(stored - loud / np.abs(loud).max()).max() < 1e-3
 
 
 def test_the_same_file_is_taken_once(voices, upload):
     srt = "00:00:00,000 --> 00:00:01,000\neins\n\n00:00:01,500 --> 00:00:02,500\nzwei\n"
-    talk, whole = upload("talk.flac", seconds=4), upload("a.wav", rate=8000)
-    assert len(add_uploads(voices, [talk, whole], [upload("talk.srt", srt)]).records) == 3
-    again = add_uploads(voices, [talk, Upload(whole.path, "other name.wav")], [upload("talk.srt", srt)])
+    talk, complete = upload("talk.flac", seconds=4), upload("a.wav", rate=8000)
+    assert len(add_uploads(voices, [talk, complete], [upload("talk.srt", srt)]).records) == 3
+    again = add_uploads(voices, [talk, Upload(complete.path, "other name.wav")], [upload("talk.srt", srt)])
     assert not again.records and len(voices.records()) == 3
     assert again.refused[0] == "talk.srt:1: the data set has this part of talk.flac already."
     assert again.refused[2].startswith("other name.wav is in the data set already")
@@ -240,7 +240,7 @@ def test_an_m4a_is_decoded_once_for_all_its_parts(voices, upload, tmp_path, monk
     talk = m4a(tmp_path / "talk.m4a", 4.0)
     decoded = []
     convert = uploaded_audio._convert
-    monkeypatch.setattr(uploaded_audio, "_convert", lambda *given: (decoded.append(given), convert(*given)))
+    monkeypatch.setattr(uploaded_audio, "_convert", lambda *args: (decoded.append(args), convert(*args)))
     srt = "".join(f"00:00:0{i},000 --> 00:00:0{i},900\n{i}\n\n" for i in range(4))
     done = add_uploads(voices, [talk], [upload("talk.srt", srt)])
     assert [(r["text"], r["duration"]) for r in done.records] == [(str(i), 0.9) for i in range(4)] and len(decoded) == 1

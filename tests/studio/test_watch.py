@@ -97,7 +97,7 @@ def test_time_left_is_robust(run):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "words"),
     [
         (10, "less than a minute"),
         (70, "about a minute"),
@@ -109,40 +109,41 @@ def test_time_left_is_robust(run):
         (200_000, "about 2.5 days"),
     ],
 )
-def test_times_as_people_say_them(seconds, told):
-    assert watch.about(seconds) == told
+def test_times_as_people_say_them(seconds, words):
+    assert watch.about(seconds) == words
 
 
 def test_each_state_has_its_sentence_and_buttons(projects, run, living):
-    def told(job):
+    def standing(job):
         courses.forget_progress()
         now = jobs.state(job)
         return now.state, now.sentence, watch.possible(job, now)
 
     job = run(state=None)
     end = living(job)
-    assert told(job) == ("waiting", "Getting ready: reading the data and building the model.", {"stop"})
+    assert standing(job) == ("waiting", "Getting ready: reading the data and building the model.", {"stop"})
     append(job.folder / "events.jsonl", started(60), {"time": 150.0, "event": "saved", "step": 60})
-    state, sentence, _ = told(job)
+    state, sentence, _ = standing(job)
     assert state == "running" and "Measuring what was learned" in sentence
     (job.folder / "stop").touch()
-    assert told(job)[0::2] == ("stopping", frozenset())
+    assert standing(job)[0::2] == ("stopping", frozenset())
     os.utime(job.folder / "stop", (0, time.time() - 2 * watch.PATIENCE))
-    assert told(job)[2] == {"kill"}
+    assert standing(job)[2] == {"kill"}
     end()
     # Its supervisor was killed, so there is no exit code: the run's own words decide.
-    assert told(job)[0] == "stopped"
+    assert standing(job)[0] == "stopped"
     (job.folder / "stop").unlink()
-    assert told(job)[0] == "failed" and "switched off" in told(job)[1] and told(job)[2] == {"resume", "retry", "delete"}
+    state, sentence, buttons = standing(job)
+    assert state == "failed" and "switched off" in sentence and buttons == {"resume", "retry", "delete"}
     append(job.folder / "events.jsonl", {"time": 160.0, "event": "failed", "step": 60, "error": "The disk is full."})
-    assert told(job)[:2] == ("failed", "The disk is full.")
+    assert standing(job)[:2] == ("failed", "The disk is full.")
     append(job.folder / "events.jsonl", {"time": 170.0, "event": "stopped", "step": 60})
-    assert told(job)[0] == "stopped" and "Everything is saved" in told(job)[1]
+    assert standing(job)[0] == "stopped" and "Everything is saved" in standing(job)[1]
     append(job.folder / "events.jsonl", {"time": 180.0, "event": "finished", "step": 60, "eval": {}})
-    assert told(job)[0] == "finished" and told(job)[2] == {"retry", "delete"} and jobs.word(job) == "finished"
+    assert standing(job)[0] == "finished" and standing(job)[2] == {"retry", "delete"} and jobs.word(job) == "finished"
     # What an earlier attempt said counts no more.
     files.write_json(job.folder / "ending.json", {"started": 500.0})
-    assert told(job)[0] == "failed" and jobs.word(job) == "failed"
+    assert standing(job)[0] == "failed" and jobs.word(job) == "failed"
 
 
 def test_stages(projects, run, living):
@@ -202,22 +203,22 @@ def test_runs_are_compared(projects, run):
 
 
 def test_a_new_run_of_a_deleted_name_shows_nothing_of_the_old(projects, run):
-    def answer(heard):
+    def answer(hypothesis):
         return {
             "step": 10,
             "set": "held_out",
             "id": "a",
             "seconds": 1.0,
             "reference": {"text": "one"},
-            "output": {"text": heard},
+            "output": {"text": hypothesis},
             "record": {},
         }
 
-    for value, heard in ((5.0, "before"), (1.0, "afterwards")):
+    for value, hypothesis in ((5.0, "before"), (1.0, "afterwards")):
         loss = [{"step": n, "time": 101.0 + n, "train/loss": value / n} for n in (1, 2)]
-        job = run(rows=loss, events=[started()], samples=[answer(heard)])
+        job = run(rows=loss, events=[started()], samples=[answer(hypothesis)])
         curves, samples = watch.curves([job]), watch.samples(job)
-        assert heard in samples and ("before" in samples) == (heard == "before")
+        assert hypothesis in samples and ("before" in samples) == (hypothesis == "before")
         if value == 5.0:
             old = curves
             jobs.delete(projects, job)
@@ -225,14 +226,14 @@ def test_a_new_run_of_a_deleted_name_shows_nothing_of_the_old(projects, run):
 
 
 def test_samples_show_what_differs_with_players(projects, run):
-    def answer(step, name, said, heard, **output):
+    def answer(step, name, reference, hypothesis, **output):
         return {
             "step": step,
             "set": "held_out",
             "id": name,
             "seconds": 1.5,
-            "reference": {"text": said},
-            "output": {"text": heard, **output},
+            "reference": {"text": reference},
+            "output": {"text": hypothesis, **output},
             "record": {"id": name, "audio_path": "/x/a.wav", "language": "en"},
         }
 
@@ -353,12 +354,12 @@ def test_reports_are_served_as_strangers(client, run, projects):
 
 
 def test_only_own_recordings_are_played(client, run, projects, corpus, tmp_path):
-    own = projects.folder / "datasets" / "mine" / "audio"
-    own.mkdir(parents=True)
+    audio_folder = projects.folder / "datasets" / "mine" / "audio"
+    audio_folder.mkdir(parents=True)
     clip = (corpus / "dev0.wav").read_bytes()
-    (own / "a.wav").write_bytes(clip)
+    (audio_folder / "a.wav").write_bytes(clip)
     (tmp_path / "other.wav").write_bytes(clip)
-    (own / "link.wav").symlink_to(tmp_path / "other.wav")
+    (audio_folder / "link.wav").symlink_to(tmp_path / "other.wav")
 
     def row(name, path, **part):
         record = {"id": name, "audio_path": str(path), **part}
@@ -366,10 +367,10 @@ def test_only_own_recordings_are_played(client, run, projects, corpus, tmp_path)
 
     run(
         samples=[
-            row("a", own / "a.wav"),
-            row("part", own / "a.wav", start=0.1, duration=0.2),
+            row("a", audio_folder / "a.wav"),
+            row("part", audio_folder / "a.wav", start=0.1, duration=0.2),
             row("other", tmp_path / "other.wav"),
-            row("link", own / "link.wav"),
+            row("link", audio_folder / "link.wav"),
             row("etc", "/etc/passwd"),
             row("nul", "a\0b"),
             row("up", "../other.wav"),
@@ -379,9 +380,9 @@ def test_only_own_recordings_are_played(client, run, projects, corpus, tmp_path)
     def get(name):
         return client.get("/studio/runs/first/sound", params={"set": "held out", "id": name})
 
-    whole, part = get("a"), get("part")
-    assert whole.status_code == 200 and whole.headers["content-type"] == "audio/wav" and whole.content[:4] == b"RIFF"
-    assert len(part.content) == 44 + 2 * 3200 < len(whole.content)
+    full, part = get("a"), get("part")
+    assert full.status_code == 200 and full.headers["content-type"] == "audio/wav" and full.content[:4] == b"RIFF"
+    assert len(part.content) == 44 + 2 * 3200 < len(full.content)
     for name in ("other", "link", "etc", "nul", "up", "unknown"):
         assert get(name).status_code == 400, name
 

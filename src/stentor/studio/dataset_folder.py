@@ -284,7 +284,7 @@ class DataSet:
     def _placed(self) -> tuple[list[Record], dict[str, str]]:
         records, known = self._with_text(), self._known()
         share, by = train_test_split.chosen(self.about)
-        return records, train_test_split.kept(records, share, by, known) if known else train_test_split.drawn(
+        return records, train_test_split.updated(records, share, by, known) if known else train_test_split.drawn(
             records, share, by
         )
 

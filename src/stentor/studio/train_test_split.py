@@ -49,7 +49,7 @@ def drawn(records: Sequence[Record], share: float, by: str) -> dict[str, str]:
     return {record["id"]: SIDES[record["id"] in held] for record in records}
 
 
-def kept(records: Sequence[Record], share: float, by: str, known: Mapping[str, str]) -> dict[str, str]:
+def updated(records: Sequence[Record], share: float, by: str, known: Mapping[str, str]) -> dict[str, str]:
     """Side by id, where `known` says the sides that there were: a group stays where most of it was, a new one is held
     out if its name hashes below `share`. A side that lost its last group gets one again. Raises as `drawn`."""
     groups = grouped(records, by)

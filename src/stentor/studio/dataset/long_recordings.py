@@ -161,7 +161,7 @@ def _work(folder: Path, order: dict[str, Any]) -> dict[str, Any]:
     elif ending.stopping:
         state, sentence = "stopped", say("long_stopped", done=done, of=of)
     else:
-        state, sentence = "failed", ending.said or say("long_ended", done=done, of=of)
+        state, sentence = "failed", ending.message or say("long_ended", done=done, of=of)
     return {
         "id": folder.name.removeprefix("long-"),
         "names": order.get("names", []),

@@ -116,7 +116,7 @@ def take(request: Request, projects: Projects) -> StreamingResponse:
             )
             rows.put(
                 {
-                    "taken": [_about(name, made) for name, made in done.taken],
+                    "taken": [_about(name, records) for name, records in done.taken],
                     "refused": [without_secrets(line) for line in done.refused[:MOST_SHOWN]],
                     "more": max(0, len(done.refused) - MOST_SHOWN),
                     "records": len(done.records),
@@ -211,12 +211,12 @@ def choose(request: Request, projects: Projects) -> dict[str, Any]:
     return {"said": prompts.set_source(dataset, source, own_phrases, number), **phrases(request, projects)}
 
 
-def _about(name: str, made: list[dict[str, Any]]) -> dict[str, Any]:
+def _about(name: str, records: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "name": name,
-        "records": len(made),
-        "seconds": sum(r.get("duration", 0.0) for r in made),
-        "texts": [r.get("text", "")[:200] for r in made[:3]],
+        "records": len(records),
+        "seconds": sum(r.get("duration", 0.0) for r in records),
+        "texts": [r.get("text", "")[:200] for r in records[:3]],
     }
 
 
@@ -231,14 +231,14 @@ def _folder(projects: Projects, batch: str) -> Path:
     return inside(projects.tmp, f"upload-{batch}")
 
 
-def _files(folder: Path, wanted: Any) -> list[Upload]:
+def _files(folder: Path, requested: Any) -> list[Upload]:
     """Files of a batch in the order that was asked for, which is the one that the person saw; without one, all by their
     numbers. Raises ConfigError for what is not there."""
-    there = sorted(int(p.name) for p in folder.glob("[0-9]*") if p.name.isdecimal()) if folder.is_dir() else []
-    if not there:
-        raise ConfigError(say("upload_unknown" if wanted else "upload_none"))
-    numbers = wanted if isinstance(wanted, list) and wanted else there
-    if len(set(map(str, numbers))) < len(numbers) or any(n not in there or isinstance(n, bool) for n in numbers):
+    present = sorted(int(p.name) for p in folder.glob("[0-9]*") if p.name.isdecimal()) if folder.is_dir() else []
+    if not present:
+        raise ConfigError(say("upload_unknown" if requested else "upload_none"))
+    numbers = requested if isinstance(requested, list) and requested else present
+    if len(set(map(str, numbers))) < len(numbers) or any(n not in present or isinstance(n, bool) for n in numbers):
         raise ConfigError(say("upload_unknown"))
     names = {n: str(read_json(folder / f"name-{n}.json").get("name") or n) for n in numbers}
     return [Upload(folder / str(n), names[n]) for n in numbers]

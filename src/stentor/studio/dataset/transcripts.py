@@ -199,11 +199,13 @@ def _lines(name: str, text: str, stems: set[str]) -> ParsedEntries:
         if mark == " ":
             named = all(key(first) in stems for first in firsts)
         else:
-            named = all(found and first and " " not in stem(first) for first, (_, found, _) in zip(firsts, parts))
+            named = all(
+                separator and first and " " not in stem(first) for first, (_, separator, _) in zip(firsts, parts)
+            )
         if lines and named:
-            for (n, _), first, (_, _, rest) in zip(lines, firsts, parts, strict=True):
+            for (n, _), first, (_, _, after) in zip(lines, firsts, parts, strict=True):
                 # LJSpeech has the normalised text in a third column.
-                sentence = rest if mark == " " else rest.rpartition(mark)[2] or rest
+                sentence = after if mark == " " else after.rpartition(mark)[2] or after
                 yield TranscriptEntry(sentence, stem(first), where=f"{name}:{n}")
             return
     for n, line in lines:

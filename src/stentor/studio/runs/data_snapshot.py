@@ -19,7 +19,7 @@ FOLDER = "data"
 
 
 def keep(tree: dict[str, Any], staging: Path, folder: Path, projects: Projects) -> None:
-    """Copy what `tree` (a run file) names into `made`, and let it name the copies where they will be: in `placed`.
+    """Copy what `tree` (a run file) names into `staging`, and let it name the copies where they will be: in `folder`.
 
     Records without their audio are copied as they are: the run tells what it cannot read. Raises StentorError when the
     disk is full.
@@ -28,7 +28,7 @@ def keep(tree: dict[str, Any], staging: Path, folder: Path, projects: Projects) 
     sections = [tree, *(stage for stage in tree.get("stages") or [] if isinstance(stage, dict))]
     for source in itertools.chain.from_iterable(_sources(section.get("data")) for section in sections):
         manifest = (projects.folder / source["path"]).resolve()
-        if not (_own(manifest, projects) and manifest.is_file()):
+        if not (_can_change(manifest, projects) and manifest.is_file()):
             continue
         if manifest not in copied:
             stem, used = name_from(manifest.stem, "set"), set(copied.values())
@@ -51,7 +51,7 @@ def _sources(value: Any) -> Iterator[dict[str, Any]]:
             yield from _sources(inner)
 
 
-def _own(manifest: Path, projects: Projects) -> bool:
+def _can_change(manifest: Path, projects: Projects) -> bool:
     """Whether it belongs to a data set or to another run, whose files may change or go."""
     return any(manifest.is_relative_to(projects.folder / name) for name in ("datasets", "runs"))
 

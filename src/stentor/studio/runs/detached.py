@@ -41,7 +41,7 @@ class Ending:
     exit: int | None
     """Its exit code; negative for a signal. None while it runs, when it was never started, and when it ended without
     one (its supervisor was killed, or the machine was switched off)."""
-    said: str
+    message: str
     """Its error paragraph, or the last line that it printed; empty while it runs."""
     started: float
     """Seconds since 1970; 0.0 when it never was."""

@@ -211,7 +211,7 @@ def _status(ending: Ending, now: RunProgress) -> RunStatus:
         saved = code == STOPPED or (closed is not None and closed["event"] == "stopped")
         return RunStatus(state, say("run_saved" if saved else "run_stopped", step=step), step, total, code)
     why = str(closed.get("error") or "") if code is None and closed else ""
-    return RunStatus(state, why or _why(code, ending.said), step, total, code)
+    return RunStatus(state, why or _why(code, ending.message), step, total, code)
 
 
 def _state_of(ending: Ending, closed: dict[str, Any] | None) -> State:
@@ -225,7 +225,7 @@ def _state_of(ending: Ending, closed: dict[str, Any] | None) -> State:
     return "stopped" if ending.exit == STOPPED or (ending.stopping and by_request) else "failed"
 
 
-def _why(code: int | None, said: str) -> str:
+def _why(code: int | None, message: str) -> str:
     if code is None:
         return say("run_vanished")
     if code == -signal.SIGKILL:
@@ -233,7 +233,7 @@ def _why(code: int | None, said: str) -> str:
     if code < 0:
         with contextlib.suppress(ValueError):
             return say("run_signal", signal=signal.Signals(-code).name)
-    return said or say("run_silent", code=code)
+    return message or say("run_silent", code=code)
 
 
 def _placed(yaml: str, name: str | None, runs: Path) -> tuple[dict[str, Any], str]:

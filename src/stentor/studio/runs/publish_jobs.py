@@ -256,16 +256,16 @@ def state(publication: Publication) -> PublicationStatus:
     # Its error is the sentence; there is no need to show it twice.
     before, error, _ = lines.rpartition("stentor: ")
     return PublicationStatus(
-        "failed", end.said if end.exit is not None else "", None, before.rstrip() if error else lines
+        "failed", end.message if end.exit is not None else "", None, before.rstrip() if error else lines
     )
 
 
-def card_to_send(order: PublishOrder, text: str, made: tuple[PublishOrder, str] | None) -> str | None:
+def card_to_send(order: PublishOrder, text: str, shown_card: tuple[PublishOrder, str] | None) -> str | None:
     """The card for an order: None, for the command to write it, where the person changed nothing in the one that was
-    shown (`made`: what it was written for, and its text); else theirs, for what the form says now."""
-    if not text.strip() or made is None:
+    shown (`shown_card`: what it was written for, and its text); else theirs, for what the form says now."""
+    if not text.strip() or shown_card is None:
         return text if text.strip() else None
-    before, shown = made
+    before, shown = shown_card
     if text.replace("\r\n", "\n").strip() == shown.strip() or (order.what, order.of) != (before.what, before.of):
         return None
     return retargeted(text, before, order)

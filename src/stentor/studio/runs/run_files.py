@@ -48,7 +48,7 @@ def sound(request: Request, projects: Projects) -> RouteResult:
     """
     job = _job(request, projects)
     record = _record(job, request.query_params.get("set", ""), request.query_params.get("id", ""))
-    path = _own(projects, record.get("audio_path"))
+    path = _file_of(projects, record.get("audio_path"))
     part = {"audio_path": str(path), "start": float(record.get("start") or 0.0)}
     if record.get("duration"):
         part["duration"] = min(float(record["duration"]), LONGEST)
@@ -81,7 +81,7 @@ def _record(job: Job, name: str, id: str) -> dict[str, Any]:
     raise ConfigError("There is no such recording.")
 
 
-def _own(projects: Projects, path: Any) -> Path:
+def _file_of(projects: Projects, path: Any) -> Path:
     """The file, links resolved, if it is one of the person's own."""
     if isinstance(path, str) and "\0" not in path:
         resolved = (projects.folder / path).resolve()

@@ -16,7 +16,7 @@ from stentor.studio.texts import say
 
 MOST_SAMPLES = 6
 """Answers of a set that are shown."""
-_KEPT = 32
+_MOST_RENDERED = 32
 
 
 @dataclass
@@ -26,7 +26,7 @@ class _SampleSet:
     examples: list[ReportExample]
 
 
-_made: OrderedDict[tuple[Path, int, int], str] = OrderedDict()
+_rendered: OrderedDict[tuple[Path, int, int], str] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -35,10 +35,10 @@ def samples(job: Job) -> str:
     followed = progress_of(job.folder)
     with _lock, followed.lock:
         key = (job.folder, followed.serial, followed.answers)
-        if (html := _made.get(key)) is None:
-            html = _made[key] = render("samples", _sample_sets(job, followed), UNSURE)
-            while len(_made) > _KEPT:
-                _made.popitem(last=False)
+        if (html := _rendered.get(key)) is None:
+            html = _rendered[key] = render("samples", _sample_sets(job, followed), UNSURE)
+            while len(_rendered) > _MOST_RENDERED:
+                _rendered.popitem(last=False)
     return html
 
 

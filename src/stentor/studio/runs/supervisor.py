@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
             os.killpg(process.pid, signal.SIGKILL)
         pump.join(_LINGER)
     code = process.wait()
-    write_ending(folder, {**started, "exit": code, "time": time.time(), "said": said(last)})
+    write_ending(folder, {**started, "exit": code, "time": time.time(), "said": closing_message(last)})
     # Whatever still holds the other end of the output is not waited for.
     os._exit(0)
 
@@ -100,7 +100,7 @@ def process_start(pid: int) -> str | None:
         return None
 
 
-def said(lines: list[str]) -> str:
+def closing_message(lines: list[str]) -> str:
     """The error paragraph at the end of a command's output (`stentor: ...`), or its last line."""
     text = [line for line in lines if line.strip()]
     for at in range(len(text) - 1, -1, -1):

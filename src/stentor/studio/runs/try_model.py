@@ -131,7 +131,7 @@ class ModelCache:
     """The models in memory: those that were asked for last. One is used at a time."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str, float], Model] = OrderedDict()
+        self._models: OrderedDict[tuple[str, str, float], Model] = OrderedDict()
         self.lock = threading.RLock()
 
     def get(self, source: str | Path, device: str = "auto") -> Model:
@@ -140,24 +140,24 @@ class ModelCache:
 
         with self.lock:
             key = (str(source), device, _written(source))
-            if key not in self._kept:
-                while len(self._kept) >= MOST_MODELS:
-                    self._release(next(iter(self._kept)))
-                self._kept[key] = load(source, device)
-            self._kept.move_to_end(key)
-            return self._kept[key]
+            if key not in self._models:
+                while len(self._models) >= MOST_MODELS:
+                    self._release(next(iter(self._models)))
+                self._models[key] = load(source, device)
+            self._models.move_to_end(key)
+            return self._models[key]
 
     def keep_only(self, *sources: str | Path | None) -> None:
         """Release all others: another run was chosen, or a training needs the memory."""
         if self.lock.acquire(blocking=False):  # else one of them is at work: it goes when its place is needed
             try:
-                for key in [k for k in self._kept if k[0] not in {str(s) for s in sources}]:
+                for key in [k for k in self._models if k[0] not in {str(s) for s in sources}]:
                     self._release(key)
             finally:
                 self.lock.release()
 
     def _release(self, key: tuple[str, str, float]) -> None:
-        del self._kept[key]
+        del self._models[key]
         free_memory()
 
 

@@ -56,7 +56,7 @@ def _side(trial: RunTrial, clip: TrialClip | None, answers: Sequence[ModelAnswer
     elif answer.wrong:
         body = f'<p class="wrong">{escape(without_secrets(answer.wrong))}</p>'
     else:
-        body = _sound(answer) if clip is None else _heard(trial, clip, answer)
+        body = _sound(answer) if clip is None else _answer_html(trial, clip, answer)
         if answer.total:
             rate = figure("wer", answer.errors / answer.total)
             notes.append(say("try_errors", errors=answer.errors, total=answer.total, rate=rate))
@@ -71,7 +71,7 @@ def _side(trial: RunTrial, clip: TrialClip | None, answers: Sequence[ModelAnswer
     )
 
 
-def _heard(tried: RunTrial, clip: TrialClip, answer: ModelAnswer) -> str:
+def _answer_html(tried: RunTrial, clip: TrialClip, answer: ModelAnswer) -> str:
     if answer.segments is not None:
         if clip.segments:
             return drawings.judged_speakers(clip.segments, answer.segments, clip.samples, clip.rate)

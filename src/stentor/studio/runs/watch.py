@@ -39,7 +39,7 @@ LINES = 60
 """Lines of the log."""
 FEW = 3
 """Charts that are seen at once: the main metric, the training loss and the learning rate."""
-_KEPT = 32
+_MOST_DRAWN = 32
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def curves(shown: Sequence[Job]) -> str:
         began = time.thread_time()
         html = _drawn([job.name for job in shown], courses)
         _DRAWN[key] = _Drawn(version, html, time.thread_time() - began, time.monotonic())
-        while len(_DRAWN) > _KEPT:
+        while len(_DRAWN) > _MOST_DRAWN:
             _DRAWN.popitem(last=False)
         return html
 
@@ -265,10 +265,10 @@ def _main(results: dict[str, Any], followed: RunProgress) -> tuple[str, str, dic
         for metric, score in scores.items():
             if metric not in MINOR:
                 return name, metric, (results.get("before") or {}).get(name, {}).get(metric, {}), score
-    for key, (steps, found) in followed.numbers.values.items():
+    for key, (steps, values) in followed.numbers.values.items():
         if key.startswith("eval/") and key.count("/") >= 2:
             _, name, metric = key.split("/", 2)
-            return name, metric, {"value": found[0]} if steps[0] == 0 and len(steps) > 1 else {}, {"value": found[-1]}
+            return name, metric, {"value": values[0]} if steps[0] == 0 and len(steps) > 1 else {}, {"value": values[-1]}
     return None
 
 

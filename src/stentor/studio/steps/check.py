@@ -41,12 +41,12 @@ def build(shared: Shared, tab: gr.Tab) -> None:
         dataset = projects.dataset(name)
         part, kind = train_test_split.chosen(dataset.about)
         page = element(name, "stentor-check")
-        return [gr.skip() if name == before else page, 100 * part, kind, _said(dataset)]
+        return [gr.skip() if name == before else page, 100 * part, kind, _divided(dataset)]
 
     def parted(projects: Projects, name: str | None, percent: float, kind: str) -> str:
         dataset = opened(projects, name)
         dataset.split(float(percent) / 100, str(kind))
-        return _said(dataset)
+        return _divided(dataset)
 
     for event in (shared.page.load, shared.dataset.change, tab.select):
         listening = on(shared, event, shown, [shared.dataset, seen], [listed, share, by, divided], js=_SHOWN)
@@ -54,7 +54,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     on(shared, split.click, parted, [shared.dataset, share, by], divided).then(None, None, None, js=_REFRESH)
 
 
-def _said(dataset: DataSet) -> str:
+def _divided(dataset: DataSet) -> str:
     sides = list(dataset.sides().values())
     if not sides:
         return say("split_not_yet")

@@ -49,11 +49,11 @@ def on(
     if inspect.isgeneratorfunction(function):
 
         def called(request: gr.Request, *values: Any) -> Any:
-            yield from _told_each(function(shared.projects_of(str(request.username)), *values))
+            yield from _each_with_errors(function(shared.projects_of(str(request.username)), *values))
     else:
 
         def called(request: gr.Request, *values: Any) -> Any:
-            return _told(lambda: function(shared.projects_of(str(request.username)), *values))
+            return _with_errors(lambda: function(shared.projects_of(str(request.username)), *values))
 
     called.__annotations__ = {"request": gr.Request}  # a string in this module; Gradio looks for the class
     return event(called, inputs, outputs, api_visibility="private", **{"show_progress": "hidden", **options})
@@ -77,7 +77,7 @@ def plain(text: str) -> str:
     return "".join(f"&#{ord(c)};" if c in "\\`*_{}[]()#+-.!|~$:" else c for c in escaped)
 
 
-def _told(call: Callable[[], Any]) -> Any:
+def _with_errors(call: Callable[[], Any]) -> Any:
     """The call's answer; what fails is told to the person: what is expected as it is, anything else by its kind alone.
 
     Messages are escaped: the page shows them as HTML, and they may repeat a file's name or a transcript.
@@ -93,9 +93,9 @@ def _told(call: Callable[[], Any]) -> Any:
         raise gr.Error(say("unexpected", kind=type(error).__name__), print_exception=False) from None
 
 
-def _told_each(answers: Iterator[Any]) -> Iterator[Any]:
+def _each_with_errors(answers: Iterator[Any]) -> Iterator[Any]:
     end = object()
-    while (answer := _told(lambda: next(answers, end))) is not end:
+    while (answer := _with_errors(lambda: next(answers, end))) is not end:
         yield answer
 
 

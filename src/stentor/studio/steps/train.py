@@ -51,12 +51,12 @@ class Selection(NamedTuple):
 def build(shared: Shared, tab: gr.Tab) -> None:
     """Choices, settings, run file, plan and start."""
     widgets = _layout(shared)
-    yaml, said, basics = widgets.yaml, widgets.yaml_said, widgets.basics
+    yaml, remarks, basics = widgets.yaml, widgets.remarks, widgets.basics
     _listen_to_choices(shared, tab, widgets)
-    on(shared, yaml.change, lambda projects, text: _remarks(projects, text or ""), yaml, said, trigger_mode=LAST)
+    on(shared, yaml.change, lambda projects, text: _remarks(projects, text or ""), yaml, remarks, trigger_mode=LAST)
     on(shared, yaml.blur, lambda projects, text: _settled(projects, text or "")[1:], yaml, basics)
     for key, widget in zip(BASIC, basics, strict=True):
-        _listen(shared, widget, key, yaml, said)
+        _listen(shared, widget, key, yaml, remarks)
     _listen_to_start(shared, widgets)
 
 
@@ -79,12 +79,12 @@ def _layout(shared: Shared) -> SimpleNamespace:
             gr.Textbox(label=rows[key].label, info=rows[key].help, elem_id=_IDS[key], min_width=200) for key in BASIC
         ]
     widgets.yaml = gr.Code(**labelled("yaml"), language="yaml", interactive=True, render=False, lines=10, max_lines=24)
-    widgets.yaml_said = gr.HTML(elem_id="yaml_said", render=False)
+    widgets.remarks = gr.HTML(elem_id="yaml_said", render=False)
     with gr.Accordion(say("advanced"), open=False, elem_id="advanced"):
         gr.Markdown(say("advanced_help"))
         for section, meaning in sections().items():
-            _group(shared, section, meaning, widgets.yaml, widgets.yaml_said)
-    widgets.yaml_said.render()
+            _group(shared, section, meaning, widgets.yaml, widgets.remarks)
+    widgets.remarks.render()
     with gr.Row(equal_height=True):
         widgets.name = gr.Textbox(**labelled("run_name"), max_length=64, scale=2, min_width=240)
         widgets.plan = gr.Button(say("plan"), elem_id="plan", min_width=160)
@@ -104,7 +104,7 @@ def _listen_to_choices(shared: Shared, tab: gr.Tab, widgets: SimpleNamespace) ->
     w = widgets
     inputs = [shared.dataset, w.task, w.model, w.family, w.source, w.method, w.yaml, w.written_for]
     outputs = [w.facts, w.task, w.model, w.about, w.other, w.family, w.method]
-    outputs += [w.yaml_said, *w.basics, w.yaml, w.name, w.written_for]
+    outputs += [w.remarks, *w.basics, w.yaml, w.name, w.written_for]
     # One listener for all, so that they follow each other.
     choices = [tab.select, shared.dataset.change, w.task.input, w.model.input, w.family.input]
     choices += [w.source.submit, w.source.blur, shared.started.change]
@@ -121,7 +121,7 @@ def _listen_to_start(shared: Shared, widgets: SimpleNamespace) -> None:
     on(shared, widgets.plan.click, _planned, yaml, result, **once, concurrency_limit=1, concurrency_id="plan")
     started = [shared.started, name, retried]
     on(shared, widgets.start.click, _begin, [yaml, name, retried], started, **once, concurrency_limit=None)
-    reused = [yaml, widgets.yaml_said, *widgets.basics, name, retried, shared.again, result]
+    reused = [yaml, widgets.remarks, *widgets.basics, name, retried, shared.again, result]
     on(shared, shared.again.change, _reused, shared.again, reused)
     shared.again.change(None, js=_SCROLL, api_visibility="private")
 
@@ -216,7 +216,7 @@ def _command(projects: Projects, name: str | None) -> str:
     return settings.command(projects, name or "")
 
 
-def _group(shared: Shared, section: str, meaning: str, yaml: Any, said: Any) -> None:
+def _group(shared: Shared, section: str, meaning: str, yaml: Any, remarks: Any) -> None:
     """A group of settings, whose widgets are made when it is opened: hundreds would make the page slow."""
     with gr.Accordion(f"{section}: {meaning}" if meaning else section, open=False, elem_id=f"group_{section}") as group:
 
@@ -230,13 +230,13 @@ def _group(shared: Shared, section: str, meaning: str, yaml: Any, said: Any) -> 
             with gr.Column(elem_classes="stentor-settings"):
                 for row in rows:
                     if row.section == section and not row.basic:
-                        _listen(shared, _widget(row, shown(row, tree)), row.key, yaml, said)
+                        _listen(shared, _widget(row, shown(row, tree)), row.key, yaml, remarks)
 
 
-def _listen(shared: Shared, widget: Any, key: str, yaml: Any, said: Any) -> None:
+def _listen(shared: Shared, widget: Any, key: str, yaml: Any, remarks: Any) -> None:
     """Put what the widget holds into the run file. Not `input`: a text box sends that for keys alone, neither when
     something is pasted nor when something is deleted. What the page itself writes into it changes nothing."""
-    on(shared, widget.change, partial(_edited, key=key), [yaml, widget], [yaml, said], trigger_mode="always_last")
+    on(shared, widget.change, partial(_edited, key=key), [yaml, widget], [yaml, remarks], trigger_mode="always_last")
 
 
 def _widget(row: FormField, value: Any) -> Any:
@@ -295,12 +295,12 @@ def _remarks(projects: Projects, text: str) -> str:
     return _line(say("yaml_fine"), "fine")
 
 
-def _plan(found: dict[str, Any], number: int, count: int) -> str:
+def _plan(plan: dict[str, Any], number: int, count: int) -> str:
     """A plan as HTML: a small table, and what speaks against the start."""
-    title = say("plan_stage", number=number, count=count, task=settings.title("task", found["task"]))
+    title = say("plan_stage", number=number, count=count, task=settings.title("task", plan["task"]))
     head = f"<h4>{html.escape(title)}</h4>" if count > 1 else ""
-    rows = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in plans.table(found))
-    notes = "".join(f"<li>{html.escape(w)}</li>" for w in plans.warnings(found))
+    rows = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in plans.table(plan))
+    notes = "".join(f"<li>{html.escape(w)}</li>" for w in plans.warnings(plan))
     after = f'<p>{html.escape(say("plan_notes"))}</p><ul class="notes">{notes}</ul>' if notes else ""
     return f"{head}<table>{rows}</table>{after or _line(say('plan_fine'), 'fine')}"
 

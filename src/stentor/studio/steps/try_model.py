@@ -16,9 +16,9 @@ from stentor.studio.steps.choices import Choice, Names
 from stentor.studio.steps.shared import Shared, labelled, on
 from stentor.studio.texts import say
 
-HEARD = ("clip", "held_out")
+CLIP_SOURCES = ("clip", "held_out")
 """What a model may listen to."""
-VOICES = ("own", "described", "taken", "copied")
+VOICE_SOURCES = ("own", "described", "taken", "copied")
 """Whose voice a model may speak in: its own, one that is described, that of a recording or of a clip."""
 CLIPS, RECORDINGS = ("clip", "copied"), ("held_out", "taken")
 """Of both, those from a clip of the person, and from a recording of the data set."""
@@ -29,13 +29,13 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     """Choose a run, give it a clip or a text, see or hear the answers."""
     shared.page.load(None, js=f"() => {{ {drawings.script()} }}")
     w = _layout()
-    form = [w.note, w.source, w.text, w.described, w.clip, w.held, w.player, w.said, w.go, w.seed]
+    form = [w.note, w.source, w.text, w.described, w.clip, w.held, w.player, w.transcript, w.go, w.seed]
     for event in (tab.select, shared.changed.click, shared.page.load):
         on(shared, event, _known, w.run, w.run)
     for event in (w.run.change, w.source.input, shared.dataset.change, tab.select):
         on(shared, event, _chosen, [w.run, w.source, shared.dataset, w.held], form)
     on(shared, w.held.change, _shown, [w.source, shared.dataset, w.held], w.player)
-    inputs = [w.run, w.source, shared.dataset, w.held, w.clip, w.said, w.text, w.described, w.seed]
+    inputs = [w.run, w.source, shared.dataset, w.held, w.clip, w.transcript, w.text, w.described, w.seed]
     options: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "try", "trigger_mode": "once"}
     on(shared, w.go.click, _answered, inputs, w.answers, **options)
 
@@ -65,7 +65,7 @@ def _layout() -> SimpleNamespace:
             )
             w.held = Choice([], **labelled("try_held"), visible=False)
             w.player = gr.HTML(visible=False, elem_id="try_player", padding=False)
-            w.said = gr.Textbox(**labelled("try_said"), max_length=most)
+            w.transcript = gr.Textbox(**labelled("try_said"), max_length=most)
     with gr.Row():
         w.go = gr.Button(say("try_go"), variant="primary", elem_id="try")
         w.seed = gr.Number(0, **labelled("try_seed"), precision=0, minimum=0, maximum=MOST_SEED, visible=False)
@@ -90,7 +90,7 @@ def _chosen(
     folder = _dataset(projects, dataset)
     recordings = try_model.held_out(folder) if folder is not None else []
     speaking = trial.task == "speak"
-    kinds = [kind for kind in (VOICES if speaking else HEARD) if recordings or kind not in RECORDINGS]
+    kinds = [kind for kind in (VOICE_SOURCES if speaking else CLIP_SOURCES) if recordings or kind not in RECORDINGS]
     source = source if source in kinds else kinds[0]
     ids = [id for _, id in recordings]
     recording = recording if recording in ids else (ids[0] if ids else None)

@@ -54,7 +54,7 @@ def train(tmp_path, monkeypatch, projects):
     script = tmp_path / "train.py"
     script.write_text(stand_in.STAND_IN)
     monkeypatch.setattr(jobs, "TRAIN", (sys.executable, "-S", str(script)))
-    monkeypatch.setattr(jobs, "_check", lambda text, projects: None)  # takes longer than all else
+    monkeypatch.setattr(jobs, "checked", lambda text, projects: None)  # takes longer than all else
 
     def do(*what):
         script.with_name("do").write_text(" ".join(what))
@@ -64,6 +64,19 @@ def train(tmp_path, monkeypatch, projects):
     for job in jobs.jobs(projects):
         jobs.kill(job)
         stand_in.until(lambda job=job: not jobs.alive(job))
+
+
+@pytest.fixture
+def running(projects, train):
+    """A run that trains until its folder holds `go`."""
+    import stand_in
+
+    from stentor.studio.runs import jobs
+
+    train("wait")
+    job = jobs.start(projects, stand_in.YAML)
+    stand_in.until((job.folder / "ready").exists)
+    return job
 
 
 @pytest.fixture

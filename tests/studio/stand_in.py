@@ -54,7 +54,7 @@ from pathlib import Path
 from stentor.studio.runs import jobs
 from stentor.studio.projects import Projects
 jobs.TRAIN = (sys.executable, "-S", sys.argv[2])
-jobs._check = lambda text, projects: None
+jobs.checked = lambda text, projects: None
 print(jobs.start(Projects(Path(sys.argv[1])), sys.argv[3]).name, flush=True)
 time.sleep(600)
 """

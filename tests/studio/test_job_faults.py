@@ -19,43 +19,34 @@ from stentor.studio.runs.jobs import state
 from stentor.studio.runs.progress import progress_of
 
 
-def test_a_killed_training_is_told(projects, train):
-    train("wait")
-    job = jobs.start(projects, YAML)
-    until((job.folder / "ready").exists)
-    os.kill(process_of(job), signal.SIGKILL)
-    status = ended(job)
+def test_a_killed_training_is_told(running):
+    os.kill(process_of(running), signal.SIGKILL)
+    status = ended(running)
     assert (status.state, status.exit) == ("failed", -9) and "memory ran out" in status.sentence and status.step == 2
 
 
-def test_a_run_that_does_not_stop_is_killed(projects, train):
-    train("wait")
-    job = jobs.start(projects, YAML)
-    until((job.folder / "ready").exists)
-    jobs.kill(job)
-    status = ended(job)
+def test_a_run_that_does_not_stop_is_killed(running):
+    jobs.kill(running)
+    status = ended(running)
     assert (status.state, status.exit) == ("stopped", -9) and "last checkpoint" in status.sentence
 
 
-def test_a_switched_off_machine_is_told(projects, train):
+def test_a_switched_off_machine_is_told(projects, running):
     """Keeper and training die in the same moment, with no last word."""
-    train("wait")
-    job = jobs.start(projects, YAML)
-    until((job.folder / "ready").exists)
-    training = process_of(job)
+    training = process_of(running)
     supervisor = os.getsid(training)
     assert supervisor not in (training, os.getsid(0))
     os.kill(supervisor, signal.SIGKILL)
-    assert state(job).alive, "the training still runs, and no second one may start"
+    assert state(running).alive, "the training still runs, and no second one may start"
     with pytest.raises(ConfigError, match="running already"):
-        jobs.resume(projects, job)
+        jobs.resume(projects, running)
     os.kill(training, signal.SIGKILL)
-    status = ended(job)
+    status = ended(running)
     assert (status.state, status.exit) == ("failed", None) and "machine was switched off" in status.sentence
     # A number that belongs to another process by now is not signalled.
     ending = {"pid": os.getpid(), "born": "1", "exit": None}
-    (job.folder / "ending.json").write_text(json.dumps(ending))
-    jobs.stop(job)
+    (running.folder / "ending.json").write_text(json.dumps(ending))
+    jobs.stop(running)
 
 
 def test_a_killed_studio_leaves_its_run(projects, train, tmp_path):
@@ -128,36 +119,27 @@ def test_how_a_run_ended_fits_on_a_disk_that_filled_up(tmp_path):
     assert files.read_json(tmp_path / "ending.json")["said"].startswith("é\n")
 
 
-def test_a_killed_training_goes_on(projects, train, tmp_path):
-    train("wait")
-    job = jobs.start(projects, YAML)
-    until((job.folder / "ready").exists)
-    os.kill(process_of(job), signal.SIGKILL)
-    assert ended(job).state == "failed"
-    (job.folder / "go").touch()
-    jobs.resume(projects, job)
-    assert ended(job).state == "finished" and len(starts(tmp_path)) == 2
+def test_a_killed_training_goes_on(projects, tmp_path, running):
+    os.kill(process_of(running), signal.SIGKILL)
+    assert ended(running).state == "failed"
+    (running.folder / "go").touch()
+    jobs.resume(projects, running)
+    assert ended(running).state == "finished" and len(starts(tmp_path)) == 2
 
 
-def test_a_killed_keeper_ends_nothing(projects, train):
+def test_a_killed_keeper_ends_nothing(running):
     """The training goes on without it; how it ended is told by its own last event, as nobody kept its exit code."""
-    train("wait")
-    job = jobs.start(projects, YAML)
-    until((job.folder / "ready").exists)
-    os.kill(os.getsid(process_of(job)), signal.SIGKILL)
-    assert state(job).state == "running"
-    (job.folder / "go").touch()
-    status = ended(job)
+    os.kill(os.getsid(process_of(running)), signal.SIGKILL)
+    assert state(running).state == "running"
+    (running.folder / "go").touch()
+    status = ended(running)
     assert (status.state, status.exit, status.step) == ("finished", None, 6)
 
 
-def test_a_run_without_a_keeper_is_stopped(projects, train):
-    train("wait")
-    job = jobs.start(projects, YAML)
-    until((job.folder / "ready").exists)
-    os.kill(os.getsid(process_of(job)), signal.SIGKILL)
-    jobs.stop(job)
-    status = ended(job)
+def test_a_run_without_a_keeper_is_stopped(running):
+    os.kill(os.getsid(process_of(running)), signal.SIGKILL)
+    jobs.stop(running)
+    status = ended(running)
     assert (status.state, status.exit) == ("stopped", None) and "Everything is saved" in status.sentence
 
 
@@ -184,19 +166,16 @@ def test_a_run_is_stopped_before_it_can_hear(projects, train):
     assert status.state == "stopped" and status.exit in (-15, 75) and "resume" in status.sentence
 
 
-def test_a_number_that_another_process_has_by_now_is_not_signalled(projects, train, monkeypatch):
-    train("wait")
-    job = jobs.start(projects, YAML)
-    until((job.folder / "ready").exists)
+def test_a_number_that_another_process_has_by_now_is_not_signalled(projects, running):
     with subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"]) as other:
-        ending = json.loads((job.folder / "ending.json").read_text())
+        ending = json.loads((running.folder / "ending.json").read_text())
         before = dict(ending)
-        (job.folder / "ending.json").write_text(json.dumps({**ending, "pid": other.pid}))
-        assert detached.process(job.folder) is None
-        jobs.stop(job), jobs.kill(job)
-        assert other.poll() is None and state(job).alive
+        (running.folder / "ending.json").write_text(json.dumps({**ending, "pid": other.pid}))
+        assert detached.process(running.folder) is None
+        jobs.stop(running), jobs.kill(running)
+        assert other.poll() is None and state(running).alive
         other.kill()
-    (job.folder / "ending.json").write_text(json.dumps(before))
+    (running.folder / "ending.json").write_text(json.dumps(before))
 
 
 PRESS = """\
@@ -206,7 +185,7 @@ from stentor.errors import StentorError
 from stentor.studio.runs import jobs
 from stentor.studio.projects import Projects
 jobs.TRAIN = (sys.executable, "-S", sys.argv[2])
-jobs._check = lambda text, projects: None
+jobs.checked = lambda text, projects: None
 projects = Projects(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()

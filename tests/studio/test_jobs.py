@@ -43,22 +43,19 @@ def test_a_run_that_fails_and_its_retry(projects, train):
     assert state(job).state == "failed" and jobs.find(projects, "first") == job
 
 
-def test_stop_and_resume(projects, train, tmp_path):
-    train("wait")
-    job = jobs.start(projects, YAML)
-    until((job.folder / "ready").exists)
+def test_stop_and_resume(projects, tmp_path, running):
     with pytest.raises(ConfigError, match="first is running already"):
-        jobs.resume(projects, job)
+        jobs.resume(projects, running)
     with pytest.raises(ConfigError, match="first is running already"):
-        jobs.delete(projects, job)
-    jobs.stop(job)
-    status = ended(job)
+        jobs.delete(projects, running)
+    jobs.stop(running)
+    status = ended(running)
     assert (status.state, status.exit, status.step) == ("stopped", 75, 3) and "resume" in status.sentence
-    jobs.stop(job)  # nothing happens to what has ended
-    (job.folder / "go").touch()
-    jobs.resume(projects, job)
-    assert ended(job).state == "finished" and len(starts(tmp_path)) == 2
-    jobs.delete(projects, job)
+    jobs.stop(running)  # nothing happens to what has ended
+    (running.folder / "go").touch()
+    jobs.resume(projects, running)
+    assert ended(running).state == "finished" and len(starts(tmp_path)) == 2
+    jobs.delete(projects, running)
     assert jobs.jobs(projects) == [] and not list(projects.tmp.iterdir())
 
 

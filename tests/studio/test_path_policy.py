@@ -201,7 +201,7 @@ def test_the_studios_own_run_files_are_taken(projects):
     for model in settings.known().values():
         for task in model.tasks:
             for how in model.methods:
-                checked(settings.written(settings.start(task, model, how, data)), projects)
+                checked(dump(settings.start(task, model, how, data)), projects)
 
 
 def test_manifests_may_not_name_the_audio_of_others(projects, tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stentor.studio.dataset.recordings import TEXTS, Remark, listen
+from stentor.studio.dataset.recordings import REMARKS, Remark, listen
 
 RATE = 16000
 
@@ -49,7 +49,7 @@ def test_sentences_carry_their_figures(speech):
     assert f"only {remark.values['above']:.0f} dB above it, 20 are needed" in remark.sentence
     assert [r.key for r in listen(np.zeros(RATE), RATE).remarks] == ["silent"]
     figures = {"level": 1.0, "seconds": 1.0, "limit": 1.0, "share": 0.5, "above": 1.0}
-    assert all("{" not in Remark(key, figures).sentence for key in TEXTS)
+    assert all("{" not in Remark(key, figures).sentence for key in REMARKS)
 
 
 def test_speech_without_a_pause_is_no_noise(speech):

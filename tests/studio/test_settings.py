@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stentor.commands.plan.suggest import suggest
-from stentor.config.load import load_text, stage_configs
+from stentor.config.load import dump, load_text, stage_configs
 from stentor.errors import ConfigError, StentorError
 from stentor.models.base import Family
 from stentor.studio.projects import Projects
@@ -39,7 +39,7 @@ def dataset(projects):
 @pytest.mark.parametrize(("task", "name", "how"), CHOICES)
 def test_every_choice_makes_a_run_file_that_loads(dataset, task, name, how):
     model = settings.known()[name]
-    loaded = load_text(settings.written(settings.start(task, model, how, dataset)))
+    loaded = load_text(dump(settings.start(task, model, how, dataset)))
     last = stage_configs(loaded)[-1]
     assert last.task.type == task and last.model.type == model.family
     assert (getattr(last.model, "lora", None) is not None) == (how == LORA)
@@ -117,7 +117,7 @@ def test_choices_that_are_not_there_are_told(projects, choice, family, source, m
 def test_another_model_takes_the_place_of_a_known_one(projects, dataset, family):
     model = settings.chosen(OWN, "transcribe", projects, family, "someone/model")
     for how in model.methods:
-        config = load_text(settings.written(settings.start("transcribe", model, how, dataset))).config
+        config = load_text(dump(settings.start("transcribe", model, how, dataset))).config
         assert (config.model.type, config.model.source) == (family, "someone/model")
         assert not any("wav2vec2" in glob for glob in config.model.freeze)
 
@@ -126,7 +126,7 @@ def test_a_finished_run_can_be_gone_on_from(projects, dataset):
     first = settings.start("transcribe", settings.known()["small_speech_llm"], FULL, dataset)
     folder = projects.runs / "before"
     (folder / "export").mkdir(parents=True)
-    (folder / "run.yaml").write_text(settings.written(first))
+    (folder / "run.yaml").write_text(dump(first))
     (folder / "studio.json").write_text("{}")
     assert settings.runs("transcribe", projects) == []  # it is not finished
     (folder / "export" / "config.json").write_text("{}")
@@ -137,7 +137,7 @@ def test_a_finished_run_can_be_gone_on_from(projects, dataset):
         settings.chosen(RUN + "before", "speak", projects)
     for task in ("transcribe", "words"):
         model = settings.chosen(RUN + "before", task, projects)
-        config = load_text(settings.written(settings.start(task, model, FULL, dataset))).config
+        config = load_text(dump(settings.start(task, model, FULL, dataset))).config
         assert config.model.init == str(folder / "export") and config.model.tokenizer.size == 300
         assert (config.model.aligner is not None) == (task == "words")
         assert config.optim.lr < 0.01 and config.data.augment.spec_augment is not None
@@ -196,7 +196,7 @@ def test_a_plan_in_words():
 def test_a_real_plan_is_read(dataset):
     from stentor.commands.plan.plan import plan
 
-    text = settings.written(settings.start("language", settings.known()["small_language"], FULL, dataset))
+    text = dump(settings.start("language", settings.known()["small_language"], FULL, dataset))
     planned = json.loads(json.dumps(plan(load_text(text).config)))
     table = dict(plans.table(planned))
     assert table[settings.say("plan_data")].startswith("8 recordings")
@@ -207,7 +207,7 @@ def test_a_real_plan_is_read(dataset):
 def test_plans_that_cannot_be_made_say_why(projects, dataset):
     tree = settings.start("language", settings.known()["small_language"], FULL, dataset)
     with pytest.raises(StentorError, match="longer than"):
-        plans.plan(projects, settings.written(tree), longest=0.01)
+        plans.plan(projects, dump(tree), longest=0.01)
     with pytest.raises(ConfigError, match=r"run\.yaml.*task"):
         plans.plan(projects, "model: whisper\n")
     assert not list(projects.tmp.iterdir())
@@ -216,9 +216,9 @@ def test_plans_that_cannot_be_made_say_why(projects, dataset):
 @pytest.mark.slow
 def test_a_plan_is_worked_out_by_a_process_of_its_own(projects, dataset):
     tree = settings.start("transcribe", settings.known()["small_speech_llm"], FULL, dataset)
-    (planned,) = plans.plan(projects, settings.written(tree))
+    (planned,) = plans.plan(projects, dump(tree))
     assert planned["time"]["seconds"] > 0 and dict(plans.table(planned))[settings.say("plan_memory")]
     tree["data"]["train"][0]["path"] = str(projects.folder / "nothing.jsonl")
     with pytest.raises(StentorError, match=r"nothing\.jsonl"):
-        plans.plan(projects, settings.written(tree))
+        plans.plan(projects, dump(tree))
     assert not list(projects.tmp.iterdir())

@@ -12,7 +12,7 @@ from stentor.studio.server.accounts import Accounts
 from stentor.studio.server.server import USER, head, page_files
 from stentor.studio.steps import STEPS
 from stentor.studio.steps.choices import Choice
-from stentor.studio.steps.shared import Shared, on
+from stentor.studio.steps.shared import Shared
 from stentor.studio.texts import say
 from stentor.studio.uploaded_audio import MOST_BYTES
 
@@ -98,12 +98,12 @@ def page(accounts: Accounts) -> gr.Blocks:
         seen = gr.State(())
         looks = gr.Timer(LOOK)
 
-        on(shared, built.load, _known, dataset, [dataset, new, delete])
-        on(shared, delete.click, _delete, dataset, [dataset, new, delete], js=_SURE)
-        for event in (create.click, name.submit):
-            on(shared, event, _create, [name, language], [dataset, new, delete, name], trigger_mode="once")
-        for event in (built.load, changed.click, dataset.change, looks.tick):
-            on(shared, event, _steps, [dataset, seen], [seen, *tabs.values()])
+        shared.on(built.load, _known, dataset, [dataset, new, delete])
+        shared.on(delete.click, _delete, dataset, [dataset, new, delete], js=_SURE)
+        created = [dataset, new, delete, name]
+        shared.on([create.click, name.submit], _create, [name, language], created, trigger_mode="once")
+        events = [built.load, changed.click, dataset.change, looks.tick]
+        shared.on(events, _steps, [dataset, seen], [seen, *tabs.values()])
     built._queue.sleep_when_free = built._queue.progress_update_sleep_when_free = IDLE
     return built
 

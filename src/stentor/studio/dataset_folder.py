@@ -27,6 +27,7 @@ from stentor.studio.files import (
     disk_errors,
     inside,
     locked,
+    new_id,
     read_json,
     write_bytes,
     write_json,
@@ -112,7 +113,7 @@ class DataSet:
         """
         record = {
             **more,
-            "id": _new_id(),
+            "id": new_id(),
             "audio_path": "",
             "text": clean_text(text),
             "language": label(language or self.about.get("language")),
@@ -120,7 +121,7 @@ class DataSet:
             "prompt": label(prompt),
         }
         with locked(self.folder):
-            if self._count() >= MOST_RECORDS:
+            if self.manifest.exists() and self.manifest.read_bytes().count(b"\n") >= MOST_RECORDS:
                 raise ConfigError(f"The data set {self.name} holds {MOST_RECORDS} recordings: begin another one.")
             record = self._saved(record, audio, rate)
             try:
@@ -264,29 +265,25 @@ class DataSet:
     def _with_text(self) -> list[Record]:
         """What can be trained on: has a text, and names a file of this data set (a manifest may have been written by
         hand, and a run reads whatever it names)."""
-        return [
-            r for r in self.records() if isinstance(r.get("text"), str) and r["text"].strip() and self._own_audio(r)
-        ]
+        records = [r for r in self.records() if isinstance(r.get("text"), str) and r["text"].strip()]
+        return [r for r in records if self._has_audio_inside(r)]
 
-    def _own_audio(self, record: Record) -> bool:
+    def _has_audio_inside(self, record: Record) -> bool:
         try:
-            return (
-                self.audio(record).is_relative_to(self.folder / "audio")
-                and not Path(record["audio_path"]).is_absolute()
-            )
+            inside_audio = self.audio(record).is_relative_to(self.folder / "audio")
         except ConfigError:
             return False
+        return inside_audio and not Path(record["audio_path"]).is_absolute()
 
     def _known(self) -> dict[str, str]:
         """Sides as the two files say. A half-written change, which left a record in both, is taken as not made."""
         return {r["id"]: side for side in train_test_split.SIDES for r in _read(self.folder / f"{side}.jsonl")}
 
     def _placed(self) -> tuple[list[Record], dict[str, str]]:
-        records, known = self._with_text(), self._known()
-        share, by = train_test_split.chosen(self.about)
-        return records, train_test_split.updated(records, share, by, known) if known else train_test_split.drawn(
-            records, share, by
-        )
+        records, known, choice = self._with_text(), self._known(), train_test_split.chosen(self.about)
+        if known:
+            return records, train_test_split.updated(records, *choice, known)
+        return records, train_test_split.drawn(records, *choice)
 
     def _divide(self, records: Sequence[Record], sides: Mapping[str, str]) -> dict[str, Path]:
         """Write the two files where they say something else."""
@@ -308,9 +305,6 @@ class DataSet:
         write_bytes(inside(self.folder / "audio", name), data)
         full = {**record, "audio_path": f"audio/{name}", "duration": round(len(audio) / rate, 4)}
         return {k: v for k, v in full.items() if v is not None}
-
-    def _count(self) -> int:
-        return self.manifest.read_bytes().count(b"\n") if self.manifest.exists() else 0
 
     def _rewrite(self, change: Callable[[Record], Record | None]) -> None:
         """The manifest with every record as `change` answers it; None removes it."""
@@ -390,11 +384,6 @@ def _read(path: Path) -> list[Record]:
             if isinstance(record, dict) and isinstance(record.get("audio_path"), str) and "id" in record:
                 records.append(record)
     return records
-
-
-def _new_id() -> str:
-    """Never given again, in order of time."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
 
 def label(value: str | None) -> str | None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import time
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,11 @@ def name_from(text: str, otherwise: str = "recording") -> str:
     """A valid name that resembles a text, such as the name of an uploaded file."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     return re.sub(r"[^A-Za-z0-9_-]+", "-", plain).strip("-_")[:64] or otherwise
+
+
+def new_id() -> str:
+    """A name that is never given again; names in order of time."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
 
 def inside(root: Path, *parts: str) -> Path:
@@ -126,6 +132,15 @@ def append_line(path: Path, line: str) -> None:
             with contextlib.suppress(OSError):
                 os.truncate(path, before)
             raise
+
+
+def stamp(path: Path) -> tuple[int, int] | None:
+    """Time in nanoseconds and size of a file, which change with what is in it; None when it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
 
 
 def read_json(path: Path) -> dict[str, Any]:

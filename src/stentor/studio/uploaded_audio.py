@@ -92,12 +92,13 @@ def enterable(upload: Upload) -> Upload:
     FFmpeg decodes those from their beginning each time, and some do not say how long they are. A minute or less of
     audio is held at a time. Raises AudioError, also for more than `LONGEST`, StentorError when the disk is full.
     """
-    if not upload.path.is_file() or kind_of(upload.path) not in ("m4a", "webm") or too_large(upload):
+    path = upload.path
+    if not path.is_file() or kind_of(path) not in ("m4a", "webm") or path.stat().st_size > MOST_BYTES:
         return upload
-    wav = upload.path.with_name(upload.path.name + ".wav")
+    wav = path.with_name(path.name + ".wav")
     if wav.is_file():  # of an earlier attempt; it has its name only when it is whole
         return Upload(wav, upload.name)
-    part = upload.path.with_name(upload.path.name + ".part")
+    part = path.with_name(path.name + ".part")
     try:
         with disk_errors(wav):
             _convert(upload, part)
@@ -105,10 +106,6 @@ def enterable(upload: Upload) -> Upload:
     finally:
         part.unlink(missing_ok=True)
     return Upload(wav, upload.name)
-
-
-def too_large(upload: Upload) -> bool:
-    return upload.path.stat().st_size > MOST_BYTES
 
 
 def _convert(upload: Upload, to: Path) -> None:

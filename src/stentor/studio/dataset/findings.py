@@ -23,6 +23,7 @@ from stentor.data.outliers import KINDS, CheckedRecord
 from stentor.data.signal_stats import SignalStats, measure_file
 from stentor.errors import ConfigError, DataError
 from stentor.studio import train_test_split
+from stentor.studio.files import stamp
 from stentor.studio.projects import DataSet, Record
 
 SOUNDS = ".sounds.jsonl"
@@ -107,7 +108,7 @@ class _Measurements:
     def checked(self) -> DatasetFindings:
         files = _files(self.dataset)
         folder = self.dataset.folder
-        seen = (files, *(_stamp(folder / name) for name in STATE), len(self.sounds))
+        seen = (files, *(stamp(folder / name) for name in STATE), len(self.sounds))
         if self.last is not None and self.last[0] == seen:
             return self.last[1]
         items = [self._item(record, files) for record in self.dataset.records()]
@@ -142,12 +143,9 @@ class _Measurements:
         row.times = [] if record.get("segments") else words
         if path is None:
             path, times = self.dataset.folder / record["audio_path"], files[record["audio_path"]]
-        else:  # in a folder below, or a link: looked at one by one
-            try:
-                times = _times(path.stat())
-            except OSError:
-                row.sound = SignalStats("missing", f"{record['audio_path']} is not there.")
-                return item
+        elif (times := stamp(path)) is None:  # in a folder below, or a link: looked at one by one
+            row.sound = SignalStats("missing", f"{record['audio_path']} is not there.")
+            return item
         item.key, item.path = (record["audio_path"], *times, start, seconds), path
         return item
 
@@ -207,20 +205,9 @@ def _saved(path: Path) -> Iterable[tuple[Key, SignalStats]]:
 def _files(dataset: DataSet) -> dict[str, tuple[int, int]]:
     """Time and size of the files of `audio/` by the path that a manifest names them with; no links."""
     with contextlib.suppress(OSError), os.scandir(dataset.folder / "audio") as entries:
-        plain = [e for e in entries if e.is_file(follow_symlinks=False)]
-        return {f"audio/{e.name}": _times(e.stat(follow_symlinks=False)) for e in plain}
+        plain = [(e.name, e.stat(follow_symlinks=False)) for e in entries if e.is_file(follow_symlinks=False)]
+        return {f"audio/{name}": (status.st_mtime_ns, status.st_size) for name, status in plain}
     return {}
-
-
-def _times(stat: os.stat_result) -> tuple[int, int]:
-    return stat.st_mtime_ns, stat.st_size
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        return _times(path.stat())
-    except OSError:
-        return None
 
 
 def _answer(dataset: DataSet, items: list[_Item], left: int) -> DatasetFindings:

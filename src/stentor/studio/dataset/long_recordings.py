@@ -9,7 +9,6 @@ Each piece is in the data set as soon as it is written down. After whatever ende
 """
 
 import re
-import secrets
 import shutil
 import sys
 import time
@@ -19,10 +18,10 @@ from typing import Any
 
 from stentor.errors import AudioError, ConfigError, StentorError
 from stentor.studio.dataset.split import draft_by, split_into
-from stentor.studio.files import disk_errors, inside, read_json, write_json
+from stentor.studio.files import disk_errors, inside, new_id, read_json, write_json
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached, try_model
-from stentor.studio.runs.settings import known
+from stentor.studio.runs.settings import known, on_disk, reachable
 from stentor.studio.texts import say
 from stentor.studio.uploaded_audio import Upload, kind_of, shown
 
@@ -38,8 +37,6 @@ _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}")
 def drafters(projects: Projects) -> list[tuple[str, str]]:
     """(label, choice) of what can write first texts: nobody, the person's runs, the folders that this studio was given,
     and the pretrained models of models.yaml."""
-    from stentor.studio.runs.settings import known, on_disk, reachable
-
     rows = [(say("long_nobody"), NOBODY)]
     for name in try_model.runs(projects):
         try:
@@ -64,12 +61,9 @@ def source_of(projects: Projects, choice: str) -> str | None:
     if choice == NOBODY:
         return None
     if choice.startswith(RUN):
-        from stentor.studio.runs import try_model
-
         return str(try_model.trial(projects, choice.removeprefix(RUN)).export)
     if choice.startswith(FOLDER):
         return str(_folders(projects)[int(choice.removeprefix(FOLDER))])
-
     return str(known()[choice].run["model"]["from"])
 
 
@@ -92,7 +86,7 @@ def start(
     source = source_of(projects, choice)
     if any(work["state"] == "running" for work in works(projects)):
         raise ConfigError(say("long_busy"))
-    id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
+    id = new_id()
     folder = projects.tmp / f"long-{id}"
     try:
         with disk_errors(folder):

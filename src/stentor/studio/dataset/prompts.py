@@ -119,15 +119,10 @@ def phrases_of(dataset: DataSet) -> list[str]:
     Reads one small file. A list that is gone or damaged gives way to the built-in phrases.
     """
     source = source_of(dataset)
-    if source != "builtin" and (stored := _stored_phrases(dataset, source)):
+    if source != "builtin" and (stored := stored_phrases(dataset, source)):
         return stored
     language = language_of(dataset)
     return builtin.phrases(language) if language in builtin.languages() else []
-
-
-def own_of(dataset: DataSet) -> list[str]:
-    """The person's own list, in use or not."""
-    return _stored_phrases(dataset, "own")
 
 
 def sources(language: str | None) -> list[PromptSource]:
@@ -159,7 +154,7 @@ def set_source(dataset: DataSet, source: str, phrases: list[str] | None = None, 
         raise ConfigError(say("phrases_unknown"))
     facts: dict[str, Any] = {"source": source}
     if source == "own":
-        lines = _stored_phrases(dataset, "own") if phrases is None else phrases
+        lines = stored_phrases(dataset, "own") if phrases is None else phrases
         if not lines:
             raise ConfigError(say("phrases_none_given"))
         if len(lines) > MOST_PHRASES:
@@ -171,7 +166,7 @@ def set_source(dataset: DataSet, source: str, phrases: list[str] | None = None, 
 
         corpus = CORPORA[source]
         count = max(10, min(count, MOST_PHRASES))
-        lines = _stored_phrases(dataset, source)
+        lines = stored_phrases(dataset, source)
         if len(lines) < count:
             lines = fetch(source, str(language), count)
             _store_phrases(dataset, source, lines)
@@ -258,17 +253,14 @@ def _file(source: str) -> str:
     return "phrases.txt" if source == "own" else f"phrases-{source}.txt"
 
 
-def _stored_phrases(dataset: DataSet, source: str) -> list[str]:
+def stored_phrases(dataset: DataSet, source: str) -> list[str]:
+    """The person's own list or what was fetched from the Hub, in use or not. It may have been changed by hand: what is
+    too long is cut."""
     path = dataset.folder / _file(source)
-    if not path.is_file():
-        return []
-    return list(dict.fromkeys(filter(None, (clean_text(line) for line in _lines(path.read_bytes())))))
+    data = path.read_bytes()[:MOST_BYTES] if path.is_file() else b""
+    lines = data.decode("utf-8", "replace").split("\n")[:MOST_PHRASES]
+    return list(dict.fromkeys(filter(None, (clean_text(line[:LONGEST]) for line in lines))))
 
 
 def _store_phrases(dataset: DataSet, source: str, lines: list[str]) -> None:
     write_bytes(dataset.folder / _file(source), "".join(line + "\n" for line in lines).encode())
-
-
-def _lines(data: bytes) -> list[str]:
-    """The lines of a list that may have been changed by hand, the over-long ones cut."""
-    return [line[:LONGEST] for line in data[:MOST_BYTES].decode("utf-8", "replace").split("\n")[:MOST_PHRASES]]

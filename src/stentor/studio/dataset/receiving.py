@@ -36,7 +36,7 @@ from stentor.studio.dataset.uploads import MOST_FILES, add_uploads
 from stentor.studio.dataset_folder import label
 from stentor.studio.files import disk_errors, inside, read_json, write_json
 from stentor.studio.projects import Projects
-from stentor.studio.server.routes import TooLarge, json_body, route
+from stentor.studio.server.routes import TooLarge, dataset_of, json_body, route
 from stentor.studio.texts import say
 from stentor.studio.uploaded_audio import MOST_BYTES, Upload, kind_of, shown
 
@@ -91,7 +91,7 @@ def take(request: Request, projects: Projects) -> StreamingResponse:
     Answers a JSON object a line: {"done", "of"} while it goes on, and at the end {"taken", "refused"} or {"error"}. It
     goes on when the page is closed.
     """
-    dataset = projects.dataset(request.path_params["dataset"])
+    dataset = dataset_of(request, projects)
     asked = _asked(request)
     folder = _folder(projects, str(asked.get("batch", "")))
     audio, texts = _sorted(_files(folder, asked.get("files")))
@@ -103,17 +103,12 @@ def take(request: Request, projects: Projects) -> StreamingResponse:
             raise ConfigError(say("upload_busy"))
         _taking.add(folder)
 
+    def progress(clips: int, of: int) -> None:
+        rows.put({"done": clips, "of": of})
+
     def work() -> None:
         try:
-            done = add_uploads(
-                dataset,
-                audio,
-                texts,
-                pasted,
-                language,
-                speaker,
-                on_clip=lambda at, of: rows.put({"done": at, "of": of}),
-            )
+            done = add_uploads(dataset, audio, texts, pasted, language, speaker, progress)
             rows.put(
                 {
                     "taken": [_about(name, records) for name, records in done.taken],
@@ -143,18 +138,16 @@ def take(request: Request, projects: Projects) -> StreamingResponse:
 
 def long(request: Request, projects: Projects) -> dict[str, Any]:
     """GET: what is being split for a data set, and (with `?models`) what can write first texts."""
-    dataset = projects.dataset(request.path_params["dataset"])
+    dataset = dataset_of(request, projects)
     answer: dict[str, Any] = {"works": long_recordings.works(projects, dataset.name)}
     if "models" in request.query_params:
-        answer["models"] = [
-            {"label": shown_as, "choice": choice} for shown_as, choice in long_recordings.drafters(projects)
-        ]
+        answer["models"] = [{"label": text, "choice": choice} for text, choice in long_recordings.drafters(projects)]
     return answer
 
 
 def split(request: Request, projects: Projects) -> dict[str, Any]:
     """POST {batch, files, model, language, speaker}: begin to split the recordings of a batch."""
-    dataset = projects.dataset(request.path_params["dataset"])
+    dataset = dataset_of(request, projects)
     asked = _asked(request)
     folder = _folder(projects, str(asked.get("batch", "")))
     sound, refused = long_recordings.recordings(_files(folder, asked.get("files")))
@@ -178,12 +171,12 @@ def steer(request: Request, projects: Projects) -> dict[str, Any]:
 
 def phrases(request: Request, projects: Projects) -> dict[str, Any]:
     """GET: the source in use and the others of the data set's language. Fast: the network is not touched."""
-    dataset = projects.dataset(request.path_params["dataset"])
+    dataset = dataset_of(request, projects)
     language = prompts.language_of(dataset)
     return {
         "source": prompts.source_of(dataset),
         "count": len(prompts.phrases_of(dataset)),
-        "own": prompts.own_of(dataset),
+        "own": prompts.stored_phrases(dataset, "own"),
         "language": prompts.language_name(language),
         "wanted": prompts.WANTED,
         "sources": [{"key": s.key, "label": s.label, "online": s.online} for s in prompts.sources(language)],
@@ -193,7 +186,7 @@ def phrases(request: Request, projects: Projects) -> dict[str, Any]:
 def choose(request: Request, projects: Projects) -> dict[str, Any]:
     """POST {source, own, file: {name, data in base64}, count}: change what is read. Own phrases are those pasted and
     those of the file."""
-    dataset = projects.dataset(request.path_params["dataset"])
+    dataset = dataset_of(request, projects)
     asked = _asked(request)
     source, file, pasted = str(asked.get("source", "")), asked.get("file"), _text(asked, "own")
     own_phrases: list[str] | None = None

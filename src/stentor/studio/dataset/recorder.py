@@ -19,10 +19,10 @@ from starlette.routing import Route
 
 from stentor.errors import AudioError, ConfigError
 from stentor.studio.dataset.prompts import language_of, phrases_of, prompt_id
-from stentor.studio.dataset.recordings import TEXTS, Levels, Remark, listen
+from stentor.studio.dataset.recordings import REMARKS, Levels, Remark, listen
 from stentor.studio.files import clean_text, disk_errors, locked, read_json, write_json
 from stentor.studio.projects import DataSet, Projects, Record
-from stentor.studio.server.routes import body, route
+from stentor.studio.server.routes import body, dataset_of, route
 from stentor.studio.uploaded_audio import Upload, checked, kind_of, read
 
 TEN = 10
@@ -46,7 +46,9 @@ class PhraseRows:
         self.language = language_of(dataset)
         self.script = {prompt_id(text, self.language): text for text in phrases_of(dataset)}
         self.records = {str(r["prompt"]): r for r in dataset.records() if r.get("prompt")}
-        self.notes = _notes(dataset)
+        self.notes = read_json(dataset.folder / "rows.json")
+        """Beside the manifest: `shown`, edited `texts` of rows that are not recorded, and what was `heard` in takes
+        (nothing of it is trained on)."""
         keys = list(self.script)[:MOST_ROWS]
         self.keys = [*keys, *(f"own-{i}" for i in range(1, MOST_ROWS - len(keys) + 1))]
 
@@ -95,7 +97,7 @@ class PhraseRows:
 def rows(request: Request, projects: Projects) -> dict[str, Any]:
     """GET: the shown rows, or `count` of them from `offset` on."""
     query = request.query_params
-    return PhraseRows(_dataset(request, projects)).page(
+    return PhraseRows(dataset_of(request, projects)).page(
         _number(query, "offset", 0, MOST_ROWS) or 0, _number(query, "count", 1, MOST_ROWS)
     )
 
@@ -103,7 +105,7 @@ def rows(request: Request, projects: Projects) -> dict[str, Any]:
 def more(request: Request, projects: Projects) -> dict[str, Any]:
     """POST: ten rows more than the page has (`shown`), which are answered. What is shown already stays shown."""
     have = _number(request.query_params, "shown", 0, MOST_ROWS) or 0
-    dataset = _dataset(request, projects)
+    dataset = dataset_of(request, projects)
     with locked(dataset.folder / "audio"):
         rows = PhraseRows(dataset)
         rows.notes["shown"] = min(MOST_ROWS, max(rows.shown, have + TEN))
@@ -122,7 +124,7 @@ def take(request: Request, projects: Projects) -> dict[str, Any]:
     key, text, mark = _key(query), _text(query.get("text", "")), query.get("mark", "")
     if not _MARK.fullmatch(mark):
         raise ConfigError("The mark of a take is up to 64 letters, digits and -.")
-    dataset = _dataset(request, projects)
+    dataset = dataset_of(request, projects)
     audio, rate = _decoded(projects, body(request, MOST_BYTES))
     measured = listen(audio, rate)
     # The data set locks its own folder for each change; this lock makes looking and saving one.
@@ -150,7 +152,7 @@ def edit(request: Request, projects: Projects) -> dict[str, Any]:
     """POST with a text as the body: what is said in row `row`. An empty text brings the phrase of the script back."""
     key = _key(request.query_params)
     text = _text(body(request, 4 * LONGEST_PHRASE).decode("utf-8", "replace"))
-    dataset = _dataset(request, projects)
+    dataset = dataset_of(request, projects)
     with locked(dataset.folder / "audio"):
         rows = PhraseRows(dataset)
         text = text or rows.script.get(key, "")
@@ -169,7 +171,7 @@ def edit(request: Request, projects: Projects) -> dict[str, Any]:
 def remove(request: Request, projects: Projects) -> dict[str, Any]:
     """POST: take a row's recording out of the data set; its text stays on the row."""
     key = _key(request.query_params)
-    dataset = _dataset(request, projects)
+    dataset = dataset_of(request, projects)
     with locked(dataset.folder / "audio"):
         rows = PhraseRows(dataset)
         record = rows.records.pop(key, None)
@@ -184,7 +186,7 @@ def remove(request: Request, projects: Projects) -> dict[str, Any]:
 
 def audio(request: Request, projects: Projects) -> FileResponse:
     """GET: a recording of a data set, for every player of the page. Ranges work, so players can seek."""
-    dataset = _dataset(request, projects)
+    dataset = dataset_of(request, projects)
     path = dataset.audio(dataset.record(request.path_params["id"]))
     if not path.is_file():
         raise ConfigError("The file of this recording is not there any more.")
@@ -224,10 +226,6 @@ def _decoded(projects: Projects, data: bytes) -> tuple[Any, int]:
         path.unlink(missing_ok=True)
 
 
-def _dataset(request: Request, projects: Projects) -> DataSet:
-    return projects.dataset(request.path_params["dataset"])
-
-
 def _key(query: Mapping[str, str]) -> str:
     key = query.get("row", "")
     if not _KEY.fullmatch(key):
@@ -252,12 +250,6 @@ def _text(text: str) -> str:
     return text
 
 
-def _notes(dataset: DataSet) -> dict[str, Any]:
-    """What the rows need to know beside the manifest: `shown`, edited `texts` of rows that are not recorded, and what
-    was `heard` in takes (nothing of it is trained on)."""
-    return read_json(dataset.folder / "rows.json")
-
-
 def _mapping(notes: dict[str, Any], name: str) -> dict[str, Any]:
     """A part of the notes; begun anew when it is not there or damaged."""
     if not isinstance(notes.get(name), dict):
@@ -279,4 +271,4 @@ def _levels_json(levels: Levels) -> dict[str, Any]:
 
 
 def _sentences(remarks: list[Any]) -> list[dict[str, str]]:
-    return [{"key": key, "sentence": Remark(key, values).sentence} for key, values in remarks if key in TEXTS]
+    return [{"key": key, "sentence": Remark(key, values).sentence} for key, values in remarks if key in REMARKS]

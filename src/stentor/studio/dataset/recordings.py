@@ -25,29 +25,20 @@ ratio of 13 dB. Of 120 recordings of real speech, cut to their speech, none is b
 LEAST_SPEECH = 3.0
 """dB between them under which no speech stands out: steady noise alone has about 1."""
 
-TEXTS = {
-    "empty": "heard_empty",
-    "silent": "heard_silent",
-    "short": "heard_short",
-    "long": "heard_long",
-    "clipped": "heard_clipped",
-    "quiet": "heard_quiet",
-    "noise": "heard_noise",
-    "no_speech": "heard_no_speech",
-}
-"""Key in texts.yaml by remark."""
+REMARKS = ("empty", "silent", "short", "long", "clipped", "quiet", "noise", "no_speech")
+"""What can be wrong; texts.yaml has a sentence `heard_...` for each."""
 
 
 @dataclass(frozen=True)
 class Remark:
-    """One thing that is wrong: a key of `TEXTS`, the figures in its sentence, and the sentence."""
+    """One thing that is wrong: one of `REMARKS`, the figures in its sentence, and the sentence."""
 
     key: str
     values: dict[str, float]
 
     @property
     def sentence(self) -> str:
-        return say(TEXTS[self.key], **self.values)
+        return say(f"heard_{self.key}", **self.values)
 
 
 @dataclass(frozen=True)
@@ -69,7 +60,6 @@ class Levels:
 
 def listen(audio: np.ndarray, rate: int) -> Levels:
     """Measure float32 mono [samples] at `rate` Hz. Never raises for what is wrong with the recording."""
-
     if not len(audio):
         return Levels(remarks=[Remark("empty", {})])
     sound = measure_audio(audio, rate)

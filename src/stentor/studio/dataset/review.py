@@ -9,7 +9,7 @@ from starlette.routing import Route
 from stentor.errors import ConfigError
 from stentor.studio.dataset.findings import DatasetFindings, checked
 from stentor.studio.projects import DataSet, Projects
-from stentor.studio.server.routes import json_body, route
+from stentor.studio.server.routes import dataset_of, json_body, route
 
 MOST_ROWS = 200
 """Rows that are answered at a time."""
@@ -20,7 +20,7 @@ MOST_BYTES = 100_000
 def overview(request: Request, projects: Projects) -> dict[str, Any]:
     """GET: the ids of the rows to `show` (with the words `find` in their text), in the order that they are shown in,
     and the figures on top."""
-    dataset, query = _dataset(request, projects), request.query_params
+    dataset, query = dataset_of(request, projects), request.query_params
     findings = checked(dataset)
     return {"order": findings.chosen(query.get("show", "all"), query.get("find", "")), **_figures(dataset, findings)}
 
@@ -30,13 +30,13 @@ def rows(request: Request, projects: Projects) -> dict[str, Any]:
     ids = request.query_params.getlist("id")
     if len(ids) > MOST_ROWS:
         raise ConfigError(f"At most {MOST_ROWS} rows are answered at a time.")
-    findings = checked(_dataset(request, projects))
+    findings = checked(dataset_of(request, projects))
     return {"rows": [findings.rows[id] for id in ids if id in findings.rows]}
 
 
 def edit(request: Request, projects: Projects) -> dict[str, Any]:
     """POST {id, text}: correct a text. Without `text`, what stands there is right: it is no draft any more."""
-    dataset, fields = _dataset(request, projects), _json_fields(request)
+    dataset, fields = dataset_of(request, projects), _json_fields(request)
     id = _id(fields)
     text = fields["text"] if "text" in fields else dataset.record(id).get("text", "")
     if not isinstance(text, str):
@@ -47,7 +47,7 @@ def edit(request: Request, projects: Projects) -> dict[str, Any]:
 
 def move(request: Request, projects: Projects) -> dict[str, Any]:
     """POST {id, side}: train on a recording, or hold it out, with all that must stay with it."""
-    dataset, fields = _dataset(request, projects), _json_fields(request)
+    dataset, fields = dataset_of(request, projects), _json_fields(request)
     id = _id(fields)
     moved = dataset.move(id, str(fields.get("side")))
     return {**_row(dataset, id), "moved": moved}
@@ -55,21 +55,21 @@ def move(request: Request, projects: Projects) -> dict[str, Any]:
 
 def remove(request: Request, projects: Projects) -> dict[str, Any]:
     """POST {id}: take a recording out of the data set. It can be put back."""
-    dataset = _dataset(request, projects)
+    dataset = dataset_of(request, projects)
     dataset.remove([_id(_json_fields(request))])
     return _figures(dataset, checked(dataset))
 
 
 def put_back(request: Request, projects: Projects) -> dict[str, Any]:
     """POST {id}: undo the removal of a recording."""
-    dataset, fields = _dataset(request, projects), _json_fields(request)
+    dataset, fields = dataset_of(request, projects), _json_fields(request)
     dataset.put_back([id := _id(fields)])
     return _row(dataset, id)
 
 
 def removed(request: Request, projects: Projects) -> dict[str, Any]:
     """GET: what can be put back, the last first. POST: delete it for good."""
-    dataset = _dataset(request, projects)
+    dataset = dataset_of(request, projects)
     if request.method == "POST":
         dataset.forget_removed()
     records = dataset.removed()
@@ -81,17 +81,9 @@ def removed(request: Request, projects: Projects) -> dict[str, Any]:
 
 
 def _figures(dataset: DataSet, findings: DatasetFindings) -> dict[str, Any]:
-    return {
-        "total": len(findings.rows),
-        "measured": findings.measured,
-        "hours": findings.hours,
-        "speakers": findings.speakers,
-        "languages": findings.languages,
-        "kinds": findings.kinds,
-        "counts": findings.counts(),
-        "divided": findings.divided,
-        "removed": len(dataset.removed()),
-    }
+    names = ("measured", "hours", "speakers", "languages", "kinds", "divided")
+    figures = {name: getattr(findings, name) for name in names}
+    return {**figures, "total": len(findings.rows), "counts": findings.counts(), "removed": len(dataset.removed())}
 
 
 def _row(dataset: DataSet, id: str) -> dict[str, Any]:
@@ -100,10 +92,6 @@ def _row(dataset: DataSet, id: str) -> dict[str, Any]:
     if id not in findings.rows:
         dataset.record(id)  # says that it is not there
     return {"row": findings.rows[id], **_figures(dataset, findings)}
-
-
-def _dataset(request: Request, projects: Projects) -> DataSet:
-    return projects.dataset(request.path_params["dataset"])
 
 
 def _json_fields(request: Request) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.errors import ConfigError, StentorError
-from stentor.studio.files import disk_errors, read_json, write_bytes
+from stentor.studio.files import disk_errors, read_json, stamp, write_bytes
 from stentor.studio.runs.follow import tail
 from stentor.studio.runs.supervisor import ENDING_BYTES, process_start
 
@@ -150,10 +150,8 @@ def process(folder: Path) -> int | None:
 
 def stop_requested_at(folder: Path) -> float | None:
     """When the command was asked to stop for the last time, in seconds since 1970; None when it was not."""
-    try:
-        return (folder / "stop").stat().st_mtime
-    except OSError:
-        return None
+    requested = stamp(folder / "stop")
+    return requested[0] / 1e9 if requested else None
 
 
 def end(folder: Path, number: int = signal.SIGTERM) -> None:

@@ -12,20 +12,9 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
-STATES = {
-    "waiting": "state_waiting",
-    "running": "state_running",
-    "stopping": "state_stopping",
-    "stopped": "state_stopped",
-    "failed": "state_failed",
-    "finished": "state_finished",
-}
-"""The text that tells a run's state."""
-
-
 def in_words(state: str) -> str:
     """A run's state for a person."""
-    return say(STATES[state])
+    return say(f"state_{state}")
 
 
 def style() -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stentor.errors import ConfigError, StentorError
-from stentor.studio.files import checked_name, disk_errors, inside, read_json, write_bytes, write_json
+from stentor.studio.files import checked_name, disk_errors, inside, read_json, stamp, write_bytes, write_json
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached
 from stentor.studio.runs.data_snapshot import keep
@@ -86,7 +86,7 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
     """
     check_length(yaml)
     tree, name = _placed(yaml, name, projects.runs)
-    _check(_dumped(tree), projects)
+    checked(_dumped(tree), projects)
     folder = inside(projects.runs, name)
     staging = projects.tmp / f"run-{secrets.token_hex(8)}"
     with disk_errors(folder):
@@ -179,17 +179,9 @@ def alive(job: Job) -> bool:
 
 def log(job: Job, lines: int = 200) -> str:
     """The end of all that the run printed, without secrets; of its own log when its supervisor is gone."""
-    output_time, log_time = (_changed(job.folder / name) for name in ("output.txt", "log.txt"))
-    return (
-        tail(job.folder / "log.txt", lines) if log_time > output_time + _BEHIND else detached.output(job.folder, lines)
-    )
-
-
-def _changed(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    output_time, log_time = ((stamp(job.folder / name) or (0, 0))[0] / 1e9 for name in ("output.txt", "log.txt"))
+    behind = log_time > output_time + _BEHIND
+    return tail(job.folder / "log.txt", lines) if behind else detached.output(job.folder, lines)
 
 
 def _status(ending: Ending, now: RunProgress) -> RunStatus:
@@ -258,11 +250,6 @@ def _dumped(tree: dict[str, Any]) -> str:
     editor.width = 4096
     editor.dump(tree, out)
     return out.getvalue()
-
-
-def _check(text: str, projects: Projects) -> None:
-    """Raises ConfigError with everything that is wrong in a config, and with what this person may not name in one."""
-    checked(text, projects)
 
 
 def _exclusive(folder: Path, name: str) -> contextlib.AbstractContextManager[int]:

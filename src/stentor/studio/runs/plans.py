@@ -2,13 +2,10 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +30,10 @@ def plan(projects: Projects, text: str, longest: float = LONGEST) -> list[dict[s
     takes too long.
     """
     checked(text, projects)
-    with _folder(projects) as folder:
+    with disk_errors(projects.tmp):
+        temporary = tempfile.TemporaryDirectory(prefix="plan-", dir=projects.tmp, ignore_cleanup_errors=True)
+    with temporary as name:
+        folder = Path(name)
         write_bytes(folder / "run.yaml", text.encode())
         out = folder / "plan.json"
         log_path = folder / "said.txt"
@@ -118,14 +118,3 @@ def short(count: float) -> str:
         if count >= size:
             return f"{count / size:.3g} {letter}"
     return f"{count:.0f}"
-
-
-@contextmanager
-def _folder(projects: Projects) -> Iterator[Path]:
-    folder = projects.tmp / f"plan-{time.time_ns()}"
-    with disk_errors(folder):
-        folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -217,9 +217,8 @@ def again(projects: Projects, publication: Publication) -> None:
     _may(projects)
     hub.token_or_refuse()
     path = publication.folder / "card.md"
-    _start(
-        projects, publication, checked(projects, publication.order), path.read_text("utf-8") if path.exists() else None
-    )
+    card = path.read_text("utf-8") if path.exists() else None
+    _start(projects, publication, checked(projects, publication.order), card)
 
 
 def stop(publication: Publication) -> None:
@@ -293,14 +292,8 @@ def _may(projects: Projects) -> None:
 
 def _start(projects: Projects, publication: Publication, order: PublishOrder, card: str | None) -> Publication:
     folder = publication.folder
-    command = [
-        "publish",
-        order.what,
-        _argument(projects, publication, order),
-        "--to",
-        order.to,
-        "--private" if order.private else "--public",
-    ]
+    published = str(folder / "manifest.jsonl") if order.what == "dataset" else _model(projects, order)
+    command = ["publish", order.what, published, "--to", order.to, "--private" if order.private else "--public"]
     if order.licence is not None and order.what != "demo":
         command += ["--license", order.licence]
     if order.merge and order.what == "model" and has_adapters(projects, order.of):
@@ -317,10 +310,6 @@ def _start(projects: Projects, publication: Publication, order: PublishOrder, ca
             (folder / "card.md").unlink(missing_ok=True)
         detached.launch(folder, [*detached.STENTOR, *command], lock, cwd=projects.folder)
     return publication
-
-
-def _argument(projects: Projects, publication: Publication, order: PublishOrder) -> str:
-    return str(publication.folder / "manifest.jsonl") if order.what == "dataset" else _model(projects, order)
 
 
 def _model(projects: Projects, order: PublishOrder) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from stentor.commands.plan.suggest import EPOCHS, method_of, suggest
-from stentor.config.load import dump, load
+from stentor.config.load import load
 from stentor.errors import ConfigError, StentorError
 from stentor.models.base import Family
 from stentor.studio.dataset_folder import DataSet
@@ -202,15 +202,9 @@ def chosen(
         run["model"] |= {**(template.replaced if template else {}), "from": source.strip()}
         lora = "lora" in families(task)[str(family)].model_fields
         default = template.default if template else FULL
+        methods, parameters = (LORA, FULL) if lora else (FULL,), template.parameters if template else 0.0
         return ModelChoice(
-            OWN,
-            source.strip(),
-            "",
-            run,
-            (task,),
-            default=default,
-            methods=(LORA, FULL) if lora else (FULL,),
-            parameters=template.parameters if template else 0.0,
+            OWN, source.strip(), "", run, (task,), default=default, methods=methods, parameters=parameters
         )
     if choice not in known() or task not in known()[choice].tasks:
         raise ConfigError(say("no_model", name=str(choice)[:80]))
@@ -233,25 +227,16 @@ def _run_model(projects: Projects, name: str, task: str) -> ModelChoice:
     elif before != task:
         raise ConfigError(say("run_other_task", name=name, task=title("task", before)))
     settings = loaded.config.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    run["task"] = (
-        {k: v for k, v in last.task.model_dump(mode="json", by_alias=True, exclude_unset=True).items() if k != "type"}
-        if before == task
-        else {}
-    )
-    if before == task and settings.get("losses"):
-        run["losses"] = settings["losses"]
+    run["task"] = {}
+    if before == task:
+        run["task"] = last.task.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"type"})
+        run |= {"losses": settings["losses"]} if settings.get("losses") else {}
     run["data"] = {k: v for k, v in settings.get("data", {}).items() if k not in ("train", "eval", "test")}
     method = FULL if run["model"].get("lora") is None else LORA
     total = read_json(job.folder / "results.json").get("parameters", {}).get("total", 0.0)
+    title_and_help = name, say("model_run_help", name=name)
     return ModelChoice(
-        RUN + name,
-        name,
-        say("model_run_help", name=name),
-        run,
-        (task,),
-        default=method,
-        methods=(method,),
-        parameters=float(total),
+        RUN + name, *title_and_help, run, (task,), default=method, methods=(method,), parameters=float(total)
     )
 
 
@@ -329,11 +314,6 @@ def _sources(task: str, dataset: DataSet, data_facts: DatasetFacts) -> dict[str,
     return {"train": [parts["train"]], "eval": {"held_out": parts["held_out"]}}
 
 
-def written(tree: Mapping[str, Any]) -> str:
-    """The run file of plain data."""
-    return dump(dict(tree))
-
-
 def run_name(projects: Projects, dataset: str | None, choice: str, source: str | None = None) -> str:
     """A name for a run that no other has."""
     last = choice.removeprefix(RUN) if choice != OWN else (source or "model").rstrip("/").rpartition("/")[2]
@@ -347,9 +327,9 @@ def free_name(projects: Projects, stem: str) -> str:
     return next(n for i in range(1, 10_000) if (n := stem if i == 1 else f"{stem[:58]}-{i}").lower() not in taken)
 
 
-def command(projects: Projects, name: str) -> str:
+def command(projects: Projects, name: str | None) -> str:
     """What a person types to do the same by hand."""
-    return shlex.join(["stentor", "train", str(projects.runs / (name.strip() or "run") / "run.yaml")])
+    return shlex.join(["stentor", "train", str(projects.runs / ((name or "").strip() or "run") / "run.yaml")])
 
 
 # --------------------------------------------------------------------------------------------------------- this machine

@@ -56,12 +56,12 @@ def _side(trial: RunTrial, clip: TrialClip | None, answers: Sequence[ModelAnswer
     elif answer.wrong:
         body = f'<p class="wrong">{escape(without_secrets(answer.wrong))}</p>'
     else:
-        body = _sound(answer) if clip is None else _answer_html(trial, clip, answer)
+        body = drawings.sound(answer.sound, answer.rate) if clip is None else _answer_html(trial, clip, answer)
         if answer.total:
             rate = figure("wer", answer.errors / answer.total)
             notes.append(say("try_errors", errors=answer.errors, total=answer.total, rate=rate))
         if answer.sound is not None:
-            notes += _level(answer)
+            notes += _level(answer.sound, answer.rate)
         notes.append(say("try_took", seconds=answer.took))
     figures = "".join(f"<span>{escape(fact)}</span>" for fact in notes)
     kind = "tuned" if tuned else "original"
@@ -97,16 +97,9 @@ def _legend(above: str) -> str:
     return f'<div class="stentor-drawn legend"><span>{escape(say(above))}</span>{kinds}</div>'
 
 
-def _sound(answer: ModelAnswer) -> str:
-    assert answer.sound is not None
-    return drawings.sound(answer.sound, answer.rate)
-
-
-def _level(answer: ModelAnswer) -> list[str]:
-    assert answer.sound is not None
-    power = float(np.mean(np.square(answer.sound, dtype=np.float64))) if len(answer.sound) else 0.0
-    level = 10 * np.log10(max(power, 1e-12))
-    return [say("try_seconds", seconds=len(answer.sound) / answer.rate), say("try_level", level=level)]
+def _level(sound: np.ndarray, rate: int) -> list[str]:
+    power = float(np.mean(np.square(sound, dtype=np.float64))) if len(sound) else 0.0
+    return [say("try_seconds", seconds=len(sound) / rate), say("try_level", level=10 * np.log10(max(power, 1e-12)))]
 
 
 def _who(answer: ModelAnswer) -> str:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +17,7 @@ from urllib.parse import quote
 from stentor.metrics.format import MINOR, duration, figure, interval, label
 from stentor.report.changes import changes
 from stentor.report.curves import Series, charts_of, compared
-from stentor.studio.files import read_json
+from stentor.studio.files import read_json, stamp
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached, jobs
 from stentor.studio.runs.html_fragments import in_words, render
@@ -143,12 +143,12 @@ class RunRow:
     name: str
     state: str
     steps: str
-    metric: str
-    before: str
-    before_interval: str
-    after: str
-    after_interval: str
     time: str
+    metric: str = ""
+    before: str = ""
+    before_interval: str = ""
+    after: str = ""
+    after_interval: str = ""
 
 
 def table(shown: Sequence[Job]) -> str:
@@ -165,19 +165,17 @@ def row(job: Job) -> RunRow:
         main = _main(results, followed)
         steps = str(results.get("steps", now.step)) if now.total is None or not now.alive else f"{now.step}/{now.total}"
         seconds = results.get("seconds") or followed.seconds_trained()
-        if main is None:
-            return RunRow(job.name, now.state, steps, "", "", "", "", "", duration(seconds) if seconds else "")
-        name, metric, before, after = main
-    return RunRow(
-        job.name,
-        now.state,
-        steps,
-        f"{label(metric)}, {name}",
-        figure(metric, before.get("value")) if before else "",
-        interval(metric, before),
-        figure(metric, after.get("value")),
-        interval(metric, after),
-        duration(seconds) if seconds else "",
+    run_row = RunRow(job.name, now.state, steps, duration(seconds) if seconds else "")
+    if main is None:
+        return run_row
+    name, metric, before, after = main
+    return replace(
+        run_row,
+        metric=f"{label(metric)}, {name}",
+        before=figure(metric, before.get("value")) if before else "",
+        before_interval=interval(metric, before),
+        after=figure(metric, after.get("value")),
+        after_interval=interval(metric, after),
     )
 
 
@@ -294,13 +292,9 @@ def _copied(followed: RunProgress) -> Any:
 
 def _json(path: Path) -> dict[str, Any]:
     """A JSON file, read again only when it has changed."""
-    try:
-        status = path.stat()
-    except OSError:
-        return {}
-    return _read(path, status.st_mtime_ns, status.st_size)
+    return _read(path, changed) if (changed := stamp(path)) else {}
 
 
 @functools.lru_cache(maxsize=64)
-def _read(path: Path, changed: int, size: int) -> dict[str, Any]:
+def _read(path: Path, changed: tuple[int, int]) -> dict[str, Any]:
     return read_json(path)

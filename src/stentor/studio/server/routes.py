@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from stentor.errors import ConfigError, StentorError, without_secrets
-from stentor.studio.projects import Projects
+from stentor.studio.projects import DataSet, Projects
 from stentor.studio.texts import say
 
 HEADER = "X-Stentor"
@@ -54,6 +54,11 @@ def route(path: str, function: Callable[[Request, Projects], RouteResult], metho
         return JSONResponse(answer if answer is not None else {}, headers={"Cache-Control": "no-store"})
 
     return Route(path, endpoint, methods=list(methods))
+
+
+def dataset_of(request: Request, projects: Projects) -> DataSet:
+    """The data set that a route's path names. Raises ConfigError."""
+    return projects.dataset(request.path_params["dataset"])
 
 
 def body(request: Request, most: int) -> bytes:

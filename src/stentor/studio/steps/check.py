@@ -5,7 +5,7 @@ import gradio as gr
 
 from stentor.studio import train_test_split
 from stentor.studio.projects import DataSet, Projects
-from stentor.studio.steps.shared import Shared, element, labelled, on, opened
+from stentor.studio.steps.shared import Shared, element, labelled, opened
 from stentor.studio.texts import say
 
 _AGAIN = "() => { document.querySelector('stentor-check')?.again?.(); }"
@@ -48,10 +48,11 @@ def build(shared: Shared, tab: gr.Tab) -> None:
         dataset.split(float(percent) / 100, str(kind))
         return _divided(dataset)
 
-    for event in (shared.page.load, shared.dataset.change, tab.select):
-        listening = on(shared, event, shown, [shared.dataset, seen], [listed, share, by, divided], js=_SHOWN)
-        listening.then(None, None, None, js=_AGAIN)
-    on(shared, split.click, parted, [shared.dataset, share, by], divided).then(None, None, None, js=_REFRESH)
+    events = [shared.page.load, shared.dataset.change, tab.select]
+    for event in shared.on(events, shown, [shared.dataset, seen], [listed, share, by, divided], js=_SHOWN):
+        event.then(None, None, None, js=_AGAIN)
+    for event in shared.on(split.click, parted, [shared.dataset, share, by], divided):
+        event.then(None, None, None, js=_REFRESH)
 
 
 def _divided(dataset: DataSet) -> str:

@@ -11,7 +11,7 @@ from stentor.studio.projects import Projects
 from stentor.studio.runs import publish_jobs
 from stentor.studio.runs.publish_jobs import Publication, PublicationStatus, PublishOrder
 from stentor.studio.steps.choices import Choice
-from stentor.studio.steps.shared import Shared, labelled, on, plain
+from stentor.studio.steps.shared import Shared, labelled, plain
 from stentor.studio.texts import say
 
 EVERY = 1.5
@@ -19,40 +19,27 @@ EVERY = 1.5
 ADAPTERS, MERGED = "adapters", "merged"
 NONE = ""
 """The choice of no licence."""
-OFFERS = {"model": "publish_model", "dataset": "publish_dataset", "demo": "publish_demo"}
-KINDS = {"model": "publish_kind_model", "dataset": "publish_kind_dataset", "demo": "publish_kind_demo"}
-STATES = {
-    "running": "publish_running",
-    "stopping": "publish_stopping",
-    "stopped": "publish_stopped",
-    "failed": "publish_failed",
-    "published": "publish_published",
-}
-"""Keys of the texts."""
 
 
 def build(shared: Shared, tab: gr.Tab) -> None:
     """The form, the card, and what became of it."""
     w = _layout()
-    form, state = (
-        [w.what, w.method, w.to, w.private, w.licence, w.suggested],
-        [w.shown, w.again, w.stop, w.seen, w.timer],
-    )
-    for event in (tab.select, shared.page.load, shared.changed.click):
-        on(shared, event, _offered, w.what, [w.what, w.method, w.licence, w.everything])
-        on(shared, event, _listed, w.past, w.past)
+    form = [w.what, w.method, w.to, w.private, w.licence, w.suggested]
+    state = [w.shown, w.again, w.stop, w.seen, w.timer]
+    opened = [tab.select, shared.page.load, shared.changed.click]
+    shared.on(opened, _offered, w.what, [w.what, w.method, w.licence, w.everything])
+    shared.on(opened, _listed, w.past, w.past)
     # One listener, so that an answer for an earlier choice never comes after that for the last.
     names = functools.partial(gr.on, [tab.select, shared.page.load, w.what.change])
-    on(shared, names, _named, [w.what, w.to, w.suggested], [w.account, w.to, w.suggested], trigger_mode="always_last")
-    on(shared, w.what.change, _choice, w.what, [w.method, w.licence])
-    on(shared, w.what.change, _cleared, [w.what, w.written], [w.card, w.written])
-    on(shared, w.make.click, _carded, form, [w.card, w.written], show_progress="minimal", trigger_mode="once")
-    on(shared, w.go.click, _published, [*form, w.card, w.written], [w.past, *state], trigger_mode="once")
-    on(shared, w.again.click, _repeated, w.past, state, trigger_mode="once")
-    on(shared, w.stop.click, _stopped, w.past, state, trigger_mode="once")
-    for event in (w.past.change, tab.select):
-        on(shared, event, _look, [w.past, w.seen], state)
-    on(shared, w.timer.tick, _look, [w.past, w.seen], state, trigger_mode="once")
+    shared.on(names, _named, [w.what, w.to, w.suggested], [w.account, w.to, w.suggested], trigger_mode="always_last")
+    shared.on(w.what.change, _choice, w.what, [w.method, w.licence])
+    shared.on(w.what.change, _cleared, [w.what, w.written], [w.card, w.written])
+    shared.on(w.make.click, _carded, form, [w.card, w.written], show_progress="minimal", trigger_mode="once")
+    shared.on(w.go.click, _published, [*form, w.card, w.written], [w.past, *state], trigger_mode="once")
+    shared.on(w.again.click, _repeated, w.past, state, trigger_mode="once")
+    shared.on(w.stop.click, _stopped, w.past, state, trigger_mode="once")
+    shared.on([w.past.change, tab.select], _look, [w.past, w.seen], state)
+    shared.on(w.timer.tick, _look, [w.past, w.seen], state, trigger_mode="once")
 
 
 def _layout() -> SimpleNamespace:
@@ -116,7 +103,7 @@ def _result_layout(w: SimpleNamespace) -> None:
 
 
 def _offered(projects: Projects, value: str | None) -> Any:
-    choices = [(say(OFFERS[kind], name=of), f"{kind}:{of}") for kind, of in publish_jobs.offers(projects)]
+    choices = [(say(f"publish_{kind}", name=of), f"{kind}:{of}") for kind, of in publish_jobs.offers(projects)]
     known = [key for _, key in choices]
     chosen = value if value in known else (known[0] if known else None)
     return [gr.Dropdown(choices, value=chosen), *_choice(projects, chosen), gr.Column(visible=projects.publishes)]
@@ -196,7 +183,7 @@ def _listed(projects: Projects, name: str | None) -> Any:
     """The publications, to choose from where there are several; the last one is chosen unless another was."""
     publications = publish_jobs.publications(projects)
     names = [p.folder.name for p in publications]
-    choices = [(f"{p.order.to} ({say(KINDS[p.order.what])})", p.folder.name) for p in publications]
+    choices = [(f"{p.order.to} ({say(f'publish_kind_{p.order.what}')})", p.folder.name) for p in publications]
     chosen = name if name in names else (names[0] if names else None)
     return gr.Dropdown(choices, value=chosen, visible=len(publications) > 1)
 
@@ -218,7 +205,7 @@ def _look(projects: Projects, name: str | None, before: str) -> list[Any]:
 def _drawn(publication: Publication, status: PublicationStatus) -> str:
     """A publication as HTML, in which nothing that the command said is HTML."""
     order = publication.order
-    title, text = say(STATES[status.state], to=order.to), ""
+    title, text = say(f"publish_{status.state}", to=order.to), ""
     if status.state == "published":
         seen_by = say("publish_done_private" if order.private else "publish_done_public")
         link = html.escape(status.link or "", quote=True)

@@ -1,6 +1,7 @@
 """The runs: their list, the chosen one as it goes, and what may be done with it. This page only looks at folders."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,15 +12,13 @@ from stentor.studio.runs import jobs, watch
 from stentor.studio.runs.html_fragments import style
 from stentor.studio.runs.try_model import MODEL_CACHE
 from stentor.studio.steps.choices import Names, Several
-from stentor.studio.steps.shared import Shared, labelled, on
+from stentor.studio.steps.shared import Shared, labelled
 from stentor.studio.texts import say
 
 OFTEN, SELDOM = 4.0, 10.0
 """Seconds between two looks, while something runs and otherwise."""
 Sent = dict[str, Any]
 """What a page shows now: nothing is sent twice."""
-
-
 PIECES = ("status", "curves", "samples", "memory", "log", "table")
 """Parts of a `RunView` that are sent as they are."""
 BUTTONS = ("stop", "kill", "resume", "retry", "delete")
@@ -31,19 +30,18 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     outputs = [w.sent, w.timer, w.run, w.others, w.empty, w.runs, w.comparison]
     outputs += [*(w.pieces[name] for name in PIECES), *(w.buttons[name] for name in BUTTONS)]
     inputs = [w.run, w.others, w.sent]
-    for event in (shared.page.load, tab.select):
-        on(shared, event, _look, [w.run, w.others], outputs)
-    on(shared, shared.started.change, _look, [shared.started, w.others], outputs)
-    for event in (w.run.input, w.others.input):
-        on(shared, event, _look, inputs, outputs)
-    on(shared, w.timer.tick, _look, inputs, outputs, trigger_mode="once")
-    for name, function in (("stop", _stop), ("kill", _kill), ("resume", _resume)):
-        on(shared, w.buttons[name].click, function, inputs, outputs, trigger_mode="once")
-    on(shared, w.buttons["retry"].click, lambda projects, name: _needed(projects, name).name, w.run, shared.again)
-    on(shared, w.buttons["delete"].click, _ask, w.run, [w.sure, w.question])
+    shared.on([shared.page.load, tab.select], _look, [w.run, w.others], outputs)
+    shared.on(shared.started.change, _look, [shared.started, w.others], outputs)
+    shared.on([w.run.input, w.others.input], _look, inputs, outputs)
+    shared.on(w.timer.tick, _look, inputs, outputs, trigger_mode="once")
+    actions = {"stop": partial(_end, end=jobs.stop), "kill": partial(_end, end=jobs.kill), "resume": _resume}
+    for name, function in actions.items():
+        shared.on(w.buttons[name].click, function, inputs, outputs, trigger_mode="once")
+    shared.on(w.buttons["retry"].click, lambda projects, name: _needed(projects, name).name, w.run, shared.again)
+    shared.on(w.buttons["delete"].click, _ask, w.run, [w.sure, w.question])
     for event in (w.no.click, w.run.input):
         event(lambda: gr.Group(visible=False), None, w.sure, api_visibility="private", show_progress="hidden")
-    on(shared, w.yes.click, _delete, inputs, [w.sure, *outputs], trigger_mode="once")
+    shared.on(w.yes.click, _delete, inputs, [w.sure, *outputs], trigger_mode="once")
 
 
 def _layout() -> SimpleNamespace:
@@ -137,13 +135,10 @@ def _needed(projects: Projects, name: str | None) -> jobs.Job:
     return jobs.find(projects, name)
 
 
-def _stop(projects: Projects, name: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
-    jobs.stop(_needed(projects, name))
-    return _look(projects, name, beside, before)
-
-
-def _kill(projects: Projects, name: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
-    jobs.kill(_needed(projects, name))
+def _end(
+    projects: Projects, name: str | None, beside: Sequence[str], before: Sent, end: Callable[[jobs.Job], None]
+) -> list[Any]:
+    end(_needed(projects, name))
     return _look(projects, name, beside, before)
 
 

@@ -32,31 +32,27 @@ class Shared:
     again: gr.Textbox
     """Hidden. Name of a run whose settings are wanted in the editor, to be started again."""
 
+    def on(
+        self, events: Any, function: Callable[..., Any], inputs: Any = None, outputs: Any = None, **options: Any
+    ) -> list[Any]:
+        """Listen to an event of a component, or to each of several, with `function(projects, *values)`. `projects` are
+        those of the person who asks.
 
-def on(
-    shared: Shared,
-    event: Callable[..., Any],
-    function: Callable[..., Any],
-    inputs: Any = None,
-    outputs: Any = None,
-    **options: Any,
-) -> Any:
-    """Listen to an event of a component with `function(projects, *values)`. `projects` are those of the person who
-    asks.
+        It may be a generator. Failures become one sentence, and nothing is offered as an API.
+        """
+        if inspect.isgeneratorfunction(function):
 
-    It may be a generator. Failures become one sentence, and nothing is offered as an API.
-    """
-    if inspect.isgeneratorfunction(function):
+            def called(request: gr.Request, *values: Any) -> Any:
+                yield from _each_with_errors(function(self.projects_of(str(request.username)), *values))
+        else:
 
-        def called(request: gr.Request, *values: Any) -> Any:
-            yield from _each_with_errors(function(shared.projects_of(str(request.username)), *values))
-    else:
+            def called(request: gr.Request, *values: Any) -> Any:
+                return _with_errors(lambda: function(self.projects_of(str(request.username)), *values))
 
-        def called(request: gr.Request, *values: Any) -> Any:
-            return _with_errors(lambda: function(shared.projects_of(str(request.username)), *values))
-
-    called.__annotations__ = {"request": gr.Request}  # a string in this module; Gradio looks for the class
-    return event(called, inputs, outputs, api_visibility="private", **{"show_progress": "hidden", **options})
+        called.__annotations__ = {"request": gr.Request}  # a string in this module; Gradio looks for the class
+        options = {"api_visibility": "private", "show_progress": "hidden", **options}
+        events = events if isinstance(events, (list, tuple)) else [events]
+        return [event(called, inputs, outputs, **options) for event in events]
 
 
 def labelled(key: str, info: str | None = None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from stentor.config.document import Mistakes
+from stentor.config.load import dump
 from stentor.errors import StentorError
 from stentor.studio.projects import Projects
 from stentor.studio.runs import jobs, plans, settings
@@ -22,7 +23,7 @@ from stentor.studio.runs.path_policy import checked
 from stentor.studio.runs.settings import FULL, LORA, OWN
 from stentor.studio.runs.try_model import MODEL_CACHE
 from stentor.studio.steps.choices import Choice
-from stentor.studio.steps.shared import Shared, labelled, on
+from stentor.studio.steps.shared import Shared, labelled
 from stentor.studio.texts import say
 
 _IDS = {
@@ -53,8 +54,8 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     widgets = _layout(shared)
     yaml, remarks, basics = widgets.yaml, widgets.remarks, widgets.basics
     _listen_to_choices(shared, tab, widgets)
-    on(shared, yaml.change, lambda projects, text: _remarks(projects, text or ""), yaml, remarks, trigger_mode=LAST)
-    on(shared, yaml.blur, lambda projects, text: _settled(projects, text or "")[1:], yaml, basics)
+    shared.on(yaml.change, lambda projects, text: _remarks(projects, text or ""), yaml, remarks, trigger_mode=LAST)
+    shared.on(yaml.blur, lambda projects, text: _settled(projects, text or "")[1:], yaml, basics)
     for key, widget in zip(BASIC, basics, strict=True):
         _listen(shared, widget, key, yaml, remarks)
     _listen_to_start(shared, widgets)
@@ -108,21 +109,21 @@ def _listen_to_choices(shared: Shared, tab: gr.Tab, widgets: SimpleNamespace) ->
     # One listener for all, so that they follow each other.
     choices = [tab.select, shared.dataset.change, w.task.input, w.model.input, w.family.input]
     choices += [w.source.submit, w.source.blur, shared.started.change]
-    on(shared, partial(gr.on, choices), _choose, inputs, outputs, trigger_mode=LAST)
-    on(shared, w.method.input, partial(_choose, method_too=True), inputs, outputs, trigger_mode=LAST)
-    on(shared, w.make.click, partial(_choose, anew=True, method_too=True), inputs, outputs, trigger_mode=LAST)
+    shared.on(partial(gr.on, choices), _choose, inputs, outputs, trigger_mode=LAST)
+    shared.on(w.method.input, partial(_choose, method_too=True), inputs, outputs, trigger_mode=LAST)
+    shared.on(w.make.click, partial(_choose, anew=True, method_too=True), inputs, outputs, trigger_mode=LAST)
     w.make.click(lambda: "", None, w.retried, api_visibility="private", show_progress="hidden")
 
 
 def _listen_to_start(shared: Shared, widgets: SimpleNamespace) -> None:
     yaml, name, retried, result = widgets.yaml, widgets.name, widgets.retried, widgets.plan_result
     once: dict[str, Any] = {"trigger_mode": "once"}
-    on(shared, name.change, _command, name, widgets.command, trigger_mode=LAST)
-    on(shared, widgets.plan.click, _planned, yaml, result, **once, concurrency_limit=1, concurrency_id="plan")
+    shared.on(name.change, settings.command, name, widgets.command, trigger_mode=LAST)
+    shared.on(widgets.plan.click, _planned, yaml, result, **once, concurrency_limit=1, concurrency_id="plan")
     started = [shared.started, name, retried]
-    on(shared, widgets.start.click, _begin, [yaml, name, retried], started, **once, concurrency_limit=None)
+    shared.on(widgets.start.click, _begin, [yaml, name, retried], started, **once, concurrency_limit=None)
     reused = [yaml, widgets.remarks, *widgets.basics, name, retried, shared.again, result]
-    on(shared, shared.again.change, _reused, shared.again, reused)
+    shared.on(shared.again.change, _reused, shared.again, reused)
     shared.again.change(None, js=_SCROLL, api_visibility="private")
 
 
@@ -157,7 +158,7 @@ def _choose(projects: Projects, *values: Any, anew: bool = False, method_too: bo
     except StentorError as error:
         line = str(error)
     records = "" if facts is None else say("train_hours", train=facts.records, time=plans.duration(facts.hours * 3600))
-    written = "" if tree is None else settings.written(tree)
+    written = "" if tree is None else dump(tree)
     # What a person has just typed is left alone where no choice has changed.
     new = [*_settled(projects, written), written, settings.run_name(projects, dataset, str(choice), source), now]
     return [
@@ -212,10 +213,6 @@ def _reused(projects: Projects, name: str) -> list[Any]:
     return [text, *_settled(projects, text), _next(projects, name), name, "", gr.skip()]
 
 
-def _command(projects: Projects, name: str | None) -> str:
-    return settings.command(projects, name or "")
-
-
 def _group(shared: Shared, section: str, meaning: str, yaml: Any, remarks: Any) -> None:
     """A group of settings, whose widgets are made when it is opened: hundreds would make the page slow."""
     with gr.Accordion(f"{section}: {meaning}" if meaning else section, open=False, elem_id=f"group_{section}") as group:
@@ -236,7 +233,7 @@ def _group(shared: Shared, section: str, meaning: str, yaml: Any, remarks: Any) 
 def _listen(shared: Shared, widget: Any, key: str, yaml: Any, remarks: Any) -> None:
     """Put what the widget holds into the run file. Not `input`: a text box sends that for keys alone, neither when
     something is pasted nor when something is deleted. What the page itself writes into it changes nothing."""
-    on(shared, widget.change, partial(_edited, key=key), [yaml, widget], [yaml, remarks], trigger_mode="always_last")
+    shared.on(widget.change, partial(_edited, key=key), [yaml, widget], [yaml, remarks], trigger_mode="always_last")
 
 
 def _widget(row: FormField, value: Any) -> Any:

@@ -13,7 +13,7 @@ from stentor.studio.projects import DataSet, Projects
 from stentor.studio.runs import try_model, try_model_html
 from stentor.studio.runs.try_model import MODEL_CACHE, TrialClip
 from stentor.studio.steps.choices import Choice, Names
-from stentor.studio.steps.shared import Shared, labelled, on
+from stentor.studio.steps.shared import Shared, labelled
 from stentor.studio.texts import say
 
 CLIP_SOURCES = ("clip", "held_out")
@@ -30,14 +30,13 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     shared.page.load(None, js=f"() => {{ {drawings.script()} }}")
     w = _layout()
     form = [w.note, w.source, w.text, w.described, w.clip, w.held, w.player, w.transcript, w.go, w.seed]
-    for event in (tab.select, shared.changed.click, shared.page.load):
-        on(shared, event, _known, w.run, w.run)
-    for event in (w.run.change, w.source.input, shared.dataset.change, tab.select):
-        on(shared, event, _chosen, [w.run, w.source, shared.dataset, w.held], form)
-    on(shared, w.held.change, _shown, [w.source, shared.dataset, w.held], w.player)
+    shared.on([tab.select, shared.changed.click, shared.page.load], _known, w.run, w.run)
+    choices = [w.run.change, w.source.input, shared.dataset.change, tab.select]
+    shared.on(choices, _chosen, [w.run, w.source, shared.dataset, w.held], form)
+    shared.on(w.held.change, _shown, [w.source, shared.dataset, w.held], w.player)
     inputs = [w.run, w.source, shared.dataset, w.held, w.clip, w.transcript, w.text, w.described, w.seed]
     options: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "try", "trigger_mode": "once"}
-    on(shared, w.go.click, _answered, inputs, w.answers, **options)
+    shared.on(w.go.click, _answered, inputs, w.answers, **options)
 
 
 def _layout() -> SimpleNamespace:

@@ -27,8 +27,8 @@ def aligned(encoder="whisper", kind="attention", **sections):
     from tiny_speech_llm import family
 
     torch.manual_seed(0)
-    made = family(encoder, aligner={"kind": kind, "width": 16, "heads": 2}, **sections)
-    bundle = made.build(TaskRequirements("words", ("text", "alignment"), lambda: iter(TEXTS)))
+    section = family(encoder, aligner={"kind": kind, "width": 16, "heads": 2}, **sections)
+    bundle = section.build(TaskRequirements("words", ("text", "alignment"), lambda: iter(TEXTS)))
     for parameter in bundle.model.aligner.parameters():
         parameter.data.add_(0.2 * torch.randn_like(parameter))
     bundle.model.eval()
@@ -65,9 +65,9 @@ def test_times_do_not_depend_on_the_batch(encoder, kind):
                 assert together[slot][i, :words, points:].exp().sum() == 0
     (batch_times, batch_sure, batch_probs) = times(bundle, items)
     for i, item in enumerate(items):
-        own, sure, probs = times(bundle, [item])
-        words = own.shape[1]
-        torch.testing.assert_close(batch_times[i, :words], own[0], atol=1e-3, rtol=0)
+        item_times, sure, probs = times(bundle, [item])
+        words = item_times.shape[1]
+        torch.testing.assert_close(batch_times[i, :words], item_times[0], atol=1e-3, rtol=0)
         torch.testing.assert_close(batch_sure[i, :words], sure[0], atol=1e-3, rtol=0)
         torch.testing.assert_close(batch_probs[i, :words], probs[0], atol=1e-3, rtol=0)
 
@@ -92,10 +92,10 @@ def test_the_whole_sum_is_that_of_the_items():
         batch = bundle.processor.collate(some)
         return loss.sum(**bundle.model(**batch.inputs)["alignment"]).item(), batch.counts["alignment"]
 
-    whole, count = total(items)
+    batch_sum, count = total(items)
     parts = [total([item]) for item in items]
     assert count == sum(n for _, n in parts) == 8
-    assert whole == pytest.approx(sum(value for value, _ in parts), rel=1e-4)
+    assert batch_sum == pytest.approx(sum(value for value, _ in parts), rel=1e-4)
 
 
 def test_frames_and_points_mean_the_same_time():
@@ -108,8 +108,8 @@ def test_frames_and_points_mean_the_same_time():
         clip[round(at * 16000) - 8 : round(at * 16000) + 8] = 0.9
         features, lengths = processor.features([Example("a", quiet), Example("b", clip)])
         with torch.no_grad():
-            made = aligner.from_mel(features, lengths, int(aligner.points(lengths).max()))
-        change = (made[0] - made[1]).norm(dim=-1)
+            frames = aligner.from_mel(features, lengths, int(aligner.points(lengths).max()))
+        change = (frames[0] - frames[1]).norm(dim=-1)
         centre = float((change * torch.arange(len(change))).sum() / change.sum()) * aligner.step
         assert centre == pytest.approx(at, abs=0.006)
 
@@ -126,8 +126,8 @@ def test_a_rate_of_50():
     torch.manual_seed(0)
     from tiny_speech_llm import family
 
-    made = family(aligner={"width": 16, "heads": 2, "rate": 50})
-    bundle = made.build(TaskRequirements("words", ("text", "alignment"), lambda: iter(TEXTS)))
+    section = family(aligner={"width": 16, "heads": 2, "rate": 50})
+    bundle = section.build(TaskRequirements("words", ("text", "alignment"), lambda: iter(TEXTS)))
     bundle.model.eval()
     assert bundle.model.aligner.step == 0.02
     assert times(bundle, examples())[0].max() <= 1.3 + 0.01
@@ -192,7 +192,7 @@ def test_the_repair_changes_as_few_as_can_be(seed):
     fixed = increasing(values, 12)
     assert fixed == sorted(fixed) and fixed[0] >= 0 and fixed[-1] <= 12
     longest = max(
-        len(kept) for n in range(9) for kept in itertools.combinations(values, n) if list(kept) == sorted(kept)
+        len(subset) for n in range(9) for subset in itertools.combinations(values, n) if list(subset) == sorted(subset)
     )
     assert sum(a == b for a, b in zip(values, fixed)) >= longest
     assert increasing([1, 9, 3, 4], 12) == [1, 2, 3, 4] and increasing([], 5) == []
@@ -202,8 +202,8 @@ def test_boundaries_lie_between_the_points():
     grid = torch.arange(20)
     for at in (3.0, 7.25, 7.5, 11.9):
         near = (1 - (grid - at).abs() / 2).clamp(min=0)
-        found, sure = refine((near / near.sum())[None, None], torch.tensor([[round(at)]]))
-        assert found.item() == pytest.approx(at, abs=0.02) and sure.item() == pytest.approx(1.0, abs=1e-5)
+        boundary, sure = refine((near / near.sum())[None, None], torch.tensor([[round(at)]]))
+        assert boundary.item() == pytest.approx(at, abs=0.02) and sure.item() == pytest.approx(1.0, abs=1e-5)
     flat, sure = refine(torch.full((1, 1, 20), 0.05), torch.tensor([[0]]))
     assert flat.item() >= 0 and sure.item() == pytest.approx(0.15)
 
@@ -237,12 +237,12 @@ def test_words_go_where_their_sound_goes():
     torch.manual_seed(3)
     lengths, times = torch.tensor([1000, 900]), torch.tensor([[[1.0, 2.5], [4.0, 8.0]], [[0.3, 0.7], [torch.nan] * 2]])
     for _ in range(5):
-        moved, told = aligner.moved(lengths, times)
+        moved, targets = aligner.moved(lengths, times)
         sound = torch.arange(1001.0).expand(2, -1)[..., None]  # each point's own time
-        heard = pick(pick(sound, inverse(moved)), (told / aligner.step).nan_to_num().flatten(1)).view(2, 2, 2)
+        starts = pick(pick(sound, inverse(moved)), (targets / aligner.step).nan_to_num().flatten(1)).view(2, 2, 2)
         known = times.isfinite()
-        torch.testing.assert_close(heard[known] * aligner.step, times[known], atol=0.012, rtol=0)
-        assert torch.equal(told.isnan(), ~known)
+        torch.testing.assert_close(starts[known] * aligner.step, times[known], atol=0.012, rtol=0)
+        assert torch.equal(targets.isnan(), ~known)
     bundle.model.aligner.warp = 0.0
     assert aligner.moved(lengths, times)[0] is None
 
@@ -264,8 +264,8 @@ def test_tones_are_found(kind):
             words.append({"word": word, "start": start, "end": end})
             at = end
         text = " ".join(w["word"] for w in words)
-        own = [u | {k: w[k] for k in ("start", "end")} for u, w in zip(units(text, None), words)]
-        return Example(str(number), audio.astype(np.float32), text, extra={"words": own})
+        word_times = [u | {k: w[k] for k in ("start", "end")} for u, w in zip(units(text, None), words)]
+        return Example(str(number), audio.astype(np.float32), text, extra={"words": word_times})
 
     bundle = aligned(kind=kind, llm="qwen2", freeze=["encoder.*", "llm.*", "projector.*"])
     model, loss = bundle.model, Loss.model_validate("alignment")
@@ -281,8 +281,8 @@ def test_tones_are_found(kind):
         optimizer.step()
     model.eval()
     unseen = bundle.processor.collate([clip(i) for i in range(8)])
-    found, _, _ = model.align(**unseen.inputs)
-    error = (found - unseen.inputs["word_times"]).abs()
+    predicted, _, _ = model.align(**unseen.inputs)
+    error = (predicted - unseen.inputs["word_times"]).abs()
     assert error.median() < 0.02, error
 
 
@@ -301,12 +301,12 @@ def test_padding_is_never_heard():
     assert mask(torch.tensor([2, 0]), 3).tolist() == [[True, True, False], [False] * 3]
     bundle = aligned()
     batch = bundle.processor.collate(timed(examples(seconds=(1.3, 0.5, 0.4))))
-    keys, heard = bundle.model.aligner.audio_keys(
+    keys, valid = bundle.model.aligner.audio_keys(
         batch.inputs["features"],
         batch.inputs["feature_lengths"],
         bundle.model.frames(batch.inputs["features"], batch.inputs["feature_lengths"])[0],
     )
-    assert keys[~heard].abs().sum() == 0 and heard.sum(1).tolist() == [131, 51, 41]
+    assert keys[~valid].abs().sum() == 0 and valid.sum(1).tolist() == [131, 51, 41]
 
 
 @pytest.mark.parametrize("limits", [[7, 3, 5], [0, 4, 9]])
@@ -331,9 +331,9 @@ def test_states_of_written_text_are_those_of_a_pass_over_it(limits, monkeypatch)
         for item, (ids, _) in zip(items, written):
             item.text = processor.decode(ids)
         batch = processor.collate(timed_or_silent(items))
-        kept = [i for i, (ids, _) in enumerate(written) if ids == processor.tokenizer(items[i].text)["input_ids"]]
+        reusable = [i for i, (ids, _) in enumerate(written) if ids == processor.tokenizer(items[i].text)["input_ids"]]
         first = model.align(**batch.inputs)
-        assert passes == ([len(items) - len(kept)] if len(kept) < len(items) else []) and kept
+        assert passes == ([len(items) - len(reusable)] if len(reusable) < len(items) else []) and reusable
     passes.clear()
     with torch.no_grad():
         second = model.align(**batch.inputs)

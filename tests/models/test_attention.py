@@ -118,11 +118,11 @@ def test_attention_approaches_softmax(causal):
 
     def answers(features: int) -> Tensor:
         favor = Favor(8, features, eps=1e-8)
-        found = []
+        outputs = []
         for i in range(60):
             favor.redraw(seeded(i))
-            found.append(favor.causal(query, key, value) if causal else favor(query, key, value))
-        return torch.stack(found)
+            outputs.append(favor.causal(query, key, value) if causal else favor(query, key, value))
+        return torch.stack(outputs)
 
     few, many = answers(16), answers(1024)
     off = [(a - exact).square().mean().sqrt() for a in (few, many, many.mean(0))]
@@ -332,7 +332,7 @@ def test_nothing_to_see_is_zero(kind, cross):
 def test_step_by_step_equals_the_whole_sequence(kind, masked, rope):
     model, x = attention(kind, causal=True, rope=rope), sequence()
     mask = valid(90, 64, 7) if masked else None
-    whole = model(x, mask=mask)
+    full = model(x, mask=mask)
     for steps in ([1] * 90, [40, *[1] * 50], [7, 64, 19]):
         state, parts, start = model.start(), [], 0
         for size in steps:
@@ -340,7 +340,7 @@ def test_step_by_step_equals_the_whole_sequence(kind, masked, rope):
             parts.append(model(x[:, now], mask=None if mask is None else mask[:, now], state=state))
             start += size
             assert state.length == start
-        torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(torch.cat(parts, 1), full, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["softmax", "causal_linear"])
@@ -467,11 +467,11 @@ def test_rotary_tells_late_positions_apart_in_half_precision():
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned"])
 def test_added_positions_go_on_where_decoding_is(kind):
     added, x = Positions(kind, 6, 50), torch.zeros(2, 40, 6)
-    whole = added(x)
-    torch.testing.assert_close(torch.cat([added(x[:, :17], 0), added(x[:, :23], 17)], 1), whole)
+    full = added(x)
+    torch.testing.assert_close(torch.cat([added(x[:, :17], 0), added(x[:, :23], 17)], 1), full)
     if kind == "sinusoidal":
         speeds = [1.0, 10000 ** (-1 / 3), 10000 ** (-2 / 3)]
         expected = [[f(t * s) for f in (math.sin, math.cos) for s in speeds] for t in range(40)]
-        torch.testing.assert_close(whole[1], torch.tensor(expected), atol=1e-5, rtol=0)
+        torch.testing.assert_close(full[1], torch.tensor(expected), atol=1e-5, rtol=0)
     else:
-        torch.testing.assert_close(whole[1], added.table.weight[:40])
+        torch.testing.assert_close(full[1], added.table.weight[:40])

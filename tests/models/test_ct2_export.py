@@ -68,13 +68,13 @@ def test_an_export_that_differs_is_not_handed_over(whisper, tmp_path, monkeypatc
     pytest.importorskip("ctranslate2", reason="CTranslate2 exports need stentor[ct2]")
     from stentor.models.whisper import Whisper
 
-    own = Whisper.save_ct2
+    save_ct2 = Whisper.save_ct2
 
     def wrong(self, bundle, folder, quantization):
         layer = bundle.model.model.encoder.layer_norm.weight
         before = layer.data.clone()
         layer.data.copy_(torch.randn_like(before))
-        own(self, bundle, folder, quantization)
+        save_ct2(self, bundle, folder, quantization)
         layer.data.copy_(before)
 
     monkeypatch.setattr(Whisper, "save_ct2", wrong)
@@ -93,8 +93,8 @@ def test_faster_whisper_reads_it(whisper, tmp_path):
 
 
 def test_without_the_package_it_says_what_to_install(whisper, tmp_path, monkeypatch, capsys):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ctranslate2" else found(name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ctranslate2" else find_spec(name))
     assert main(["export", str(whisper), "--to", str(tmp_path / "ct2"), "--format", "ct2"]) == 2
     assert "pip install 'stentor[ct2]'" in capsys.readouterr().err and not any(tmp_path.iterdir())
 

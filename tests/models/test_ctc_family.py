@@ -107,8 +107,8 @@ def own_inputs(folder, items):
 def test_features_and_loss_are_those_of_transformers(kind, tmp_path):
     bundle = build(kind)
     folder = export(bundle, tmp_path)
-    own = AutoModelForCTC.from_pretrained(folder).eval()
-    own.config.ctc_loss_reduction = "sum"
+    reference = AutoModelForCTC.from_pretrained(folder).eval()
+    reference.config.ctc_loss_reduction = "sum"
     groups = [examples()] if kind in MASKED else [[e] for e in examples()]
     for items in groups:
         inputs, labels = own_inputs(folder, items)
@@ -117,7 +117,7 @@ def test_features_and_loss_are_those_of_transformers(kind, tmp_path):
         theirs = inputs["input_features"].transpose(1, 2) if kind == "parakeet" else inputs["input_values"]
         torch.testing.assert_close(ours["features"], theirs[..., : ours["features"].shape[-1]], atol=1e-5, rtol=1e-5)
         with torch.no_grad():
-            expected = own(**inputs, labels=labels).loss
+            expected = reference(**inputs, labels=labels).loss
             torch.testing.assert_close(loss_sum(bundle, items), expected, rtol=1e-5, atol=1e-3)
 
 
@@ -143,11 +143,11 @@ def test_every_trained_parameter_gets_a_gradient(kind, lora):
     bundle = build(kind, lora=lora)
     bundle.model.train()
     loss_sum(bundle, examples()).backward()
-    own = {n: p for n, p in bundle.model.named_parameters() if p.requires_grad}
-    assert not [n for n, p in own.items() if p.grad is None]
+    trainable = {n: p for n, p in bundle.model.named_parameters() if p.requires_grad}
+    assert not [n for n, p in trainable.items() if p.grad is None]
     if lora:
-        adapters = {n: p for n, p in own.items() if "lora_" in n}
-        assert adapters and own.keys() - adapters.keys() == {n for n in own if "head." in n}
+        adapters = {n: p for n, p in trainable.items() if "lora_" in n}
+        assert adapters and trainable.keys() - adapters.keys() == {n for n in trainable if "head." in n}
         assert all(p.grad.any() for n, p in adapters.items() if "lora_B" in n)
 
 
@@ -169,8 +169,8 @@ def test_an_export_with_folded_lora_says_the_same_everywhere(kind, tmp_path):
     for example, answer in zip(examples(), answers):
         inputs = processor(example.audio, sampling_rate=16000, return_tensors="pt")
         with torch.no_grad():
-            said = processor.batch_decode(plain(**inputs).logits.argmax(-1))[0]
-        assert answer["text"].split() == said.split()
+            expected = processor.batch_decode(plain(**inputs).logits.argmax(-1))[0]
+        assert answer["text"].split() == expected.split()
         assert [w["word"] for w in answer["words"]] == answer["text"].split()
         assert all(0 < w["confidence"] <= 1 for w in answer["words"])
 
@@ -190,15 +190,15 @@ def test_repeats_are_merged_and_the_surest_frame_counts():
 
 @pytest.mark.parametrize("config", [QUIET_WAVE, QUIET_MEL], ids=["wav2vec2", "parakeet"])
 def test_gradient_checkpointing_changes_no_gradient(config):
-    found = []
+    gradients = []
     for saving in (False, True):
         bundle = build(config=config, gradient_checkpointing=saving)
         bundle.model.train()
         loss_sum(bundle, examples()).backward()
-        found.append({n: p.grad for n, p in bundle.model.named_parameters() if p.grad is not None})
-    assert found[0].keys() == found[1].keys()
-    for name, gradient in found[0].items():
-        torch.testing.assert_close(found[1][name], gradient, rtol=1e-4, atol=1e-5)
+        gradients.append({n: p.grad for n, p in bundle.model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["wav2vec2", "parakeet"])
@@ -272,34 +272,34 @@ def test_parakeet_with_subwords_and_its_blank_in_the_last_class(tmp_path):
     pieces[1:1] = ["on", "one", "tw", "two"]
     tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate(pieces)}, merges, unk_token="<unk>"))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    made = ParakeetTokenizer(tokenizer_object=tokenizer, unk_token="<unk>", pad_token="<pad>")
-    blank = made.pad_token_id
+    subwords = ParakeetTokenizer(tokenizer_object=tokenizer, unk_token="<unk>", pad_token="<pad>")
+    blank = subwords.pad_token_id
     torch.manual_seed(0)
     config = type(build("parakeet").model.recogniser.config)(
         encoder_config=MELS, vocab_size=len(pieces), pad_token_id=blank
     )
-    own = ParakeetForCTC(config).eval()
-    own.save_pretrained(tmp_path)
-    ParakeetProcessor(ParakeetFeatureExtractor(feature_size=40), made).save_pretrained(tmp_path)
+    reference = ParakeetForCTC(config).eval()
+    reference.save_pretrained(tmp_path)
+    ParakeetProcessor(ParakeetFeatureExtractor(feature_size=40), subwords).save_pretrained(tmp_path)
 
     bundle = build(**{"from": str(tmp_path)})
     assert bundle.model.blank == blank == len(pieces) - 1
     encode = bundle.processor.spelling.encode
-    assert encode("One, two!") == (made("one two")["input_ids"], "")
+    assert encode("One, two!") == (subwords("one two")["input_ids"], "")
     assert bundle.processor.decode(encode("one two one")[0]).strip() == "one two one"
     assert encode("one ж")[1] == "ж"
     items = examples(texts=("one two", "two", "one one one two", "one"))
     inputs, labels = own_inputs(tmp_path, items)
-    own.config.ctc_loss_reduction = "sum"
+    reference.config.ctc_loss_reduction = "sum"
     with torch.no_grad():
-        expected = own(**inputs, labels=labels).loss
+        expected = reference(**inputs, labels=labels).loss
         torch.testing.assert_close(loss_sum(bundle, items), expected, rtol=1e-5, atol=1e-3)
     folder = export(bundle, tmp_path / "export")
     plain, processor = AutoModelForCTC.from_pretrained(folder).eval(), AutoProcessor.from_pretrained(folder)
     for item, answer in zip(items, Task.model_validate("transcribe").predict(bundle, items)):
         inputs = processor(item.audio, sampling_rate=16000, return_tensors="pt")
-        said = processor.batch_decode(plain.generate(**inputs), skip_special_tokens=True)[0]
-        assert answer["text"].split() == said.split()
+        decoded = processor.batch_decode(plain.generate(**inputs), skip_special_tokens=True)[0]
+        assert answer["text"].split() == decoded.split()
 
 
 def test_an_export_goes_on_in_the_next_stage(tmp_path):
@@ -323,12 +323,13 @@ def mms(tmp_path):
     vocabularies = {"eng": {**specials, "a": 5, "b": 6, "c": 7}, "deu": {**specials, "ä": 5, "ö": 6}}
     (tmp_path / "nested.json").write_text(json.dumps(vocabularies))
     Wav2Vec2CTCTokenizer(str(tmp_path / "nested.json"), target_lang="eng").save_pretrained(tmp_path)
-    own = bundle.model.recogniser._get_adapters()
+    tensors = bundle.model.recogniser._get_adapters()
     for language, vocabulary in vocabularies.items():
         torch.manual_seed(len(vocabulary))
-        made = {n: torch.randn(p.shape) for n, p in own.items()}
-        made["lm_head.weight"], made["lm_head.bias"] = torch.randn(len(vocabulary), 32), torch.randn(len(vocabulary))
-        save_file(made, tmp_path / f"adapter.{language}.safetensors", {"format": "pt"})
+        adapter = {n: torch.randn(p.shape) for n, p in tensors.items()}
+        adapter["lm_head.weight"] = torch.randn(len(vocabulary), 32)
+        adapter["lm_head.bias"] = torch.randn(len(vocabulary))
+        save_file(adapter, tmp_path / f"adapter.{language}.safetensors", {"format": "pt"})
     return tmp_path
 
 
@@ -337,17 +338,17 @@ def test_language_adapters_of_mms(mms, tmp_path_factory):
 
     bundle = build(**{"from": str(mms)}, adapter={"language": "deu"})
     assert bundle.processor.spelling.encode("öä") == ([6, 5], "")
-    given = load_file(mms / "adapter.deu.safetensors")
-    own = bundle.model.recogniser.state_dict()
-    assert all(torch.equal(own[name], tensor) for name, tensor in given.items())
-    assert trained(bundle) == given.keys()
+    adapter = load_file(mms / "adapter.deu.safetensors")
+    loaded = bundle.model.recogniser.state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in adapter.items())
+    assert trained(bundle) == adapter.keys()
     folder = export(bundle, tmp_path_factory.mktemp("export"))
     plain = AutoModelForCTC.from_pretrained(folder).state_dict()
-    assert all(torch.equal(plain[name], tensor) for name, tensor in given.items())
+    assert all(torch.equal(plain[name], tensor) for name, tensor in adapter.items())
     assert AutoTokenizer.from_pretrained(folder)("öä")["input_ids"] == [6, 5]
 
     new = build(**{"from": str(mms)}, texts=("xyz",), adapter={"language": "xyz", "new": True})
-    assert new.model.recogniser.lm_head.out_features == 8 and trained(new) == given.keys()
+    assert new.model.recogniser.lm_head.out_features == 8 and trained(new) == adapter.keys()
     with pytest.raises(ConfigError, match="has no fra; it has 2 languages, such as deu, eng"):
         build(**{"from": str(mms)}, adapter={"language": "fra"})
 
@@ -390,17 +391,21 @@ def test_records_that_cannot_be_learnt_are_known_before_training(tmp_path, corpu
         (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
         write_run(tmp_path / f"{name}.yaml", tmp_path, {"type": "ctc", "from": str(tmp_path / "model")}, steps=1)
         code = main(["train", str(tmp_path / f"{name}.yaml"), "--plan-only", f"data.max_bad={share}"])
-        said = capsys.readouterr()
+        printed = capsys.readouterr()
         if name == "many":
-            assert code == 3 and "the model's alphabet lacks" in said.err and "model.alphabet: transcripts" in said.err
+            assert (
+                code == 3
+                and "the model's alphabet lacks" in printed.err
+                and "model.alphabet: transcripts" in printed.err
+            )
         else:
-            assert code == 0, said.err
-            for reason, told in {
+            assert code == 0, printed.err
+            for reason, explanation in {
                 "text_too_long": "do text and audio belong together?",
                 "empty_text": "nothing in its text can be written",
                 "not_in_alphabet": "the model's alphabet lacks а в",
             }.items():
-                assert reason in said.out and told in said.out, said.out
+                assert reason in printed.out and explanation in printed.out, printed.out
 
 
 RUN = """\
@@ -456,7 +461,7 @@ def check_learnt(run, corpus, rows):
     """Near zero loss, and plain transformers says what the run's evaluation said."""
     assert rows(run)[-1]["train/loss"] < 0.1, [row["train/loss"] for row in rows(run)]
     assert json.loads((run / "results.json").read_text())["eval"]["same"]["wer"]["value"] < 0.05
-    said = [json.loads(line) for line in (run / "predictions" / "same.jsonl").read_text().splitlines()]
+    predictions = [json.loads(line) for line in (run / "predictions" / "same.jsonl").read_text().splitlines()]
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, str(run / "export"), str(corpus / "train.jsonl")],
         capture_output=True,
@@ -464,7 +469,7 @@ def check_learnt(run, corpus, rows):
         check=True,
     )
     plain = json.loads(done.stdout)
-    assert all(plain[p["id"]].split() == p["output"]["text"].split() for p in said)
+    assert all(plain[p["id"]].split() == p["output"]["text"].split() for p in predictions)
     assert {
         "config.json",
         "model.safetensors",
@@ -489,9 +494,9 @@ def test_full_then_lora_through_the_command_line(tmp_path, corpus, cli, rows):
 
     record = json.loads((corpus / "train.jsonl").read_text().splitlines()[2])
     aligner = open_aligner(str(full), "ctc", "cpu")
-    (found,) = aligner.align([clip_of(FileRecording(corpus / record["audio_path"], 16000), record["text"])], True)
-    assert found.hypothesis == record["text"] and found.reason is None
-    assert [w.word for w in found.words] == record["text"].split()
+    (alignment,) = aligner.align([clip_of(FileRecording(corpus / record["audio_path"], 16000), record["text"])], True)
+    assert alignment.hypothesis == record["text"] and alignment.reason is None
+    assert [w.word for w in alignment.words] == record["text"].split()
 
     data = f"type=jsonl,path={corpus}/train.jsonl,limit=6"
     cli("prepare", "words", data, "--engine", "ctc", "--model", full, "--to", tmp_path / "words.jsonl")
@@ -515,11 +520,11 @@ def test_a_run_resumes_exactly(lora, tmp_path, corpus, cli):
 
     model = {"type": "ctc", "config": CONFIGS["wav2vec2"], "lora": lora}  # with dropout, as its kind has by itself
     keys = ["schedule.type=constant", "data.augment.spec_augment={time_masks: 2}", "data.augment.speed=[0.9, 1.0]"]
-    whole = write_run(tmp_path / "whole.yaml", corpus, model, steps=6, save=3, items=3)
+    straight = write_run(tmp_path / "whole.yaml", corpus, model, steps=6, save=3, items=3)
     cut = write_run(tmp_path / "cut.yaml", corpus, model, steps=6, save=3, items=3)
     cli("train", tmp_path / "whole.yaml", *keys)
     cli("train", tmp_path / "cut.yaml", *keys, "train.steps=3")
     cli("train", tmp_path / "cut.yaml", *keys)
     assert "Going on from step 3" in (cut / "log.txt").read_text()
-    one, other = (load_file(run / "export" / "model.safetensors") for run in (whole, cut))
+    one, other = (load_file(run / "export" / "model.safetensors") for run in (straight, cut))
     assert one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)

@@ -139,9 +139,9 @@ def test_the_language_model_is_that_of_transformers(published):
 
 
 def test_the_special_tokens_are_the_published_ones(published):
-    made = build().processor.tokenizer
-    assert made.convert_ids_to_tokens(range(len(made) - 7, len(made))) == SPECIAL.split()
-    for tokenizer in (made, of(published).processor.tokenizer):
+    built = build().processor.tokenizer
+    assert built.convert_ids_to_tokens(range(len(built) - 7, len(built))) == SPECIAL.split()
+    for tokenizer in (built, of(published).processor.tokenizer):
         ids = tokenizer("<|text_start|>one<|text_end|>", add_special_tokens=False)["input_ids"]
         assert tokenizer.convert_ids_to_tokens(ids) == ["<|text_start|>", *"one", "<|text_end|>"]
 
@@ -229,9 +229,9 @@ def test_a_language_model_is_the_base_of_adapters(published, tmp_path):
     folder = saved(bundle, tmp_path / "export")
     assert not (folder / "model.safetensors").exists()
     assert loss(OmniVoice.load(folder)) == pytest.approx(loss(bundle), rel=1e-5)
-    whole = saved(trained(plain), tmp_path / "whole")
-    assert "llm.embed_tokens.weight" in load_file(whole / "model.safetensors")
-    assert loss(OmniVoice.load(whole)) == loss(plain)
+    full = saved(trained(plain), tmp_path / "whole")
+    assert "llm.embed_tokens.weight" in load_file(full / "model.safetensors")
+    assert loss(OmniVoice.load(full)) == loss(plain)
 
 
 # Stages

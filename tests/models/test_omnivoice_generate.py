@@ -61,8 +61,8 @@ def reference(model, prompt, s):
     for n in range(s.steps):
         audio = torch.cat([prompt.audio_mask, torch.ones(frames, dtype=torch.bool)])
         with torch.no_grad():
-            whole = torch.cat([prompt.ids, codes], 1)
-            c = model.logits(whole[None], audio[None], torch.tensor([len(audio)]))[0, :, start:].log_softmax(-1)
+            conditional = torch.cat([prompt.ids, codes], 1)
+            c = model.logits(conditional[None], audio[None], torch.tensor([len(audio)]))[0, :, start:].log_softmax(-1)
             u = model.logits(codes[None], audio[None, start:], torch.tensor([frames]))[0].log_softmax(-1)
         p = (c + s.guidance * (c - u)).log_softmax(-1)
         p[..., MASK] = -math.inf
@@ -86,13 +86,13 @@ def reference(model, prompt, s):
 
 def prompts():
     generator = torch.Generator().manual_seed(2)
-    made = []
-    for text, heard, frames in ((5, 0, 7), (9, 6, 12), (2, 3, 1), (4, 0, 23)):
+    batch = []
+    for text, voice_frames, frames in ((5, 0, 7), (9, 6, 12), (2, 3, 1), (4, 0, 23)):
         ids = torch.randint(0, 50, (1, text), generator=generator).expand(C, -1)
-        voice = torch.randint(0, ENTRIES, (C, heard), generator=generator)
-        mask = torch.arange(text + heard) >= text
-        made.append(Prompt(torch.cat([ids, voice], 1), mask, frames))
-    return made
+        voice = torch.randint(0, ENTRIES, (C, voice_frames), generator=generator)
+        mask = torch.arange(text + voice_frames) >= text
+        batch.append(Prompt(torch.cat([ids, voice], 1), mask, frames))
+    return batch
 
 
 SETTINGS = [
@@ -118,8 +118,8 @@ DEFAULTS = {
 def test_it_is_the_formulas(settings):
     """A batch of four, against each alone; the generator's defaults are OmniVoice's."""
     model = Bidirectional()
-    found = generate(model, prompts(), **{("seeds" if k == "seed" else k): v for k, v in settings.items()})
-    for prompt, codes in zip(prompts(), found):
+    outputs = generate(model, prompts(), **{("seeds" if k == "seed" else k): v for k, v in settings.items()})
+    for prompt, codes in zip(prompts(), outputs):
         assert torch.equal(codes, reference(model, prompt, SimpleNamespace(**{**DEFAULTS, **settings}))[0])
         assert codes.shape == (C, prompt.frames) and codes.dtype == torch.int64
         assert codes.min() >= 0 and codes.max() < ENTRIES
@@ -150,31 +150,31 @@ def test_the_unconditional_row_sees_the_frames_alone():
 
 @pytest.mark.parametrize("class_temperature", [0.0, 1.0])
 def test_neighbours_change_nothing(class_temperature):
-    model, made = Bidirectional(), prompts()
+    model, batch = Bidirectional(), prompts()
     options = {"steps": 6, "class_temperature": class_temperature}
-    alone = [generate(model, [prompt], seeds=seed, **options)[0] for seed, prompt in enumerate(made)]
-    together = generate(model, made, seeds=range(4), **options)
-    backwards = generate(model, made[::-1], seeds=[3, 2, 1, 0], **options)[::-1]
+    alone = [generate(model, [prompt], seeds=seed, **options)[0] for seed, prompt in enumerate(batch)]
+    together = generate(model, batch, seeds=range(4), **options)
+    backwards = generate(model, batch[::-1], seeds=[3, 2, 1, 0], **options)[::-1]
     for a, b, c in zip(alone, together, backwards):
         assert torch.equal(a, b) and torch.equal(a, c)
 
 
 def test_the_seed_decides_and_only_where_there_is_chance():
-    model, made = Bidirectional(), prompts()[3:]
-    first, again, other = (generate(model, made, steps=6, seeds=seed)[0] for seed in (1, 1, 2))
+    model, batch = Bidirectional(), prompts()[3:]
+    first, again, other = (generate(model, batch, steps=6, seeds=seed)[0] for seed in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other)
-    sure = [generate(model, made, steps=6, position_temperature=0.0, seeds=seed)[0] for seed in (1, 2)]
+    sure = [generate(model, batch, steps=6, position_temperature=0.0, seeds=seed)[0] for seed in (1, 2)]
     assert torch.equal(*sure)
 
 
 def test_speak_batches_by_length_and_keeps_the_order():
-    model, made = Bidirectional(), prompts() * 2
-    whole = speak(model, made, steps=4, seeds=range(8))
+    model, batch = Bidirectional(), prompts() * 2
+    together = speak(model, batch, steps=4, seeds=range(8))
     sizes = {len(lengths) for _, lengths in model.calls}
     model.calls.clear()
-    small = speak(model, made, steps=4, seeds=range(8), batch_tokens=60)
+    small = speak(model, batch, steps=4, seeds=range(8), batch_tokens=60)
     assert sizes == {16} and max(len(lengths) * max(lengths) for _, lengths in model.calls) <= 60
-    for a, b, prompt in zip(whole, small, made):
+    for a, b, prompt in zip(together, small, batch):
         assert a.dtype == "int16" and a.shape == (C, prompt.frames) and (a == b).all()
 
 
@@ -204,9 +204,9 @@ def test_compiled_it_sees_few_lengths_and_says_the_same(monkeypatch):
         return function
 
     monkeypatch.setattr(torch, "compile", compile)
-    model, made = Bidirectional(), prompts()
-    plain = generate(model, made, steps=4)
+    model, batch = Bidirectional(), prompts()
+    plain = generate(model, batch, steps=4)
     model.calls.clear()
-    compiled = generate(model, made, steps=4, compile=True)
+    compiled = generate(model, batch, steps=4, compile=True)
     assert wrapped == [{"dynamic": True}] and {ids.shape[-1] for ids, _ in model.calls} == {64}
     assert all(torch.equal(a, b) for a, b in zip(plain, compiled))

@@ -59,13 +59,13 @@ def published_logits(w: dict, c: dict, ids: torch.Tensor, audio: torch.Tensor) -
 
 def alone(bundle, items):
     """(ids [C, L], labels [C, L], audio mask [L]) of each item."""
-    found = []
+    samples = []
     for item in items:
         sample = bundle.processor.sample(item, item.extra["codes"])
-        found.append(
+        samples.append(
             (torch.tensor(sample.ids), torch.tensor(sample.labels), torch.arange(sample.length) >= sample.text)
         )
-    return found
+    return samples
 
 
 @torch.no_grad()
@@ -91,8 +91,8 @@ def test_the_loss_is_that_of_the_published_formula(packed):
             cells[c][0].append(logits[c])
             cells[c][1].append(labels[c])
     expected = sum(
-        w * F.cross_entropy(torch.cat(found), torch.cat(wanted), ignore_index=-100)
-        for w, (found, wanted) in zip(weights, cells)
+        w * F.cross_entropy(torch.cat(logits_of_book), torch.cat(labels_of_book), ignore_index=-100)
+        for w, (logits_of_book, labels_of_book) in zip(weights, cells)
     )
     terms = Codebook(weights=None).terms("codes", BOOKS)
     batch = bundle.processor.collate(items, packed=packed)
@@ -110,21 +110,21 @@ def test_packed_is_padded_is_one_by_one(llm):
     one = [sums(bundle, [item]) for item in items]
     together = {term: sum(o[term] for o in one) for term in one[0]}
     for packed in (False, True):
-        found = sums(bundle, items, packed)
-        assert found.keys() == {f"codes_{c}" for c in range(BOOKS)}
-        for term, value in found.items():
+        losses = sums(bundle, items, packed)
+        assert losses.keys() == {f"codes_{c}" for c in range(BOOKS)}
+        for term, value in losses.items():
             torch.testing.assert_close(value, together[term], rtol=1e-5, atol=0, msg=f"{term}, packed={packed}")
 
 
 def test_gradients_of_packed_and_padded_are_the_same():
-    found = []
+    gradients = []
     for packed in (False, True):
         bundle = build()
         sum(sums(bundle, examples(), packed).values()).backward()
-        found.append({n: p.grad for n, p in bundle.model.named_parameters()})
-    for name, gradient in found[0].items():
+        gradients.append({n: p.grad for n, p in bundle.model.named_parameters()})
+    for name, gradient in gradients[0].items():
         assert gradient.abs().max() > 0, name
-        torch.testing.assert_close(found[1][name], gradient, rtol=1e-4, atol=1e-5, msg=name)
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-4, atol=1e-5, msg=name)
 
 
 @torch.no_grad()
@@ -203,8 +203,8 @@ def test_item_by_item_is_sdpa_with_a_mask_of_the_documents():
     ours, _ = flex.attention(module, query, key, value, places, scaling=8**-0.5)
     torch.testing.assert_close(ours, expected)
     weight = torch.randn_like(expected)
-    found = [torch.autograd.grad((out * weight).sum(), (query, key, value)) for out in (ours, expected)]
-    for one, other in zip(*found):
+    gradients = [torch.autograd.grad((out * weight).sum(), (query, key, value)) for out in (ours, expected)]
+    for one, other in zip(*gradients):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
     assert places.shape == (1, 1, 4, 30) and places[0, 0, 1].tolist() == [7, *[-1] * 29]
 
@@ -269,7 +269,7 @@ def test_a_decoder_that_looks_back_only_is_refused(attention):
 
 
 @pytest.mark.parametrize(
-    "model, given, layout",
+    "model, configured, layout",
     [
         ({"attention": "flex"}, None, "packed"),
         ({"attention": "sdpa"}, None, "padded"),
@@ -277,14 +277,14 @@ def test_a_decoder_that_looks_back_only_is_refused(attention):
         ({"attention": "sdpa"}, "packed", "packed"),
     ],
 )
-def test_attention_chooses_the_layout_unless_the_config_does(model, given, layout):
+def test_attention_chooses_the_layout_unless_the_config_does(model, configured, layout):
     from stentor.config.schema import Config
 
     config = Config.model_validate(
         {
             "task": "speak",
             "model": {"type": "omnivoice", "from": "k2-fsa/OmniVoice", **model},
-            "data": {"train": [{"type": "shards", "path": "tokens"}], **({"layout": given} if given else {})},
+            "data": {"train": [{"type": "shards", "path": "tokens"}], **({"layout": configured} if configured else {})},
         }
     )
     assert config.data.layout == config.plain()["data"]["layout"] == layout

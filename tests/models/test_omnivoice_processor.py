@@ -73,14 +73,14 @@ def sample(processor, frames=40, seed=0, **keys):
 
 
 def test_a_sample_is_style_text_prompt_and_masked_frames(processor):
-    made = sample(processor, prompt_frames_ratio=0.25, language="en")
+    training = sample(processor, prompt_frames_ratio=0.25, language="en")
     text = processor.text_ids("one", "en")
-    assert made.text == len(text) and made.ids.shape == made.labels.shape == (BOOKS, len(text) + 40)
-    assert (made.ids[:, : len(text)] == text).all()
+    assert training.text == len(text) and training.ids.shape == training.labels.shape == (BOOKS, len(text) + 40)
+    assert (training.ids[:, : len(text)] == text).all()
     codes, prompt = codes_of(1, 40), slice(len(text), len(text) + 10)
-    assert np.array_equal(made.ids[:, prompt], codes[:, :10])
-    assert (made.labels[:, : prompt.stop] == -100).all()
-    rest, labels = made.ids[:, prompt.stop :], made.labels[:, prompt.stop :]
+    assert np.array_equal(training.ids[:, prompt], codes[:, :10])
+    assert (training.labels[:, : prompt.stop] == -100).all()
+    rest, labels = training.ids[:, prompt.stop :], training.labels[:, prompt.stop :]
     hidden = labels != -100
     assert np.array_equal(np.where(hidden, labels, rest), codes[:, 10:])
     assert (rest[hidden] == ENTRIES).all() and (rest[~hidden] < ENTRIES).all()
@@ -89,15 +89,15 @@ def test_a_sample_is_style_text_prompt_and_masked_frames(processor):
 
 
 def test_an_unconditional_sample_is_audio_alone(processor):
-    made = sample(processor, unconditional=True, text="")
-    assert made.text == 0 and made.length == 40
+    training = sample(processor, unconditional=True, text="")
+    assert training.text == 0 and training.length == 40
 
 
 def test_the_prompt_of_a_noisy_record_is_its_noisy_beginning(processor):
-    made = sample(processor, denoise=True, clean_from=7, prompt_frames_ratio=0.3, mask_ratio=1.0)
-    first = processor.tokenizer.convert_ids_to_tokens(int(made.ids[0, 0]))
+    training = sample(processor, denoise=True, clean_from=7, prompt_frames_ratio=0.3, mask_ratio=1.0)
+    first = processor.tokenizer.convert_ids_to_tokens(int(training.ids[0, 0]))
     assert first == "<|denoise|>"
-    assert (made.labels[0, made.text :] == -100).sum() == 7
+    assert (training.labels[0, training.text :] == -100).sum() == 7
 
 
 @pytest.mark.parametrize("ratio, share", [(0.0, 0.0), (0.2, 0.2), (1.0, 1.0)])
@@ -135,8 +135,8 @@ def test_masks_differ_by_epoch_copy_and_item(processor):
     assert masks["first"] == masks["again"]
     assert len(set(masks.values())) == 4
     # and in evaluation only the id
-    made = [task.example(c, None, None) for c in (cut, cut, same)]
-    labels = [processor.sample(e, codes_of(0, 60)).labels[:, -60:].tobytes() for e in made]
+    drawn = [task.example(c, None, None) for c in (cut, cut, same)]
+    labels = [processor.sample(e, codes_of(0, 60)).labels[:, -60:].tobytes() for e in drawn]
     assert labels[0] == labels[1] != labels[2]
 
 
@@ -208,8 +208,8 @@ def test_codes_of_another_model_are_left_out_and_counted(processor, codes, reaso
     for packed in (False, True):
         batch = processor.collate(items, packed=packed)
         assert batch.ids == ["item0", "item2", "item3"]
-        [(name, told, sentence)] = batch.dropped
-        assert (name, told) == ("item1", reason) and re.search(message, sentence)
+        [(name, cause, sentence)] = batch.dropped
+        assert (name, cause) == ("item1", reason) and re.search(message, sentence)
     assert processor.collate(items[1:2]).ids == []
 
 
@@ -243,8 +243,8 @@ def test_what_was_encoded_is_kept(hearing, corpus, monkeypatch):
     [line] = hearing.check_cache(records, Augment())
     assert "Encoded 3 records (0.00 h) with the codec mel_rvq" in line
     monkeypatch.setattr(type(hearing.codec), "encode", lambda *_: pytest.fail("it was encoded again"))
-    kept = [hearing.cached_features(cut) for cut in records]
-    assert [k.features.shape for k in kept] == [(2, hearing.frames(c, c.duration)) for c in records]
+    cached = [hearing.cached_features(cut) for cut in records]
+    assert [k.features.shape for k in cached] == [(2, hearing.frames(c, c.duration)) for c in records]
     assert hearing.check_cache(records, Augment(gain=(-6.0, 6.0))) == []
 
 
@@ -252,11 +252,11 @@ def test_encoding_before_training_stops_in_time(hearing, corpus, monkeypatch):
     from stentor.models.omnivoice import processor as module
 
     other = copy.copy(hearing)
-    other._kept, other._bytes = {}, 0
+    other._cached, other._bytes = {}, 0
     monkeypatch.setattr(module, "MEMORY", 100)
     [line] = other.check_cache(cuts(corpus), Augment())
     assert "are encoded whenever they are read: `stentor prepare tokens`" in line
-    assert len(other._kept) < 16
+    assert len(other._cached) < 16
     other.cached_features(cuts(corpus)[15])  # beyond the limit it is made and not kept
     assert other._bytes < 100 + 2 * 2 * 100
 
@@ -315,12 +315,12 @@ def test_audio_without_a_codec_is_refused(processor, corpus):
 def test_tokens_of_another_codec_are_refused(hearing):
     cut = cut_from_record({"audio_path": "a.wav", "duration": 4.0, "text": "one", "id": "a"}, HERE, "here")
     cut.recording.sources = []
-    made = hearing.codec.frames(4 * hearing.sample_rate)
-    for frames, refused in ((made, False), (made + 2, False), (2 * made, True), (made // 2, True)):
+    expected = hearing.codec.frames(4 * hearing.sample_rate)
+    for frames, refused in ((expected, False), (expected + 2, False), (2 * expected, True), (expected // 2, True)):
         cut.custom = {"codes": {}, "num_tokens": frames}
-        found = OmniVoice.drop_reason(None, hearing, cut, True)
-        assert (found is not None) == refused
-        assert not refused or (found[0] == "other_codec" and f"{frames / 4:.1f} frames a second" in found[1])
+        refusal = OmniVoice.drop_reason(None, hearing, cut, True)
+        assert (refusal is not None) == refused
+        assert not refused or (refusal[0] == "other_codec" and f"{frames / 4:.1f} frames a second" in refusal[1])
 
 
 def test_a_codec_needs_audio_to_be_fitted_on():

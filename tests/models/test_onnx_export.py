@@ -42,9 +42,9 @@ WINDOWED = {
 def spoken_for(encoder, llm, kind="attention", ctc=None):
     """A bundle whose language model and aligner are shaken, so that they say something."""
     torch.manual_seed(0)
-    made = family(encoder, llm, aligner={"kind": kind, "width": 16, "heads": 2}, ctc=ctc, token_rate=4.0)
+    section = family(encoder, llm, aligner={"kind": kind, "width": 16, "heads": 2}, ctc=ctc, token_rate=4.0)
     terms = ("text", "alignment", *(["ctc"] if ctc else []))
-    bundle = made.build(TaskRequirements("words", terms, lambda: iter(TEXTS)))
+    bundle = section.build(TaskRequirements("words", terms, lambda: iter(TEXTS)))
     for part in (bundle.model.aligner, bundle.model.llm):
         for parameter in part.parameters():
             parameter.data.add_(0.2 * torch.randn_like(parameter))
@@ -128,11 +128,11 @@ def test_transcripts_are_those_of_torch(exported):
 
 def test_audio_is_heard_once_for_text_and_times(exported, monkeypatch):
     loaded = stentor.load(exported[1], "cpu")
-    heard = []
+    calls = []
     encoder = loaded.bundle.model.encoder
-    monkeypatch.setattr(loaded.bundle.model, "encoder", lambda **given: heard.append(1) or encoder(**given))
+    monkeypatch.setattr(loaded.bundle.model, "encoder", lambda **inputs: calls.append(1) or encoder(**inputs))
     loaded.task.predict(loaded.bundle, examples((0.5, 0.7)), checked=False)
-    assert len(heard) == 2  # one for each clip
+    assert len(calls) == 2  # one for each clip
 
 
 @pytest.mark.parametrize("name", ["encoder", "llm", "aligner", "ctc"])
@@ -238,8 +238,8 @@ def test_a_part_that_torch_cannot_trace_is_named(tmp_path, monkeypatch):
 def test_missing_packages_are_named(tmp_path, monkeypatch):
     import importlib.util
 
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name.startswith("onnx") else found(name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name.startswith("onnx") else find_spec(name))
     bundle = build()
     with pytest.raises(ConfigError, match=r"needs onnx and onnxscript and onnxruntime.*pip install 'stentor\[onnx\]'"):
         bundle.family.save_onnx(bundle, tmp_path)

@@ -159,13 +159,13 @@ def test_the_rounding_is_small_and_the_memory_is_as_promised(bits):
     error = (layer.weight - linear.weight).abs()
     if bits == "8bit":
         assert torch.all(error <= linear.weight.abs().amax(1, keepdim=True) / 127 / 2 * 1.001)
-        kept = layer.codes.nbytes + layer.scale.nbytes
+        stored_bytes = layer.codes.nbytes + layer.scale.nbytes
     else:
         # The widest gap between two NormalFloat values is 0.304 of the largest weight in the block, of 64.
         assert error.max() < 0.153 * linear.weight.abs().max()
         state = layer.scale
-        kept = layer.codes.nbytes + state.absmax.nbytes + state.state2.absmax.nbytes
-    assert kept == pytest.approx(quantized_bytes(linear, bits), rel=0.01)
+        stored_bytes = layer.codes.nbytes + state.absmax.nbytes + state.state2.absmax.nbytes
+    assert stored_bytes == pytest.approx(quantized_bytes(linear, bits), rel=0.01)
     assert layer.weight.dtype == torch.float32 and layer.expand(torch.bfloat16).dtype == torch.bfloat16
     x = torch.randn(3, 256)
     torch.testing.assert_close(layer(x), nn.functional.linear(x, layer.weight, linear.bias))
@@ -193,11 +193,12 @@ def test_state_dicts_keep_their_names(bits, tmp_path):
     assert set(quantized.model.state_dict()) == set(plain.model.state_dict())
     assert [n for n, _ in quantized.model.named_parameters()] == [n for n, _ in plain.model.named_parameters()]
     state = quantized.model.state_dict()
-    whole = dequantized(quantized.model, state)
+    expanded = dequantized(quantized.model, state)
     for name, layer in layers(quantized).items():
-        assert torch.equal(whole[f"{name}.weight"], layer.weight)
+        assert torch.equal(expanded[f"{name}.weight"], layer.weight)
         assert torch.equal(state[f"{name}.weight"], layer.codes)
-    assert {n: t for n, t in whole.items() if n not in {f"{k}.weight" for k in layers(quantized)}}.keys() <= set(state)
+    codes = {f"{name}.weight" for name in layers(quantized)}
+    assert expanded.keys() - codes <= set(state)
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -232,9 +233,9 @@ def test_adapters_alone_are_exported_on_a_base_that_can_be_had(kind, tmp_path):
     assert len(layers(apart)) == len(layers(bundle))
     bundle.model.eval(), apart.model.eval()
     torch.testing.assert_close(loss(apart), loss(bundle), rtol=1e-6, atol=1e-5)
-    whole = type(bundle.family).load(tmp_path / "export")  # on the base as it is, not rounded
-    assert not layers(whole)
-    torch.testing.assert_close(loss(whole), loss(base), rtol=1e-4, atol=1e-3)
+    merged = type(bundle.family).load(tmp_path / "export")  # on the base as it is, not rounded
+    assert not layers(merged)
+    torch.testing.assert_close(loss(merged), loss(base), rtol=1e-4, atol=1e-3)
 
 
 def test_storage_of_the_rest_leaves_the_codes_alone(tmp_path):

@@ -274,11 +274,11 @@ def test_the_pretrained_whisper_encoder(tmp_path):
 
     bundle = build(encoder={"from": str(WEIGHTS)}, freeze=["encoder.*"])
     assert next(bundle.model.encoder.parameters()).dtype == torch.float32
-    whole = WhisperForConditionalGeneration.from_pretrained(WEIGHTS, dtype=torch.float32).model.encoder.eval()
+    pretrained = WhisperForConditionalGeneration.from_pretrained(WEIGHTS, dtype=torch.float32).model.encoder.eval()
     features = torch.randn(1, 80, 3000)
     with torch.no_grad():
         ours, _ = bundle.model.frames(features, torch.tensor([3000]))
-        torch.testing.assert_close(ours, whole(features).last_hidden_state, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours, pretrained(features).last_hidden_state, rtol=1e-4, atol=1e-4)
     save(bundle, tmp_path)
     assert not any(n.startswith("encoder.") for n in load_file(tmp_path / "model.safetensors"))
     torch.testing.assert_close(logits(SpeechLLM.load(tmp_path)), logits(bundle), rtol=0, atol=0)

@@ -92,11 +92,11 @@ def test_beams_that_cover_everything_find_the_best_answer():
         candidates = {}
         for length in range(limit + 1):
             for ids in itertools.product(others, repeat=length):
-                whole = list(ids) if length == limit else [*ids, eos]
-                candidates[ids] = score(whole) / len(whole)
+                complete = list(ids) if length == limit else [*ids, eos]
+                candidates[ids] = score(complete) / len(complete)
     best = max(candidates, key=candidates.get)
-    [(found, _)] = run(bundle, [item], beams=size**2, max_new_tokens=limit)
-    assert tuple(found) == best
+    [(answer, _)] = run(bundle, [item], beams=size**2, max_new_tokens=limit)
+    assert tuple(answer) == best
     [(greedy, _)] = run(bundle, [item], max_new_tokens=limit)
     assert candidates[best] >= candidates[tuple(greedy)]
 

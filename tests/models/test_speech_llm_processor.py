@@ -22,14 +22,14 @@ def test_first_token_and_end_are_supervised_and_nothing_else(packed):
     processor = bundle.processor
     items = examples()
     batch = processor.collate(items, packed=packed)
-    wanted = [[*processor.tokenizer(e.text)["input_ids"], processor.eos_id] for e in items]
-    assert batch.inputs["targets"].tolist() == [i for ids in wanted for i in ids]
-    assert batch.counts == {"text": sum(map(len, wanted))}
+    expected = [[*processor.tokenizer(e.text)["input_ids"], processor.eos_id] for e in items]
+    assert batch.inputs["targets"].tolist() == [i for ids in expected for i in ids]
+    assert batch.counts == {"text": sum(map(len, expected))}
     # the position that predicts a token is the one before it
     flat = batch.inputs["input_ids"].view(-1)
     assert torch.equal(flat[batch.inputs["label_index"] + 1], batch.inputs["targets"])
     # the first token is predicted at the end of the prompt, which is <s> here
-    firsts = np.cumsum([0, *map(len, wanted[:-1])])
+    firsts = np.cumsum([0, *map(len, expected[:-1])])
     assert flat[batch.inputs["label_index"][firsts]].tolist() == [processor.tokenizer.bos_token_id] * 3
 
 
@@ -157,10 +157,10 @@ def test_padding_is_never_the_end_token():
         return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="a")), **special)
 
     def chosen(**special):
-        made = tokenizer(eos_token="<|end|>", **special)
-        rows = len(made)
-        assert padding_id(made) != made.eos_token_id and len(made) == rows
-        return made.convert_ids_to_tokens(padding_id(made))
+        vocabulary = tokenizer(eos_token="<|end|>", **special)
+        rows = len(vocabulary)
+        assert padding_id(vocabulary) != vocabulary.eos_token_id and len(vocabulary) == rows
+        return vocabulary.convert_ids_to_tokens(padding_id(vocabulary))
 
     assert chosen(pad_token="<|extra|>") == "<|extra|>"
     # Qwen2's base models: one token for both, and an unused one that says pad

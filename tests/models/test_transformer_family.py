@@ -49,8 +49,8 @@ def build(task="diarize", terms=None, seed=0, needs=None, **keys):
     kinds = {"diarize": "encoder", "transcribe": "encoder_decoder", "language": "decoder"}
     section = {"type": "transformer", "kind": kinds[task], "shared": SMALL, "features": FEATURES, **keys}
     torch.manual_seed(seed)
-    wanted = needs or {"classes": 3} if task == "diarize" else {"texts": lambda: iter(TEXTS)}
-    bundle = Family.model_validate(section).build(TaskRequirements(task, tuple(terms or ("text",)), **wanted))
+    requirements = needs or {"classes": 3} if task == "diarize" else {"texts": lambda: iter(TEXTS)}
+    bundle = Family.model_validate(section).build(TaskRequirements(task, tuple(terms or ("text",)), **requirements))
     bundle.model.eval()
     return bundle
 
@@ -137,12 +137,12 @@ def test_convolution_reads_padding_as_what_is_beyond_the_end():
     layer = Convolution(8, 5)
     x = torch.randn(2, 12, 8)
     lengths = torch.tensor([12, 7])
-    whole = layer(x, valid(lengths, 12))
-    torch.testing.assert_close(whole[1, :7], layer(x[1:, :7])[0])
+    batch = layer(x, valid(lengths, 12))
+    torch.testing.assert_close(batch[1, :7], layer(x[1:, :7])[0])
     moved = x.clone()
     moved[1, 6] += 1
-    heard = (layer(moved, valid(lengths, 12))[1] - whole[1]).abs().amax(-1) > 1e-6
-    assert heard.nonzero()[:, 0].tolist()[:3] == [4, 5, 6]  # two frames on either side
+    changed = (layer(moved, valid(lengths, 12))[1] - batch[1]).abs().amax(-1) > 1e-6
+    assert changed.nonzero()[:, 0].tolist()[:3] == [4, 5, 6]  # two frames on either side
     causal = Convolution(8, 5, causal=True)
     moved = x.clone()
     moved[:, 6] += 1
@@ -180,12 +180,12 @@ def test_neither_padding_nor_the_batch_changes_frames(settings):
     model = awake(TransformerModel(Layers(**SMALL, **settings), inputs=6, heads=Heads(classes=3, embedding=4))).eval()
     features = torch.randn(3, 40, 6)  # noise also where there is nothing
     lengths = torch.tensor([40, 1, 23])
-    whole = model.label_frames(features, lengths)
-    assert whole.logits.shape == (3, 40, 3) and whole.embeddings.shape == (3, 40, 4)
+    batch = model.label_frames(features, lengths)
+    assert batch.logits.shape == (3, 40, 3) and batch.embeddings.shape == (3, 40, 4)
     for i, n in enumerate(lengths.tolist()):
         alone = model.label_frames(features[i : i + 1, :n], lengths[i : i + 1])
-        torch.testing.assert_close(whole.logits[i, :n], alone.logits[0], atol=2e-5, rtol=1e-4)
-        torch.testing.assert_close(whole.embeddings[i, :n], alone.embeddings[0], atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(batch.logits[i, :n], alone.logits[0], atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(batch.embeddings[i, :n], alone.embeddings[0], atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("where", ["rope", "sinusoidal", "learned", "none"])
@@ -217,20 +217,20 @@ def test_forward_gives_what_losses_score():
     pools[1, 1, 2] = 1.0
     labels = torch.tensor([[7, -100], [-100, 9]])
     with torch.no_grad():
-        found = bundle.model(**batch.inputs, targets=targets, pools=pools, pool_labels=labels)
-    told = bundle.model.label_frames(**batch.inputs)
-    assert torch.equal(found["logits"]["logits"], told.logits) and found["logits"]["targets"] is targets
-    assert found["hidden"]["hidden"].shape == (2, 25, 32) and found["hidden"]["lengths"].tolist() == frames
-    averages = torch.stack([told.embeddings[0, 3:5].mean(0), told.embeddings[1, 2]])
-    own = found["embeddings"]["embeddings"]
-    torch.testing.assert_close(own[[0, 3]], F.normalize(averages, dim=-1))
-    assert own[1:3].abs().max() == 0 and found["embeddings"]["labels"].tolist() == [7, -100, -100, 9]
+        outputs = bundle.model(**batch.inputs, targets=targets, pools=pools, pool_labels=labels)
+    labelled = bundle.model.label_frames(**batch.inputs)
+    assert torch.equal(outputs["logits"]["logits"], labelled.logits) and outputs["logits"]["targets"] is targets
+    assert outputs["hidden"]["hidden"].shape == (2, 25, 32) and outputs["hidden"]["lengths"].tolist() == frames
+    averages = torch.stack([labelled.embeddings[0, 3:5].mean(0), labelled.embeddings[1, 2]])
+    embeddings = outputs["embeddings"]["embeddings"]
+    torch.testing.assert_close(embeddings[[0, 3]], F.normalize(averages, dim=-1))
+    assert embeddings[1:3].abs().max() == 0 and outputs["embeddings"]["labels"].tolist() == [7, -100, -100, 9]
     with torch.no_grad():
         assert "embeddings" not in bundle.model(**batch.inputs, targets=targets)
 
 
 def test_checkpointing_changes_no_gradient():
-    found = []
+    gradients = []
     for low in (False, True):
         bundle = build("transcribe", ("text", "ctc"), gradient_checkpointing=low, shared={**SMALL, "dropout": 0.2})
         bundle.model.train()
@@ -240,8 +240,8 @@ def test_checkpointing_changes_no_gradient():
         sums = {"text": Loss.model_validate("cross_entropy"), "ctc": Loss.model_validate("ctc")}
         sum(loss.sum(**outputs[term]) for term, loss in sums.items()).backward()
         assert all(p.grad is not None for p in bundle.model.parameters())
-        found.append(torch.cat([p.grad.flatten() for p in bundle.model.parameters()]))
-    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
+        gradients.append(torch.cat([p.grad.flatten() for p in bundle.model.parameters()]))
+    torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-5)
 
 
 def test_ssl_front_end(tmp_path):
@@ -253,13 +253,13 @@ def test_ssl_front_end(tmp_path):
     assert not model.frontend.encoder.training and model.encoder.training
     model.eval()
     batch = processor.collate(clips(1.0, 0.6), labels=False)
-    whole = model.label_frames(**batch.inputs)
-    assert whole.lengths.tolist() == [processor.frames(16000), processor.frames(9600)]
+    together = model.label_frames(**batch.inputs)
+    assert together.lengths.tolist() == [processor.frames(16000), processor.frames(9600)]
     alone = model.label_frames(**processor.collate(clips(1.0, 0.6)[1:], labels=False).inputs)
-    torch.testing.assert_close(whole.logits[1, : alone.lengths[0]], alone.logits[0], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(together.logits[1, : alone.lengths[0]], alone.logits[0], atol=1e-5, rtol=1e-4)
     bundle.family.save(bundle, model.state_dict(), tmp_path)
     again = Transformer.load(tmp_path)
-    assert torch.equal(again.model.label_frames(**batch.inputs).logits, whole.logits)
+    assert torch.equal(again.model.label_frames(**batch.inputs).logits, together.logits)
 
 
 # Text -----------------------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def test_decoding_step_by_step_is_the_whole_pass(task, settings):
     with torch.no_grad():
         text = model(**batch.inputs)["text"]
         expected = F.linear(text["hidden"], text["weight"], text["bias"]).log_softmax(-1).view(2, -1, len(text["bias"]))
-        states, found = model.decoder.start(), []
+        states, log_probs = model.decoder.start(), []
         context = mask = None
         if task == "transcribe":
             context, frames = model.encode(batch.inputs["features"], batch.inputs["lengths"])
@@ -294,10 +294,10 @@ def test_decoding_step_by_step_is_the_whole_pass(task, settings):
                 batch.inputs["tokens"] = batch.inputs["tokens"].flip(0)
             token = model.tokens(batch.inputs["tokens"][:, step : step + 1])
             out = model.decoder.step(token, states, *((context, mask) if step == 0 else ()))
-            found.append(model.text_head(out[:, 0]).log_softmax(-1))
-    found = torch.stack([row if i < 3 else row.flip(0) for i, row in enumerate(found)], 1)
+            log_probs.append(model.text_head(out[:, 0]).log_softmax(-1))
+    log_probs = torch.stack([row if i < 3 else row.flip(0) for i, row in enumerate(log_probs)], 1)
     valid_targets = batch.inputs["targets"] != -100
-    torch.testing.assert_close(found[valid_targets], expected[valid_targets], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(log_probs[valid_targets], expected[valid_targets], atol=1e-4, rtol=1e-4)
 
 
 def test_a_batch_writes_what_its_clips_write_alone():
@@ -312,8 +312,8 @@ def test_a_batch_writes_what_its_clips_write_alone():
             (alone,) = bundle.model.generate(inputs, max_new_tokens=[limit], beams=beams, **how)
             assert alone[0] == ids and len(ids) <= limit
             assert alone[1] == pytest.approx(log_probs, abs=1e-4)
-    heard = bundle.model.ctc_classes(**batch.inputs)
-    assert [len(row) for row in heard] == batch.inputs["lengths"].tolist()
+    classes = bundle.model.ctc_classes(**batch.inputs)
+    assert [len(row) for row in classes] == batch.inputs["lengths"].tolist()
 
 
 def test_the_log_probabilities_of_an_answer_are_the_models():
@@ -506,8 +506,8 @@ def test_a_tokenizer_made_before_stays(tmp_path):
 def cut_of(text, seconds=1.0):
     from lhotse import MonoCut, SupervisionSegment
 
-    said = SupervisionSegment(id="c", recording_id="c", start=0.0, duration=seconds, text=text)
-    return MonoCut(id="c", start=0.0, duration=seconds, channel=0, supervisions=[said])
+    supervision = SupervisionSegment(id="c", recording_id="c", start=0.0, duration=seconds, text=text)
+    return MonoCut(id="c", start=0.0, duration=seconds, channel=0, supervisions=[supervision])
 
 
 def test_records_that_the_model_has_no_room_for():
@@ -523,8 +523,8 @@ def test_records_that_the_model_has_no_room_for():
         ("one one one one one one", 1.0, True, "text_too_long"),
         ("one quay", 1.0, True, "not_in_alphabet"),
     ):
-        found = refusal(processor, cut_of(text, seconds), training)
-        assert found is not None and found[0] == reason, (text, found)
+        dropped = refusal(processor, cut_of(text, seconds), training)
+        assert dropped is not None and dropped[0] == reason, (text, dropped)
     assert "a q u y" in refusal(processor, cut_of("one quay"), True)[1]
     assert refusal(processor, cut_of("one two three", 1.0), False) is None
     assert processor.max_seconds == pytest.approx(1.2)  # longer audio is transcribed in windows

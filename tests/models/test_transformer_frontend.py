@@ -98,8 +98,8 @@ def test_a_frame_hears_its_own_time():
         audio = np.zeros(2 * RATE, np.float32)
         at = 1.234
         audio[round((at - 0.025) * RATE) : round((at + 0.025) * RATE)] = noise(800)
-        heard = processor.collate([Example("a", audio)]).inputs["features"][0].sum(1)
-        lit = (heard > heard.min() + 1).nonzero()[:, 0].float() + 0.5
+        energy = processor.collate([Example("a", audio)]).inputs["features"][0].sum(1)
+        lit = (energy > energy.min() + 1).nonzero()[:, 0].float() + 0.5
         assert abs(float(lit.mean()) * processor.frame_seconds - at) <= processor.frame_seconds / 2 + 0.005
 
 
@@ -129,9 +129,9 @@ def test_normalisation_is_over_the_clip_alone():
     assert np.abs(mean.mean(0)).max() < 1e-5 and np.allclose(mean.std(0), raw.std(0), rtol=1e-4)
     both = Features(normalize="meanvar").normalized(raw)
     assert np.abs(both.mean(0)).max() < 1e-5 and np.allclose(both.std(0), 1, atol=1e-3)
-    whole = Features(normalize="global").normalized(raw)
-    assert abs(whole.mean()) < 1e-5 and abs(whole.std() - 1) < 1e-3
-    assert np.array_equal(np.argsort(whole.mean(0)), np.argsort(raw.mean(0)))  # loud bins stay loud
+    overall = Features(normalize="global").normalized(raw)
+    assert abs(overall.mean()) < 1e-5 and abs(overall.std() - 1) < 1e-3
+    assert np.array_equal(np.argsort(overall.mean(0)), np.argsort(raw.mean(0)))  # loud bins stay loud
     constant = Features(normalize="meanvar").normalized(np.ones((4, 8), np.float32))
     assert np.isfinite(constant).all()
 
@@ -174,8 +174,8 @@ def test_text_for_reading_and_for_learning(tmp_path):
     assert batch.inputs["ctc_lengths"].tolist() == [7, 3] and len(batch.inputs["ctc_targets"]) == 10
     assert processor.ctc.decode(batch.inputs["ctc_targets"][:7].tolist()) == "one two"
     assert batch.counts == {"text": 12, "ctc": 10}
-    heard = processor.collate([example(RATE, text="one two")], labels=False)
-    assert set(heard.inputs) == {"features", "lengths"} and heard.counts == {}
+    unlabelled = processor.collate([example(RATE, text="one two")], labels=False)
+    assert set(unlabelled.inputs) == {"features", "lengths"} and unlabelled.counts == {}
     processor.save(tmp_path)
     again = TransformerProcessor.load(tmp_path)
     assert again.features == processor.features and again.max_new_tokens(2.0) == processor.max_new_tokens(2.0) == 66
@@ -226,14 +226,14 @@ def test_padding_never_changes_what_an_ssl_encoder_hears(kind, norm, tmp_path):
     lengths = [16000, 5000, 300]
     batch = processor.collate([example(n, str(n)) for n in lengths])
     with torch.no_grad():
-        heard, frames = front(audio=batch.inputs["features"], lengths=batch.inputs["lengths"])
-    assert frames.tolist() == [processor.frames(n) for n in lengths] and heard.shape[2] == front.size == 16
+        hidden, frames = front(audio=batch.inputs["features"], lengths=batch.inputs["lengths"])
+    assert frames.tolist() == [processor.frames(n) for n in lengths] and hidden.shape[2] == front.size == 16
     assert processor.frame_seconds == 0.02 and batch.tokens == sum(frames.tolist())
     for i, n in enumerate(lengths):
         alone = processor.collate([example(n)]).inputs
         with torch.no_grad():
-            own, _ = front(alone["features"], alone["lengths"])
-        assert (heard[i, : frames[i]] - own[0]).abs().max() < 2e-5 and not heard[i, frames[i] :].any()
+            expected, _ = front(alone["features"], alone["lengths"])
+        assert (hidden[i, : frames[i]] - expected[0]).abs().max() < 2e-5 and not hidden[i, frames[i] :].any()
     processor.save(tmp_path)
     assert TransformerProcessor.load(tmp_path).wave == shape
 
@@ -245,8 +245,8 @@ def test_the_mix_of_layers_is_learnt():
     audio, lengths = torch.from_numpy(noise(8000))[None], torch.tensor([8000])
     assert [n for n, p in front.named_parameters() if p.requires_grad] == ["mix"] and len(front.mix) == 3
     assert front.train().training and not front.encoder.training
-    heard, _ = front(audio, lengths)
-    heard.square().sum().backward()
+    hidden, _ = front(audio, lengths)
+    hidden.square().sum().backward()
     assert front.mix.grad.abs().min() > 0
     with torch.no_grad():
         front.mix[:] = torch.tensor([-50.0, -50.0, 50.0])
@@ -344,11 +344,11 @@ def test_unreadable_audio_is_dropped_as_ever(tmp_path, cuts):
 
 def test_what_a_run_says(tmp_path, cuts):
     processor = TransformerProcessor(Features(store=str(tmp_path)))
-    (said,) = processor.check_cache(cuts, Augment())
-    assert said.startswith("Features of 0 of 4 training items are stored in") and "they are computed" in said
+    (line,) = processor.check_cache(cuts, Augment())
+    assert line.startswith("Features of 0 of 4 training items are stored in") and "they are computed" in line
     processor.cached_features(cuts[0])
-    (said,) = processor.check_cache(cuts, Augment())
-    assert "Features of 1 of 4" in said and "the other 3 are computed when they first come" in said
+    (line,) = processor.check_cache(cuts, Augment())
+    assert "Features of 1 of 4" in line and "the other 3 are computed when they first come" in line
     for cut in cuts:
         processor.cached_features(cut)
     assert processor.check_cache(cuts, Augment(spec_augment=SpecAugment())) == [
@@ -400,15 +400,15 @@ def test_a_key_is_about_the_audio(corpus, tmp_path):
     others = {key(id="b"), key(start=0.2), key(duration=0.4), key(audio_path="dev1.wav"), key(channel=1)}
     os.utime(tmp_path / "dev0.wav", (1, 1))
     assert key() not in others | {key(tmp_path)} and len(others) == 5
-    whole = cut_from_record(record, corpus, "x")
+    cut = cut_from_record(record, corpus, "x")
     assert (
         len(
             {
-                key_of(whole),
-                key_of(whole.append(whole)),
-                key_of(whole.mix(whole, offset_other_by=0.1)),
-                key_of(whole.mix(whole, offset_other_by=0.2)),
-                key_of(whole.perturb_volume(0.5)),
+                key_of(cut),
+                key_of(cut.append(cut)),
+                key_of(cut.mix(cut, offset_other_by=0.1)),
+                key_of(cut.mix(cut, offset_other_by=0.2)),
+                key_of(cut.perturb_volume(0.5)),
             }
         )
         == 5
@@ -418,7 +418,7 @@ def test_a_key_is_about_the_audio(corpus, tmp_path):
 def test_damage_is_computed_anew(tmp_path, cuts):
     """Half a line, as a kill leaves it, and values that are not those that were written."""
     processor = TransformerProcessor(Features(store=str(tmp_path)))
-    whole = [processor.cached_features(cut).features for cut in cuts]
+    intact = [processor.cached_features(cut).features for cut in cuts]
     (index,) = tmp_path.glob("*.jsonl")
     index.write_bytes(index.read_bytes()[:-5])
     (values,) = tmp_path.glob("*.bin")
@@ -427,7 +427,7 @@ def test_damage_is_computed_anew(tmp_path, cuts):
     values.write_bytes(data)
     again = TransformerProcessor(processor.features)
     assert [again.store.has(cut) for cut in cuts] == [True, True, True, False]
-    for cut, features in zip(cuts, whole):
+    for cut, features in zip(cuts, intact):
         assert np.array_equal(again.cached_features(cut).features, features)
     assert len(list(tmp_path.glob("*.jsonl"))) == 2
     assert sorted(len(f.read_text().splitlines()) for f in tmp_path.glob("*.jsonl"))[0] == 2

@@ -69,10 +69,10 @@ def results(folder):
 def test_encoder_decoder_learns_by_heart(run, corpus, capsys):
     """Sixteen clips, told apart by the decoder; what it exports transcribes files just so."""
     folder = train(run, "heart")
-    found = results(folder)
-    assert found["eval"]["same"]["wer"]["value"] < 0.05 and found["eval"]["same"]["perplexity"]["value"] < 1.3
-    assert found["eval"]["same"]["ctc_wer"]["total"] == found["eval"]["same"]["wer"]["total"]
-    assert found["export"]["clips"] == 16 and found["export"]["wer"]["export"] == found["export"]["wer"]["model"]
+    scores = results(folder)
+    assert scores["eval"]["same"]["wer"]["value"] < 0.05 and scores["eval"]["same"]["perplexity"]["value"] < 1.3
+    assert scores["eval"]["same"]["ctc_wer"]["total"] == scores["eval"]["same"]["wer"]["total"]
+    assert scores["export"]["clips"] == 16 and scores["export"]["wer"]["export"] == scores["export"]["wer"]["model"]
     records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
     audio = [str(corpus / record["audio_path"]) for record in records[:3]]
     capsys.readouterr()
@@ -86,8 +86,8 @@ def test_encoder_decoder_learns_by_heart(run, corpus, capsys):
 def test_linear_attention_learns_too(run):
     options = ["model.shared.attention=linear", "model.decoder={attention: causal_linear}", "task.beams=2"]
     folder = train(run, "linear", *options, "callbacks=[{type: redraw, every: 30}]")
-    found = results(folder)["eval"]["same"]
-    assert found["wer"]["value"] < 0.3 and found["perplexity"]["value"] < 1.7
+    scores = results(folder)["eval"]["same"]
+    assert scores["wer"]["value"] < 0.3 and scores["perplexity"]["value"] < 1.7
 
 
 def test_a_run_that_went_on_is_the_straight_run(run):
@@ -117,9 +117,9 @@ def test_accumulated_steps_are_the_same(run):
 def test_encoder_with_ctc_alone(run, corpus, capsys):
     run.write_text(run.read_text().replace("{text: cross_entropy, ctc: {type: ctc, weight: 0.3}}", "{ctc: ctc}"))
     folder = train(run, "ctc", "model.kind=encoder", "model.encoder={conv_kernel: 5}", "train.steps=60")
-    found = results(folder)
-    assert found["eval"]["same"]["wer"]["value"] < 0.6
-    assert found["export"]["wer"]["export"] == found["export"]["wer"]["model"]
+    scores = results(folder)
+    assert scores["eval"]["same"]["wer"]["value"] < 0.6
+    assert scores["export"]["wer"]["export"] == scores["export"]["wer"]["model"]
     capsys.readouterr()
     record = json.loads((corpus / "train.jsonl").read_text().splitlines()[0])
     assert not main(["transcribe", str(folder), str(corpus / record["audio_path"]), "--format", "json"])
@@ -147,20 +147,20 @@ def test_decoder_is_a_better_language_model_than_frequencies(attention, tmp_path
     path = tmp_path / "run.yaml"
     path.write_text(LANGUAGE.format(folder=tmp_path, attention=attention))
     folder = train(path, "lm")
-    found = results(folder)["eval"]["dev"]
+    scores = results(folder)["eval"]["dev"]
     bundle = load(folder).bundle
     counts = Counter(token for text in texts for token in [*bundle.processor._ids(text), bundle.processor.eos_id])
     tokens = [token for text in new for token in [*bundle.processor._ids(text), bundle.processor.eos_id]]
     total = sum(counts.values())
     unigram = math.exp(-sum(math.log(counts[token] / total) for token in tokens) / len(tokens))
-    assert 1 < found["perplexity"]["value"] < unigram / 3
-    assert found["perplexity"]["details"]["tokens"] == len(tokens)
-    assert results(folder)["export"]["perplexity"]["export"] == pytest.approx(found["perplexity"]["value"], rel=1e-4)
+    assert 1 < scores["perplexity"]["value"] < unigram / 3
+    assert scores["perplexity"]["details"]["tokens"] == len(tokens)
+    assert results(folder)["export"]["perplexity"]["export"] == pytest.approx(scores["perplexity"]["value"], rel=1e-4)
 
     examples = [load(folder).task.example(cut, None, None) for cut in _cuts(tmp_path / "dev.txt")]
     outputs = load(folder).task.predict(bundle, examples)
     again = math.exp(-sum(o["log_prob"] for o in outputs) / sum(o["tokens"] for o in outputs))
-    assert again == pytest.approx(found["perplexity"]["value"], rel=1e-4)
+    assert again == pytest.approx(scores["perplexity"]["value"], rel=1e-4)
 
 
 def _cuts(path):

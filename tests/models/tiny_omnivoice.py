@@ -60,13 +60,13 @@ def codes_of(seed: int, frames: int) -> np.ndarray:
 def examples(frames=(17, 5, 30, 11), task: Speak | None = None, seed: int = 0, **record) -> list[Example]:
     """Items with codes, each with randomness of its own."""
     task = task or Speak(type="speak", language_ratio=0.5)
-    made = []
+    items = []
     for i, length in enumerate(frames):
         rng = np.random.default_rng([seed, i])
         spoken = Spoken(**{"text": TEXTS[i % len(TEXTS)], "language": ["en", None][i % 2], **record})
         extra = {"conditions": draw(spoken, task, rng), "codes": codes_of(100 + i, length), "instruct": None}
-        made.append(Example(id=f"item{i}", text=spoken.text, language=spoken.language, rng=rng, extra=extra))
-    return made
+        items.append(Example(id=f"item{i}", text=spoken.text, language=spoken.language, rng=rng, extra=extra))
+    return items
 
 
 def sums(bundle: Bundle, items: list[Example], packed: bool = False) -> dict[str, torch.Tensor]:

@@ -72,7 +72,7 @@ TEXTS = ("one two three", "nine eight", "zero zero seven")
 
 def family(encoder="whisper", llm="qwen2", **sections):
     """A family; `encoder` and `llm` are names of configs here or whole sections, `sections` other keys of `model:`."""
-    given = {
+    section = {
         "type": "speech_llm",
         "encoder": {"config": ENCODERS[encoder]} if isinstance(encoder, str) else encoder,
         "llm": {"config": LLMS[llm]} if isinstance(llm, str) else llm,
@@ -80,15 +80,15 @@ def family(encoder="whisper", llm="qwen2", **sections):
         "prompt": {"instruction": None},
         **sections,
     }
-    return Family.model_validate({key: value for key, value in given.items() if value is not None})
+    return Family.model_validate({key: value for key, value in section.items() if value is not None})
 
 
 def build(*args, texts=TEXTS, seed=0, **sections) -> Bundle:
     """A bundle in evaluation mode, with weights from `seed`."""
     torch.manual_seed(seed)
-    made = family(*args, **sections)
-    terms = ("text", "ctc") if made.ctc else ("text",)
-    bundle = made.build(TaskRequirements("transcribe", terms, lambda: iter(texts)))
+    section = family(*args, **sections)
+    terms = ("text", "ctc") if section.ctc else ("text",)
+    bundle = section.build(TaskRequirements("transcribe", terms, lambda: iter(texts)))
     bundle.model.eval()
     return bundle
 

@@ -77,16 +77,22 @@ def real_family(tmp_path_factory, corpus):
     (folder / "train.jsonl").write_text("\n".join(map(json.dumps, records)) + "\n")
 
     def write(name: str, family: str, lora: bool = False, **model: object) -> Path:
-        own = MODELS[family] | (LORA[family] if lora else {}) | model
+        section = MODELS[family] | (LORA[family] if lora else {}) | model
         if family == "voxtral":
-            own |= {"config": tiny_voxtral.CONFIG, "tokenizer": str(tiny_voxtral.write_tokenizer(folder / "tekken"))}
+            section |= {
+                "config": tiny_voxtral.CONFIG,
+                "tokenizer": str(tiny_voxtral.write_tokenizer(folder / "tekken")),
+            }
         if family == "qwen3_asr":
-            own |= {"config": tiny_qwen3_asr.CONFIG, "tokenizer": str(tiny_qwen3_asr.write_processor(folder / "qwen"))}
+            section |= {
+                "config": tiny_qwen3_asr.CONFIG,
+                "tokenizer": str(tiny_qwen3_asr.write_processor(folder / "qwen")),
+            }
         config = {
             "name": name,
             "output": str(folder / "runs"),
             "task": {"type": "transcribe", "normalizer": "none"},
-            "model": own,
+            "model": section,
             "data": {
                 "train": [{"type": "jsonl", "path": str(folder / "train.jsonl")}],
                 "eval": {"dev": {"type": "jsonl", "path": str(corpus / "dev.jsonl"), "limit": 2}},
@@ -125,8 +131,8 @@ def same_run():
 
     def numbers(folder: Path) -> list[float]:
         rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        kept = [row[k] for row in rows if "train/loss" in row for k in ("step", "train/loss", "grad_norm", "lr")]
-        return [-1.0 if value is None else value for value in kept]  # of a skipped step
+        values = [row[k] for row in rows if "train/loss" in row for k in ("step", "train/loss", "grad_norm", "lr")]
+        return [-1.0 if value is None else value for value in values]  # of a skipped step
 
     def answers(folder: Path) -> list[str]:
         lines = (folder / "predictions" / "dev.jsonl").read_text().splitlines()

@@ -44,22 +44,22 @@ def runs(meetings, tmp_path_factory, together) -> Path:
 def numbers(run: Path) -> list[tuple]:
     """Losses and scores, by step."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    kept = [{k: v for k, v in row.items() if k.startswith(("train/", "eval/")) or k == "grad_norm"} for row in rows]
-    return [(row["step"], found) for row, found in zip(rows, kept) if found]
+    logged = [{k: v for k, v in row.items() if k.startswith(("train/", "eval/")) or k == "grad_norm"} for row in rows]
+    return [(row["step"], values) for row, values in zip(rows, logged) if values]
 
 
 @pytest.mark.parametrize("other", ["resumed", "ranks"])
 def test_the_same_numbers(runs, other):
     mine, theirs = numbers(runs / "straight"), numbers(runs / other)
     assert [step for step, _ in mine] == [step for step, _ in theirs]
-    for (step, expected), (_, found) in zip(mine, theirs):
-        assert found == pytest.approx(expected, abs=2e-6, rel=2e-5), step
-    weights, own = (load_file(runs / name / "export" / "model.safetensors") for name in ("straight", other))
+    for (step, expected), (_, actual) in zip(mine, theirs):
+        assert actual == pytest.approx(expected, abs=2e-6, rel=2e-5), step
+    weights, reached = (load_file(runs / name / "export" / "model.safetensors") for name in ("straight", other))
     for name in weights:
-        torch.testing.assert_close(own[name], weights[name], atol=2e-6, rtol=2e-5)
+        torch.testing.assert_close(reached[name], weights[name], atol=2e-6, rtol=2e-5)
 
 
 def test_the_same_answers(runs):
     answers = [(runs / name / "predictions" / "dev.jsonl").read_text() for name in ("straight", "resumed", "ranks")]
-    told = [[json.loads(line)["output"]["segments"] for line in text.splitlines()] for text in answers]
-    assert told[0] == told[1] == told[2] and any(told[0])
+    segments = [[json.loads(line)["output"]["segments"] for line in text.splitlines()] for text in answers]
+    assert segments[0] == segments[1] == segments[2] and any(segments[0])

@@ -87,6 +87,6 @@ def test_every_family(family, real_family, together, same_run):
         same_run(runs / f"{family}-lora-one", runs / f"{family}-{way}")
         assert few(runs / f"{family}-{way}")
     assert learnt(runs / f"{family}-fsdp")
-    said = (runs / f"{family}-moved" / "log.txt").read_text()
-    places = [said.index(words) for words in ("2 processes (DDP)", "one process on", "2 processes (FSDP2")]
-    assert places == sorted(places) and said.count("Going on from step") == 2
+    log = (runs / f"{family}-moved" / "log.txt").read_text()
+    places = [log.index(words) for words in ("2 processes (DDP)", "one process on", "2 processes (FSDP2")]
+    assert places == sorted(places) and log.count("Going on from step") == 2

@@ -28,8 +28,8 @@ SETTINGS = [
 
 
 def numbers(folder: Path, rows) -> tuple[list[float], dict[str, torch.Tensor]]:
-    kept = ("train/loss", "train/text", "train/ctc", "grad_norm", "lr")
-    return [row[k] for row in rows(folder) for k in kept], load_file(folder / "export" / "model.safetensors")
+    columns = ("train/loss", "train/text", "train/ctc", "grad_norm", "lr")
+    return [row[k] for row in rows(folder) for k in columns], load_file(folder / "export" / "model.safetensors")
 
 
 def test_same_loss_norm_and_weights(tiny, cli, rows, tmp_path):

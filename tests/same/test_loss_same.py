@@ -69,11 +69,11 @@ def test_a_batch_is_the_sum_of_its_items_through_the_task(spoken):
     """What makes one division per step right: nothing in a batch depends on what shares it."""
     bundle = build(ctc={}, texts=("one two three four five six",))
     examples = spoken(bundle)
-    whole, counts = sums(bundle, examples)
+    together, counts = sums(bundle, examples)
     parts = [sums(bundle, [e]) for e in examples]
-    for term in whole:
+    for term in together:
         assert counts[term] == sum(c[term] for _, c in parts)
-        torch.testing.assert_close(whole[term], sum(s[term] for s, _ in parts), rtol=1e-6, atol=1e-4)
+        torch.testing.assert_close(together[term], sum(s[term] for s, _ in parts), rtol=1e-6, atol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -111,18 +111,18 @@ def test_whispers_own_loss(whisper, monkeypatch):
     shifted = labels.roll(1, 1).masked_fill(labels.roll(1, 1) == -100, 0)
     shifted[:, 0] = 3
     out = whisper(input_features=features, decoder_input_ids=shifted, output_hidden_states=True)
-    kept = labels != -100
-    count = int(kept.sum())
+    supervised = labels != -100
+    count = int(supervised.sum())
     assert count == 31
-    for logits, targets in ((out.logits.flatten(0, 1), labels.flatten()), (out.logits[kept], labels[kept])):
+    for logits, targets in ((out.logits.flatten(0, 1), labels.flatten()), (out.logits[supervised], labels[supervised])):
         ours = CrossEntropy().sum(targets=targets, logits=logits) / count
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
-    hidden, head = out.decoder_hidden_states[-1][kept], whisper.proj_out
+    hidden, head = out.decoder_hidden_states[-1][supervised], whisper.proj_out
     by_parameter = torch.autograd.grad(theirs, head.weight, retain_graph=True)[0]
     for chunk in (CrossEntropy.chunk, 120 * 4):
         monkeypatch.setattr(CrossEntropy, "chunk", chunk)
-        ours = CrossEntropy().sum(targets=labels[kept], hidden=hidden, weight=head.weight) / count
+        ours = CrossEntropy().sum(targets=labels[supervised], hidden=hidden, weight=head.weight) / count
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
         gradient = torch.autograd.grad(ours, head.weight, retain_graph=True)[0]
         torch.testing.assert_close(gradient, by_parameter, rtol=1e-4, atol=1e-6)

@@ -76,16 +76,16 @@ def drawn(step: int) -> list[torch.Tensor]:
 
 
 def trace(folder: Path, rows) -> list[list[float]]:
-    found = [[row[k] for k in ("step", "train/loss", "grad_norm")] for row in rows(folder)]
-    return found + [[row["step"], row["eval/dev/wer"]] for row in rows(folder, "eval/dev/wer")]
+    losses = [[row[k] for k in ("step", "train/loss", "grad_norm")] for row in rows(folder)]
+    return losses + [[row["step"], row["eval/dev/wer"]] for row in rows(folder, "eval/dev/wer")]
 
 
 def test_two_ranks_and_a_resume_equal_one_straight_run(runs, rows):
     straight = trace(runs / "straight", rows)
     weights = load_file(runs / "straight" / "export" / "model.safetensors")
     for name, tolerance in (("resumed", 0.0), ("ranks", 1e-5)):
-        found = [row for row in trace(runs / name, rows) if len(row) == 3 or row[0] in (3, 6)]
-        assert found == [pytest.approx(row, rel=tolerance, abs=tolerance) for row in straight]
+        recorded = [row for row in trace(runs / name, rows) if len(row) == 3 or row[0] in (3, 6)]
+        assert recorded == [pytest.approx(row, rel=tolerance, abs=tolerance) for row in straight]
         export = runs / name / "export" / "model.safetensors"
         for key, tensor in load_file(export).items():
             torch.testing.assert_close(tensor, weights[key], rtol=0, atol=tolerance, msg=f"{name}: {key}")
@@ -95,17 +95,17 @@ def test_two_ranks_and_a_resume_equal_one_straight_run(runs, rows):
 
 def test_checkpoints_hold_what_their_step_trained_with(runs):
     def held(step: int) -> list[list[torch.Tensor]]:
-        own = runs / "ema" / "checkpoints" / f"step-{step:06d}"
+        folder = runs / "ema" / "checkpoints" / f"step-{step:06d}"
         files = ("resume/weights", "resume/ema", "export/model")
-        return [projections(own / f"{file}.safetensors") for file in files]
+        return [projections(folder / f"{file}.safetensors") for file in files]
 
     for step, draw in ((3, 2), (4, 2), (5, 4), (6, 4)):
-        assert all(same(found, drawn(draw)) for found in held(step)), step
+        assert all(same(draws, drawn(draw)) for draws in held(step)), step
     # The first draw comes with the first weights, and an average of weights takes no average of draws.
     first = held(1)[0]
-    assert not same(first, drawn(0)) and all(same(found, first) for step in (1, 2) for found in held(step))
-    own = runs / "ema" / "checkpoints" / "step-000006" / "resume"
-    weights, ema = (load_file(own / f"{file}.safetensors") for file in ("weights", "ema"))
+    assert not same(first, drawn(0)) and all(same(draws, first) for step in (1, 2) for draws in held(step))
+    resume = runs / "ema" / "checkpoints" / "step-000006" / "resume"
+    weights, ema = (load_file(resume / f"{file}.safetensors") for file in ("weights", "ema"))
     trained = [name for name in weights if not name.endswith("projection")]
     assert not any(torch.equal(weights[name], ema[name]) for name in trained)
 

@@ -125,16 +125,16 @@ def test_the_evaluation_is_the_same_each_time(speaking, here):
     """The same weights score the same, whatever the seed, the batches and the layout: the masks are the items' own."""
     here("train", speaking("scored"), "train.steps=1")
     export = speaking.runs / "scored" / "export"
-    found = []
+    losses = []
     for name, seed, more in (
         ("one", 1, {"data": {"max_items": 1, "workers": 1}}),
         ("two", 2, {"attention": "flex", "data": {"eval_batch_tokens": 300}}),
     ):
         model = {"from": str(export), "codec": None, **more}
         here("train", speaking(name, train={"seed": seed}, **model), "optim.lr=0", "train.steps=1")
-        found.append(json.loads((speaking.runs / name / "results.json").read_text())["eval"]["dev"]["loss"]["value"])
+        losses.append(json.loads((speaking.runs / name / "results.json").read_text())["eval"]["dev"]["loss"]["value"])
     first = json.loads((speaking.runs / "scored" / "results.json").read_text())["eval"]["dev"]["loss"]["value"]
-    assert found == pytest.approx([first] * 2, rel=1e-6)
+    assert losses == pytest.approx([first] * 2, rel=1e-6)
 
 
 @pytest.mark.slow

@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from tiny_qwen3_asr import CONFIG, LORA, write_processor
+from tiny_audio_llm import LORA
+from tiny_qwen3_asr import CONFIG, write_processor
 
 from stentor.models.base import Family
 

@@ -1,14 +1,10 @@
 """A tiny Qwen3-ASR and its processor, made offline: byte-level subwords and the released models' special tokens."""
 
+from functools import partial
 from pathlib import Path
 
-import numpy as np
+import tiny_audio_llm
 import torch
-
-from stentor.data.batch import Example
-from stentor.losses.base import Loss
-from stentor.models.audio_llm.modeling import transformers_name
-from stentor.models.base import Bundle, Family, TaskRequirements
 
 CONFIG = {
     "audio_config": {
@@ -32,7 +28,6 @@ CONFIG = {
     },
     "initializer_range": 0.2,
 }
-LORA = {"rank": 2, "alpha": 4, "dropout": 0.0, "targets": ["language_model.*.q_proj", "language_model.*.v_proj"]}
 
 # One system turn, made of what there is of system messages, then the other turns in order.
 TEMPLATE = """\
@@ -88,29 +83,13 @@ def write_processor(folder: Path, pad: str = "<|endoftext|>") -> Path:
     return folder
 
 
-def build(tokenizer: Path | None, seed: int = 0, **keys) -> Bundle:
-    """A bundle in evaluation mode, with weights from `seed`."""
-    torch.manual_seed(seed)
-    given = {"type": "qwen3_asr", "max_text_tokens": 64, "token_rate": 20.0, **keys}
-    if tokenizer is not None:
-        given = {"config": CONFIG, "tokenizer": str(tokenizer), **given}
-    bundle = Family.model_validate(given).build(TaskRequirements("transcribe", ("text",)))
-    bundle.model.eval()
-    return bundle
+build = partial(tiny_audio_llm.build, "qwen3_asr", CONFIG)
 
 
-def examples(seconds, texts=("one two", "three", "nine eight seven"), languages=("en", None, "fr"), seed=0):
-    """Noise of these lengths; texts and languages in turn."""
-    rng = np.random.default_rng(seed)
-    return [
-        Example(
-            str(i),
-            (0.1 * rng.standard_normal(round(s * 16000))).astype(np.float32),
-            texts[i % len(texts)],
-            languages[i % len(languages)],
-        )
-        for i, s in enumerate(seconds)
-    ]
+def model_class() -> type:
+    from transformers import Qwen3ASRForConditionalGeneration
+
+    return Qwen3ASRForConditionalGeneration
 
 
 def request(bundle, item, **options):
@@ -120,37 +99,18 @@ def request(bundle, item, **options):
     )
 
 
-def loss(bundle, items):
-    batch = bundle.processor.collate(items)
-    with torch.no_grad():
-        outputs = bundle.model(**batch.inputs)
-    return Loss.model_validate("cross_entropy").sum(**outputs["text"]).item(), batch
-
-
-def plain(bundle):
-    """transformers' model with the weights of a bundle."""
-    from transformers import Qwen3ASRForConditionalGeneration
-
-    model = Qwen3ASRForConditionalGeneration(bundle.model.config)
-    model.load_state_dict({transformers_name(n): t for n, t in bundle.model.state_dict().items()})
-    return model.eval()
-
-
-def own_losses(model, bundle, items):
-    """Summed losses of transformers' model, for each item alone, with our labels and its own processor's features."""
-    losses = []
+def reference_loss(model, bundle, items) -> float:
+    """Summed loss of transformers' model for each item alone, with our labels and its own processor's features."""
+    total = 0.0
     for item in items:
         inputs = bundle.processor.collate([item]).inputs
-        labels = torch.full_like(inputs["input_ids"], -100)
-        labels.view(-1)[inputs["label_index"] + 1] = inputs["targets"]
-        assert torch.equal(labels[labels >= 0], inputs["input_ids"][labels >= 0])
         theirs = request(bundle, item)
         with torch.no_grad():
             mean = model(
                 input_ids=inputs["input_ids"],
-                labels=labels,
+                labels=tiny_audio_llm.labels_of(inputs),
                 input_features=theirs["input_features"],
                 input_features_mask=theirs["input_features_mask"],
             ).loss
-        losses.append(mean.item() * len(inputs["targets"]))
-    return losses
+        total += mean.item() * len(inputs["targets"])
+    return total

@@ -1,13 +1,11 @@
 """A tiny Voxtral and its tokenizer, made offline from the vocabulary that mistral-common brings."""
 
 import json
+from functools import partial
 from pathlib import Path
 
-import numpy as np
+import tiny_audio_llm
 import torch
-
-from stentor.data.batch import Example
-from stentor.models.base import Bundle, Family, TaskRequirements
 
 WORDS = 300  # subwords kept, the 256 bytes first
 SPECIAL = 100
@@ -30,7 +28,6 @@ CONFIG = {
         "rope_theta": 10000.0,
     },
 }
-LORA = {"rank": 2, "alpha": 4, "dropout": 0.0, "targets": ["language_model.*.q_proj", "language_model.*.v_proj"]}
 
 
 def write_tokenizer(folder: Path) -> Path:
@@ -65,26 +62,24 @@ def write_tokenizer(folder: Path) -> Path:
     return folder
 
 
-def build(tokenizer: Path | None, seed: int = 0, **keys) -> Bundle:
-    """A bundle in evaluation mode, with weights from `seed`."""
-    torch.manual_seed(seed)
-    given = {"type": "voxtral", "max_text_tokens": 64, "token_rate": 20.0, **keys}
-    if tokenizer is not None:
-        given |= {"config": CONFIG, "tokenizer": str(tokenizer)}
-    bundle = Family.model_validate(given).build(TaskRequirements("transcribe", ("text",)))
-    bundle.model.eval()
-    return bundle
+build = partial(tiny_audio_llm.build, "voxtral", CONFIG)
 
 
-def examples(seconds, texts=("one two", "three", "nine eight seven"), languages=("en", None, "fr"), seed=0):
-    """Noise of these lengths; texts and languages in turn."""
-    rng = np.random.default_rng(seed)
-    return [
-        Example(
-            str(i),
-            (0.1 * rng.standard_normal(round(s * 16000))).astype(np.float32),
-            texts[i % len(texts)],
-            languages[i % len(languages)],
-        )
-        for i, s in enumerate(seconds)
-    ]
+def model_class() -> type:
+    from transformers import VoxtralForConditionalGeneration
+
+    return VoxtralForConditionalGeneration
+
+
+def reference_loss(model, bundle, items) -> float:
+    """Summed loss of transformers' model for the items in one batch."""
+    batch = bundle.processor.collate(items)
+    ids = batch.inputs["input_ids"]
+    with torch.no_grad():
+        mean = model(
+            input_ids=ids,
+            input_features=batch.inputs["features"],
+            attention_mask=(ids != bundle.processor.pad_id).long(),
+            labels=tiny_audio_llm.labels_of(batch.inputs),
+        ).loss
+    return mean.item() * batch.counts["text"]

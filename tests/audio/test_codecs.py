@@ -22,8 +22,8 @@ SMALL = {"type": "mel_rvq", "entries": 32, "rounds": 4, "iterations": 8}
 def clips() -> list[np.ndarray]:
     """Five spoken clips at 16 kHz, none of them a whole number of frames."""
     texts = ["one two", "three", "four five six", "seven eight", "nine"]
-    found = [at_peak(say(text, voice).audio) for text, voice in zip(texts, ["en-us", "en-us+f3"] * 3)]
-    return [clip if len(clip) % 320 else clip[:-7] for clip in found]
+    waveforms = [at_peak(say(text, voice).audio) for text, voice in zip(texts, ["en-us", "en-us+f3"] * 3)]
+    return [clip if len(clip) % 320 else clip[:-7] for clip in waveforms]
 
 
 @pytest.fixture(scope="module")
@@ -158,15 +158,15 @@ def test_kmeans_finds_clusters():
     generator = torch.Generator().manual_seed(0)
     centres = torch.tensor([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0], [10.0, 10.0]])
     vectors = torch.cat([c + 0.1 * torch.randn(50, 2, generator=generator) for c in centres])
-    found = kmeans(vectors, 4, 10, generator)
-    assert torch.cdist(centres, found).min(1).values.max() < 0.1
-    assert torch.equal(nearest(vectors, found), torch.cdist(vectors, found).argmin(1))
+    entries = kmeans(vectors, 4, 10, generator)
+    assert torch.cdist(centres, entries).min(1).values.max() < 0.1
+    assert torch.equal(nearest(vectors, entries), torch.cdist(vectors, entries).argmin(1))
 
 
 def test_kmeans_of_few_points_repeats_entries():
     points = torch.tensor([[0.0], [1.0], [5.0]])
-    found = kmeans(points, 8, 5, torch.Generator().manual_seed(0))
-    assert set(found.flatten().tolist()) == {0.0, 1.0, 5.0}
+    entries = kmeans(points, 8, 5, torch.Generator().manual_seed(0))
+    assert set(entries.flatten().tolist()) == {0.0, 1.0, 5.0}
 
 
 def test_residuals_shrink():

@@ -47,14 +47,14 @@ def test_interface(folders, kind, tmp_path):
     # One frame, a little more than one, and lengths that are no multiple of anything.
     clips = noises(codec, codec.hop, codec.hop + 1, 5003, 8000)
     codes = codec.encode(clips)
-    for clip, found in zip(clips, codes):
-        assert found.dtype == codec.dtype and found.shape == (codec.codebooks, codec.frames(len(clip)))
-        assert np.array_equal(codec.encode([clip])[0], found)
+    for clip, clip_codes in zip(clips, codes):
+        assert clip_codes.dtype == codec.dtype and clip_codes.shape == (codec.codebooks, codec.frames(len(clip)))
+        assert np.array_equal(codec.encode([clip])[0], clip_codes)
     assert len(np.unique(codes[-1])) > 4 and codes[-1].max() < codec.vocabulary
     decoded = codec.decode(codes)
-    for wave, found in zip(decoded, codes):
-        assert wave.dtype == np.float32 and wave.shape == (found.shape[1] * codec.hop,)
-        assert np.array_equal(codec.decode([found])[0], wave)
+    for wave, clip_codes in zip(decoded, codes):
+        assert wave.dtype == np.float32 and wave.shape == (clip_codes.shape[1] * codec.hop,)
+        assert np.array_equal(codec.decode([clip_codes])[0], wave)
     # Saved with what it uses of the model, and with the model's own files as they were.
     codec.save(tmp_path / "copy")
     again = open_codec(str(tmp_path / "copy"))
@@ -91,10 +91,10 @@ def test_the_same_as_transformers(folders, kind):
             features = semantic_features(torch.from_numpy(clip), codec.geometry)
             codes = model.encode(values, input_features=features).audio_codes
             wave = model.decode(audio_codes=codes).audio_values
-    [found] = codec.encode([clip])
-    assert np.array_equal(found, codes[0].numpy())
+    [encoded] = codec.encode([clip])
+    assert np.array_equal(encoded, codes[0].numpy())
     wave = wave.flatten().numpy()
-    decoded = codec.decode([found])[0][: len(wave)]
+    decoded = codec.decode([encoded])[0][: len(wave)]
     assert len(wave) > 7 * codec.hop and np.allclose(decoded, wave[: len(decoded)], atol=1e-6)
 
 
@@ -169,20 +169,20 @@ def test_resample(rate, to):
     """Of sounds well below both Nyquist frequencies, like soxr; and of the length that torchaudio gives."""
     time = np.arange(rate // 2) / rate
     wave = sum(np.sin(2 * np.pi * hz * time + hz) for hz in (110, 900, 3100)).astype(np.float32) * 0.2
-    found = resample(torch.from_numpy(wave)[None], rate, to)[0].numpy()
-    assert len(found) == -(-len(wave) * to // rate)
+    resampled = resample(torch.from_numpy(wave)[None], rate, to)[0].numpy()
+    assert len(resampled) == -(-len(wave) * to // rate)
     expected = soxr.resample(wave, rate, to, quality="VHQ")
     middle = slice(to // 20, to // 2 - to // 20)
-    assert np.abs(found[middle] - expected[middle]).max() < 2e-3
+    assert np.abs(resampled[middle] - expected[middle]).max() < 2e-3
 
 
 def test_resample_as_defined():
     """Against the sum that defines it, sample by sample."""
     rng = np.random.default_rng(0)
     wave = rng.normal(size=60)
-    found = resample(torch.from_numpy(wave).float(), 24000, 16000).numpy()
+    resampled = resample(torch.from_numpy(wave).float(), 24000, 16000).numpy()
     cutoff = 0.99 * 2 / 3  # relative to the input's sampling rate, twice
-    for m in range(len(found)):
+    for m in range(len(resampled)):
         distance = (np.arange(60) - m * 1.5) * cutoff
         window = np.where(np.abs(distance) < 6, np.cos(np.pi * distance / 12) ** 2, 0)
-        assert found[m] == pytest.approx(float((wave * np.sinc(distance) * window).sum() * cutoff), abs=1e-5)
+        assert resampled[m] == pytest.approx(float((wave * np.sinc(distance) * window).sum() * cutoff), abs=1e-5)

@@ -29,9 +29,9 @@ def put(path: Path, audio: np.ndarray, rate: int = RATE, **how) -> Path:
 
 def cut(path: Path, share: float = 0.5) -> Path:
     """The file without its end."""
-    whole = path.read_bytes()
+    content = path.read_bytes()
     short = path.with_name(f"cut-{path.name}")
-    short.write_bytes(whole[: int(len(whole) * share)])
+    short.write_bytes(content[: int(len(content) * share)])
     return short
 
 
@@ -63,16 +63,16 @@ FORMATS = {
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_formats_and_pieces(tmp_path, name):
-    how, wanted = FORMATS[name]
+    options, least = FORMATS[name]
     audio = say("one two three four").audio
-    path = put(tmp_path / name, audio, **how)
-    found = probe(path)
-    assert (found.sample_rate, found.channels, found.frames) == (RATE, 1, len(audio))
-    whole = read(path)
-    assert whole.dtype == np.float32 and whole.shape == audio.shape
-    assert likeness(whole, audio) > wanted
+    path = put(tmp_path / name, audio, **options)
+    info = probe(path)
+    assert (info.sample_rate, info.channels, info.frames) == (RATE, 1, len(audio))
+    decoded = read(path)
+    assert decoded.dtype == np.float32 and decoded.shape == audio.shape
+    assert likeness(decoded, audio) > least
     piece = read(path, start=0.25, duration=0.5)
-    assert len(piece) == RATE // 2 and likeness(piece, whole[4000:12000]) > 0.9999
+    assert len(piece) == RATE // 2 and likeness(piece, decoded[4000:12000]) > 0.9999
 
 
 def test_channels_are_averaged_and_rates_converted(tmp_path):
@@ -165,9 +165,9 @@ def test_av_reads_the_rest(tmp_path):
         for piece in [*resampler.resample(frame), *resampler.resample(None), None]:
             container.mux(stream.encode(piece))
     assert probe(path).duration == pytest.approx(len(audio) / RATE, abs=0.02) and probe(path).sample_rate == RATE
-    whole = read(path)
-    assert likeness(whole[: len(audio)], audio) > 0.98
-    assert np.array_equal(read(path, start=0.5, duration=1.0), whole[8000:24000])
+    decoded = read(path)
+    assert likeness(decoded[: len(audio)], audio) > 0.98
+    assert np.array_equal(read(path, start=0.5, duration=1.0), decoded[8000:24000])
     assert reason(path, start=1.0, duration=3.0) == "truncated"
     assert reason(cut(path)) == "unreadable"  # the index stands at the end
 
@@ -253,10 +253,8 @@ def test_public_fixtures(name):
     if isinstance(expected, str):
         assert reason(path) == expected
         return
-    found = probe(path)
-    assert (found.sample_rate, found.channels) == expected[:2] and found.duration == pytest.approx(
-        expected[2], abs=1e-3
-    )
+    info = probe(path)
+    assert (info.sample_rate, info.channels) == expected[:2] and info.duration == pytest.approx(expected[2], abs=1e-3)
     assert len(read(path)) / RATE == pytest.approx(expected[2], abs=1e-3)
 
 

@@ -41,8 +41,8 @@ def by_lhotse(section: KaldiFeatures, audio: np.ndarray) -> np.ndarray:
     spectrum = Spectrogram(SpectrogramConfig(**energy, **common)).extract(audio, section.sampling_rate)
     if section.type == "spectrogram":
         return spectrum
-    kept = {"num_ceps": section.num_ceps, "cepstral_lifter": max(1, section.cepstral_lifter)}
-    cepstra = Mfcc(MfccConfig(**kept, **mel, **common)).extract(audio, section.sampling_rate)
+    ceps = {"num_ceps": section.num_ceps, "cepstral_lifter": max(1, section.cepstral_lifter)}
+    cepstra = Mfcc(MfccConfig(**ceps, **mel, **common)).extract(audio, section.sampling_rate)
     if section.use_energy:
         cepstra[:, 0] = spectrum[:, 0]
     return cepstra

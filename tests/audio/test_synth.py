@@ -135,8 +135,8 @@ def test_control_characters_are_not_commands():
 def test_variants_differ_from_each_other_and_accents_too():
     assert len(accents()) == 7 and len(variants()) >= 90 and set(ACCENTS) <= set(languages())
     names = [f"en-us+{variant}" for variant in variants()]
-    said = [say("hello", name) for name in ["en-us", *names]]
-    assert len({speech.audio.tobytes() for speech in said}) == len(said)
+    spoken = [say("hello", name) for name in ["en-us", *names]]
+    assert len({speech.audio.tobytes() for speech in spoken}) == len(spoken)
     sentence = "The coffee and the bath water were hot, more or less."
     assert len({say(sentence, accent).audio.tobytes() for accent in ACCENTS}) == 7
 

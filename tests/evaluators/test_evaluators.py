@@ -47,8 +47,8 @@ def whisper(tmp_path_factory) -> Path:
         TaskRequirements("transcribe", ("text",))
     )
     folder = tmp_path_factory.mktemp("whisper")
-    whole = bundle.model.state_dict()
-    bundle.family.save(bundle, {n: whole[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
+    state = bundle.model.state_dict()
+    bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
     (folder / "stentor.json").unlink()
     return folder
 
@@ -114,49 +114,49 @@ def test_a_whisper_of_transformers_hears_what_transformers_hears(whisper):
     from stentor.inference.load import load
 
     clips = [noise(1.0), noise(2.5, seed=1)]
-    heard = evaluate_clips(evaluator_for(str(whisper), "text"), clips, 16000, ["en", "de"])
+    transcripts = evaluate_clips(evaluator_for(str(whisper), "text"), clips, 16000, ["en", "de"])
     model = load(whisper, "cpu")
     alone = [
         model.task.predict(model.bundle, [Example("x", clip, language=language)])[0]["text"]
         for clip, language in zip(clips, ["en", "de"])
     ]
-    assert heard == alone and all(heard)
+    assert transcripts == alone and all(transcripts)
 
 
 def test_a_language_that_the_recogniser_does_not_know_is_heard_by_itself(whisper):
-    [heard] = evaluate_clips(evaluator_for(str(whisper), "text"), [noise(1.0)], 16000, ["tlh"])
-    assert heard == evaluate_clips(evaluator_for(str(whisper), "text"), [noise(1.0)], 16000)[0]
+    [text] = evaluate_clips(evaluator_for(str(whisper), "text"), [noise(1.0)], 16000, ["tlh"])
+    assert text == evaluate_clips(evaluator_for(str(whisper), "text"), [noise(1.0)], 16000)[0]
 
 
 @pytest.mark.slow
 def test_clips_longer_than_the_recogniser_takes(whisper):
     loud = np.concatenate([noise(20.0), np.zeros(16000, np.float32), noise(20.0, seed=2)])
-    [heard] = evaluate_clips(evaluator_for(str(whisper), "text"), [loud], 16000, ["en"])
-    assert heard
+    [text] = evaluate_clips(evaluator_for(str(whisper), "text"), [loud], 16000, ["en"])
+    assert text
 
 
 def test_a_ctc_model_of_transformers(ctc):
     from transformers import AutoModelForCTC, AutoProcessor
 
     clips = [noise(1.0), noise(0.7, seed=3)]
-    heard = evaluate_clips(evaluator_for(str(ctc), "text"), clips, 16000)
+    transcripts = evaluate_clips(evaluator_for(str(ctc), "text"), clips, 16000)
     model, processor = AutoModelForCTC.from_pretrained(ctc).eval(), AutoProcessor.from_pretrained(ctc)
-    for clip, text in zip(clips, heard):
+    for clip, text in zip(clips, transcripts):
         with torch.no_grad():
             logits = model(**processor(clip, sampling_rate=16000, return_tensors="pt")).logits
-        [said] = processor.batch_decode(logits.argmax(-1))
-        assert text.upper().split() == said.split() and text
+        [expected] = processor.batch_decode(logits.argmax(-1))
+        assert text.upper().split() == expected.split() and text
 
 
 def test_any_other_recogniser_of_transformers(moonshine):
     from transformers import MoonshineForConditionalGeneration
 
     clips = [noise(1.0), noise(2.0, seed=1)]
-    heard = evaluate_clips(evaluator_for(str(moonshine), "text"), clips, 16000)
+    transcripts = evaluate_clips(evaluator_for(str(moonshine), "text"), clips, 16000)
     model = MoonshineForConditionalGeneration.from_pretrained(moonshine).eval()
     ids = model.generate(torch.from_numpy(clips[0])[None], max_new_tokens=16 + 25, do_sample=False)[0].tolist()
-    assert heard[0].split() == [f"word{i - 3}" for i in ids if i > 2]
-    assert len(heard) == 2
+    assert transcripts[0].split() == [f"word{i - 3}" for i in ids if i > 2]
+    assert len(transcripts) == 2
 
 
 def test_audio_is_resampled_and_the_shortest_are_padded(ctc):
@@ -191,8 +191,8 @@ def test_an_x_vector_model(tmp_path):
     clip = noise(1.5)
     [vector] = evaluate_clips(evaluator_for(str(tmp_path), "voice"), [clip], 16000)
     with torch.no_grad():
-        own = model(**extractor(clip, sampling_rate=16000, return_tensors="pt")).embeddings[0].numpy()
-    assert vector.shape == (24,) and vector @ own / np.linalg.norm(own) == pytest.approx(1, abs=1e-5)
+        expected = model(**extractor(clip, sampling_rate=16000, return_tensors="pt")).embeddings[0].numpy()
+    assert vector.shape == (24,) and vector @ expected / np.linalg.norm(expected) == pytest.approx(1, abs=1e-5)
 
 
 def test_no_x_vector_model(tmp_path):
@@ -218,11 +218,13 @@ def spoken() -> tuple[list[np.ndarray], list[str]]:
 
 def test_the_built_in_embedding_tells_the_built_in_voices_apart(spoken):
     clips, voices = spoken
-    others = clips[10:] + clips[:10]
-    rows = evaluate_items([evaluator_for("cepstra", "voice")], {"real": clips, "synthetic": others}, 16000, [None] * 40)
-    found = scores(rows, [""] * 40, [None] * 40, voices, [None] * 40, relative=True)
-    assert found["voice_accuracy_real"].value >= 0.9
-    assert found["voice_accuracy"].value <= 0.1, "each in another voice"
+    swapped = clips[10:] + clips[:10]
+    rows = evaluate_items(
+        [evaluator_for("cepstra", "voice")], {"real": clips, "synthetic": swapped}, 16000, [None] * 40
+    )
+    measured = scores(rows, [""] * 40, [None] * 40, voices, [None] * 40, relative=True)
+    assert measured["voice_accuracy_real"].value >= 0.9
+    assert measured["voice_accuracy"].value <= 0.1, "each in another voice"
     assert rows[0]["voice"]["real"].shape == (78,)
 
 
@@ -255,9 +257,9 @@ def test_a_quality_of_a_plug_in(loudness, tmp_path):
         "real": [np.full(8000, 1.0, np.float32), None],
     }
     mos = SpeechEvaluator.model_validate({"type": "predicted_mos", "path": str(loudness), "rate": 8000})
-    found = scores(evaluate_items([mos], sounds, 8000, [None, None]), ["", ""], [None, None], [None, None])
-    assert found["predicted_mos"].value == pytest.approx(0.3) and found["predicted_mos_real"].value == 1.0
-    assert "predicted_mos_codec" not in found
+    measured = scores(evaluate_items([mos], sounds, 8000, [None, None]), ["", ""], [None, None], [None, None])
+    assert measured["predicted_mos"].value == pytest.approx(0.3) and measured["predicted_mos_real"].value == 1.0
+    assert "predicted_mos_codec" not in measured
     gone = SpeechEvaluator.model_validate({"type": "predicted_mos", "path": str(tmp_path / "gone.onnx")})
     with pytest.raises(ConfigError, match="there is no file"):
         evaluate_items([gone], sounds, 8000, [None, None])
@@ -268,9 +270,9 @@ def test_scores_and_their_table(ctc):
         {"text": {"synthetic": "one two", "real": "one two"}, "quality": {"mos": {"synthetic": 3.0}}},
         {"text": {"synthetic": "one", "real": "one three"}, "quality": {"mos": {"synthetic": 4.0}}},
     ]
-    found = scores(rows, ["one two", "one three"], [None] * 2, ["a", "b"], normalizer="none")
-    assert list(found) == ["wer", "wer_real", "cer", "cer_real", "mos"]
-    head, wer, _, mos = table(found)
+    measured = scores(rows, ["one two", "one three"], [None] * 2, ["a", "b"], normalizer="none")
+    assert list(measured) == ["wer", "wer_real", "cer", "cer_real", "mos"]
+    head, wer, _, mos = table(measured)
     assert head.split() == ["synthetic", "codec", "real"]
     assert wer.split()[:3] == ["wer", "25.00", "%"] and wer.split()[-3:] == ["–", "0.00", "%"]
     assert mos.split()[:2] == ["mos", "3.5"]

@@ -15,6 +15,19 @@ from speaking import make_model
 RATE = 16000
 
 
+@pytest.fixture
+def run(capsys):
+    """Runs `stentor ...` in this process; answers its exit code and what it wrote to standard output and error."""
+    from stentor.cli import main
+
+    def command(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([str(a) for a in arguments])
+        return code, *capsys.readouterr()
+
+    return command
+
+
 @pytest.fixture(scope="session")
 def talker(tmp_path_factory) -> Path:
     """The export folder of a small untrained model for the task `speak`."""
@@ -193,12 +206,12 @@ def tones(monkeypatch):
         def label_frames(self, features, lengths):
             logits = torch.full((len(features), features.shape[1], 2), -3.0)
             voices = torch.zeros(len(features), features.shape[1], len(PITCHES))
-            for row, (heard, length) in enumerate(zip(features, lengths.tolist(), strict=True)):
-                sounds = heard[:length] > 0.1
+            for row, (levels, length) in enumerate(zip(features, lengths.tolist(), strict=True)):
+                sounds = levels[:length] > 0.1
                 order = [int(k) for k in sounds.sum(0).argsort(descending=True)[:2] if sounds[:, k].any()]
-                turned = round(1e6 * float(heard[:length].sum())) % 2
+                swapped = round(1e6 * float(levels[:length].sum())) % 2
                 for slot, k in enumerate(order):
-                    logits[row, :length, (slot + turned) % 2][sounds[:, k]] = 3.0
+                    logits[row, :length, (slot + swapped) % 2][sounds[:, k]] = 3.0
                 voices[row, :length] = sounds.float()
             if TonesFamily.speech:
                 logits = logits.amax(2, keepdim=True)

@@ -56,8 +56,8 @@ def make_model(folder: Path, published: bool = False, texts: list[str] = TEXTS) 
     }
     family = Family.model_validate(section)
     bundle = family.build(TaskRequirements("speak", ("codes",), texts=lambda: texts))
-    whole = bundle.model.state_dict()
-    family.save(bundle, {name: whole[name] for name in family.exported_tensor_names(bundle)}, folder)
+    state = bundle.model.state_dict()
+    family.save(bundle, {name: state[name] for name in family.exported_tensor_names(bundle)}, folder)
     if published:
         (folder / "stentor.json").unlink()
     else:

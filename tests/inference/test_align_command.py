@@ -33,8 +33,8 @@ def audio(tone):
     return tone("talk.wav", (0.4, None), (1.2, -10), (0.4, None))
 
 
-def test_words_as_json(model, audio, cli):
-    answer = json.loads(cli("align", model, audio, "one two, three", "--device", "cpu").stdout)
+def test_words_as_json(model, audio, here):
+    answer = json.loads(here("align", model, audio, "one two, three", "--device", "cpu"))
     assert [w["word"] for w in answer["words"]] == ["one", "two,", "three"]
     assert answer["text"] == "one two, three" and answer["duration"] == 2.0
     times = [t for w in answer["words"] for t in (w["start"], w["end"])]
@@ -88,11 +88,11 @@ def test_a_text_that_is_not_said_is_aligned_with_a_warning(model, audio, monkeyp
     ],
 )
 def test_what_cannot_be_aligned(model, audio, options, error, message):
-    with pytest.raises(error) as told:
+    with pytest.raises(error) as caught:
         align_file(
             AlignOptions(**({"model": str(model), "audio": str(audio), "text": "one", "device": "cpu"} | options))
         )
-    assert message in str(told.value)
+    assert message in str(caught.value)
 
 
 def test_a_text_file_must_hold_text(tmp_path):

@@ -42,13 +42,13 @@ class Tones:
 
     def log_probs(self, clips):
         self.lengths += [len(clip) for clip in clips]
-        found = []
+        log_probs = []
         for clip in clips:
             frames = clip[: len(clip) // HOP * HOP].reshape(-1, HOP)
             strength = np.abs(frames @ self.waves.T) / HOP
             scores = np.concatenate([np.full((len(frames), 1), 2.0), 40.0 * strength], 1)
-            found.append(torch.from_numpy(scores.astype(np.float32)).log_softmax(-1))
-        return found
+            log_probs.append(torch.from_numpy(scores.astype(np.float32)).log_softmax(-1))
+        return log_probs
 
     def decode(self, classes):
         out, last = "", 0
@@ -69,8 +69,8 @@ def spoken(*words: str, pause: float = PAUSE) -> tuple[np.ndarray, list[tuple[fl
         at = times[-1][1] + pause
         audio.append(np.zeros(round(pause * RATE)))
     rng = np.random.default_rng(0)
-    whole = np.concatenate(audio)
-    return (whole + 1e-4 * rng.normal(size=len(whole))).astype(np.float32), times
+    waveform = np.concatenate(audio)
+    return (waveform + 1e-4 * rng.normal(size=len(waveform))).astype(np.float32), times
 
 
 def clip(audio: np.ndarray, text: str, language: str | None = None, name: str = "a"):
@@ -78,17 +78,17 @@ def clip(audio: np.ndarray, text: str, language: str | None = None, name: str = 
 
 
 def align(audio, text, language=None, **options):
-    (found,) = CTCAligner(Tones()).align([clip(audio, text, language)], **options)
-    return found
+    (alignment,) = CTCAligner(Tones()).align([clip(audio, text, language)], **options)
+    return alignment
 
 
 def test_words_are_where_they_were_said():
     audio, times = spoken("abc", "de", "fgh", "a")
-    found = align(audio, "abc de fgh a")
-    assert found.reason is None
-    assert [w.word for w in found.words] == ["abc", "de", "fgh", "a"]
-    assert np.abs(np.array([(w.start, w.end) for w in found.words]) - times).max() < 0.045
-    assert min(w.confidence for w in found.words) > 0.5
+    alignment = align(audio, "abc de fgh a")
+    assert alignment.reason is None
+    assert [w.word for w in alignment.words] == ["abc", "de", "fgh", "a"]
+    assert np.abs(np.array([(w.start, w.end) for w in alignment.words]) - times).max() < 0.045
+    assert min(w.confidence for w in alignment.words) > 0.5
 
 
 def test_silence_between_words_is_kept():
@@ -105,15 +105,15 @@ def test_what_the_model_hears_is_answered_when_asked_for():
 
 def test_long_audio_is_heard_in_windows_and_aligned_as_a_whole():
     rng = np.random.default_rng(1)
-    said = ["".join(rng.permutation(list(LETTERS))[: rng.integers(1, 5)]) for _ in range(170)]
-    audio, times = spoken(*said)
+    words = ["".join(rng.permutation(list(LETTERS))[: rng.integers(1, 5)]) for _ in range(170)]
+    audio, times = spoken(*words)
     assert len(audio) > 90 * RATE
     model = Tones()
-    (found,) = CTCAligner(model).align([clip(audio, " ".join(said))], transcribe=True)
+    (alignment,) = CTCAligner(model).align([clip(audio, " ".join(words))], transcribe=True)
     assert max(model.lengths) <= 30 * RATE
     assert len(model.lengths) > 3
-    assert found.hypothesis == "".join(said)
-    assert np.abs(np.array([(w.start, w.end) for w in found.words]) - times).max() < 0.045
+    assert alignment.hypothesis == "".join(words)
+    assert np.abs(np.array([(w.start, w.end) for w in alignment.words]) - times).max() < 0.045
 
 
 def test_together_as_alone():
@@ -121,19 +121,19 @@ def test_together_as_alone():
     clips = [clip(spoken(*words)[0], " ".join(words), name=str(i)) for i, words in enumerate(items)]
     clips.insert(2, clip(spoken("a")[0], "a b 日"))
     together = CTCAligner(Tones()).align(clips)
-    for one, found in zip(clips, together, strict=True):
-        (alone,) = CTCAligner(Tones()).align([one])
-        assert [w.as_dict() for w in alone.words] == [w.as_dict() for w in found.words]
-        assert alone.reason == found.reason
+    for item, batched in zip(clips, together, strict=True):
+        (alone,) = CTCAligner(Tones()).align([item])
+        assert [w.as_dict() for w in alone.words] == [w.as_dict() for w in batched.words]
+        assert alone.reason == batched.reason
 
 
 def test_a_word_of_unknown_characters_gets_the_time_that_the_others_leave():
     audio, times = spoken("abc", "dd", "fgh")
-    found = align(audio, "abc 42 fgh")
-    assert found.reason is None
-    for word, (start, end) in zip(found.words, times, strict=True):
+    alignment = align(audio, "abc 42 fgh")
+    assert alignment.reason is None
+    for word, (start, end) in zip(alignment.words, times, strict=True):
         assert abs(word.start - start) < 0.1 and abs(word.end - end) < 0.1
-    assert found.words[1].confidence == 0.0
+    assert alignment.words[1].confidence == 0.0
 
 
 def test_only_unknown_characters():
@@ -145,29 +145,29 @@ def test_only_unknown_characters():
 
 def test_languages_without_spaces_are_timed_by_character():
     audio, times = spoken("a", "b", "c")
-    found = align(audio, "abc", "ja")
-    assert [w.word for w in found.words] == ["a", "b", "c"]
-    assert np.abs(np.array([(w.start, w.end) for w in found.words]) - times).max() < 0.045
+    alignment = align(audio, "abc", "ja")
+    assert [w.word for w in alignment.words] == ["a", "b", "c"]
+    assert np.abs(np.array([(w.start, w.end) for w in alignment.words]) - times).max() < 0.045
 
 
 @pytest.mark.parametrize("text", ["", "  ", "—", "... !"])
 def test_nothing_to_say(text):
-    found = align(spoken("abc")[0], text)
-    assert found.words == [] and found.reason == "no_words"
+    alignment = align(spoken("abc")[0], text)
+    assert alignment.words == [] and alignment.reason == "no_words"
 
 
 def test_more_text_than_the_audio_can_hold():
-    found = align(spoken("abc")[0], "abc " * 200)
-    assert found.words == [] and found.reason == "too_long_text"
+    alignment = align(spoken("abc")[0], "abc " * 200)
+    assert alignment.words == [] and alignment.reason == "too_long_text"
 
 
 def test_another_text_is_noticed():
-    said = ["abc", "de", "fgh", "ab", "hg"]
-    audio, _ = spoken(*said)
-    assert align(audio, " ".join(said)).cost < 0.5
-    found = align(audio, "gb ch ea ebd hf")
-    assert found.reason == "mismatch"
-    assert len(found.words) == 5, "the caller decides what to do with them"
+    words = ["abc", "de", "fgh", "ab", "hg"]
+    audio, _ = spoken(*words)
+    assert align(audio, " ".join(words)).cost < 0.5
+    alignment = align(audio, "gb ch ea ebd hf")
+    assert alignment.reason == "mismatch"
+    assert len(alignment.words) == 5, "the caller decides what to do with them"
 
 
 def test_spelling_finds_a_way_for_every_character():
@@ -207,9 +207,9 @@ def activity(*parts: tuple[float, bool]) -> Activity:
 
 
 def test_a_pause_ends_and_begins_with_the_silence():
-    heard = activity((0.5, True), (0.4, False), (0.6, True))
+    vad = activity((0.5, True), (0.4, False), (0.6, True))
     words = [Word("a", 0.2, 0.4, 1.0), Word("b", 1.0, 1.4, 1.0)]
-    spread(words, heard, 1.5)
+    spread(words, vad, 1.5)
     assert (words[0].end, words[1].start) == pytest.approx((0.5, 0.9))
 
 
@@ -221,19 +221,19 @@ def test_neighbours_share_one_boundary():
 
 
 def test_attended_words_are_parted_by_silence():
-    heard = activity((0.2, False), (0.6, True), (0.5, False), (0.7, True), (0.5, False))
+    vad = activity((0.2, False), (0.6, True), (0.5, False), (0.7, True), (0.5, False))
     words = [Word("a", 0.0, 1.2, 1.0), Word("b", 1.2, 1.6, 1.0), Word("c", 1.6, 2.4, 1.0)]
-    insert_pauses(words, heard, 2.5)
+    insert_pauses(words, vad, 2.5)
     times = [t for w in words for t in (w.start, w.end)]
     assert times == pytest.approx([0.2, 0.8, 1.3, 1.6, 1.6, 2.0])
 
 
 def test_silence_is_the_longest_one():
-    heard = activity((0.1, False), (0.3, True), (0.2, False), (0.4, True))
-    assert silence(heard, 0.0, 1.0, 0.05) == pytest.approx((0.4, 0.6))
-    assert silence(heard, 0.45, 0.5, 0.0) == pytest.approx((0.45, 0.5))
-    assert silence(heard, 0.45, 0.5, 0.1, extend=True) == pytest.approx((0.4, 0.6))
-    assert silence(heard, 0.6, 1.0, 0.05) is None
+    vad = activity((0.1, False), (0.3, True), (0.2, False), (0.4, True))
+    assert silence(vad, 0.0, 1.0, 0.05) == pytest.approx((0.4, 0.6))
+    assert silence(vad, 0.45, 0.5, 0.0) == pytest.approx((0.45, 0.5))
+    assert silence(vad, 0.45, 0.5, 0.1, extend=True) == pytest.approx((0.4, 0.6))
+    assert silence(vad, 0.6, 1.0, 0.05) is None
 
 
 @settings(max_examples=100, deadline=None)
@@ -241,13 +241,13 @@ def test_silence_is_the_longest_one():
 def test_boundaries_stay_in_order(data):
     marks = sorted(data.draw(st.lists(st.integers(0, 150), min_size=2, max_size=12).filter(lambda m: len(m) % 2 == 0)))
     speech = data.draw(st.lists(st.booleans(), min_size=300, max_size=300))
-    heard = Activity(np.zeros(300, np.float32), np.array(speech), 160, 48000)
+    vad = Activity(np.zeros(300, np.float32), np.array(speech), 160, 48000)
     labels = [Word("w", 0.02 * a, 0.02 * b, 1.0) for a, b in zip(marks[::2], marks[1::2])]
-    spread(labels, heard, 3.0)
+    spread(labels, vad, 3.0)
     times = [t for w in labels for t in (w.start, w.end)]
     assert times == sorted(times) and times[0] >= 0 and times[-1] <= 3.0
     bounds = [0.02 * m for m in marks]
     attended = [Word("w", a, b, 1.0) for a, b in itertools.pairwise(bounds)]
-    insert_pauses(attended, heard, 3.0)
+    insert_pauses(attended, vad, 3.0)
     times = [t for w in attended for t in (w.start, w.end)]
     assert times == sorted(times) and times[0] >= 0 and times[-1] <= 3.0

@@ -39,9 +39,9 @@ def test_a_window_where_nothing_was_heard_has_no_words():
     st.lists(st.sampled_from("abc"), min_size=1, max_size=12),
     st.lists(st.lists(st.sampled_from("abcd"), max_size=5), min_size=1, max_size=5),
 )
-def test_every_word_is_in_one_window(words, heard):
-    ends, share = divide(words, heard)
-    assert len(ends) == len(heard) and ends == sorted(ends) and ends[0] >= 0 and ends[-1] == len(words)
+def test_every_word_is_in_one_window(words, hypotheses):
+    ends, share = divide(words, hypotheses)
+    assert len(ends) == len(hypotheses) and ends == sorted(ends) and ends[0] >= 0 and ends[-1] == len(words)
     assert 0 <= share <= 1
 
 
@@ -70,10 +70,10 @@ def listener(words: list[str]):
         return " ".join(words[i] if i % 3 else "what" for i in inside(window))
 
     def align(clip, window, text):
-        found = [u["word"] for u in units(text, None)]
+        window_words = [u["word"] for u in units(text, None)]
         at = [(i * (GAP + TONE) + GAP - window.start / RATE) for i in inside(window)]
-        assert [words[i] for i in inside(window)] == found, "each window gets its own words"
-        return Aligned([Word(w, t, t + TONE, 1.0) for w, t in zip(found, at)])
+        assert [words[i] for i in inside(window)] == window_words, "each window gets its own words"
+        return Aligned([Word(w, t, t + TONE, 1.0) for w, t in zip(window_words, at)])
 
     return listen, align
 
@@ -82,9 +82,9 @@ def test_a_long_recording_goes_window_by_window():
     audio, words = sayings(100)
     listen, align = listener(words)
     clip = clip_of(ArrayRecording(audio, RATE, RATE), " ".join(words))
-    found = by_windows(clip, 30.0, align, listen, transcribe=False)
-    assert [w.word for w in found.words] == words and found.reason is None
-    at = np.array([w.start for w in found.words])
+    alignment = by_windows(clip, 30.0, align, listen, transcribe=False)
+    assert [w.word for w in alignment.words] == words and alignment.reason is None
+    at = np.array([w.start for w in alignment.words])
     assert np.abs(at - (np.arange(100) * (GAP + TONE) + GAP)).max() < 0.05
 
 
@@ -92,6 +92,6 @@ def test_a_long_text_of_another_recording_is_refused():
     audio, words = sayings(100)
     listen, align = listener(words)
     clip = clip_of(ArrayRecording(audio, RATE, RATE), "something else altogether " * 30)
-    found = by_windows(clip, 30.0, align, listen, transcribe=False)
-    assert found.words == [] and found.reason == "mismatch"
-    assert found.hypothesis.split()[:3] == ["what", "word1", "word2"]
+    alignment = by_windows(clip, 30.0, align, listen, transcribe=False)
+    assert alignment.words == [] and alignment.reason == "mismatch"
+    assert alignment.hypothesis.split()[:3] == ["what", "word1", "word2"]

@@ -48,10 +48,10 @@ def test_together_as_alone_and_what_does_not_fit_is_told_apart(aligner):
     together = aligner.align(clips)
     assert [f.reason for f in together if f.reason != "mismatch"][:3] == ["too_long_text", "no_words", "no_words"]
     assert [w.word for w in together[4].words] == ["six", "five", "four"]
-    for one, found in zip(clips, together, strict=True):
-        (alone,) = aligner.align([one])
-        assert [w.word for w in alone.words] == [w.word for w in found.words]
-        assert [w.start for w in alone.words] == pytest.approx([w.start for w in found.words], abs=0.02)
+    for item, batched in zip(clips, together, strict=True):
+        (alone,) = aligner.align([item])
+        assert [w.word for w in alone.words] == [w.word for w in batched.words]
+        assert [w.start for w in alone.words] == pytest.approx([w.start for w in batched.words], abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -60,24 +60,24 @@ def test_together_as_alone_and_what_does_not_fit_is_told_apart(aligner):
 def test_a_text_that_is_not_what_was_said(aligner, monkeypatch, confidence, placed, reason):
     word = {"word": "one", "start": 0.1, "end": 0.4, "confidence": confidence, "signs": [0.5, placed]}
     monkeypatch.setattr(type(aligner.task), "align", lambda *_: [[word]])
-    (found,) = aligner.align([clip(1.0, "one")])
-    assert found.reason == reason and found.cost == pytest.approx(1 - confidence)
-    assert [w.as_dict() for w in found.words] == [{k: v for k, v in word.items() if k != "signs"}]
+    (alignment,) = aligner.align([clip(1.0, "one")])
+    assert alignment.reason == reason and alignment.cost == pytest.approx(1 - confidence)
+    assert [w.as_dict() for w in alignment.words] == [{k: v for k, v in word.items() if k != "signs"}]
 
 
 def test_long_audio_goes_window_by_window(aligner, monkeypatch):
     """What the model hears cuts the text; here it hears three words in every window."""
     windows = []
 
-    def heard(_clip, window):
+    def recognize(_clip, window):
         windows.append(window)
         return f"{len(windows)}a {len(windows)}b {len(windows)}c"
 
-    monkeypatch.setattr(aligner, "_recognize", heard)
+    monkeypatch.setattr(aligner, "_recognize", recognize)
     text = " ".join(f"{i}{letter}" for i in (1, 2, 3) for letter in "abc")
-    (found,) = aligner.align([clip(70.0, text)])
+    (alignment,) = aligner.align([clip(70.0, text)])
     assert len(windows) == 3 and max(w.end - w.start for w in windows) <= 30 * RATE
-    assert [w.word for w in found.words] == text.split()
+    assert [w.word for w in alignment.words] == text.split()
     for i, window in enumerate(windows):
-        for word in found.words[3 * i : 3 * i + 3]:
+        for word in alignment.words[3 * i : 3 * i + 3]:
             assert window.start / RATE - 0.01 <= word.start <= word.end <= window.end / RATE + 0.01

@@ -85,9 +85,9 @@ def test_pieces_belong_to_the_words_that_they_begin_in(pieces):
 def test_a_clip_gives_the_same_alone_and_beside_others(characters):
     rng = np.random.default_rng(0)
     clips = [rng.normal(size=n).astype(np.float32) for n in (16000, 100, 40000)]
-    for one, found in zip(clips, characters.log_probs(clips), strict=True):
-        assert torch.equal(characters.log_probs([one])[0], found)
-        assert found.exp().sum(-1).numpy() == pytest.approx(1.0, abs=1e-4)
+    for one, log_probs in zip(clips, characters.log_probs(clips), strict=True):
+        assert torch.equal(characters.log_probs([one])[0], log_probs)
+        assert log_probs.exp().sum(-1).numpy() == pytest.approx(1.0, abs=1e-4)
 
 
 def test_a_folder_that_is_no_model_is_told_plainly(tmp_path):

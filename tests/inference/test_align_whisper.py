@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_whisper import make_whisper
 
 from stentor.errors import ConfigError
 from stentor.inference.align import clip_of, engine_of, open_aligner
@@ -73,42 +74,9 @@ def test_words_are_the_tokens_that_have_their_characters():
 @pytest.fixture(scope="module")
 def whisper(tmp_path_factory):
     """A folder with a tiny Whisper of random weights, English only, and a byte-level tokenizer."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast, WhisperConfig, WhisperForConditionalGeneration
-
     folder = tmp_path_factory.mktemp("whisper")
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    special = ["<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=special,
-        show_progress=False,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-    )
-    tokenizer.train_from_iterator([" one two three four five six"] * 9, trainer)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=special[0]).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = WhisperConfig(
-        vocab_size=300,
-        num_mel_bins=80,
-        d_model=32,
-        encoder_layers=1,
-        decoder_layers=2,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=32,
-        decoder_ffn_dim=32,
-        pad_token_id=0,
-        bos_token_id=0,
-        eos_token_id=0,
-        decoder_start_token_id=1,
-        suppress_tokens=None,
-        begin_suppress_tokens=None,
-    )
-    model = WhisperForConditionalGeneration(config)
-    model.save_pretrained(folder)
+    for part in make_whisper(" one two three four five six", 300, decoder_layers=2):
+        part.save_pretrained(folder)
     return folder
 
 
@@ -134,18 +102,18 @@ def test_heads_are_named_or_the_upper_half(aligner):
 
 
 def test_every_word_gets_a_time_in_order(aligner):
-    (found,) = aligner.align([clip(3.0, "one two, – naïve 日本 six!")])
-    assert [w.word for w in found.words] == ["one", "two,", "naïve", "日本", "six!"]
-    times = [t for w in found.words for t in (w.start, w.end)]
+    (alignment,) = aligner.align([clip(3.0, "one two, – naïve 日本 six!")])
+    assert [w.word for w in alignment.words] == ["one", "two,", "naïve", "日本", "six!"]
+    times = [t for w in alignment.words for t in (w.start, w.end)]
     assert times == sorted(times) and times[0] >= 0 and times[-1] <= 3.0
-    assert all(0 <= w.confidence <= 1 for w in found.words)
+    assert all(0 <= w.confidence <= 1 for w in alignment.words)
 
 
 def test_a_random_model_believes_no_text(aligner):
     """Each of 300 tokens has about one chance in 300: that is no match."""
-    (found,) = aligner.align([clip(2.0, "one two three")], transcribe=True)
-    assert found.reason == "mismatch" and found.cost == pytest.approx(np.log(300), abs=1.0)
-    assert isinstance(found.hypothesis, str)
+    (alignment,) = aligner.align([clip(2.0, "one two three")], transcribe=True)
+    assert alignment.reason == "mismatch" and alignment.cost == pytest.approx(np.log(300), abs=1.0)
+    assert isinstance(alignment.hypothesis, str)
 
 
 def test_text_that_cannot_be(aligner):

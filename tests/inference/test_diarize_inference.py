@@ -37,18 +37,18 @@ def expected(turns):
 
 def test_a_long_file_is_put_together_by_voices(diarizer, talk):
     model = load(diarizer())
-    found = model.diarize(talk("long.wav", 95.3, TURNS))
-    assert names(found.segments) == expected(TURNS)
-    assert found.speakers == ["speaker_1", "speaker_2", "speaker_3", "speaker_4"]
-    assert (found["duration"], found["model"]) == (95.3, model.name)
-    assert found.rttm().splitlines()[0] == "SPEAKER long 1 0.000 4.000 <NA> <NA> speaker_1 <NA> <NA>"
+    diarization = model.diarize(talk("long.wav", 95.3, TURNS))
+    assert names(diarization.segments) == expected(TURNS)
+    assert diarization.speakers == ["speaker_1", "speaker_2", "speaker_3", "speaker_4"]
+    assert (diarization["duration"], diarization["model"]) == (95.3, model.name)
+    assert diarization.rttm().splitlines()[0] == "SPEAKER long 1 0.000 4.000 <NA> <NA> speaker_1 <NA> <NA>"
 
 
 def test_without_voices_the_windows_follow_each_other(diarizer, talk, tones):
     tones.voices = False
     turns = [(i % 2, 3.0 * i, 3.0 * i + 3.4) for i in range(20)]
-    found = load(diarizer()).diarize(talk("two.wav", 61, turns))
-    assert names(found.segments) == expected(turns)
+    diarization = load(diarizer()).diarize(talk("two.wav", 61, turns))
+    assert names(diarization.segments) == expected(turns)
 
 
 @pytest.mark.parametrize("seconds", [0.02, 0.5, 9.99, 10.0, 10.01, 12.5, 12.51, 30.0, 31.7])
@@ -58,31 +58,31 @@ def test_windows_cover_every_frame_whatever_the_blocks(diarizer, tones, seconds,
     audio = np.arange(round(seconds * RATE), dtype=np.float32)
     size = round(block * RATE)
     blocks = [audio[at : at + size] for at in range(0, len(audio), size)]
-    (heard,) = run_windows(model.bundle, model.task, [iter(blocks)])
-    assert heard.samples == len(audio) and heard.frames == model.bundle.processor.frames(len(audio))
-    assert heard.starts[0] == 0 and (np.diff(heard.starts) > 0).all()
-    assert (np.diff(heard.starts) <= 25).all()  # no window is further than a step from the one before
-    assert (heard.lengths[:-1] == 100).all()
+    (outputs,) = run_windows(model.bundle, model.task, [iter(blocks)])
+    assert outputs.samples == len(audio) and outputs.frames == model.bundle.processor.frames(len(audio))
+    assert outputs.starts[0] == 0 and (np.diff(outputs.starts) > 0).all()
+    assert (np.diff(outputs.starts) <= 25).all()  # no window is further than a step from the one before
+    assert (outputs.lengths[:-1] == 100).all()
     assert max(tones.windows) <= 10 * RATE
-    covered = np.zeros(heard.frames)
-    for start, length in zip(heard.starts, heard.lengths):
+    covered = np.zeros(outputs.frames)
+    for start, length in zip(outputs.starts, outputs.lengths):
         covered[start : start + length] += 1
     assert covered.all()
 
 
 def test_windows_hold_the_audio_of_their_frames(diarizer):
     model = load(diarizer())
-    kept = []
+    waveforms = []
     collate = model.bundle.processor.collate
     model.bundle.processor.collate = lambda examples, **options: (
-        kept.extend(e.audio for e in examples),
+        waveforms.extend(e.audio for e in examples),
         collate(examples, **options),
     )[1]
     audio = np.arange(round(33.33 * RATE), dtype=np.float32)
-    (heard,) = run_windows(model.bundle, model.task, [[audio[:100_000], audio[100_000:]]])
-    for start, own in zip(heard.starts, kept, strict=True):
-        assert (own == audio[start * 1600 : start * 1600 + len(own)]).all()
-    assert kept[-1][-1] == audio[-1]
+    (outputs,) = run_windows(model.bundle, model.task, [[audio[:100_000], audio[100_000:]]])
+    for start, waveform in zip(outputs.starts, waveforms, strict=True):
+        assert (waveform == audio[start * 1600 : start * 1600 + len(waveform)]).all()
+    assert waveforms[-1][-1] == audio[-1]
 
 
 def test_windows_of_several_recordings_share_batches(diarizer, talk, tones):
@@ -97,9 +97,9 @@ def test_windows_of_several_recordings_share_batches(diarizer, talk, tones):
     recordings = [FileRecording(path, RATE) for path in paths]
     together = list(run_windows(model.bundle, model.task, (r.blocks() for r in recordings)))
     assert batches[:-1] == [7] * (len(batches) - 1)
-    for heard, recording in zip(together, recordings, strict=True):
+    for outputs, recording in zip(together, recordings, strict=True):
         (alone,) = run_windows(model.bundle, model.task, [recording.blocks()])
-        assert (heard.scores == alone.scores).all() and (heard.starts == alone.starts).all()
+        assert (outputs.scores == alone.scores).all() and (outputs.starts == alone.starts).all()
 
 
 def test_memory_does_not_grow_with_the_audio(diarizer):
@@ -112,14 +112,14 @@ def test_memory_does_not_grow_with_the_audio(diarizer):
         tracemalloc.start()
         try:
             blocks = (np.zeros(60 * RATE, np.float32) for _ in range(minutes))
-            (heard,) = run_windows(model.bundle, model.task, [blocks])
-            return tracemalloc.get_traced_memory()[1], heard
+            (outputs,) = run_windows(model.bundle, model.task, [blocks])
+            return tracemalloc.get_traced_memory()[1], outputs
         finally:
             tracemalloc.stop()
 
     short, _ = peak(3)
-    long, heard = peak(12)
-    assert heard.duration == 720
+    long, outputs = peak(12)
+    assert outputs.duration == 720
     assert long < 1.3 * short < 4 * 12 * 60 * RATE  # less than the audio itself
 
 
@@ -128,9 +128,9 @@ def test_labels_that_are_no_speakers(diarizer, talk, tones):
 
     tones.speech = True
     model = load(diarizer(labels="binary"))
-    found = model.diarize(talk("a.wav", 30, [(0, 1.0, 3.0), (1, 2.0, 5.0), (0, 20.0, 21.0)]))
-    assert [tuple(s.values()) for s in found.segments] == [("speech", 1.0, 5.0), ("speech", 20.0, 21.0)]
-    assert found.speakers == ["speech"]
+    diarization = model.diarize(talk("a.wav", 30, [(0, 1.0, 3.0), (1, 2.0, 5.0), (0, 20.0, 21.0)]))
+    assert [tuple(s.values()) for s in diarization.segments] == [("speech", 1.0, 5.0), ("speech", 20.0, 21.0)]
+    assert diarization.speakers == ["speech"]
     with pytest.raises(ConfigError, match="labels speech, not speakers"):
         with_speakers(model.task, speakers=2)
     with pytest.raises(ConfigError, match="labels speech, not speakers"):
@@ -189,11 +189,11 @@ def test_embeddings_of_an_x_vector_model(diarizer, talk, tones, tmp_path):
     Wav2Vec2FeatureExtractor().save_pretrained(tmp_path / "xvector")
     assert AutoFeatureExtractor.from_pretrained(tmp_path / "xvector").sampling_rate == RATE
     model = load(diarizer(windows={"embedding": {"from": str(tmp_path / "xvector")}}))
-    (heard,) = run_windows(model.bundle, model.task, [FileRecording(talk("a.wav", 25, TURNS[:3]), RATE).blocks()])
-    assert heard.embeddings.shape == (len(heard.starts), 2, 12)
-    norms = np.linalg.norm(heard.embeddings, axis=2)
-    assert np.allclose(norms[heard.nonoverlapping * 0.1 > 0.5], 1, atol=1e-5)
-    assert (norms[heard.nonoverlapping == 0] == 0).any() and len(np.unique(heard.embeddings.round(5), axis=0)) > 1
+    (outputs,) = run_windows(model.bundle, model.task, [FileRecording(talk("a.wav", 25, TURNS[:3]), RATE).blocks()])
+    assert outputs.embeddings.shape == (len(outputs.starts), 2, 12)
+    norms = np.linalg.norm(outputs.embeddings, axis=2)
+    assert np.allclose(norms[outputs.nonoverlapping * 0.1 > 0.5], 1, atol=1e-5)
+    assert (norms[outputs.nonoverlapping == 0] == 0).any() and len(np.unique(outputs.embeddings.round(5), axis=0)) > 1
     assert len(model.diarize(tmp_path / "a.wav", speakers=2).speakers) == 2
     config.architectures = ["Wav2Vec2Model"]
     from transformers import Wav2Vec2Model
@@ -211,8 +211,8 @@ def test_windows_section():
     for wrong in ({"median": 4}, {"offset": 0.7}, {"speakers": 2, "max_speakers": 3}, {"step": 0}, {"threshold": 1.5}):
         with pytest.raises(ValidationError):
             Windows.model_validate(wrong)
-    kept = Windows.model_validate({"embedding": {"from": "a/b"}, "threshold": 0.6, "offset": 0.5})
-    assert Windows.model_validate(json.loads(json.dumps(kept.model_dump(by_alias=True)))) == kept
+    windows = Windows.model_validate({"embedding": {"from": "a/b"}, "threshold": 0.6, "offset": 0.5})
+    assert Windows.model_validate(json.loads(json.dumps(windows.model_dump(by_alias=True)))) == windows
 
 
 def test_each_word_of_a_plain_task_is_told_what_is_missing(diarizer):
@@ -232,7 +232,7 @@ def test_without_embeddings_the_spectra_tell_who_came_back(diarizer, talk, tones
     ]
     model = load(diarizer())
     path = talk("back.wav", 200, turns)
-    (heard,) = run_windows(model.bundle, model.task, [FileRecording(path, RATE).blocks()])
-    assert heard.embeddings is None and heard.spectra.shape[:2] == (len(heard.starts), 2)
+    (outputs,) = run_windows(model.bundle, model.task, [FileRecording(path, RATE).blocks()])
+    assert outputs.embeddings is None and outputs.spectra.shape[:2] == (len(outputs.starts), 2)
     assert names(model.diarize(path).segments) == expected(turns)
     assert len(model.diarize(path, max_speakers=2).speakers) == 2

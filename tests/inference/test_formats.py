@@ -161,27 +161,27 @@ def read_textgrid(text):
 def test_textgrid_read_back_is_complete_and_has_every_word(items, speakers):
     words, at = [], {"A": 0, "B": 0}
     for text, confidence, gap, length, speaker in items:
-        own = speaker if speakers else "A"
-        start = at[own] + gap
-        at[own] = start + length
-        said = {"word": text, "start": start / 1000, "end": at[own] / 1000, "confidence": confidence / 10}
-        words.append(said | ({"speaker": own} if speakers else {}))
+        voice = speaker if speakers else "A"
+        start = at[voice] + gap
+        at[voice] = start + length
+        entry = {"word": text, "start": start / 1000, "end": at[voice] / 1000, "confidence": confidence / 10}
+        words.append(entry | ({"speaker": voice} if speakers else {}))
     words.sort(key=lambda w: w["start"])
     duration = max(at.values()) / 1000 + 0.02
     end, tiers = read_textgrid(to_textgrid({**TRANSCRIPT, "duration": duration, "words": words}))
     assert end == pytest.approx(duration)
     assert set(tiers) == ({w["speaker"] for w in words} if speakers and words else {"words"})
     for name, intervals in tiers.items():
-        own = [w for w in words if w.get("speaker", "words") == name]
+        tier_words = [w for w in words if w.get("speaker", "words") == name]
         edges = [0.0, *(b for _, b, _ in intervals)]
         assert [a for a, _, _ in intervals] == edges[:-1] and edges[-1] == pytest.approx(duration)
         assert all(b > a for a, b, _ in intervals)
-        assert [t for _, _, t in intervals if t] == [w["word"] for w in own]
+        assert [t for _, _, t in intervals if t] == [w["word"] for w in tier_words]
         silence = sum(b - a for a, b, t in intervals if not t)
-        assert silence <= duration - sum(w["end"] - w["start"] for w in own) + 1e-6
+        assert silence <= duration - sum(w["end"] - w["start"] for w in tier_words) + 1e-6
         # Words keep their times, but for those without length, which move others by a millisecond each.
-        short = sum(w["start"] == w["end"] for w in own) / 1000
-        for word, (a, b, _) in zip(own, [i for i in intervals if i[2]], strict=True):
+        short = sum(w["start"] == w["end"] for w in tier_words) / 1000
+        for word, (a, b, _) in zip(tier_words, [i for i in intervals if i[2]], strict=True):
             assert abs(a - word["start"]) <= short + 1e-9 and abs(b - word["end"]) <= short + 0.001 + 1e-9
 
 
@@ -234,8 +234,8 @@ def test_nothing_said():
 )
 def test_file_names_are_told_apart(tmp_path, monkeypatch, paths, names):
     monkeypatch.chdir(tmp_path)
-    found = file_names(paths)
-    assert len({name.lower() for name in found}) == len(paths)
-    assert not any("/" in name for name in found)
+    stems = file_names(paths)
+    assert len({name.lower() for name in stems}) == len(paths)
+    assert not any("/" in name for name in stems)
     if names:
-        assert found == names
+        assert stems == names

@@ -3,6 +3,8 @@
 import json
 import re
 import time
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -11,7 +13,6 @@ from speaking import RATE, TEXTS, make_model, voiced
 
 import stentor
 from stentor.audio.io import read, write
-from stentor.cli import main
 from stentor.inference.speak import Utterance, speak
 from stentor.tasks.speak.duration import frames
 
@@ -22,13 +23,9 @@ def model(talker):
 
 
 @pytest.fixture
-def run(capsys):
-    def command(*arguments):
-        code = main([str(a) for a in ("speak", *arguments)])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return command
+def run(run):
+    """Runs `stentor speak ...`."""
+    return partial(run, "speak")
 
 
 @pytest.fixture
@@ -58,50 +55,21 @@ def test_the_same_command_writes_the_same_file_and_another_seed_another(talker, 
 
 
 def test_python_and_the_command_line_say_the_same(talker, model, run, reference, tmp_path):
-    run(
-        talker,
-        "seven",
-        "--out",
-        tmp_path / "a.wav",
-        "--reference",
-        reference,
-        "--reference-text",
-        "one two",
-        "--language",
-        "en",
-        "--instruct",
-        "quick",
-        "--seed",
-        3,
-        "--steps",
-        4,
-        "--guidance",
-        0.5,
-    )
-    said = model.speak(
-        "seven",
-        reference=reference,
-        reference_text="one two",
-        language="en",
-        instruct="quick",
-        seed=3,
-        steps=4,
-        guidance=0.5,
-    )
-    assert said.rate == RATE and said.audio.dtype == np.float32 and said.codes.dtype == np.int16
-    assert np.abs(read(tmp_path / "a.wav") - said.audio).max() <= 1 / 32768
-    array = model.speak(
-        "seven",
-        reference=soundfile.read(reference)[0],
-        reference_rate=RATE,
-        reference_text="one two",
-        language="en",
-        instruct="quick",
-        seed=3,
-        steps=4,
-        guidance=0.5,
-    )
-    assert (array.codes == said.codes).mean() > 0.9
+    options = {
+        "reference_text": "one two",
+        "language": "en",
+        "instruct": "quick",
+        "seed": 3,
+        "steps": 4,
+        "guidance": 0.5,
+    }
+    flags = chain.from_iterable((f"--{name.replace('_', '-')}", value) for name, value in options.items())
+    run(talker, "seven", "--out", tmp_path / "a.wav", "--reference", reference, *flags)
+    speech = model.speak("seven", reference=reference, **options)
+    assert speech.rate == RATE and speech.audio.dtype == np.float32 and speech.codes.dtype == np.int16
+    assert np.abs(read(tmp_path / "a.wav") - speech.audio).max() <= 1 / 32768
+    array = model.speak("seven", reference=soundfile.read(reference)[0], reference_rate=RATE, **options)
+    assert (array.codes == speech.codes).mean() > 0.9
 
 
 def test_everything_that_is_asked_for_reaches_the_model(model, reference, monkeypatch):
@@ -122,9 +90,9 @@ def test_everything_that_is_asked_for_reaches_the_model(model, reference, monkey
     model.speak("eight nine", **voice, language="en", instruct="low", seed=9, steps=2, t_shift=0.5, batch_tokens=100)
     ((text, options),) = prompts
     assert text == "eight nine" and (options["language"], options["instruct"]) == ("en", "low")
-    codes, said = options["reference"]
-    assert said == "one two three four five" and codes.shape[0] == 3 and abs(codes.shape[1] - 100) <= 15
-    assert options["frames"] == frames("eight nine", 50.0, said, codes.shape[1]) and options["denoise"] is False
+    codes, prompt_text = options["reference"]
+    assert prompt_text == "one two three four five" and codes.shape[0] == 3 and abs(codes.shape[1] - 100) <= 15
+    assert options["frames"] == frames("eight nine", 50.0, prompt_text, codes.shape[1]) and options["denoise"] is False
     assert asked == [
         {
             "steps": 2,
@@ -139,7 +107,7 @@ def test_everything_that_is_asked_for_reaches_the_model(model, reference, monkey
     ]
     model.speak("eight nine", **voice, denoise=True, speed=2.0)
     assert prompts[1][1]["denoise"] is True
-    assert prompts[1][1]["frames"] == frames("eight nine", 50.0, said, codes.shape[1], speed=2.0)
+    assert prompts[1][1]["frames"] == frames("eight nine", 50.0, prompt_text, codes.shape[1], speed=2.0)
     model.speak("eight nine", duration=3.5)
     assert prompts[2][1]["frames"] == 175 and prompts[2][1]["reference"] is None
 
@@ -151,31 +119,31 @@ def test_a_duration_is_kept_to_the_sample(model):
 
 
 def test_finished_speech_has_its_level_and_soft_ends(model):
-    raw, said = (model.speak("one two three", finish=finish) for finish in (False, True))
-    assert np.array_equal(raw.codes, said.codes) and len(raw.audio) == raw.codes.shape[1] * 320
-    assert abs(said.audio[0]) < 1e-3 and abs(said.audio[-1]) < 1e-3
-    frames_ = said.audio[: len(said.audio) // 480 * 480].reshape(-1, 480)
+    raw, finished = (model.speak("one two three", finish=finish) for finish in (False, True))
+    assert np.array_equal(raw.codes, finished.codes) and len(raw.audio) == raw.codes.shape[1] * 320
+    assert abs(finished.audio[0]) < 1e-3 and abs(finished.audio[-1]) < 1e-3
+    frames_ = finished.audio[: len(finished.audio) // 480 * 480].reshape(-1, 480)
     power = np.square(frames_).mean(1)
     loud = np.sqrt(power[power > 1e-4 * power.max()].mean())
-    assert loud == pytest.approx(0.1, rel=0.05) or np.abs(said.audio).max() == pytest.approx(0.95, rel=1e-3)
+    assert loud == pytest.approx(0.1, rel=0.05) or np.abs(finished.audio).max() == pytest.approx(0.95, rel=1e-3)
 
 
 def test_a_long_text_goes_on_in_the_voice_of_its_first_part(model, monkeypatch):
-    heard = []
+    prompts = []
     real = type(model.bundle.processor).utterance
 
     def utterance(self, text, **options):
-        heard.append((text, options["reference"]))
+        prompts.append((text, options["reference"]))
         return real(self, text, **options)
 
     monkeypatch.setattr(type(model.bundle.processor), "utterance", utterance)
     text = ". ".join(TEXTS * 6)
-    said = model.speak(text, steps=1)
-    assert len(said.texts) >= 3 and " ".join(said.texts) == text == " ".join(t for t, _ in heard)
-    assert heard[0][1] is None
-    first = frames(said.texts[0], 50.0)
-    for _, (codes, words) in heard[1:]:
-        assert words == said.texts[0] and np.array_equal(codes, said.codes[:, :first])
+    speech = model.speak(text, steps=1)
+    assert len(speech.texts) >= 3 and " ".join(speech.texts) == text == " ".join(t for t, _ in prompts)
+    assert prompts[0][1] is None
+    first = frames(speech.texts[0], 50.0)
+    for _, (codes, words) in prompts[1:]:
+        assert words == speech.texts[0] and np.array_equal(codes, speech.codes[:, :first])
 
 
 def test_an_utterance_does_not_depend_on_the_others(model):
@@ -183,10 +151,10 @@ def test_an_utterance_does_not_depend_on_the_others(model):
     generation = model.task.generation.model_copy(update={"steps": 2})
     utterances = [Utterance(text, seed=i) for i, text in enumerate(texts)]
     together = list(speak(model.bundle, utterances, generation))
-    for utterance, said in zip(utterances, together):
+    for utterance, batched in zip(utterances, together):
         (alone,) = speak(model.bundle, [utterance], generation)
-        assert np.array_equal(alone.codes, said.codes) and alone.seed == said.seed
-        assert np.allclose(alone.audio, said.audio, atol=1e-5)
+        assert np.array_equal(alone.codes, batched.codes) and alone.seed == batched.seed
+        assert np.allclose(alone.audio, batched.audio, atol=1e-5)
 
 
 def test_letters_in_the_other_case_are_spoken_and_unknown_ones_left_out(model, caplog):
@@ -223,8 +191,8 @@ def test_a_recogniser_writes_the_reference_down(talker, run, reference, meter, t
     code, _, err = run(talker, "seven", "--out", tmp_path / "a.wav", "--reference", reference, "--recognizer", folder)
     assert code == 0, err
     assert re.search(r"stentor: warning: .*anna\.wav is heard as: level \d+\n", err)
-    heard = err.split("heard as: ")[1].splitlines()[0]
-    run(talker, "seven", "--out", tmp_path / "b.wav", "--reference", reference, "--reference-text", heard)
+    hypothesis = err.split("heard as: ")[1].splitlines()[0]
+    run(talker, "seven", "--out", tmp_path / "b.wav", "--reference", reference, "--reference-text", hypothesis)
     assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
 
 
@@ -297,7 +265,7 @@ def test_a_second_run_keeps_what_is_there(talker, run, tmp_path):
     )
     out = tmp_path / "out"
     run(talker, "--from", texts, "--out", out)
-    whole = {p.name: p.read_bytes() for p in out.iterdir()}
+    complete = {p.name: p.read_bytes() for p in out.iterdir()}
     (out / "b.wav").unlink()
     (out / "c.wav").write_bytes(b"RIFF")  # a damaged one is spoken again
     (out / "speech.jsonl").unlink()
@@ -305,11 +273,11 @@ def test_a_second_run_keeps_what_is_there(talker, run, tmp_path):
     time.sleep(0.01)
     code, printed, _ = run(talker, "--from", texts, "--out", out)
     assert code == 0 and "2 spoken" in printed and "1 kept as they are; --force speaks them again" in printed
-    assert {p.name: p.read_bytes() for p in out.iterdir()} == whole
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == complete
     assert (out / "a.wav").stat().st_mtime_ns == before
     code, printed, _ = run(talker, "--from", texts, "--out", out, "--force")
     assert "3 spoken" in printed and "kept" not in printed
-    assert {p.name: p.read_bytes() for p in out.iterdir()} == whole
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == complete
 
 
 def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
@@ -332,7 +300,7 @@ def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
     )
     code, printed, err = run(talker, "--from", texts, "--out", tmp_path / "out")
     assert code == 3 and "2 spoken" in printed
-    told = [line.removeprefix(f"stentor: {texts}:") for line in err.splitlines()]
+    messages = [line.removeprefix(f"stentor: {texts}:") for line in err.splitlines()]
     starts = [
         "2: the line is no JSON (",
         "3: the line is no JSON object, such as",
@@ -347,8 +315,8 @@ def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
         "12: The speed 9 is not between 0.25 and 4.",
         "13: There is a text of a reference",
     ]
-    assert [a.startswith(b) for a, b in zip(told, starts)] == [True] * 12, told
-    assert told[-1] == (
+    assert [a.startswith(b) for a, b in zip(messages, starts)] == [True] * 12, messages
+    assert messages[-1] == (
         "stentor: 12 of 14 lines could not be spoken: "
         + ", ".join(f"line {n}" for n in range(2, 14))
         + ". The reasons are above; the others are done."

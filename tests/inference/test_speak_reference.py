@@ -59,7 +59,7 @@ def test_a_file_of_any_rate_and_shape_is_the_array(codec, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text", "reason", "told"),
+    ("seconds", "text", "reason", "message"),
     [
         (0.1, "x", "too_short", r"a.wav lasts 0.10 s; a reference needs at least 0.5 s, and 3 to 10 s of one voice"),
         (0.1, None, "too_short", "lasts 0.10 s"),
@@ -67,9 +67,9 @@ def test_a_file_of_any_rate_and_shape_is_the_array(codec, tmp_path):
         (35, "x", "too_long", r"holds 35.\d s of speech, and its text goes on as long; .*or leave out the text"),
     ],
 )
-def test_too_short_and_too_long(codec, tmp_path, seconds, text, reason, told):
+def test_too_short_and_too_long(codec, tmp_path, seconds, text, reason, message):
     write(tmp_path / "a.wav", voiced(seconds), RATE)
-    with pytest.raises(AudioError, match=told) as error:
+    with pytest.raises(AudioError, match=message) as error:
         make_voice(tmp_path / "a.wav", codec, text, transcribe=lambda *_: "heard")
     assert error.value.reason == reason
 
@@ -99,25 +99,26 @@ def test_what_is_said_must_be_known(codec):
 
 
 def test_a_long_one_is_cut_at_a_pause_and_then_written_down(codec):
-    heard, told = [], []
+    transcribed, remarks = [], []
 
     def transcribe(audio, rate, language):
-        heard.append((len(audio) / rate, rate, language))
+        transcribed.append((len(audio) / rate, rate, language))
         return " so much "
 
     long = pieces(voiced(9), silence(0.3), voiced(8), silence(0.3), voiced(9))
-    voice = make_voice(long, codec, None, "en", RATE, transcribe, told.append)
+    voice = make_voice(long, codec, None, "en", RATE, transcribe, remarks.append)
     assert voice.text == "so much" and voice.language == "en"
-    ((seconds, rate, language),) = heard
+    ((seconds, rate, language),) = transcribed
     assert seconds == pytest.approx(17.5, abs=0.2) and (rate, language) == (RATE, "en")
     assert voice.frames == pytest.approx(seconds * codec.frame_rate, abs=1)
-    assert "the first 17." in told[0] and told[1] == "The reference is heard as: so much"
+    assert "the first 17." in remarks[0] and remarks[1] == "The reference is heard as: so much"
 
 
 def test_a_long_one_with_its_text_is_used_with_a_remark(codec):
-    told = []
-    voice = make_voice(voiced(25), codec, "x", rate=RATE, remark=told.append)
-    assert voice.frames > 24 * codec.frame_rate and len(told) == 1 and "3 to 10 s of one voice are best" in told[0]
+    remarks = []
+    voice = make_voice(voiced(25), codec, "x", rate=RATE, remark=remarks.append)
+    assert voice.frames > 24 * codec.frame_rate
+    assert len(remarks) == 1 and "3 to 10 s of one voice are best" in remarks[0]
 
 
 def test_a_voice_file_is_read_as_it_was_written(codec, tmp_path):
@@ -135,11 +136,11 @@ def test_a_voice_file_is_read_as_it_was_written(codec, tmp_path):
 
 def test_a_voice_of_another_codec_is_refused(codec, tmp_path):
     save_voice(Voice(codec.encode([voiced(2)])[0], "x", source="anna.wav"), tmp_path / "anna", codec)
-    told = (
+    message = (
         r"made with the codec mel_rvq \(3 x 16 codes at 50 Hz\), this model has the codec mel_rvq \(3 x 16 codes at 50 "
         r"Hz\), fitted on other audio: save it again for this model, from its reference \(anna.wav\)"
     )
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         load_voice(tmp_path / "anna", make_codec(seed=7))
     with pytest.raises(ConfigError, match=r"this model has the codec mel_rvq \(2 x 16 codes at 50 Hz\): save it again"):
         load_voice(tmp_path / "anna", make_codec(codebooks=2))
@@ -150,15 +151,15 @@ def test_damaged_voice_files(codec, tmp_path):
     with pytest.raises(ConfigError, match=r"no voice .*anna\.safetensors and .*anna\.json are missing"):
         load_voice(base, codec)
     save_voice(Voice(codec.encode([voiced(2)])[0], "x"), base, codec)
-    whole = base.with_suffix(".json").read_text()
-    for text in ("{", "[]", "{}", whole.replace("stentor-voice", "other"), whole.replace('"text"', '"texts"')):
+    intact = base.with_suffix(".json").read_text()
+    for text in ("{", "[]", "{}", intact.replace("stentor-voice", "other"), intact.replace('"text"', '"texts"')):
         base.with_suffix(".json").write_text(text)
         with pytest.raises(DataError, match="damaged, or no voice at all"):
             load_voice(base, codec)
-    base.with_suffix(".json").write_text(whole.replace('"version": 1', '"version": 2'))
+    base.with_suffix(".json").write_text(intact.replace('"version": 1', '"version": 2'))
     with pytest.raises(ConfigError, match="format version 2, of a newer Stentor; this one reads 1"):
         load_voice(base, codec)
-    base.with_suffix(".json").write_text(whole)
+    base.with_suffix(".json").write_text(intact)
     for codes in (np.full((3, 5), 16, np.int16), np.zeros((2, 5), np.int16), np.zeros((3, 0), np.int16)):
         save_file({"codes": codes}, base.with_suffix(".safetensors"))
         with pytest.raises(DataError, match="damaged"):

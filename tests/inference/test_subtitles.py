@@ -11,8 +11,8 @@ def transcript(words=None, segments=None, text=None, language="en", duration=Non
     text = text if text is not None else " ".join(w["word"] for w in words)
     end = max(x["end"] for x in words or segments)
     segments = segments or [{"start": words[0]["start"], "end": end, "text": text}]
-    made = {"duration": duration or end, "language": language, "text": text, "segments": segments}
-    return made | ({"words": words} if words is not None else {})
+    fields = {"duration": duration or end, "language": language, "text": text, "segments": segments}
+    return fields | ({"words": words} if words is not None else {})
 
 
 def spoken(text, seconds=0.3, gap=0.0, start=0.0, **more):
@@ -24,14 +24,14 @@ def spoken(text, seconds=0.3, gap=0.0, start=0.0, **more):
     return words
 
 
-def texts(found):
-    return [cue.text for cue in found]
+def texts(subtitles):
+    return [cue.text for cue in subtitles]
 
 
 def test_a_line_holds_42_columns_and_wide_characters_take_two():
     assert columns("ab") == 2 and columns("今日") == 4 and columns("e\u0301") == 1
-    found = cues(transcript(spoken("今 日 は " * 30, 0.1), text="今日は" * 30, language="ja"))
-    lines = [line for cue in found for line in cue.text.split("\n")]
+    subtitles = cues(transcript(spoken("今 日 は " * 30, 0.1), text="今日は" * 30, language="ja"))
+    lines = [line for cue in subtitles for line in cue.text.split("\n")]
     assert " " not in "".join(lines) and max(map(columns, lines)) == LINE
     assert "".join(lines) == "今日は" * 30
 
@@ -74,16 +74,16 @@ def test_no_line_begins_with_a_closing_sign():
 
 def test_signs_that_stand_alone_go_with_the_word_beside_them():
     words = spoken("Bonjour ça va oui", 0.5)
-    made = transcript(words, text="« Bonjour ! » ça va ? – oui.", language="fr")
-    assert texts(cues(made, "words")) == ["« Bonjour ! »", "ça", "va ? –", "oui."]
+    source = transcript(words, text="« Bonjour ! » ça va ? – oui.", language="fr")
+    assert texts(cues(source, "words")) == ["« Bonjour ! »", "ça", "va ? –", "oui."]
     ja = [{"word": c, "start": i / 2, "end": i / 2 + 0.5} for i, c in enumerate("今日はいい")]
-    made = transcript(ja, text="今日は。「いい」", language="ja")
-    assert texts(cues(made, "words")) == ["今", "日", "は。", "「い", "い」"]
+    source = transcript(ja, text="今日は。「いい」", language="ja")
+    assert texts(cues(source, "words")) == ["今", "日", "は。", "「い", "い」"]
 
 
 def test_words_that_are_not_those_of_the_text_are_shown_as_they_are():
-    made = transcript(spoken("one two"), text="something else")
-    assert texts(cues(made)) == ["one two"]
+    source = transcript(spoken("one two"), text="something else")
+    assert texts(cues(source)) == ["one two"]
 
 
 def test_speakers_take_turns_and_share_what_they_say_together():
@@ -107,22 +107,22 @@ def test_speakers_take_turns_and_share_what_they_say_together():
 @pytest.mark.parametrize("kind", ["lines", "words"])
 def test_words_without_length_and_at_the_same_time_have_a_subtitle(kind):
     words = [{"word": w, "start": 1.0, "end": 1.0} for w in "abc"]
-    found = cues(transcript(words, duration=1.0), kind)
-    assert " ".join(c.text for c in found) == "a b c"
-    assert all(c.start < c.end for c in found)
+    subtitles = cues(transcript(words, duration=1.0), kind)
+    assert " ".join(c.text for c in subtitles) == "a b c"
+    assert all(c.start < c.end for c in subtitles)
 
 
-def check(found, made):
+def check(subtitles, source):
     """What holds for all subtitles."""
     last = 0.0
-    for cue in found:
+    for cue in subtitles:
         assert last <= cue.start < cue.end
         assert cue.end - cue.start <= LONGEST + 1e-6
         last = cue.end
         lines = cue.text.split("\n")
         assert len(lines) <= LINES and max(map(columns, lines)) <= LINE
         assert all(line == line.strip() and line for line in lines)
-    assert "".join("".join(c.text.split()) for c in found) == "".join(made["text"].split())
+    assert "".join("".join(c.text.split()) for c in subtitles) == "".join(source["text"].split())
 
 
 TEXT = st.lists(st.text(st.sampled_from("abcdefg今日は.,"), min_size=1, max_size=60), min_size=1, max_size=60).map(
@@ -138,8 +138,8 @@ def test_without_word_times_no_letter_is_lost(parts):
         start = at + gap / 1000
         at = start + max(length / 1000, len(text) / 40)
         segments.append({"start": round(start, 3), "end": round(at, 3), "text": text})
-    made = transcript(segments=segments, text=" ".join(s["text"] for s in segments), language=None)
-    check(cues(made), made)
+    source = transcript(segments=segments, text=" ".join(s["text"] for s in segments), language=None)
+    check(cues(source), source)
 
 
 @settings(max_examples=60, deadline=None)
@@ -156,11 +156,11 @@ def test_with_word_times_they_begin_with_a_word_and_end_with_one_or_in_silence(i
         start = round(at + gap / 1000, 3)
         at = round(start + length / 1000 + 0.05, 3)
         words.append({"word": word, "start": start, "end": at})
-    made = transcript(words, duration=at + 2)
-    found = cues(made)
-    check(found, made)
-    check([c for c in cues(made, "words") if c.end - c.start <= LONGEST], made)
-    for cue, following in zip(found, [*found[1:], None]):
+    source = transcript(words, duration=at + 2)
+    subtitles = cues(source)
+    check(subtitles, source)
+    check([c for c in cues(source, "words") if c.end - c.start <= LONGEST], source)
+    for cue, following in zip(subtitles, [*subtitles[1:], None]):
         # Nothing is shown while a word of the next subtitle is said.
         assert following is None or cue.end <= following.start
         inside = [w for w in words if w["start"] < cue.end - 1e-9 and w["end"] > cue.start + 1e-9]

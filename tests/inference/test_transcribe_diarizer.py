@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from stentor.cli import main
 from stentor.inference.formats import to_srt, to_txt, to_vtt
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker
 from stentor.inference.vad import Window
@@ -55,8 +54,8 @@ def test_windows_are_cut_between_two_speakers():
 def test_a_segment_is_divided_where_the_speaker_changes():
     text = "- Hello, you! «Yes» — really? No."
     spans = [u["span"] for u in units(text, "en")]
-    said = ["A", "A", "B", "B", "A"]
-    words = [{"start": i, "end": i + 0.5, "speaker": name} for i, name in enumerate(said)]
+    speakers = ["A", "A", "B", "B", "A"]
+    words = [{"start": i, "end": i + 0.5, "speaker": name} for i, name in enumerate(speakers)]
     parts = split_by_speaker({"start": 0, "end": 5, "text": text, "log_prob": -0.1}, words, spans)
     assert [p["speaker"] for p in parts] == ["A", "B", "A"]
     assert [p["text"] for p in parts] == ["- Hello, you!", "«Yes» — really?", "No."]
@@ -86,17 +85,9 @@ def test_formats_name_the_speakers():
     assert to_vtt(TWO).count("<v bob>") == 2 and "<v ann>how are you" in to_vtt(TWO)
 
 
-def run(capsys, *arguments):
-    code = main([str(a) for a in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def test_a_model_without_word_times_hears_each_turn_alone(export, diarizer, talk, capsys):
+def test_a_model_without_word_times_hears_each_turn_alone(export, diarizer, talk, run):
     path = talk("two.wav", 12, [(0, 0.5, 3.0), (1, 3.5, 6.0), (0, 6.5, 9.0), (0, 9.5, 11.5)])
-    code, out, err = run(
-        capsys, "transcribe", export(), path, "--diarizer", diarizer(), "--format", "json", "--language", "en"
-    )
+    code, out, err = run("transcribe", export(), path, "--diarizer", diarizer(), "--format", "json", "--language", "en")
     assert (code, err) == (0, "")
     transcript = json.loads(out)
     assert [s["speaker"] for s in transcript["segments"]] == ["speaker_1", "speaker_2", "speaker_1"]
@@ -104,7 +95,7 @@ def test_a_model_without_word_times_hears_each_turn_alone(export, diarizer, talk
     assert "words" not in transcript
     edges = [(s["start"], s["end"]) for s in transcript["segments"]]
     assert edges[0][1] <= 3.5 <= edges[1][0] + 0.5 and edges[1][1] <= 6.5
-    code, out, _ = run(capsys, "transcribe", tmp(path, "model"), path, "--diarizer", tmp(path, "diarizer"))
+    code, out, _ = run("transcribe", tmp(path, "model"), path, "--diarizer", tmp(path, "diarizer"))
     assert [line.split(":")[0] for line in out.splitlines()] == ["speaker_1", "speaker_2", "speaker_1"]
 
 
@@ -112,11 +103,11 @@ def tmp(path, name):
     return path.parent / name
 
 
-def test_words_have_speakers_and_divide_the_segments(export, diarizer, talk, capsys):
+def test_words_have_speakers_and_divide_the_segments(export, diarizer, talk, run):
     # The model says of any window: one word from 0.1 to 0.4 s, another from 0.5 s to its end.
     path = talk("two.wav", 6, [(0, 0.0, 0.4), (1, 0.5, 6.0)])
     model, second = export(task="words"), diarizer()
-    code, out, _ = run(capsys, "transcribe", model, path, "--diarizer", second, "--words", "--format", "json")
+    code, out, _ = run("transcribe", model, path, "--diarizer", second, "--words", "--format", "json")
     transcript = json.loads(out)
     assert code == 0
     assert [(w["speaker"], w["start"]) for w in transcript["words"]] == [("speaker_1", 0.1), ("speaker_2", 0.5)]
@@ -124,24 +115,24 @@ def test_words_have_speakers_and_divide_the_segments(export, diarizer, talk, cap
         (w["speaker"], w["word"]) for w in transcript["words"]
     ]
     # Word times are found for the speakers' sake, and not told when they were not asked for.
-    code, out, _ = run(capsys, "transcribe", model, path, "--diarizer", second, "--format", "json")
+    code, out, _ = run("transcribe", model, path, "--diarizer", second, "--format", "json")
     without = json.loads(out)
     assert "words" not in without and without["segments"] == transcript["segments"]
-    code, out, _ = run(capsys, "transcribe", model, path, "--diarizer", second, "--words", "--format", "textgrid")
+    code, out, _ = run("transcribe", model, path, "--diarizer", second, "--words", "--format", "textgrid")
     assert 'name = "speaker_1"' in out and 'name = "speaker_2"' in out
 
 
-def test_where_nobody_talks_nobody_is_named(export, diarizer, tone, capsys):
+def test_where_nobody_talks_nobody_is_named(export, diarizer, tone, run):
     code, out, _ = run(
-        capsys, "transcribe", export(), tone("noise.wav", (2, -30)), "--diarizer", diarizer(), "--format", "json"
+        "transcribe", export(), tone("noise.wav", (2, -30)), "--diarizer", diarizer(), "--format", "json"
     )
     transcript = json.loads(out)
     assert code == 0 and transcript["segments"] and all("speaker" not in s for s in transcript["segments"])
 
 
-def test_the_diarizer_must_be_one(export, talk, capsys):
+def test_the_diarizer_must_be_one(export, talk, run):
     model = export()
-    code, _, err = run(capsys, "transcribe", model, talk("a.wav", 1, []), "--diarizer", model)
+    code, _, err = run("transcribe", model, talk("a.wav", 1, []), "--diarizer", model)
     assert code == 2 and "was trained for the task transcribe, not to tell speakers apart" in err
 
 
@@ -153,7 +144,7 @@ def test_from_python(export, diarizer, talk):
     assert [s["speaker"] for s in transcript.segments] == ["speaker_1", "speaker_2", "speaker_1"]
 
 
-def test_cpwer_of_a_recogniser_with_a_diarizer(export, diarizer, talk, tmp_path, capsys):
+def test_cpwer_of_a_recogniser_with_a_diarizer(export, diarizer, talk, tmp_path, run):
     pytest.importorskip("meeteval")
     path = talk("two.wav", 9, [(0, 0.5, 3.0), (1, 3.5, 6.0), (0, 6.5, 9.0)])
     segments = [
@@ -163,7 +154,7 @@ def test_cpwer_of_a_recogniser_with_a_diarizer(export, diarizer, talk, tmp_path,
     manifest = tmp_path / "set.jsonl"
     manifest.write_text(json.dumps({"audio_path": path.name, "segments": segments, "language": "en"}) + "\n")
     code, out, _ = run(
-        capsys, "evaluate", export(), "--diarizer", diarizer(), "--data", manifest, "--json", tmp_path / "scores.json"
+        "evaluate", export(), "--diarizer", diarizer(), "--data", manifest, "--json", tmp_path / "scores.json"
     )
     scores = json.loads((tmp_path / "scores.json").read_text())["eval"]
     assert code == 0 and "cpwer" in out
@@ -172,7 +163,6 @@ def test_cpwer_of_a_recogniser_with_a_diarizer(export, diarizer, talk, tmp_path,
     segments[1]["speaker"] = "ann"  # everything is said by one: what the second speaker says is wrong
     manifest.write_text(json.dumps({"audio_path": path.name, "segments": segments, "language": "en"}) + "\n")
     run(
-        capsys,
         "evaluate",
         tmp_path / "model",
         "--diarizer",

@@ -1,12 +1,12 @@
 """`stentor transcribe` as a user runs it, and the batching behind it."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 import soundfile
 
-from stentor.cli import main
 from stentor.errors import AudioError
 from stentor.inference.load import load
 from stentor.inference.recording import ArrayRecording, FileRecording
@@ -15,27 +15,27 @@ from stentor.inference.transcribe import batches, transcribe
 RATE = 16000
 
 
-def run(capsys, *arguments):
-    code = main(["transcribe", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+@pytest.fixture
+def run(run):
+    """Runs `stentor transcribe ...`."""
+    return partial(run, "transcribe")
 
 
-def test_text_on_standard_output(export, tone, capsys):
-    code, out, err = run(capsys, export(), tone("a.wav", (1, -10)))
+def test_text_on_standard_output(export, tone, run):
+    code, out, err = run(export(), tone("a.wav", (1, -10)))
     assert (code, out, err) == (0, "level 10\n", "")
 
 
-def test_several_files_keep_their_order_whatever_their_length(export, tone, capsys):
+def test_several_files_keep_their_order_whatever_their_length(export, tone, run):
     files = [tone(f"{i}.wav", (seconds, -10 - i)) for i, seconds in enumerate((3, 1, 8, 2))]
-    code, out, _ = run(capsys, export(), *files)
+    code, out, _ = run(export(), *files)
     assert code == 0
     assert out.splitlines() == [f"{file}\tlevel {10 + i}" for i, file in enumerate(files)]
 
 
-def test_json_lines(export, tone, capsys):
+def test_json_lines(export, tone, run):
     files = [tone("a.wav", (1, -10)), tone("b.wav", (2, -20), rate=8000)]
-    code, out, _ = run(capsys, export(), *files, "--format", "json", "--language", "en")
+    code, out, _ = run(export(), *files, "--format", "json", "--language", "en")
     first, second = map(json.loads, out.splitlines())
     assert code == 0
     assert {"audio", "duration", "language", "text", "segments", "model"} == set(first)
@@ -43,10 +43,10 @@ def test_json_lines(export, tone, capsys):
     assert (second["text"], second["duration"]) == ("level 20", 2.0)
 
 
-def test_files_in_a_folder(export, tone, tmp_path, capsys):
+def test_files_in_a_folder(export, tone, tmp_path, run):
     files = [tone("x/a.wav", (1, -10)), tone("y/a.wav", (1, -20)), tone("b.wav", (1, -30))]
     out = tmp_path / "made" / "out"
-    code, printed, _ = run(capsys, export(), *files, "--out", out, "--format", "json,txt,srt,vtt")
+    code, printed, _ = run(export(), *files, "--out", out, "--format", "json,txt,srt,vtt")
     assert (code, printed) == (0, "")
     assert sorted(p.name for p in out.iterdir()) == sorted(
         f"{stem}.{kind}" for stem in ("x_a", "y_a", "b") for kind in ("json", "txt", "srt", "vtt")
@@ -56,12 +56,12 @@ def test_files_in_a_folder(export, tone, tmp_path, capsys):
     assert (out / "b.vtt").read_text().startswith("WEBVTT\n\n00:00:00.0")
 
 
-def test_unreadable_files_are_named_and_the_others_done(export, tone, tmp_path, capsys):
+def test_unreadable_files_are_named_and_the_others_done(export, tone, tmp_path, run):
     broken = tmp_path / "broken.wav"
     broken.write_bytes(b"RIFF not a wav file")
     files = [tone("a.wav", (1, -10)), broken, tmp_path / "missing.wav", tone("b.wav", (1, -20))]
     out = tmp_path / "out"
-    code, _, err = run(capsys, export(), *files, "--out", out)
+    code, _, err = run(export(), *files, "--out", out)
     assert code == 3
     assert sorted(p.name for p in out.iterdir()) == ["a.txt", "b.txt"]
     assert (out / "b.txt").read_text() == "level 20\n"
@@ -70,8 +70,8 @@ def test_unreadable_files_are_named_and_the_others_done(export, tone, tmp_path, 
     assert "2 of 4 files could not be transcribed" in lines[-1]
 
 
-def test_silence_is_an_empty_transcript(export, tone, capsys):
-    code, out, _ = run(capsys, export(), tone("silence.wav", (2, None)), "--format", "json")
+def test_silence_is_an_empty_transcript(export, tone, run):
+    code, out, _ = run(export(), tone("silence.wav", (2, None)), "--format", "json")
     transcript = json.loads(out)
     assert code == 0
     assert (transcript["text"], transcript["segments"], transcript["duration"]) == ("", [], 2.0)
@@ -92,25 +92,25 @@ def test_silence_is_an_empty_transcript(export, tone, capsys):
         (["--vad", "no_such.onnx"], "not a Silero VAD model"),
     ],
 )
-def test_wrong_usage(export, tone, capsys, options, message):
-    code, out, err = run(capsys, export(), tone("a.wav", (1, -10)), *options)
+def test_wrong_usage(export, tone, run, options, message):
+    code, out, err = run(export(), tone("a.wav", (1, -10)), *options)
     assert (code, out) == (2, "")
     assert message in err and len(err.strip().splitlines()) == 1
 
 
-def test_an_output_folder_that_cannot_be_made(export, tone, tmp_path, capsys):
+def test_an_output_folder_that_cannot_be_made(export, tone, tmp_path, run):
     (tmp_path / "file").write_text("")
-    code, _, err = run(capsys, export(), tone("a.wav", (1, -10)), "--out", tmp_path / "file" / "out")
+    code, _, err = run(export(), tone("a.wav", (1, -10)), "--out", tmp_path / "file" / "out")
     assert code == 2 and "cannot be made" in err
 
 
-def test_subtitles_of_several_files_need_a_folder(export, tone, capsys):
-    code, _, err = run(capsys, export(), tone("a.wav", (1, -10)), tone("b.wav", (1, -10)), "--format", "srt")
+def test_subtitles_of_several_files_need_a_folder(export, tone, run):
+    code, _, err = run(export(), tone("a.wav", (1, -10)), tone("b.wav", (1, -10)), "--format", "srt")
     assert code == 2 and "--out" in err
 
 
-def test_a_model_that_is_not_there(tmp_path, capsys):
-    code, _, err = run(capsys, tmp_path / "nothing", "a.wav")
+def test_a_model_that_is_not_there(tmp_path, run):
+    code, _, err = run(tmp_path / "nothing", "a.wav")
     assert code == 2 and "There is no model" in err
 
 
@@ -127,24 +127,22 @@ def test_a_long_file_in_windows_with_times_from_its_start(export, tone):
     assert max(lengths) <= 30 * RATE and sum(lengths) < 35 * RATE
 
 
-def test_word_times_from_the_start_of_a_long_file(export, tone, tmp_path, capsys):
+def test_word_times_from_the_start_of_a_long_file(export, tone, tmp_path, run):
     # Tones at 5, 40 and 100 s of two minutes of silence; each window has a word from 0.1 to 0.4 s and one to its end.
     path = tone("long.flac", (5, None), (3, -10), (32, None), (4, -20), (56, None), (20, -30))
     out = tmp_path / "out"
-    code, _, err = run(
-        capsys, export(task="words"), path, "--words", "--out", out, "--format", "json,srt,vtt,ctm,textgrid"
-    )
+    code, _, err = run(export(task="words"), path, "--words", "--out", out, "--format", "json,srt,vtt,ctm,textgrid")
     assert (code, err) == (0, "")
     assert sorted(p.name for p in out.iterdir()) == [f"long.{s}" for s in ("TextGrid", "ctm", "json", "srt", "vtt")]
     transcript = json.loads((out / "long.json").read_text())
     words = transcript["words"]
     assert [w["word"] for w in words] == ["level", "10", "level", "20", "level", "30"]
-    found = [(w["start"], w["end"]) for w in words]
+    spans = [(w["start"], w["end"]) for w in words]
     at = [4.85, 39.85, 99.85]  # a window begins up to 0.15 s before its speech
     starts = [t for a in at for t in (a + 0.1, a + 0.5)]
-    np.testing.assert_allclose([s for s, _ in found], starts, atol=0.1)
-    np.testing.assert_allclose([found[1][1], found[3][1], found[5][1]], [8.15, 44.15, 120], atol=0.1)
-    times = [t for span in found for t in span]
+    np.testing.assert_allclose([s for s, _ in spans], starts, atol=0.1)
+    np.testing.assert_allclose([spans[1][1], spans[3][1], spans[5][1]], [8.15, 44.15, 120], atol=0.1)
+    times = [t for span in spans for t in span]
     assert times == sorted(times) and times[-1] <= transcript["duration"]
     assert (out / "long.ctm").read_text().splitlines()[2].split()[2] == f"{words[2]['start']:.3f}"
 
@@ -167,10 +165,8 @@ def test_words_of_neighbouring_windows_do_not_overlap(export, tone, monkeypatch)
     assert len(words) == 8 and times == sorted(times) and times[0] >= 0 and times[-1] <= 96
 
 
-def test_cues_of_one_word_each(export, tone, capsys):
-    code, out, _ = run(
-        capsys, export(task="words"), tone("a.wav", (2, -10)), "--words", "--format", "srt", "--cues", "words"
-    )
+def test_cues_of_one_word_each(export, tone, run):
+    code, out, _ = run(export(task="words"), tone("a.wav", (2, -10)), "--words", "--format", "srt", "--cues", "words")
     assert (code, out) == (0, "1\n00:00:00,100 --> 00:00:00,400\nlevel\n\n2\n00:00:00,500 --> 00:00:02,000\n10\n")
 
 
@@ -210,8 +206,8 @@ def test_formats_that_only_ffmpeg_reads(export, tone, tmp_path):
     model = load(export())
     transcript = model.transcribe(path)
     assert transcript["duration"] == pytest.approx(85, abs=0.1)
-    heard = [int(s["text"].removeprefix("level ")) for s in transcript["segments"]]
-    np.testing.assert_allclose(heard, [10, 10, 20, 20], atol=3)  # AAC overshoots at the ends
+    levels = [int(s["text"].removeprefix("level ")) for s in transcript["segments"]]
+    np.testing.assert_allclose(levels, [10, 10, 20, 20], atol=3)  # AAC overshoots at the ends
     starts = [s["start"] for s in transcript["segments"]]
     np.testing.assert_allclose([starts[0], starts[2]], [0, 45], atol=0.2)
 
@@ -224,10 +220,10 @@ def test_windows_of_all_files_share_batches(export):
         for i, seconds in enumerate(rng.uniform(1, 10, 30))
     ]
     done = []
-    found = list(
+    transcripts = list(
         transcribe(model.bundle, model.for_transcription(), recordings, batch_seconds=20, on_window=done.append)
     )
-    assert [t["audio"] for t in found] == [str(i) for i in range(30)]
+    assert [t["audio"] for t in transcripts] == [str(i) for i in range(30)]
     lengths = model.bundle.model.batches
     assert sum(map(len, lengths)) == 30 and sum(done) == pytest.approx(sum(map(sum, lengths)) / RATE)
     assert all(max(batch) * len(batch) <= 20 * RATE for batch in lengths)
@@ -244,10 +240,10 @@ def test_first_transcripts_come_before_the_last_file_is_opened(export):
             opened.append(i)
             yield ArrayRecording(np.full(RATE * 10, 0.1) * np.sin(np.arange(RATE * 10)), RATE, RATE, str(i))
 
-    found = transcribe(model.bundle, model.for_transcription(), recordings(), batch_seconds=20)
-    assert next(found)["audio"] == "0"
+    transcripts = transcribe(model.bundle, model.for_transcription(), recordings(), batch_seconds=20)
+    assert next(transcripts)["audio"] == "0"
     assert len(opened) < 50
-    assert [t["audio"] for t in found] == [str(i) for i in range(1, 200)]
+    assert [t["audio"] for t in transcripts] == [str(i) for i in range(1, 200)]
 
 
 def test_without_a_handler_an_unreadable_file_raises(export, tmp_path):
@@ -257,15 +253,15 @@ def test_without_a_handler_an_unreadable_file_raises(export, tmp_path):
 
 
 def test_batches_fill_the_budget():
-    found = list(batches([3, 9, 1, 4, 20, 5], lambda n: n, 12))
-    assert found == [[20], [9], [5, 4], [3, 1]]
+    planned = list(batches([3, 9, 1, 4, 20, 5], lambda n: n, 12))
+    assert planned == [[20], [9], [5, 4], [3, 1]]
     assert list(batches([], len, 5)) == []
 
 
 def test_blocks_and_pieces_of_a_file_agree(tone):
     path = tone("a.flac", (130.7, -10), rate=RATE)
     recording = FileRecording(path, RATE)
-    whole = np.concatenate(list(recording.blocks()))
-    assert len(whole) == round(130.7 * RATE)
-    np.testing.assert_allclose(recording.read(RATE * 59, RATE * 62), whole[RATE * 59 : RATE * 62], atol=1e-4)
+    waveform = np.concatenate(list(recording.blocks()))
+    assert len(waveform) == round(130.7 * RATE)
+    np.testing.assert_allclose(recording.read(RATE * 59, RATE * 62), waveform[RATE * 59 : RATE * 62], atol=1e-4)
     assert max(len(block) for block in recording.blocks()) < 95 * RATE

@@ -46,8 +46,8 @@ def spoken(monkeypatch):
     texts = ["one two three", "nine eight.", "– zero zero seven"]
 
     def decode(self, bundle, examples, temperature, ctc=False):
-        said = [texts[len(e.audio) % 3] for e in examples]
-        return [{"text": text, "words": [], "log_prob": -0.1, "failed": []} for text in said]
+        outputs = [texts[len(e.audio) % 3] for e in examples]
+        return [{"text": text, "words": [], "log_prob": -0.1, "failed": []} for text in outputs]
 
     monkeypatch.setattr(Transcribe, "_decode", decode)
 
@@ -72,10 +72,10 @@ def test_three_lines_of_python(model, spoken, long_file):
     assert times == sorted(times) and times[0] >= 0 and times[-1] <= transcript["duration"] == 70.0
     assert all(0 <= w["confidence"] <= 1 and set(w) == {"word", "start", "end", "confidence"} for w in words)
     # Every window's words lie in the window.
-    said = iter(words)
+    remaining = iter(words)
     for segment in transcript.segments:
         for text in segment["text"].replace("–", "").split():
-            word = next(said)
+            word = next(remaining)
             assert word["word"] == text
             assert segment["start"] - 1.1 <= word["start"] <= word["end"] <= segment["end"] + 1.1
     assert len(transcript.segments) > 2

@@ -115,8 +115,8 @@ def test_long_silence_is_left_out():
     windows = cut(activity, RATE)
     assert_sound(windows, activity, 30)
     assert len(windows) == 2
-    kept = sum(w.end - w.start for w in windows) / RATE
-    assert kept == pytest.approx(10 + 4 * 0.15, abs=0.4)
+    total_seconds = sum(w.end - w.start for w in windows) / RATE
+    assert total_seconds == pytest.approx(10 + 4 * 0.15, abs=0.4)
 
 
 def test_the_noise_floor_is_followed():
@@ -146,11 +146,11 @@ def test_hum_is_no_speech():
 
 def test_blocks_of_any_size_give_the_same():
     audio = np.concatenate([voice(3), noise(1, -60), voice(2.123)])
-    whole = EnergyDetector().activity([audio], RATE)
+    expected = EnergyDetector().activity([audio], RATE)
     for size in (1000, 16000, 37):
         parts = EnergyDetector().activity(blocks(audio, size), RATE)
-        np.testing.assert_allclose(parts.levels, whole.levels, atol=1e-3)
-        assert (parts.speech == whole.speech).all() and parts.samples == whole.samples == len(audio)
+        np.testing.assert_allclose(parts.levels, expected.levels, atol=1e-3)
+        assert (parts.speech == expected.speech).all() and parts.samples == expected.samples == len(audio)
 
 
 def shared(path):

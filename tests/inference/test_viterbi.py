@@ -98,10 +98,10 @@ def test_blocks_and_bands_change_nothing(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     labels = rng.integers(1, 4, size=data.draw(st.integers(1, 40)))
     e = random_item(rng, frames_needed(labels) + data.draw(st.integers(0, 60)), 4)
-    (whole,) = viterbi([e], [labels.tolist()])
+    (exact,) = viterbi([e], [labels.tolist()])
     path = long_path(e, labels, block=data.draw(st.integers(1, 30)), band=100)
-    assert path.score == pytest.approx(whole.score, abs=1e-3)
-    assert cost(e.numpy(), labels.tolist(), path.states, 0) == pytest.approx(whole.score, abs=1e-3)
+    assert path.score == pytest.approx(exact.score, abs=1e-3)
+    assert cost(e.numpy(), labels.tolist(), path.states, 0) == pytest.approx(exact.score, abs=1e-3)
 
 
 def speech(rng: np.random.Generator, count: int, classes: int = 12) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
@@ -126,8 +126,8 @@ def test_a_band_too_narrow_is_widened():
     rng = np.random.default_rng(1)
     e, labels, _ = speech(rng, 100)
     labels = np.concatenate([labels[:50], rng.integers(1, 12, size=200), labels[50:]])
-    (whole,) = viterbi([e], [labels.tolist()])
-    assert long_path(e, labels, block=32, band=8).score == pytest.approx(whole.score, abs=1e-2)
+    (exact,) = viterbi([e], [labels.tolist()])
+    assert long_path(e, labels, block=32, band=8).score == pytest.approx(exact.score, abs=1e-2)
 
 
 def test_just_enough_frames_and_one_too_few():
@@ -162,9 +162,9 @@ def test_many_items_are_dealt_out_by_memory(monkeypatch):
     rng = np.random.default_rng(3)
     rows = [rng.integers(1, 5, size=n).tolist() for n in rng.integers(1, 12, size=20)]
     emissions = [random_item(rng, int(n), 5) for n in rng.integers(25, 60, size=20)]
-    whole = viterbi(emissions, rows)
+    at_once = viterbi(emissions, rows)
     monkeypatch.setattr(module, "CELLS", 1000)  # some alone in blocks, the others a few at a time
-    for a, b in zip(whole, viterbi(emissions, rows), strict=True):
+    for a, b in zip(at_once, viterbi(emissions, rows), strict=True):
         assert a.states.tolist() == b.states.tolist()
 
 

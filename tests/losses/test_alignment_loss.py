@@ -43,8 +43,8 @@ def test_least_at_the_truth(term):
 def test_times_between_points_pull_to_both():
     loss = Loss.model_validate({"type": "alignment", "attention": 0, "blur": 0.0})
     start = torch.zeros(1, 1, 10).log_softmax(-1).requires_grad_()
-    made = {"start": start, "end": start.detach(), "words": torch.ones(1, 1, dtype=torch.bool)}
-    loss.sum(**made, points=torch.tensor([10]), step=STEP, times=torch.tensor([[[0.0425, 0.07]]])).backward()
+    outputs = {"start": start, "end": start.detach(), "words": torch.ones(1, 1, dtype=torch.bool)}
+    loss.sum(**outputs, points=torch.tensor([10]), step=STEP, times=torch.tensor([[[0.0425, 0.07]]])).backward()
     pulled = -start.grad[0, 0]
     assert pulled[4].item() == pytest.approx(0.75, abs=1e-4) and pulled[5].item() == pytest.approx(0.25, abs=1e-4)
     assert pulled.sum().item() == pytest.approx(1.0, abs=1e-4)
@@ -60,12 +60,12 @@ def test_words_out_of_order_cost_their_seconds():
 
 def test_padding_adds_nothing():
     loss = Loss.model_validate("alignment")
-    own = prediction(TRUE)
-    alone = loss.sum(**own, times=torch.tensor([TRUE]))
+    unpadded = prediction(TRUE)
+    alone = loss.sum(**unpadded, times=torch.tensor([TRUE]))
     wide = {k: torch.full((1, n, 80), -1e4) for k, n in (("start", 5), ("end", 5), ("inside", 6))}
     for key in ("start", "end"):
-        wide[key][:, :3, :60] = own[key]
-    wide["inside"][:, :3, :60], wide["inside"][:, -1:, :60] = own["inside"][:, :3], own["inside"][:, 3:]
+        wide[key][:, :3, :60] = unpadded[key]
+    wide["inside"][:, :3, :60], wide["inside"][:, -1:, :60] = unpadded["inside"][:, :3], unpadded["inside"][:, 3:]
     words = torch.tensor([[True] * 3 + [False] * 2])
     padded = loss.sum(
         **wide,
@@ -83,11 +83,11 @@ def test_a_word_without_times_teaches_nothing_about_times():
     times[0, 1] = torch.nan
     wrong, right = prediction([TRUE[0], [0.16, 0.18], TRUE[2]]), prediction(TRUE)
     values = []
-    for made in (wrong, right):
-        made["start"].requires_grad_()
-        value = loss.sum(**made, times=times)
+    for outputs in (wrong, right):
+        outputs["start"].requires_grad_()
+        value = loss.sum(**outputs, times=times)
         value.backward()
-        assert made["start"].grad.isfinite().all() and made["start"].grad[0, 1].abs().sum() == 0
+        assert outputs["start"].grad.isfinite().all() and outputs["start"].grad[0, 1].abs().sum() == 0
         values.append(value.item())
     assert values[0] == pytest.approx(values[1], rel=1e-5)
 

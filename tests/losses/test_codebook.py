@@ -21,8 +21,8 @@ def test_one_term_for_each_codebook_with_its_share_of_the_weight():
     "codebooks, weights", [(8, [8, 8, 6, 6, 4, 4, 2, 2]), (4, [8, 6, 4, 2]), (1, [1]), (2, [8, 4])]
 )
 def test_the_usual_weights_fit_any_codec(codebooks, weights):
-    found = [t.weight for t in Codebook().terms("codes", codebooks).values()]
-    assert found == pytest.approx([w / sum(weights) for w in weights])
+    fitted = [t.weight for t in Codebook().terms("codes", codebooks).values()]
+    assert fitted == pytest.approx([w / sum(weights) for w in weights])
     assert sum(f.weight for f in Codebook().terms("codes", 12).values()) == pytest.approx(1.0)
 
 
@@ -60,14 +60,14 @@ def test_sums_divided_by_global_counts_are_the_published_loss_of_the_whole_batch
     sums, counts = dict.fromkeys(terms, 0.0), dict.fromkeys(terms, 0)
     means = []
     for part in (slice(0, 33), slice(33, cells)):
-        own = 0.0
+        micro_batch_loss = 0.0
         for c, (name, loss) in enumerate(terms.items()):
             valid = labels[c, part] != -100
             value = loss.sum(hidden=hidden[part][valid], weight=head[c], targets=labels[c, part][valid])
             sums[name] += value
             counts[name] += int(valid.sum())
-            own += loss.weight * value / max(int(valid.sum()), 1)
-        means.append(own)
+            micro_batch_loss += loss.weight * value / max(int(valid.sum()), 1)
+        means.append(micro_batch_loss)
     total = sum(loss.weight * sums[name] / counts[name] for name, loss in terms.items())
     torch.testing.assert_close(total, published)
     assert abs(float(sum(means) / 2 - published)) > 1e-3

@@ -92,12 +92,12 @@ def test_entries_are_scored_as_by_torch(loss, reference):
 
 
 def test_bce_takes_probabilities_up_to_certainty():
-    told = torch.tensor([[[0.0], [1.0], [0.0], [1.0], [0.3]]], requires_grad=True)
-    wanted = torch.tensor([[[0.0], [1.0], [1.0], [0.0], [1.0]]])
-    total = BCE(sigmoid=False).sum(logits=told, targets=wanted)
-    torch.testing.assert_close(total, F.binary_cross_entropy(told, wanted, reduction="sum"))
+    probabilities = torch.tensor([[[0.0], [1.0], [0.0], [1.0], [0.3]]], requires_grad=True)
+    targets = torch.tensor([[[0.0], [1.0], [1.0], [0.0], [1.0]]])
+    total = BCE(sigmoid=False).sum(logits=probabilities, targets=targets)
+    torch.testing.assert_close(total, F.binary_cross_entropy(probabilities, targets, reduction="sum"))
     total.backward()
-    assert told.grad.isfinite().all()
+    assert probabilities.grad.isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ def test_nll_takes_log_probabilities_too():
 
 
 def test_kl_divergence_of_distributions():
-    logits, wanted = outputs((2, 6, 4)), outputs((2, 6, 4), seed=3).softmax(-1)
-    wanted[0, 0] = torch.tensor([1.0, 0, 0, 0])  # 0 log 0 is 0
-    wanted[1, 4:] = -100
-    valid = (wanted != -100).all(-1)
-    expected = F.kl_div(logits[valid].log_softmax(-1), wanted[valid], reduction="sum")
-    torch.testing.assert_close(make("kl_div").sum(logits=logits, targets=wanted), expected)
-    assert make("kl_div").sum(logits=wanted[:1].clamp(min=1e-9).log(), targets=wanted[:1]).abs() < 1e-5
+    logits, targets = outputs((2, 6, 4)), outputs((2, 6, 4), seed=3).softmax(-1)
+    targets[0, 0] = torch.tensor([1.0, 0, 0, 0])  # 0 log 0 is 0
+    targets[1, 4:] = -100
+    valid = (targets != -100).all(-1)
+    expected = F.kl_div(logits[valid].log_softmax(-1), targets[valid], reduction="sum")
+    torch.testing.assert_close(make("kl_div").sum(logits=logits, targets=targets), expected)
+    assert make("kl_div").sum(logits=targets[:1].clamp(min=1e-9).log(), targets=targets[:1]).abs() < 1e-5
 
 
 def test_focal_is_the_formula_of_the_paper():
@@ -144,16 +144,16 @@ def test_focal_is_the_formula_of_the_paper():
     x, y = logits[valid].double(), targets[valid].double()
     p = torch.where(y == 1, x.sigmoid(), 1 - x.sigmoid())
     expected = (-torch.where(y == 1, 0.25, 0.75) * (1 - p) ** 1.5 * p.log()).sum()
-    found = Focal(alpha=0.25, gamma=1.5).sum(logits=logits, targets=targets)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=0)
+    total = Focal(alpha=0.25, gamma=1.5).sum(logits=logits, targets=targets)
+    torch.testing.assert_close(total.double(), expected, rtol=1e-5, atol=0)
 
     logits, targets = of_classes()
     valid = targets != -100
     right = targets[valid]
     p = logits[valid].double().softmax(-1).gather(1, right[:, None])[:, 0]
     expected = (-torch.where(right == 0, 0.75, 0.25) * (1 - p) ** 1.5 * p.log()).sum()
-    found = Focal(alpha=0.25, gamma=1.5).sum(logits=logits, targets=targets)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=0)
+    total = Focal(alpha=0.25, gamma=1.5).sum(logits=logits, targets=targets)
+    torch.testing.assert_close(total.double(), expected, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("targets", [torch.ones(1, 2, 1), torch.zeros(1, 2, dtype=torch.long)])
@@ -219,8 +219,8 @@ def test_pit_of_more_slots_than_are_enumerated_finds_a_planted_order():
     targets = activity(speakers=ENUMERATED + 2, seed=5)
     order = torch.randperm(ENUMERATED + 2, generator=torch.Generator().manual_seed(0))
     logits = (targets[..., order] * 2 - 1) * 3
-    found = PermutationInvariantBCE().sum(logits=logits, targets=targets)
-    torch.testing.assert_close(found, F.softplus(torch.tensor(-3.0)) * targets.numel())
+    total = PermutationInvariantBCE().sum(logits=logits, targets=targets)
+    torch.testing.assert_close(total, F.softplus(torch.tensor(-3.0)) * targets.numel())
 
 
 def test_arrival_order_puts_who_is_heard_first_first():
@@ -268,8 +268,8 @@ def test_powerset_is_the_cross_entropy_of_the_best_order(permutation, speakers, 
             orders.append((wrong.item() if permutation == "hard" else score.item(), score.item()))
         best = min(first for first, _ in orders)
         expected += next(score for first, score in orders if first == best)
-    found = PowersetLoss(permutation=permutation).sum(logits=logits, targets=targets)
-    assert found.item() == pytest.approx(expected, rel=1e-5)
+    total = PowersetLoss(permutation=permutation).sum(logits=logits, targets=targets)
+    assert total.item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_powerset_keeps_as_many_speakers_as_a_set_can_hold():

@@ -25,12 +25,12 @@ def test_chunks_give_the_loss_and_gradients_of_the_whole(monkeypatch, smoothing,
         total.backward()
         return total.detach(), h.grad, w.grad
 
-    whole = run()
+    unchunked = run()
     monkeypatch.setattr(CrossEntropy, "chunk", 9 * 3)
-    for a, b in zip(whole, run()):
+    for a, b in zip(unchunked, run()):
         torch.testing.assert_close(a, b)
     expected = F.cross_entropy(F.linear(hidden, weight, offset), targets, reduction="sum", label_smoothing=smoothing)
-    torch.testing.assert_close(whole[0], expected)
+    torch.testing.assert_close(unchunked[0], expected)
     torch.testing.assert_close(loss.sum(targets=targets, logits=F.linear(hidden, weight, offset)), expected)
 
 

@@ -36,9 +36,9 @@ def test_a_known_map_is_found():
 
 @pytest.mark.parametrize("right", [True, False])
 def test_all_right_or_all_wrong_stays_finite(right):
-    found = fit([[0.9, 0.9]] * 50, [right] * 50)
-    assert all(math.isfinite(v) for v in found)
-    assert (confidence((0.9, 0.9), found) > 0.9) == right and abs(confidence((0.9, 0.9), found) - right) < 0.1
+    fitted = fit([[0.9, 0.9]] * 50, [right] * 50)
+    assert all(math.isfinite(v) for v in fitted)
+    assert (confidence((0.9, 0.9), fitted) > 0.9) == right and abs(confidence((0.9, 0.9), fitted) - right) < 0.1
 
 
 def test_nothing_known_changes_nothing():
@@ -69,22 +69,23 @@ def trainer(task="words", sets=("dev", "held"), average=None):
 
 def test_it_is_fitted_on_the_named_set_and_calibrates():
     signs, right = drawn(4000, (0.3, 0.2), -1.0)
-    told = [prediction(i, signs[i : i + 10], right[i : i + 10]) for i in range(0, 4000, 10)]
+    predictions = [prediction(i, signs[i : i + 10], right[i : i + 10]) for i in range(0, 4000, 10)]
     average = SimpleNamespace(shadow={"aligner.calibration": torch.tensor([1.0, 0.0, 0.0])})
     callback, run = Callback.model_validate({"type": "calibrate", "set": "held"}), trainer(average=average)
     buffer = run.bundle.model.aligner.calibration
     callback.on_start(run)
-    callback.on_evaluate(run, "dev", {}, told[:200])
+    callback.on_evaluate(run, "dev", {}, predictions[:200])
     assert buffer.tolist() == [1.0, 0.0, 0.0]
-    callback.on_evaluate(run, "held", {}, told[:200])
+    callback.on_evaluate(run, "held", {}, predictions[:200])
     assert buffer.tolist() == pytest.approx([0.3, 0.2, -1.0], abs=0.25)
     assert average.shadow["aligner.calibration"].tolist() == buffer.tolist()
 
     def ece(calibration):
         answers = [
-            [w | {"confidence": confidence(w["signs"], calibration)} for w in p.output["words"]] for p in told[200:]
+            [w | {"confidence": confidence(w["signs"], calibration)} for w in p.output["words"]]
+            for p in predictions[200:]
         ]
-        return score([p.reference["words"] for p in told[200:]], answers, normalizer="none")["ece"].value
+        return score([p.reference["words"] for p in predictions[200:]], answers, normalizer="none")["ece"].value
 
     assert ece(buffer.tolist()) < 0.03 < 0.1 < ece([1.0, 0.0, 0.0])
 
@@ -96,9 +97,9 @@ def test_a_few_words_leave_it_as_it_is():
 
 
 @pytest.mark.parametrize(
-    "task, sets, wanted",
+    "task, sets, message",
     [("transcribe", ("dev",), "for the task words"), ("words", (), "is empty"), ("words", ("dev",), "has no 'held'")],
 )
-def test_where_it_does_not_fit(task, sets, wanted):
-    with pytest.raises(ConfigError, match=wanted):
+def test_where_it_does_not_fit(task, sets, message):
+    with pytest.raises(ConfigError, match=message):
         Callback.model_validate({"type": "calibrate", "set": "held"}).on_start(trainer(task, sets))

@@ -23,11 +23,11 @@ def transcript(*segments):
     """Words at even steps through each segment."""
     words = []
     for s in segments:
-        said = s["text"].split()
-        step = (s["end"] - s["start"]) / max(len(said), 1)
+        spoken = s["text"].split()
+        step = (s["end"] - s["start"]) / max(len(spoken), 1)
         words += [
             {"word": w, "start": s["start"] + i * step, "end": s["start"] + (i + 1) * step, "speaker": s["speaker"]}
-            for i, w in enumerate(said)
+            for i, w in enumerate(spoken)
         ]
     words.sort(key=lambda w: w["start"])
     return {"text": " ".join(w["word"] for w in words), "words": words}
@@ -40,9 +40,9 @@ def meeting(seed, speakers=3, errors=0.0):
     for _ in range(12):
         words = [talk.choice(WORDS) for _ in range(talk.randint(1, 6))]
         speaker, length = talk.randrange(speakers), len(words) * 0.4
-        heard = [w if rng.random() >= errors else "wrong" for w in words if rng.random() >= errors / 3]
-        who = speaker if rng.random() >= errors else rng.randrange(speakers)
-        turns.append(segment(f"s{who}", at, at + length, " ".join(heard)))
+        recognized = [w if rng.random() >= errors else "wrong" for w in words if rng.random() >= errors / 3]
+        attributed = speaker if rng.random() >= errors else rng.randrange(speakers)
+        turns.append(segment(f"s{attributed}", at, at + length, " ".join(recognized)))
         at += length + talk.uniform(0, 2)
     return [t for t in turns if t["text"]]
 
@@ -76,18 +76,18 @@ def test_both_are_those_of_meeteval():
     ):
         each = [theirs(seglst(f.reference), seglst(f.hypothesis["segments"])) for f in files]
         for file, expected in zip(files, each):
-            found = ours([file])
-            assert (found.errors, found.total) == (expected.errors, expected.length)
-            assert found.value == pytest.approx(expected.error_rate)
-        whole, total = ours(files), sum(each[1:], each[0])
-        assert (whole.errors, whole.total) == (total.errors, total.length)
-        assert {k: whole.details[k] for k in ("substitutions", "deletions", "insertions")} == {
+            score = ours([file])
+            assert (score.errors, score.total) == (expected.errors, expected.length)
+            assert score.value == pytest.approx(expected.error_rate)
+        pooled, total = ours(files), sum(each[1:], each[0])
+        assert (pooled.errors, pooled.total) == (total.errors, total.length)
+        assert {k: pooled.details[k] for k in ("substitutions", "deletions", "insertions")} == {
             "substitutions": total.substitutions,
             "deletions": total.deletions,
             "insertions": total.insertions,
         }
-        assert whole.details["scored_speakers"] == total.scored_speaker
-        assert 0 < whole.low < whole.value < whole.high
+        assert pooled.details["scored_speakers"] == total.scored_speaker
+        assert 0 < pooled.low < pooled.value < pooled.high
 
 
 def test_the_segments_of_real_annotations_are_scored_as_by_meeteval(shared_data):
@@ -111,8 +111,8 @@ def test_the_segments_of_real_annotations_are_scored_as_by_meeteval(shared_data)
 
 def test_a_word_of_the_wrong_speaker_is_two_errors():
     reference = [segment("A", 0, 2, "hello there you"), segment("B", 2, 3, "fine thanks")]
-    heard = transcript(segment("x", 0, 1.5, "hello there"), segment("y", 1.5, 3, "you fine thanks"))
-    score = cpwer([Attributed("a", reference, heard)])
+    hypothesis = transcript(segment("x", 0, 1.5, "hello there"), segment("y", 1.5, 3, "you fine thanks"))
+    score = cpwer([Attributed("a", reference, hypothesis)])
     assert (score.errors, score.total) == (2, 5)
     assert score.details == {
         "items": 1,
@@ -128,8 +128,8 @@ def test_a_word_of_the_wrong_speaker_is_two_errors():
 
 def test_words_far_from_their_time_are_not_paired():
     reference = [segment("A", 0, 1, "hello there"), segment("A", 60, 61, "good bye")]
-    heard = transcript(segment("x", 0, 1, "hello there"), segment("x", 90, 91, "good bye"))
-    file = Attributed("a", reference, heard)
+    hypothesis = transcript(segment("x", 0, 1, "hello there"), segment("x", 90, 91, "good bye"))
+    file = Attributed("a", reference, hypothesis)
     assert cpwer([file]).errors == 0
     assert tcpwer([file]).errors == 4 and tcpwer([file], collar=40).errors == 0
     assert tcpwer([file]).details["collar"] == 5
@@ -145,19 +145,19 @@ def test_both_sides_are_normalised():
 
 
 def test_turns_of_a_transcript():
-    heard = transcript(segment("x", 0, 1, "a b"), segment("y", 1, 2, "c d"), segment("y", 3, 4, "e"))
-    assert segments_of(heard) == [
+    hypothesis = transcript(segment("x", 0, 1, "a b"), segment("y", 1, 2, "c d"), segment("y", 3, 4, "e"))
+    assert segments_of(hypothesis) == [
         segment("x", 0, 1, "a b"),
         segment("y", 1, 2, "c d"),
         segment("y", 3, 4, "e"),  # a second later
     ]
     # Words without a speaker are one's of their own, and so is a transcript that no diarizer has seen.
-    for word in heard["words"]:
+    for word in hypothesis["words"]:
         del word["speaker"]
-    assert {s["speaker"] for s in segments_of(heard)} == {""}
+    assert {s["speaker"] for s in segments_of(hypothesis)} == {""}
     assert segments_of({"segments": [{"start": 0, "end": 1, "text": "a"}]}) == [segment("", 0, 1, "a")]
     reference = [segment("A", 0, 1, "a b"), segment("B", 1, 2, "c d")]
-    assert cpwer([Attributed("a", reference, heard)]).details["missed_speakers"] == 1
+    assert cpwer([Attributed("a", reference, hypothesis)]).details["missed_speakers"] == 1
 
 
 def test_recordings_without_words():
@@ -175,14 +175,14 @@ def test_recordings_without_words():
 
 
 def test_references_that_cannot_be_scored_are_refused():
-    heard = {"words": []}
+    hypothesis = {"words": []}
     with pytest.raises(DataError, match=r"clip-7: the segment at 1.5 s has no text"):
-        cpwer([Attributed("clip-7", [{"speaker": "A", "start": 1.5, "end": 2}], heard)])
+        cpwer([Attributed("clip-7", [{"speaker": "A", "start": 1.5, "end": 2}], hypothesis)])
     with pytest.raises(DataError, match=r"clip-7: the segment at 0 s has no speaker"):
-        cpwer([Attributed("clip-7", [{"text": "a", "start": 0, "end": 2}], heard)])
+        cpwer([Attributed("clip-7", [{"text": "a", "start": 0, "end": 2}], hypothesis)])
     crowd = [segment(f"s{i}", i, i + 1, "a") for i in range(21)]
     with pytest.raises(DataError, match=r"clip-7: the reference has 21 speakers.*up to 20"):
-        cpwer([Attributed("clip-7", crowd, heard)])
+        cpwer([Attributed("clip-7", crowd, hypothesis)])
 
 
 def test_without_meeteval_the_extra_is_named(monkeypatch):

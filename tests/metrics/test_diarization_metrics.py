@@ -23,40 +23,40 @@ from stentor.metrics.diarization import (
 from stentor.metrics.format import figure, label
 
 
-def said(*segments):
+def segments_of(*segments):
     return [{"speaker": speaker, "start": start, "end": end} for speaker, start, end in segments]
 
 
 def rttm(path: Path) -> dict[str, list[dict]]:
     """{recording: segments} as they stand in the file."""
-    found: dict[str, list[dict]] = {}
+    recordings: dict[str, list[dict]] = {}
     for line in path.read_text().splitlines():
         _, name, _, start, length, _, _, speaker, *_ = line.split()
-        found.setdefault(name, []).extend(said((speaker, float(start), float(start) + float(length))))
-    return found
+        recordings.setdefault(name, []).extend(segments_of((speaker, float(start), float(start) + float(length))))
+    return recordings
 
 
 def uem(path: Path) -> dict[str, list[list[float]]]:
-    found: dict[str, list[list[float]]] = {}
+    recordings: dict[str, list[list[float]]] = {}
     for line in path.read_text().splitlines():
         name, _, start, end = line.split()
-        found.setdefault(name, []).append([float(start), float(end)])
-    return found
+        recordings.setdefault(name, []).append([float(start), float(end)])
+    return recordings
 
 
 def conversation(seed, seconds=60.0, speakers=4):
     """Segments at random: overlaps, also of one speaker with himself, and silence."""
     rng = random.Random(seed)
     starts = [(f"s{rng.randrange(speakers)}", rng.uniform(0, seconds - 6)) for _ in range(25)]
-    return said(*((speaker, round(a, 3), round(a + rng.uniform(0.1, 5), 3)) for speaker, a in starts))
+    return segments_of(*((speaker, round(a, 3), round(a + rng.uniform(0.1, 5), 3)) for speaker, a in starts))
 
 
 def annotation(segments):
     """As pyannote's users build one; what a speaker says twice at a time is merged, as `Annotation.support` does."""
-    made = Annotation()
+    merged = Annotation()
     for i, s in enumerate(segments):
-        made[Segment(s["start"], s["end"]), i] = s["speaker"]
-    return made.support()
+        merged[Segment(s["start"], s["end"]), i] = s["speaker"]
+    return merged.support()
 
 
 def direct(metric, file):
@@ -91,12 +91,12 @@ def test_der_is_that_of_pyannote(collar, skip_overlap):
     each = [direct(metric, f) for f in files]
     for file, expected in zip(files, each):
         assert der([file], collar, skip_overlap).value == pytest.approx(expected, abs=1e-9)
-    whole = der(files, collar, skip_overlap)
-    assert whole.value == pytest.approx(abs(metric), abs=1e-9)
+    pooled = der(files, collar, skip_overlap)
+    assert pooled.value == pytest.approx(abs(metric), abs=1e-9)
     for ours, theirs in (("miss", "missed detection"), ("false_alarm", "false alarm"), ("confusion", "confusion")):
-        assert whole.details[ours] == pytest.approx(metric[theirs], abs=1e-3)
-        assert whole.details[f"{ours}_rate"] == pytest.approx(metric[theirs] / metric["total"])
-    assert min(each) <= whole.low < whole.value < whole.high <= max(each)
+        assert pooled.details[ours] == pytest.approx(metric[theirs], abs=1e-3)
+        assert pooled.details[f"{ours}_rate"] == pytest.approx(metric[theirs] / metric["total"])
+    assert min(each) <= pooled.low < pooled.value < pooled.high <= max(each)
 
 
 def test_jer_is_that_of_pyannote():
@@ -114,7 +114,7 @@ def test_every_pair_of_the_development_data_is_as_pyannote_says(shared_data, spy
     for part in ("train", "dev"):
         scored = uem(shared_data / "ami" / f"{part}.uem")
         for name, segments in rttm(shared_data / "ami" / f"{part}.rttm").items():
-            moved = said(*((s["speaker"], s["start"] + 0.5, s["end"] + 0.5) for s in segments))
+            moved = segments_of(*((s["speaker"], s["start"] + 0.5, s["end"] + 0.5) for s in segments))
             first = moved[0]["speaker"]
             for s in moved[len(moved) // 2 :]:
                 s["speaker"] = first
@@ -154,7 +154,11 @@ def test_figures_that_spyder_gives(shared_data, spyder):
 def test_der_by_hand():
     """A talks 0-4, B 3-6; heard: X 0-3, Y 3-5, X 5-6, and X again in the silence at 8-9."""
     file = DiarizedRecording(
-        "a", said(("A", 0, 4), ("B", 3, 6)), said(("X", 0, 3), ("Y", 3, 5), ("X", 5, 6), ("X", 8, 9)), None, 10
+        "a",
+        segments_of(("A", 0, 4), ("B", 3, 6)),
+        segments_of(("X", 0, 3), ("Y", 3, 5), ("X", 5, 6), ("X", 8, 9)),
+        None,
+        10,
     )
     (parts,) = errors([file])
     assert (parts.total, parts.miss, parts.false_alarm, parts.confusion, parts.correct) == (7, 1, 1, 1, 5)
@@ -175,8 +179,8 @@ def test_der_by_hand():
 
 
 def test_a_speaker_who_talks_over_himself_counts_once():
-    twice = said(("A", 0, 4), ("A", 2, 6), ("A", 6, 7), ("B", 8, 9))
-    once = said(("A", 0, 7), ("B", 8, 9))
+    twice = segments_of(("A", 0, 4), ("A", 2, 6), ("A", 6, 7), ("B", 8, 9))
+    once = segments_of(("A", 0, 7), ("B", 8, 9))
     for reference, hypothesis in ((twice, once), (once, twice)):
         file = DiarizedRecording("a", reference, hypothesis, None, 10)
         for name, score in scores([file]).items():
@@ -186,8 +190,11 @@ def test_a_speaker_who_talks_over_himself_counts_once():
 
 
 def test_recordings_in_which_nobody_speaks():
-    silent, wrong = DiarizedRecording("s", [], [], None, 10), DiarizedRecording("w", [], said(("X", 1, 3)), None, 10)
-    talk = DiarizedRecording("t", said(("A", 0, 4)), said(("X", 0, 4)), None, 10)
+    silent, wrong = (
+        DiarizedRecording("s", [], [], None, 10),
+        DiarizedRecording("w", [], segments_of(("X", 1, 3)), None, 10),
+    )
+    talk = DiarizedRecording("t", segments_of(("A", 0, 4)), segments_of(("X", 0, 4)), None, 10)
     values = {name: score.value for name, score in scores([silent]).items()}
     assert values == {"der": 0, "der_collar": 0, "der_no_overlap": 0, "jer": 0, "speaker_count": 1, "frame_f1": 1}
     values = {name: score.value for name, score in scores([wrong]).items()}
@@ -196,7 +203,9 @@ def test_recordings_in_which_nobody_speaks():
     assert der([talk, wrong, silent]).value == pytest.approx(2 / 4)
     assert jer([talk, wrong]).value == 0
     assert (der([talk, wrong]).low, der([talk, wrong]).high) == (0.0, 1.0)
-    nothing = DiarizedRecording("n", said(("A", 0, 4)), said(("X", 0, 2)), [], 10)  # a UEM that scores nothing
+    nothing = DiarizedRecording(
+        "n", segments_of(("A", 0, 4)), segments_of(("X", 0, 2)), [], 10
+    )  # a UEM that scores nothing
     assert der([nothing]).value == 0 and frame_f1([nothing]).value == 1
 
 
@@ -206,15 +215,17 @@ def test_sets_without_recordings():
 
 
 def test_what_lies_beyond_the_known_length_is_scored():
-    file = DiarizedRecording("a", said(("A", 0, 4)), said(("X", 0, 5)))  # its duration is not known
+    file = DiarizedRecording("a", segments_of(("A", 0, 4)), segments_of(("X", 0, 5)))  # its duration is not known
     assert der([file]).details["false_alarm"] == 1
 
 
 def test_number_of_speakers():
     files = [
-        DiarizedRecording("a", said(("A", 0, 4), ("B", 4, 8)), said(("X", 0, 8)), None, 10),
-        DiarizedRecording("b", said(("A", 0, 4), ("B", 4, 8)), said(("X", 0, 4), ("Y", 4, 8)), None, 10),
-        DiarizedRecording("c", said(("A", 0, 4), ("B", 6, 8)), said(("X", 0, 4)), [[0, 5]], 10),  # B is not scored
+        DiarizedRecording("a", segments_of(("A", 0, 4), ("B", 4, 8)), segments_of(("X", 0, 8)), None, 10),
+        DiarizedRecording("b", segments_of(("A", 0, 4), ("B", 4, 8)), segments_of(("X", 0, 4), ("Y", 4, 8)), None, 10),
+        DiarizedRecording(
+            "c", segments_of(("A", 0, 4), ("B", 6, 8)), segments_of(("X", 0, 4)), [[0, 5]], 10
+        ),  # B is not scored
     ]
     score = speaker_count(files)
     assert (score.value, score.errors, score.total) == (pytest.approx(2 / 3), 1, 3)
@@ -232,12 +243,16 @@ def test_number_of_speakers():
 
 def test_labels_that_are_no_speakers_are_compared_by_name():
     file = DiarizedRecording(
-        "a", said(("speech", 0, 4), ("overlap", 2, 3)), said(("speech", 1, 5), ("overlap", 2, 3)), None, 10
+        "a",
+        segments_of(("speech", 0, 4), ("overlap", 2, 3)),
+        segments_of(("speech", 1, 5), ("overlap", 2, 3)),
+        None,
+        10,
     )
-    found = scores([file], speaker_labels=False)
-    assert list(found) == ["der", "der_collar", "frame_f1"]
-    assert found["der"].value == pytest.approx(direct(IdentificationErrorRate(), file)) == pytest.approx(2 / 5)
-    swapped = DiarizedRecording("b", said(("speech", 0, 4)), said(("overlap", 0, 4)), None, 10)
+    measured = scores([file], speaker_labels=False)
+    assert list(measured) == ["der", "der_collar", "frame_f1"]
+    assert measured["der"].value == pytest.approx(direct(IdentificationErrorRate(), file)) == pytest.approx(2 / 5)
+    swapped = DiarizedRecording("b", segments_of(("speech", 0, 4)), segments_of(("overlap", 0, 4)), None, 10)
     assert der([swapped], speaker_labels=False).value == 1 and der([swapped]).value == 0
 
 

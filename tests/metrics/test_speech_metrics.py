@@ -10,12 +10,12 @@ from stentor.metrics.speech import VoiceSpace, intelligibility, level, mean, met
 
 def test_error_rates_of_each_column():
     texts = ["one two three", "four five", "six"]
-    heard = {
+    transcripts = {
         "synthetic": ["one two", "four five", "six six"],
         "codec": ["one two three", "four five", None],
         "real": [None, None, None],
     }
-    scores = intelligibility(texts, heard, "none")
+    scores = intelligibility(texts, transcripts, "none")
     assert list(scores) == ["wer", "wer_codec", "cer", "cer_codec"]  # nothing real was heard
     assert (scores["wer"].errors, scores["wer"].total) == (2, 6)
     assert (scores["wer_codec"].errors, scores["wer_codec"].total) == (0, 5)
@@ -33,10 +33,10 @@ def test_units_follow_the_language():
 
 
 def test_mean_and_share_leave_out_what_is_not_known():
-    found = mean([1.0, None, 3.0])
-    assert found.value == 2.0 and found.details["items"] == 2 and 1 <= found.low <= found.high <= 3
-    found = share([True, True, None, False])
-    assert (found.value, found.errors, found.total) == (2 / 3, 1, 3)
+    score = mean([1.0, None, 3.0])
+    assert score.value == 2.0 and score.details["items"] == 2 and 1 <= score.low <= score.high <= 3
+    score = share([True, True, None, False])
+    assert (score.value, score.errors, score.total) == (2 / 3, 1, 3)
     assert math.isnan(mean([]).value) and share([None]).total is None
 
 
@@ -107,8 +107,8 @@ def test_an_items_own_recording_does_not_help_it():
     table, speakers = rng.standard_normal((80, 200)), [f"s{i % 4}" for i in range(80)]
     scores = similarity({"real": list(table)}, "real", speakers, [None] * 80, relative=True)
     assert scores["voice_accuracy_real"].value < 0.5
-    whole = VoiceSpace.of(table, speakers, relative=True)
-    assert np.mean([a == b for a, b in zip(whole.nearest(table), speakers)]) > 0.9
+    space = VoiceSpace.of(table, speakers, relative=True)
+    assert np.mean([a == b for a, b in zip(space.nearest(table), speakers)]) > 0.9
 
 
 def test_speakers_that_are_not_known_or_alone():

@@ -95,8 +95,8 @@ def test_bootstrap_of_certain_and_of_no_items():
 
 def test_frequent_errors_in_order_of_count_then_alphabet():
     pairs = [("five", "nine"), ("five", "nine"), ("one two", "one"), ("b", "x"), ("a", "x"), ("one", "one oh")]
-    found = frequent_errors([(r.split(), h.split()) for r, h in pairs], top=2)
-    assert found == {
+    errors = frequent_errors([(r.split(), h.split()) for r, h in pairs], top=2)
+    assert errors == {
         "substitutions": [["five", "nine", 2], ["a", "x", 1]],
         "deletions": [["two", 1]],
         "insertions": [["oh", 1]],

@@ -46,10 +46,10 @@ def test_errors_worked_out_by_hand():
 
 
 def test_f1_is_the_harmonic_mean_of_precision_and_recall():
-    found = score([REFERENCE], [HYPOTHESIS[:1] + HYPOTHESIS[2:3]])["word_f1_50ms"]
-    p, r = found.details["precision"], found.details["recall"]
+    f1 = score([REFERENCE], [HYPOTHESIS[:1] + HYPOTHESIS[2:3]])["word_f1_50ms"]
+    p, r = f1.details["precision"], f1.details["recall"]
     assert (p, r) == (1.0, 0.5)
-    assert found.value == pytest.approx(2 * p * r / (p + r))
+    assert f1.value == pytest.approx(2 * p * r / (p + r))
 
 
 def test_calibration():
@@ -70,8 +70,8 @@ def test_late_is_positive_and_the_histogram_counts_every_boundary():
     assert {edges[i]: n for i, n in enumerate(ends["counts"]) if n} == {0: 1, 30: 1, 150: 1}
     assert (ends["mean_ms"], ends["below"], ends["above"]) == (pytest.approx(60), 0, 0)
     early = timed("the", (-0.5, 0.4))
-    found = score([REFERENCE[:1]], [early])["word_time_mean_ms"].details["histogram"]
-    assert (found["start"]["below"], found["end"]["above"]) == (1, 1)
+    histogram = score([REFERENCE[:1]], [early])["word_time_mean_ms"].details["histogram"]
+    assert (histogram["start"]["below"], histogram["end"]["above"]) == (1, 1)
 
 
 def test_the_worst_come_first_by_name():
@@ -111,8 +111,8 @@ def test_without_matches_there_is_no_error_to_give(references, hypotheses):
 
 
 def test_an_empty_reference_costs_precision_only():
-    found = score([REFERENCE, []], [REFERENCE, timed("noise", (0, 1))])["word_f1_20ms"]
-    assert (found.details["precision"], found.details["recall"]) == (4 / 5, 1.0)
+    f1 = score([REFERENCE, []], [REFERENCE, timed("noise", (0, 1))])["word_f1_20ms"]
+    assert (f1.details["precision"], f1.details["recall"]) == (4 / 5, 1.0)
 
 
 def test_missing_times_are_counted():
@@ -143,8 +143,8 @@ def test_words_that_the_normaliser_leaves_nothing_of_are_not_scored():
 def test_words_that_one_side_writes_as_two_match_together():
     reference = timed("it's late", (0.0, 0.4), (0.4, 0.8))
     hypothesis = timed("it is late", (0.0, 0.2), (0.2, 0.45), (0.45, 0.8))
-    found = match(reference, hypothesis, "whisper_english", "en")
-    assert [(len(m.reference), len(m.hypothesis), m.start_error, m.end_error) for m in found.pairs] == [
+    matched = match(reference, hypothesis, "whisper_english", "en")
+    assert [(len(m.reference), len(m.hypothesis), m.start_error, m.end_error) for m in matched.pairs] == [
         (1, 2, 0.0, 50.0),
         (1, 1, 50.0, 0.0),
     ]
@@ -197,7 +197,7 @@ SETS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=5)
 def test_agrees_with_the_plain_computation(pairs):
     references, hypotheses = map(list, zip(*pairs))
     scores = score(references, hypotheses, normalizer="none")
-    errors, good, said, heard = [], {50: 0, 200: 0}, 0, 0
+    errors, good, reference_words, hypothesis_words = [], {50: 0, 200: 0}, 0, 0
     sure, right = [], []
     for reference, hypothesis in pairs:
         steps = wer.align([w["word"] for w in reference], [w["word"] for w in hypothesis])
@@ -213,17 +213,19 @@ def test_agrees_with_the_plain_computation(pairs):
                 errors += both
                 for collar in good:
                     good[collar] += max(map(abs, both)) <= collar + 1e-6
-        said, heard = said + len(reference), heard + len(hypothesis)
+        reference_words, hypothesis_words = reference_words + len(reference), hypothesis_words + len(hypothesis)
     if errors:
         assert scores["word_time_median_ms"].value == pytest.approx(np.median(np.abs(errors)), abs=1e-6)
         assert scores["word_time_mean_ms"].value == pytest.approx(np.mean(np.abs(errors)), abs=1e-6)
         assert scores["within_100ms"].value == pytest.approx(np.mean(np.abs(errors) <= 100 + 1e-6))
         for name in ("word_time_median_ms", "word_time_mean_ms", "word_end_median_ms", "within_100ms"):
-            found = scores[name]
-            assert found.low - 1e-9 <= found.high and np.isfinite([found.low, found.high]).all()
+            interval = scores[name]
+            assert interval.low - 1e-9 <= interval.high and np.isfinite([interval.low, interval.high]).all()
     for collar, count in good.items():
-        if said + heard:
-            assert scores[f"word_f1_{collar}ms"].value == pytest.approx(2 * count / (said + heard))
+        if reference_words + hypothesis_words:
+            assert scores[f"word_f1_{collar}ms"].value == pytest.approx(
+                2 * count / (reference_words + hypothesis_words)
+            )
     if sure:
         places = np.minimum((np.array(sure) * 10).astype(int), 9)
         expected = sum(
@@ -253,9 +255,9 @@ def test_intervals_are_those_of_resampled_sets():
     ]
     drawn = np.random.default_rng(0)  # the same resamples, written out
     medians = [np.median(np.concatenate([per_item[i] for i in drawn.integers(30, size=30)])) for _ in range(1000)]
-    found = scores["word_time_median_ms"]
-    np.testing.assert_allclose((found.low, found.high), np.quantile(medians, [0.025, 0.975]), rtol=1e-6)
-    assert found.low < found.value < found.high
+    median = scores["word_time_median_ms"]
+    np.testing.assert_allclose((median.low, median.high), np.quantile(medians, [0.025, 0.975]), rtol=1e-6)
+    assert median.low < median.value < median.high
     assert scores["word_time_mean_ms"].low < scores["word_time_mean_ms"].value < scores["word_time_mean_ms"].high
 
 

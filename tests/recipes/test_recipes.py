@@ -117,18 +117,18 @@ def published(folder: Path) -> Path:
     bundle = Family.model_validate(small).build(
         TaskRequirements("speak", ("codes",), texts=lambda: ["one two three four five six"])
     )
-    whole = bundle.model.state_dict()
-    bundle.family.save(bundle, {name: whole[name] for name in bundle.family.exported_tensor_names(bundle)}, folder)
+    state = bundle.model.state_dict()
+    bundle.family.save(bundle, {name: state[name] for name in bundle.family.exported_tensor_names(bundle)}, folder)
     (folder / "stentor.json").unlink()
     return folder
 
 
 def sources(data) -> dict[str, Any]:
     """The sources of a `data` section by their keys."""
-    found = {f"data.train.{i}": s for i, s in enumerate(data.train)}
+    by_key = {f"data.train.{i}": s for i, s in enumerate(data.train)}
     if data.replay is not None:
-        found |= {f"data.replay.sources.{i}": s for i, s in enumerate(data.replay.sources)}
-    return found | {f"data.{part}.{name}": s for part in ("eval", "test") for name, s in getattr(data, part).items()}
+        by_key |= {f"data.replay.sources.{i}": s for i, s in enumerate(data.replay.sources)}
+    return by_key | {f"data.{part}.{name}": s for part in ("eval", "test") for name, s in getattr(data, part).items()}
 
 
 def meetings(corpus: Path) -> str:
@@ -180,13 +180,13 @@ def cut_down(loaded, corpus: Path) -> list[str]:
     config = loaded.config
     changes = ["data.workers=0", "train.device=cpu", "train.precision=fp32", "train.compile=false"]
     changes.append("train.epochs=1" if config.train.steps is None else "train.steps=2")
-    for place, source in sources(config.data).items():
-        changes += less(place, source, corpus)
+    for key, source in sources(config.data).items():
+        changes += less(key, source, corpus)
     for number, stage in enumerate(loaded.stages):
-        own = (config.stages[number].get("data") or {}).keys()  # the rest is the run's own
-        for place, source in sources(stage.data).items():
-            if place.split(".")[1] in own:
-                changes += less(f"stages.{number}.{place}", source, corpus)
+        parts = (config.stages[number].get("data") or {}).keys()  # the rest is the run's own
+        for key, source in sources(stage.data).items():
+            if key.split(".")[1] in parts:
+                changes += less(f"stages.{number}.{key}", source, corpus)
     if config.model.init is not None and not Path(config.model.init).is_dir():  # of another recipe
         changes.append("model.init=null")
     return changes + tiny_model(config.model)
@@ -264,9 +264,9 @@ def test_recipe_runs(path, workplace, corpus, capsys):
 def test_plan_of_voxlm(path, workplace, corpus, capsys):
     changes = cut_down(load(path), corpus)
     assert main(["train", str(path), *changes, "--plan-only"]) == 0, capsys.readouterr().err
-    said = capsys.readouterr().out
+    plan = capsys.readouterr().out
     for part in ("Parameters", "encoder", "projector", "llm", "Data", "Dropped", "Memory", "Time"):
-        assert part in said
-    encoder = next(line for line in said.splitlines() if line.split()[:1] == ["encoder"])
+        assert part in plan
+    encoder = next(line for line in plan.splitlines() if line.split()[:1] == ["encoder"])
     assert encoder.endswith(" 0"), "the encoder is frozen"
     assert not (workplace / "runs").exists()

@@ -75,10 +75,10 @@ def evaluate(model, data, tmp_path, capsys):
     def run(*options, source=data):
         out = tmp_path / "scores.json"
         code = main(["evaluate", str(model), "--data", str(source), "--json", str(out), *map(str, options)])
-        said = capsys.readouterr()
-        assert code == 0, said.err
+        captured = capsys.readouterr()
+        assert code == 0, captured.err
         rows = [json.loads(line) for line in out.with_suffix(".predictions.jsonl").read_text().splitlines()]
-        return said.out, json.loads(out.read_text()), rows
+        return captured.out, json.loads(out.read_text()), rows
 
     return run
 
@@ -86,9 +86,9 @@ def evaluate(model, data, tmp_path, capsys):
 def test_three_columns(evaluate, recognizer, tmp_path):
     from stentor.audio.io import probe
 
-    said, scores, rows = evaluate("--recognizer", recognizer, "--embedder", "cepstra", "--audio", tmp_path / "wavs")
-    found = scores["eval"]
-    assert list(found) == [
+    printed, scores, rows = evaluate("--recognizer", recognizer, "--embedder", "cepstra", "--audio", tmp_path / "wavs")
+    measured = scores["eval"]
+    assert list(measured) == [
         "loss",
         "wer",
         "wer_codec",
@@ -104,13 +104,15 @@ def test_three_columns(evaluate, recognizer, tmp_path):
         "voice_accuracy_real",
         "real_time_factor",
     ]
-    assert scores["records"] == 9 and found["wer"]["total"] == 27 and found["wer"]["low"] <= found["wer"]["high"]
-    assert found["loss"]["details"]["items"] == 9 and found["loss"]["value"] > 1
+    assert (
+        scores["records"] == 9 and measured["wer"]["total"] == 27 and measured["wer"]["low"] <= measured["wer"]["high"]
+    )
+    assert measured["loss"]["details"]["items"] == 9 and measured["loss"]["value"] > 1
     assert scores["voices"] == {"reference": 7, "instruct": 1, "none": 1} and scores["length"] == "recorded"
-    assert found["voice_accuracy_real"]["value"] == 1.0, "two tones are easily told apart"
-    assert found["voice_accuracy_real"]["total"] == 8, "of the third speaker there is one recording"
-    assert found["similarity"]["details"]["items"] == 9 and found["similarity_real"]["details"]["items"] == 8
-    assert found["real_time_factor"]["value"] > 0
+    assert measured["voice_accuracy_real"]["value"] == 1.0, "two tones are easily told apart"
+    assert measured["voice_accuracy_real"]["total"] == 8, "of the third speaker there is one recording"
+    assert measured["similarity"]["details"]["items"] == 9 and measured["similarity_real"]["details"]["items"] == 8
+    assert measured["real_time_factor"]["value"] > 0
     # What was said is there to be read and heard, as long as the recording, and in whose voice.
     by_id = {row["id"]: row for row in rows}
     assert by_id["r0"]["output"]["like"] == "r2" and by_id["r6"]["output"]["like"] == "r0"
@@ -119,8 +121,8 @@ def test_three_columns(evaluate, recognizer, tmp_path):
     for row in rows:
         assert probe(row["output"]["audio"]).duration == pytest.approx(row["output"]["seconds"], abs=1e-3)
         assert row["output"]["seconds"] == pytest.approx(row["seconds"], abs=0.05)
-    assert "9 records spoken (7 like another recording of the speaker, 1 by their instruct, 1 freely" in said
-    assert "synthetic" in said and "voice_accuracy" in said
+    assert "9 records spoken (7 like another recording of the speaker, 1 by their instruct, 1 freely" in printed
+    assert "synthetic" in printed and "voice_accuracy" in printed
 
 
 def test_the_real_column_is_what_the_recogniser_hears(evaluate, recognizer, data):
@@ -156,11 +158,11 @@ def test_languages_are_scored_apart(evaluate, data, recognizer, tmp_path):
         record |= {"language": ["en", "de"][i % 2], "audio_path": str(data.parent / record["audio_path"])}
     source = tmp_path / "two.jsonl"
     source.write_text("".join(json.dumps(record) + "\n" for record in lines))
-    said, scores, _ = evaluate("--recognizer", recognizer, source=source)
+    printed, scores, _ = evaluate("--recognizer", recognizer, source=source)
     parts = scores["by"]["language"]
     assert set(parts) == {"en", "de"} and parts["en"]["wer"]["items"] == 2
     errors = sum(part["wer_real"]["errors"] for part in parts.values())
-    assert errors == scores["eval"]["wer_real"]["errors"] and "language de: wer" in said
+    assert errors == scores["eval"]["wer_real"]["errors"] and "language de: wer" in printed
 
 
 def test_voice_and_length(evaluate):
@@ -200,7 +202,7 @@ def test_token_shards_have_no_real_audio(evaluate, model, data, recognizer, tmp_
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--voice", "hers"], "Unknown --voice hers; known: auto, reference, instruct, none"),
         (["--length", "long"], "Unknown --length long"),
@@ -213,9 +215,9 @@ def test_token_shards_have_no_real_audio(evaluate, model, data, recognizer, tmp_
         (["--embedder", "cepstra", "--judge", "cepstra"], "More than one embedder is given"),
     ],
 )
-def test_wrong_options(model, data, capsys, options, said):
+def test_wrong_options(model, data, capsys, options, message):
     assert main(["evaluate", str(model), "--data", str(data), *options]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_options_of_models_that_speak(recognizer, data, capsys):

@@ -302,9 +302,9 @@ def test_tuning_searches_thresholds_and_offsets():
     recording = TuningRecording.of(outputs, spoken)
     windows = Windows(min_speakers=2, threshold=0.5, offset=0.2)
     best = tune([recording], windows, True)
-    told = diarization(outputs, best, True)
+    turns = diarization(outputs, best, True)
     assert recording.error_seconds(smoothed(activity(outputs, windows, True), windows, FRAME), True) > 40
     assert recording.error_seconds(smoothed(activity(outputs, best, True), best, FRAME), True) < 0.3
-    assert len(told) == 20 and best.min_speakers == 2 and best.threshold < 0.5
+    assert len(turns) == 20 and best.min_speakers == 2 and best.threshold < 0.5
     half = TuningRecording.of(outputs, spoken, uem=[[0.0, 30.0]])
     assert half.error_seconds(np.zeros((600, 2), bool), True) == pytest.approx(25.0, abs=0.1)

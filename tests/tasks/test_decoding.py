@@ -68,10 +68,10 @@ def test_a_decoder_that_cleans_up_spaces():
 def test_every_word_has_tokens_in_order_that_spell_it(pieces, strip):
     decode = pieces_decoder(pieces, strip)
     ids = list(range(len(pieces)))
-    found = word_tokens(ids, decode)
-    assert [word for word, _ in found] == decode(ids).split()
+    words = word_tokens(ids, decode)
+    assert [word for word, _ in words] == decode(ids).split()
     last = 0
-    for word, positions in found:
+    for word, positions in words:
         assert positions == list(range(positions[0], positions[-1] + 1)) and positions[0] >= last
         assert word in "".join(pieces[i] for i in positions)
         last = positions[-1]
@@ -95,15 +95,15 @@ def test_real_byte_level_tokenizer_round_trip(tmp_path):
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet))
     ids = tokenizer.encode("hello 京 café worldly").ids
-    found = word_tokens(ids, tokenizer.decode)
-    assert [w for w, _ in found] == ["hello", "京", "café", "worldly"]
-    assert [i for _, positions in found for i in positions] == list(range(len(ids)))
+    words = word_tokens(ids, tokenizer.decode)
+    assert [w for w, _ in words] == ["hello", "京", "café", "worldly"]
+    assert [i for _, positions in words for i in positions] == list(range(len(ids)))
 
 
 def test_confidence_is_that_of_the_least_certain_token():
     decode = pieces_decoder(["hel", "lo", " you"])
-    found = word_confidences(range(3), [math.log(0.9), math.log(0.5), math.log(0.8)], decode)
-    assert found == [{"word": "hello", "confidence": 0.5}, {"word": "you", "confidence": 0.8}]
+    words = word_confidences(range(3), [math.log(0.9), math.log(0.5), math.log(0.8)], decode)
+    assert words == [{"word": "hello", "confidence": 0.5}, {"word": "you", "confidence": 0.8}]
 
 
 def output(text, log_prob=-0.1):

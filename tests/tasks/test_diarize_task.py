@@ -129,8 +129,8 @@ def cut(tmp_path, **record):
 
 
 def test_a_recording_is_cut_with_its_segments(tmp_path):
-    whole = cut(tmp_path, segments=[segment("ann", 3, 12), segment("ben", 19, 31.5), segment("ann", 45, 50)])
-    pieces = list(Diarize(chunk=10).training_segments(whole))
+    recording = cut(tmp_path, segments=[segment("ann", 3, 12), segment("ben", 19, 31.5), segment("ann", 45, 50)])
+    pieces = list(Diarize(chunk=10).training_segments(recording))
     assert [p.id for p in pieces] == ["meeting#0", "meeting#10", "meeting#20", "meeting#30", "meeting#40"]
     assert [(p.start, p.duration) for p in pieces] == [(10.0 * i, 10.0) for i in range(5)]
     assert [segments_of(p) for p in pieces] == [
@@ -140,12 +140,12 @@ def test_a_recording_is_cut_with_its_segments(tmp_path):
         [segment("ben", 0, 1.5)],
         [segment("ann", 5, 10)],
     ]
-    assert list(Diarize(chunk=50).training_segments(whole)) == [whole]
+    assert list(Diarize(chunk=50).training_segments(recording)) == [recording]
 
 
 def test_pieces_beyond_the_uem_are_left_out(tmp_path):
-    whole = cut(tmp_path, segments=[segment("ann", 3, 48)], uem=[[12, 18], [39, 45]])
-    pieces = list(Diarize(chunk=10).training_segments(whole))
+    recording = cut(tmp_path, segments=[segment("ann", 3, 48)], uem=[[12, 18], [39, 45]])
+    pieces = list(Diarize(chunk=10).training_segments(recording))
     assert [p.id for p in pieces] == ["meeting#10", "meeting#30", "meeting#40"]
     assert [uem_of(p) for p in pieces] == [[[2, 8]], [[9, 10]], [[0, 5]]]
 
@@ -192,9 +192,9 @@ RNG = np.random.default_rng(0)
 
 
 def example(task, processor, tmp_path, seconds, rng=RNG, played=None, **record):
-    made = cut(tmp_path, duration=float(seconds), **record)
+    piece = cut(tmp_path, duration=float(seconds), **record)
     audio = 0.01 * np.random.default_rng(3).standard_normal(round((played or seconds) * processor.sample_rate))
-    return task.example(made, audio.astype(np.float32), rng)
+    return task.example(piece, audio.astype(np.float32), rng)
 
 
 def ready(task, **losses):
@@ -241,17 +241,17 @@ def test_audio_that_is_played_faster_takes_its_segments_along(processor, tmp_pat
 def test_features_that_are_stored_need_no_audio(processor, tmp_path):
     task = ready(Diarize())
     plain = example(task, processor, tmp_path, 2, segments=[segment("ann", 0.5, 1.5)])
-    kept = task.example(cut(tmp_path, duration=2.0, segments=[segment("ann", 0.5, 1.5)]), None, RNG)
-    kept.extra |= {"features": processor.features.raw(plain.audio), "samples": len(plain.audio)}
-    both = [task.collate([e], processor, False).inputs for e in (plain, kept)]
+    stored = task.example(cut(tmp_path, duration=2.0, segments=[segment("ann", 0.5, 1.5)]), None, RNG)
+    stored.extra |= {"features": processor.features.raw(plain.audio), "samples": len(plain.audio)}
+    both = [task.collate([e], processor, False).inputs for e in (plain, stored)]
     assert torch.equal(both[0]["targets"], both[1]["targets"])
     torch.testing.assert_close(both[0]["features"], both[1]["features"])
 
 
 def test_whole_recordings_are_evaluated_in_pieces(processor, tmp_path):
     task = ready(Diarize(chunk=4))
-    whole = {"segments": [segment("ann", 2, 6), segment("ben", 5, 9.5)], "uem": [[1, 9]]}
-    batch = task.collate([example(task, processor, tmp_path, 10, rng=None, **whole)], processor, False)
+    record = {"segments": [segment("ann", 2, 6), segment("ben", 5, 9.5)], "uem": [[1, 9]]}
+    batch = task.collate([example(task, processor, tmp_path, 10, rng=None, **record)], processor, False)
     assert batch.ids == ["meeting#0", "meeting#4", "meeting#8"]
     targets = batch.inputs["targets"]
     assert targets.shape == (3, 40, 4)
@@ -260,7 +260,7 @@ def test_whole_recordings_are_evaluated_in_pieces(processor, tmp_path):
     assert targets[1, :, 1].tolist() == [0] * 10 + [1] * 30
     assert targets[2, :, 0].tolist() == [1] * 10 + [-100] * 30
     # ... and the same as of the pieces that training has.
-    pieces = list(task.training_segments(cut(tmp_path, duration=10.0, **whole)))
+    pieces = list(task.training_segments(cut(tmp_path, duration=10.0, **record)))
     audio = example(task, processor, tmp_path, 10).audio
     cuts = [(p, audio[round(p.start * 16000) : round(p.end * 16000)]) for p in pieces]
     same = task.collate([task.example(p, a, RNG) for p, a in cuts], processor, False)
@@ -334,8 +334,8 @@ def test_a_voice_at_another_speed_is_another_voice(processor, tmp_path):
 
 def test_pieces_of_one_recording_share_its_local_names(processor, tmp_path):
     task = ready(Diarize(chunk=2, speaker_names="local"), a=PermutationInvariantBCE(), voice=Contrastive())
-    whole = example(task, processor, tmp_path, 4, rng=None, segments=[segment("ann", 0, 4)])
-    labels = task.collate([whole], processor, False).inputs["pool_labels"]
+    recording = example(task, processor, tmp_path, 4, rng=None, segments=[segment("ann", 0, 4)])
+    labels = task.collate([recording], processor, False).inputs["pool_labels"]
     assert len(labels) == 2 and len(set(labels.flatten().tolist())) == 1
 
 
@@ -361,13 +361,13 @@ def test_a_reference_is_in_the_terms_of_the_labels(tmp_path):
         (Overlap(), [segment("overlap", 4, 6)]),
     ):
         task = Diarize(labels=labels)
-        told = prediction(task, tmp_path, answer, **record)
-        assert task.score([told])["der"].value == 0
-        assert told.reference["speakers"] == 2
+        perfect = prediction(task, tmp_path, answer, **record)
+        assert task.score([perfect])["der"].value == 0
+        assert perfect.reference["speakers"] == 2
         worse = prediction(task, tmp_path, answer[:-1], **record)
         assert task.score([worse])["der"].value > 0.4
-        assert task.change([worse], [told])["der"].value == -1
-        assert task.change([told], [worse]) == {}
+        assert task.change([worse], [perfect])["der"].value == -1
+        assert task.change([perfect], [worse]) == {}
     assert Diarize().main_metric() == ("der", "min")
     assert next(iter(Diarize().score([prediction(Diarize(), tmp_path, [], **record)]))) == "der"
 
@@ -406,7 +406,7 @@ def trained(meetings, tmp_path_factory, together):
         files[name] = runs / f"{name}.yaml"
         files[name].write_text(RUN.format(name=name, labels=labels, steps=steps, folder=meetings, runs=runs))
     begin = ["model.init=" + str(runs / "speaker" / "export"), "name=after", "train.steps=3"]
-    said = together(
+    printed = together(
         [
             ["train", files["speaker"], "--plan-only"],
             ["train", files["speaker"]],
@@ -418,7 +418,7 @@ def trained(meetings, tmp_path_factory, together):
         ],
         processes=1,
     )
-    return runs, said
+    return runs, printed
 
 
 def results(run):
@@ -438,30 +438,30 @@ def test_it_learns(trained):
 
 
 def test_what_is_read_is_told(trained):
-    runs, said = trained
+    runs, printed = trained
     data = results(runs / "speaker")["data"]
     assert data["used"] == 12 and data["dropped"] == {}  # 21 s are three pieces, 12.5 s two
-    assert "of 12 training pieces" not in said
-    assert "12 records" in said and "for scratch" in said  # the plan and its suggestion
+    assert "of 12 training pieces" not in printed
+    assert "12 records" in printed and "for scratch" in printed  # the plan and its suggestion
 
 
 def test_the_export_does_what_the_model_did(trained):
-    runs, said = trained
+    runs, printed = trained
     checked = results(runs / "speaker")["export"]
     assert checked["clips"] == 3 and checked["der"]["model"] == checked["der"]["export"]
-    assert "Export checked on 3 clips: DER" in said
+    assert "Export checked on 3 clips: DER" in printed
     scores = json.loads((runs / "scores.json").read_text())["eval"]
     expected = results(runs / "speaker")["eval"]["dev"]
     assert {k: v["value"] for k, v in scores.items()} == {k: v["value"] for k, v in expected.items()}
-    assert "whole: it needs no base model; export checked on 3 clips: DER" in said
+    assert "whole: it needs no base model; export checked on 3 clips: DER" in printed
 
 
 def test_before_and_after(trained):
-    runs, said = trained
+    runs, printed = trained
     before, after = results(runs / "speaker"), results(runs / "after")
     assert after["before"]["dev"]["der"]["value"] == before["eval"]["dev"]["der"]["value"]
     assert set(after["change"]["dev"]) == {"der"}
-    assert "dev: DER" in said and "before training" in said
+    assert "dev: DER" in printed and "before training" in printed
     assert set(after["by"]["dev"]) == {"id"} and len(after["by"]["dev"]["id"]) == 3  # all have two speakers
 
 
@@ -487,19 +487,19 @@ def test_speech_alone(trained):
 def test_recordings_that_are_held_out_stay_whole(trained):
     runs, _ = trained
     rows = [json.loads(x) for x in (runs / "held" / "predictions" / "dev.jsonl").read_text().splitlines()]
-    own = {row["id"] for row in rows}
-    assert own and not any("#" in name for name in own)
+    held_out = {row["id"] for row in rows}
+    assert held_out and not any("#" in name for name in held_out)
     lengths = {f"train{i}": s for i, s in enumerate([4, 5.5, 7, 8, 8, 21, 6, 12.5])} | {"quiet": 3.0}
-    assert {row["id"]: row["seconds"] for row in rows} == {name: lengths[name] for name in own}
-    used = sum(len(spans_of_pieces(s, 8, None)) for name, s in lengths.items() if name not in own)
+    assert {row["id"]: row["seconds"] for row in rows} == {name: lengths[name] for name in held_out}
+    used = sum(len(spans_of_pieces(s, 8, None)) for name, s in lengths.items() if name not in held_out)
     assert results(runs / "held")["data"]["used"] == used
 
 
 def test_audio_of_a_piece_is_that_of_the_recording(meetings):
     record = json.loads((meetings / "train.jsonl").read_text().splitlines()[5])
-    whole = cut_from_record(record, meetings, "test")
-    audio = load_audio(whole)
-    for piece in Diarize(chunk=8).training_segments(whole):
+    recording = cut_from_record(record, meetings, "test")
+    audio = load_audio(recording)
+    for piece in Diarize(chunk=8).training_segments(recording):
         first = round(piece.start * 16000)
         np.testing.assert_array_equal(load_audio(piece), audio[first : first + round(piece.duration * 16000)])
 

@@ -32,9 +32,9 @@ def test_speech_and_overlap():
 
 
 def test_speakers_keep_their_order_and_empty_slots_are_silent():
-    found = SpeakerLabels(speakers=4).targets(WHO, NAMES)
-    assert found.shape == (6, 4) and found.dtype == np.float32
-    assert (found[:, :3] == WHO).all() and not found[:, 3].any()
+    targets = SpeakerLabels(speakers=4).targets(WHO, NAMES)
+    assert targets.shape == (6, 4) and targets.dtype == np.float32
+    assert (targets[:, :3] == WHO).all() and not targets[:, 3].any()
     assert not SpeakerLabels(speakers=2).targets(np.zeros((5, 0), bool), []).any()
 
 
@@ -45,10 +45,10 @@ def test_of_too_many_speakers_those_who_talk_most_stay():
 
 
 def test_of_too_many_at_once_those_who_talk_most_are_meant():
-    found = Powerset(speakers=3, at_once=2).targets(WHO, NAMES)
+    targets = Powerset(speakers=3, at_once=2).targets(WHO, NAMES)
     expected = WHO.copy()
     expected[4, 2] = False
-    assert (found == expected).all()
+    assert (targets == expected).all()
     assert Powerset(speakers=3, at_once=1).targets(WHO, NAMES).sum(1).max() == 1
 
 
@@ -57,9 +57,9 @@ def test_the_table_holds_each_set_once_in_order(speakers, at_once, classes):
     table = powerset_table(speakers, at_once)
     assert table.shape == (classes, speakers) and Powerset(speakers=speakers, at_once=at_once).classes == classes
     assert classes == sum(comb(speakers, n) for n in range(at_once + 1))
-    wanted = [row for row in product([True, False], repeat=speakers) if sum(row) <= at_once]
-    wanted.sort(key=lambda row: (sum(row), [i for i, on in enumerate(row) if on]))
-    assert table.tolist() == [list(row) for row in wanted]
+    expected = [row for row in product([True, False], repeat=speakers) if sum(row) <= at_once]
+    expected.sort(key=lambda row: (sum(row), [i for i, on in enumerate(row) if on]))
+    assert table.tolist() == [list(row) for row in expected]
     assert not table[0].any()
 
 
@@ -95,8 +95,8 @@ def test_a_reference_in_the_terms_of_the_labels():
 
 
 def test_each_kind_is_trained_by_its_own_loss():
-    found = {kind: [loss.type for loss in cls().losses().values()] for kind, cls in Labels.choices().items()}
-    assert found == {
+    losses = {kind: [loss.type for loss in cls().losses().values()] for kind, cls in Labels.choices().items()}
+    assert losses == {
         "speaker": ["pit_bce"],
         "powerset": ["powerset"],
         "binary": ["bce_with_logits"],

@@ -58,11 +58,11 @@ def test_a_text_is_as_likely_as_its_tokens(bundle):
     for text, output in zip(TEXTS, outputs):
         ids = bundle.processor._ids(text)
         with torch.no_grad():
-            found = bundle.model(
+            head = bundle.model(
                 tokens=torch.tensor([[bundle.processor.bos_id, *ids]]),
                 targets=torch.tensor([[*ids, bundle.processor.eos_id]]),
             )["text"]
-            table = F.linear(found["hidden"], found["weight"], found["bias"]).log_softmax(-1)
+            table = F.linear(head["hidden"], head["weight"], head["bias"]).log_softmax(-1)
         expected = sum(float(table[i, token]) for i, token in enumerate([*ids, bundle.processor.eos_id]))
         assert output == {"log_prob": pytest.approx(expected, abs=1e-3), "tokens": len(ids) + 1}
     assert len({round(o["log_prob"] / o["tokens"], 2) for o in outputs}) == 3
@@ -95,8 +95,8 @@ def test_text_source(tmp_path):
     with gzip.open(tmp_path / "texts.txt.gz", "wt", encoding="utf-8") as zipped:
         zipped.write("one two\n")
     assert len(list(source(path=str(tmp_path / "texts.txt.gz")).cuts())) == 1
-    given = list(source(texts=["a", "b", "c"], skip=1, limit=1).cuts())
-    assert [cut.supervisions[0].text for cut in given] == ["b"]
+    listed = list(source(texts=["a", "b", "c"], skip=1, limit=1).cuts())
+    assert [cut.supervisions[0].text for cut in listed] == ["b"]
     ids = {cut.id for texts in (["a"], ["b"]) for cut in source(texts=texts).cuts()}
     assert len(ids) == 2  # different lists have different ids
 

@@ -16,29 +16,29 @@ def drawn(record=FULL, **settings) -> list[Conditions]:
     return [draw(record, task, rng(0, i)) for i in range(N)]
 
 
-def share(found) -> float:
-    return float(np.mean(list(found)))
+def share(flags) -> float:
+    return float(np.mean(list(flags)))
 
 
 def test_the_shares_are_those_of_the_ratios():
-    found = drawn()
-    told = [c for c in found if not c.unconditional]
+    conditions = drawn()
+    conditional = [c for c in conditions if not c.unconditional]
     near = {"abs": 0.025}
-    assert share(c.unconditional for c in found) == pytest.approx(0.1, **near)
-    assert share(c.language is not None for c in told) == pytest.approx(0.8, **near)
-    assert share(c.instruct is not None for c in told) == 1.0
-    assert share(c.text == "hel3lo" for c in told) == pytest.approx(0.3, **near)
-    assert share(c.prompt_frames_ratio == 0 for c in told) == pytest.approx(0.5, **near)
-    prompts = [c.prompt_frames_ratio for c in told if c.prompt_frames_ratio]
+    assert share(c.unconditional for c in conditions) == pytest.approx(0.1, **near)
+    assert share(c.language is not None for c in conditional) == pytest.approx(0.8, **near)
+    assert share(c.instruct is not None for c in conditional) == 1.0
+    assert share(c.text == "hel3lo" for c in conditional) == pytest.approx(0.3, **near)
+    assert share(c.prompt_frames_ratio == 0 for c in conditional) == pytest.approx(0.5, **near)
+    prompts = [c.prompt_frames_ratio for c in conditional if c.prompt_frames_ratio]
     assert min(prompts) > 0 and max(prompts) < 0.3 and np.mean(prompts) == pytest.approx(0.15, abs=0.01)
-    masks = [c.mask_ratio for c in found]
+    masks = [c.mask_ratio for c in conditions]
     assert np.mean(masks) == pytest.approx(0.5, **near) and np.var(masks) == pytest.approx(1 / 12, abs=0.01)
 
 
 def test_an_unconditional_sample_is_the_audio_alone():
-    found = drawn(drop_cond_ratio=1.0)
-    assert all(c.unconditional and not c.denoise and c.prompt_frames(100) == 0 for c in found)
-    assert {(c.language, c.instruct, c.text) for c in found} == {(None, None, "")}
+    conditions = drawn(drop_cond_ratio=1.0)
+    assert all(c.unconditional and not c.denoise and c.prompt_frames(100) == 0 for c in conditions)
+    assert {(c.language, c.instruct, c.text) for c in conditions} == {(None, None, "")}
 
 
 def test_only_an_instruct_that_is_told_takes_the_prompt_away():
@@ -52,8 +52,8 @@ def test_only_an_instruct_that_is_told_takes_the_prompt_away():
 
 
 def test_a_noisy_beginning_is_the_prompt_and_is_never_dropped():
-    found = drawn(Spoken("hello", instruct="x", clean_from=37), drop_cond_ratio=1.0, only_instruct_ratio=1.0)
-    assert all(c.denoise and not c.unconditional and c.prompt_frames(100) == 37 for c in found)
+    conditions = drawn(Spoken("hello", instruct="x", clean_from=37), drop_cond_ratio=1.0, only_instruct_ratio=1.0)
+    assert all(c.denoise and not c.unconditional and c.prompt_frames(100) == 37 for c in conditions)
 
 
 def test_what_a_record_lacks_is_not_told():
@@ -82,7 +82,7 @@ def test_a_noisy_beginning_as_long_as_the_audio_leaves_a_frame():
 
 
 @pytest.mark.parametrize(
-    "settings, said",
+    "settings, message",
     [
         ({"prompt_ratio_range": [0.3, 0.1]}, "two shares between 0 and 1, the lower one first"),
         ({"mask_ratio_range": [0.0, 0.0]}, "nothing to learn"),
@@ -92,6 +92,6 @@ def test_a_noisy_beginning_as_long_as_the_audio_leaves_a_frame():
         ({"drop_cond_ration": 0.5}, "Extra inputs"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(settings, said):
-    with pytest.raises(ValueError, match=said):
+def test_settings_that_cannot_be_meant_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
         Task.model_validate({"type": "speak", **settings})

@@ -119,10 +119,8 @@ def test_the_pace_of_records_is_measured():
     from stentor.data.speaking_rate import SpeakingRate, fit_speaking_rate
 
     points = [("x" * n, 0.3 + 0.07 * n + 0.01 * (-1) ** n) for n in range(4, 60)]
-    found = fit_speaking_rate(
-        records([*points, ("x" * 10, 30.0), ("", 3.0)])
-    )  # one record is far off, one says nothing
-    assert found.start == pytest.approx(0.3, abs=0.02) and found.unit == pytest.approx(0.07, rel=0.02)
+    rate = fit_speaking_rate(records([*points, ("x" * 10, 30.0), ("", 3.0)]))  # one record is far off, one says nothing
+    assert rate.start == pytest.approx(0.3, abs=0.02) and rate.unit == pytest.approx(0.07, rel=0.02)
     assert fit_speaking_rate(records(points[:10])) is None  # too few
     assert fit_speaking_rate(records([("x" * n, 5.0 - 0.05 * n) for n in range(4, 60)])) is None
     assert fit_speaking_rate(records([("abc", 1.0)] * 50)) is None

@@ -79,6 +79,6 @@ output: "{tmp_path}/runs"
 """
     (tmp_path / "voice.yaml").write_text(run)
     assert main(["train", str(tmp_path / "voice.yaml")]) == 0, capsys.readouterr().err
-    found = json.loads((tmp_path / "runs" / "voice" / "results.json").read_text())["eval"]["dev"]
-    assert list(found)[:4] == ["loss", "wer", "wer_codec", "wer_real"] and found["wer"]["total"] >= 2
-    assert found["loss"]["details"]["items"] == 4
+    scores = json.loads((tmp_path / "runs" / "voice" / "results.json").read_text())["eval"]["dev"]
+    assert list(scores)[:4] == ["loss", "wer", "wer_codec", "wer_real"] and scores["wer"]["total"] >= 2
+    assert scores["loss"]["details"]["items"] == 4

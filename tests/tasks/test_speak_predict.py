@@ -57,8 +57,8 @@ def test_each_text_is_asked_for_in_its_voice_and_as_long_as_its_recording(bundle
     first, second = utterances
     assert (first["text"], first["instruct"], first["language"]) == ("text of a", "male", "en")
     assert first["frames"] == 20 and first["reference"] is None
-    codes, said = second["reference"]  # no instruct: it goes on in the voice of the recording's first quarter
-    assert codes.shape == (2, 10) and said == "" and second["frames"] == 31
+    codes, reference_text = second["reference"]  # no instruct: it goes on in the voice of the recording's first quarter
+    assert codes.shape == (2, 10) and reference_text == "" and second["frames"] == 31
     assert [(o["frames"], o["seconds"], o["prompt_seconds"]) for o in outputs] == [(20, 0.2, 0.0), (41, 0.41, 0.1)]
 
 

@@ -1,14 +1,8 @@
 """A text is read by the model in use just as it was in training, nonverbal tags included (the reference implementation
 splits tags off in use alone)."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "models"))  # for tiny_omnivoice
-
 from tiny_omnivoice import build, codes_of
 
 from stentor.data.batch import Example
@@ -50,6 +44,6 @@ def test_a_sample_and_an_utterance_begin_alike(bundle, text, style, clean_from):
 
 def test_a_references_text_and_the_text_are_read_as_one(bundle):
     processor, codes = bundle.processor, codes_of(0, 5)
-    whole = processor.utterance("well [laughter] i never", reference=(codes, ""), frames=9)
+    single = processor.utterance("well [laughter] i never", reference=(codes, ""), frames=9)
     parts = processor.utterance("i never", reference=(codes, "well [laughter]"), frames=9)
-    assert torch.equal(whole.ids, parts.ids)
+    assert torch.equal(single.ids, parts.ids)

@@ -17,10 +17,10 @@ def cut(**fields):
 
 
 def test_fields_of_the_record():
-    found = Speak().spoken(
+    spoken = Speak().spoken(
         cut(language_id="de", instruct="male", text_pinyin="x1", clean_start_token_idx=9, speaker="anna")
     )
-    assert (found.text, found.language, found.instruct, found.pinyin, found.clean_from) == (
+    assert (spoken.text, spoken.language, spoken.instruct, spoken.pinyin, spoken.clean_from) == (
         "good morning",
         "de",
         "male",
@@ -72,10 +72,10 @@ def test_training_draws_from_the_randomness_of_the_item():
 
 def test_the_samples_of_a_set_are_the_same_whatever_its_order():
     task, ids = Speak(samples=3), [f"u{i}" for i in range(20)]
-    found = task.prediction_subset(ids)
-    assert len(found) == 3 and found == task.prediction_subset(ids[::-1])
+    chosen = task.prediction_subset(ids)
+    assert len(chosen) == 3 and chosen == task.prediction_subset(ids[::-1])
     assert task.prediction_subset(ids[:2]) == set(ids[:2]) and Speak(samples=0).prediction_subset(ids) == set()
-    assert task.prediction_subset([i for i in ids if i not in found]).isdisjoint(found)
+    assert task.prediction_subset([i for i in ids if i not in chosen]).isdisjoint(chosen)
 
 
 def test_sound_as_plain_data():

@@ -91,10 +91,10 @@ def test_only_failed_items_are_decoded_again_and_at_rising_temperatures():
         return lambda temperature, number: ("a fine sentence at last" if temperature >= limit else LOOP, -0.2)
 
     model = bundle(says("all is well"), loops_until(0.4), says("and here too"))
-    found = Transcribe(beams=4).predict(model, examples(3, 20.0), checked=True)
-    assert [o["text"] for o in found] == ["all is well", "a fine sentence at last", "and here too"]
-    assert [o["temperature"] for o in found] == [0.0, 0.4, 0.0]
-    assert found[1]["failed"] == []
+    outputs = Transcribe(beams=4).predict(model, examples(3, 20.0), checked=True)
+    assert [o["text"] for o in outputs] == ["all is well", "a fine sentence at last", "and here too"]
+    assert [o["temperature"] for o in outputs] == [0.0, 0.4, 0.0]
+    assert outputs[1]["failed"] == []
     assert [(which, t, beams) for which, t, beams, _ in model.model.calls] == [
         ([0, 1, 2], 0.0, 4),
         ([1], 0.2, 1),
@@ -109,8 +109,8 @@ def test_when_all_fail_the_least_bad_answer_is_kept():
         return LOOP, -1.2 if temperature == 0.6 else -2.0
 
     model = bundle(worse)
-    found = Transcribe().predict(model, examples(1, 20.0), checked=True)
-    assert (found[0]["text"], found[0]["temperature"], found[0]["failed"]) == (
+    outputs = Transcribe().predict(model, examples(1, 20.0), checked=True)
+    assert (outputs[0]["text"], outputs[0]["temperature"], outputs[0]["failed"]) == (
         "short but unsure",
         0.2,
         ["mean_log_prob"],
@@ -122,8 +122,8 @@ def test_evaluation_does_not_check_unless_told():
     model = bundle(says(LOOP))
     assert Transcribe().predict(model, examples(1))[0]["failed"] == []
     assert len(model.model.calls) == 1
-    told = Transcribe(checks={"evaluate": True, "temperatures": [0.0, 1.0]}).predict(model, examples(1))
-    assert told[0]["failed"] and len(model.model.calls) == 3
+    outputs = Transcribe(checks={"evaluate": True, "temperatures": [0.0, 1.0]}).predict(model, examples(1))
+    assert outputs[0]["failed"] and len(model.model.calls) == 3
 
 
 def test_sampling_repeats_and_leaves_the_global_generator_alone():
@@ -144,14 +144,14 @@ def test_sampling_repeats_and_leaves_the_global_generator_alone():
 
 def test_ctc_text_of_the_first_decoding_is_kept():
     model = bundle(says("x"), lambda temperature, number: ("good" if temperature else LOOP, -0.1), ctc=Alphabet())
-    found = Transcribe().predict(model, examples(2), checked=True)
-    assert [o["ctc"] for o in found] == ["ctc 0", "ctc 1"]
-    assert found[1]["text"] == "good"
+    outputs = Transcribe().predict(model, examples(2), checked=True)
+    assert [o["ctc"] for o in outputs] == ["ctc 0", "ctc 1"]
+    assert outputs[1]["text"] == "good"
 
 
-def prediction(i, said, heard, **more):
-    reference = {"text": said, "language": more.pop("language", "en"), "speaker": more.pop("speaker", None)}
-    return Prediction(str(i), reference, {"text": heard, **more})
+def prediction(i, text, hypothesis, **more):
+    reference = {"text": text, "language": more.pop("language", "en"), "speaker": more.pop("speaker", None)}
+    return Prediction(str(i), reference, {"text": hypothesis, **more})
 
 
 def test_scores():

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,22 +20,24 @@ WORDS = (
 STAGES = f"stages=[{{train: {{steps: 4}}}}, {WORDS}]"
 
 
-@pytest.fixture
-def train(tiny, tmp_path, capsys):
+@pytest.fixture(scope="module")
+def train(tiny_text, corpus, tmp_path_factory):
     """Trains both stages in this process; answers the exit code and the run's folder."""
     torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("stages")
+    config_path = folder / "tiny.yaml"
+    config_path.write_text(tiny_text.format(folder=corpus, runs=folder / "runs", dropout=0.0))
 
-    def run(name):
-        code = main(["train", str(tiny()), STAGES, f"name={name}"])
-        return code, tmp_path / "runs" / name, capsys.readouterr()
+    def run(name: str) -> tuple[int, Path]:
+        return main(["train", str(config_path), STAGES, f"name={name}"]), folder / "runs" / name
 
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def straight(train):
-    code, folder, said = train("straight")
-    assert code == 0, said.err
+    code, folder = train("straight")
+    assert code == 0
     return folder
 
 
@@ -55,12 +58,12 @@ def test_words_after_transcription(straight, train, tmp_path, capsys):
     answers = [json.loads(line)["output"] for line in (straight / "predictions" / "dev.jsonl").open()]
     assert any(o["words"] for o in answers) == (fitted != [1.0, 0.0, 0.0])
 
-    copied, whole = tmp_path / "copied", tmp_path / "whole"
+    copied, merged = tmp_path / "copied", tmp_path / "whole"
     assert main(["export", str(straight), "--to", str(copied)]) == 0
-    assert main(["export", str(straight), "--merge", "--to", str(whole)]) == 0
+    assert main(["export", str(straight), "--merge", "--to", str(merged)]) == 0
     data = json.loads((straight / "export" / "training_config.json").read_text())["data"]["eval"]["dev"]["path"]
     results = []
-    for number, model in enumerate((straight, copied, whole)):
+    for number, model in enumerate((straight, copied, merged)):
         out = tmp_path / f"{number}.json"
         assert main(["evaluate", str(model), "--data", data, "--task", "words", "--json", str(out)]) == 0
         results.append(json.loads(out.read_text())["eval"])
@@ -84,12 +87,12 @@ def test_cut_off_and_gone_on_with(straight, train, monkeypatch, stage, step):
         return real(self, micro)
 
     monkeypatch.setattr(Trainer, "_train_step", stopping)
-    code, folder, said = train("stopped")
-    assert code == 75, said.err
+    code, folder = train(f"stopped-{stage}")
+    assert code == 75
     assert (folder / "stages" / "1" / "results.json").exists() == (stage == 2)
     monkeypatch.setattr(Trainer, "_train_step", real)
-    code, folder, said = train("stopped")
-    assert code == 0, said.err
+    code, folder = train(f"stopped-{stage}")
+    assert code == 0
     assert "Going on from step" in (folder / "log.txt").read_text()
     one, two = (load_file(f / "export" / "model.safetensors") for f in (straight, folder))
     assert set(one) == set(two) and all(one[name].equal(two[name]) for name in one)

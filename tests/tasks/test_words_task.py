@@ -2,74 +2,41 @@
 
 import json
 import unicodedata
+from functools import partial
 from itertools import chain
 
 import numpy as np
 import pytest
+import tiny_speech_llm
 import torch
+from tiny_speech_llm import TEXTS
 
 import stentor
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
-from stentor.models.base import Family
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.speech_llm.tokenizers import bpe, characters
 from stentor.tasks.base import Task
 from stentor.tasks.words import timed_units, units
 
-torch.set_num_threads(1)
-
-TEXTS = ["one two three", "nine eight", "zero zero seven"]
-FAMILY = {
-    "type": "speech_llm",
-    "encoder": {
-        "config": {
-            "model_type": "whisper",
-            "d_model": 32,
-            "encoder_layers": 1,
-            "encoder_attention_heads": 2,
-            "encoder_ffn_dim": 64,
-        }
-    },
-    "llm": {
-        "config": {
-            "model_type": "qwen2",
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-        }
-    },
-    "tokenizer": {"type": "characters"},
-    "prompt": {"instruction": None},
-    "aligner": {"width": 16, "heads": 2},
-}
-
-
-def make(**changes):
-    torch.manual_seed(0)
-    needs = Task.model_validate("words").requirements({"text": None, "alignment": None})
-    needs.texts = lambda: TEXTS
-    bundle = Family.model_validate({**FAMILY, **changes}).build(needs)
-    bundle.model.eval()
-    for parameter in bundle.model.parameters():  # so that the untrained model says different things
-        parameter.data.add_(0.1 * torch.randn_like(parameter))
-    return bundle
+ALIGNER = {"width": 16, "heads": 2}
+SECONDS = (1.0, 0.5625, 1.5)
 
 
 @pytest.fixture(scope="module")
-def bundle():
+def make(build_speech_llm):
+    """Builds a model with an alignment module; keywords are other keys of `model:`."""
+    return partial(build_speech_llm, "words", ("text", "alignment"), aligner=ALIGNER)
+
+
+@pytest.fixture(scope="module")
+def bundle(make):
     return make()
 
 
-def examples(texts=TEXTS, lengths=(16000, 9000, 24000)):
-    rng = np.random.default_rng(0)
-    return [
-        Example(str(i), rng.normal(0, 0.1, n).astype(np.float32), text)
-        for i, (n, text) in enumerate(zip(lengths, texts))
-    ]
+def examples(texts=TEXTS):
+    return tiny_speech_llm.examples(SECONDS, texts)
 
 
 # Words and tokens ------------------------------------------------------------------------------------------------
@@ -77,23 +44,23 @@ def examples(texts=TEXTS, lengths=(16000, 9000, 24000)):
 ODD = "  Well — naïve O'Neill said: 3,5 €…\tthe-end 日本 "
 
 
-def said(text, language=None):
-    found = units(text, language)
-    assert all(text[slice(*u["span"])] == u["word"] for u in found)
-    return [u["word"] for u in found]
+def spelled_words(text, language=None):
+    spans = units(text, language)
+    assert all(text[slice(*u["span"])] == u["word"] for u in spans)
+    return [u["word"] for u in spans]
 
 
 def test_words_lie_between_spaces():
-    assert said(ODD) == ["Well", "naïve", "O'Neill", "said:", "3,5", "the-end", "日本"]
-    assert said("") == said(" - … ") == []
+    assert spelled_words(ODD) == ["Well", "naïve", "O'Neill", "said:", "3,5", "the-end", "日本"]
+    assert spelled_words("") == spelled_words(" - … ") == []
 
 
 def test_without_spaces_each_character_is_a_word():
-    assert said("日本語、です。", "ja") == list("日本語です")
-    assert said("これ は", "Japanese") == list("これは")
+    assert spelled_words("日本語、です。", "ja") == list("日本語です")
+    assert spelled_words("これ は", "Japanese") == list("これは")
     thai = "น้ำดี"
-    assert "".join(said(thai, "th")) == thai
-    assert not any(unicodedata.category(word[0]).startswith("M") for word in said(thai, "th"))
+    assert "".join(spelled_words(thai, "th")) == thai
+    assert not any(unicodedata.category(word[0]).startswith("M") for word in spelled_words(thai, "th"))
 
 
 def unigram():
@@ -178,20 +145,26 @@ def test_the_tokens_of_the_mapping_are_those_the_model_reads(bundle):
 # Times given -----------------------------------------------------------------------------------------------------
 
 
-def given(*words):
+def timed_words(*words):
     return [{"word": w, "start": a, "end": b} for w, a, b in words]
 
 
 def test_times_go_to_the_words_that_are_the_same():
-    found = timed_units("Well, hello — World!", given(("well", 0, 1), ("hello", 1, 2), ("world", 3, 4)), None)
-    assert [(w["word"], w["start"], w["end"]) for w in found] == [("Well,", 0, 1), ("hello", 1, 2), ("World!", 3, 4)]
-    found = timed_units("well uh hello words", given(("well", 0, 1), ("hello", 1, 2), ("word", 3, 4)), None)
-    assert [w.get("start") for w in found] == [0, None, 1, None]
+    transferred = timed_units(
+        "Well, hello — World!", timed_words(("well", 0, 1), ("hello", 1, 2), ("world", 3, 4)), None
+    )
+    assert [(w["word"], w["start"], w["end"]) for w in transferred] == [
+        ("Well,", 0, 1),
+        ("hello", 1, 2),
+        ("World!", 3, 4),
+    ]
+    transferred = timed_units("well uh hello words", timed_words(("well", 0, 1), ("hello", 1, 2), ("word", 3, 4)), None)
+    assert [w.get("start") for w in transferred] == [0, None, 1, None]
 
 
 def test_characters_share_the_time_of_their_word():
-    found = timed_units("日本 です。", given(("日本", 0.0, 0.4), ("です。", 0.5, 0.9)), "ja")
-    assert [(w["word"], w["start"], w["end"]) for w in found] == [
+    transferred = timed_units("日本 です。", timed_words(("日本", 0.0, 0.4), ("です。", 0.5, 0.9)), "ja")
+    assert [(w["word"], w["start"], w["end"]) for w in transferred] == [
         ("日", 0.0, 0.2),
         ("本", 0.2, 0.4),
         ("で", 0.5, pytest.approx(0.7)),
@@ -208,13 +181,13 @@ def test_what_is_refused(tmp_path):
     task = Task.model_validate("words")
     assert task.drop_reason(cut("", [], tmp_path)) == "empty_text"
     assert task.drop_reason(cut("one two", [], tmp_path)) == "no_words"
-    assert task.drop_reason(cut("one two three", given(("one", 0, 1)), tmp_path)) == "words_differ"
-    assert task.drop_reason(cut("one two three", given(("one", 0, 1), ("three", 1, 2)), tmp_path)) is None
+    assert task.drop_reason(cut("one two three", timed_words(("one", 0, 1)), tmp_path)) == "words_differ"
+    assert task.drop_reason(cut("one two three", timed_words(("one", 0, 1), ("three", 1, 2)), tmp_path)) is None
 
 
 def test_times_follow_the_speed_of_the_audio(tmp_path):
     task = Task.model_validate("words")
-    item = cut("one two", given(("one", 0.5, 1.0), ("two", 1.0, 1.5)), tmp_path)
+    item = cut("one two", timed_words(("one", 0.5, 1.0), ("two", 1.0, 1.5)), tmp_path)
     fast = task.example(item, np.zeros(16000, np.float32), None)
     assert [(w["start"], w["end"]) for w in fast.extra["words"]] == [(0.25, 0.5), (0.5, 0.75)]
 
@@ -224,8 +197,8 @@ def test_times_follow_the_speed_of_the_audio(tmp_path):
 
 def test_times_of_a_known_text(bundle):
     task = Task.model_validate("words")
-    found = task.align(bundle, examples())
-    for words, text, seconds in zip(found, TEXTS, (1.0, 0.5625, 1.5)):
+    aligned = task.align(bundle, examples())
+    for words, text, seconds in zip(aligned, TEXTS, SECONDS):
         assert [w["word"] for w in words] == text.split()
         flat = [t for w in words for t in (w["start"], w["end"])]
         assert flat == sorted(flat) and flat[0] >= 0 and flat[-1] <= seconds
@@ -253,18 +226,15 @@ def test_transcripts_have_times_for_their_words(bundle):
     assert "start" not in task.predict(bundle, examples(), words=False)[0]["words"][0]
 
 
-def test_a_model_without_aligner_is_told(tmp_path):
-    torch.manual_seed(0)
-    needs = Task.model_validate("transcribe").requirements({"text": None})
-    needs.texts = lambda: TEXTS
-    bundle = Family.model_validate({**FAMILY, "aligner": None}).build(needs)
+def test_a_model_without_aligner_is_told(build_speech_llm):
+    bundle = build_speech_llm("transcribe", ("text",))
     with pytest.raises(ConfigError, match="no alignment module"):
         Task.model_validate("words").align(bundle, examples())
 
 
 def test_scores_of_a_perfect_answer():
     task = Task.model_validate("words")
-    words = given(("one", 0.1, 0.2), ("two", 0.3, 0.5))
+    words = timed_words(("one", 0.1, 0.2), ("two", 0.3, 0.5))
     answer = {"text": "one two", "words": [w | {"confidence": 0.9} for w in words]}
     scores = task.score([Prediction("a", {"text": "one two", "words": words, "language": None}, answer, 1.0)])
     name, mode = task.main_metric()
@@ -287,13 +257,13 @@ def test_export_and_load_give_the_same_times(bundle, tmp_path):
     assert loaded.task.predict(loaded.bundle, examples()) == task.predict(bundle, examples())
 
 
-def test_an_export_without_the_frozen_base_holds_the_aligner(tmp_path):
+def test_an_export_without_the_frozen_base_holds_the_aligner(make, tmp_path):
     from transformers import AutoConfig
     from transformers.models.whisper.modeling_whisper import WhisperForConditionalGeneration
 
     torch.manual_seed(1)
     config = AutoConfig.for_model(
-        **FAMILY["encoder"]["config"],
+        **tiny_speech_llm.ENCODERS["whisper"],
         decoder_layers=1,
         decoder_attention_heads=2,
         decoder_ffn_dim=64,

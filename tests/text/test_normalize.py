@@ -79,11 +79,11 @@ def test_no_american_spelling_is_mapped_on():
 
 
 @pytest.mark.parametrize(
-    ("given", "code"),
+    ("language", "code"),
     [("en", "en"), ("en-GB", "en"), ("zh_TW", "zh"), ("English", "en"), ("jpn", "ja"), ("", None), (None, None)],
 )
-def test_language_codes(given, code):
-    assert language_code(given) == code
+def test_language_codes(language, code):
+    assert language_code(language) == code
 
 
 def test_units():

@@ -84,43 +84,11 @@ def corpus(root: Path) -> None:
 def whisper(folder: Path) -> None:
     """A Whisper that writes the sentence, whatever it hears."""
     import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast, WhisperConfig, WhisperForConditionalGeneration
+    from tiny_whisper import make_whisper
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    special = ["<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=290,
-        special_tokens=special,
-        show_progress=False,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-    )
-    tokenizer.train_from_iterator([f" {SENTENCE}"] * 9, trainer)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=special[0])
-    fast.save_pretrained(folder)
-    torch.manual_seed(0)
-    model = WhisperForConditionalGeneration(
-        WhisperConfig(
-            vocab_size=290,
-            num_mel_bins=80,
-            d_model=32,
-            encoder_layers=1,
-            decoder_layers=1,
-            encoder_attention_heads=2,
-            decoder_attention_heads=2,
-            encoder_ffn_dim=32,
-            decoder_ffn_dim=32,
-            pad_token_id=0,
-            bos_token_id=0,
-            eos_token_id=0,
-            decoder_start_token_id=1,
-            suppress_tokens=None,
-            begin_suppress_tokens=None,
-        )
-    )
-    ids = torch.tensor([[1, 2, *fast.encode(f" {SENTENCE}"), 0]])
+    model, tokenizer = make_whisper(f" {SENTENCE}", 290)
+    tokenizer.save_pretrained(folder)
+    ids = torch.tensor([[1, 2, *tokenizer.encode(f" {SENTENCE}"), 0]])
     encoded = torch.randn(1, 50, 32)
     memorise(model, lambda: model(encoder_outputs=(encoded,), decoder_input_ids=ids[:, :-1]).logits, ids[:, 1:])
     model.save_pretrained(folder)
@@ -151,14 +119,14 @@ def llm(folder: Path) -> None:
             eos_token_id=tokenizer.eos_token_id,
         )
     )
-    said = torch.tensor([[*tokenizer.encode(SENTENCE), tokenizer.eos_token_id]])
+    sentence = torch.tensor([[*tokenizer.encode(SENTENCE), tokenizer.eos_token_id]])
     before = torch.full((1, 1), tokenizer.encode("\n")[0])
 
     def logits():
-        heard = torch.randint(4, len(tokenizer), (1, 30))
-        return model(torch.cat([heard, before, said], 1)).logits[:, 30:-1]
+        context = torch.randint(4, len(tokenizer), (1, 30))
+        return model(torch.cat([context, before, sentence], 1)).logits[:, 30:-1]
 
-    memorise(model, logits, said)
+    memorise(model, logits, sentence)
     model.save_pretrained(folder)
 
 
@@ -187,18 +155,18 @@ def check_times(words: list[dict], seconds: float) -> None:
 def test_the_guide_from_first_to_last_step(workplace, capsys):
     def stentor(*arguments: object) -> str:
         code = main(list(map(str, arguments)))
-        said = capsys.readouterr()
-        assert code == 0, said.err
-        return said.out + said.err
+        captured = capsys.readouterr()
+        assert code == 0, captured.err
+        return captured.out + captured.err
 
     # Configuration, and step 1: the data are there.
-    said = stentor("config", "convert", "voxlm", "voxlm-tiny.yaml", "--to", "converted")
+    converted = stentor("config", "convert", "voxlm", "voxlm-tiny.yaml", "--to", "converted")
     run = Path("converted/voxlm-tiny.yaml")
     stentor("prepare", "corpus", "librispeech", "--from", "data", "--to", "data/manifests")
     assert [len(lines(Path(f"data/manifests/{s}.jsonl"))) for s in ("train-clean-100", "dev-clean")] == [13, 2]
 
     # Step 2: word times, by the commands that the conversion names.
-    commands = [shlex.split(line) for line in said.splitlines() if line.startswith("  stentor ")]
+    commands = [shlex.split(line) for line in converted.splitlines() if line.startswith("  stentor ")]
     assert len(commands) == 2
     for command in commands:
         stentor(*command[1:], "--device", "cpu")

@@ -17,6 +17,29 @@ def projects(tmp_path):
 
 
 @pytest.fixture
+def voices(projects):
+    """An empty data set."""
+    return projects.create("voices", "de")
+
+
+@pytest.fixture
+def lecture(tmp_path):
+    """Eight stretches of three seconds with pauses of one second, as an upload."""
+    import numpy as np
+    import soundfile
+    from studio_audio import tone
+
+    from stentor.studio.uploaded_audio import Upload
+
+    rng = np.random.default_rng(0)
+    rate, parts = 16000, []
+    for _ in range(8):
+        parts += [tone(3.0, rate) + 0.05 * rng.standard_normal(3 * rate), 0.001 * rng.standard_normal(rate)]
+    soundfile.write(tmp_path / "long.wav", np.concatenate(parts), rate, subtype="PCM_16")
+    return Upload(tmp_path / "long.wav", "lecture.wav")
+
+
+@pytest.fixture
 def client(projects):
     """A browser of the one person of a studio on this machine. `client.projects` is their folder."""
     return browser_of(projects.folder, {})

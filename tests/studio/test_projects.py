@@ -8,30 +8,14 @@ import threading
 import numpy as np
 import pytest
 import soundfile
+from studio_audio import RATE, tone
 
 from stentor.errors import AudioError, ConfigError, StentorError
 from stentor.studio import files
 from stentor.studio.files import clean_text, inside, name_from
-from stentor.studio.projects import Projects
 
-RATE = 44100
 TRAVERSALS = ["../x", "..", ".", "/etc/passwd", "a/../../x", "a/./b", "a\\b", "", "a\0b", "a//b"]
 BAD_NAMES = [*TRAVERSALS, "-rf", "--to", "a b", "a.b", "x" * 65, "ä", "<b>", "a/b", "CON:", "a\n", "_a"]
-
-
-def tone(seconds=1.0, rate=RATE, level=0.3):
-    time = np.arange(round(seconds * rate)) / rate
-    return (level * np.sin(2 * np.pi * 220 * time) * (np.sin(2 * np.pi * 2 * time) > -0.5)).astype(np.float32)
-
-
-@pytest.fixture
-def projects(tmp_path):
-    return Projects(tmp_path / "studio")
-
-
-@pytest.fixture
-def voices(projects):
-    return projects.create("voices", "de")
 
 
 @pytest.fixture

@@ -6,32 +6,15 @@ import os
 import time
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import soundfile
+from studio_audio import tone
 
 from stentor.errors import StentorError
 from stentor.studio.dataset import long_recordings, receiving
 from stentor.studio.runs import detached
-from stentor.studio.uploaded_audio import Upload
 
 BATCH = "0123456789abcdef"
-
-
-def tone(seconds=1.0, rate=16000, level=0.3):
-    time = np.arange(round(seconds * rate)) / rate
-    return (level * np.sin(2 * np.pi * 220 * time) * (np.sin(2 * np.pi * 2 * time) > -0.5)).astype(np.float32)
-
-
-@pytest.fixture
-def lecture(tmp_path):
-    """Eight stretches of three seconds with pauses of one second, as an upload."""
-    rng = np.random.default_rng(0)
-    rate, parts = 16000, []
-    for _ in range(8):
-        parts += [tone(3.0, rate) + 0.05 * rng.standard_normal(3 * rate), 0.001 * rng.standard_normal(rate)]
-    soundfile.write(tmp_path / "long.wav", np.concatenate(parts), rate, subtype="PCM_16")
-    return Upload(tmp_path / "long.wav", "lecture.wav")
 
 
 def put(client, number, name, data, batch=BATCH):

@@ -9,18 +9,12 @@ from stentor.commands.plan.suggest import suggest
 from stentor.config.load import dump, load_text, stage_configs
 from stentor.errors import ConfigError, StentorError
 from stentor.models.base import Family
-from stentor.studio.projects import Projects
 from stentor.studio.runs import plans, settings
 from stentor.studio.runs.settings import FULL, LORA, OWN, RUN
 from stentor.tasks.base import Task
 
 CHOICES = [(t, m.name, how) for m in settings.known().values() for t in m.tasks for how in m.methods]
 RATE = 16000
-
-
-@pytest.fixture
-def projects(tmp_path):
-    return Projects(tmp_path / "studio")
 
 
 @pytest.fixture

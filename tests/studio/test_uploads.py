@@ -3,24 +3,13 @@
 import numpy as np
 import pytest
 import soundfile
+from studio_audio import tone
 
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.studio import uploaded_audio
 from stentor.studio.dataset.split import split_into
 from stentor.studio.dataset.uploads import add_uploads
 from stentor.studio.uploaded_audio import Upload, kind_of
-
-RATE = 44100
-
-
-def tone(seconds=1.0, rate=RATE, level=0.3):
-    time = np.arange(round(seconds * rate)) / rate
-    return (level * np.sin(2 * np.pi * 220 * time) * (np.sin(2 * np.pi * 2 * time) > -0.5)).astype(np.float32)
-
-
-@pytest.fixture
-def voices(projects):
-    return projects.create("voices", "de")
 
 
 @pytest.fixture
@@ -123,17 +112,6 @@ def test_an_uploaded_manifest_names_uploaded_files_only(voices, upload):
     done = add_uploads(voices, [upload("a.wav")], [upload("../../manifest.jsonl", "\n".join(lines))])
     assert [r["text"] for r in done.records] == ["yes"]
     assert done.refused == ["manifest.jsonl:1: there is no recording named passwd."]
-
-
-@pytest.fixture
-def lecture(tmp_path):
-    """Eight stretches of three seconds with pauses of one second, as an upload."""
-    rng = np.random.default_rng(0)
-    rate, parts = 16000, []
-    for _ in range(8):
-        parts += [tone(3.0, rate) + 0.05 * rng.standard_normal(3 * rate), 0.001 * rng.standard_normal(rate)]
-    soundfile.write(tmp_path / "long.wav", np.concatenate(parts), rate, subtype="PCM_16")
-    return Upload(tmp_path / "long.wav", "lecture.wav")
 
 
 def test_long_recordings_are_split_at_pauses(voices, lecture):

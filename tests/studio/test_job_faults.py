@@ -19,10 +19,13 @@ from stentor.studio.runs.jobs import state
 from stentor.studio.runs.progress import progress_of
 
 
-def test_a_killed_training_is_told(running):
+def test_a_killed_training_is_told_and_goes_on(projects, tmp_path, running):
     os.kill(process_of(running), signal.SIGKILL)
     status = ended(running)
     assert (status.state, status.exit) == ("failed", -9) and "memory ran out" in status.sentence and status.step == 2
+    (running.folder / "go").touch()
+    jobs.resume(projects, running)
+    assert ended(running).state == "finished" and len(starts(tmp_path)) == 2
 
 
 def test_a_run_that_does_not_stop_is_killed(running):
@@ -117,14 +120,6 @@ def test_how_a_run_ended_fits_on_a_disk_that_filled_up(tmp_path):
     status = (tmp_path / "ending.json").stat()
     assert (status.st_ino, status.st_size) == (place, ENDING_BYTES)
     assert files.read_json(tmp_path / "ending.json")["said"].startswith("é\n")
-
-
-def test_a_killed_training_goes_on(projects, tmp_path, running):
-    os.kill(process_of(running), signal.SIGKILL)
-    assert ended(running).state == "failed"
-    (running.folder / "go").touch()
-    jobs.resume(projects, running)
-    assert ended(running).state == "finished" and len(starts(tmp_path)) == 2
 
 
 def test_a_killed_keeper_ends_nothing(running):

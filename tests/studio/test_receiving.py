@@ -1,6 +1,7 @@
 """Uploads through the browser's routes, and long recordings that a process of their own splits."""
 
 import io
+import itertools
 import json
 import os
 import time
@@ -12,6 +13,7 @@ from studio_audio import tone
 
 from stentor.errors import StentorError
 from stentor.studio.dataset import long_recordings, receiving
+from stentor.studio.dataset_folder import DataSet
 from stentor.studio.runs import detached
 
 BATCH = "0123456789abcdef"
@@ -31,8 +33,19 @@ def lines(answer):
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-def test_a_batch_becomes_records(client):
-    voices = client.projects.create("voices", "de")
+def break_second_recording(monkeypatch, error):
+    """Of the recordings that a data set takes from now on, the second fails."""
+    add, count = DataSet.add, itertools.count(1)
+
+    def add_or_fail(self, *args, **kwargs):
+        if next(count) == 2:
+            raise error
+        return add(self, *args, **kwargs)
+
+    monkeypatch.setattr(DataSet, "add", add_or_fail)
+
+
+def test_a_batch_becomes_records(client, voices):
     for number, (name, data) in enumerate(
         [("b.wav", wav(1.1)), ("a.wav", wav(1.2)), ("x.wav", b"<html>"), ("../../t.csv", b"file,text\na.wav,<b>\n")]
     ):
@@ -47,8 +60,7 @@ def test_a_batch_becomes_records(client):
     assert not list(client.projects.tmp.glob("upload-*"))
 
 
-def test_a_mistake_takes_nothing_and_keeps_the_batch(client):
-    voices = client.projects.create("voices", "de")
+def test_a_mistake_takes_nothing_and_keeps_the_batch(client, voices):
     put(client, 0, "a.wav", wav())
     asked = {"batch": BATCH, "pasted": "eins\nzwei"}
     assert lines(client.post("/studio/take/voices", json=asked))[-1]["error"].startswith(
@@ -80,8 +92,7 @@ def test_limits_of_uploads(client, monkeypatch):
     assert [p.name for p in client.projects.tmp.iterdir()] == [f"upload-{BATCH}"]
 
 
-def test_a_batch_is_taken_once_at_a_time(client, monkeypatch):
-    voices = client.projects.create("voices", "de")
+def test_a_batch_is_taken_once_at_a_time(client, voices, monkeypatch):
     put(client, 0, "a.wav", wav())
     asked, answers = {"batch": BATCH, "files": [0]}, []
     add = receiving.add_uploads
@@ -130,8 +141,7 @@ def test_nobody_reaches_the_files_of_another(people, tmp_path):
     assert put(stranger, 0, "a.wav", wav()).status_code == 401
 
 
-def test_a_full_disk_while_uploading(client, monkeypatch):
-    voices = client.projects.create("voices", "de")
+def test_a_full_disk_while_uploading(client, voices, monkeypatch):
     usage = receiving.shutil.disk_usage
     monkeypatch.setattr(receiving.shutil, "disk_usage", lambda path: SimpleNamespace(free=receiving.SPARE + 100))
     answer = put(client, 0, "a.wav", wav())
@@ -139,24 +149,15 @@ def test_a_full_disk_while_uploading(client, monkeypatch):
     monkeypatch.setattr(receiving.shutil, "disk_usage", usage)
     put(client, 0, "a.wav", wav(1.0))
     put(client, 1, "b.wav", wav(1.1))
-    add, count = type(voices).add, []
-
-    def full(self, *args, **kwargs):
-        count.append(1)
-        if len(count) == 2:
-            raise StentorError("The disk is full: nothing was changed.")
-        return add(self, *args, **kwargs)
-
-    monkeypatch.setattr(type(voices), "add", full)
+    break_second_recording(monkeypatch, StentorError("The disk is full: nothing was changed."))
     assert "disk is full" in lines(client.post("/studio/take/voices", json={"batch": BATCH}))[-1]["error"]
     assert len(voices.records()) == 1
     last = lines(client.post("/studio/take/voices", json={"batch": BATCH}))[-1]  # the same again: nothing twice
     assert last["records"] == 1 and len(last["refused"]) == 1 and len(voices.records()) == 2
 
 
-def test_a_long_recording_by_a_model(client, lecture, monkeypatch):
+def test_a_long_recording_by_a_model(client, voices, lecture, monkeypatch):
     """The detached process's own function, called here; a model that writes a word."""
-    voices = client.projects.create("voices", "de")
     launched = []
     monkeypatch.setattr(detached, "launch", lambda folder, command, lock, cwd: launched.append((folder, command)))
     monkeypatch.setattr(long_recordings, "drafters", lambda projects: [("nobody", ""), ("Tiny", "whisper_tiny")])
@@ -189,21 +190,12 @@ def test_a_long_recording_by_a_model(client, lecture, monkeypatch):
     assert client.post("/studio/long/voices/..%2F..%2Fx/forget").status_code in (400, 404)
 
 
-def test_what_ended_early_can_go_on(client, lecture, monkeypatch):
-    voices = client.projects.create("voices", "de")
+def test_what_ended_early_can_go_on(client, voices, lecture, monkeypatch):
     launched = []
     monkeypatch.setattr(detached, "launch", lambda folder, command, lock, cwd: launched.append(command))
     put(client, 0, "lecture.wav", lecture.path.read_bytes())
     id = client.post("/studio/long/voices", json={"batch": BATCH}).json()["id"]
-    add, count = type(voices).add, []
-
-    def killed(self, *args, **kwargs):
-        count.append(1)
-        if len(count) == 2:
-            raise KeyboardInterrupt
-        return add(self, *args, **kwargs)
-
-    monkeypatch.setattr(type(voices), "add", killed)
+    break_second_recording(monkeypatch, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         long_recordings.main(*launched[0][3:5])
     [work] = client.get("/studio/long/voices").json()["works"]
@@ -216,8 +208,7 @@ def test_what_ended_early_can_go_on(client, lecture, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_long_recording_outlives_the_page(client, lecture):
-    voices = client.projects.create("voices", "de")
+def test_a_long_recording_outlives_the_page(client, voices, lecture):
     put(client, 0, "lecture.wav", lecture.path.read_bytes())
     assert client.post("/studio/long/voices", json={"batch": BATCH}).status_code == 200
     for _ in range(300):

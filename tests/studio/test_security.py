@@ -1,7 +1,7 @@
 """What an attacker tries: another site's page, another person of the same studio, a file that is not what it says.
 
 Server and routes are tested without Gradio; one studio for two people, Gradio in it, is opened once for all tests that
-need it (`whole`).
+need it (`full_studio`).
 """
 
 import html.parser

@@ -136,7 +136,7 @@ DRIVER = {"name": "NVIDIA H200", "driver": "570.1", "cuda": "12.8"}
 )
 def test_what_torch_and_the_driver_say_about_the_gpu(torch, driver, state, words):
     finding = next(iter(_gpu(torch, driver)))
-    assert (finding.state, words in finding.found) == (state, True), finding
+    assert (finding.state, words in finding.answer) == (state, True), finding
 
 
 def test_an_older_driver_is_a_warning():

@@ -63,7 +63,7 @@ def test_a_lane_for_each_speaker_and_a_row_for_each_error():
     answer = row("talk", REFERENCE, output, 10.0, [[0, 8.5]])
     drawing = draw(answer, compare(REFERENCE, output, [[0, 8.5]], 10.0))
     (line,) = drawing.lines
-    assert [(lane.name, lane.heard) for lane in line.lanes] == [("ann", "y"), ("ben", "x"), ("", "z")]
+    assert [(lane.name, lane.output_name) for lane in line.lanes] == [("ann", "y"), ("ben", "x"), ("", "z")]
     assert [lane.colour for lane in line.lanes] == [1, 2, 0]
     places = [
         [(b.left, b.left + b.width) for b in side] for lane in line.lanes for side in (lane.reference, lane.output)

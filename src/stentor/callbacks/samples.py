@@ -90,7 +90,7 @@ class Samples(Callback):
         trackers = list(trainer.accelerator.trackers)
         if not trackers:
             return
-        rows = [(p.id, _said(p.reference), _said(p.output)) for p in probe]
+        rows = [(p.id, _answer_text(p.reference), _answer_text(p.output)) for p in probe]
         sounds = self._spoken(probe)
         if self.audio and name not in self._sent:
             self._sent.add(name)
@@ -161,7 +161,7 @@ def file_name(name: str) -> str:
     return plain if plain and plain == name else f"{plain}-{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}"
 
 
-def _said(answer: dict[str, Any]) -> str:
+def _answer_text(answer: dict[str, Any]) -> str:
     from stentor.data.audio_base64 import is_encoded_audio
 
     text = answer.get("text")

@@ -248,7 +248,7 @@ def _many(options: SpeakOptions, speaker: Speaker, lines: list[TextLine]) -> Non
                 leave_out(line, f"the line {line.problem}.")
                 continue
             path = folder / f"{line.id}.{options.format}"
-            if not options.force and (record := _kept(path, line)) is not None:
+            if not options.force and (record := _former_record(path, line)) is not None:
                 records[line.number] = record
                 bar.add_file()
                 continue
@@ -330,7 +330,7 @@ def _record(line: TextLine, name: str, seconds: float) -> dict[str, Any]:
     return {**others, "id": line.id, "audio_path": name, "duration": round(seconds, 3)}
 
 
-def _kept(path: Path, line: TextLine) -> dict[str, Any] | None:
+def _former_record(path: Path, line: TextLine) -> dict[str, Any] | None:
     """The record of what a former run made of a line, None when it made nothing, or nothing whole."""
     if not path.is_file():
         return None

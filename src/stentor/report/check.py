@@ -1,6 +1,5 @@
 """The page of `stentor prepare check`: what a data set holds and what looks wrong in it, with players."""
 
-import base64
 import io
 import time
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from stentor import __version__
 from stentor.data.dataset_report import RARE, DatasetReport
 from stentor.data.outliers import KINDS, CheckedRecord
 from stentor.errors import StentorError
-from stentor.metrics.format import duration
+from stentor.report.drawings import environment, template_source
+from stentor.report.sounds import data_url
 
 PLAYERS = 8
 """Players of each finding."""
@@ -42,16 +42,7 @@ class Bars:
 
 def render(report: DatasetReport) -> str:
     """The page, as one file that loads nothing from elsewhere and runs no script."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("stentor.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["duration"] = duration
+    pages = environment()
     spare = BUDGET
     findings = []
     for finding in report.findings:
@@ -59,16 +50,16 @@ def render(report: DatasetReport) -> str:
         for number, (record, row) in enumerate(zip(finding.records, finding.rows)):
             sound = None
             if number < PLAYERS and finding.kind not in SILENT_KINDS and spare > 0:
-                sound = data_url(row)
+                sound = sound_of(row)
                 spare -= len(sound or "")
             records.append({**record, "sound": sound})
         title, about = KINDS[finding.kind]
         findings.append(
             {"kind": finding.kind, "title": title, "about": about, "count": finding.count, "records": records}
         )
-    return environment.get_template("check.html").render(
+    return pages.get_template("check.html").render(
         report=report,
-        style=environment.loader.get_source(environment, "report.css")[0],  # type: ignore[union-attr]
+        style=template_source(pages, "report.css"),
         charts=[bars(name, data) for name, data in report.histograms.items()],
         findings=findings,
         strange=[c for c in report.characters if c["outside"]],
@@ -105,7 +96,7 @@ def bars(name: str, data: dict[str, Any]) -> Bars:
     )
 
 
-def data_url(row: CheckedRecord) -> str | None:
+def sound_of(row: CheckedRecord) -> str | None:
     """The first seconds of a record as a data: URL of an MP3; None when it cannot be decoded."""
     import soundfile
 
@@ -120,4 +111,4 @@ def data_url(row: CheckedRecord) -> str | None:
     kind, mime = ("MP3", "mpeg") if "MP3" in soundfile.available_formats() else ("WAV", "wav")
     file = io.BytesIO()
     soundfile.write(file, audio, 16000, format=kind)
-    return f"data:audio/{mime};base64,{base64.b64encode(file.getvalue()).decode()}"
+    return data_url(f"audio/{mime}", file.getvalue())

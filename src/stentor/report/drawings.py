@@ -17,6 +17,7 @@ from stentor.data.audio_base64 import encode_audio
 from stentor.report import timeline, word_times
 from stentor.report.examples import UNSURE, compare
 from stentor.report.figures import SIZE, Tick
+from stentor.report.sounds import data_url
 from stentor.report.spectrogram import png, spectrogram
 
 if TYPE_CHECKING:
@@ -41,15 +42,15 @@ class Answer:
     """What part of the recording is drawn; empty when it is all."""
 
 
-def words(said: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int) -> str:
+def words(transcript: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int) -> str:
     """Words with their times below the recording's spectrogram; a word plays when it is clicked.
 
-    `said` as in a transcript: `{"word", "start", "end", "confidence"}`; `samples` float32 [samples] at `rate` Hz.
+    `transcript`: words as in one, `{"word", "start", "end", "confidence"}`; `samples` float32 [samples] at `rate` Hz.
     """
-    if not said:
+    if not transcript:
         return _nothing()
     samples, seconds, partly = _shown(samples, rate)
-    lines = [_word_line(said, samples, rate, *span) for span in _spans(seconds, LINE)]
+    lines = [_word_line(transcript, samples, rate, *span) for span in _spans(seconds, LINE)]
     return _render("words.html", "answered", Answer(lines, _sound(samples, rate), partly))
 
 
@@ -89,22 +90,8 @@ def sound(samples: np.ndarray, rate: int) -> str:
     shown, seconds, _ = _shown(samples, rate)
     tick = next((t for t in timeline.TICKS if seconds / t <= timeline.MOST_TICKS), timeline.TICKS[-1])
     ticks = [Tick(100 * i * tick / seconds, timeline.clock(i * tick, tick)) for i in range(int(seconds / tick) + 1)]
-    line = word_times.Drawing(
-        id="",
-        speaker=None,
-        begin=0.0,
-        end=seconds,
-        whole=True,
-        mean="",
-        verdict="",
-        far=0,
-        references=[],
-        outputs=[],
-        reference_lines="",
-        output_lines="",
-        ticks=ticks,
-        picture=word_times.data_url("image/png", png(spectrogram(shown, rate))),
-    )
+    picture = data_url("image/png", png(spectrogram(shown, rate)))
+    line = word_times.Drawing(0.0, seconds, ticks, picture=picture)
     return _render("words.html", "answered", Answer([line], _sound(samples, rate), ""))
 
 
@@ -120,12 +107,12 @@ def style() -> str:
     """The style sheet of all drawings, in the colours of Gradio's theme, light and dark; it reaches nothing else."""
     pages = environment()
     inner = "".join(_macro(pages, page, "style") for page in ("pairs.html", "words.html", "timeline.html"))
-    return _source(pages, "drawn.css").replace("/* DRAWINGS */", inner)
+    return template_source(pages, "drawn.css").replace("/* DRAWINGS */", inner)
 
 
 def script() -> str:
     """The JavaScript that lets drawings play, to be run once in a page."""
-    return _source(environment(), "drawn.js")
+    return template_source(environment(), "drawn.js")
 
 
 def environment() -> Environment:
@@ -153,7 +140,8 @@ def _macro(pages: Environment, page: str, macro: str, *arguments: Any) -> str:
     return str(vars(pages.get_template(page).module)[macro](*arguments))
 
 
-def _source(pages: Environment, name: str) -> str:
+def template_source(pages: Environment, name: str) -> str:
+    """A template as it is written, such as a style sheet."""
     return pages.loader.get_source(pages, name)[0]  # type: ignore[union-attr]
 
 
@@ -177,7 +165,7 @@ def _spans(seconds: float, longest: float) -> list[tuple[float, float]]:
 
 
 def _word_line(
-    said: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int, begin: float, end: float
+    transcript: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int, begin: float, end: float
 ) -> word_times.Drawing:
     def boxed(word: Mapping[str, Any]) -> word_times.Box:
         sure = word.get("confidence")
@@ -190,26 +178,18 @@ def _word_line(
         return shown
 
     length = end - begin
-    outputs = [boxed(w) for w in said if word_times.has_times(w) and w["start"] < end and w["end"] > begin]
+    outputs = [boxed(w) for w in transcript if word_times.has_times(w) and w["start"] < end and w["end"] > begin]
     tick = 0.5 if length > 2 else 0.2
     first = ceil(begin / tick - 1e-9)
     times = [i * tick for i in range(first, int(end / tick + 1e-9) + 1)]
     picture = png(spectrogram(samples[round(begin * rate) : round(end * rate)], rate))
     return word_times.Drawing(
-        id="",
-        speaker=None,
-        begin=begin,
-        end=end,
-        whole=False,
-        mean="",
-        verdict="",
-        far=0,
-        references=[],
+        begin,
+        end,
+        [Tick(100 * (t - begin) / length, timeline.clock(t, tick)) for t in times],
         outputs=outputs,
-        reference_lines="",
         output_lines=word_times.lines(outputs, 0, SIZE),
-        ticks=[Tick(100 * (t - begin) / length, timeline.clock(t, tick)) for t in times],
-        picture=word_times.data_url("image/png", picture),
+        picture=data_url("image/png", picture),
     )
 
 

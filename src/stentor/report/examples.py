@@ -1,18 +1,13 @@
 """Example predictions for the report: which ones, what differs, and their sound."""
 
-import base64
 import hashlib
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stentor.errors import StentorError
+from stentor.report.sounds import player
 
-RATE = 16000
-LONGEST = 30.0
-"""Seconds; longer recordings get no player."""
 BUDGET = 8_000_000
 """Bytes of sound in one page."""
 UNSURE = 0.5
@@ -48,7 +43,7 @@ class ReportExample:
     """What the CTC head alone would have said."""
     context: str | None = None
     record: Mapping[str, Any] = field(default_factory=dict)
-    sound: str | None = None
+    sound: str = ""
     """A data: URL."""
 
 
@@ -70,32 +65,10 @@ def choose(
     return [example(i) for i in bad], [example(i) for i in rest[:typical]]
 
 
-def audio_of(record: Mapping[str, Any]) -> bytes | None:
-    """The sound of a manifest record as a 16 kHz, 16 bit mono WAV file; None when it cannot be read any more."""
-    import soundfile
-
-    from stentor.data.load_record_audio import load_record
-
-    try:
-        samples = load_record(record, RATE)
-    except (StentorError, OSError):  # deleted or moved since: the report is written without this player
-        return None
-    if samples is None or not len(samples):
-        return None
-    file = io.BytesIO()
-    soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
-    return file.getvalue()
-
-
 def add_sounds(examples: Sequence[ReportExample], budget: int = BUDGET) -> int:
     """Give each example its player while the budget (bytes) lasts; answers what is left of it."""
     for example in examples:
-        if example.seconds > LONGEST or example.seconds * RATE * 2 > budget:
-            continue
-        wav = audio_of(example.record)
-        if wav is not None and len(wav) <= budget:
-            example.sound = "data:audio/wav;base64," + base64.b64encode(wav).decode()
-            budget -= len(wav)
+        example.sound, budget = player(example.record, example.seconds, budget)
     return budget
 
 

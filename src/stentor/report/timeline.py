@@ -1,6 +1,5 @@
 """Diarization timelines of the report: reference and output by speaker, with the errors below."""
 
-import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -10,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from stentor.metrics.format import figure
-from stentor.report.examples import LONGEST, RATE, audio_of
 from stentor.report.figures import SIZE, Tick
+from stentor.report.sounds import player
 
 LINE = 60.0
 """Seconds that one line shows at most."""
@@ -44,7 +43,7 @@ class Lane:
 
     name: str
     """As the reference calls him; empty for somebody whom only the model hears."""
-    heard: str
+    output_name: str
     """As the model calls him; empty where it does not hear him."""
     colour: int
     reference: list[Bar]
@@ -107,13 +106,13 @@ class Compared:
     """Seconds, float64 [E + 1]."""
     names: list[str]
     """Speakers of the reference, in order of arrival."""
-    heard: list[str]
+    output_names: list[str]
     """Those of the answer."""
     pairs: dict[str, str]
     """Speaker of the answer -> of the reference: one to one, so that most seconds are right."""
     active: np.ndarray
     """Who speaks in the reference, bool [N, E]."""
-    told: np.ndarray
+    output_active: np.ndarray
     """Who speaks in the answer, bool [K, E]."""
     wrong: dict[str, np.ndarray]
     """How many are missed, falsely raised and confused, int64 [E], 0 beyond the UEM."""
@@ -205,11 +204,7 @@ def timelines(
     )
     for row, compared in items[:most]:
         drawing = draw(row, compared)
-        if drawing.seconds <= LONGEST and drawing.seconds * RATE * 2 <= budget:
-            wav = audio_of(row.get("record") or {})
-            if wav is not None and len(wav) <= budget:
-                drawing.sound = "data:audio/wav;base64," + base64.b64encode(wav).decode()
-                budget -= len(wav)
+        drawing.sound, budget = player(row.get("record") or {}, drawing.seconds, budget)
         view.drawings.append(drawing)
     return view, budget
 
@@ -223,14 +218,14 @@ def draw(row: Mapping[str, Any], compared: Compared) -> TimelineDrawing:
     parts = [f"{kind} {compared.seconds(kind):.1f} s" for kind in KINDS if compared.seconds(kind) >= 0.05]
     wrong, total = compared.errors(), compared.total
     rate = wrong / total if total else float(wrong > 0)
-    num_names, num_heard = len(compared.names), len(compared.heard)
+    num_names, num_output_names = len(compared.names), len(compared.output_names)
     return TimelineDrawing(
         id=str(row["id"]),
         seconds=seconds,
         der=figure("der", rate),
         parts=", ".join(parts) + (" of " if parts else "") + f"{total:.1f} s of speech",
         speakers=f"{num_names} speaker{'' if num_names == 1 else 's'}"
-        + (f", {num_heard} heard" if num_heard != num_names else ""),
+        + (f", {num_output_names} heard" if num_output_names != num_names else ""),
         right=wrong < 0.0005,
         lines=[line(compared, *span) for span in shown],
         partly=f"{len(shown)} of {count} parts are drawn, those with most that is wrong" if count > LINES else "",
@@ -263,14 +258,14 @@ def line(compared: Compared, begin: float, end: float) -> TimelineRow:
 
     mapped = {reference: output for output, reference in compared.pairs.items()}
     people = [(reference, mapped.get(reference, "")) for reference in compared.names]
-    people += [("", output) for output in compared.heard if output not in compared.pairs]
+    people += [("", output) for output in compared.output_names if output not in compared.pairs]
     lanes = [
         Lane(
             reference,
             output,
             i % COLOURS + 1 if reference else 0,
             bars(compared.names, compared.active, reference),
-            bars(compared.heard, compared.told, output),
+            bars(compared.output_names, compared.output_active, output),
         )
         for i, (reference, output) in enumerate(people)
     ]

@@ -8,10 +8,9 @@ from typing import Any
 
 from stentor.data.audio_base64 import decode_audio, encode_audio, is_encoded_audio
 from stentor.errors import StentorError
-from stentor.report.examples import LONGEST
 from stentor.report.run_folder import RunFolder
+from stentor.report.sounds import LONGEST, RATE, samples_of
 
-RATE = 16000
 STEPS = 6
 """Evaluations of which an item is heard, the first and the last among them."""
 MOST = 8
@@ -33,7 +32,7 @@ class Strip:
     """Percent of the width that the longest strip of the card takes."""
     prompt: float = 0.0
     """Percent of the strip, at its beginning, that are the recording's own."""
-    heard: str = ""
+    transcript: str = ""
     """What a recogniser heard."""
 
 
@@ -157,7 +156,7 @@ def _voice(run: RunFolder, row: Mapping[str, Any], step: int | None, budget: Aud
     ) or {}  # of stentor.tasks.speak.evaluator_scores.evaluate_items
     for strip, column in ((speech, "synthetic"), (codec, "codec"), (recording, "real")):
         if strip is not None and column in transcripts:
-            strip.heard = transcripts[column] or "(nothing)"
+            strip.transcript = transcripts[column] or "(nothing)"
     strips = [s for s in (recording, codec, speech) if s is not None]
     return SpokenExample(str(row["id"]), str(reference.get("text") or ""), facts, strips, [])
 
@@ -194,10 +193,5 @@ def _sound(run: RunFolder, audio: Any) -> Mapping[str, Any] | None:
 
 def _recording(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """None for records of codec tokens alone, and where the file cannot be read any more."""
-    from stentor.data.load_record_audio import load_record
-
-    try:
-        samples = load_record(record, RATE)
-    except (StentorError, OSError):
-        return None
-    return None if samples is None or not len(samples) else encode_audio(samples, RATE)
+    samples = samples_of(record)
+    return None if samples is None else encode_audio(samples, RATE)

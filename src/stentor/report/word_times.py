@@ -1,23 +1,17 @@
 """Word times in the report: how large the errors are, and examples drawn over their spectrograms."""
 
-import base64
 import hashlib
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from stentor.data.load_record_audio import load_record
-from stentor.errors import StentorError
 from stentor.metrics.format import figure
 from stentor.metrics.word_match import Match, Matches, has_times, match
 from stentor.metrics.word_time import TOLERANCES
 from stentor.report.figures import SIZE, Tick
+from stentor.report.sounds import RATE, data_url, samples_of, wav
 
-RATE = 16000
 STRETCH = 6.0
 """Seconds that a drawing shows at most."""
 NEAR = 50.0
@@ -57,23 +51,23 @@ class Box:
 class Drawing:
     """A stretch of a recording with the words of the reference above it and those of the model below."""
 
-    id: str
-    speaker: str | None
     begin: float
     """Seconds in the recording, of the stretch."""
     end: float
-    whole: bool
-    """Whether the stretch is all of the recording."""
-    mean: str
-    verdict: str
-    far: int
-    references: list[Box]
-    outputs: list[Box]
-    reference_lines: str
-    """SVG path of the boundaries, in the upper half of a unit box."""
-    output_lines: str
-    """The same in the lower half: where they agree, the two make one line."""
     ticks: list[Tick]
+    id: str = ""
+    speaker: str | None = None
+    complete: bool = False
+    """Whether the stretch is all of the recording."""
+    mean: str = ""
+    verdict: str = ""
+    far: int = 0
+    references: list[Box] = field(default_factory=list)
+    outputs: list[Box] = field(default_factory=list)
+    reference_lines: str = ""
+    """SVG path of the boundaries, in the upper half of a unit box."""
+    output_lines: str = ""
+    """The same in the lower half: where they agree, the two make one line."""
     picture: str = ""
     """Data URL of the spectrogram; empty when the sound cannot be had."""
     sound: str = ""
@@ -260,7 +254,7 @@ def draw(row: Mapping[str, Any], matches: Matches, focused: bool, budget: int) -
         speaker=(row.get("record") or {}).get("speaker"),
         begin=begin,
         end=end,
-        whole=length >= float(row["seconds"]) - 1e-3,
+        complete=length >= float(row["seconds"]) - 1e-3,
         mean=figure("mean_ms", sum(errors) / len(errors)),
         verdict=verdict,
         far=far + missed,
@@ -270,11 +264,12 @@ def draw(row: Mapping[str, Any], matches: Matches, focused: bool, budget: int) -
         output_lines=lines(outputs, SIZE // 2, SIZE),
         ticks=[Tick(100 * i * tick / length, f"{begin + i * tick:.1f}") for i in range(int(length / tick) + 1)],
     )
-    samples = _sound(row.get("record") or {}, begin, end)
-    if samples is not None:
+    recording = samples_of(row.get("record") or {})
+    samples = None if recording is None else recording[round(begin * RATE) : round(end * RATE)]
+    if samples is not None and len(samples):
         from stentor.report.spectrogram import png, spectrogram
 
-        picture, sound = png(spectrogram(samples, RATE)), _wav(samples)
+        picture, sound = png(spectrogram(samples, RATE)), wav(samples)
         if len(picture) + len(sound) <= budget:
             budget -= len(picture) + len(sound)
             drawing.picture, drawing.sound = data_url("image/png", picture), data_url("audio/wav", sound)
@@ -292,10 +287,6 @@ def lines(boxes: Sequence[Box], top: int, bottom: int) -> str:
     """SVG path of the boundaries of words, from `top` to `bottom` of a box of `SIZE`."""
     edges = sorted({round(x * SIZE / 100, 1) for b in boxes for x in (b.left, b.left + b.width)})
     return "".join(f"M{x:g} {top}V{bottom}" for x in edges)
-
-
-def data_url(kind: str, data: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def _choose(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
@@ -335,23 +326,3 @@ def _judged(word: Mapping[str, Any], match: Match | None) -> tuple[str, str]:
         return "right", f", reference without time{sure}"
     errors = f", start {match.start_error:+.0f} ms, end {match.end_error:+.0f} ms"
     return "near" if match.within(NEAR) else "far", errors + sure
-
-
-def _sound(record: Mapping[str, Any], begin: float, end: float) -> np.ndarray | None:
-    """Samples of the stretch at `RATE` Hz; None when the recording cannot be read any more."""
-    try:
-        samples = load_record(record, RATE)
-    except (StentorError, OSError):  # deleted or moved since: drawn without its sound
-        return None
-    if samples is None:
-        return None
-    part = samples[round(begin * RATE) : round(end * RATE)]
-    return part if len(part) else None
-
-
-def _wav(samples: np.ndarray) -> bytes:
-    import soundfile
-
-    file = io.BytesIO()
-    soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
-    return file.getvalue()

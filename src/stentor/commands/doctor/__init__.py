@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 
 from stentor.commands.doctor import audio, hardware, software
 from stentor.commands.doctor.finding import BROKEN, NOTE, OK, WARNING, Finding
@@ -48,7 +47,8 @@ def _guarded(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
 
 def as_json(findings: list[Finding]) -> str:
     """`{"ok": bool, "findings": [{"name", "state", "found", "mend"}]}`."""
-    return json.dumps({"ok": healthy(findings), "findings": [asdict(f) for f in findings]}, indent=1)
+    rows = [{"name": f.name, "state": f.state, "found": f.answer, "mend": f.mend} for f in findings]
+    return json.dumps({"ok": healthy(findings), "findings": rows}, indent=1)
 
 
 def as_text(findings: list[Finding], colour: bool = False) -> str:
@@ -59,7 +59,7 @@ def as_text(findings: list[Finding], colour: bool = False) -> str:
     for finding in findings:
         mark, paint = marks[finding.state]
         shown = f"\x1b[{paint}m{mark}\x1b[0m" if colour else mark
-        lines.append(f"{shown}  {finding.name:<{width}}  {finding.found}")
+        lines.append(f"{shown}  {finding.name:<{width}}  {finding.answer}")
         if finding.mend:
             lines.append(f"{' ' * (width + 6)}{'to have it' if finding.state == NOTE else 'mend'}: {finding.mend}")
     broken = sum(f.state == BROKEN for f in findings)

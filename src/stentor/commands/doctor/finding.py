@@ -21,7 +21,7 @@ class Finding:
 
     name: str
     state: str
-    found: str
+    answer: str
     """What there is."""
     mend: str = ""
     """What to do about it; empty when nothing is wrong."""

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from stentor.errors import ConfigError
-from stentor.report.examples import audio_of
 from stentor.report.report import script
+from stentor.report.sounds import audio_of
 from stentor.studio.files import inside
 from stentor.studio.projects import Projects
 from stentor.studio.runs import jobs

@@ -105,7 +105,7 @@ class WordsSummary:
     """Counts of what became of the records."""
 
     def __init__(self) -> None:
-        self.kept = self.words = 0
+        self.num_timed = self.words = 0
         self.seconds = 0.0
         self.rejects: list[Reject] = []
 
@@ -116,15 +116,15 @@ class WordsSummary:
                 self.rejects.append(Reject(outcome["id"], outcome["dropped"], outcome["message"]))
                 continue
             record = outcome["record"]
-            self.kept += 1
+            self.num_timed += 1
             self.words += len(record["words"])
             self.seconds += record["duration"]
             yield record
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "records": self.kept + len(self.rejects),
-            "kept": self.kept,
+            "records": self.num_timed + len(self.rejects),
+            "kept": self.num_timed,
             "words": self.words,
             "hours": round(self.seconds / 3600, 4),
             "dropped": {
@@ -139,18 +139,18 @@ class WordsSummary:
 
     def table(self) -> str:
         """For the console."""
-        rows = [("kept", self.kept, f"{self.words:,} words, {self.seconds / 3600:.2f} hours")]
+        rows = [("kept", self.num_timed, f"{self.words:,} words, {self.seconds / 3600:.2f} hours")]
         dropped = self.as_dict()["dropped"]
         return format_table([*rows, *((f"dropped: {r}", d["count"], d["meaning"]) for r, d in dropped.items())])
 
     def check(self, summary_path: Path) -> None:
         """Raise DataError when over 1 % of the audio cannot be used, or nothing was kept."""
         unusable = [reject.message for reject in self.rejects if reject.reason not in REASONS]
-        records = self.kept + len(self.rejects)
+        records = self.num_timed + len(self.rejects)
         if len(unusable) > MAX_BAD * records:
             raise DataError(
                 f"{len(unusable):,} of {records:,} records have audio that cannot be used. The first are:\n  "
                 + "\n  ".join(unusable[:NAMED])
             )
-        if not self.kept:
+        if not self.num_timed:
             raise DataError(f"No record got word times; {summary_path} says why.")

@@ -1,0 +1,56 @@
+"""Sounds of the report: recordings read again, as WAV files in data: URLs."""
+
+import base64
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stentor.data.load_record_audio import load_record
+from stentor.errors import StentorError
+
+RATE = 16000
+LONGEST = 30.0
+"""Seconds; longer recordings get no player."""
+
+
+def samples_of(record: Mapping[str, Any]) -> np.ndarray | None:
+    """The audio of a manifest record, float32 [samples] at `RATE` Hz; None for records of codec tokens alone, and when
+    it cannot be read any more."""
+    try:
+        samples = load_record(record, RATE)
+    except (StentorError, OSError):  # deleted or moved since: the report is written without this player
+        return None
+    return None if samples is None or not len(samples) else samples
+
+
+def wav(samples: np.ndarray) -> bytes:
+    """A 16 bit mono WAV file of [samples] at `RATE` Hz."""
+    import soundfile
+
+    file = io.BytesIO()
+    soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
+    return file.getvalue()
+
+
+def audio_of(record: Mapping[str, Any]) -> bytes | None:
+    """The sound of a manifest record as a WAV file; None when it cannot be read any more."""
+    samples = samples_of(record)
+    return None if samples is None else wav(samples)
+
+
+def player(record: Mapping[str, Any], seconds: float, budget: int) -> tuple[str, int]:
+    """A data: URL of a record's sound, and what is left of `budget` (bytes). Empty for one that is too long, does not
+    fit into the budget or cannot be read any more."""
+    if seconds > LONGEST or seconds * RATE * 2 > budget:
+        return "", budget
+    file = audio_of(record)
+    if file is None or len(file) > budget:
+        return "", budget
+    return data_url("audio/wav", file), budget - len(file)
+
+
+def data_url(kind: str, data: bytes) -> str:
+    """Data of a MIME type as a data: URL."""
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"

@@ -43,7 +43,7 @@ def test_a_feed_of_lists(cut, clips, source, data):
     records = [*clips(8), cut("long", 40), cut("no", text="skip me")]
     train = dataset(
         data(source(records), source(clips(2, "d")), batch_tokens=100),
-        refuse=lambda c: "not_wanted" if "skip" in c.supervisions[0].text else None,
+        refuse=lambda c: ("not_wanted", c.id) if "skip" in c.supervisions[0].text else None,
         lines=lines,
     )
     assert train.records == 10 and train.hours == pytest.approx(20 / 3600) and not train.streams
@@ -213,7 +213,7 @@ def test_a_tokenizer_sees_the_first_texts_of_a_stream(clips, source, data, monke
 
 
 def planned(source, section, processor=Positions):
-    return eval_plan(source, "data.eval.dev", section, lambda c: None, processor)
+    return eval_plan(source, "data.eval.dev", section, processor)
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])

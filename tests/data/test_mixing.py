@@ -116,8 +116,8 @@ def test_usable_counts_what_is_left_out_by_reason(cut, data):
         UnusableRecord("gone", "missing", "a.jsonl:3: gone.wav does not exist"),
     ]
     dropped = DropCounter()
-    refuse = lambda c: None if c.supervisions[0].text.strip() else "empty_text"  # noqa: E731
-    usable = list(filter_cuts(records, data(), refuse, dropped))
+    refuse = lambda c: None if c.supervisions[0].text.strip() else ("empty_text", c.id)  # noqa: E731
+    usable = list(filter_cuts(records, data(), dropped, refuse))
     assert [c.id for c in usable] == ["good"]
     assert dropped.reasons == {"too_long": 1, "too_short": 1, "empty_text": 1, "missing": 1}
     assert dropped.named["too_long"] == ["long: 31.0 s"]
@@ -154,17 +154,17 @@ def test_listed_reads_every_source_and_counts_over_all_of_them(cut, source, data
     bad = [UnusableRecord(f"b{i}", "missing", f"b{i}") for i in range(2)]
     sources = [source([cut("a"), cut("long", 99)], repeat=2.0), source([cut("b"), *bad])]
     dropped = DropCounter()
-    pools = read_pools(sources, data(max_bad=0.4), lambda c: None, dropped, "data.train")
+    pools = read_pools(sources, data(max_bad=0.4), dropped, "data.train")
     assert [[c.id for c in p.cuts] for p in pools] == [["a"], ["b"]]
     assert [p.repeat for p in pools] == [2.0, 1.0]
     assert total_hours(pools) == pytest.approx(2 / 3600)
     with pytest.raises(DataError, match="2 of 5 records"):
-        read_pools(sources, data(max_bad=0.39), lambda c: None, DropCounter(), "data.train")
+        read_pools(sources, data(max_bad=0.39), DropCounter(), "data.train")
 
 
 def test_nothing_left_says_why(cut, source, data):
     empty = source([cut("a", 99), cut("b", 98), cut("c", text="")])
     with pytest.raises(DataError, match=r"data.train: no usable record \(2 too_long, 1 empty_text\)"):
-        read_pools([empty], data(), lambda c: "empty_text", DropCounter(), "data.train")
+        read_pools([empty], data(), DropCounter(), "data.train", lambda c: ("empty_text", c.id))
     with pytest.raises(DataError, match="the source is empty"):
-        read_pools([source([])], data(), lambda c: None, DropCounter(), "data.train")
+        read_pools([source([])], data(), DropCounter(), "data.train")

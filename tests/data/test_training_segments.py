@@ -38,7 +38,9 @@ def test_each_piece_is_trained_on_once(recordings, source, data, stream):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_recording_is_refused_as_a_whole_and_a_model_looks_at_pieces(recordings, source, data, stream):
-    train = dataset(data(source(recordings, stream=stream), max_bad=1.0), lambda c: "no" if c.id == "other" else None)
+    train = dataset(
+        data(source(recordings, stream=stream), max_bad=1.0), lambda c: ("no", c.id) if c.id == "other" else None
+    )
     train.leave_out(lambda c: ("long_piece", c.id) if c.duration > 100 else None)
     assert names(train) == ["short/0", "short/1"]
     assert train.dropped.reasons == {"no": 1, "long_piece": 2}

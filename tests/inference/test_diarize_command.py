@@ -155,7 +155,7 @@ def test_tune_finds_settings_and_stores_them(diarizer, dev, tmp_path, run):
     assert stored["task"]["windows"] == figures["windows"]
     assert stored["task"]["windows"]["batch"] == 8  # what is not searched stays
     assert {k: v for k, v in stored.items() if k != "task"} == {k: v for k, v in before.items() if k != "task"}
-    assert not list(model.glob(".*.tmp"))
+    assert not list(model.glob(".*.part"))
     # What follows uses them.
     run("evaluate", model, "--data", dev, "--json", tmp_path / "again.json")
     again = json.loads((tmp_path / "again.json").read_text())

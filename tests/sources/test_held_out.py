@@ -120,7 +120,7 @@ def test_the_set_is_planned_and_scored_like_any_other():
 
     data = Data.model_validate({"train": [], "eval": {"dev": "held_out"}} | {"train": [given(people(20))]})
     train_dataset(data, 0, lambda c: None, print)
-    plan, dropped = eval_plan(data.eval["dev"], "dev", data, lambda c: None, Positions())
+    plan, dropped = eval_plan(data.eval["dev"], "dev", data, Positions())
     assert sum(len(b) for b in plan.epoch(0)) == 3 and not dropped.reasons
 
 

@@ -161,7 +161,8 @@ def test_mixed_recordings_are_cut_too(tmp_path):
 
 def test_silence_is_a_label_and_no_segments_are_not(tmp_path):
     task = Diarize()
-    assert task.drop_reason(cut(tmp_path)) == task.drop_reason(cut(tmp_path, text="what they say")) == "no_segments"
+    assert task.drop_reason(cut(tmp_path))[0] == "no_segments"
+    assert task.drop_reason(cut(tmp_path, text="what they say"))[0] == "no_segments"
     assert task.drop_reason(cut(tmp_path, speaker="ann")) is None
     silent = cut(tmp_path, segments=[])
     assert task.drop_reason(silent) is None and segments_of(silent) == []

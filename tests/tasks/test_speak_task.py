@@ -38,7 +38,7 @@ def test_another_field_may_stand_in_for_the_instruct():
 
 
 def test_records_without_text_are_refused():
-    assert Speak().drop_reason(cut(text="  ")) == "empty_text"
+    assert Speak().drop_reason(cut(text="  "))[0] == "empty_text"
     assert Speak().drop_reason(cut()) is None
 
 

@@ -179,9 +179,9 @@ def cut(text, words, tmp_path):
 
 def test_what_is_refused(tmp_path):
     task = Task.model_validate("words")
-    assert task.drop_reason(cut("", [], tmp_path)) == "empty_text"
-    assert task.drop_reason(cut("one two", [], tmp_path)) == "no_words"
-    assert task.drop_reason(cut("one two three", timed_words(("one", 0, 1)), tmp_path)) == "words_differ"
+    assert task.drop_reason(cut("", [], tmp_path))[0] == "empty_text"
+    assert task.drop_reason(cut("one two", [], tmp_path))[0] == "no_words"
+    assert task.drop_reason(cut("one two three", timed_words(("one", 0, 1)), tmp_path))[0] == "words_differ"
     assert task.drop_reason(cut("one two three", timed_words(("one", 0, 1), ("three", 1, 2)), tmp_path)) is None
 
 

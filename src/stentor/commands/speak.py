@@ -6,13 +6,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import WRITTEN, probe
 from stentor.commands.file_progress import FileProgress
+from stentor.data.atomic_write import atomic_path
 from stentor.errors import AudioError, ConfigError, DataError, StentorError
 from stentor.inference.speak import Utterance
 from stentor.inference.speak.speaker import Speaker
@@ -261,7 +261,9 @@ def _many(options: SpeakOptions, speaker: Speaker, lines: list[TextLine]) -> Non
                 say()
         if waiting:
             say()
-    _write_manifest(folder / MANIFEST, (records[number] for number in sorted(records)))
+    with atomic_path(folder / MANIFEST) as part:
+        rows = [json.dumps(records[number], ensure_ascii=False) + "\n" for number in sorted(records)]
+        part.write_text("".join(rows), encoding="utf-8")
     if new:
         print(timing(f"{folder}: {new} spoken", seconds, took))
     if len(records) > new:
@@ -338,9 +340,3 @@ def _former_record(path: Path, line: TextLine) -> dict[str, Any] | None:
         return _record(line, path.name, probe(path).duration)
     except AudioError:
         return None
-
-
-def _write_manifest(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records), encoding="utf-8")
-    os.replace(part, path)

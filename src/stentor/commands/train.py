@@ -81,7 +81,7 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
 
     def eval_sets(sources: Mapping[str, Any]) -> list[EvalSet]:
         reason = partial(drop_reason, training=False)
-        return [EvalSet(n, *eval_plan(s, n, data, task.drop_reason, processor, reason)) for n, s in sources.items()]
+        return [EvalSet(n, *eval_plan(s, n, data, processor, task.drop_reason, reason)) for n, s in sources.items()]
 
     evals, tests = eval_sets(config.data.eval), eval_sets(config.data.test)
     overlap = leakage.of_run(train_data, [*evals, *tests])

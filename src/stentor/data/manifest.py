@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord, record_from_cut
 
 if TYPE_CHECKING:
@@ -33,26 +33,21 @@ def write_manifest(cuts: Iterable[Cut | UnusableRecord], path: Path) -> WrittenM
     path.parent.mkdir(parents=True, exist_ok=True)
     written = WrittenManifest(path)
     folder = path.parent.absolute()
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            for cut in cuts:
-                if isinstance(cut, UnusableRecord):
-                    written.unusable.append(cut)
-                    continue
-                record = record_from_cut(cut)
-                if record["audio_path"] is None:
-                    message = f"{cut.id}: its audio is one of several channels or is mixed; train on the source itself."
-                    written.unusable.append(UnusableRecord(cut.id, "not_a_file", message))
-                    continue
-                audio = Path(record["audio_path"])
-                record["audio_path"] = str(audio.relative_to(folder) if audio.is_relative_to(folder) else audio)
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
-                written.records += 1
-                written.hours += cut.duration / 3600
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with atomic_path(path) as part, open(part, "w", encoding="utf-8") as file:
+        for cut in cuts:
+            if isinstance(cut, UnusableRecord):
+                written.unusable.append(cut)
+                continue
+            record = record_from_cut(cut)
+            if record["audio_path"] is None:
+                message = f"{cut.id}: its audio is one of several channels or is mixed; train on the source itself."
+                written.unusable.append(UnusableRecord(cut.id, "not_a_file", message))
+                continue
+            audio = Path(record["audio_path"])
+            record["audio_path"] = str(audio.relative_to(folder) if audio.is_relative_to(folder) else audio)
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            written.records += 1
+            written.hours += cut.duration / 3600
     return written
 
 

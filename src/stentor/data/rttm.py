@@ -6,12 +6,12 @@ audio is mixed to mono when it is read.
 """
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stentor.data.atomic_write import atomic_path
 from stentor.data.jsonl import MAX_PROBLEMS, open_text, raise_problems
 from stentor.errors import DataError
 
@@ -45,17 +45,6 @@ def read_rttm(path: str | Path) -> dict[str, list[dict[str, Any]]]:
     return {recording: merge_segments(segments)[0] for recording, segments in segments_of.items()}
 
 
-def read_uem(path: str | Path) -> dict[str, list[list[float]]]:
-    """The scored parts of each recording, [start, end] in seconds, in order; overlapping ones are merged.
-
-    Raises `DataError` that names up to 20 bad lines with their mends.
-    """
-    spans_of: dict[str, list[list[float]]] = {}
-    for line in read_uem_lines(path):
-        spans_of.setdefault(line.recording, []).append([line.start, line.end])
-    return {recording: merge_spans(spans) for recording, spans in spans_of.items()}
-
-
 def format_rttm(recording: str, segments: Iterable[Mapping[str, Any]]) -> list[str]:
     """The RTTM lines of one recording, in order of start, times to 1 ms. White space in names becomes `_`.
 
@@ -75,12 +64,10 @@ def format_rttm(recording: str, segments: Iterable[Mapping[str, Any]]) -> list[s
 def write_rttm(path: str | Path, recordings: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
     """Write the segments of recordings, by id, as one RTTM file, through a temporary file that is renamed."""
     lines = [line for recording, segments in recordings.items() for line in format_rttm(recording, segments)]
-    _write(Path(path), lines)
-
-
-def write_uem(path: str | Path, recordings: Mapping[str, Iterable[tuple[float, float] | list[float]]]) -> None:
-    """Write the scored parts of recordings, by id, as one UEM file, through a temporary file that is renamed."""
-    _write(Path(path), [f"{_one_word(r)} 1 {a:.3f} {b:.3f}" for r, spans in recordings.items() for a, b in spans])
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as part:
+        part.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
 
 def merge_segments(segments: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], int]:
@@ -202,13 +189,3 @@ def _seconds(text: str) -> float | None:
 
 def _one_word(name: str) -> str:
     return "_".join(name.split()) or "_"
-
-
-def _write(path: Path, lines: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)

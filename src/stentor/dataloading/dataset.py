@@ -23,7 +23,6 @@ from stentor.dataloading.mixing import (
     Mix,
     Pool,
     ReplayMix,
-    TaskDropReason,
     filter_cuts,
     read_pools,
     total_hours,
@@ -48,7 +47,7 @@ STREAM_TRUST = 1000
 def train_dataset(
     data: Data,
     seed: int,
-    drop_reason: TaskDropReason,
+    drop_reason: DropReason,
     say: Callable[[str], None],
     training_segments: Callable[[Cut], Iterable[Cut]] | None = None,
 ) -> TrainDataset:
@@ -64,7 +63,8 @@ class TrainDataset(ABC):
     data: Data
     seed: int
     """Fixes the order together with the epoch."""
-    drop_reason: TaskDropReason
+    drop_reason: DropReason
+    """Of the task."""
     say: Callable[[str], None]
     """Takes lines for the user."""
     training_segments: Callable[[Cut], Iterable[Cut]] | None
@@ -96,7 +96,7 @@ class TrainDataset(ABC):
                     "and held in memory to draw from, a few times as many as an epoch replays."
                 )
         dropped = DropCounter()
-        pools = read_pools(section.sources, self.data, self.drop_reason, dropped, "data.replay")
+        pools = read_pools(section.sources, self.data, dropped, "data.replay", self.drop_reason)
         for pool in pools:
             pool.cuts = list(self._segments(pool.cuts))
         self.replay = ReplayMix(pools, section.share)
@@ -121,7 +121,7 @@ class TrainDataset(ABC):
         Raises `DataError` when they are more than `data.max_bad` allows, or all.
         """
         for pool in self._all_pools():
-            pool.cuts = list(filter_cuts(pool.cuts, self.data, lambda cut: None, self.dropped, drop_reason))
+            pool.cuts = list(filter_cuts(pool.cuts, self.data, self.dropped, drop_reason))
 
     @property
     def replayed(self) -> int:
@@ -225,7 +225,7 @@ class ListedDataset(TrainDataset):
     def _open(self, held_out: dict[str, HeldOut]) -> None:
         data = self.data
         self.say(f"Listing the training data ({', '.join(s.type for s in data.train)}) ...")
-        self.pools = read_pools(data.train, data, self.drop_reason, self.dropped, "data.train")
+        self.pools = read_pools(data.train, data, self.dropped, "data.train", self.drop_reason)
         if held_out:
             for pool, remaining in zip(self.pools, hold_out([pool.cuts for pool in self.pools], held_out)):
                 pool.cuts = remaining
@@ -274,7 +274,7 @@ class StreamedDataset(TrainDataset):
         self._records_beside: dict[
             int, list[Cut | UnusableRecord]
         ] = {}  # by id(source): of sources that are no streams
-        self._model_drop_reason: DropReason | None = None
+        self._model_drop_reasons: list[DropReason] = []
         self._held_out = StreamHoldOut(held_out) if held_out else None
         if data.language_temperature is not None:
             raise ConfigError(
@@ -287,7 +287,7 @@ class StreamedDataset(TrainDataset):
             "needs the source to give its records in the same order as before."
         )
         if self._held_out is not None:
-            self._held_out.fill([filter_cuts(s.cuts(), data, self.drop_reason, DropCounter()) for s in data.train])
+            self._held_out.fill([filter_cuts(s.cuts(), data, DropCounter(), self.drop_reason) for s in data.train])
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if world > 1:
             share = share_of(self.num_shards, world)
@@ -297,12 +297,12 @@ class StreamedDataset(TrainDataset):
             )
 
     def leave_out(self, drop_reason: DropReason) -> None:
-        self._model_drop_reason = drop_reason
+        self._model_drop_reasons = [drop_reason]
         super().leave_out(drop_reason)
 
     def cuts(self) -> Iterator[Cut]:
         for source in self.data.train:
-            yield from islice(filter_cuts(source.cuts(), self.data, self.drop_reason, DropCounter()), STREAM_TEXTS)
+            yield from islice(filter_cuts(source.cuts(), self.data, DropCounter(), self.drop_reason), STREAM_TEXTS)
         yield from super().cuts()
 
     def _epoch(self, shard: int, epoch: int) -> Iterator[tuple[Cut, int]]:
@@ -376,11 +376,11 @@ class StreamedDataset(TrainDataset):
             is_new = num_read > self._num_read[number, shard]
             self._num_read[number, shard] = max(self._num_read[number, shard], num_read)
             dropped = DropCounter()
-            cuts = filter_cuts([record], self.data, self.drop_reason, dropped)
+            cuts = filter_cuts([record], self.data, dropped, self.drop_reason)
             if self._held_out is not None:
                 cuts = self._held_out.rest(cuts)
             segments = self._segments(cuts)
-            yield from filter_cuts(segments, self.data, lambda cut: None, dropped, self._model_drop_reason)
+            yield from filter_cuts(segments, self.data, dropped, *self._model_drop_reasons)
             if is_new and dropped.reasons:
                 self.dropped.merge(dropped)
                 self._dropped_by_shard[shard].merge(dropped)
@@ -411,19 +411,14 @@ def unlimited(data: Data) -> Data:
 
 
 def eval_plan(
-    source: Source,
-    name: str,
-    data: Data,
-    task_drop_reason: TaskDropReason,
-    processor: Processor,
-    drop_reason: DropReason | None = None,
+    source: Source, name: str, data: Data, processor: Processor, *drop_reasons: DropReason
 ) -> tuple[BatchSampler, DropCounter]:
     """The batches of one evaluation set: each record once, in batches by length. Records are left out (and counted)
     only when they are broken, refused, or longer than the model or `data.max_seconds` takes; never for `batch_tokens`.
     """
     dropped = DropCounter()
     data = data.model_copy(update={"max_seconds": min(data.max_seconds, processor.max_seconds or data.max_seconds)})
-    (pool,) = read_pools([source], data, task_drop_reason, dropped, name, drop_reason)
+    (pool,) = read_pools([source], data, dropped, name, *drop_reasons)
     cost = processor.tokens
     largest = max(cost(cut, cut.duration) for cut in pool.cuts)
     limits = _limits(data, max(data.eval_batch_tokens or data.batch_tokens, largest))

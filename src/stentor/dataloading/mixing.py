@@ -38,10 +38,9 @@ BAD = (
 )
 """Drop reasons that mean a broken record, or one for another model, as against one that is merely not wanted (too long,
 no text)."""
-TaskDropReason = Callable[["Cut"], str | None]
-"""Of a task: one word for why it does not want a record, None when it does (see `Task.drop_reason`)."""
 DropReason = Callable[["Cut"], tuple[str, str] | None]
-"""Of a model: (reason, sentence) for a record that it can do nothing with (see `Family.drop_reason`)."""
+"""Of a task or a model: (reason, message) for a record that it can do nothing with, None for one that it can use (see
+`Task.drop_reason` and `Family.drop_reason`)."""
 
 
 @dataclass
@@ -82,13 +81,9 @@ class DropCounter:
 
 
 def filter_cuts(
-    cuts: Iterable[Cut | UnusableRecord],
-    data: Data,
-    task_drop_reason: TaskDropReason,
-    dropped: DropCounter,
-    drop_reason: DropReason | None = None,
+    cuts: Iterable[Cut | UnusableRecord], data: Data, dropped: DropCounter, *drop_reasons: DropReason
 ) -> Iterator[Cut]:
-    """The cuts that can be trained on; the others are counted in `dropped` by reason."""
+    """The cuts that can be trained on; the others are counted in `dropped` by the first reason."""
     for cut in cuts:
         if isinstance(cut, UnusableRecord):
             dropped.add(cut.reason, cut.message)
@@ -96,9 +91,7 @@ def filter_cuts(
             dropped.add("too_long", f"{cut.id}: {cut.duration:.1f} s", cut.duration)
         elif 0 < cut.duration < data.min_seconds:  # texts alone have no duration
             dropped.add("too_short", f"{cut.id}: {cut.duration:.3f} s", cut.duration)
-        elif reason := task_drop_reason(cut):
-            dropped.add(reason, cut.id, cut.duration)
-        elif drop_reason is not None and (reason_and_message := drop_reason(cut)):
+        elif reason_and_message := next(filter(None, (drop_reason(cut) for drop_reason in drop_reasons)), None):
             dropped.add(*reason_and_message, cut.duration)
         else:
             yield cut
@@ -196,18 +189,13 @@ class ReplayMix:
 
 
 def read_pools(
-    sources: Sequence[Source],
-    data: Data,
-    task_drop_reason: TaskDropReason,
-    dropped: DropCounter,
-    name: str,
-    drop_reason: DropReason | None = None,
+    sources: Sequence[Source], data: Data, dropped: DropCounter, name: str, *drop_reasons: DropReason
 ) -> list[Pool]:
     """Read the metadata of sources of known length; `name` is their key in errors. Raises DataError when too many
     records are broken or nothing is left."""
     pools, num_dropped = [], dropped.reasons.total()
     for source in sources:
-        cuts = list(filter_cuts(source.cuts(), data, task_drop_reason, dropped, drop_reason))
+        cuts = list(filter_cuts(source.cuts(), data, dropped, *drop_reasons))
         pools.append(Pool(cuts, source.repeat, source.weight))
     usable = sum(len(pool.cuts) for pool in pools)
     dropped.check(usable + dropped.reasons.total() - num_dropped, data.max_bad, name)

@@ -28,7 +28,7 @@ from stentor.errors import DataError
 from stentor.section import ConfigConflict, IntRange, Range
 from stentor.sources.base import Source
 from stentor.sources.turn_taking import TurnStatistics, estimate
-from stentor.sources.utterances import UtterancePool
+from stentor.sources.utterances import UtterancePool, on_grid
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -160,7 +160,7 @@ class Scene:
         from lhotse.cut import MixedCut
 
         self._talk()
-        length = _on_grid(self.seconds if self.seconds is not None else max(self.ends.values()) + self.rng.random())
+        length = on_grid(self.seconds if self.seconds is not None else max(self.ends.values()) + self.rng.random())
         return MixedCut(id=self.name, tracks=[*self.tracks, *self._background(length)])
 
     def _talk(self) -> None:
@@ -229,8 +229,8 @@ class Scene:
         """Add a track whose speech begins at `begin` seconds; answers when it ends."""
         from lhotse.cut.set import MixTrack
 
-        offset = _on_grid(max(begin - turn.lead, 0.0))
-        room = None if self.seconds is None else _on_grid(self.seconds - offset)
+        offset = on_grid(max(begin - turn.lead, 0.0))
+        room = None if self.seconds is None else on_grid(self.seconds - offset)
         level = self.levels[speaker] + self.loudness.uniform(*self.config.level_change)
         cut = turn.cut(f"{self.name}-{len(self.tracks)}", round(level, 2), self.rooms.get(speaker), room)
         self.tracks.append(MixTrack(cut=cut, offset=offset))
@@ -262,7 +262,7 @@ class Scene:
         source = self._noise(rng)
         tracks: list[Any] = []
         while source is not None and (offset := len(tracks) * NOISE_SECONDS) < length:
-            seconds = min(NOISE_SECONDS, _on_grid(length - offset))
+            seconds = min(NOISE_SECONDS, on_grid(length - offset))
             name = f"{self.name}-noise{len(tracks)}"
             recording = Recording(
                 id=name, sources=[], sampling_rate=RATE, num_samples=round(seconds * RATE), duration=seconds
@@ -283,8 +283,3 @@ class Scene:
         level = sum(self.levels.values()) / len(self.levels) - rng.uniform(*noise.snr)
         source = {"path": str(files[kind])} if kind < len(files) else {"kind": noise.builtin[kind - len(files)]}
         return {**source, "level": round(level, 2)}
-
-
-def _on_grid(seconds: float) -> float:
-    """The nearest time of a sample."""
-    return round(seconds * RATE) / RATE

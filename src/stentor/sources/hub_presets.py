@@ -36,34 +36,19 @@ def _same(codes: str) -> dict[str, str]:
     return {code: code for code in codes.split()}
 
 
+def _spelled(languages: str) -> dict[str, str]:
+    """Code -> spelling, of languages written `code=spelling`."""
+    return dict(language.split("=") for language in languages.split())
+
+
 GRANARY_LANGUAGES = _same("bg hr cs da nl en et fi fr de el hu it lv lt mt pl pt ro sk sl es sv ru uk")
 """The 25 European languages of Granary (Koluguri et al. 2025)."""
 
-GRANARY_NAMES = {
-    "bg": "Bulgarian",
-    "hr": "Croatian",
-    "cs": "Czech",
-    "da": "Danish",
-    "nl": "Dutch",
-    "en": "English",
-    "et": "Estonian",
-    "fi": "Finnish",
-    "fr": "French",
-    "de": "German",
-    "el": "Greek",
-    "hu": "Hungarian",
-    "it": "Italian",
-    "lv": "Latvian",
-    "lt": "Lithuanian",
-    "pl": "Polish",
-    "pt": "Portuguese",
-    "ro": "Romanian",
-    "ru": "Russian",
-    "sk": "Slovak",
-    "es": "Spanish",
-    "sv": "Swedish",
-    "uk": "Ukrainian",
-}
+GRANARY_NAMES = _spelled(
+    "bg=Bulgarian hr=Croatian cs=Czech da=Danish nl=Dutch en=English et=Estonian fi=Finnish fr=French de=German "
+    "el=Greek hu=Hungarian it=Italian lv=Latvian lt=Lithuanian pl=Polish pt=Portuguese ro=Romanian ru=Russian "
+    "sk=Slovak es=Spanish sv=Swedish uk=Ukrainian"
+)
 """Languages of Granary's YODAS subset that are published with their audio, as that data set spells them."""
 
 FLEURS = (
@@ -76,15 +61,7 @@ FLEURS = (
 )
 """FLEURS's spellings of its 102 languages."""
 
-MLS = {
-    "de": "german",
-    "nl": "dutch",
-    "fr": "french",
-    "es": "spanish",
-    "it": "italian",
-    "pt": "portuguese",
-    "pl": "polish",
-}
+MLS = _spelled("de=german nl=dutch fr=french es=spanish it=italian pt=portuguese pl=polish")
 MLS_COLUMNS = {
     "audio": "audio",
     "text": "transcript",
@@ -140,20 +117,14 @@ PRESETS: dict[str, Preset | dict[str, Preset]] = {
         revision=EXPORT,
     ),
     "librispeech": {
-        "clean": Preset(
+        subset: Preset(
             "openslr/librispeech_asr",
             {"audio": "audio", "text": "text", "speaker": "speaker_id", "id": "id"},
-            config="clean",
-            split="train.100",
+            config=subset,
+            split=split,
             languages={"en": "en"},
-        ),
-        "other": Preset(
-            "openslr/librispeech_asr",
-            {"audio": "audio", "text": "text", "speaker": "speaker_id", "id": "id"},
-            config="other",
-            split="train.500",
-            languages={"en": "en"},
-        ),
+        )
+        for subset, split in (("clean", "train.100"), ("other", "train.500"))
     },
     "mls": {
         "european": Preset("facebook/multilingual_librispeech", MLS_COLUMNS, languages=MLS),

@@ -112,17 +112,8 @@ def _alignments(folder: Path, part: Path, transcript: Path) -> dict[str, list[di
     """Word times of one chapter from LibriSpeech-Alignments: `id ",GO,,DO," "0.490,0.890,..."`, ends of the words and
     of the silences (empty words) between them."""
     name = transcript.name.replace(".trans.txt", ".alignment.txt")
-    file = next(
-        (
-            f
-            for f in (
-                folder / part.name / transcript.parent.relative_to(part) / name,
-                folder / "LibriSpeech" / part.name / transcript.parent.relative_to(part) / name,
-            )
-            if f.exists()
-        ),
-        None,
-    )
+    inner = transcript.parent.relative_to(part.parent) / name
+    file = next((f for f in (folder / inner, folder / "LibriSpeech" / inner) if f.exists()), None)
     times = {}
     for line in file.read_text(encoding="utf-8").splitlines() if file else ():
         utterance, words, ends = line.replace('"', "").split(" ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import RATE, UnusableRecord
 from stentor.errors import AudioError
 
@@ -48,7 +48,7 @@ class Turn:
 
     def cut(self, name: str, level: float, room: dict[str, Any] | None, longest: float | None) -> Cut:
         """The piece at a level in dBFS, heard in a room, cut off after `longest` seconds."""
-        start, seconds = _on_grid(self.start), _on_grid(self.end - self.start)
+        start, seconds = on_grid(self.start), on_grid(self.end - self.start)
         duration = seconds if longest is None else min(seconds, longest)
         part = {"first": round(self.utterance.start + start, 6), "seconds": seconds, "level": level, "room": room}
         supervisions = [
@@ -159,9 +159,8 @@ class UtterancePool:
         if self.cache is None or len(self.known) == self.stored:
             return
         self.cache.parent.mkdir(parents=True, exist_ok=True)
-        part = self.cache.with_name(f".{self.cache.name}.{os.getpid()}.part")
-        part.write_text(json.dumps(self.known), encoding="utf-8")
-        part.replace(self.cache)
+        with atomic_path(self.cache) as part:
+            part.write_text(json.dumps(self.known), encoding="utf-8")
 
     def _turn(self, utterance: Cut, spans: list[Span]) -> Turn:
         from stentor.data.activity import join_spans
@@ -238,6 +237,6 @@ def _single(cut: Cut) -> Cut | UnusableRecord:
     return cut
 
 
-def _on_grid(seconds: float) -> float:
+def on_grid(seconds: float) -> float:
     """The nearest time of a sample."""
     return round(seconds * RATE) / RATE

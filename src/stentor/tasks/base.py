@@ -52,13 +52,14 @@ class Task(Choice):
         """What the family must provide."""
         return TaskRequirements(task=self.type, terms=tuple(losses))
 
-    def drop_reason(self, cut: Cut) -> str | None:
-        """A drop reason (`empty_text`, ...) when the cut's metadata cannot serve this task; None when it can."""
+    def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
+        """A drop reason (`empty_text`, ...) and a message that names the cut when its metadata cannot serve this task;
+        None when it can."""
         return None
 
     def length_drop_reason(self, cut: Cut, tokens: Callable[[], int]) -> tuple[str, str] | None:
-        """A drop reason and a sentence when a record takes too few or too many sequence positions, which `tokens()`
-        counts; None when it is used."""
+        """As `drop_reason`, of a record or training segment that takes too few or too many sequence positions, which
+        `tokens()` counts."""
         return None
 
     def training_segments(self, cut: Cut) -> Iterable[Cut]:

@@ -33,8 +33,8 @@ class Language(Task):
     def losses(self) -> dict[str, Loss]:
         return {"text": CrossEntropy()}
 
-    def drop_reason(self, cut: Cut) -> str | None:
-        return None if (text_of(cut) or "").strip() else "empty_text"
+    def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
+        return None if (text_of(cut) or "").strip() else ("empty_text", cut.id)
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
         return Example(id=cut.id, text=text_of(cut), language=language_of(cut), rng=rng)

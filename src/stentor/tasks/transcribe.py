@@ -58,8 +58,8 @@ class Transcribe(Task):
     def losses(self) -> dict[str, Loss]:
         return {"text": CrossEntropy()}
 
-    def drop_reason(self, cut: Cut) -> str | None:
-        return None if (text_of(cut) or "").strip() else "empty_text"
+    def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
+        return None if (text_of(cut) or "").strip() else ("empty_text", cut.id)
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
         # The audio may have been played faster or slower. All processors so far take RATE samples a second.

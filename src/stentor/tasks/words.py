@@ -42,16 +42,17 @@ class Words(Transcribe):
     def losses(self) -> dict[str, Loss]:
         return {**super().losses(), "alignment": Alignment()}
 
-    def drop_reason(self, cut: Cut) -> str | None:
+    def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
         """Besides what `transcribe` refuses: `no_words` without word times, `words_differ` when fewer than half of the
         text's words have one."""
         if reason := super().drop_reason(cut):
             return reason
         words = words_of(cut)
         if not words:
-            return "no_words"
+            return "no_words", cut.id
         text_words = timed_units(text_of(cut) or "", words, language_of(cut))
-        return "words_differ" if 2 * sum("start" in w for w in text_words) < len(text_words) else None
+        has_few = 2 * sum("start" in w for w in text_words) < len(text_words)
+        return ("words_differ", cut.id) if has_few else None
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
         example = super().example(cut, audio, rng)

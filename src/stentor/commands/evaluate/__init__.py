@@ -118,14 +118,11 @@ def records(
     settings."""
     bundle = loaded.bundle
     section = Data(train=[source], batch_tokens=batch_tokens, max_seconds=1e9, min_seconds=0.0, workers=0)
-    plan, dropped = eval_plan(
-        source,
-        data,
-        section,
-        task.drop_reason,
-        bundle.processor,
-        lambda cut: bundle.family.drop_reason(bundle.processor, cut, False),
-    )
+
+    def drop_reason(cut: Cut) -> tuple[str, str] | None:
+        return bundle.family.drop_reason(bundle.processor, cut, False)
+
+    plan, dropped = eval_plan(source, data, section, bundle.processor, task.drop_reason, drop_reason)
     return plan, dropped, section
 
 

@@ -11,6 +11,7 @@ import torch
 
 from stentor.commands.evaluate import dropped_figures, left_out, readable_audio, records, write_figures
 from stentor.config.load import parse_source
+from stentor.data.atomic_write import atomic_path
 from stentor.data.batch import Prediction
 from stentor.engine.device import accelerator
 from stentor.engine.section import Train
@@ -35,7 +36,7 @@ def tune(model: str, data: str, out: Path | None) -> str:
     The model runs once over each recording. Returns what was found, as text, and writes it to `out` (JSON) when given.
     Raises ConfigError for a model on the Hub, one of an unfinished run, or of another task.
     """
-    from stentor.inference.load import TRAINING_CONFIG, load
+    from stentor.inference.load import load
 
     source = parse_source(data)
     folder = _tunable_export(model)
@@ -74,7 +75,10 @@ def tune(model: str, data: str, out: Path | None) -> str:
     }
     if changed:
         loaded.training["task"]["windows"] = windows.model_dump(mode="json", by_alias=True)
-        _rewrite(folder / TRAINING_CONFIG, loaded.training)
+        with atomic_path(folder / TRAINING_CONFIG) as part, part.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(loaded.training, indent=1, ensure_ascii=False))
+            file.flush()
+            os.fsync(file.fileno())
     if out is not None:
         figures = {
             "model": model,
@@ -125,16 +129,6 @@ def _scores(
             for cut, reference, h in zip(cuts, references, outputs, strict=True)
         ]
     )
-
-
-def _rewrite(path: Path, content: dict[str, Any]) -> None:
-    """Replace a JSON file in one step: a reader finds the old one or the new one, whole."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(content, indent=1, ensure_ascii=False))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def _text(

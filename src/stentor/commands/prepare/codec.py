@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from difflib import get_close_matches
@@ -18,6 +16,7 @@ from stentor.audio.io import write
 from stentor.commands.prepare.executor import LocalExecutor
 from stentor.commands.prepare.pipeline import Reject, first_of, print_reasons, refuse_rejects
 from stentor.config.load import load, parse_source
+from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord
 from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError, ConfigError, DataError
@@ -62,15 +61,11 @@ def prepare_codec(options: CodecOptions) -> None:
         print(f"{section.type} fitted on {reader.read:,} records ({reader.seconds / 3600:.2f} h).", flush=True)
     else:
         codec = section.open(device)
-    part = to.with_name(f".{to.name}.{os.getpid()}.part")
-    try:
+    with atomic_path(to) as part:
         codec.save(part)
         clips = (audio for audio in reader.audios(held_out, codec.sample_rate) if len(audio) >= codec.hop)
         report = resynthesis(codec, clips, SampleWriter(part / "samples", codec))
         (part / "resynthesis.json").write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")
-        part.rename(to)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     print(report)
     print(
         f"{to}: {codec.type}, {codec.sample_rate} Hz, {codec.frame_rate:g} frames per second, {codec.codebooks} "

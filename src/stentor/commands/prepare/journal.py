@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from stentor.data.atomic_write import atomic_path
 from stentor.errors import ConfigError
 
 
@@ -88,15 +89,10 @@ def fingerprint(records: Iterable[Any]) -> str:
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write a file under a temporary name, then rename it: after a kill it is complete, or not there."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with atomic_path(path) as part, open(part, "w", encoding="utf-8") as file:
+        file.writelines(lines)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_json(path: Path, content: Any, indent: int | None = 1) -> None:

@@ -88,9 +88,9 @@ class Diarize(Task):
         scores = tuple(sorted({loss.scores for loss in losses.values()}))
         return TaskRequirements(task=self.type, terms=tuple(losses), classes=self.labels.classes, scores=scores)
 
-    def drop_reason(self, cut: Cut) -> str | None:
+    def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
         """`no_segments` when nothing is known about who talks; an empty list of segments says that nobody does."""
-        return None if field_of(cut, "segments") is not None or segments_of(cut) else "no_segments"
+        return None if field_of(cut, "segments") is not None or segments_of(cut) else ("no_segments", cut.id)
 
     def training_segments(self, cut: Cut) -> Iterator[Cut]:
         """The cut in pieces of `chunk` seconds; those that lie beyond what is scored (UEM) are left out."""

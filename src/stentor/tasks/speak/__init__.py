@@ -122,8 +122,8 @@ class Speak(Task):
             task=self.type, terms=tuple(losses), codebook_weights=weights, instruct_from=self.instruct_from
         )
 
-    def drop_reason(self, cut: Cut) -> str | None:
-        return None if (text_of(cut) or "").strip() else "empty_text"
+    def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
+        return None if (text_of(cut) or "").strip() else ("empty_text", cut.id)
 
     def length_drop_reason(self, cut: Cut, tokens: Callable[[], int]) -> tuple[str, str] | None:
         """`too_few_tokens` and `too_many_tokens`."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.commands.prepare.tokens.worker import read_audio
+from stentor.data.atomic_write import atomic_path
 from stentor.errors import AudioError
 from stentor.models.codecs.base import Codec, at_peak, find, open_codec
 
@@ -42,15 +41,12 @@ def ready_codec(options: TokensOptions, plan: ShardPlan) -> str:
         assert isinstance(codec, Codec)
         print(f"{options.codec} is fitted on the data, into {folder}.", flush=True)
         fitted = codec.fit(_audios(plan, codec.rate), options.seed)
-        part = folder.with_name(f".codec.{os.getpid()}.part")
         try:
-            fitted.save(part)
-            part.rename(folder)
+            with atomic_path(folder) as part:
+                fitted.save(part)
         except OSError:
             if not folder.is_dir():  # another machine was faster: its codec is the one
                 raise
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
     return str(folder)
 
 

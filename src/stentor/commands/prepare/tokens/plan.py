@@ -15,6 +15,7 @@ from stentor.commands.prepare.journal import fingerprint
 from stentor.commands.prepare.pipeline import NAMED, Reject
 from stentor.data.cut import UnusableRecord, record_from_cut, text_of
 from stentor.errors import DataError
+from stentor.sources.shards import GENERATION_KEYS
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -28,8 +29,6 @@ LONGEST_NAME = 120
 UNFIT = re.compile(r'[\x00-\x20\x7f\s./\\<>:"|?*]')
 """What names of members do without: what some file system refuses, spaces, and dots, because WebDataset takes what
 stands before the first one for the sample's key."""
-GENERATION_KEYS = ("voice", "hub", "shar", "tar", "codes", "parts", "mixed_turn", "made_noise")
-"""Keys that say how to generate audio without a file, which shards do not need."""
 
 Sample = tuple[str, "Cut"]
 """The name of its member in the tar, and the record."""

@@ -108,11 +108,11 @@ class Draft:
             self.comments += ["", title, *lines]
 
     def comment_out_unsupported(
-        self, foreign: ForeignConfig, reasons: Iterable[tuple[str, Iterable[str]]], prefix: str = ""
+        self, foreign: ForeignConfig, reasons: Iterable[tuple[str, str]], prefix: str = ""
     ) -> None:
-        """Write what has no counterpart as comments: a block for each (reason, keys)."""
+        """Write what has no counterpart as comments: a block for each (reason, keys of `expanded`)."""
         for reason, keys in reasons:
-            self.comment_out(f"Without a key here: {reason}.", foreign.take_each(keys, prefix))
+            self.comment_out(f"Without a key here: {reason}.", foreign.take_each(expanded(keys), prefix))
 
     def converted(self, head: str, foreign: ForeignConfig) -> Converted:
         """The run file under a first line of comment. Raises `Mistakes`, at lines of the foreign file, when it or one
@@ -129,6 +129,15 @@ class Draft:
         tail = "".join(f"# {line}".rstrip() + "\n" for line in self.comments)
         text = f"# {head}\n{dump(self.root.plain())}{tail}"
         return Converted(str(self.root.value["name"].plain()), text, tuple(self.notes), frozenset(foreign.known))
+
+
+def expanded(keys: str) -> list[str]:
+    """The keys that a text with alternatives in braces stands for, as in a shell: `a.{b,c}` for `a.b` and `a.c`."""
+    prefix, brace, rest = keys.partition("{")
+    if not brace:
+        return [keys]
+    names, _, suffix = rest.partition("}")
+    return [prefix + name + end for name in names.split(",") for end in expanded(suffix)]
 
 
 def one_of(node: Node, key: str, known: Mapping[str, str]) -> str:

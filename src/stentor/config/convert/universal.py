@@ -15,22 +15,14 @@ _LAYERS = {
     "dropout": "dropout",
 }
 """Settings of a stack of layers."""
-_PARTS = ("global_config", "encoder", "decoder")
+_PARTS = "{global_config,encoder,decoder}"
 _SAME = {
-    "training.optimizer.type": "optim.type",
-    "training.optimizer.lr": "optim.lr",
-    "training.optimizer.weight_decay": "optim.weight_decay",
-    "training.optimizer.betas": "optim.betas",
+    **{f"training.optimizer.{key}": f"optim.{key}" for key in ("type", "lr", "weight_decay", "betas")},
     "training.optimizer.epsilon": "optim.eps",
-    "training.optimizer.momentum": "optim.momentum",
-    "training.optimizer.amsgrad": "optim.amsgrad",
-    "training.optimizer.nesterov": "optim.nesterov",
-    "training.scheduler.type": "schedule.type",
-    "training.scheduler.warmup_steps": "schedule.warmup_steps",
+    **{f"training.optimizer.{key}": f"optim.{key}" for key in ("momentum", "amsgrad", "nesterov")},
+    **{f"training.scheduler.{key}": f"schedule.{key}" for key in ("type", "warmup_steps")},
     "training.scheduler.num_cycles": "schedule.cycles",
-    "training.scheduler.step_size": "schedule.step_size",
-    "training.scheduler.gamma": "schedule.gamma",
-    "training.scheduler.patience": "schedule.patience",
+    **{f"training.scheduler.{key}": f"schedule.{key}" for key in ("step_size", "gamma", "patience")},
     "training.gradient_clipping": "train.clip",
     "training.gradient_accumulation_steps": "train.accumulate",
     "training.validation.interval": "train.eval_every",
@@ -44,65 +36,35 @@ _SAME = {
 }
 """Keys with one counterpart of the same meaning."""
 _UNSUPPORTED = {
-    "tensors have no fixed batch size, and the device is `train.device`": (
-        *(f"model.{part}.{key}" for part in _PARTS for key in ("device", "batch_size")),
-    ),
-    "the labels of the task say how many outputs there are": tuple(f"model.{part}.num_classes" for part in _PARTS),
-    "`redraw` counts optimizer steps for the whole model, by itself": (
-        *(f"model.{part}.auto_check_redraw" for part in _PARTS),
-    ),
-    "a decoder attends to the encoder where there is one": (*(f"model.{part}.use_cross_attention" for part in _PARTS),),
-    "the peak is `optim.lr`, and the schedule ends with the run": (
-        "training.scheduler.max_lr",
-        "training.scheduler.decay_steps",
-    ),
-    "a plateau is one of the task's main metric, which knows its direction": ("training.scheduler.mode",),
+    "tensors have no fixed batch size, and the device is `train.device`": f"model.{_PARTS}.{{device,batch_size}}",
+    "the labels of the task say how many outputs there are": f"model.{_PARTS}.num_classes",
+    "`redraw` counts optimizer steps for the whole model, by itself": f"model.{_PARTS}.auto_check_redraw",
+    "a decoder attends to the encoder where there is one": f"model.{_PARTS}.use_cross_attention",
+    "the peak is `optim.lr`, and the schedule ends with the run": "training.scheduler.{max_lr,decay_steps}",
+    "a plateau is one of the task's main metric, which knows its direction": "training.scheduler.mode",
     "losses are sums that are divided by the targets of the whole step, over all batches and processes": (
-        "training.loss.reduction",
+        "training.loss.reduction"
     ),
-    "fp16 is scaled by itself where `train.precision` asks for it": ("training.amp_loss_scale",),
+    "fp16 is scaled by itself where `train.precision` asks for it": "training.amp_loss_scale",
     "the task's main metric on the first evaluation set picks the best checkpoint": (
-        "training.validation.metric_for_best_model",
-        "training.validation.greater_is_better",
-        "training.checkpoint.monitor_metric",
+        "training.{validation.metric_for_best_model,validation.greater_is_better,checkpoint.monitor_metric}"
     ),
-    "checkpoints always hold all of it, and the same command again goes on where it was": tuple(
-        f"training.checkpoint.{key}"
-        for key in (
-            "resume",
-            "snapshot_optimizer",
-            "snapshot_scheduler",
-            "snapshot_features",
-            "resume_restore_optimizer",
-            "resume_restore_scheduler",
-            "resume_restore_trainer_state",
-        )
+    "checkpoints always hold all of it, and the same command again goes on where it was": (
+        "training.checkpoint.{resume,snapshot_optimizer,snapshot_scheduler,snapshot_features,resume_restore_optimizer,"
+        "resume_restore_scheduler,resume_restore_trainer_state}"
     ),
-    "processes are started by `stentor train RUN.yaml --processes N`, and kept in step": tuple(
-        f"training.distributed.{key}"
-        for key in (
-            "backend",
-            "world_size",
-            "local_rank",
-            "sync_gradient_barrier",
-            "gradient_as_bucket_view",
-            "static_graph",
-        )
+    "processes are started by `stentor train RUN.yaml --processes N`, and kept in step": (
+        "training.distributed.{backend,world_size,local_rank,sync_gradient_barrier,gradient_as_bucket_view,static_graph}"
     ),
-    "everything is logged each time": tuple(
-        f"training.logging.{key}" for key in ("log_metrics", "log_model", "log_gradients")
-    ),
-    "memory is pinned and workers are kept where it helps, and no record is dropped for the size of a batch": tuple(
-        f"training.performance.{key}" for key in ("pin_memory", "persistent_workers", "drop_last", "batch_shim")
+    "everything is logged each time": "training.logging.{log_metrics,log_model,log_gradients}",
+    "memory is pinned and workers are kept where it helps, and no record is dropped for the size of a batch": (
+        "training.performance.{pin_memory,persistent_workers,drop_last,batch_shim}"
     ),
     "see `task.windows` (diarize) and `task.beams` (transcribe)": (
-        "training.eval_knobs.batch_size",
-        "training.eval_knobs.beam_width",
-        "training.eval_knobs.sliding_window",
-        "training.eval_knobs.min_speaker_dim",
+        "training.eval_knobs.{batch_size,beam_width,sliding_window,min_speaker_dim}"
     ),
 }
-"""What has no key here, by the reason."""
+"""What has no key here, by the reason; see `expanded`."""
 _SECTIONS = {
     "training.tuning": "settings are searched for by a loop around `stentor train RUN.yaml key=value`",
     "training.safeguards": "a step with a loss or gradient that is not finite is skipped: `train.max_skipped`",
@@ -119,19 +81,15 @@ _SMOOTHED = ("cross_entropy", "bce", "bce_with_logits", "pit_bce", "ats_bce", "p
 
 
 _SWITCHES = (
+    ("checkpoint.interval_in_epochs", "A checkpoint is written at each evaluation:", "checkpoint.interval"),
+    ("validation.validate_on_epoch", "Evaluated after each epoch:", "validation.interval"),
     (
-        "training.checkpoint.interval_in_epochs",
-        "A checkpoint is written at each evaluation:",
-        "training.checkpoint.interval",
-    ),
-    ("training.validation.validate_on_epoch", "Evaluated after each epoch:", "training.validation.interval"),
-    (
-        "training.checkpoint.save_best_only",
+        "checkpoint.save_best_only",
         "The best checkpoint is kept, and the newest one to go on from:",
-        "training.checkpoint.save_total_limit",
+        "checkpoint.save_total_limit",
     ),
 )
-"""Switches that override another key: (switch, comment above that key, key)."""
+"""Switches of `training` that override another key: (switch, comment above that key, key)."""
 
 
 def convert(path: Path) -> Converted:
@@ -319,9 +277,9 @@ def _train(job: Conversion) -> None:
         words = {True: "auto", False: "fp32", "no": "fp32", "fp16": "fp16", "bf16": "bf16"}
         draft.put("train.precision", Node(words.get(mixed.value, mixed.value), mixed.place))
     for switch, title, key in _SWITCHES:
-        if foreign.take_flag(switch):
-            draft.comment_out(title, [(key, foreign.take(key))])
-            if key == "training.checkpoint.save_total_limit":
+        if foreign.take_flag(f"training.{switch}"):
+            draft.comment_out(title, foreign.take_each([key], "training."))
+            if key == "checkpoint.save_total_limit":
                 draft.put("train.keep", 1)
     if any(key.startswith("training.") for key in foreign.values):
         draft.put("train.clip", Node(None, draft.place))  # theirs

@@ -32,40 +32,24 @@ _FEATURES = {
 """Features: theirs and ours. They stand in `global_config` or in its section `features`."""
 _FIXED = {
     "features are Kaldi's, as lhotse makes them by default": (
-        "round_to_power_of_two",
-        "energy_floor",
-        "raw_energy",
-        "use_fft_mag",
-        "num_filters",
-        "torchaudio_compatible_mel_scale",
-        "norm_filters",
+        "{round_to_power_of_two,energy_floor,raw_energy,use_fft_mag,num_filters,torchaudio_compatible_mel_scale,"
+        "norm_filters}"
     ),
     "`prepare features --jobs N` makes features ahead; where they lie says `model.features.store`": (
-        "num_jobs",
-        "torch_threads",
-        "storage_type",
-        "mix_eagerly",
-        "progress_bar",
-        "device",
+        "{num_jobs,torch_threads,storage_type,mix_eagerly,progress_bar,device}"
     ),
 }
 """Features without a counterpart, by the reason."""
 _LOADING = {
     "features are made on the fly, or read where `model.features.store` names a place": (
-        "strategy",
-        *(
-            f"input_strategy.{key}"
-            for key in ("num_workers", "executor_type", "use_batch_extract", "fault_tolerant", "return_audio")
-        ),
+        "{strategy,input_strategy.num_workers,input_strategy.executor_type,input_strategy.use_batch_extract,"
+        "input_strategy.fault_tolerant,input_strategy.return_audio}"
     ),
-    "batches are planned from lengths alone: `data.max_items`, `data.batch_tokens`, `data.buckets`": tuple(
-        f"sampler.{key}" for key in ("type", "num_buckets", "shuffle", "drop_last")
+    "batches are planned from lengths alone: `data.max_items`, `data.batch_tokens`, `data.buckets`": (
+        "sampler.{type,num_buckets,shuffle,drop_last}"
     ),
-    "workers are kept, and memory is pinned, where it helps": (
-        "dataloader.pin_memory",
-        "dataloader.persistent_workers",
-    ),
-    "no speaker is enrolled: all are told apart at once": ("min_enroll_len", "max_enroll_len"),
+    "workers are kept, and memory is pinned, where it helps": "dataloader.{pin_memory,persistent_workers}",
+    "no speaker is enrolled: all are told apart at once": "{min,max}_enroll_len",
 }
 _MAPS = ("training.training_dataset_map", "training.validation.validation_dataset_map")
 _SOURCES = ("corpus_dir", "output_dir", "force_download")

@@ -8,30 +8,22 @@ from typing import Any, NamedTuple
 from stentor.config.convert import Converted, Draft, ForeignConfig, positive, read
 from stentor.config.document import Mistake, Mistakes, Node, Place
 
-# Values that our side reads from the models themselves or has no need of; they are kept as comments.
-_IMPLIED = (
-    "model.architecture_version",
-    "model.audio_encoder_dim",
-    "model.llm_dim",
-    "model.effective_frame_rate",
-    "model.max_audio_frames",
-    "model.audio_start_token",
-    "model.audio_end_token",
-    "model.transcribe_token",
-    "training.max_text_length",
-    "output.final_model_dir",
-    "device.gpu_ids",
+_UNSUPPORTED = (
+    (
+        "read from the models, or not needed",
+        "{model.architecture_version,model.audio_encoder_dim,model.llm_dim,model.effective_frame_rate,"
+        "model.max_audio_frames,model.audio_start_token,model.audio_end_token,model.transcribe_token,"
+        "training.max_text_length,output.final_model_dir,device.gpu_ids}",
+    ),
+    ("ramps around a word, in 80 ms frames; `losses.alignment.blur` has seconds", "model.alignment_interp_frames"),
+    ("all heads of the aligner take part", "model.alignment_heads"),
+    ("the aligner decodes all words together, without a filter", "model.median_filter_width"),
+    ("a word is as sure as its least probable token and its times", "model.confidence_aggregation"),
+    ("the callback `calibrate` fits the confidences on held-out words", "model.confidence_temperature"),
+    ("of VoxLM's first version", "model.timestamp_loss_weight"),
+    ("of VoxLM's first version", "model.confidence_loss_weight"),
 )
-_WORDS = {
-    "model.alignment_interp_frames": "ramps around a word, in 80 ms frames; `losses.alignment.blur` has seconds",
-    "model.alignment_heads": "all heads of the aligner take part",
-    "model.median_filter_width": "the aligner decodes all words together, without a filter",
-    "model.confidence_aggregation": "a word is as sure as its least probable token and its times",
-    "model.confidence_temperature": "the callback `calibrate` fits the confidences on held-out words",
-    "model.timestamp_loss_weight": "of VoxLM's first version",
-    "model.confidence_loss_weight": "of VoxLM's first version",
-}
-"""Values of the word times that have no counterpart, and why."""
+"""Values without a counterpart, which stay as comments: (reason, keys)."""
 _PLAIN = {
     "model.name": "name",
     "output.checkpoint_dir": "output",
@@ -85,8 +77,7 @@ def convert(path: Path) -> Converted:
     draft.put("train.precision", "auto" if foreign.take_flag("training.use_amp", True) else "fp32")
     _tracking(foreign, draft)
     _words(foreign, draft, positions, sources)
-    reasons = [("read from the models, or not needed", _IMPLIED), *((why, [key]) for key, why in _WORDS.items())]
-    draft.comment_out_unsupported(foreign, reasons)
+    draft.comment_out_unsupported(foreign, _UNSUPPORTED)
     if mistakes := foreign.unknown():
         raise Mistakes(mistakes)
     return draft.converted(f"Converted from VoxLM's {path.name} by `stentor config convert voxlm`.", foreign)

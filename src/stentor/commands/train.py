@@ -251,9 +251,9 @@ def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
             "used": train_data.records,
             "hours": round(train_data.hours, 4),
             **({} if train_data.replay is None else {"replay": train_data.replayed}),
-            **dropped_facts(train_data.dropped),
+            **train_data.dropped.facts(),
             "overlap": setup.overlap,
-            "eval": {s.name: dropped_facts(s.dropped) for s in setup.eval_sets},
+            "eval": {s.name: s.dropped.facts() for s in setup.eval_sets},
             **({"remarks": setup.data_warnings} if setup.data_warnings else {}),
         },
         "parameters": {
@@ -268,11 +268,6 @@ def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
         "command": command,
         "environment": environment(trainer.accelerator),
     }
-
-
-def dropped_facts(dropped: Any) -> dict[str, Any]:
-    """How many records were dropped for each reason, and some of their names."""
-    return {"dropped": dict(dropped.reasons), "named": dict(dropped.named)}
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -195,10 +195,13 @@ class Augment(Section):
 
 def change_speed(audio: np.ndarray, factor: float) -> np.ndarray:
     """`audio` [samples] played `factor` times as fast: `round(samples / factor)` samples, pitch moves along."""
+    import numpy as np
     import soxr
 
     # 100 Hz steps are exact for factors of two decimals; the length is then made exact for any factor.
-    return _fit(soxr.resample(audio, 10000 * factor, 10000), round(len(audio) / factor))
+    length = round(len(audio) / factor)
+    audio = soxr.resample(audio, 10000 * factor, 10000)
+    return audio[:length] if len(audio) >= length else np.pad(audio, (0, length - len(audio)))
 
 
 def change_voice(audio: np.ndarray, factor: float, rate: int = RATE) -> np.ndarray:
@@ -321,10 +324,3 @@ def builtin_noise(kind: str, audio: np.ndarray, rng: np.random.Generator, rate: 
     spectrum = np.fft.rfft(rng.standard_normal(length))
     spectrum *= np.maximum(np.fft.rfftfreq(length, 1 / rate), 20.0) ** -slope
     return np.fft.irfft(spectrum, length).astype(np.float32)
-
-
-def _fit(audio: np.ndarray, length: int) -> np.ndarray:
-    """Cut or padded by the sample or two that resampling is off."""
-    import numpy as np
-
-    return audio[:length] if len(audio) >= length else np.pad(audio, (0, length - len(audio)))

@@ -46,8 +46,8 @@ def load_audio(cut: Cut, rate: int = RATE) -> np.ndarray:
         return load_with_lhotse(cut, rate)
     if cut.has_custom("mixed_turn"):
         return load_turn(cut, rate)
-    if is_noise(cut):
-        return load_noise(cut, rate)
+    if "made_noise" in (cut.custom or {}) and not cut.recording.sources:
+        return crop(make_noise(cut.custom["made_noise"], rate), cut.start, cut.duration, rate)
     if is_spoken(cut):
         from stentor.data.synth_cache import synthesized_audio
 
@@ -72,11 +72,6 @@ def crop(audio: np.ndarray, start: float, duration: float | None, rate: int) -> 
     """`duration` seconds from `start` seconds on (None: all that follows) of `audio` [samples]."""
     first = round(start * rate)
     return audio[first:] if duration is None else audio[first : first + round(duration * rate)]
-
-
-def is_noise(cut: Cut) -> bool:
-    """Whether the cut is background noise that is made when it is loaded."""
-    return "made_noise" in (cut.custom or {}) and not cut.recording.sources
 
 
 def load_mixture(cut: Cut, rate: int) -> np.ndarray:
@@ -130,11 +125,6 @@ def apply_room_and_level(audio: np.ndarray, turn: Mapping[str, Any], rate: int) 
         direct = int(np.argmax(np.abs(response)))
         wet = oaconvolve(audio, response)[direct:].astype(np.float32, copy=False)
     return _at_level(wet, turn["level"], len(audio))
-
-
-def load_noise(cut: Cut, rate: int) -> np.ndarray:
-    """The audio of a cut with the key `made_noise`: float32 [samples] at `rate` Hz."""
-    return crop(make_noise(cut.custom["made_noise"], rate), cut.start, cut.duration, rate)
 
 
 def make_noise(noise: Mapping[str, Any], rate: int) -> np.ndarray:

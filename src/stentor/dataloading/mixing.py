@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,6 +57,10 @@ class DropCounter:
         self.seconds += seconds
         if len(self.named[reason]) < self.max_named:
             self.named[reason].append(message)
+
+    def facts(self) -> dict[str, Any]:
+        """How many records were dropped for each reason, and some of their names, for JSON files."""
+        return {"dropped": dict(self.reasons), "named": dict(self.named)}
 
     @property
     def bad(self) -> int:

@@ -108,7 +108,7 @@ def _write_eval_results(folder: Path, config: Mapping[str, Any], results: Mappin
 def body(config: Mapping[str, Any], results: Mapping[str, Any], title: str) -> str:
     """The card below its metadata, in Markdown."""
     task = config["task"]["type"]
-    parts = [f"# {_plain(config['name'])}", _summary(config, results, title)]
+    parts = [f"# {plain(config['name'])}", _summary(config, results, title)]
     if results["eval"]:
         parts += ["## Results", _results_table(results["eval"])]
         if note := _results_note(config, results["eval"]):
@@ -232,7 +232,7 @@ def _results_table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
             parts = der_parts(score) or loss_parts(score)
             made_of = f"{score['errors']:,} / {score['total']:,}" if score.get("total") else parts
             value = figure(metric, score["value"])
-            rows.append(f"| {_plain(name)} | {label(metric)} | {value} | {interval(metric, score)} | {made_of} |")
+            rows.append(f"| {plain(name)} | {label(metric)} | {value} | {interval(metric, score)} | {made_of} |")
     return "\n".join(rows)
 
 
@@ -263,9 +263,7 @@ def _changes(results: Mapping[str, Any]) -> list[str]:
             f"{value} ({bounds})" if bounds else value
             for value, bounds in ((row.before, row.before_interval), (row.after, row.after_interval))
         )
-        lines.append(
-            f"| {_plain(row.set)} | {row.metric} | {before} | {after} | {row.change} | {row.change_interval} |"
-        )
+        lines.append(f"| {plain(row.set)} | {row.metric} | {before} | {after} | {row.change} | {row.change_interval} |")
     notes = [
         "The same items were scored by the same code before the first step. Changes are relative; their intervals "
         "resample the items with both answers together."
@@ -279,20 +277,15 @@ def _groups(results: Mapping[str, Any]) -> list[str]:
     """A table for each field that the records of a set differ in."""
     parts = []
     for table in groups(results):
-        head = [
-            "items",
-            table.metric,
-            "95 % interval",
-            "errors / total",
-            *(["before training"] if table.compared else []),
-        ]
-        lines = [f"| {_plain(table.field)} | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
+        head = ["items", table.metric, "95 % interval", "errors / total"]
+        head += ["before training"] if table.compared else []
+        lines = [f"| {plain(table.field)} | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
         for row in table.rows:
-            cells = [_plain(row.value), f"{row.items:,}", row.score, row.interval, row.made_of]
+            cells = [plain(row.value), f"{row.items:,}", row.score, row.interval, row.made_of]
             if table.compared:
                 cells.append(f"{row.before} ({row.before_interval})" if row.before_interval else row.before)
             lines.append(f"| {' | '.join(cells)} |")
-        parts += [f"### {_plain(table.set)} by {_plain(table.field)}", "\n".join(lines)]
+        parts += [f"### {plain(table.set)} by {plain(table.field)}", "\n".join(lines)]
         if table.more:
             parts.append(f"{table.more:,} more with fewer items are in `results.json` of the run.")
     return parts
@@ -305,7 +298,7 @@ def _data(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         where = next((str(source[k]) for k in ("name", "path", "folder", "corpus") if source.get(k)), "")
         # A path says something about the trainer's machine; its last part says what the data is.
         where = where if on_hub(source) else Path(where).name
-        lines.append(f"* `{source['type']}`" + (f" {_plain(where)}" if where else ""))
+        lines.append(f"* `{source['type']}`" + (f" {plain(where)}" if where else ""))
     if replay := config["data"].get("replay"):
         number = len(replay["sources"])
         lines.append(
@@ -377,6 +370,6 @@ def _of_speech(config: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _plain(text: str) -> str:
-    """Text from a config, so that Markdown shows it as it is."""
+def plain(text: str) -> str:
+    """Text of the user, so that Markdown shows it as it is."""
     return re.sub(r"([\\`*_{}\[\]<>()#|])", r"\\\1", str(text).replace("\n", " "))

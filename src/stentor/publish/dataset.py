@@ -20,6 +20,7 @@ from stentor.audio.io import probe
 from stentor.data.jsonl import MAX_PROBLEMS, each_line
 from stentor.errors import AudioError, DataError
 from stentor.metrics.format import duration
+from stentor.publish.card import plain
 
 PLAYED = (".wav", ".flac", ".mp3", ".ogg", ".opus")
 """Files that the Hub's viewer and `datasets` read as they are; others become FLAC."""
@@ -263,21 +264,21 @@ def write_card(name: str, repo: str | None, licence: str | None, splits: Mapping
     rates = sum((s.rates for s in splits.values()), Counter())
     speakers = {name for s in splits.values() for name in s.speakers}
     parts = [
-        f"# {_plain(name)}",
+        f"# {plain(name)}",
         f"{records:,} recordings of speech, {duration(sum(s.seconds for s in splits.values()))}"
         + (f", by {len(speakers):,} speaker{'s' if len(speakers) != 1 else ''}" if speakers else "")
         + (f", {texts:,} of them with a transcript." if texts < records else ", all with a transcript."),
         _table(splits),
     ]
     if len(languages) > 1:
-        lines = [f"* {_plain(c)}: {duration(seconds)}" for c, seconds in sorted(languages.items())]
+        lines = [f"* {plain(c)}: {duration(seconds)}" for c, seconds in sorted(languages.items())]
         parts += ["## Languages", "\n".join(lines)]
     columns = set().union(*(s.columns for s in splits.values()))
     parts += [
         "## What is in a record",
         "\n".join(
             [f"* `{c}`: {MEANINGS[c]}" for c in MEANINGS if c in columns]
-            + [f"* `{_plain(c)}`: from the manifest" for c in sorted(columns - set(MEANINGS))]
+            + [f"* `{plain(c)}`: from the manifest" for c in sorted(columns - set(MEANINGS))]
         ),
         "Sample rates: " + ", ".join(f"{rate:,} Hz ({n:,})" for rate, n in sorted(rates.items())) + ".",
     ]
@@ -290,7 +291,8 @@ def write_card(name: str, repo: str | None, licence: str | None, splits: Mapping
             f"```yaml\ndata:\n  train: [{{type: hub, name: {repo}, split: {first}}}]\n```",
         ]
     limits = ["Figures are counted from the files; nobody's transcripts were judged here."]
-    if shared := _shared_speakers(splits):
+    splits_of_speaker = Counter(speaker for s in splits.values() for speaker in s.speakers)
+    if shared := sum(count > 1 for count in splits_of_speaker.values()):
         limits.append(
             f"{shared} speaker{'s are' if shared > 1 else ' is'} in more than one split, so that scores on these say "
             "nothing of new voices."
@@ -328,7 +330,7 @@ def _table(splits: Mapping[str, SplitFacts]) -> str:
     """A row for each split, in Markdown."""
     rows = ["| split | records | audio | longest | speakers | languages |", "|---|---|---|---|---|---|"]
     for split, s in splits.items():
-        languages = ", ".join(_plain(c) for c in sorted(s.languages)) or "not declared"
+        languages = ", ".join(plain(c) for c in sorted(s.languages)) or "not declared"
         speakers = f"{len(s.speakers):,}" if s.speakers else "not declared"
         rows.append(
             f"| {split} | {s.records:,} | {duration(s.seconds)} | {s.longest:.1f} s | {speakers} | {languages} |"
@@ -347,13 +349,3 @@ MEANINGS = {
     "segments": "who spoke when: `speaker`, `start`, `end` in seconds",
     "instruct": "the voice in words",
 }
-
-
-def _shared_speakers(splits: Mapping[str, SplitFacts]) -> int:
-    counts = Counter(name for s in splits.values() for name in s.speakers)
-    return sum(n > 1 for n in counts.values())
-
-
-def _plain(text: str) -> str:
-    """Text of the user, so that Markdown shows it as it is."""
-    return re.sub(r"([\\`*_{}\[\]<>()#|])", r"\\\1", str(text).replace("\n", " "))

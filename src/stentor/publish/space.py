@@ -148,6 +148,7 @@ def _planned(
         raise ConfigError(f"There is no demo for the task {task!r}; there is one for {', '.join(TASKS)}.")
     section = training.get("model") or {}
     bases = base_models({"model": section}) if section else []
+    named_by = (training.get("task") or {}).get("instruct_from")
     facts = {
         "model": "model" if local else name,
         "local": local,
@@ -156,7 +157,7 @@ def _planned(
         "title": title or training.get("name") or name.rstrip("/").split("/")[-1],
         "description": TASKS[task][0],
         "languages": languages(training, {"eval": {}}) if "data" in training else [],
-        "instruct": _described(training),
+        "instruct": f"A {named_by} of the training data." if named_by else "Such as: female, low pitch.",
         "limits": {"seconds": max_seconds, "megabytes": max_megabytes, "characters": max_characters},
     }
     family = section.get("type") or config.get("model_type", "")
@@ -248,11 +249,6 @@ def _copy(export: Path, to: Path, training: dict[str, Any]) -> None:
     if training:
         settings = {key: training[key] for key in KEPT if key in training}
         (to / TRAINING_CONFIG).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _described(training: Mapping[str, Any]) -> str:
-    field = (training.get("task") or {}).get("instruct_from")
-    return f"A {field} of the training data." if field else "Such as: female, low pitch."
 
 
 def _of_hub(model: str, task: str | None) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Examples and error statistics of each evaluation set, for the report."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from stentor.metrics.format import figure
@@ -50,7 +51,8 @@ def example_sets(
         normalizer = details.get("normalizer", "whisper_basic")
         worst, typical = choose(rows, normalizer, typical=typical_items) if rows else ([], [])
         # Each set gets its share, so that the first one's long recordings do not silence the others.
-        left = add_sounds([e for pair in _alternate(worst, typical) for e in pair], min(share, budget))
+        in_turn = [e for pair in zip_longest(worst, typical) for e in pair if e is not None]
+        left = add_sounds(in_turn, min(share, budget))
         budget -= min(share, budget) - left
         example_set = ExampleSet(
             name=name,
@@ -74,11 +76,6 @@ def example_sets(
 def main_text_metric(scores: Mapping[str, Any]) -> str:
     """The first metric that compares texts, or the first of all; empty without scores."""
     return next((m for m in scores if m in ("wer", "cer")), next(iter(scores), ""))
-
-
-def _alternate(a: Sequence[ReportExample], b: Sequence[ReportExample]) -> Iterator[list[ReportExample]]:
-    for i in range(max(len(a), len(b))):
-        yield [*a[i : i + 1], *b[i : i + 1]]
 
 
 def _frequent(counts: Mapping[str, Sequence[Sequence[Any]]], top: int = 10) -> list[tuple[str, list[Any]]]:

@@ -120,7 +120,9 @@ class Synth(Source):
                 continue
             samples, words = result
             cut = spoken_cut(name, request, samples / RATE, words)
-            yield cut if self.silence is None else surround(cut, rng.uniform(*self.silence), rng.uniform(*self.silence))
+            if self.silence is not None:
+                cut = chain(cut.id, [cut], [rng.uniform(*self.silence)], rng.uniform(*self.silence))
+            yield cut
 
     def requests(self) -> list[dict[str, Any]]:
         """What is said by whom: arguments of `stentor.audio.synth.say`, in order."""
@@ -203,13 +205,8 @@ def spoken_cut(name: str, request: dict[str, Any], seconds: float, words: list[d
     )
 
 
-def surround(cut: Cut, before: float, after: float) -> Cut:
-    """The cut with seconds of silence before and after it, on the sample grid."""
-    return chain(cut.id, [cut], [before], after)
-
-
 def chain(name: str, cuts: list[Cut], pauses: list[float], after: float) -> Cut:
-    """One mixed cut: each cut after its pause in seconds, then `after` seconds of silence."""
+    """One mixed cut on the sample grid: each cut after its pause in seconds, then `after` seconds of silence."""
     from lhotse.cut import MixedCut, PaddingCut
     from lhotse.cut.set import MixTrack
 

@@ -69,7 +69,7 @@ def evaluate(options: EvaluateOptions) -> str:
             "eval": {k: s.as_dict() for k, s in scores.items()},
             **({"by": parts} if parts else {}),
             "records": len(predictions),
-            **dropped_figures(dropped),
+            **dropped.facts(),
         }
         write_figures(options.json, figures, map(vars, predictions))
     tail = _parts_text(parts) + left_out(dropped)
@@ -104,11 +104,6 @@ def write_figures(
     if predictions is not None:
         with path.with_suffix(".predictions.jsonl").open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions)
-
-
-def dropped_figures(dropped: DropCounter) -> dict[str, Any]:
-    """Records that were not scored, for `--json`."""
-    return {"dropped": dict(dropped.reasons), "named": dict(dropped.named)}
 
 
 def records(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.evaluate import dropped_figures, left_out, readable_audio, records, write_figures
+from stentor.commands.evaluate import left_out, readable_audio, records, write_figures
 from stentor.config.load import parse_source
 from stentor.data.cut import language_of, segments_of, uem_of
 from stentor.errors import DataError
@@ -69,7 +69,7 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
             "data": data,
             "records": len(cuts),
             "eval": {name: score.as_dict() for name, score in scores.items()},
-            **dropped_figures(dropped),
+            **dropped.facts(),
         }
         rows = ({"id": f.id, "reference": list(f.reference), "output": f.hypothesis} for f in files)
         write_figures(out, figures, rows)

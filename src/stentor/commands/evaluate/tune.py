@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stentor.commands.evaluate import dropped_figures, left_out, readable_audio, records, write_figures
+from stentor.commands.evaluate import left_out, readable_audio, records, write_figures
 from stentor.config.load import parse_source
 from stentor.data.atomic_write import atomic_path
 from stentor.data.batch import Prediction
@@ -88,7 +88,7 @@ def tune(model: str, data: str, out: Path | None) -> str:
             "windows": windows.model_dump(mode="json", by_alias=True),
             "before": {name: score.as_dict() for name, score in before.items()},
             "after": {name: score.as_dict() for name, score in after.items()},
-            **dropped_figures(dropped),
+            **dropped.facts(),
         }
         write_figures(out, figures)
     return _text(len(cuts), metric, before, after, changed, rounds, folder) + left_out(dropped)

@@ -3,32 +3,14 @@
 import math
 from dataclasses import dataclass
 
-from stentor.config.convert import Draft, ForeignConfig, positive
+from stentor.config.convert import Draft, ForeignConfig, expanded, positive
 from stentor.config.document import Mistake, Mistakes, Node
 
-_FEATURES = {
-    "feature_type": "type",
-    **{
-        key: key
-        for key in (
-            "num_mel_bins",
-            "frame_length",
-            "frame_shift",
-            "sampling_rate",
-            "preemph_coeff",
-            "window_type",
-            "dither",
-            "snip_edges",
-            "remove_dc_offset",
-            "low_freq",
-            "high_freq",
-            "num_ceps",
-            "cepstral_lifter",
-            "use_energy",
-        )
-    },
-    "storage_path": "store",
-}
+_SAME_FEATURES = (
+    "{num_mel_bins,frame_length,frame_shift,sampling_rate,preemph_coeff,window_type,dither,snip_edges,remove_dc_offset,"
+    "low_freq,high_freq,num_ceps,cepstral_lifter,use_energy}"
+)
+_FEATURES = {"feature_type": "type", **{key: key for key in expanded(_SAME_FEATURES)}, "storage_path": "store"}
 """Features: theirs and ours. They stand in `global_config` or in its section `features`."""
 _FIXED = {
     "features are Kaldi's, as lhotse makes them by default": (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from stentor.config.convert import Converted, Draft, ForeignConfig, positive
+from stentor.config.convert import Converted, Draft, ForeignConfig, expanded, positive
 from stentor.config.document import Mistake, Mistakes, Node, Place, read_text, scalar
 from stentor.config.explain import guess
 from stentor.errors import ConfigError
@@ -49,23 +49,10 @@ _IMPLIED = {
 }
 """Options without a counterpart, and why."""
 _OTHERS = (
-    "use-lora",
-    "lora-r",
-    "lora-alpha",
-    "lora-dropout",
-    "freeze-audio-tower",
-    "dataset-jsonl",
-    "dataset-name",
-    "dataset-config",
-    "train-count",
-    "eval-count",
-    "model-checkpoint",
-    "output-dir",
-    "batch-size",
-    "save-steps",
-    "trackio-space",
+    "{use-lora,lora-r,lora-alpha,lora-dropout,freeze-audio-tower,dataset-jsonl,dataset-name,dataset-config,train-count,"
+    "eval-count,model-checkpoint,output-dir,batch-size,save-steps,trackio-space}"
 )
-_KNOWN = (*_PLAIN, *_IMPLIED, *_OTHERS)
+_KNOWN = (*_PLAIN, *_IMPLIED, *expanded(_OTHERS))
 _ENDS = re.compile(r"[|&;]+|[0-9]*[<>].*")
 """Where the shell's grammar ends a command."""
 _SECRET = re.compile(r"token|secret|password|key|hf_\w+", re.IGNORECASE)

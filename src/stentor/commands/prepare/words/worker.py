@@ -109,7 +109,8 @@ class WordsWorker:
             return Reject(cut.id, aligned.reason, f"{cut.id} ({cut.duration:.2f} s): {_shortened(clip.text)}")
         if self.options.max_wer is not None:
             hypothesis = aligned.hypothesis or ""
-            wer = _wer(clip.text, hypothesis, clip.language)
+            pair = [normalize(text, "whisper_basic", clip.language) for text in (clip.text, hypothesis)]
+            wer = rate(word_errors([(pair[0], pair[1])], clip.language))
             if wer > self.options.max_wer:
                 message = f"{cut.id}: WER {wer:.0%}: {_shortened(clip.text)} / heard: {_shortened(hypothesis)}"
                 return Reject(cut.id, "wer", message)
@@ -141,11 +142,6 @@ class WordsWorker:
 
 def _shortened(text: str, longest: int = 80) -> str:
     return text if len(text) <= longest else text[: longest - 3] + "..."
-
-
-def _wer(reference: str, hypothesis: str, language: str | None) -> float:
-    pair = normalize(reference, "whisper_basic", language), normalize(hypothesis, "whisper_basic", language)
-    return rate(word_errors([pair], language))
 
 
 def _all_spoken(cut: Cut) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +43,52 @@ class DiarizedRecording:
     """The parts that are scored, [start, end] each; None for all of it."""
     duration: float = 0.0
     """Length of the recording."""
+    _errors: dict[tuple[float, bool, bool], Errors] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def annotations(self) -> tuple[Annotation, Annotation]:
+        """Reference and hypothesis as pyannote.core holds them."""
+        from pyannote.core import Annotation, Segment
+
+        def annotation(segments: Sequence[Mapping[str, Any]]) -> Annotation:
+            result = Annotation(uri=self.id)
+            for track, segment in enumerate(segments):
+                result[Segment(segment["start"], segment["end"]), track] = str(segment["speaker"])
+            return result.support()  # merges what one speaker says at the same time
+
+        return annotation(self.reference), annotation(self.hypothesis)
+
+    @cached_property
+    def scored(self) -> Timeline:
+        """The parts that are scored."""
+        from pyannote.core import Segment, Timeline
+
+        spans = self.uem
+        if spans is None:
+            times = [(s["start"], s["end"]) for s in (*self.reference, *self.hypothesis)]
+            spans = [[min([0.0, *(a for a, _ in times)]), max([self.duration, *(b for _, b in times)])]]
+        return Timeline([Segment(a, b) for a, b in spans]).support()
+
+    @cached_property
+    def speakers(self) -> tuple[int, int]:
+        """Number of speakers of reference and hypothesis, within what is scored."""
+        reference, hypothesis = (len(a.crop(self.scored).labels()) for a in self.annotations)
+        return reference, hypothesis
+
+    def errors(self, collar: float, skip_overlap: bool, speaker_labels: bool) -> Errors:
+        """See the function `errors`."""
+        from pyannote.metrics.diarization import DiarizationErrorRate
+        from pyannote.metrics.identification import IdentificationErrorRate
+
+        key = (collar, skip_overlap, speaker_labels)
+        if key not in self._errors:
+            metric_class = DiarizationErrorRate if speaker_labels else IdentificationErrorRate
+            metric = metric_class(collar=2 * collar, skip_overlap=skip_overlap)
+            seconds = metric.compute_components(*self.annotations, uem=self.scored)
+            total, miss, false_alarm = seconds["total"], seconds["missed detection"], seconds["false alarm"]
+            confusion, correct = seconds["confusion"], seconds["correct"]
+            self._errors[key] = Errors(self.id, total, miss, false_alarm, confusion, correct, self.speakers[0])
+        return self._errors[key]
 
 
 @dataclass
@@ -79,23 +126,22 @@ def scores(files: Sequence[DiarizedRecording], speaker_labels: bool = True) -> d
     compared by name, and what is about speakers is left out (`der_no_overlap`, `jer`, `speaker_count`). `low` and
     `high` are percentiles of a bootstrap over recordings with a fixed seed.
     """
-    recordings = [_Recording.of(f) for f in files]
     results = {
-        "der": _der(recordings, 0.0, False, speaker_labels),
-        "der_collar": _der(recordings, COLLAR, False, speaker_labels),
+        "der": der(files, speaker_labels=speaker_labels),
+        "der_collar": der(files, COLLAR, speaker_labels=speaker_labels),
     }
     if speaker_labels:
-        results["der_no_overlap"] = _der(recordings, 0.0, True, True)
-        results["jer"] = _jer(recordings)
-        results["speaker_count"] = _speaker_count(recordings)
-    return results | {"frame_f1": _frame_f1(_errors(recordings, 0.0, False, speaker_labels))}
+        results["der_no_overlap"] = der(files, skip_overlap=True)
+        results["jer"] = jer(files)
+        results["speaker_count"] = speaker_count(files)
+    return results | {"frame_f1": frame_f1(files, speaker_labels)}
 
 
 def errors(
     files: Sequence[DiarizedRecording], collar: float = 0.0, skip_overlap: bool = False, speaker_labels: bool = True
 ) -> list[Errors]:
     """The seconds that `der` is made of, of each recording."""
-    return _errors([_Recording.of(f) for f in files], collar, skip_overlap, speaker_labels)
+    return [f.errors(collar, skip_overlap, speaker_labels) for f in files]
 
 
 def der(
@@ -109,98 +155,11 @@ def der(
     `confusion`, `total`; the same as shares of the total: `miss_rate`, `false_alarm_rate`, `confusion_rate`; by number
     of speakers of the reference; the worst recordings.
     """
-    return _der([_Recording.of(f) for f in files], collar, skip_overlap, speaker_labels)
-
-
-def jer(files: Sequence[DiarizedRecording]) -> Score:
-    """Jaccard error rate (Ryant et al. 2019, second DIHARD challenge): the mean over all speakers of the set of 1 minus
-    the Jaccard index of when they speak and when their counterpart does. No collar, overlap scored."""
-    return _jer([_Recording.of(f) for f in files])
-
-
-def speaker_count(files: Sequence[DiarizedRecording]) -> Score:
-    """Share of recordings whose number of speakers is right, within the UEM. Details: `mean_error`, the mean distance
-    from the right number, and how often which number was given for which."""
-    return _speaker_count([_Recording.of(f) for f in files])
-
-
-def frame_f1(files: Sequence[DiarizedRecording], speaker_labels: bool = True) -> Score:
-    """F1 of each speaker's activity in frames, of no length: twice the right seconds over those of both sides.
-
-    Speakers are matched as for `der`, no collar, overlap scored. 1 when nobody speaks on either side.
-    """
-    return _frame_f1(errors(files, speaker_labels=speaker_labels))
-
-
-def relative_change(before: Sequence[DiarizedRecording], after: Sequence[DiarizedRecording]) -> Score | None:
-    """Relative change of `der` between two systems on the same recordings in the same order: -0.25 is a quarter less.
-
-    The interval resamples recordings with both systems' errors together (paired bootstrap). None when `before` makes no
-    error.
-    """
-    first, second = (np.array([e.wrong for e in errors(files)]) for files in (before, after))
-    if not first.sum():
-        return None
-    low, high = bootstrap(second - first, first, ratio=_ratios)
-    return Score(float((second - first).sum() / first.sum()), low=low, high=high, details={"items": len(first)})
-
-
-# On recordings --------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Recording:
-    """A recording as pyannote.core holds it."""
-
-    id: str
-    reference: Annotation
-    hypothesis: Annotation
-    uem: Timeline
-    _cached: dict[tuple[float, bool, bool], Errors] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, recording: DiarizedRecording) -> _Recording:
-        from pyannote.core import Annotation, Segment, Timeline
-
-        def annotation(segments: Sequence[Mapping[str, Any]]) -> Annotation:
-            result = Annotation(uri=recording.id)
-            for track, segment in enumerate(segments):
-                result[Segment(segment["start"], segment["end"]), track] = str(segment["speaker"])
-            return result.support()  # merges what one speaker says at the same time
-
-        reference, hypothesis = annotation(recording.reference), annotation(recording.hypothesis)
-        spans = recording.uem
-        if spans is None:
-            times = [(s["start"], s["end"]) for s in (*recording.reference, *recording.hypothesis)]
-            spans = [[min([0.0, *(a for a, _ in times)]), max([recording.duration, *(b for _, b in times)])]]
-        return cls(recording.id, reference, hypothesis, Timeline([Segment(a, b) for a, b in spans]).support())
-
-    def errors(self, collar: float, skip_overlap: bool, speaker_labels: bool) -> Errors:
-        from pyannote.metrics.diarization import DiarizationErrorRate
-        from pyannote.metrics.identification import IdentificationErrorRate
-
-        key = (collar, skip_overlap, speaker_labels)
-        if key not in self._cached:
-            metric_class = DiarizationErrorRate if speaker_labels else IdentificationErrorRate
-            metric = metric_class(collar=2 * collar, skip_overlap=skip_overlap)
-            seconds = metric.compute_components(self.reference, self.hypothesis, uem=self.uem)
-            speakers = len(self.reference.crop(self.uem).labels())
-            total, miss, false_alarm = seconds["total"], seconds["missed detection"], seconds["false alarm"]
-            confusion, correct = seconds["confusion"], seconds["correct"]
-            self._cached[key] = Errors(self.id, total, miss, false_alarm, confusion, correct, speakers)
-        return self._cached[key]
-
-
-def _errors(recordings: Sequence[_Recording], collar: float, skip_overlap: bool, speaker_labels: bool) -> list[Errors]:
-    return [r.errors(collar, skip_overlap, speaker_labels) for r in recordings]
-
-
-def _der(recordings: Sequence[_Recording], collar: float, skip_overlap: bool, speaker_labels: bool) -> Score:
-    errors = _errors(recordings, collar, skip_overlap, speaker_labels)
-    score = _ratio([e.wrong for e in errors], [e.total for e in errors])
-    sums = {part: sum(getattr(e, part) for e in errors) for part in ("miss", "false_alarm", "confusion", "total")}
+    rows = errors(files, collar, skip_overlap, speaker_labels)
+    score = _ratio([e.wrong for e in rows], [e.total for e in rows])
+    sums = {part: sum(getattr(e, part) for e in rows) for part in ("miss", "false_alarm", "confusion", "total")}
     score.details = {
-        "items": len(errors),
+        "items": len(rows),
         "collar": collar,
         "overlap": not skip_overlap,
         **{part: round(seconds, 3) for part, seconds in sums.items()},
@@ -210,14 +169,14 @@ def _der(recordings: Sequence[_Recording], collar: float, skip_overlap: bool, sp
             if part != "total" and sums["total"]
         },
     }
-    groups = sorted({e.speakers for e in errors})
+    groups = sorted({e.speakers for e in rows})
     if speaker_labels and len(groups) > 1:
         score.details["by_speakers"] = {
             str(speakers): {"value": _value(sum(e.wrong for e in part), sum(e.total for e in part)), "items": len(part)}
             for speakers in groups
-            for part in ([e for e in errors if e.speakers == speakers],)
+            for part in ([e for e in rows if e.speakers == speakers],)
         }
-    worst = sorted((e for e in errors if e.wrong), key=lambda e: (-e.wrong, e.id))[:WORST]
+    worst = sorted((e for e in rows if e.wrong), key=lambda e: (-e.wrong, e.id))[:WORST]
     score.details["worst"] = [
         {"id": e.id, "value": _value(e.wrong, e.total)}
         | {part: round(getattr(e, part), 3) for part in ("miss", "false_alarm", "confusion", "total")}
@@ -226,21 +185,25 @@ def _der(recordings: Sequence[_Recording], collar: float, skip_overlap: bool, sp
     return score
 
 
-def _jer(recordings: Sequence[_Recording]) -> Score:
+def jer(files: Sequence[DiarizedRecording]) -> Score:
+    """Jaccard error rate (Ryant et al. 2019, second DIHARD challenge): the mean over all speakers of the set of 1 minus
+    the Jaccard index of when they speak and when their counterpart does. No collar, overlap scored."""
     from pyannote.metrics.diarization import JaccardErrorRate
 
     metric = JaccardErrorRate()
-    parts = [metric.compute_components(r.reference, r.hypothesis, uem=r.uem) for r in recordings]
+    parts = [metric.compute_components(*f.annotations, uem=f.scored) for f in files]
     above, below = [part["speaker error"] for part in parts], [part["speaker count"] for part in parts]
     if not sum(below):  # no speaker in the reference: nothing is wrong unless the hypothesis has some
-        above = [float(bool(r.hypothesis.crop(r.uem))) for r in recordings]
+        above = [float(bool(f.annotations[1].crop(f.scored))) for f in files]
     score = _ratio(above, below)
     score.details = {"items": len(parts), "speakers": int(sum(below))}
     return score
 
 
-def _speaker_count(recordings: Sequence[_Recording]) -> Score:
-    counts = [(len(r.reference.crop(r.uem).labels()), len(r.hypothesis.crop(r.uem).labels())) for r in recordings]
+def speaker_count(files: Sequence[DiarizedRecording]) -> Score:
+    """Share of recordings whose number of speakers is right, within the UEM. Details: `mean_error`, the mean distance
+    from the right number, and how often which number was given for which."""
+    counts = [f.speakers for f in files]
     right = [reference == hypothesis for reference, hypothesis in counts]
     score = _ratio(right, [1] * len(counts))
     if not counts:
@@ -256,19 +219,37 @@ def _speaker_count(recordings: Sequence[_Recording]) -> Score:
     return score
 
 
-def _frame_f1(errors: Sequence[Errors]) -> Score:
-    both = [e.total + e.correct + e.confusion + e.false_alarm for e in errors]
-    score = _ratio([2 * e.correct for e in errors], both)
+def frame_f1(files: Sequence[DiarizedRecording], speaker_labels: bool = True) -> Score:
+    """F1 of each speaker's activity in frames, of no length: twice the right seconds over those of both sides.
+
+    Speakers are matched as for `der`, no collar, overlap scored. 1 when nobody speaks on either side.
+    """
+    rows = errors(files, speaker_labels=speaker_labels)
+    both = [e.total + e.correct + e.confusion + e.false_alarm for e in rows]
+    score = _ratio([2 * e.correct for e in rows], both)
     if not sum(both):
         score.value = score.low = score.high = 1.0
-    hypothesis = sum(e.correct + e.confusion + e.false_alarm for e in errors)
-    right, total = sum(e.correct for e in errors), sum(e.total for e in errors)
+    hypothesis = sum(e.correct + e.confusion + e.false_alarm for e in rows)
+    right, total = sum(e.correct for e in rows), sum(e.total for e in rows)
     score.details = {
-        "items": len(errors),
+        "items": len(rows),
         "precision": right / hypothesis if hypothesis else 1.0,
         "recall": right / total if total else 1.0,
     }
     return score
+
+
+def relative_change(before: Sequence[DiarizedRecording], after: Sequence[DiarizedRecording]) -> Score | None:
+    """Relative change of `der` between two systems on the same recordings in the same order: -0.25 is a quarter less.
+
+    The interval resamples recordings with both systems' errors together (paired bootstrap). None when `before` makes no
+    error.
+    """
+    first, second = (np.array([e.wrong for e in errors(files)]) for files in (before, after))
+    if not first.sum():
+        return None
+    low, high = bootstrap(second - first, first, ratio=_ratios)
+    return Score(float((second - first).sum() / first.sum()), low=low, high=high, details={"items": len(first)})
 
 
 def _value(above: float, below: float) -> float:

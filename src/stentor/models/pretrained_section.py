@@ -3,7 +3,7 @@ families that have such parts."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
@@ -15,6 +15,8 @@ class PretrainedSection(Section):
     """A part that comes from pretrained weights (`from`) or is built from a transformers config (`config`)."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+    example: ClassVar[str] = "{model_type: whisper, d_model: 144}"
+    """A `config`, for messages."""
 
     source: str | None = Field(None, alias="from")
     """Hub id or local folder of a pretrained model."""
@@ -25,11 +27,17 @@ class PretrainedSection(Section):
 
     @model_validator(mode="after")
     def _one_origin(self) -> PretrainedSection:
-        if (self.source is None) == (self.config is None):
-            raise ValueError("give either `from` (a Hub id or folder) or `config` (a transformers config), not both")
-        if self.config is not None and not isinstance(self.config.get("model_type"), str):
-            raise ValueError("`config` needs `model_type`, such as `{model_type: whisper, d_model: 144}`")
+        check_origin(self, self.example)
         return self
+
+
+def check_origin(section: Any, example: str | None = None) -> None:
+    """Raise ValueError, for the validator of a section, unless it has one of `from` and `config`; of which the latter
+    needs a `model_type` where there is an `example` of it."""
+    if (section.source is None) == (section.config is None):
+        raise ValueError("give either `from` (a Hub id or folder) or `config` (a transformers config), not both")
+    if example and section.config is not None and not isinstance(section.config.get("model_type"), str):
+        raise ValueError(f"`config` needs `model_type`, such as `{example}`")
 
 
 class PretrainedFamily(Family):

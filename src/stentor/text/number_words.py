@@ -46,17 +46,6 @@ CURRENCIES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₩": "KRW", 
 PLAIN_CURRENCY = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "₩": "won", "₽": "rubel"}
 """For languages of which num2words has no money."""
 CHINESE_CURRENCY = {"$": "美元", "€": "欧元", "£": "英镑", "¥": "元", "₩": "韩元", "₽": "卢布"}
-DEGREES = {
-    "de": "Grad Celsius",
-    "en": "degrees Celsius",
-    "es": "grados Celsius",
-    "fr": "degrés Celsius",
-    "it": "gradi Celsius",
-    "nl": "graden Celsius",
-    "pt": "graus Celsius",
-    "sv": "grader Celsius",
-    "zh": "摄氏度",
-}
 UNITS = {
     "km/h": ("kilometer per hour", "kilometers per hour"),
     "mph": ("mile per hour", "miles per hour"),

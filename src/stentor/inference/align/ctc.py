@@ -5,7 +5,6 @@ spelled with a wildcard, which is any sound. Emissions of long audio are made in
 classes that the text has; the path is found over all of it at once.
 """
 
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as File
@@ -21,6 +20,7 @@ from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.boundaries import spread
 from stentor.inference.align.viterbi import WILDCARD, Path, viterbi, with_wildcard
 from stentor.models.base import Bundle
+from stentor.models.ctc.spelling import plain
 from stentor.tasks.words import units
 
 WINDOW, CONTEXT = 24.0, 2.0
@@ -196,11 +196,6 @@ class Alphabet:
                 if c.isalnum():
                     spelled.append((WILDCARD, i))
         return spelled
-
-
-def plain(character: str) -> str:
-    """Without accents."""
-    return "".join(c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c))
 
 
 class SpeechLLMCTC:

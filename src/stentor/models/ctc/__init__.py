@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from stentor.models.peft import Lora
-from stentor.models.pretrained_section import PretrainedFamily
+from stentor.models.pretrained_section import PretrainedFamily, check_origin
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict, Section
 
@@ -73,10 +73,7 @@ class CTCFamily(PretrainedFamily):
     @model_validator(mode="after")
     def _one_origin(self) -> CTCFamily:
         check(self.quantize, self.lora)
-        if (self.source is None) == (self.config is None):
-            raise ValueError("give either `from` (a Hub id or folder) or `config` (a transformers config), not both")
-        if self.config is not None and not isinstance(self.config.get("model_type"), str):
-            raise ValueError("`config` needs `model_type`, such as `{model_type: wav2vec2, hidden_size: 144}`")
+        check_origin(self, "{model_type: wav2vec2, hidden_size: 144}")
         if self.config is not None and self.alphabet == "own":
             raise ConfigConflict(
                 "alphabet", "a model built from `config` has no tokenizer of its own: take `transcripts`"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 Bits = Literal["8bit", "4bit"]
 
 HEADS = ("lm_head", "ctc_head", "proj_out")
-BYTES = {"8bit": 1.0, "4bit": 0.5 + (1 + 4 / 256) / 64}
-"""Bytes for each weight: of 4 bits with a byte for each block of 64 and a float for each 256 of those."""
 
 
 def check(quantize: Bits | None, lora: Any | None) -> None:
@@ -75,11 +73,6 @@ def quantisable(model: nn.Module) -> list[str]:
         and uses[id(module.weight)] == 1
         and base_name(f"{name}.weight").split(".")[-2] not in HEADS
     ]
-
-
-def quantized_bytes(linear: nn.Linear, bits: Bits) -> float:
-    """Bytes that the weight of a linear layer takes in 8 or 4 bits, scales included."""
-    return linear.weight.numel() * BYTES[bits] + (4 * linear.out_features if bits == "8bit" else 0)
 
 
 def sizes(model: nn.Module) -> dict[int, int]:

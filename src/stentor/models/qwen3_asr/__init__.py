@@ -42,9 +42,20 @@ class Qwen3ASR(AudioLLM):
         return config.get("model_type") == "qwen3_asr" and cls.architecture in (config.get("architectures") or ())
 
     def settle(self, settings: dict[str, Any], name: str, **options: Any) -> None:
-        from stentor.models.qwen3_asr.processor import settle
+        from stentor.models.qwen3_asr.processor import END, read_processor
 
-        settle(settings, name, **options)
+        processor = read_processor(name, **options)
+        tokenizer = processor.tokenizer
+        ends = [token for token in ("<|endoftext|>", END) if token in tokenizer.get_vocab()]
+        text = {"model_type": "qwen3", "vocab_size": len(tokenizer), **(settings.get("text_config") or {})}
+        audio = {"num_mel_bins": processor.feature_extractor.feature_size}
+        if "hidden_size" in text:
+            audio["output_dim"] = text["hidden_size"]
+        settings["text_config"] = text
+        settings["audio_config"] = {**audio, **(settings.get("audio_config") or {})}
+        settings.setdefault("audio_token_id", processor.audio_token_id)
+        settings.setdefault("pad_token_id", tokenizer.pad_token_id)
+        settings.setdefault("eos_token_id", tokenizer.convert_tokens_to_ids(ends))
 
     def inspect(self, config: Any) -> None:
         audio, text = config.audio_config, config.text_config

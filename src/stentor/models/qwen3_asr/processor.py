@@ -185,21 +185,5 @@ def read_processor(name: str, **options: Any) -> Any:
     return processor
 
 
-def settle(settings: dict[str, Any], name: str, **options: Any) -> None:
-    """Fill the settings of a Qwen3ASRConfig up with what the processor knows, where they say nothing themselves."""
-    processor = read_processor(name, **options)
-    tokenizer = processor.tokenizer
-    ends = [token for token in ("<|endoftext|>", END) if token in tokenizer.get_vocab()]
-    text = {"model_type": "qwen3", "vocab_size": len(tokenizer), **(settings.get("text_config") or {})}
-    audio = {"num_mel_bins": processor.feature_extractor.feature_size}
-    if "hidden_size" in text:
-        audio["output_dim"] = text["hidden_size"]
-    settings["text_config"] = text
-    settings["audio_config"] = {**audio, **(settings.get("audio_config") or {})}
-    settings.setdefault("audio_token_id", processor.audio_token_id)
-    settings.setdefault("pad_token_id", tokenizer.pad_token_id)
-    settings.setdefault("eos_token_id", tokenizer.convert_tokens_to_ids(ends))
-
-
 def _numbers(ids: int | Sequence[int]) -> list[int]:
     return [ids] if isinstance(ids, int) else list(ids)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field
 
 from stentor.audio.kaldi import KaldiFeatures
-from stentor.section import Section
+from stentor.models.pretrained_section import PretrainedSection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,30 +78,20 @@ class Features(KaldiFeatures):
         return frames[rows].reshape(count, self.size)
 
 
-class SSL(Section):
+class SSL(PretrainedSection):
     """A pretrained self-supervised encoder (WavLM, HuBERT, wav2vec 2.0) as front-end.
 
     The model reads a learnt mix of all its layers: their sum weighted by a softmax (Yang et al. 2021, SUPERB).
     """
 
-    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+    example: ClassVar[str] = "{model_type: wavlm, hidden_size: 144}"
 
     source: str | None = Field(None, alias="from")
     """Hub id or local folder, such as `microsoft/wavlm-base-plus`."""
     config: dict[str, Any] | None = None
     """Build it untrained from a transformers config, such as `{model_type: wavlm, hidden_size: 144}`."""
-    revision: str | None = None
-    """Branch, tag or commit of the Hub model. Null: the default branch."""
     freeze: bool = True
     """Train only the mix of its layers. When it is trained as well, give it a learning rate of its own, about a tenth,
     by `optim.groups: [{params: ["frontend.encoder.*"], lr: 1e-5}]`."""
     normalize: bool | None = None
     """Bring each clip to zero mean and unit variance. Null: as it was pretrained."""
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> SSL:
-        if (self.source is None) == (self.config is None):
-            raise ValueError("give either `from` (a Hub id or folder) or `config` (a transformers config), not both")
-        if self.config is not None and not isinstance(self.config.get("model_type"), str):
-            raise ValueError("`config` needs `model_type`, such as `{model_type: wavlm, hidden_size: 144}`")
-        return self

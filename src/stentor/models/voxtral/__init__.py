@@ -36,9 +36,14 @@ class Voxtral(AudioLLM):
     always_float32: ClassVar[tuple[str, ...]] = ("embed_positions.weight",)
 
     def settle(self, settings: dict[str, Any], name: str, **options: Any) -> None:
-        from stentor.models.voxtral.processor import settle
+        from stentor.models.voxtral.processor import read_processor
 
-        settle(settings, name, **options)
+        mels = (settings.get("audio_config") or {}).get("num_mel_bins", 128)
+        processor = read_processor(name, mels, **options)
+        tekken = processor.tokenizer.tokenizer.instruct_tokenizer.tokenizer
+        special = {"bos_token_id": tekken.bos_id, "eos_token_id": tekken.eos_id, "pad_token_id": tekken.pad_id}
+        settings["text_config"] = {"vocab_size": tekken.n_words, **special, **(settings.get("text_config") or {})}
+        settings.setdefault("audio_token_id", processor.audio_token_id)
 
     def inspect(self, config: Any) -> None:
         width, inner = config.audio_config.hidden_size, config.audio_config.intermediate_size

@@ -159,16 +159,6 @@ def need_mistral_common() -> None:
         raise ConfigError("The family voxtral needs mistral-common: run pip install 'mistral-common[audio]'.")
 
 
-def settle(settings: dict[str, Any], name: str, **options: Any) -> None:
-    """Fill the settings of a VoxtralConfig up with what the tokenizer knows, where they say nothing themselves."""
-    mels = (settings.get("audio_config") or {}).get("num_mel_bins", 128)
-    processor = read_processor(name, mels, **options)
-    tekken = processor.tokenizer.tokenizer.instruct_tokenizer.tokenizer
-    special = {"bos_token_id": tekken.bos_id, "eos_token_id": tekken.eos_id, "pad_token_id": tekken.pad_id}
-    settings["text_config"] = {"vocab_size": tekken.n_words, **special, **(settings.get("text_config") or {})}
-    settings.setdefault("audio_token_id", processor.audio_token_id)
-
-
 def read_processor(name: str, mels: int = 128, **options: Any) -> Any:
     """transformers' VoxtralProcessor of a folder or Hub id; one that holds a tekken.json alone gets a feature extractor
     with so many `mels`. Raises OSError and ValueError when there is none."""

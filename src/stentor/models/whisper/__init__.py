@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from stentor.models.base import Bundle, Family
 from stentor.models.peft import Lora
+from stentor.models.pretrained_section import check_origin
 from stentor.models.quantize import Bits, check
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ class Whisper(Family):
     @model_validator(mode="after")
     def _one_origin(self) -> Whisper:
         check(self.quantize, self.lora)
-        if (self.source is None) == (self.config is None):
-            raise ValueError("give either `from` (a Hub id or folder) or `config` (a transformers config), not both")
+        check_origin(self)
         return self
 
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:

@@ -2,6 +2,8 @@
 
 import re
 
+ACCENTS = "american australian british canadian chinese indian japanese korean portuguese russian"
+DIALECTS = "河南话 陕西话 四川话 贵州话 云南话 桂林话 济南话 石家庄话 甘肃话 宁夏话 青岛话 东北话"
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "gender": ("male", "female", "男", "女"),
     "age": ("child", "teenager", "young adult", "middle-aged", "elderly", "儿童", "少年", "青年", "中年", "老年"),
@@ -10,35 +12,8 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
         *(f"{height}音调" for height in ("极低", "低", "中", "高", "极高")),
     ),
     "style": ("whisper", "耳语"),
-    "accent": tuple(
-        f"{name} accent"
-        for name in (
-            "american",
-            "australian",
-            "british",
-            "canadian",
-            "chinese",
-            "indian",
-            "japanese",
-            "korean",
-            "portuguese",
-            "russian",
-        )
-    ),
-    "dialect": (
-        "河南话",
-        "陕西话",
-        "四川话",
-        "贵州话",
-        "云南话",
-        "桂林话",
-        "济南话",
-        "石家庄话",
-        "甘肃话",
-        "宁夏话",
-        "青岛话",
-        "东北话",
-    ),
+    "accent": tuple(f"{name} accent" for name in ACCENTS.split()),
+    "dialect": tuple(DIALECTS.split()),
 }
 """By category; of each category an instruct has one at most."""
 SEPARATOR = re.compile(r"\s*[,，、;；]\s*")

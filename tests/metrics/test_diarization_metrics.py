@@ -2,6 +2,7 @@
 
 import random
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -174,7 +175,7 @@ def test_der_by_hand():
     assert f1.value == pytest.approx(2 * 5 / (7 + 7))
     assert f1.details["precision"] == pytest.approx(5 / 7) and f1.details["recall"] == pytest.approx(5 / 7)
     # Nothing is said about 5-10 s.
-    file.uem = [[0, 5]]
+    file = replace(file, uem=[[0, 5]])
     assert der([file]).value == pytest.approx(1 / 6)
 
 

@@ -31,7 +31,7 @@ WORST = 20
 """Files that are listed as the worst."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class DiarizedRecording:
     """One recording with reference and hypothesis; times are seconds from its start."""
 

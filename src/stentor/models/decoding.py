@@ -104,21 +104,10 @@ def search(
     greedy decoding with one end id, is filled with each row's `decoder.state` [width] after each of its tokens and
     after the end token.
     """
-    if beams > 1:
-        return _beam(decoder, limits, eos_ids, beams, length_penalty)
-    return _single(decoder, limits, eos_ids, temperature, generator, states)
-
-
-def _single(
-    decoder: Any,
-    limits: list[int],
-    eos_ids: set[int],
-    temperature: float,
-    generator: torch.Generator | None,
-    states: list[list[Tensor]] | None = None,
-) -> list[Result]:
     import torch
 
+    if beams > 1:
+        return _beam(decoder, limits, eos_ids, beams, length_penalty)
     results: list[Result] = [([], []) for _ in limits]
     if states is not None:
         states += [[] for _ in limits]

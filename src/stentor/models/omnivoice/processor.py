@@ -45,21 +45,13 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
 
     max_seconds: float | None = None
 
-    def __init__(
-        self,
-        tokenizer: Any,
-        codebooks: int,
-        vocabulary: int,
-        mask_id: int,
-        codec: AudioCodec | None = None,
-        instruct_from: str | None = None,
-    ):
+    def __init__(self, tokenizer: Any, codebooks: int, vocabulary: int, mask_id: int, codec: AudioCodec | None = None):
         """`tokenizer`: a fast transformers tokenizer with OmniVoice's special tokens; `vocabulary`: entries of a
-        codebook without MASK; `instruct_from`: the field that describes the voice of records without an `instruct`."""
+        codebook without MASK."""
         self.tokenizer = tokenizer
         self.codebooks, self.vocabulary, self.mask_id = codebooks, vocabulary, mask_id
         self.codec = codec
-        self.instruct_from = instruct_from
+        self.instruct_from: str | None = None  # the field that describes the voice of records without an `instruct`
         self.pace: SpeakingRate | None = None  # of the training records, for the length of what is spoken
         self.pad_id = padding_id(tokenizer)
         self.flex = False  # packed batches carry the block tables of flex_attention

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Bits = Literal["8bit", "4bit"]
 
 HEADS = ("lm_head", "ctc_head", "proj_out")
+BYTES = {"8bit": 1.0, "4bit": 0.5 + (1 + 4 / 256) / 64}
+"""Bytes for each weight: of 4 bits with a byte for each block of 64 and a float for each 256 of those."""
 
 
 def check(quantize: Bits | None, lora: Any | None) -> None:

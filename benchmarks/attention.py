@@ -165,8 +165,8 @@ def matrix(attention: Attention, x: Tensor) -> Tensor:
         p(x).unflatten(-1, (attention.heads, -1)).transpose(1, 2)
         for p in (attention.q_proj, attention.k_proj, attention.v_proj)
     )
-    found = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1) @ v
-    return attention.out_proj(found.transpose(1, 2).flatten(2))
+    attended = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1) @ v
+    return attention.out_proj(attended.transpose(1, 2).flatten(2))
 
 
 def crossover(rows: list[dict[str, float]], way: str, unit: str) -> str:

@@ -55,7 +55,10 @@ class Corpus:
         seconds = np.clip(draw(rng, count), 1.0, 30.0)
         spoken = np.maximum(seconds * rng.normal(3.4, 0.6, count), 1)  # subwords
         self.cuts = [MonoCut(str(i), 0.0, round(float(s), 2), 0, []) for i, s in enumerate(seconds)]
-        self.costs = {c.id: int(12.5 * c.duration + t) + 9 for c, t in zip(self.cuts, spoken)}
+        self.costs = {c.id: self.cost(c.duration, float(subwords)) for c, subwords in zip(self.cuts, spoken)}
+
+    def cost(self, seconds: float, subwords: float) -> int:
+        return int(12.5 * seconds + subwords) + 9
 
     def plan(self, layout: str, budget: int) -> BatchSampler:
         mix = Mix([Pool(self.cuts, 1.0, None)])

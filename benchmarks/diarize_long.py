@@ -54,10 +54,10 @@ def main() -> None:
             }
             row["faster_than_real_time"] = row["audio"] / row["seconds"]
             row["der"] = error(reference, best["segments"], row["audio"]) if args.model else None
-            told = f"{row['der']:8.2%}" if args.model else f"{'':>8}"
+            der = f"{row['der']:8.2%}" if args.model else f"{'':>8}"
             print(
                 f"{minutes:4g} min {row['seconds']:8.1f} {row['faster_than_real_time']:15.0f}x "
-                f"{row['peak_mb']:9.0f} MB {told}"
+                f"{row['peak_mb']:9.0f} MB {der}"
             )
             rows.append(row)
     results.write("diarize_long", rows, threads=args.threads, model=args.model or "untrained", speakers=args.speakers)
@@ -74,14 +74,14 @@ def measure(model: str, path: str, threads: int) -> dict[str, Any]:
     loaded.diarize(np.zeros(25 * RATE, np.float32), rate=RATE)  # what is imported or set up at first use
     ready = time.perf_counter()
     idle = peak()
-    found = loaded.diarize(path)
+    result = loaded.diarize(path)
     return {
-        "audio": found["duration"],
+        "audio": result["duration"],
         "seconds": time.perf_counter() - ready,
         "load_seconds": ready - began,
         "idle_mb": idle,
         "peak_mb": peak(),
-        "segments": found.segments,
+        "segments": result.segments,
     }
 
 

@@ -343,9 +343,9 @@ def collators(bundle: Bundle, items: int, rounds: int) -> list[dict[str, Any]]:
     print(f"{'collator alone':22}{'ours':>12}{'peer':>12}{'ratio':>9}")
     for seconds in LENGTHS:
         text = "the quick brown fox " * max(1, seconds // 2)
-        given = [{"audio": clip(rng, seconds), "text": text, "language": "en"} for _ in range(items)]
-        examples = [Example(str(i), r["audio"], r["text"], r["language"]) for i, r in enumerate(given)]
-        ways = {"ours": partial(bundle.processor.collate, examples), "peer": partial(upstream, given)}
+        records = [{"audio": clip(rng, seconds), "text": text, "language": "en"} for _ in range(items)]
+        examples = [Example(str(i), r["audio"], r["text"], r["language"]) for i, r in enumerate(records)]
+        ways = {"ours": partial(bundle.processor.collate, examples), "peer": partial(upstream, records)}
         times: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(rounds):
             for name, way in ways.items():
@@ -384,7 +384,7 @@ def table(folder: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
             **{k: round(v, 4) for k, v in mid.items()},
             "rounds": [round(g["samples_per_second"], 2) for g in got],
         }
-        said = ""
+        comparison = ""
         if way.startswith("Trainer"):
             ours = "stentor, 2 workers" if way == "Trainer, 1 worker" else "stentor, 0 workers"
             by = {
@@ -393,10 +393,10 @@ def table(folder: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
             }
             row |= {"ours": ours, "ratio": round(by["seconds_per_step"], 2)}
             row |= {"cpu_ratio": round(by["cpu_seconds_per_step"], 2)} if way.endswith("0 workers") else {}
-            said = f"   {row['ratio']} x" + (f", {row['cpu_ratio']} x" if "cpu_ratio" in row else "") + " as fast"
+            comparison = f"   {row['ratio']} x" + (f", {row['cpu_ratio']} x" if "cpu_ratio" in row else "") + " as fast"
         print(
             f"{row['vocabulary']:10,}  {way:20}{mid['seconds_per_step']:13.3f}{mid['cpu_seconds_per_step']:13.3f}"
-            f"{mid['samples_per_second']:13.1f}{mid['peak_memory_mb']:10,.0f} MB{said}"
+            f"{mid['samples_per_second']:13.1f}{mid['peak_memory_mb']:10,.0f} MB{comparison}"
         )
         rows.append(row)
     return rows

@@ -18,8 +18,6 @@ import argparse
 import contextlib
 import io
 import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -27,9 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 from finetune_voxtral import WORDS, write_tokenizer
+from gpu_cases import check, device_name, heading, in_own_process, line, measure, parser
 from results import write
-
-from stentor.callbacks.base import Callback
 
 RATE = 16000
 VOXTRAL = {
@@ -77,31 +74,17 @@ TINY_WHISPER = {
     "decoder_ffn_dim": 64,
     "num_mel_bins": 128,
 }
-WIDTHS = (12, 12, 10, 11, 9, 11, 8)
+WIDTHS = {
+    "parameters": 12,
+    "trained": 12,
+    "tokens_per_second": 10,
+    "audio_seconds_per_second": 11,
+    "data_wait": 9,
+    "memory_gb": 11,
+    "mfu": 8,
+}
+METRICS = ("tokens_per_second", "audio_seconds_per_second", "padding", "data_wait", "memory_gb", "mfu")
 LORA = {"rank": 16, "alpha": 32, "dropout": 0.05}
-
-
-class Measured(Exception):
-    """The steps are over; nothing is to be saved."""
-
-
-class Timed(Callback):
-    """Takes the row of metrics of the second half of the steps and ends the run."""
-
-    _row: dict[str, Any]
-    _parameters: dict[str, int]
-
-    def on_start(self, trainer: Any) -> None:
-        parameters = list(trainer.bundle.model.parameters())
-        self._parameters = {
-            "parameters": sum(p.numel() for p in parameters),
-            "trained": sum(p.numel() for p in parameters if p.requires_grad),
-        }
-
-    def on_metrics(self, trainer: Any, metrics: dict[str, Any]) -> None:
-        self._row = metrics
-        if metrics["step"] == trainer.train.steps:
-            raise Measured
 
 
 def section(model: str, how: str, tiny: bool, folder: Path) -> dict[str, Any]:
@@ -113,8 +96,15 @@ def section(model: str, how: str, tiny: bool, folder: Path) -> dict[str, Any]:
     if not tokenizer.exists():
         write_tokenizer(tokenizer, WORDS["small" if tiny else "real"])
     config = TINY_VOXTRAL if tiny else VOXTRAL
-    made = {"type": "voxtral", "config": config, "tokenizer": str(tokenizer), "lora": lora, "freeze": ["audio_tower.*"]}
-    return made | {"gradient_checkpointing": True, "dtype": "bfloat16" if lora else "float32"}
+    return {
+        "type": "voxtral",
+        "config": config,
+        "tokenizer": str(tokenizer),
+        "lora": lora,
+        "freeze": ["audio_tower.*"],
+        "gradient_checkpointing": True,
+        "dtype": "bfloat16" if lora else "float32",
+    }
 
 
 def records(folder: Path, count: int, tiny: bool) -> Path:
@@ -134,122 +124,44 @@ def records(folder: Path, count: int, tiny: bool) -> Path:
     return folder / "train.jsonl"
 
 
-def measure(model: str, how: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+def finetune(model: str, how: str, folder: str, args: argparse.Namespace) -> dict[str, Any]:
     """One case, in this process."""
-    from stentor.commands.train import train
-    from stentor.config.schema import Config
-
-    config = Config.model_validate(
-        {
-            "task": {"type": "transcribe"},
-            "model": section(model, how, args.tiny, folder),
-            "data": {
-                "train": [{"type": "jsonl", "path": str(folder / "data" / "train.jsonl")}],
-                "max_items": args.items,
-                "batch_tokens": 10**6,
-                "workers": args.workers,
-                "prefetch": 4,
-            },
-            "optim": {"type": "adamw", "lr": 1e-5},
-            "schedule": {"type": "constant", "warmup_steps": 0},
-            "train": {
-                "steps": args.steps,
-                "log_every": args.steps // 2,
-                "device": args.device,
-                "precision": "bf16" if args.device == "cuda" else "fp32",
-            },
-        }
-    )
-    timed = Timed(type="timed")
-    config.callbacks = [timed]
-    with tempfile.TemporaryDirectory() as run:
-        try:
-            train([config], Path(run) / "run", {})
-        except Measured:
-            row = timed._row
-        except torch.cuda.OutOfMemoryError:
-            return {"failed": "out of memory"}
-    keys = ("tokens_per_second", "audio_seconds_per_second", "padding", "data_wait", "memory_gb", "mfu")
-    return {**timed._parameters, **{key: row.get(key) for key in keys}}
-
-
-def case(model: str, how: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """One case; of real size in a process of its own, so that it finds the GPU's memory empty."""
-    if args.tiny:
-        with contextlib.redirect_stdout(io.StringIO()):
-            return measure(model, how, folder, args)
-    command = [
-        sys.executable,
-        __file__,
-        "--case",
-        model,
-        how,
-        str(folder),
-        "--items",
-        str(args.items),
-        "--steps",
-        str(args.steps),
-        "--workers",
-        str(args.workers),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        return {"failed": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}"}
-    return json.loads(done.stdout.splitlines()[-1])
+    data = {
+        "train": [{"type": "jsonl", "path": f"{folder}/data/train.jsonl"}],
+        "max_items": args.items,
+        "batch_tokens": 10**6,
+    }
+    sections = {"task": {"type": "transcribe"}, "model": section(model, how, args.tiny, Path(folder)), "data": data}
+    with contextlib.redirect_stdout(io.StringIO()):
+        return measure(sections, METRICS, args)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", choices=["voxtral", "whisper"], default=["voxtral", "whisper"])
-    parser.add_argument("--how", nargs="+", choices=["lora", "full"], default=["lora", "full"])
-    parser.add_argument("--items", type=int, default=8, help="Clips in a batch.")
-    parser.add_argument("--steps", type=int, default=20, help="Optimizer steps; the first half is not measured.")
-    parser.add_argument("--workers", type=int, default=4, help="Loader workers.")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="Tiny models, to see that the script runs.")
-    parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit("There is no CUDA GPU here: run this on a machine with one, or with --tiny --device cpu.")
-    if args.device == "cpu" and not args.tiny:
-        raise SystemExit("Models of real size are for a GPU: give --tiny as well to run on the CPU.")
-    if args.steps < 2 or args.steps % 2:
-        raise SystemExit("--steps must be even: the second half is measured.")
+    options = parser(__doc__.splitlines()[0], steps=20, case_parts=3)
+    options.add_argument("--models", nargs="+", choices=["voxtral", "whisper"], default=["voxtral", "whisper"])
+    options.add_argument("--how", nargs="+", choices=["lora", "full"], default=["lora", "full"])
+    options.add_argument("--items", type=int, default=8, help="Clips in a batch.")
+    args = options.parse_args()
+    check(args)
     if args.case:
-        print(json.dumps(measure(args.case[0], args.case[1], Path(args.case[2]), args)))
+        print(json.dumps(finetune(*args.case, args)))
         return
-    name = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
-    print(f"{name}, torch {torch.__version__}, {args.items} clips in a batch, {args.steps} steps\n")
-    heads = ("parameters", "trained", "tokens/s", "audio s/s", "waiting", "memory", "MFU")
-    print(" " * 16 + "".join(f"{head:>{width}}" for head, width in zip(heads, WIDTHS)))
+    gpu = device_name(args)
+    print(f"{gpu}, torch {torch.__version__}, {args.items} clips in a batch, {args.steps} steps\n")
+    print(" " * 16 + heading(WIDTHS))
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         records(Path(scratch) / "data", args.items * 8, args.tiny)
         for model in args.models:
             for how in args.how:
-                row = case(model, how, Path(scratch), args)
+                case = (model, how, scratch)
+                row = finetune(*case, args) if args.tiny else in_own_process(*case)
                 rows.append({"model": model, "how": how, **row})
-                print(f"{model + ', ' + how:16}{told(row)}", flush=True)
+                print(f"{model + ', ' + how:16}{line(row, WIDTHS)}", flush=True)
     if not args.tiny:
-        write("gpu_finetune", rows, gpu=name, items=args.items, steps=args.steps, workers=args.workers)
+        write("gpu_finetune", rows, gpu=gpu, items=args.items, steps=args.steps, workers=args.workers)
     if all("failed" in row for row in rows):
         raise SystemExit(1)
-
-
-def told(row: dict[str, Any]) -> str:
-    """A line of the table."""
-    if "failed" in row:
-        return f"  failed: {row['failed']}"
-    cells = (
-        f"{row['parameters'] / 1e6:,.3f} M",
-        f"{row['trained'] / 1e6:,.3f} M",
-        f"{row['tokens_per_second']:,.0f}",
-        f"{row['audio_seconds_per_second']:,.0f}",
-        f"{row['data_wait']:.1%}",
-        f"{row['memory_gb']:.1f} GB" if row["memory_gb"] else "-",
-        f"{row['mfu']:.1%}" if row["mfu"] else "-",
-    )
-    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS))
 
 
 if __name__ == "__main__":

@@ -26,15 +26,13 @@ import argparse
 import contextlib
 import io
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_finetune import Measured, Timed
+from gpu_cases import check, device_name, heading, in_own_process, line, measure, parser
 from results import write
 from shards import make
 
@@ -64,7 +62,8 @@ TINY = {
 }
 TEXT_TOKENS = 151_676
 """Of the published model, special tokens included."""
-WIDTHS = (13, 12, 9, 10, 11, 9)
+WIDTHS = {"parameters": 13, "tokens_per_second": 12, "padding": 9, "data_wait": 10, "memory_gb": 11, "mfu": 9}
+METRICS = ("tokens_per_second", "padding", "data_wait", "memory_gb", "mfu")
 
 
 def section(attention: str, tiny: bool) -> dict[str, Any]:
@@ -79,13 +78,13 @@ def real_vocabulary() -> None:
 
     ours = build.made_tokenizer
 
-    def made(*arguments: Any) -> Any:
+    def filled(*arguments: Any) -> Any:
         tokenizer = ours(*arguments)
         free = TEXT_TOKENS - len(tokenizer) - 7
         tokenizer.add_tokens([f"<unused{i}>" for i in range(free)])
         return tokenizer
 
-    build.made_tokenizer = made
+    build.made_tokenizer = filled
 
 
 # The naive variants
@@ -145,46 +144,18 @@ def all_logits(width: int) -> None:
 NAIVE = {"arrival": in_order_of_arrival, "fp32-flex": without_cast, "logits": all_logits}
 
 
-def measure(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+def train(name: str, folder: str, args: argparse.Namespace) -> dict[str, Any]:
     """Train one case, in this process."""
-    from stentor.commands.train import train
-    from stentor.config.schema import Config
-
     if not args.tiny:
         real_vocabulary()
     if name in NAIVE:
         NAIVE[name](-(-args.batch_tokens // 128) * 128)  # whole blocks
-    config = Config.model_validate(
-        {
-            "task": {"type": "speak"},
-            "model": section("sdpa" if name == "sdpa" else "flex", args.tiny),
-            "data": {
-                "train": [{"type": "shards", "path": str(folder)}],
-                "batch_tokens": args.batch_tokens,
-                "workers": args.workers,
-                "prefetch": 4,
-            },
-            "optim": {"type": "adamw", "lr": 1e-5},
-            "schedule": {"type": "constant", "warmup_steps": 0},
-            "train": {
-                "steps": args.steps,
-                "log_every": args.steps // 2,
-                "device": args.device,
-                "precision": "bf16" if args.device == "cuda" else "fp32",
-            },
-        }
-    )
-    timed = Timed(type="timed")
-    config.callbacks = [timed]
-    with tempfile.TemporaryDirectory() as run:
-        try:
-            train([config], Path(run) / "run", {})
-        except Measured:
-            row = timed._row
-        except torch.cuda.OutOfMemoryError:
-            return {"failed": "out of memory"}
-    keys = ("tokens_per_second", "padding", "data_wait", "memory_gb", "mfu")
-    return {**timed._parameters, **{key: row.get(key) for key in keys}}
+    sections = {
+        "task": {"type": "speak"},
+        "model": section("sdpa" if name == "sdpa" else "flex", args.tiny),
+        "data": {"train": [{"type": "shards", "path": folder}], "batch_tokens": args.batch_tokens},
+    }
+    return measure(sections, METRICS, args)
 
 
 def speak(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -214,83 +185,31 @@ def speak(args: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def case(name: str, folder: Path, args: argparse.Namespace) -> Any:
-    """One case; in a process of its own, so that it finds the GPU's memory empty and nothing else changed."""
-    command = [
-        sys.executable,
-        __file__,
-        "--case",
-        name,
-        str(folder),
-        "--batch-tokens",
-        str(args.batch_tokens),
-        "--steps",
-        str(args.steps),
-        "--workers",
-        str(args.workers),
-        "--device",
-        args.device,
-        "--seconds",
-        str(args.seconds),
-        *(["--tiny"] if args.tiny else []),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        return {"failed": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}"}
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def told(row: dict[str, Any]) -> str:
-    """A line of the table."""
-    if "failed" in row:
-        return f"  failed: {row['failed']}"
-    cells = (
-        f"{row['parameters'] / 1e6:,.3f} M",
-        f"{row['tokens_per_second']:,.0f}",
-        f"{row['padding']:.1%}",
-        f"{row['data_wait']:.1%}",
-        f"{row['memory_gb']:.1f} GB" if row["memory_gb"] else "-",
-        f"{row['mfu']:.1%}" if row["mfu"] else "-",
-    )
-    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--batch-tokens", type=int, default=8192, help="Positions in a batch.")
-    parser.add_argument("--steps", type=int, default=40, help="Optimizer steps; the first half is not measured.")
-    parser.add_argument("--samples", type=int, default=4000, help="Samples in the shards.")
-    parser.add_argument("--seconds", type=int, default=10, help="Audio of an utterance that is spoken.")
-    parser.add_argument("--workers", type=int, default=4, help="Loader workers.")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="Tiny models, to see that the script runs.")
-    parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit("There is no CUDA GPU here: run this on a machine with one, or with --tiny --device cpu.")
-    if args.device == "cpu" and not args.tiny:
-        raise SystemExit("Models of real size are for a GPU: give --tiny as well to run on the CPU.")
-    if args.steps < 2 or args.steps % 2:
-        raise SystemExit("--steps must be even: the second half is measured.")
+    options = parser(__doc__.splitlines()[0], steps=40, case_parts=2)
+    options.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    options.add_argument("--batch-tokens", type=int, default=8192, help="Positions in a batch.")
+    options.add_argument("--samples", type=int, default=4000, help="Samples in the shards.")
+    options.add_argument("--seconds", type=int, default=10, help="Audio of an utterance that is spoken.")
+    args = options.parse_args()
+    check(args)
     if args.case:
         with contextlib.redirect_stdout(io.StringIO()):
             name, folder = args.case
-            found = speak(args) if name == "speak" else measure(name, Path(folder), args)
-        print(json.dumps(found))
+            result = speak(args) if name == "speak" else train(name, folder, args)
+        print(json.dumps(result))
         return
-    gpu = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
+    gpu = device_name(args)
     print(f"{gpu}, torch {torch.__version__}, {args.batch_tokens} positions in a batch, {args.steps} steps\n")
-    heads = ("parameters", "tokens/s", "padding", "waiting", "memory", "MFU")
-    print(" " * 12 + "".join(f"{head:>{width}}" for head, width in zip(heads, WIDTHS, strict=True)))
+    print(" " * 12 + heading(WIDTHS))
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         make(Path(scratch), 4, args.samples // 4)
         for name in args.cases:
-            row = case(name, Path(scratch), args)
+            row = in_own_process(name, scratch)
             rows.append({"case": name, **row})
-            print(f"{name:12}{told(row)}", flush=True)
-        spoken = case("speak", Path(scratch), args)
+            print(f"{name:12}{line(row, WIDTHS)}", flush=True)
+        spoken = in_own_process("speak", scratch)
     if isinstance(spoken, dict):
         print(f"\nspeaking  failed: {spoken['failed']}")
         spoken = []
@@ -301,15 +220,8 @@ def main() -> None:
             f"{row['real_time_factor']:.4f}"
         )
     if not args.tiny:
-        write(
-            "gpu_speak",
-            rows,
-            speaking=spoken,
-            gpu=gpu,
-            batch_tokens=args.batch_tokens,
-            steps=args.steps,
-            workers=args.workers,
-        )
+        facts = {"batch_tokens": args.batch_tokens, "steps": args.steps, "workers": args.workers}
+        write("gpu_speak", rows, speaking=spoken, gpu=gpu, **facts)
     if all("failed" in row for row in rows):
         raise SystemExit(1)
 

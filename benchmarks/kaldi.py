@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import results
 import torch
+from features import RATE, clip
 from lhotse import Fbank, FbankConfig, Mfcc, MfccConfig, Spectrogram, SpectrogramConfig
 
 from stentor.audio.kaldi import KaldiFeatures
 
-RATE = 16000
 SECONDS = 20
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     print(f"torch {torch.__version__}, {args.threads} thread(s), {args.clips} clips, {args.rounds} rounds\n")
     rng = np.random.default_rng(0)
-    clips = [clip(rng) for _ in range(args.clips)]
+    clips = [clip(rng, SECONDS) for _ in range(args.clips)]
     print(f"{'features':12} {'ours':>9} {'lhotse':>9} {'ratio':>6} {'real time':>10} {'greatest':>9} {'mean':>8}")
     lhotse = {
         "fbank": Fbank(FbankConfig(dither=0.0)),
@@ -46,13 +46,6 @@ def main() -> None:
     print(f"\n{'training item':34} {'ms':>7}")
     rows += [*items(args.clips, args.rounds)]
     results.write("kaldi", rows, threads=args.threads)
-
-
-def clip(rng: np.random.Generator) -> np.ndarray:
-    """Tones over noise whose loudness changes like that of speech."""
-    t = np.arange(SECONDS * RATE) / RATE
-    tones = sum(np.sin(2 * np.pi * f * t) / k for k, f in enumerate(rng.uniform(100, 4000, 5), 1))
-    return (0.1 * (1 + np.sin(2 * np.pi * 4 * t)) * (tones + 0.1 * rng.normal(size=len(t)))).astype(np.float32)
 
 
 def compare(kind: str, clips: list[np.ndarray], theirs: Any, rounds: int) -> dict[str, Any]:

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from batching import Corpus as Lengths
 from batching import commonvoice_like, emilia_like, fill, librispeech_like, linear_buckets, next_fit, ours
-from lhotse import MonoCut
 from results import write
 from torch.nn.attention.flex_attention import create_block_mask
 
@@ -43,12 +42,8 @@ CODEBOOKS, ENTRIES = 8, 1024
 class Corpus(Lengths):
     """Cuts without audio, with the positions of each sample."""
 
-    def __init__(self, draw: Callable[[np.random.Generator, int], np.ndarray], count: int):
-        rng = np.random.default_rng(1)
-        seconds = np.clip(draw(rng, count), 1.0, 30.0)
-        text = np.maximum(seconds * rng.normal(3.4, 0.6, count), 1)  # subwords
-        self.cuts = [MonoCut(str(i), 0.0, round(float(s), 2), 0, []) for i, s in enumerate(seconds)]
-        self.costs = {c.id: int(RATE * c.duration) + int(t) + STYLE for c, t in zip(self.cuts, text)}
+    def cost(self, seconds: float, subwords: float) -> int:
+        return int(RATE * seconds) + int(subwords) + STYLE
 
 
 def main() -> None:
@@ -74,22 +69,22 @@ def fills(corpora: dict[str, Corpus], budgets: list[int]) -> list[dict]:
     for budget in budgets:
         print(f"\nat most {budget} positions in a batch\n{'':22}" + "".join(f"{name:>20}" for name in corpora))
         for way, (layout, batches) in WAYS.items():
-            found = {}
+            fill_of = {}
             for name, corpus in corpora.items():
-                made = batches(corpus, budget)
-                assert sum(map(len, made)) == len(corpus.cuts), "every item is in one batch"
-                found[name] = round(fill(made, layout, budget), 4)
-            print(f"{way:22}" + "".join(f"{value:20.1%}" for value in found.values()))
-            rows.append({"way": way, "layout": layout, "budget": budget, "fill": found})
+                planned = batches(corpus, budget)
+                assert sum(map(len, planned)) == len(corpus.cuts), "every item is in one batch"
+                fill_of[name] = round(fill(planned, layout, budget), 4)
+            print(f"{way:22}" + "".join(f"{value:20.1%}" for value in fill_of.values()))
+            rows.append({"way": way, "layout": layout, "budget": budget, "fill": fill_of})
     print()
     return rows
 
 
 def mask_times(corpus: Corpus, budgets: list[int], rounds: int) -> list[dict]:
     """Milliseconds for the mask of one pack, the median; the two are compared before."""
-    found = [mask_time(corpus, budget - budget % BLOCK, rounds) for budget in budgets]
+    times = [mask_time(corpus, budget - budget % BLOCK, rounds) for budget in budgets]
     print()
-    return found
+    return times
 
 
 def mask_time(corpus: Corpus, budget: int, rounds: int) -> dict:
@@ -137,7 +132,7 @@ def training(corpus: Corpus, rounds: int, budget: int = 2048) -> dict[str, dict[
         "num_key_value_heads": 3,
         "head_dim": 64,
     }
-    found = {}
+    figures = {}
     for layout in ("packed", "padded"):
         torch.manual_seed(0)
         rng = np.random.default_rng(0)
@@ -161,9 +156,9 @@ def training(corpus: Corpus, rounds: int, budget: int = 2048) -> dict[str, dict[
         taken = time.process_time() - began
         slots = sum(inputs["audio_mask"].numel() for _, inputs in batches)
         real = sum(count for count, _ in batches)
-        found[layout] = {"tokens_per_cpu_second": round(real / taken), "fill": round(real / slots, 4)}
+        figures[layout] = {"tokens_per_cpu_second": round(real / taken), "fill": round(real / slots, 4)}
         print(f"training, {layout}: {real / taken:,.0f} positions a second, {real / slots:.1%} of the batches full")
-    return found
+    return figures
 
 
 def step(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> None:

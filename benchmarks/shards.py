@@ -84,13 +84,13 @@ def compare(folder: Path, count: int, rounds: int) -> list[dict[str, Any]]:
         "ours: both, shuffled": lambda: sum(load_codes(cut, 8, 1024).shape[1] for cut in stream.cuts()),
     }
     times: dict[str, list[float]] = {name: [] for name in ways}
-    found = set()
+    results = set()
     for _ in range(rounds):
         for name, way in ways.items():
             began = time.process_time()
-            found.add(way())
+            results.add(way())
             times[name].append(time.process_time() - began)
-    assert len(found) == 1, "all ways read the same"
+    assert len(results) == 1, "all ways read the same"
     rows = []
     for name, seconds in times.items():
         ratio = statistics.median(a / b for a, b in zip(next(iter(times.values())), seconds))

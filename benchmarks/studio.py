@@ -96,8 +96,8 @@ def main() -> None:
     before = results.FOLDER / "studio.json"
     known = json.loads(before.read_text())["rows"] if before.is_file() else []
     failed = []
-    with tempfile.TemporaryDirectory(prefix="studio-", ignore_cleanup_errors=True) as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="studio-", ignore_cleanup_errors=True) as scratch:
+        folder = Path(scratch)
         fill(folder / "studio", args.recorded)
         for name in args.parts:
             studio = StudioProcess(folder / "studio")
@@ -173,9 +173,9 @@ def starts(folder: Path, studio: StudioProcess, args: argparse.Namespace) -> lis
 
 def peer() -> tuple[subprocess.Popen, str]:
     """The peer, once its page answers."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     process = subprocess.Popen(
         [sys.executable, "-c", PEER, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -205,10 +205,10 @@ def changes(folder: Path, studio: StudioProcess, args: argparse.Namespace) -> li
     studio.start()
     current = "document.querySelector('stentor-speak').at?.data.number"
     shown = -(-args.recorded // 10) * 10
-    found: dict[str, list[float]] = {}
+    timings: dict[str, list[float]] = {}
 
     def note(what: str, *how: Any) -> None:
-        found.setdefault(what, []).append(timed(page, what, *how))
+        timings.setdefault(what, []).append(timed(page, what, *how))
 
     with Browser(folder) as browser:
         for number in range(args.rounds):
@@ -232,13 +232,13 @@ def changes(folder: Path, studio: StudioProcess, args: argparse.Namespace) -> li
             note("a letter typed", "input", "true", page.press, "x")
             saved = f"document.querySelector(`{row} .said`).textContent.includes(stentorTexts.speak_text_saved)"
             note("a text saved", "change", saved, page.press, "Enter")
-            found.setdefault("the longest frame while scrolling", []).append(page.js(SCROLL % (1000 * LIMIT)))
+            timings.setdefault("the longest frame while scrolling", []).append(page.js(SCROLL % (1000 * LIMIT)))
             note("ten more rows", "click", f"{ROWS} === {shown + 10}", page.click, "#more")
             page.close()
             (studio.folder / "datasets" / "english" / "rows.json").unlink(missing_ok=True)
     rows = []
     print(f"with {args.recorded} recorded rows")
-    for name, values in found.items():
+    for name, values in timings.items():
         rows.append({"what": name, "ms": round(statistics.median(values), 1), "worst_ms": round(max(values), 1)})
         print(f"{name:34} {rows[-1]['ms']:8.0f} ms (at worst {rows[-1]['worst_ms']:.0f})")
     slowest = max(row["ms"] for row in rows if "frame" not in row["what"]) / 1000
@@ -249,7 +249,7 @@ def changes(folder: Path, studio: StudioProcess, args: argparse.Namespace) -> li
 def watching(folder: Path, studio: StudioProcess, args: argparse.Namespace) -> list[dict]:
     """One training, watched in every second stretch of time."""
     studio.start()
-    found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    stretches: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     with Browser(folder) as browser:
         page = browser.open(studio.address)
         step(page, "3 Train")
@@ -266,13 +266,13 @@ def watching(folder: Path, studio: StudioProcess, args: argparse.Namespace) -> l
                 reach(page, "running", 1)
             time.sleep(QUIET)
             begun, _ = at(run)
-            found[watched].append(stretch(studio, browser, run))
+            stretches[watched].append(stretch(studio, browser, run))
             if watched:  # it did watch
                 reach(page, "running", begun + 1, LIMIT)
                 page.close()
     rows = []
     print(f"{'a training':14} {'steps/s':>8} {'CPU s a step':>13} {'CPU s a minute: studio':>23} {'browser':>8}")
-    for watched, parts in found.items():
+    for watched, parts in stretches.items():
         middle = {key: round(statistics.median(part[key] for part in parts), 4) for key in parts[0]}
         name = "watched" if watched else "not watched"
         rows.append({"what": f"training, {name}", "stretches": len(parts), **middle})

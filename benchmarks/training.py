@@ -141,9 +141,9 @@ class Collator:
         examples, _ = self.reader.examples([row["item"] for row in rows])
         processor = self.reader.processor
         if self.extractor is not None:
-            made = self.extractor([e.audio for e in examples], sampling_rate=RATE, return_tensors="pt").input_features
+            mels = self.extractor([e.audio for e in examples], sampling_rate=RATE, return_tensors="pt").input_features
             lengths = torch.tensor([processor.shape.steps(len(e.audio)) for e in examples])
-            processor.features = lambda examples: (made, lengths)  # instead of ours
+            processor.features = lambda examples: (mels, lengths)  # instead of ours
         batch = processor.collate(examples)
         if self.clock is not None:
             self.clock.batch(batch)
@@ -171,9 +171,8 @@ def trainer(config: Config, items: int, grouped: bool, number: int) -> dict[str,
     processor, clock = ready.bundle.processor, Clock()
     extractor = WhisperFeatureExtractor(feature_size=80) if config.model.encoder.window == "30s" else None
     reader = BatchDataset(ready.task, processor, None, 0)
-    records = [
-        {"item": Item(cut, 0), "input_ids": range(processor.tokens(cut, cut.duration))} for cut in ready.feed.cuts()
-    ]
+    cuts = ready.train_data.cuts()
+    records = [{"item": Item(cut, 0), "input_ids": range(processor.tokens(cut, cut.duration))} for cut in cuts]
     arguments = TrainingArguments(
         output_dir=f"{config.output}/peer",
         num_train_epochs=1,
@@ -210,7 +209,7 @@ def same_loss(config: Config) -> float:
     ready = prepare(config, lambda line: None)
     extractor = WhisperFeatureExtractor(feature_size=80) if config.model.encoder.window == "30s" else None
     reader = BatchDataset(ready.task, ready.bundle.processor, None, 0)
-    items = [Item(cut, 0) for cut in list(ready.feed.cuts())[:3]]
+    items = [Item(cut, 0) for cut in list(ready.train_data.cuts())[:3]]
     examples, _ = reader.examples(items)
     batch = ready.task.collate(examples, ready.bundle.processor, False)
     ready.bundle.model.eval()
@@ -226,7 +225,7 @@ def records(folder: Path, count: int) -> str:
 
     rng, lines = np.random.default_rng(0), []
     if REAL.is_file():
-        from stentor.data.load_audio import load_audio as load_audio
+        from stentor.data.load_audio import load_audio
 
         cuts = [c for c in Jsonl(path=REAL).cuts() if c.duration <= 30]
         clips = ((load_audio(cuts[i]), cuts[i].supervisions[0].text) for i in rng.permutation(len(cuts))[:count])
@@ -248,6 +247,51 @@ def _sentence(rng: np.random.Generator) -> tuple[np.ndarray, str]:
     return say(text, voice="en-us", speed=150).audio, text
 
 
+def rates_of_rounds(configs: dict[str, Config], items: int, rounds: int) -> list[dict[str, dict[str, float]]]:
+    """The rates of each way in each round; all ways take turns."""
+    ways = {
+        "stentor padded": lambda n: stentor(configs["natural"], "padded", n),
+        "Trainer, 30 s window": lambda n: trainer(configs["30s"], items, False, n),
+        "Trainer, 30 s window, grouped by length": lambda n: trainer(configs["30s"], items, True, n),
+        "Trainer, natural length": lambda n: trainer(configs["natural"], items, False, n),
+        "Trainer, natural length, grouped by length": lambda n: trainer(configs["natural"], items, True, n),
+        "stentor packed": lambda n: stentor(configs["natural"], "packed", n),
+    }
+    rates: list[dict[str, dict[str, float]]] = []
+    for number in range(rounds):
+        rates.append({})
+        for name, way in ways.items():
+            with contextlib.redirect_stdout(io.StringIO()):
+                rates[-1][name] = way(number)
+            print(f"round {number + 1}: {name}: {rates[-1][name]['tokens']:,.0f} tokens/s", flush=True)
+    return rates
+
+
+def table(rounds: list[dict[str, dict[str, float]]]) -> list[dict[str, Any]]:
+    """A row for each way, printed."""
+    print(f"\n{'':44}{'tokens/s':>10}{'audio s/s':>11}{'largest batch':>15}   stentor padded is")
+    rows = []
+    for name in rounds[0]:
+        rates = [r[name] for r in rounds]
+        ratio = statistics.median(r["stentor padded"]["tokens"] / r[name]["tokens"] for r in rounds)
+        tokens, audio = (statistics.median(rate[key] for rate in rates) for key in ("tokens", "audio"))
+        largest = max(rate["slots"] for rate in rates)
+        rows.append(
+            {
+                "way": name,
+                "tokens_per_second": round(tokens),
+                "audio_seconds_per_second": round(audio, 1),
+                "largest_batch_positions": largest,
+                "stentor_padded_is_faster_by": round(ratio, 2),
+                "rounds": [round(rate["tokens"]) for rate in rates],
+            }
+        )
+        print(f"{name:44}{tokens:10,.0f}{audio:11,.0f}{largest:15,} {ratio:12.2f} x as fast")
+    ratio = rows[1]["stentor_padded_is_faster_by"]
+    print(f"\nTarget against the Trainer as people run it: {TARGET} x; {'met' if ratio >= TARGET else 'missed'}.")
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=160)
@@ -266,56 +310,23 @@ def main() -> None:
             path.write_text(RUN.replace("WINDOW", window).format(folder=folder, tokens=args.batch_tokens))
             configs[window] = load(path).config
         ready = prepare(configs["natural"], lambda line: None)
-        facts = ready.plan.statistics()
+        facts = ready.batch_sampler.statistics()
         items = round(facts["items"] / facts["batches"])
+        minutes = ready.train_data.hours * 60
         parameters = sum(p.numel() for p in ready.bundle.model.parameters())
         difference = max(same_loss(config) for config in configs.values())
         print(
-            f"{args.records} records, {ready.feed.hours * 60:.1f} min ({origin}); {parameters / 1e6:.1f} M parameters; "
+            f"{args.records} records, {minutes:.1f} min ({origin}); {parameters / 1e6:.1f} M parameters; "
             f"{args.threads} threads;\nbatches of {args.batch_tokens} positions (ours) and {items} items (Trainer); "
             f"the same loss to {difference:.0e}\n"
         )
         assert difference < 1e-4
-        ways = {
-            "stentor padded": lambda n: stentor(configs["natural"], "padded", n),
-            "Trainer, 30 s window": lambda n: trainer(configs["30s"], items, False, n),
-            "Trainer, 30 s window, grouped by length": lambda n: trainer(configs["30s"], items, True, n),
-            "Trainer, natural length": lambda n: trainer(configs["natural"], items, False, n),
-            "Trainer, natural length, grouped by length": lambda n: trainer(configs["natural"], items, True, n),
-            "stentor packed": lambda n: stentor(configs["natural"], "packed", n),
-        }
-        rounds: list[dict[str, dict[str, float]]] = []
-        for number in range(args.rounds):
-            rounds.append({})
-            for name, way in ways.items():
-                with contextlib.redirect_stdout(io.StringIO()):
-                    rounds[-1][name] = way(number)
-                print(f"round {number + 1}: {name}: {rounds[-1][name]['tokens']:,.0f} tokens/s", flush=True)
-    print(f"\n{'':44}{'tokens/s':>10}{'audio s/s':>11}{'largest batch':>15}   stentor padded is")
-    rows = []
-    for name in ways:
-        got = [r[name] for r in rounds]
-        ratio = statistics.median(r["stentor padded"]["tokens"] / r[name]["tokens"] for r in rounds)
-        tokens, audio = (statistics.median(g[key] for g in got) for key in ("tokens", "audio"))
-        largest = max(g["slots"] for g in got)
-        rows.append(
-            {
-                "way": name,
-                "tokens_per_second": round(tokens),
-                "audio_seconds_per_second": round(audio, 1),
-                "largest_batch_positions": largest,
-                "stentor_padded_is_faster_by": round(ratio, 2),
-                "rounds": [round(g["tokens"]) for g in got],
-            }
-        )
-        print(f"{name:44}{tokens:10,.0f}{audio:11,.0f}{largest:15,} {ratio:12.2f} x as fast")
-    ratio = rows[1]["stentor_padded_is_faster_by"]
-    print(f"\nTarget against the Trainer as people run it: {TARGET} x; {'met' if ratio >= TARGET else 'missed'}.")
+        rows = table(rates_of_rounds(configs, items, args.rounds))
     write(
         "training",
         rows,
         records=args.records,
-        minutes=round(ready.feed.hours * 60, 1),
+        minutes=round(minutes, 1),
         data=origin,
         parameters=parameters,
         threads=args.threads,

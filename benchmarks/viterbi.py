@@ -59,7 +59,7 @@ def speech(rng: np.random.Generator, seconds: float) -> tuple[Tensor, list[int]]
 
 def plain(emissions: Sequence[Tensor], labels: Sequence[Sequence[int]]) -> list[tuple[np.ndarray, float]]:
     """States and score of the best path of each item, one item after the other."""
-    found = []
+    paths = []
     for emission, row in zip(emissions, labels):
         values = emission.numpy()
         states = np.zeros(2 * len(row) + 1, np.int64)
@@ -83,8 +83,8 @@ def plain(emissions: Sequence[Tensor], labels: Sequence[Sequence[int]]) -> list[
         for t in range(len(values) - 1, -1, -1):
             path[t] = state
             state -= int(back[t, state])
-        found.append((path, total))
-    return found
+        paths.append((path, total))
+    return paths
 
 
 def compare(

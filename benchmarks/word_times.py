@@ -114,13 +114,13 @@ def compare(title: str, files: list[Path], ways: dict[str, Way], limit: int | No
     for name, way in ways.items():
         if name == "PocketSphinx" and "silver" in title:
             continue
-        found = []
+        outputs = []
         for cut in cuts:
             clip = clip_of(
                 ArrayRecording(load_audio(cut), 16000, 16000, audio_path(cut)), text_of(cut), language_of(cut)
             )
-            found += way([clip])
-        scores = score([words_of(cut) for cut in cuts], found, languages=[language_of(cut) for cut in cuts])
+            outputs += way([clip])
+        scores = score([words_of(cut) for cut in cuts], outputs, languages=[language_of(cut) for cut in cuts])
         values = {key: scores[key].value for key in SHOWN}
         histogram = next(s.details["histogram"] for s in scores.values() if "histogram" in s.details)
         print(
@@ -143,7 +143,7 @@ def compare(title: str, files: list[Path], ways: dict[str, Way], limit: int | No
 
 
 def with_engine(aligner: Any) -> Way:
-    return lambda clips: [[word.as_dict() for word in found.words] for found in aligner.align(clips)]
+    return lambda clips: [[word.as_dict() for word in result.words] for result in aligner.align(clips)]
 
 
 def plain_viterbi(ctc: Any) -> Way:
@@ -166,13 +166,13 @@ def plain_viterbi(ctc: Any) -> Way:
             swap = [pieces[0][:, order], [order.index(labels[k]) for k in known]]
         ((states, _),) = plain([swap[0]], [swap[1]])
         frame = ctc.acoustic.hop / ctc.rate
-        found = []
+        timed = []
         for i, word in enumerate(words):
-            own = [2 * j + 1 for j, k in enumerate(known) if owner[k] == i]
-            if own:
-                at = np.flatnonzero((states >= own[0]) & (states <= own[-1]))
-                found.append({"word": word["word"], "start": at[0] * frame, "end": (at[-1] + 1) * frame})
-        return found
+            indices = [2 * j + 1 for j, k in enumerate(known) if owner[k] == i]
+            if indices:
+                at = np.flatnonzero((states >= indices[0]) & (states <= indices[-1]))
+                timed.append({"word": word["word"], "start": at[0] * frame, "end": (at[-1] + 1) * frame})
+        return timed
 
     def way(clips: list[Clip]) -> list[list[dict[str, Any]]]:
         longest = ctc.acoustic.longest or 30.0
@@ -186,13 +186,13 @@ def plain_dtw(whisper: Any) -> Way:
     from stentor.inference.vad import Window
 
     def way(clips: list[Clip]) -> list[list[dict[str, Any]]]:
-        found = []
+        outputs = []
         for clip in clips:
             with torch.no_grad():
-                whole = Window(0, clip.samples, 0, clip.samples)
+                window = Window(0, clip.samples, 0, clip.samples)
                 fits = clip.seconds <= whisper.longest
-                found.append([w.as_dict() for w in whisper._piece(clip, whole, clip.text).words] if fits else [])
-        return found
+                outputs.append([w.as_dict() for w in whisper._piece(clip, window, clip.text).words] if fits else [])
+        return outputs
 
     return way
 
@@ -200,7 +200,7 @@ def plain_dtw(whisper: Any) -> Way:
 def pocket_sphinx(clips: list[Clip]) -> list[list[dict[str, Any]]]:
     from pocketsphinx import Decoder
 
-    found = []
+    outputs = []
     for clip in clips:
         decoder = Decoder(samprate=16000, loglevel="FATAL", beam=1e-60, pbeam=1e-60, wbeam=1e-40)
         known = [w for w in clip.text.split() if decoder.lookup_word(w)]
@@ -209,14 +209,14 @@ def pocket_sphinx(clips: list[Clip]) -> list[list[dict[str, Any]]]:
         decoder.start_utt()
         decoder.process_raw(pcm, full_utt=True)
         decoder.end_utt()
-        found.append(
+        outputs.append(
             [
                 {"word": s.word.partition("(")[0], "start": s.start_frame / 100, "end": (s.end_frame + 1) / 100}
                 for s in decoder.seg() or []
                 if s.word[0] not in "<["
             ]
         )
-    return found
+    return outputs
 
 
 def with_merges(folder: Path, merges: int, to: Path) -> Path:

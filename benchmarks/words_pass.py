@@ -83,11 +83,11 @@ def main() -> None:
 def clips(count: int) -> list[Example]:
     """Commands in a row, 2 to 20 s, shortest first."""
     rng = random.Random(0)
-    found = []
+    examples = []
     for i in range(count):
         text = " ".join(command(rng) for _ in range(1 + i % 8))
-        found.append(Example(str(i), say(text, voice="en-us").audio, text, "en"))
-    return sorted(found, key=lambda e: len(e.audio))
+        examples.append(Example(str(i), say(text, voice="en-us").audio, text, "en"))
+    return sorted(examples, key=lambda e: len(e.audio))
 
 
 def random_one(texts: list[str]) -> tuple[Bundle, Words]:

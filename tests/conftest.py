@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
+if str(ROOT / "tests") not in sys.path:
+    sys.path.append(str(ROOT / "tests"))  # for the modules beside this one; last, so that they hide nothing
 
 TINY = """\
 task: {{type: transcribe, normalizer: none}}
@@ -131,8 +133,8 @@ def tiny(corpus: Path, tmp_path: Path):
 
 def environment(**extra: str) -> dict[str, str]:
     """The environment of a subprocess: one thread, no network, nothing of the launching test run's."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "ACCELERATE"))}
-    return {**kept, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", **extra}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "ACCELERATE"))}
+    return {**inherited, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", **extra}
 
 
 def in_process(capsys: pytest.CaptureFixture, arguments: tuple[object, ...]) -> tuple[int, str, str]:
@@ -312,8 +314,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """
     from types import SimpleNamespace
 
-    if str(ROOT / "tests") not in sys.path:
-        sys.path.append(str(ROOT / "tests"))  # for hub_server; last, so that it hides nothing
     from huggingface_hub import constants, hf_api
     from huggingface_hub.utils import _http
 

@@ -27,8 +27,8 @@ LICENSES = frozenset("""
 
 def front_matter(content: str) -> str | None:
     """The YAML between the first two lines `---`."""
-    found = re.match(r"---[ \t]*\r?\n(.*?)^---[ \t]*$", content, re.DOTALL | re.MULTILINE)
-    return found.group(1) if found else None
+    match = re.match(r"---[ \t]*\r?\n(.*?)^---[ \t]*$", content, re.DOTALL | re.MULTILINE)
+    return match.group(1) if match else None
 
 
 def card_facts(content: str) -> dict:

@@ -26,7 +26,7 @@ def info(h, kind, owner, name, revision="main"):
         "author": owner,
         "sha": at.oid,
         "lastModified": at.date,
-        "createdAt": repo.made,
+        "createdAt": repo.created,
         "private": repo.private,
         "gated": False,
         "disabled": False,
@@ -42,12 +42,12 @@ def info(h, kind, owner, name, revision="main"):
 
 
 def entry(path: str, blob: Blob, at: Commit, expand: bool) -> dict:
-    told = {"type": "file", "oid": blob.oid, "size": len(blob.content), "path": path}
+    fields = {"type": "file", "oid": blob.oid, "size": len(blob.content), "path": path}
     if blob.lfs:
-        told["lfs"] = {"oid": blob.sha256, "size": len(blob.content), "pointerSize": len(blob.pointer)}
+        fields["lfs"] = {"oid": blob.sha256, "size": len(blob.content), "pointerSize": len(blob.pointer)}
     if expand:
-        told["lastCommit"] = {"id": at.oid, "title": at.title, "date": at.date}
-    return told
+        fields["lastCommit"] = {"id": at.oid, "title": at.title, "date": at.date}
+    return fields
 
 
 def tree(h, kind, owner, name, revision, path=""):
@@ -83,8 +83,8 @@ def paths_info(h, kind, owner, name, revision):
 def refs(h, kind, owner, name):
     repo = repo_of(h, kind, owner, name)
     lines = [
-        {"name": b, "ref": b if b.startswith("refs/") else f"refs/heads/{b}", "targetCommit": made[-1].oid}
-        for b, made in repo.branches.items()
+        {"name": b, "ref": b if b.startswith("refs/") else f"refs/heads/{b}", "targetCommit": commits_of_branch[-1].oid}
+        for b, commits_of_branch in repo.branches.items()
     ]
     return 200, {
         "branches": [line for line in lines if not line["name"].startswith("refs/")],
@@ -97,7 +97,7 @@ def refs(h, kind, owner, name):
 def commits(h, kind, owner, name, revision):
     repo = repo_of(h, kind, owner, name)
     last = repo.at(revision)
-    history = next((made for made in repo.branches.values() if last in made), [last])
+    history = next((branch for branch in repo.branches.values() if last in branch), [last])
     return 200, [
         {"id": c.oid, "title": c.title, "message": c.description, "date": c.date, "authors": [{"user": c.author}]}
         for c in reversed(history[: history.index(last) + 1])

@@ -221,11 +221,11 @@ class Handler(BaseHTTPRequestHandler):
             known = False
             for method, pattern, answer in self.server.routes:
                 # The path is matched as it came, quoted, so that a revision `refs%2Fpr%2F1` is one segment.
-                if found := pattern.match(self.address.path):
+                if match := pattern.match(self.address.path):
                     known = True
                     if method == self.command or (method == "GET" and self.command == "HEAD"):
                         with self.hub.lock:
-                            return answer(self, **{k: unquote(v or "") for k, v in found.groupdict().items()})
+                            return answer(self, **{k: unquote(v or "") for k, v in match.groupdict().items()})
             raise Refused(405 if known else 404, f"The stand-in has no {self.command} {self.address.path}")
         except Refused as refused:
             headers = {"X-Error-Message": refused.message}

@@ -47,11 +47,11 @@ def pause(h, owner, name):
     return 200, runtime_of(repo, repo.stage)
 
 
-def told(repo: Repo, kind: str) -> dict:
+def settings_of(repo: Repo, kind: str) -> dict:
     """Secrets are told by name only; variables with their values."""
     shown = {}
     for key, value in (repo.secrets if kind == "secrets" else repo.variables).items():
-        shown[key] = {"key": key, "updatedAt": repo.made, "description": repo.described.get(key)}
+        shown[key] = {"key": key, "updatedAt": repo.created, "description": repo.described.get(key)}
         if kind == "variables":
             shown[key]["value"] = value
     return shown
@@ -59,7 +59,7 @@ def told(repo: Repo, kind: str) -> dict:
 
 def show_setting(h, owner, name, what):
     signed_in(h, write=False)
-    return 200, told(repo_of(h, "spaces", owner, name), what)
+    return 200, settings_of(repo_of(h, "spaces", owner, name), what)
 
 
 def put_setting(h, owner, name, what):
@@ -67,10 +67,10 @@ def put_setting(h, owner, name, what):
     (repo.secrets if what == "secrets" else repo.variables)[asked["key"]] = asked["value"]
     if asked.get("description"):
         repo.described[asked["key"]] = asked["description"]
-    return 200, told(repo, what)
+    return 200, settings_of(repo, what)
 
 
 def drop_setting(h, owner, name, what):
     repo = repo_of(h, "spaces", owner, name, write=True)
     (repo.secrets if what == "secrets" else repo.variables).pop(h.json()["key"], None)
-    return 200, told(repo, what)
+    return 200, settings_of(repo, what)

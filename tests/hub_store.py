@@ -61,8 +61,8 @@ class Blob:
     @property
     def pointer(self) -> bytes:
         """What git itself holds of a large file (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md)."""
-        said = f"version https://git-lfs.github.com/spec/v1\noid sha256:{self.sha256}\nsize {len(self.content)}\n"
-        return said.encode()
+        text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{self.sha256}\nsize {len(self.content)}\n"
+        return text.encode()
 
     @property
     def oid(self) -> str:
@@ -107,7 +107,7 @@ class Repo:
     stages: tuple[str, ...] = ("BUILDING", "APP_STARTING", "RUNNING")
     ahead: list[str] = field(default_factory=lambda: ["NO_APP_FILE"])
     restarts: int = 0
-    made: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime()))
+    created: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime()))
 
     @property
     def key(self) -> str:

@@ -15,8 +15,8 @@ from hub_store import Blob, Refused, Repo
 def preupload(h, kind, owner, name, revision):
     repo, asked = repo_of(h, kind, owner, name, write=True), h.json()
     tree = repo.at(revision).tree
-    told = tree.get(".gitignore")
-    lines = (asked["gitIgnore"] if "gitIgnore" in asked else told.content.decode() if told else "").splitlines()
+    ignore = tree.get(".gitignore")
+    lines = (asked["gitIgnore"] if "gitIgnore" in asked else ignore.content.decode() if ignore else "").splitlines()
     ignored = [line.strip().rstrip("/") for line in lines if line.strip() and not line.startswith("#")]
     files = []
     for file in asked["files"]:
@@ -31,8 +31,8 @@ def preupload(h, kind, owner, name, revision):
 def lfs_batch(h, owner, name, kind=None):
     repo = repo_of(h, kind, owner, name, write=True)
     objects = []
-    for wanted in h.json()["objects"]:
-        oid, size = wanted["oid"], wanted["size"]
+    for entry in h.json()["objects"]:
+        oid, size = entry["oid"], entry["size"]
         answer = {"oid": oid, "size": size}
         if oid not in repo.objects:
             key = secrets.token_hex(8)  # the signature that stands in for the token at the storage
@@ -41,8 +41,8 @@ def lfs_batch(h, owner, name, kind=None):
             if size > h.hub.part_bytes:
                 count = -(-size // h.hub.part_bytes)
                 header = {str(i): f"{where}&part={i}" for i in range(1, count + 1)}
-                whole = f"{h.hub.endpoint}/api/complete_multipart?" + urlencode({"key": key, "repo": repo.key})
-                upload = {"href": whole, "header": {"chunk_size": str(h.hub.part_bytes), **header}}
+                completion = f"{h.hub.endpoint}/api/complete_multipart?" + urlencode({"key": key, "repo": repo.key})
+                upload = {"href": completion, "header": {"chunk_size": str(h.hub.part_bytes), **header}}
             else:
                 upload = {"href": where}
             prefix = f"{h.hub.endpoint}/{repo.key}.git/info/lfs/objects/verify"
@@ -70,8 +70,8 @@ def store(h, oid):
 
 def complete(h):
     asked, parts = h.json(), h.hub.pieces.get(h.query.get("key", ""), {})
-    told = {part["partNumber"]: part["etag"].strip('"') for part in asked["parts"]}
-    if told != {number: Blob(content).sha256[:32] for number, content in parts.items()}:
+    etags = {part["partNumber"]: part["etag"].strip('"') for part in asked["parts"]}
+    if etags != {number: Blob(content).sha256[:32] for number, content in parts.items()}:
         raise Refused(400, "The parts that were named are not those that were uploaded")
     keep(h, h.query["key"], asked["oid"])
     return 200, {"success": True}
@@ -107,11 +107,11 @@ def commit(h, kind, owner, name, revision):
         branch = f"refs/pr/{number}"
         repo.branches[branch] = list(repo.branches[revision])
         answer["pullRequestUrl"] = f"{h.hub.endpoint}/{repo.key}/discussions/{number}"
-    made = repo.commit(branch, head["summary"], head["description"], h.hub.user, tree)
+    created = repo.commit(branch, head["summary"], head["description"], h.hub.user, tree)
     if repo.type == "space" and branch == "main":
         repo.start_again()
-    address = f"{h.hub.endpoint}/{repo.key}/commit/{made.oid}"
-    return 200, {"success": True, "commitOid": made.oid, "commitUrl": address, "hookOutput": "", **answer}
+    address = f"{h.hub.endpoint}/{repo.key}/commit/{created.oid}"
+    return 200, {"success": True, "commitOid": created.oid, "commitUrl": address, "hookOutput": "", **answer}
 
 
 def change(repo: Repo, tree: dict[str, Blob], kind: str, value: dict, limit: int) -> None:

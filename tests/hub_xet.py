@@ -78,7 +78,7 @@ def files(shard: bytes, xorbs: dict[str, list[bytes]]):
 def chunks(xorb: bytes) -> list[bytes]:
     """The chunks of a xorb: each has a header of 8 bytes (version 0, size stored, how, size), then its bytes as they
     are (0), as an LZ4 frame (1), or as one with every fourth byte put together first (2)."""
-    at, found = 0, []
+    at, contents = 0, []
     while at < len(xorb) and xorb[at] == 0:
         stored, how, size = int.from_bytes(xorb[at + 1 : at + 4], "little"), xorb[at + 4], xorb[at + 5 : at + 8]
         data = xorb[at + 8 : at + 8 + stored]
@@ -93,9 +93,9 @@ def chunks(xorb: bytes) -> list[bytes]:
             data = bytes(groups)
         if len(data) != int.from_bytes(size, "little"):
             raise Refused(400, "A chunk does not have the size that its header says")
-        found.append(data)
+        contents.append(data)
         at += 8 + stored
-    return found
+    return contents
 
 
 def lz4(frame: bytes) -> bytes:

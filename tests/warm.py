@@ -82,8 +82,8 @@ def answer(request: dict) -> int:
         child, status = os.waitpid(-1, os.WNOHANG)
         if child in running:
             running.remove(child)
-            if found := os.waitstatus_to_exitcode(status):
-                code = code or found
+            if exit_code := os.waitstatus_to_exitcode(status):
+                code = code or exit_code
                 end = min(end, time.monotonic() + 20)
         elif time.monotonic() > end:
             code = code or -signal.SIGKILL

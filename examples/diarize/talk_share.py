@@ -16,11 +16,11 @@ class TalkShare(Callback):
 
     def on_evaluate(self, trainer, name, scores, predictions):
         seconds = sum(p.seconds for p in predictions)
-        heard, there = (
+        output, reference = (
             sum(s["end"] - s["start"] for p in predictions for s in segments(p) if s["speaker"] == self.name)
             for segments in (
                 lambda p: p.output["segments"],
                 lambda p: trainer.task.labels.reference_segments(p.reference["segments"]),
             )
         )
-        trainer.log({f"talk_share/{name}": heard / seconds, f"talk_share/{name}/reference": there / seconds})
+        trainer.log({f"talk_share/{name}": output / seconds, f"talk_share/{name}/reference": reference / seconds})

@@ -92,8 +92,8 @@ class GruCtc(Family):
         from safetensors.torch import load_file
 
         family = cls.model_validate(json.loads((folder / "config.json").read_text("utf-8"))["family"])
-        made = json.loads((folder / GruCtcProcessor.file).read_text("utf-8"))
-        bundle = family._assemble(made["characters"])
+        settings = json.loads((folder / GruCtcProcessor.file).read_text("utf-8"))
+        bundle = family._assemble(settings["characters"])
         bundle.model.load_state_dict(load_file(folder / "model.safetensors"))
         return bundle
 
@@ -160,8 +160,8 @@ class GruCtcProcessor:
         return frames_after(round(seconds * 100))
 
     def save(self, folder: Path) -> None:
-        made = {"mels": self.mel.n_mels, "characters": self.alphabet.characters}
-        (folder / self.file).write_text(json.dumps(made, indent=1, ensure_ascii=False), encoding="utf-8")
+        settings = {"mels": self.mel.n_mels, "characters": self.alphabet.characters}
+        (folder / self.file).write_text(json.dumps(settings, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 class GruCtcModel(nn.Module):

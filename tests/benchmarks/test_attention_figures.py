@@ -26,8 +26,8 @@ def test_crossover():
 
 
 def test_a_straight_line_is_found():
-    found = attention.straight(rows([1] * 4, [5 + 512 * 2**i * 0.02 for i in range(4)]), "linear")
-    assert found["kb_per_frame"] == pytest.approx(20) and found["mb_at_0"] == pytest.approx(5)
-    assert found["worst_percent"] == pytest.approx(0, abs=0.01)
+    fit = attention.straight(rows([1] * 4, [5 + 512 * 2**i * 0.02 for i in range(4)]), "linear")
+    assert fit["kb_per_frame"] == pytest.approx(20) and fit["mb_at_0"] == pytest.approx(5)
+    assert fit["worst_percent"] == pytest.approx(0, abs=0.01)
     bent = attention.straight(rows([1] * 4, [1, 4, 16, 64]), "linear")
     assert bent["worst_percent"] > 20

@@ -22,14 +22,14 @@ class FakeTrainer:
         )
         self.accelerator = SimpleNamespace(trackers=[])
         self.logger = RunLogger(folder, main=True)
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.extra: dict[str, Any] = {}
         self.logged: list[dict[str, Any]] = []
         self.stopped: str | None = None
         self.restored = 0
 
     def say(self, line: str) -> None:
-        self.said.append(line)
+        self.messages.append(line)
 
     def log(self, metrics: dict[str, Any]) -> None:
         self.logged.append({"step": self.step, **metrics})

@@ -40,8 +40,8 @@ def script(tmp_path: Path) -> list[str]:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
-    return {**kept, "TERM": "xterm-256color", "COLUMNS": "100", **extra}
+    inherited = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
+    return {**inherited, "TERM": "xterm-256color", "COLUMNS": "100", **extra}
 
 
 def on_terminal(command: list[str], **extra: str) -> str:

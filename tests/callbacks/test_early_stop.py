@@ -28,16 +28,19 @@ def test_stops_after_patience_and_goes_back_to_the_best(trainer):
     assert trainer.restored == 1
 
 
-def test_small_gains_do_not_count(trainer):
-    callback = EarlyStop(patience=2, min_delta=0.01)
+@pytest.mark.parametrize(
+    ("options", "values", "shown", "stop"),
+    [
+        ({"patience": 2, "min_delta": 0.01}, [0.5, 0.495, 0.492], {}, 3),
+        ({"patience": 1, "mode": "max", "metric": "dev/accuracy"}, [0.5, 0.6, 0.7, 0.6], {"metric": "accuracy"}, 4),
+        ({"patience": 1}, [0.1, 0.9, 0.9], {"name": "other"}, None),
+    ],
+    ids=["small gains do not count", "higher is better for max", "other sets are not counted"],
+)
+def test_what_counts(trainer, options, values, shown, stop):
+    callback = EarlyStop(**options)
     callback.on_start(trainer)
-    assert feed(callback, trainer, [0.5, 0.495, 0.492]) == 3
-
-
-def test_higher_is_better_for_max(trainer):
-    callback = EarlyStop(patience=1, mode="max", metric="dev/accuracy")
-    callback.on_start(trainer)
-    assert feed(callback, trainer, [0.5, 0.6, 0.7, 0.6], metric="accuracy") == 4
+    assert feed(callback, trainer, values, **shown) == stop
 
 
 def test_nan_is_never_an_improvement(trainer):
@@ -56,12 +59,6 @@ def test_counts_go_on_after_a_resume(trainer):
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     second.on_start(trainer)
     assert feed(second, trainer, [0.25]) == 1
-
-
-def test_other_sets_are_not_counted(trainer):
-    callback = EarlyStop(patience=1)
-    callback.on_start(trainer)
-    assert feed(callback, trainer, [0.1, 0.9, 0.9], name="other") is None
 
 
 def test_an_error_or_no_stop_restores_nothing(trainer):
@@ -117,5 +114,5 @@ def test_a_run_that_only_gets_worse_ends_with_its_best_weights(tiny, cli, tmp_pa
     best = folder / "checkpoints" / (folder / "checkpoints" / "best").read_text().strip()
     assert best.name == f"step-{results['best'][0]['step']:06d}"
     assert results["eval"]["dev"]["wer"]["value"] == pytest.approx(results["best"][0]["value"])
-    exported, kept = (load_file(f / "export" / "model.safetensors") for f in (folder, best))
-    assert exported.keys() == kept.keys() and all(exported[k].equal(kept[k]) for k in kept)
+    exported, expected = (load_file(f / "export" / "model.safetensors") for f in (folder, best))
+    assert exported.keys() == expected.keys() and all(exported[k].equal(expected[k]) for k in expected)

@@ -36,8 +36,8 @@ def test_each_evaluation_has_its_files_and_the_codec_once(trainer):
     assert first["output"]["codec"] == second["output"]["codec"] and first["output"]["seconds"] == 0.1
     for row, level in ((first, 0.1), (second, 0.2)):
         assert row["output"]["audio"]["file"].startswith(f"samples/step-{row['step']:06d}/dev/a_b_c-")
-        heard, rate = soundfile.read(trainer.folder / row["output"]["audio"]["file"])
-        assert rate == RATE and heard == pytest.approx(level, abs=1e-3)
+        waveform, rate = soundfile.read(trainer.folder / row["output"]["audio"]["file"])
+        assert rate == RATE and waveform == pytest.approx(level, abs=1e-3)
 
 
 def test_steps_that_are_taken_back_leave_no_files(trainer):
@@ -78,12 +78,12 @@ def test_trackers_hear_each_evaluation(trainer):
     events.Reload()
     assert [(s.step, s.sample_rate) for s in events.Audio("spoken/dev/a")] == [(5, 8000.0), (10, 8000.0)]
     table = events.Tensors("samples/dev/text_summary")[-1].tensor_proto.string_val[0].decode()
-    assert "hello" in table and "flac" not in table and not trainer.said
+    assert "hello" in table and "flac" not in table and not trainer.messages
 
 
 def test_names_of_files_are_plain_and_each_its_own():
     assert file_name("dev-1.2_x") == "dev-1.2_x"
     odd = ["a/b", "a b", "a:b", "../a", "x" * 300, "日本語", ""]
-    made = [file_name(name) for name in odd]
-    assert len(set(made)) == len(odd)
-    assert all(n and len(n) < 100 and "/" not in n and not n.startswith(".") for n in made)
+    names = [file_name(name) for name in odd]
+    assert len(set(names)) == len(odd)
+    assert all(n and len(n) < 100 and "/" not in n and not n.startswith(".") for n in names)

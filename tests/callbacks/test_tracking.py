@@ -46,7 +46,7 @@ def test_a_tracker_that_raises_is_switched_off_and_the_others_go_on(trainer):
         tracking.on_metrics(trainer, {"step": step, "time": 1.0, "train/loss": 2.0, "grad_norm": None, "stage": "1"})
     tracking.on_end(trainer, None)
     assert good.rows == [(10, {"train/loss": 2.0}), (20, {"train/loss": 2.0}), "finished"]
-    assert [line for line in trainer.said if "raising" in line] == [
+    assert [line for line in trainer.messages if "raising" in line] == [
         "raising failed (ConnectionError: no route to host); it is switched off and the run goes on."
     ]
     assert trainer.accelerator.trackers == []
@@ -66,21 +66,21 @@ def test_tensorboard_gets_curves_texts_and_sounds(trainer, tmp_path):
 
     tracking, samples = Tracking(tensorboard=True), Samples(count=2)
     tracking.on_start(trainer)
-    assert [t.name for t in trainer.accelerator.trackers] == ["tensorboard"], trainer.said
+    assert [t.name for t in trainer.accelerator.trackers] == ["tensorboard"], trainer.messages
     tracking.on_metrics(trainer, {"step": 10, "time": 0.0, "train/loss": 2.5})
     trainer.step = 10
-    said = [
+    predictions = [
         Prediction(f"p{i}", {"text": "one | two"}, {"text": "<b>one"}, 1.0, {"voice": {"text": "one two"}})
         for i in range(5)
     ]
-    samples.on_evaluate(trainer, "dev", {}, said)
+    samples.on_evaluate(trainer, "dev", {}, predictions)
     trainer.step = 20
-    samples.on_evaluate(trainer, "dev", {}, said)
+    samples.on_evaluate(trainer, "dev", {}, predictions)
     tracking.on_end(trainer, None)
-    assert trainer.said == []
+    assert trainer.messages == []
     events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"audio": 0, "tensors": 0}).Reload()
     assert [(e.step, e.value) for e in events.Scalars("train/loss")] == [(10, 2.5)]
-    picked = [p.id for p in samples.pick(said)]
+    picked = [p.id for p in samples.pick(predictions)]
     assert sorted(events.Tags()["audio"]) == sorted(f"samples/dev/{i}" for i in picked)
     sounds = events.Audio(f"samples/dev/{picked[0]}")
     assert [(s.step, s.sample_rate) for s in sounds] == [(10, 16000.0)]  # once: recordings do not change
@@ -93,8 +93,8 @@ def test_a_package_that_is_missing_is_one_warning(trainer, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
     Tracking(tensorboard=True, trackio=Trackio(project="x")).on_start(trainer)
     assert trainer.accelerator.trackers == []
-    assert len(trainer.said) == 2
-    assert all("pip install" in line for line in trainer.said)
+    assert len(trainer.messages) == 2
+    assert all("pip install" in line for line in trainer.messages)
 
 
 def test_samples_are_the_same_whatever_the_order(trainer):
@@ -112,15 +112,15 @@ def test_samples_are_the_same_whatever_the_order(trainer):
 
 
 def test_a_resumed_run_writes_no_sample_twice(trainer):
-    said = [Prediction("a", {"text": "a"}, {"text": "a"})]
+    predictions = [Prediction("a", {"text": "a"}, {"text": "a"})]
     samples = Samples()
     samples.on_start(trainer)
     for trainer.step in (5, 10, 15):
-        samples.on_evaluate(trainer, "dev", {}, said)
+        samples.on_evaluate(trainer, "dev", {}, predictions)
     trainer.step = 10
     samples.on_start(trainer)
     trainer.step = 15
-    samples.on_evaluate(trainer, "dev", {}, said)
+    samples.on_evaluate(trainer, "dev", {}, predictions)
     rows = [json.loads(line) for line in (trainer.folder / "samples.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [5, 10, 15]
 
@@ -187,7 +187,7 @@ def test_profile_records_the_steps_it_was_told_to(trainer):
     ]
     trace = json.loads((trainer.folder / "profile" / "steps-000043-000045.json").read_text())
     assert sum(e.get("name") == "aten::matmul" for e in trace["traceEvents"]) == 3
-    assert len(trainer.said) == 1
+    assert len(trainer.messages) == 1
 
 
 def test_a_run_with_a_broken_tracker_ends_well(tiny, cli, tmp_path):
@@ -215,10 +215,10 @@ def test_a_run_with_a_broken_tracker_ends_well(tiny, cli, tmp_path):
     path = os.pathsep.join(filter(None, [str(fakes), os.environ.get("PYTHONPATH", "")]))
     done = cli("train", run, PYTHONPATH=path)
     folder = tmp_path / "runs" / "tracked"
-    said = (folder / "log.txt").read_text()
-    assert "trackio failed (RuntimeError: the space is asleep); it is switched off and the run goes on." in said
-    assert said.count("trackio failed") == 1
-    assert "wandb could not be started (RuntimeError: no api key)" in said
+    log = (folder / "log.txt").read_text()
+    assert "trackio failed (RuntimeError: the space is asleep); it is switched off and the run goes on." in log
+    assert log.count("trackio failed") == 1
+    assert "wandb could not be started (RuntimeError: no api key)" in log
     assert "step 6/6" in done.stdout
     assert (folder / "results.json").exists()
     assert list((folder / "tensorboard").glob("events*"))

@@ -27,23 +27,23 @@ def run(tmp_path, monkeypatch):
 
 def test_check_says_what_the_run_is(run, capsys):
     assert main(["config", "check", run, "optim=sgd"]) == 0
-    said = capsys.readouterr().out
-    assert said == "run.yaml is right: task transcribe, model speech_llm, trained on jsonl, scored on dev.\n"
+    output = capsys.readouterr().out
+    assert output == "run.yaml is right: task transcribe, model speech_llm, trained on jsonl, scored on dev.\n"
 
 
 def test_check_lists_every_mistake(run, capsys):
     assert main(["config", "check", run, "optim.lrr=1", "train.epochs=0"]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 2 and "optim.lrr" in said and "train.epochs" in said
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 2 and "optim.lrr" in errors and "train.epochs" in errors
 
 
 def test_show_is_the_resolved_run(run, capsys, tmp_path):
     assert main(["config", "show", run, "optim.lr=5e-4"]) == 0
-    said = capsys.readouterr().out
-    assert "lr: 0.0005" in said and "batch_tokens:" in said
-    (tmp_path / "again.yaml").write_text(said)
+    output = capsys.readouterr().out
+    assert "lr: 0.0005" in output and "batch_tokens:" in output
+    (tmp_path / "again.yaml").write_text(output)
     assert main(["config", "show", "again.yaml"]) == 0
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == output
 
 
 def test_keys_schema_and_reference(capsys, tmp_path, monkeypatch):

@@ -129,11 +129,11 @@ def convert(tmp_path):
 
     def run(train: dict, data: dict | None = DATA, **options):
         (tmp_path / "train.json").write_text(json.dumps(train, indent=4))
-        given = None
+        data_path = None
         if data is not None:
-            given = tmp_path / "data.json"
-            given.write_text(json.dumps(data, indent=4))
-        done = omnivoice.convert(tmp_path / "train.json", given, **options)
+            data_path = tmp_path / "data.json"
+            data_path.write_text(json.dumps(data, indent=4))
+        done = omnivoice.convert(tmp_path / "train.json", data_path, **options)
         (tmp_path / "run.yaml").write_text(done.text)
         return done.text, load(tmp_path / "run.yaml").config, done.notes
 
@@ -166,8 +166,8 @@ def test_emilia(convert):
     assert (first.type, str(first.path), first.repeat) == ("shards", "tokens/en/data.lst", 1)
     assert list(map(str, second.path)) == ["tokens/zh/a.lst", "tokens/zh/b.lst"]
     assert str(config.data.eval["dev"].path) == "tokens/dev/data.lst"
-    for said in ("warmup_steps: 2000", "allow_tf32: true", "language_id: zh"):
-        assert said in text
+    for line in ("warmup_steps: 2000", "allow_tf32: true", "language_id: zh"):
+        assert line in text
 
 
 def test_what_is_not_given_is_as_there(convert):
@@ -214,8 +214,8 @@ def test_lora(convert):
         "lora_modules_to_save": ["audio_embeddings", "audio_heads"],
     }
     text, config, _ = convert(FINETUNE | lora)
-    found = config.model.lora
-    assert (found.rank, found.alpha, found.dropout, found.targets) == (8, 16, 0.1, ["llm.*.q_proj", "llm.*.v_proj"])
+    peft = config.model.lora
+    assert (peft.rank, peft.alpha, peft.dropout, peft.targets) == (8, 16, 0.1, ["llm.*.q_proj", "llm.*.v_proj"])
     assert "lora_bias: none" in text
     _, config, _ = convert(FINETUNE | {"use_lora": True})
     assert (config.model.lora.rank, len(config.model.lora.targets)) == (16, 7)
@@ -224,7 +224,7 @@ def test_lora(convert):
 
 
 def test_deepspeed_warm_up_and_the_rest(convert):
-    given = EMILIA | {
+    keys = EMILIA | {
         "use_deepspeed": True,
         "warmup_type": "steps",
         "lr_scheduler_type": "constant",
@@ -232,11 +232,11 @@ def test_deepspeed_warm_up_and_the_rest(convert):
         "keep_last_n_checkpoints": 5,
         "resume_from_checkpoint": "exp/x",
     }
-    text, config, _ = convert(given)
+    text, config, _ = convert(keys)
     assert config.train.deepspeed == {"zero_optimization": {"stage": 2}}
     assert (config.schedule.type, config.schedule.warmup_steps, config.train.keep) == ("constant", 2000, 5)
     assert config.train.precision == "fp32" and "resume_from_checkpoint: exp/x" in text
-    _, config, _ = convert(given | {"deepspeed_config": "ds_zero2.json"})
+    _, config, _ = convert(keys | {"deepspeed_config": "ds_zero2.json"})
     assert config.train.deepspeed == "ds_zero2.json"
 
 
@@ -256,7 +256,7 @@ def test_the_data_config_may_be_named_in_the_file(convert, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"learning_rte": 1e-4}, "unknown key 'learning_rte' (did you mean 'learning_rate'?): OmniVoice would drop it"),
         ({"mask_ratio": 0.5}, "unknown key 'mask_ratio'"),
@@ -271,14 +271,14 @@ def test_the_data_config_may_be_named_in_the_file(convert, tmp_path):
         ({"steps": "many"}, "train.steps"),
     ],
 )
-def test_what_has_no_counterpart_is_told_with_its_line(convert, change, said):
+def test_what_has_no_counterpart_is_told_with_its_line(convert, change, message):
     with pytest.raises(Mistakes) as error:
         convert(EMILIA | change)
-    assert said in str(error.value) and "train.json:" in str(error.value)
+    assert message in str(error.value) and "train.json:" in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ({}, "'train' must list at least one entry"),
         ({"train": [{"language_id": "en"}]}, "needs a manifest_path"),
@@ -290,10 +290,10 @@ def test_what_has_no_counterpart_is_told_with_its_line(convert, change, said):
         ({"train": {"manifest_path": "a.lst"}}, "'train' must be a list"),
     ],
 )
-def test_mistakes_of_the_data_config(convert, data, said):
+def test_mistakes_of_the_data_config(convert, data, message):
     with pytest.raises(Mistakes) as error:
         convert(EMILIA, data)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_command(tmp_path, capsys):

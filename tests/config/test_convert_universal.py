@@ -159,7 +159,7 @@ training:
     save_dir: ./checkpoints
     interval: 1000
 """
-WHOLE = f"{MODEL}\n{DATASET}\n{TRAINING}"
+FULL = f"{MODEL}\n{DATASET}\n{TRAINING}"
 """The document's three snippets in one file, as its system has them."""
 
 
@@ -184,7 +184,7 @@ def comments(result):
 
 
 def test_the_document_s_config(tmp_path):
-    result, config = converted(tmp_path, WHOLE)
+    result, config = converted(tmp_path, FULL)
     assert (config.name, config.output) == (result.name, "./checkpoints") == ("performer_translator", "./checkpoints")
     assert (config.task.type, config.task.labels.type) == ("diarize", "binary")
 
@@ -225,8 +225,8 @@ def test_the_document_s_config(tmp_path):
 
 
 def test_what_has_no_counterpart_is_named(tmp_path):
-    result, _ = converted(tmp_path, WHOLE)
-    said = comments(result)
+    result, _ = converted(tmp_path, FULL)
+    remarks = comments(result)
     for line in (
         "model.decoder.attention_type: causal_linear",
         "training.early_stopping.metric: val_loss",
@@ -236,8 +236,8 @@ def test_what_has_no_counterpart_is_named(tmp_path):
         "global_config.num_jobs: 1",
         "training.loss.main: cross_entropy",
     ):
-        assert line in said, line
-    assert "Frames are labelled by an encoder alone; the decoder:" in said
+        assert line in remarks, line
+    assert "Frames are labelled by an encoder alone; the decoder:" in remarks
     assert any("label_type" in note and "decoder is left out" in note for note in result.notes)
     assert any("`train` and `dev`" in note for note in result.notes)
 
@@ -267,23 +267,23 @@ OTHER = {
 }
 VALUES = [
     (number, match[1])
-    for number, line in enumerate(WHOLE.splitlines())
+    for number, line in enumerate(FULL.splitlines())
     if (match := re.match(r"\s*(?:- )?\w+: ([^#]+?)\s*(?:#.*)?$", line)) and match[1] != "null"
 ]
 
 
 @pytest.mark.parametrize(
-    ("number", "value"), VALUES, ids=[WHOLE.splitlines()[n].split(":")[0].strip() for n, _ in VALUES]
+    ("number", "value"), VALUES, ids=[FULL.splitlines()[n].split(":")[0].strip() for n, _ in VALUES]
 )
 def test_no_value_is_lost(tmp_path, number, value):
     """Another value in any line makes another run file."""
-    lines = WHOLE.splitlines()
+    lines = FULL.splitlines()
     lines[number] = lines[number].replace(value, OTHER.get(value) or str(float(value) / 2 or 0.5))
     if value.isdigit():
-        lines[number] = WHOLE.splitlines()[number].replace(value, str(2 * int(value)))
+        lines[number] = FULL.splitlines()[number].replace(value, str(2 * int(value)))
     (tmp_path / "given.yaml").write_text("\n".join(lines))
     (tmp_path / "whole").mkdir()
-    (tmp_path / "whole" / "given.yaml").write_text(WHOLE)
+    (tmp_path / "whole" / "given.yaml").write_text(FULL)
     assert convert(tmp_path / "given.yaml").text != convert(tmp_path / "whole" / "given.yaml").text
 
 
@@ -305,7 +305,7 @@ def test_each_snippet_alone(tmp_path):
 
 
 def test_a_recogniser(tmp_path):
-    text = WHOLE.replace("    label_type: binary  # binary, speaker_id, or custom\n", "")
+    text = FULL.replace("    label_type: binary  # binary, speaker_id, or custom\n", "")
     result, config = converted(tmp_path, text)
     assert (config.task.type, config.model.kind) == ("transcribe", "encoder_decoder")
     assert {name: loss.type for name, loss in config.losses.items()} == {"text": "cross_entropy"}
@@ -317,8 +317,8 @@ def test_a_language_model(tmp_path):
     model = MODEL.replace("encoder_decoder", "decoder").replace("  encoder:", "  encoder:\n    nb_features: 64")
     result, config = converted(tmp_path, f"{model}\n{DATASET}\n{TRAINING}")
     assert (config.task.type, config.model.kind, config.model.decoder.d_model) == ("language", "decoder", 512)
-    said = comments(result)
-    assert "global_config.num_mel_bins: 80" in said and "model.encoder.nb_features: 64" in said
+    remarks = comments(result)
+    assert "global_config.num_mel_bins: 80" in remarks and "model.encoder.nb_features: 64" in remarks
     assert any("hears nothing" in note for note in result.notes) and config.data.train[0].name == "ami"
 
 
@@ -337,7 +337,7 @@ def test_a_language_model(tmp_path):
     ],
 )
 def test_losses_of_labels(tmp_path, labels, main, term, kind):
-    text = WHOLE.replace("label_type: binary", f"label_type: {labels}").replace("main: cross_entropy", f"main: {main}")
+    text = FULL.replace("label_type: binary", f"label_type: {labels}").replace("main: cross_entropy", f"main: {main}")
     text = text.replace("    label_smoothing: 0.1\n", "    focal_gamma: 1.5\n    focal_alpha: 0.3\n")
     result, config = converted(tmp_path, text)
     assert config.task.labels.type == ("binary" if labels == "binary" else "speaker")
@@ -352,7 +352,7 @@ def test_losses_of_labels(tmp_path, labels, main, term, kind):
 
 
 def test_contrastive_needs_embeddings(tmp_path):
-    _, config = converted(tmp_path, WHOLE.replace("      norm_reg: 0.1", "      contrastive: 0.2"))
+    _, config = converted(tmp_path, FULL.replace("      norm_reg: 0.1", "      contrastive: 0.2"))
     assert (config.losses["contrastive"].type, config.losses["contrastive"].weight) == ("contrastive", 0.2)
     assert config.model.embedding is not None
 
@@ -478,7 +478,7 @@ def test_every_kind_of_key(tmp_path):
     assert (config.optim.momentum, config.optim.nesterov, config.schedule.type) == (0.8, True, "constant")
     stop, profile = config.callbacks
     assert (stop.type, stop.restore_best, profile.type) == ("early_stop", False, "profile")
-    said = comments(result)
+    remarks = comments(result)
     for line in (
         "training.feature_redraw_interval: 50",
         "model.encoder.feature_redraw_interval: 1000",
@@ -501,7 +501,7 @@ def test_every_kind_of_key(tmp_path):
         "training.eval_knobs.beam_width: 5",
         "training.performance.drop_last: true",
     ):
-        assert line in said, line
+        assert line in remarks, line
 
 
 def test_corpora_with_another_name(tmp_path):
@@ -523,7 +523,7 @@ def test_redrawn_once_for_all_layers(tmp_path):
 
 
 def test_unknown_keys_are_named_with_their_lines(tmp_path):
-    text = WHOLE.replace("dither: 0.0", "diter: 0.0").replace("num_heads: 8", "num_head: 8", 1)
+    text = FULL.replace("dither: 0.0", "diter: 0.0").replace("num_heads: 8", "num_head: 8", 1)
     text = text.replace("  - name: ami", "  - name: ami\n    process_parms: {mic: ihm}")
     lines = text.splitlines()
     at = {key: 1 + next(i for i, line in enumerate(lines) if key in line) for key in ("diter", "num_head:", "parms")}
@@ -551,20 +551,20 @@ def test_unknown_keys_are_named_with_their_lines(tmp_path):
     ],
 )
 def test_values_that_cannot_be_are_told_at_their_line(tmp_path, before, after, message):
-    text = WHOLE.replace(before, after, 1)
+    text = FULL.replace(before, after, 1)
     line = 1 + next(i for i, line in enumerate(text.splitlines()) if after.strip() in line)
-    found = mistakes(tmp_path, text)
-    assert any(m.startswith(f"given.yaml:{line}: ") and re.search(message, m) for m in found), found
+    messages = mistakes(tmp_path, text)
+    assert any(m.startswith(f"given.yaml:{line}: ") and re.search(message, m) for m in messages), messages
 
 
 def test_splits_must_be_of_the_datasets(tmp_path):
     text = EVERYTHING.replace("{dataset_name: icsi, split_name: train}", "{dataset_name: dihard, split_name: train}")
-    [found] = mistakes(tmp_path, text)
-    assert "'dihard' is not one of the datasets: ami, voxceleb1, icsi" in found
+    [message] = mistakes(tmp_path, text)
+    assert "'dihard' is not one of the datasets: ami, voxceleb1, icsi" in message
 
 
 def test_the_command(tmp_path, capsys):
-    (tmp_path / "a.yml").write_text(WHOLE)
+    (tmp_path / "a.yml").write_text(FULL)
     assert main(["config", "convert", "universal", str(tmp_path / "a.yml")]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("# Converted from a.yml of the universal pipeline") and "type: diarize" in out
@@ -577,6 +577,6 @@ def test_the_command(tmp_path, capsys):
     assert sorted(p.name for p in to.iterdir()) == ["b.yaml", "performer_translator.yaml"]
     for file in to.iterdir():
         assert main(["config", "check", str(file)]) == 0
-    (tmp_path / "c.yml").write_text(WHOLE.replace("epochs", "epoch"))
+    (tmp_path / "c.yml").write_text(FULL.replace("epochs", "epoch"))
     assert main(["config", "convert", "universal", str(tmp_path / "c.yml")]) == 2
     assert re.search(r"c\.yml:\d+: unknown key 'training\.epoch'", capsys.readouterr().err)

@@ -52,7 +52,7 @@ data: {timestamps_dir: ./my times, whisper_model: large-v3, max_wer: 0.15}
 output: {checkpoint_dir: ./checkpoints, final_model_dir: ./final, use_wandb: true, wandb_project: voxlm-production}
 device: {type: auto}
 """
-WHOLE = f"_base_: base.yaml\n{GUIDE}"
+FULL = f"_base_: base.yaml\n{GUIDE}"
 
 
 def converted(tmp_path, text=GUIDE):
@@ -117,7 +117,7 @@ def test_it_says_how_word_times_are_made(tmp_path):
     odd = GUIDE.replace('"./data"', '"./my, data"')
     for text, model, most in (
         (GUIDE, "openai/whisper-small", "0.1"),
-        (WHOLE, "openai/whisper-large-v3", "0.15"),
+        (FULL, "openai/whisper-large-v3", "0.15"),
         (odd, "openai/whisper-small", "0.1"),
     ):
         (tmp_path / "base.yaml").write_text(BASE)
@@ -131,15 +131,15 @@ def test_it_says_how_word_times_are_made(tmp_path):
         for command, corpus, manifest in zip(commands, transcribed, timed, strict=True):
             program, *arguments = shlex.split(command)
             assert program == "stentor" and arguments[:2] == ["prepare", "words"]
-            given = dict(zip(arguments[3::2], arguments[4::2], strict=True))
+            options = dict(zip(arguments[3::2], arguments[4::2], strict=True))
             assert parse_source(arguments[2]) == corpus
-            assert Path(given.pop("--to")) == manifest.path
-            assert given == {"--engine": "whisper", "--model": model, "--max-wer": most}
+            assert Path(options.pop("--to")) == manifest.path
+            assert options == {"--engine": "whisper", "--model": model, "--max-wer": most}
 
 
 def test_every_value_arrives(tmp_path):
     (tmp_path / "base.yaml").write_text(BASE)
-    result, config = converted(tmp_path, WHOLE)
+    result, config = converted(tmp_path, FULL)
     assert (config.model.lora.alpha, config.model.lora.dropout, config.model.projector.dropout) == (48, 0.07, 0.2)
     assert config.model.projector.rate == 25
     assert (config.schedule.warmup_steps, config.train.accumulate, config.train.compile) == (1234, 6, True)
@@ -155,7 +155,7 @@ def test_every_value_arrives(tmp_path):
     assert words.data.batch_tokens >= 16 * (25 * 25 + 400)
     assert words.callbacks == config.callbacks
     comments = "".join(line for line in result.text.splitlines(True) if line.startswith("#"))
-    kept = {
+    values = {
         "model.architecture_version": "v2",
         "model.audio_encoder_dim": "768",
         "model.llm_dim": "1536",
@@ -170,7 +170,7 @@ def test_every_value_arrives(tmp_path):
         "training.max_text_length": "400",
         "output.final_model_dir": '"./final"',
     }
-    for key, value in kept.items():
+    for key, value in values.items():
         assert f"  {key}: {value}\n" in comments
 
 
@@ -191,8 +191,8 @@ def test_targets_become_paths(tmp_path):
 def test_what_has_no_counterpart_is_named(tmp_path):
     with pytest.raises(Mistakes) as caught:
         converted(tmp_path, GUIDE.replace("lora_r", "lora_rr") + "  cache: true\n")
-    said = re.sub(r"\S*given\.yaml", "given.yaml", str(caught.value)).splitlines()
-    assert said == [
+    lines = re.sub(r"\S*given\.yaml", "given.yaml", str(caught.value)).splitlines()
+    assert lines == [
         "given.yaml:6: unknown key 'model.lora_rr' (did you mean 'model.lora_r'?): it has no counterpart",
         "given.yaml:22: unknown key 'data.cache': it has no counterpart",
     ]
@@ -229,9 +229,9 @@ def test_command(tmp_path, capsys, monkeypatch):
     (tmp_path / "a.yaml").write_text(GUIDE)
     (tmp_path / "b.yaml").write_text(GUIDE.replace("voxlm-2b", "other"))
     assert main(["config", "convert", "voxlm", "a.yaml"]) == 0
-    said = capsys.readouterr()
-    assert said.out == convert(tmp_path / "a.yaml").text
-    assert said.err.startswith(
+    printed = capsys.readouterr()
+    assert printed.out == convert(tmp_path / "a.yaml").text
+    assert printed.err.startswith(
         "a.yaml: stage 2 needs word times; make them first:\n  stentor prepare words type=corpus,"
     )
     assert main(["config", "convert", "voxlm", "a.yaml", "b.yaml"]) == 2
@@ -262,11 +262,11 @@ def test_recipes(name, encoder, llm, rank):
 def test_the_recipe_is_the_conversion(tmp_path):
     _, config = converted(tmp_path)
     [_, recipe], [_, ours] = load(RECIPES / "voxlm_2b.yaml").stages, load(tmp_path / "ours.yaml").stages
-    for mine, made in ((load(RECIPES / "voxlm_2b.yaml").config, config), (recipe, ours)):
-        assert mine.model.model_dump(exclude={"dtype"}) == made.model.model_dump(exclude={"dtype"})
-        assert (mine.optim, mine.losses, mine.train) == (made.optim, made.losses, made.train)
+    for mine, expected in ((load(RECIPES / "voxlm_2b.yaml").config, config), (recipe, ours)):
+        assert mine.model.model_dump(exclude={"dtype"}) == expected.model.model_dump(exclude={"dtype"})
+        assert (mine.optim, mine.losses, mine.train) == (expected.optim, expected.losses, expected.train)
         assert (mine.data.train, mine.data.eval, mine.data.max_items) == (
-            made.data.train,
-            made.data.eval,
-            made.data.max_items,
+            expected.data.train,
+            expected.data.eval,
+            expected.data.max_items,
         )

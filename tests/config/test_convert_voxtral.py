@@ -77,9 +77,9 @@ callbacks:
 """
 
 
-def converted(tmp_path, given):
+def converted(tmp_path, script):
     """What `convert` answers, and the run file as it loads."""
-    result = convert(given)
+    result = convert(script)
     path = tmp_path / "ours.yaml"
     path.write_text(result.text)
     return result, load(path).config
@@ -101,10 +101,10 @@ def test_a_script_becomes_this_run_file(tmp_path, script):
 
 def test_what_the_scripts_do_wrong_is_said(script):
     result = convert(script)
-    said = " ".join(line.lstrip("# ") for line in result.text.splitlines() if line.startswith("#"))
+    remarks = " ".join(line.lstrip("# ") for line in result.text.splitlines() if line.startswith("#"))
     for fact in ("language is English", "after 256 tokens", "end token", "leaves the adapters in the tower trained"):
-        assert fact in said
-    assert "--eval-batch-size: 8" in said
+        assert fact in remarks
+    assert "--eval-batch-size: 8" in remarks
     assert any("end token" in note for note in result.notes)
     assert any("`audio_path`s in data/voices.jsonl start from its folder" in note for note in result.notes)
 
@@ -202,9 +202,9 @@ def test_there_must_be_one_command(script):
 def test_command(tmp_path, script, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["config", "convert", "voxtral", "run.sh"]) == 0
-    said = capsys.readouterr()
-    assert said.out == convert(script).text
-    assert said.err.startswith("run.sh: transcripts are learnt with their end token")
+    printed = capsys.readouterr()
+    assert printed.out == convert(script).text
+    assert printed.err.startswith("run.sh: transcripts are learnt with their end token")
     command = "python train.py --use-lora --output-dir out/mine"
     assert main(["config", "convert", "voxtral", "run.sh", command, "--to", "made"]) == 0
     assert "the command line -> made/mine.yaml" in capsys.readouterr().out

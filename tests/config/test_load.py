@@ -70,8 +70,8 @@ def test_scalars_follow_yaml_1_2(run):
     ],
 )
 def test_plain_scalars(text, value):
-    found = scalar(text)
-    assert found == value and type(found) is type(value)
+    parsed = scalar(text)
+    assert parsed == value and type(parsed) is type(value)
 
 
 def test_quoted_scalars_are_text():
@@ -277,9 +277,9 @@ _values = st.recursive(
 @given(st.dictionaries(st.text(min_size=1, max_size=8), _values, min_size=1, max_size=4))
 def test_dump_is_read_back_as_it_was(value):
     mistakes = []
-    found = parse(dump(value), "x", 0, mistakes).plain()
-    assert found == value and not mistakes
-    assert json.dumps(found) == json.dumps(value)  # also the types: 1 and 1.0 and true are equal in Python
+    parsed = parse(dump(value), "x", 0, mistakes).plain()
+    assert parsed == value and not mistakes
+    assert json.dumps(parsed) == json.dumps(value)  # also the types: 1 and 1.0 and true are equal in Python
 
 
 @pytest.mark.parametrize(

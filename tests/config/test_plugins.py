@@ -68,7 +68,7 @@ def test_installed_plugin(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("gone.py", None, "gone.py does not exist"),
         ("notes.txt", "x", "notes.txt is not a Python file"),
@@ -79,14 +79,14 @@ def test_installed_plugin(folder):
         ("taken.py", PLUGIN.format(cls="Mine", name="ctc"), "already that of the loss"),
     ],
 )
-def test_what_goes_wrong_is_said(folder, name, text, said):
+def test_what_goes_wrong_is_said(folder, name, text, message):
     path = folder / "plugins" / name
     path.parent.mkdir()
     if text is not None:
         path.write_text(text)
     done = stentor(folder, "check", "run.yaml", "--plugin", f"plugins/{name}")
     assert done.returncode == 2
-    assert said in done.stderr and "Traceback" not in done.stderr
+    assert message in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_type_is_never_taken_from_the_file(folder):

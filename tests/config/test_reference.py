@@ -41,8 +41,8 @@ def test_reference_has_every_key_with_its_meaning():
 
 
 def test_keys_of_a_prefix():
-    found = [key for key, *_ in keys("optim")]
-    assert "optim.lr" in found and all(key.split(".")[0] == "optim" for key in found)
+    names = [key for key, *_ in keys("optim")]
+    assert "optim.lr" in names and all(key.split(".")[0] == "optim" for key in names)
     assert [key for key, *_ in keys("data.train.*[jsonl].path")] == ["data.train.*[jsonl].path"]
     assert [key for key, *_ in keys("optim.lr")] == ["optim.lr"]
     with pytest.raises(ConfigError, match="did you mean 'optim'"):

@@ -3,30 +3,9 @@
 import numpy as np
 import pytest
 
+from list_source import ListSource, ListStream, list_source
 from stentor.dataloading.section import Data
 from stentor.sources.base import Source
-
-
-class Given(Source):
-    """Records that a test made. Has no `type` of its own, so that it is never among the known kinds."""
-
-    _records: list
-
-    def records(self):
-        yield from self._records
-
-
-class Stream(Given):
-    """The same, without a length that could be known; remembers how far it was read."""
-
-    streaming = True
-    _read: int = 0
-
-    def records(self):
-        self._read = 0
-        for record in self._records:
-            self._read += 1
-            yield record
 
 
 @pytest.fixture(scope="session")
@@ -46,9 +25,7 @@ def source():
     """Makes a source of these records; `stream` hides their number."""
 
     def make(records, stream: bool = False, **fields) -> Source:
-        made = (Stream if stream else Given)(type="given", **fields)
-        made._records = list(records)
-        return made
+        return list_source(records, ListStream if stream else ListSource, **fields)
 
     return make
 
@@ -58,7 +35,7 @@ def data():
     """Makes a `data:` section over these training sources."""
 
     def make(*train: Source, **fields) -> Data:
-        return Data(train=list(train) or [Given(type="given")], **fields)
+        return Data(train=list(train) or [ListSource(type="given")], **fields)
 
     return make
 

@@ -132,9 +132,9 @@ def test_simulated_rooms_fall_by_sixty_decibels():
 
 
 def test_telephone_takes_the_band_only():
-    for hertz, kept in ((100, False), (1000, True), (6000, False)):
+    for hertz, passes in ((100, False), (1000, True), (6000, False)):
         loss = decibels(tone(hertz), telephone(tone(hertz)))
-        assert (abs(loss) < 0.5) if kept else (loss > 20)
+        assert (abs(loss) < 0.5) if passes else (loss > 20)
 
 
 def test_gain_is_in_decibels_and_never_clips(speech):
@@ -147,9 +147,9 @@ def test_spec_augment_on_numpy_and_torch():
 
     mask = SpecAugment(time_masks=2, time_width=20, freq_masks=2, freq_width=15)
     features = np.arange(200 * 80, dtype=np.float32).reshape(200, 80)
-    kept = features.copy()
+    original = features.copy()
     masked = mask.apply(features, generator(3))
-    assert np.array_equal(features, kept)
+    assert np.array_equal(features, original)
     changed = masked != features
     stripes = mask.stripes(200, 80, generator(3))
     assert [axis for axis, _, _ in stripes] == [0, 0, 1, 1]

@@ -229,11 +229,11 @@ def straight(cuts):
 @PROPERTY
 @given(st.sampled_from([*LAYOUTS, "stream"]), st.integers(0, 130), st.integers(1, 30))
 def test_going_on_from_any_batch(straight, name, start, count):
-    plan, whole = straight[name]
-    assert whole[-1].epoch >= 2
-    at = whole[start]
+    plan, planned = straight[name]
+    assert planned[-1].epoch >= 2
+    at = planned[start]
     rest = islice(plan.batches(epoch=at.epoch, batch_in_epoch=at.batch_in_epoch, index=at.index), count)
-    assert facts(rest) == facts(whole[start : start + count])
+    assert facts(rest) == facts(planned[start : start + count])
 
 
 @PROPERTY
@@ -247,7 +247,7 @@ def test_going_on_with_any_number_of_ranks(straight, name, legs):
     Each leg starts from what a checkpoint holds: the place of the last batch that rank 0 took, and how many batches
     all ranks took in all.
     """
-    plan, whole = straight[name]
+    plan, planned = straight[name]
     position, taken, got = {"epoch": 0, "batch_in_epoch": 0, "index": 0}, 0, []
     for world, accumulate, steps in legs:
         ranks = [plan.shard(r, world, skip=taken - position["index"], **position) for r in range(world)]
@@ -256,15 +256,15 @@ def test_going_on_with_any_number_of_ranks(straight, name, legs):
         last = hands[0][-1]
         position = {"epoch": last.epoch, "batch_in_epoch": last.batch_in_epoch, "index": last.index}
         taken += world * accumulate * steps
-    assert facts(got) == facts(whole[:taken])
+    assert facts(got) == facts(planned[:taken])
 
 
 def test_rank_r_takes_every_w_th_batch_from_r_on(cuts):
     plan = make(cuts)
-    whole = facts(islice(plan.batches(), 12))
+    expected = facts(islice(plan.batches(), 12))
     for world in (2, 3, 4):
         for rank in range(world):
-            assert facts(islice(plan.shard(rank, world), 3)) == whole[rank : 3 * world : world]
+            assert facts(islice(plan.shard(rank, world), 3)) == expected[rank : 3 * world : world]
 
 
 # Streams -----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Codec tokens of records: read where they lie, refused with a reason, and given to the task in place of audio."""
 
-import io
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from codec_shards import SumTokens, npy
 from stentor.data.augment import Augment
-from stentor.data.batch import Batch, Example
 from stentor.data.codec_tokens import AcceptsCodecTokens, codes_at, has_codes, load_codes, shape_at
 from stentor.data.cut import cut_from_record
 from stentor.data.feature_cache import FeatureCache
@@ -19,14 +18,6 @@ from stentor.dataloading.loader import BatchDataset, batches
 from stentor.dataloading.mixing import BAD
 from stentor.engine.evaluate import EvalReader
 from stentor.errors import AudioError
-from stentor.tasks.base import Task
-
-
-def npy(array, **options):
-    data = io.BytesIO()
-    np.save(data, array, **options)
-    return data.getvalue()
-
 
 CODES = np.arange(24).reshape(4, 6).astype(np.int16)
 
@@ -48,10 +39,10 @@ def cut(place):
     """A cut as the `shards` source makes it."""
 
     def make(array=CODES, name="c", **custom):
-        made = cut_from_record({"audio_path": "x", "id": name, "duration": 0.24, "text": "one", **custom}, Path(), "")
-        made.recording.id, made.recording.sources = f"shard.tar:{name}.npy", []
-        made.custom = {**(made.custom or {}), "codes": place(npy(array), f"{name}.tar")}
-        return made
+        record = cut_from_record({"audio_path": "x", "id": name, "duration": 0.24, "text": "one", **custom}, Path(), "")
+        record.recording.id, record.recording.sources = f"shard.tar:{name}.npy", []
+        record.custom = {**(record.custom or {}), "codes": place(npy(array), f"{name}.tar")}
+        return record
 
     return make
 
@@ -59,13 +50,13 @@ def cut(place):
 @pytest.mark.parametrize("kind", ["int16", "uint8", "int32", "int64", ">i2"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_codes_are_read_as_int16(place, kind, order):
-    found = codes_at(place(npy(np.asarray(CODES, kind, order=order))), "a")
-    assert found.dtype == np.int16 and found.flags.c_contiguous
-    assert (found == CODES).all()
+    codes = codes_at(place(npy(np.asarray(CODES, kind, order=order))), "a")
+    assert codes.dtype == np.int16 and codes.flags.c_contiguous
+    assert (codes == CODES).all()
 
 
 @pytest.mark.parametrize(
-    "data, reason, said",
+    "data, reason, message",
     [
         (npy(CODES.astype(np.float32)), "wrong_type", "holds float32, codec tokens are int16"),
         (npy(np.array([[None]]), allow_pickle=True), "wrong_type", "holds object"),
@@ -81,8 +72,8 @@ def test_codes_are_read_as_int16(place, kind, order):
         (npy(CODES).replace(b"(4, 6)", b"(4,-6)"), "unreadable", "its header cannot be read"),
     ],
 )
-def test_what_cannot_be_used_is_refused(place, data, reason, said):
-    with pytest.raises(AudioError, match=f"^shard.tar:a.npy .*{said}") as raised:
+def test_what_cannot_be_used_is_refused(place, data, reason, message):
+    with pytest.raises(AudioError, match=f"^shard.tar:a.npy .*{message}") as raised:
         codes_at(place(data, codebooks=4), "shard.tar:a.npy", vocabulary=64)
     assert raised.value.reason == reason
     assert reason in BAD
@@ -92,8 +83,8 @@ def test_codes_of_large_vocabularies_are_not_cut_to_int16(place):
     """X-codec 2 has one codebook of 65,536 entries."""
     large = np.array([[0, 32767, 32768, 65535]])
     for vocabulary in (65536, None):
-        found = codes_at(place(npy(large.astype(np.int32))), "clip", vocabulary)
-        assert found.dtype == np.int32 and np.array_equal(found, large)
+        codes = codes_at(place(npy(large.astype(np.int32))), "clip", vocabulary)
+        assert codes.dtype == np.int32 and np.array_equal(codes, large)
 
 
 def test_a_tar_file_that_is_gone_or_shorter_than_it_was(place, tmp_path):
@@ -131,21 +122,6 @@ def test_nothing_else_can_hear_codes(cut):
     assert raised.value.reason == "no_audio" and "no_audio" in BAD
 
 
-class Given(Task):
-    """Sums what it is given. Not among the known kinds."""
-
-    def example(self, cut, audio, rng):
-        return Example(cut.id, audio, rng=rng)
-
-    def reference(self, cut):
-        return {}
-
-    def collate(self, examples, processor, packed):
-        assert all(e.audio is None for e in examples)
-        sums = torch.tensor([int(e.extra["codes"].sum()) for e in examples])
-        return Batch({"sums": sums}, {"codes": len(examples)}, [e.id for e in examples])
-
-
 class Reads(AcceptsCodecTokens, FeatureCache):
     sample_rate = 24000
     codebooks, vocabulary = 4, 64
@@ -160,21 +136,21 @@ def test_training_and_evaluation_are_given_codes(cut, workers):
     cuts = [cut(CODES + i, f"c{i}", num_tokens=6) for i in range(6)]
     cuts += [cut(CODES * 5, "high"), cut(CODES[:2], "low"), cut(CODES, "long", num_tokens=9)]
     planned = [PlannedBatch([Item(c, 0) for c in cuts[i : i + 3]], i // 3, 0, i // 3) for i in (0, 3, 6)]
-    reader = BatchDataset(Given(type="given"), Reads(), Augment(speed=[0.9, 1.1]), seed=0)
-    found = [batch for _, batch in batches(reader, iter(planned), workers, 2, pin=False)]
-    assert [b.ids for b in found] == [["c0", "c1", "c2"], ["c3", "c4", "c5"], []]
-    assert torch.cat([b.inputs["sums"] for b in found[:2]]).tolist() == [int((CODES + i).sum()) for i in range(6)]
-    assert [(name, reason) for name, reason, _ in found[2].dropped] == [
+    reader = BatchDataset(SumTokens(type="given"), Reads(), Augment(speed=[0.9, 1.1]), seed=0)
+    read = [batch for _, batch in batches(reader, iter(planned), workers, 2, pin=False)]
+    assert [b.ids for b in read] == [["c0", "c1", "c2"], ["c3", "c4", "c5"], []]
+    assert torch.cat([b.inputs["sums"] for b in read[:2]]).tolist() == [int((CODES + i).sum()) for i in range(6)]
+    assert [(name, reason) for name, reason, _ in read[2].dropped] == [
         ("high", "wrong_range"),
         ("low", "wrong_shape"),
         ("long", "wrong_shape"),
     ]
-    evaluated = EvalReader(Given(type="given"), Reads(), None, seed=0)[planned[0]]
+    evaluated = EvalReader(SumTokens(type="given"), Reads(), None, seed=0)[planned[0]]
     assert [e.extra["codes"].tolist() for e in evaluated[1]] == [(CODES + i).tolist() for i in range(3)]
 
 
 def test_a_model_of_audio_counts_them_as_without_audio(cut):
-    reader = BatchDataset(Given(type="given"), SimpleNamespace(sample_rate=16000), None, seed=0)
+    reader = BatchDataset(SumTokens(type="given"), SimpleNamespace(sample_rate=16000), None, seed=0)
     _, dropped = reader.examples([Item(cut(), 0)])
     assert [reason for _, reason, _ in dropped] == ["no_audio"]
 

@@ -142,12 +142,12 @@ def test_a_stream_goes_on_at_its_place(clips, source, data):
     def facts(batches):
         return [(p.index, p.epoch, p.batch_in_epoch, [i.cut.id for i in p.items]) for p in batches]
 
-    whole = list(islice(plan().batches(), 90))
-    assert whole[-1].epoch == 1
+    planned = list(islice(plan().batches(), 90))
+    assert planned[-1].epoch == 1
     for start in (0, 13, 70):
-        at = whole[start]
+        at = planned[start]
         rest = islice(plan().batches(at.epoch, at.batch_in_epoch, at.index), 20)
-        assert facts(rest) == facts(whole[start : start + 20])
+        assert facts(rest) == facts(planned[start : start + 20])
 
 
 def test_a_stream_counts_what_it_drops_once(cut, clips, source, data):

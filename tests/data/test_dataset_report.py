@@ -45,7 +45,7 @@ def report(*paths, **options):
     return check({p.name: Source.model_validate({"type": "jsonl", "path": str(p)}) for p in paths}, **options)
 
 
-def found(path, **options):
+def outliers(path, **options):
     return {f.kind: [r["id"] for r in f.records] for f in report(path, **options).findings}
 
 
@@ -68,7 +68,7 @@ def test_suspicious_pairs(data):
         {"audio": speech(1, 6), "text": "今日はいい天気ですねと彼は言った"},
         {"audio": speech(1, 7), "text": "seven"},
     )
-    assert found(path) == {"too_slow": ["r0"], "too_fast": ["r5", "r1"], "no_text": ["r2"]}
+    assert outliers(path) == {"too_slow": ["r0"], "too_fast": ["r5", "r1"], "no_text": ["r2"]}
 
 
 def test_sound_problems(data):
@@ -77,7 +77,7 @@ def test_sound_problems(data):
     low = np.fft.irfft(np.fft.rfft(speech(seed=4)) * (np.arange(RATE + 1) < 6000))
     narrow_file = {"audio": speech(seed=5)[::2], "rate": 8000}
     path = data({"audio": quiet}, {"audio": clipped}, {"audio": padded}, {"audio": low}, narrow_file)
-    assert found(path) == {"quiet": ["r0"], "clipped": ["r1"], "silence": ["r2"], "narrow": ["r3"]}
+    assert outliers(path) == {"quiet": ["r0"], "clipped": ["r1"], "silence": ["r2"], "narrow": ["r3"]}
 
 
 def test_measures_are_right():
@@ -98,7 +98,7 @@ def test_times_and_twins(data):
         {"audio": speech(2.0, 5), "duration": 2.1},
         {"audio": speech(2.0, 5)},
     )
-    assert found(path) == {"word_times": ["r0", "r1", "r2"], "same_audio": ["r5"]}
+    assert outliers(path) == {"word_times": ["r0", "r1", "r2"], "same_audio": ["r5"]}
 
 
 def test_unusable_records_are_decoded_to_be_found(data):
@@ -155,7 +155,7 @@ def test_characters_outside_the_tokenizer(data, tmp_path):
     assert finding.kind == "outside" and finding.records[0]["detail"] == "\u0301"
     (entry,) = [c for c in strange.characters if c["outside"]]
     assert entry["name"] == "combining acute accent" and entry["example"] == "r0" and entry["code"] == "U+0301"
-    assert found(path, tokenizer=tmp_path / "bytes" / "tokenizer.json") == {}
+    assert outliers(path, tokenizer=tmp_path / "bytes" / "tokenizer.json") == {}
     assert "combining acute accent" in render(strange)
     with pytest.raises(Exception, match="has no tokenizer"):
         characters_of(tmp_path / "nothing.json")

@@ -9,11 +9,11 @@ def clip(cut):
     def make(name, text="one", speaker=None, path=None):
         from lhotse import AudioSource, Recording
 
-        made = cut(name, 1.0, text)
-        made.supervisions[0].speaker = speaker
+        record = cut(name, 1.0, text)
+        record.supervisions[0].speaker = speaker
         if path:
-            made.recording = Recording(path, [AudioSource("file", [0], path)], 16000, 16000, 1.0)
-        return made
+            record.recording = Recording(path, [AudioSource("file", [0], path)], 16000, 16000, 1.0)
+        return record
 
     return make
 

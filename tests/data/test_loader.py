@@ -83,13 +83,13 @@ def test_workers_change_nothing(planned):
 def test_augmentation_is_the_items_own(clips, planned):
     """f(seed, epoch, id, copy): the same in another batch, different in another epoch, copy or under another seed."""
 
-    def heard(item, seed=0, fill=()):
+    def audio(item, seed=0, fill=()):
         ((_, batch),) = read([PlannedBatch([*fill, item], 0, 0, 0)], seed=seed)
         return float(batch.inputs["sums"][-1])
 
     item = Item(clips[0], 0)
-    assert heard(item) == heard(item, fill=[Item(clips[5], 0), Item(clips[2], 0)])
-    assert len({heard(item), heard(item, seed=1), heard(replace(item, epoch=1)), heard(replace(item, copy=1))}) == 4
+    assert audio(item) == audio(item, fill=[Item(clips[5], 0), Item(clips[2], 0)])
+    assert len({audio(item), audio(item, seed=1), audio(replace(item, epoch=1)), audio(replace(item, copy=1))}) == 4
 
 
 def test_evaluation_hears_the_audio_as_it_is(clips, planned):
@@ -135,16 +135,17 @@ def test_the_plan_is_read_only_a_little_ahead(planned):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_expected_error_keeps_its_sentence(planned, workers):
-    with pytest.raises(DataError) as caught:
-        read(planned, workers, fail="data")
-    assert str(caught.value) == "clip c3 has no transcript"
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_defect_is_not_taken_for_a_dead_worker(planned, workers):
-    with pytest.raises(RuntimeError, match="shapes do not fit"):
-        read(planned, workers, fail="runtime")
+@pytest.mark.parametrize(
+    ("fail", "error", "message"),
+    [
+        ("data", DataError, r"^clip c3 has no transcript$"),
+        ("runtime", RuntimeError, "shapes do not fit"),
+        ("connection", ConnectionResetError, ""),
+    ],
+)
+def test_a_failure_of_the_reader_keeps_its_sentence_and_is_no_dead_worker(planned, workers, fail, error, message):
+    with pytest.raises(error, match=message):
+        read(planned, workers, fail=fail)
 
 
 def test_a_dead_worker_is_told_with_the_mend(planned):
@@ -163,12 +164,6 @@ def test_a_worker_that_dies_while_it_hands_over_a_batch(planned, monkeypatch, er
     monkeypatch.setattr("torch.utils.data.dataloader._MultiProcessingDataLoaderIter.__next__", breaks)
     with pytest.raises(StentorError, match="A data worker process died"):
         read(planned, workers=1)
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_broken_connection_of_the_reader_itself_is_no_dead_worker(planned, workers):
-    with pytest.raises(ConnectionResetError):
-        read(planned, workers, fail="connection")
 
 
 def test_a_process_that_leaves_the_batches_half_read_still_ends():

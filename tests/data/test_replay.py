@@ -55,12 +55,12 @@ def test_own_data_come_whole_and_replay_is_its_share_of_the_items(clips, source,
 @given(
     st.integers(1, 60), st.floats(0.01, 0.9), st.lists(st.integers(1, 30), min_size=1, max_size=3), st.integers(0, 50)
 )
-def test_counts_add_up_and_every_copy_is_told_apart(cut, own, share, sizes, epoch):
+def test_counts_add_up_and_every_copy_is_told_apart(cut, listed, share, sizes, epoch):
     pools = [Pool([cut(f"g{p}-{i}") for i in range(size)], 1.0, None) for p, size in enumerate(sizes)]
     mix = ReplayMix(pools, share)
-    items = [(c.id, copy) for c, copy in mix.epoch(3, epoch, own)]
-    assert len(items) == round(own * share / (1 - share)) == len(set(items))
-    for p, (size, count) in enumerate(zip(sizes, mix.counts(own))):
+    items = [(c.id, copy) for c, copy in mix.epoch(3, epoch, listed)]
+    assert len(items) == round(listed * share / (1 - share)) == len(set(items))
+    for p, (size, count) in enumerate(zip(sizes, mix.counts(listed))):
         times = Counter(name for name, _ in items if name.startswith(f"g{p}-"))
         assert times.total() == count
         assert all(count // size <= times[f"g{p}-{i}"] <= -(-count // size) for i in range(size))
@@ -90,9 +90,11 @@ def test_weights_and_repeats_share_what_is_replayed(clips, source, data):
 
 
 def test_own_repeats_count_and_language_balance_is_of_the_own_alone(cut, clips, source, data):
-    own = [cut("a", 10, language="en"), cut("b", 5, language="sv")]
+    cuts = [cut("a", 10, language="en"), cut("b", 5, language="sv")]
     train = dataset(
-        data(source(own, repeat=2), replay={"share": 0.5, "sources": [source(clips(9, "g"))]}, language_temperature=0.0)
+        data(
+            source(cuts, repeat=2), replay={"share": 0.5, "sources": [source(clips(9, "g"))]}, language_temperature=0.0
+        )
     )
     assert len(train.mix) == 6 and train.replayed == 6
 

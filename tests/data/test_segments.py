@@ -136,8 +136,8 @@ def test_all_bad_lines_are_told_with_the_mend(tmp_path):
     )
     with pytest.raises(DataError) as error:
         read_rttm(path)
-    told = str(error.value)
-    assert f"The RTTM {path} has 8 lines that cannot be used:" in told
+    message = str(error.value)
+    assert f"The RTTM {path} has 8 lines that cannot be used:" in message
     for line, text in {
         2: "the duration is -1.5 s; give the seconds from start to end, or remove the line.",
         3: "the duration is 0 s; give",
@@ -148,7 +148,7 @@ def test_all_bad_lines_are_told_with_the_mend(tmp_path):
         8: "'a' is not a type of RTTM lines; a line begins with SPEAKER.",
         9: "the segment names no speaker (field 8).",
     }.items():
-        assert f"{path}:{line}: {text}" in told
+        assert f"{path}:{line}: {text}" in message
     (tmp_path / "x.uem").write_text("a 1 0 5\na 1 9 5\na 0 5\na 1 0 end\n")
     with pytest.raises(DataError) as error:
         list(read_uem_lines(tmp_path / "x.uem"))

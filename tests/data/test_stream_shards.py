@@ -37,10 +37,10 @@ class Parted(Source):
 @pytest.fixture
 def parted(clips):
     def make(parts=8, each=30, prefix="p", **fields):
-        made = Parted(type="given", **fields)
-        made._parts = [clips(each, f"{prefix}{n}-") for n in range(parts)]
-        made._read = Counter()
-        return made
+        stream = Parted(type="given", **fields)
+        stream._parts = [clips(each, f"{prefix}{n}-") for n in range(parts)]
+        stream._read = Counter()
+        return stream
 
     return make
 
@@ -76,15 +76,15 @@ def test_lanes_are_equal_or_nearly_so():
 
 
 def test_every_record_comes_once_an_epoch_and_then_again(parted, data):
-    made = plan(data, parted())
+    sampler = plan(data, parted())
     everyone = sorted(f"p{n}-{i}" for n in range(8) for i in range(30))
-    assert sorted(ids(made.epoch(0))) == everyone
-    batches = list(islice(made.batches(), 400))
+    assert sorted(ids(sampler.epoch(0))) == everyone
+    batches = list(islice(sampler.batches(), 400))
     assert [p.index for p in batches] == list(range(400))
     for epoch in (0, 1):
         seen = [i.cut.id for p in batches for i in p.items if i.epoch == epoch]
         assert sorted(seen) == everyone
-    first, second = ([[i.cut.id for i in b] for b in made.epoch(e)] for e in (0, 1))
+    first, second = ([[i.cut.id for i in b] for b in sampler.epoch(e)] for e in (0, 1))
     assert first != second
 
 
@@ -97,18 +97,18 @@ def test_lanes_do_not_march_in_step(parted, data):
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 8, 16])
 def test_the_plan_is_the_same_for_any_number_of_processes(parted, data, world):
-    whole = facts(islice(plan(data, parted()).batches(), 240))
+    expected = facts(islice(plan(data, parted()).batches(), 240))
     dealt = [facts(islice(plan(data, parted()).shard(rank, world), 240 // world)) for rank in range(world)]
-    assert [batch for step in zip(*dealt) for batch in step] == whole
+    assert [batch for step in zip(*dealt) for batch in step] == expected
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 8, 16])
 def test_a_process_reads_its_share_and_no_more(parted, data, world):
     for rank in range(world):
         source = parted()
-        made = plan(data, source)
-        made.largest(rank=rank)  # the dry run
-        list(islice(made.shard(rank, world), 64))
+        sampler = plan(data, source)
+        sampler.largest(rank=rank)  # the dry run
+        list(islice(sampler.shard(rank, world), 64))
         step = gcd(8, world)
         assert set(source._read) == {n for n in range(8) if n % step == rank % step}
         assert len(source._read) / 8 == share_of(8, world)
@@ -118,12 +118,12 @@ def test_a_process_reads_its_share_and_no_more(parted, data, world):
 @pytest.mark.parametrize("taken", [1, 5, 60])
 def test_resuming_is_exact_for_another_number_of_processes(parted, data, before, after, taken):
     """And reads nothing of the epochs that are over."""
-    whole = facts(islice(plan(data, parted()).batches(), taken * before + after * 10))
-    made = [plan(data, parted()) for _ in range(before)]
+    expected = facts(islice(plan(data, parted()).batches(), taken * before + after * 10))
+    samplers = [plan(data, parted()) for _ in range(before)]
     for rank in range(before):
-        list(islice(made[rank].shard(rank, before), taken + 7))  # read ahead of what was taken
+        list(islice(samplers[rank].shard(rank, before), taken + 7))  # read ahead of what was taken
     index = taken * before
-    starts = [entry for p in made for entry in p.starts(index)]
+    starts = [entry for p in samplers for entry in p.starts(index)]
     dealt = []
     for rank in range(after):
         source = parted()
@@ -132,17 +132,17 @@ def test_resuming_is_exact_for_another_number_of_processes(parted, data, before,
         # The trainer knows the place of its own last batch alone.
         dealt.append(facts(islice(later.shard(rank, after, 1, epoch=0, batch_in_epoch=3, index=index - 1), 10)))
         assert max(source._read.values()) <= 3, "the epoch that it is in, and the next ones"
-    assert [batch for step in zip(*dealt) for batch in step] == whole[index:]
+    assert [batch for step in zip(*dealt) for batch in step] == expected[index:]
 
 
 def test_later_epochs_are_not_read_from_the_beginning(parted, data):
     source = parted(each=4)
-    made = plan(data, source)
-    far = list(islice(made.batches(), 800))
+    sampler = plan(data, source)
+    far = list(islice(sampler.batches(), 800))
     assert far[-1].epoch > 20
     source = parted(each=4)
     later = plan(data, source)
-    later.go_on(made.starts(800))
+    later.go_on(sampler.starts(800))
     (again,) = facts(islice(later.shard(0, 1, index=799), 1))
     assert again == facts(far[-1:])[0]
     assert source._read.total() <= 2
@@ -151,9 +151,9 @@ def test_later_epochs_are_not_read_from_the_beginning(parted, data):
 def test_listed_sources_are_dealt_beside_a_stream(parted, source, clips, data):
     listed = source(clips(45, "l"))
     section = data(parted(), listed, window=64, batch_tokens=100)
-    made = dataset(section).batch_sampler(price)
-    assert len(made.samplers) == 8
-    seen = Counter(ids(made.epoch(0)))
+    sampler = dataset(section).batch_sampler(price)
+    assert len(sampler.samplers) == 8
+    seen = Counter(ids(sampler.epoch(0)))
     assert seen == Counter([f"p{n}-{i}" for n in range(8) for i in range(30)] + [f"l{i}" for i in range(45)])
 
 
@@ -168,14 +168,14 @@ def test_what_is_dropped_counts_over_all_processes(parted, cut, data):
         source = parted(4)
         for n in range(4):
             source._parts[n] += [cut(f"long{n}", 99), cut(f"wide{n}", 20)]
-        made = dataset(data(source, window=16, batch_tokens=100, max_seconds=30))
-        list(islice(made.batch_sampler(price).shard(rank, 2), 60))
-        return made
+        streamed = dataset(data(source, window=16, batch_tokens=100, max_seconds=30))
+        list(islice(streamed.batch_sampler(price).shard(rank, 2), 60))
+        return streamed
 
     ranks = [make(0), make(1)]
     assert ranks[0].dropped.reasons == {"too_long": 2, "too_long_for_batch": 2}
     parts = [r._dropped_by_shard for r in ranks]
-    ranks[0].collect(lambda own: parts)
+    ranks[0].collect(lambda _: parts)
     assert ranks[0].dropped.reasons == {"too_long": 4, "too_long_for_batch": 4}
 
 

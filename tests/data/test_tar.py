@@ -5,6 +5,7 @@ import tarfile
 
 import pytest
 
+from codec_shards import write_tar
 from stentor.data.tar import MOST_OPEN, index, read_at
 
 
@@ -14,11 +15,7 @@ def tar(tmp_path):
 
     def make(members, kind=tarfile.PAX_FORMAT, name="a.tar"):
         path = tmp_path / name
-        with tarfile.open(path, "w", format=kind) as file:
-            for member, data in members.items():
-                info = tarfile.TarInfo(member)
-                info.size = len(data)
-                file.addfile(info, io.BytesIO(data))
+        write_tar(path, members, kind)
         return path
 
     return make
@@ -31,12 +28,12 @@ MEMBERS = {"a.npy": b"first", "b/c.npy": b"x" * 512, LONG: b"y" * 1300, "empty.n
 @pytest.mark.parametrize("kind", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_members_are_where_tarfile_says(tar, kind):
     path = tar(MEMBERS, kind)
-    found = index(path)
-    assert found.damage is None and not found.truncated
-    assert list(found.members) == list(MEMBERS)
+    listing = index(path)
+    assert listing.damage is None and not listing.truncated
+    assert list(listing.members) == list(MEMBERS)
     with tarfile.open(path) as file:
-        assert [tuple(p) for p in found.members.values()] == [(m.offset_data, m.size) for m in file]
-    for name, (offset, size) in found.members.items():
+        assert [tuple(p) for p in listing.members.values()] == [(m.offset_data, m.size) for m in file]
+    for name, (offset, size) in listing.members.items():
         assert read_at({"path": str(path), "offset": offset, "size": size}) == MEMBERS[name]
 
 
@@ -69,9 +66,9 @@ def test_a_pax_size_counts(tmp_path):
 
 def test_a_file_that_is_cut_off_keeps_its_whole_members(tar):
     path = tar({f"{i}.npy": bytes(600) for i in range(4)})
-    whole = path.read_bytes()
+    content = path.read_bytes()
     step = 512 + 1024
-    for size, count, said in [
+    for size, count, damage in [
         (2 * step + 900, 2, "cut off after 3,972 bytes, inside of '2.npy'"),
         (2 * step + 512 + 599, 2, "inside of '2.npy'"),
         (2 * step + 512 + 600, 3, "no end mark"),  # all of the data is there, the padding is not
@@ -79,9 +76,9 @@ def test_a_file_that_is_cut_off_keeps_its_whole_members(tar):
         (2 * step, 2, "no end mark"),
         (0, 0, "inside of a header"),
     ]:
-        path.write_bytes(whole[:size])
-        found = index(path)
-        assert (len(found.members), found.truncated) == (count, True) and said in found.damage, size
+        path.write_bytes(content[:size])
+        listing = index(path)
+        assert (len(listing.members), listing.truncated) == (count, True) and damage in listing.damage, size
 
 
 def test_what_is_no_tar_file(tar, tmp_path):
@@ -89,9 +86,9 @@ def test_what_is_no_tar_file(tar, tmp_path):
     data = bytearray(path.read_bytes())
     data[2 * 1536 + 5] ^= 1
     path.write_bytes(data)
-    found = index(path)
-    assert list(found.members) == ["0.npy", "1.npy"] and not found.truncated
-    assert found.damage == "is damaged at byte 3,072: no tar header"
+    listing = index(path)
+    assert list(listing.members) == ["0.npy", "1.npy"] and not listing.truncated
+    assert listing.damage == "is damaged at byte 3,072: no tar header"
     (tmp_path / "z.tar").write_bytes(b"\x1f\x8b" + bytes(600))
     assert index(tmp_path / "z.tar").damage == "is compressed"
     with pytest.raises(FileNotFoundError):

@@ -32,8 +32,8 @@ def test_each_piece_is_trained_on_once(recordings, source, data, stream):
     train = dataset(data(source(recordings, stream=stream)))
     assert names(train) == [f"{name}/{i}" for name in ("long", "other", "short") for i in (0, 1)]
     assert not train.dropped.reasons  # however long they are
-    whole = dataset(data(source(recordings, stream=stream)), pieces=None)
-    assert names(whole) == ["short"] and whole.dropped.reasons == {"too_long": 2}
+    uncut = dataset(data(source(recordings, stream=stream)), pieces=None)
+    assert names(uncut) == ["short"] and uncut.dropped.reasons == {"too_long": 2}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -50,18 +50,18 @@ def test_what_is_held_out_stays_whole(cut, source, data):
     held = HeldOut(share=0.5)
     section = data(source([cut(f"r{i}", 40) for i in range(8)]), eval={"dev": held})
     train = dataset(section)
-    own = {c.id for c in held.records()}
-    assert len(own) == 4 and own <= {f"r{i}" for i in range(8)}
-    assert names(train) == sorted(f"r{i}/{k}" for i in range(8) for k in (0, 1) if f"r{i}" not in own)
+    held_ids = {c.id for c in held.records()}
+    assert len(held_ids) == 4 and held_ids <= {f"r{i}" for i in range(8)}
+    assert names(train) == sorted(f"r{i}/{k}" for i in range(8) for k in (0, 1) if f"r{i}" not in held_ids)
 
 
 def test_of_a_stream_too(cut, source, data):
     held = HeldOut(share=0.5, most=3)
     train = dataset(data(source([cut(f"r{i}", 40) for i in range(20)], stream=True), eval={"dev": held}))
-    own = {c.id for c in held.records()}
-    assert len(own) == 3
+    held_ids = {c.id for c in held.records()}
+    assert len(held_ids) == 3
     trained = {name.partition("/")[0] for name in names(train)}
-    assert trained and not trained & own and all("/" in name for name in names(train))
+    assert trained and not trained & held_ids and all("/" in name for name in names(train))
 
 
 def test_replayed_recordings_are_cut_too(cut, source, data):

@@ -6,20 +6,25 @@ from pathlib import Path
 import pytest
 import typer
 
+from conversion_page import KEY, columns, is_unknown, mistakes, rows, text_of
 from stentor.cli import build
 from stentor.config.convert import omnivoice
-from stentor.config.document import Mistakes
-from stentor.config.load import load
 
-PAGE = (Path(__file__).parents[2] / "docs" / "from-omnivoice.md").read_text(encoding="utf-8")
-ROWS = [line.strip("|").split(" | ", 1) for line in PAGE.splitlines() if re.match(r"\| (?!OmniVoice)", line)]
-LEFT, RIGHT = (re.findall(r"`([^`]+)`", "\n".join(side)) for side in zip(*ROWS, strict=True))
+PAGE = text_of("from-omnivoice.md")
+ROWS = rows(PAGE, "OmniVoice")
+LEFT, RIGHT = columns(PAGE, "OmniVoice")
 RUN = """\
 task: {type: speak}
 model: {type: omnivoice, llm: {from: Qwen/Qwen3-0.6B}, lora: {}}
 data: {train: [{type: shards, path: data.lst}], eval: {dev: {type: shards, path: dev.lst}}}
 losses: {codes: codebook}
 """
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    (tmp_path / "run.yaml").write_text(RUN)
+    return tmp_path / "run.yaml"
 
 
 def test_every_row_has_an_answer():
@@ -34,9 +39,8 @@ def test_every_key_that_is_converted_is_told(tmp_path):
 
 
 def keys() -> list[str]:
-    named = r"name|output|(model|data|optim|schedule|train|losses|task)\.[\w.]+"
-    found = {text.split()[0] for text in RIGHT if re.fullmatch(named, text.split()[0])}
-    return sorted(key for key in found if not key.endswith(".lst"))
+    matches = {text.split()[0] for text in RIGHT if re.fullmatch(KEY, text.split()[0])}
+    return sorted(key for key in matches if not key.endswith(".lst"))
 
 
 def test_there_are_keys():
@@ -44,20 +48,14 @@ def test_there_are_keys():
 
 
 @pytest.mark.parametrize("key", keys())
-def test_every_key_that_is_named_exists(tmp_path, key):
+def test_every_key_that_is_named_exists(run, key):
     """Null may be a wrong value, but not of an unknown key."""
-    (tmp_path / "run.yaml").write_text(RUN)
-    try:
-        load(tmp_path / "run.yaml", [f"{key}=null"])
-    except Mistakes as error:
-        assert "unknown key" not in str(error) and "there is no" not in str(error)
+    assert not is_unknown(mistakes(run, f"{key}=null"))
 
 
-def test_a_key_that_does_not_exist_would_be_noticed(tmp_path):
-    (tmp_path / "run.yaml").write_text(RUN)
-    for wrong in ("optim.learning=null", "task.mask_ratio=null", "model.lora.r=null"):
-        with pytest.raises(Mistakes, match="unknown key"):
-            load(tmp_path / "run.yaml", [wrong])
+@pytest.mark.parametrize("wrong", ["optim.learning", "task.mask_ratio", "model.lora.r"])
+def test_a_key_that_does_not_exist_would_be_noticed(run, wrong):
+    assert "unknown key" in mistakes(run, f"{wrong}=null")
 
 
 def options(*verbs: str) -> set[str]:

@@ -108,9 +108,9 @@ def test_python_of_the_readme():
 def test_exit_codes_of_the_readme():
     from stentor import errors
 
-    told = {int(code) for code in re.findall(r"^\| (\d+) \|", (ROOT / "README.md").read_text(), re.M)}
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", (ROOT / "README.md").read_text(), re.M)}
     kinds = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.StentorError)]
-    assert told == {0, *(kind.exit_code for kind in kinds)}
+    assert documented == {0, *(kind.exit_code for kind in kinds)}
 
 
 def test_changelog_has_this_version():
@@ -134,8 +134,8 @@ def test_constraints_pin_everything_that_is_required():
     pinned = dict(line.split("==") for line in lines)
     assert "+" not in pinned["torch"] and len(pinned) == len(lines)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
-    names = {re.split(r"[^\w.-]", requirement)[0] for requirement in wanted} - {"stentor"}
+    needed = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
+    names = {re.split(r"[^\w.-]", requirement)[0] for requirement in needed} - {"stentor"}
     known = {re.sub(r"[-_.]+", "-", name).lower() for name in pinned}
     assert not {n for n in names if re.sub(r"[-_.]+", "-", n).lower() not in known}
 

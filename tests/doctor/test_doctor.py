@@ -16,16 +16,16 @@ from stentor.commands.doctor.software import requirements, within
 
 def doctor(cwd: Path, fakes: Path | None = None, module: str = "stentor.commands.doctor", **extra: str):
     path = os.pathsep.join(filter(None, [str(fakes) if fakes else "", os.environ.get("PYTHONPATH", "")]))
-    kept = {k: v for k, v in os.environ.items() if k not in ("HF_TOKEN", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH")}
+    base = {k: v for k, v in os.environ.items() if k not in ("HF_TOKEN", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH")}
     command = [sys.executable, "-m", *module.split(), "--json"]
     done = subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=300, env={**kept, "PYTHONPATH": path, **extra}
+        command, cwd=cwd, capture_output=True, text=True, timeout=300, env={**base, "PYTHONPATH": path, **extra}
     )
     assert done.stderr == ""
     answer = json.loads(done.stdout)
-    found = {f["name"]: f for f in answer["findings"]}
-    assert answer["ok"] == (done.returncode == 0) == all(f["state"] != "broken" for f in found.values())
-    return found
+    findings = {f["name"]: f for f in answer["findings"]}
+    assert answer["ok"] == (done.returncode == 0) == all(f["state"] != "broken" for f in findings.values())
+    return findings
 
 
 def fake(folder: Path, name: str, code: str, version: str | None = None) -> None:
@@ -38,19 +38,19 @@ def fake(folder: Path, name: str, code: str, version: str | None = None) -> None
 
 def test_this_machine_through_the_command_line(tmp_path):
     (tmp_path / "token").write_text("hf_thisIsVerySecret")
-    found = doctor(tmp_path, module="stentor doctor", HF_HOME=str(tmp_path))
+    findings = doctor(tmp_path, module="stentor doctor", HF_HOME=str(tmp_path))
     for name in ("python", "packages", "torch", "transformers", "voice", "soundfile", "machine", "disk", "model cache"):
-        assert found[name]["state"] != "broken", found[name]
-    assert found["hub token"] == {"name": "hub token", "state": "ok", "found": "there is one", "mend": ""}
+        assert findings[name]["state"] != "broken", findings[name]
+    assert findings["hub token"] == {"name": "hub token", "state": "ok", "found": "there is one", "mend": ""}
 
 
 def test_a_cuda_torchaudio_beside_a_cpu_torch(tmp_path):
     fake(tmp_path, "torchaudio", 'raise OSError("libtorch_cuda.so: cannot open shared object file")', version="2.11.0")
-    found = doctor(tmp_path, tmp_path)["transformers"]
-    assert found["state"] == "broken"
-    assert "torchaudio 2.11.0 cannot be loaded beside torch" in found["found"]
-    assert "libtorch_cuda.so" in found["found"]
-    assert "pip uninstall torchaudio" in found["mend"]
+    finding = doctor(tmp_path, tmp_path)["transformers"]
+    assert finding["state"] == "broken"
+    assert "torchaudio 2.11.0 cannot be loaded beside torch" in finding["found"]
+    assert "libtorch_cuda.so" in finding["found"]
+    assert "pip uninstall torchaudio" in finding["mend"]
 
 
 def test_packages_that_are_broken_or_old(tmp_path):
@@ -59,15 +59,15 @@ def test_packages_that_are_broken_or_old(tmp_path):
     fake(tmp_path, "lhotse", "", version="1.20.0")
     fake(tmp_path, "espeakng_loader", 'raise ImportError("no espeak in this wheel")')
     fake(tmp_path, "soundfile", 'raise OSError("sndfile library not found")')
-    found = doctor(tmp_path, tmp_path)
-    assert "undefined symbol" in found["torch"]["found"]
-    assert found["torch"]["state"] == "broken"
-    assert found["lhotse"]["found"].startswith("1.20.0, but >=1.33")
-    assert found["lhotse"]["mend"].startswith("pip install 'lhotse>=1.33")
-    assert found["voice"]["state"] == "broken"
-    assert "espeak" in found["voice"]["found"]
-    assert "sndfile library not found" in found["soundfile"]["found"]
-    assert found["disk"]["state"] in ("ok", "warning")  # the rest was examined all the same
+    findings = doctor(tmp_path, tmp_path)
+    assert "undefined symbol" in findings["torch"]["found"]
+    assert findings["torch"]["state"] == "broken"
+    assert findings["lhotse"]["found"].startswith("1.20.0, but >=1.33")
+    assert findings["lhotse"]["mend"].startswith("pip install 'lhotse>=1.33")
+    assert findings["voice"]["state"] == "broken"
+    assert "espeak" in findings["voice"]["found"]
+    assert "sndfile library not found" in findings["soundfile"]["found"]
+    assert findings["disk"]["state"] in ("ok", "warning")  # the rest was examined all the same
 
 
 def test_without_any_package_at_all(tmp_path):
@@ -88,17 +88,17 @@ def test_without_any_package_at_all(tmp_path):
         timeout=120,
     )
     assert done.returncode == 1, done.stderr
-    found = {f["name"]: f for f in json.loads(done.stdout)["findings"]}
-    assert "torch>=" in found["packages"]["found"]
-    assert "'transformers>=" in found["packages"]["mend"]
-    assert "torch" not in found  # named once is enough
+    findings = {f["name"]: f for f in json.loads(done.stdout)["findings"]}
+    assert "torch>=" in findings["packages"]["found"]
+    assert "'transformers>=" in findings["packages"]["mend"]
+    assert "torch" not in findings  # named once is enough
 
 
 def test_a_probe_that_crashes_is_an_answer(tmp_path):
     fake(tmp_path, "soundfile", "import os; os.kill(os.getpid(), 11)")
-    found = doctor(tmp_path, tmp_path)["soundfile"]
-    assert found["state"] == "broken"
-    assert "killed by signal 11" in found["found"]
+    finding = doctor(tmp_path, tmp_path)["soundfile"]
+    assert finding["state"] == "broken"
+    assert "killed by signal 11" in finding["found"]
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that even root cannot write to")

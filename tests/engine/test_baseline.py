@@ -47,8 +47,8 @@ def whisper(tmp_path_factory):
     torch.manual_seed(0)
     bundle = Family.model_validate({"type": "whisper", "config": TINY}).build(TaskRequirements("transcribe", ("text",)))
     folder = tmp_path_factory.mktemp("whisper")
-    whole = bundle.model.state_dict()
-    bundle.family.save(bundle, {n: whole[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
+    state = bundle.model.state_dict()
+    bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
     (folder / "stentor.json").unlink()
     return folder
 
@@ -98,12 +98,12 @@ def test_it_is_told_and_leaves_no_trace_in_training(fine_tune, here, rows, tmp_p
 def test_a_resumed_run_does_not_score_again(fine_tune, here, rows, tmp_path):
     config = fine_tune()
     here("train", config, "train.steps=2", "schedule.type=constant")
-    kept = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "runs" / "run" / "before").iterdir()}
-    assert set(kept) == {"dev.json", "dev.jsonl", "again.json", "again.jsonl"}
+    written = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "runs" / "run" / "before").iterdir()}
+    assert set(written) == {"dev.json", "dev.jsonl", "again.json", "again.jsonl"}
     early = results(tmp_path, "run")["before"]
     done = here("train", config, "train.steps=4", "schedule.type=constant")
     assert "Going on from step 2" in done and not SCORING.findall(done)
-    assert {p.name: p.stat().st_mtime_ns for p in (tmp_path / "runs" / "run" / "before").iterdir()} == kept
+    assert {p.name: p.stat().st_mtime_ns for p in (tmp_path / "runs" / "run" / "before").iterdir()} == written
     assert results(tmp_path, "run")["before"] == early
     assert [r["step"] for r in rows(tmp_path / "runs" / "run", "eval/dev/wer")] == [0, 2, 4]
 
@@ -176,13 +176,13 @@ def test_languages_and_sources_are_told_apart(fine_tune, here, corpus, tmp_path)
     (tmp_path / "two.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
     where = f"data.eval.dev.path={tmp_path / 'two.jsonl'}"
     here("train", fine_tune(), "train.steps=1", where, "data.by=[language, source]")
-    found = results(tmp_path, "run")
-    assert set(found["by"]) == set(found["before_by"]) == {"dev"}
-    for when, whole in (("by", "eval"), ("before_by", "before")):
+    scores = results(tmp_path, "run")
+    assert set(scores["by"]) == set(scores["before_by"]) == {"dev"}
+    for when, overall in (("by", "eval"), ("before_by", "before")):
         for field, names in (("language", {"en", "sv"}), ("source", {"s0", "s1"})):
-            parts = found[when]["dev"][field]
+            parts = scores[when]["dev"][field]
             assert set(parts) == names
-            assert sum(p["wer"]["errors"] for p in parts.values()) == found[whole]["dev"]["wer"]["errors"]
+            assert sum(p["wer"]["errors"] for p in parts.values()) == scores[overall]["dev"]["wer"]["errors"]
             assert all(p["wer"]["low"] <= p["wer"]["value"] <= p["wer"]["high"] for p in parts.values())
     card = (tmp_path / "runs" / "run" / "export" / "README.md").read_text()
     assert "### dev by language" in card and "### dev by source" in card
@@ -197,7 +197,7 @@ def test_a_plain_whisper_folder_is_scored_used_and_copied(whisper, corpus, here,
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert scores["task"] == "transcribe" and scores["records"] == 4 and scores["eval"]["wer"]["total"] == 7
     assert done.startswith("4 records  wer ")
-    heard = json.loads(here("transcribe", whisper, corpus / "dev0.wav", "--format", "json"))
+    transcript = json.loads(here("transcribe", whisper, corpus / "dev0.wav", "--format", "json"))
     # Not the same text: evaluation scores the first answer, transcribing samples others where the checks refuse it.
     answers = [json.loads(line) for line in (tmp_path / "scores.predictions.jsonl").read_text().splitlines()]
     assert [a["id"] for a in answers] == ["dev0", "dev1", "dev2", "dev3"]
@@ -205,4 +205,4 @@ def test_a_plain_whisper_folder_is_scored_used_and_copied(whisper, corpus, here,
         to = tmp_path / f"copy{len(merge)}"
         here("export", whisper, "--to", to, *merge)
         again = json.loads(here("transcribe", to, corpus / "dev0.wav", "--format", "json"))
-        assert again["text"] == heard["text"]
+        assert again["text"] == transcript["text"]

@@ -140,12 +140,12 @@ def test_damage_is_found_and_passed_over(tmp_path, harm, says):
         write(tmp_path, step, fill)
     harm(tmp_path / "step-000004")
     assert says in damage(tmp_path / "step-000004")
-    told = []
-    assert newest_good(tmp_path, told.append).name == "step-000003"
-    (line,) = told
+    messages = []
+    assert newest_good(tmp_path, messages.append).name == "step-000003"
+    (line,) = messages
     assert line.startswith("Checkpoint step-000004 is damaged (") and says in line
     assert entries(tmp_path) >= {"damaged-step-000004", "step-000003", "step-000002"}
-    assert newest_good(tmp_path, told.append).name == "step-000003" and len(told) == 1
+    assert newest_good(tmp_path, messages.append).name == "step-000003" and len(messages) == 1
     assert pointed(tmp_path, "latest").name == "step-000003"
 
 
@@ -161,9 +161,9 @@ def test_when_all_are_damaged_there_is_none(tmp_path):
     for step in (1, 2):
         write(tmp_path, step, fill)
         (tmp_path / name_of(step) / "export" / "config.json").unlink()
-    told = []
-    assert newest_good(tmp_path, told.append) is None and len(told) == 2
-    assert newest_good(tmp_path / "never written", told.append) is None
+    messages = []
+    assert newest_good(tmp_path, messages.append) is None and len(messages) == 2
+    assert newest_good(tmp_path / "never written", messages.append) is None
 
 
 def test_prune_keeps_the_newest_and_the_best(tmp_path):
@@ -194,9 +194,9 @@ def test_pointers(tmp_path):
 
 
 def test_tensors_that_share_memory_are_kept_apart(tmp_path):
-    whole = torch.arange(6.0)
+    tensor = torch.arange(6.0)
     path = tmp_path / "a.safetensors"
-    save_tensors(path, {"a": whole, "b": whole, "c": whole.view(2, 3).T, "d": torch.zeros(0), "e": torch.zeros(())})
+    save_tensors(path, {"a": tensor, "b": tensor, "c": tensor.view(2, 3).T, "d": torch.zeros(0), "e": torch.zeros(())})
     got = load_tensors(path)
-    assert got["a"].equal(whole) and got["b"].equal(whole) and got["c"].equal(whole.view(2, 3).T)
+    assert got["a"].equal(tensor) and got["b"].equal(tensor) and got["c"].equal(tensor.view(2, 3).T)
     assert got["d"].shape == (0,) and got["e"].shape == ()

@@ -11,8 +11,8 @@ from stentor.engine.section import Train
 from stentor.errors import ConfigError
 
 
-def made(given, **keys):
-    return deepspeed.deepspeed_config(Train(deepspeed=given, **keys))
+def config_of(section, **keys):
+    return deepspeed.deepspeed_config(Train(deepspeed=section, **keys))
 
 
 def test_a_config_written_for_transformers(tmp_path):
@@ -35,19 +35,19 @@ def test_a_config_written_for_transformers(tmp_path):
         "wall_clock_breakdown": True,
     }
     file.write_text(json.dumps(written))
-    config = made(str(file), clip=0.5)
+    config = config_of(str(file), clip=0.5)
     assert config["zero_optimization"] == {"stage": 3, "overlap_comm": True}
     assert config["wall_clock_breakdown"] is True and config["gradient_clipping"] == 0.5
     assert not {"optimizer", "scheduler", "bf16", "fp16", "amp", "train_batch_size"} & config.keys()
 
 
 def test_the_default_is_stage_2_and_no_clipping_is_none():
-    config = made({}, clip=None)
+    config = config_of({}, clip=None)
     assert config["zero_optimization"]["stage"] == 2 and config["gradient_clipping"] == 0.0
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("section", "words"),
     [
         ({"optimizer": {"type": "AdamW"}}, "`optimizer` is set by `optim` here"),
         ({"gradient_accumulation_steps": 4}, "is set by `train.accumulate` here"),
@@ -58,16 +58,16 @@ def test_the_default_is_stage_2_and_no_clipping_is_none():
         ("gone.json", "gone.json cannot be read as a JSON file"),
     ],
 )
-def test_what_is_refused_in_it(given, words):
+def test_what_is_refused_in_it(section, words):
     with pytest.raises(ConfigError, match=r"^train\.deepspeed: ") as caught:
-        made(given)
+        config_of(section)
     assert words in str(caught.value)
 
 
 def test_a_file_that_is_no_mapping(tmp_path):
     (tmp_path / "list.json").write_text("[2]")
     with pytest.raises(ConfigError, match="is a mapping"):
-        made(str(tmp_path / "list.json"))
+        config_of(str(tmp_path / "list.json"))
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def test_through_the_command_line(tiny, cli):
 
 @pytest.mark.parametrize("numel", [1, 5, 6])
 def test_shards_are_whole_again_side_by_side(numel, monkeypatch):
-    whole = torch.arange(1.0, numel + 1)
+    tensor = torch.arange(1.0, numel + 1)
     size = -(-numel // 4)
     parameter = SimpleNamespace(ds_tensor=torch.zeros(size))
     monkeypatch.setattr(sharding.dist, "get_world_size", lambda: 4)
     shards = []
     for rank in range(4):
         monkeypatch.setattr(sharding.dist, "get_rank", lambda rank=rank: rank)
-        shards.append(sharding._zero_shard(parameter, whole))
+        shards.append(sharding._zero_shard(parameter, tensor))
     assert all(len(shard) == size for shard in shards)
-    assert torch.cat(shards)[:numel].equal(whole) and not torch.cat(shards)[numel:].any()
+    assert torch.cat(shards)[:numel].equal(tensor) and not torch.cat(shards)[numel:].any()

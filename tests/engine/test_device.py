@@ -12,9 +12,9 @@ from stentor.engine.device import give_back_memory
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such call")
 def test_freed_memory_is_given_back():
     process = psutil.Process()
-    kept = [torch.ones(12_000) for _ in range(4000)]  # 48 kB each, small enough for the heap
+    tensors = [torch.ones(12_000) for _ in range(4000)]  # 48 kB each, small enough for the heap
     full = process.memory_info().rss
-    del kept[:-1]  # the last one holds the heap open
+    del tensors[:-1]  # the last one holds the heap open
     give_back_memory()
     assert process.memory_info().rss < full - 100e6
-    assert kept[0].sum() == 12_000
+    assert tensors[0].sum() == 12_000

@@ -119,18 +119,18 @@ def test_breakdown_scores_groups_with_their_own_intervals():
 
     task = Task.choices()["transcribe"](normalizer="none")
 
-    def said(i, language, answer, **record):
+    def prediction(i, language, answer, **record):
         return Prediction(
             str(i), {"text": "one two", "language": language, "speaker": None}, {"text": answer}, 1.0, record
         )
 
-    predictions = [said(i, "en", "one two", source="a", year=2020) for i in range(5)]
-    predictions += [said(5 + i, "sv", "one three", source="a", year=2020) for i in range(3)]
-    predictions += [said(9, None, "", year=2020)]
-    found = breakdown(task, predictions, ["language", "source", "year", "speaker", "colour"])
-    assert list(found) == ["language", "source"], "of fields with one value or none there is nothing to tell"
-    assert list(found["language"]) == ["en", "sv", "(none)"] and list(found["source"]) == ["a", "(none)"]
-    assert found["language"]["sv"]["wer"] == {
+    predictions = [prediction(i, "en", "one two", source="a", year=2020) for i in range(5)]
+    predictions += [prediction(5 + i, "sv", "one three", source="a", year=2020) for i in range(3)]
+    predictions += [prediction(9, None, "", year=2020)]
+    groups = breakdown(task, predictions, ["language", "source", "year", "speaker", "colour"])
+    assert list(groups) == ["language", "source"], "of fields with one value or none there is nothing to tell"
+    assert list(groups["language"]) == ["en", "sv", "(none)"] and list(groups["source"]) == ["a", "(none)"]
+    assert groups["language"]["sv"]["wer"] == {
         "value": 0.5,
         "errors": 3,
         "total": 6,
@@ -138,6 +138,6 @@ def test_breakdown_scores_groups_with_their_own_intervals():
         "high": 0.5,
         "items": 3,
     }
-    assert found["source"]["a"]["wer"]["errors"] == 3 and found["source"]["a"]["wer"]["total"] == 16
-    assert sum(v["wer"]["errors"] for v in found["language"].values()) == task.score(predictions)["wer"].errors
-    assert breakdown(task, [said(i, str(i), "x") for i in range(201)], ["language"]) == {}
+    assert groups["source"]["a"]["wer"]["errors"] == 3 and groups["source"]["a"]["wer"]["total"] == 16
+    assert sum(v["wer"]["errors"] for v in groups["language"].values()) == task.score(predictions)["wer"].errors
+    assert breakdown(task, [prediction(i, str(i), "x") for i in range(201)], ["language"]) == {}

@@ -216,8 +216,8 @@ def curve(total=100, **fields) -> list[float]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_warmup_rises_evenly_to_the_peak(kind):
-    for given in ({"warmup_steps": 20}, {"warmup_ratio": 0.2}):
-        got = curve(type=kind, **given, step_size=1000)
+    for warmup in ({"warmup_steps": 20}, {"warmup_ratio": 0.2}):
+        got = curve(type=kind, **warmup, step_size=1000)
         assert got[:20] == pytest.approx([(i + 1) / 20 for i in range(20)])
         assert got[20] == pytest.approx(1.0, abs=0.03)
     assert curve(type=kind)[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0]), "5 % unless told otherwise"

@@ -68,7 +68,7 @@ def slurm(tmp_path):
         return script
 
     submit.tasks = lambda: [int(pid) for pid in (tmp_path / "tasks").read_text().split()]
-    submit.said = lambda: (tmp_path / "scontrol").read_text()
+    submit.scontrol_log = lambda: (tmp_path / "scontrol").read_text()
     yield submit
     for script in started:
         if script.poll() is None:
@@ -98,7 +98,7 @@ def test_it_is_stopped_requeued_and_ends(slurm, tiny, tmp_path, rows):
         os.kill(pid, signal.SIGTERM)
     out, _ = script.communicate(timeout=300)
     assert script.returncode == 75, out
-    assert slurm.said().splitlines()[-1] == f"requeue {os.getpid()}"
+    assert slurm.scontrol_log().splitlines()[-1] == f"requeue {os.getpid()}"
     stopped = rows(folder)[-1]["step"]
     assert [p.name for p in (folder / "checkpoints").glob("step-*")][-1:], out
     assert "2 processes (FSDP2" in out
@@ -108,11 +108,11 @@ def test_it_is_stopped_requeued_and_ends(slurm, tiny, tmp_path, rows):
     assert script.returncode == 0, out
     assert f"Going on from step {stopped} of {stopped + 2}" in out
     assert [row["step"] for row in rows(folder)] == list(range(1, stopped + 3))
-    assert slurm.said().count("requeue") == 1
+    assert slurm.scontrol_log().count("requeue") == 1
 
 
 def test_a_failure_is_not_queued_again(slurm, tiny):
     script = slurm(tiny(), "optim.lr=high")
     out, _ = script.communicate(timeout=300)
     assert script.returncode == 2, out
-    assert "requeue" not in slurm.said()
+    assert "requeue" not in slurm.scontrol_log()

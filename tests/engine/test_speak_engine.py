@@ -61,9 +61,9 @@ def results(folder):
 
 
 def test_the_loss_is_the_first_score_and_over_all_records(trained, rows):
-    found = results(trained)["eval"]["dev"]
-    assert next(iter(found)) == "loss" and not any("perplexity" in metric for metric in found)
-    assert found["loss"]["details"]["items"] == 4 and set(found["loss"]["details"]["targets"]) == {
+    scores = results(trained)["eval"]["dev"]
+    assert next(iter(scores)) == "loss" and not any("perplexity" in metric for metric in scores)
+    assert scores["loss"]["details"]["items"] == 4 and set(scores["loss"]["details"]["targets"]) == {
         "codes_0",
         "codes_1",
         "codes_2",
@@ -71,14 +71,14 @@ def test_the_loss_is_the_first_score_and_over_all_records(trained, rows):
     (*_, last) = rows(trained, "eval/dev/loss")
     shares = np.array([8, 6, 4]) / 18  # OmniVoice's eight, stretched to three
     parts = [last[f"eval/dev/loss_codes_{c}"] for c in range(3)]
-    assert last["eval/dev/loss"] == pytest.approx(float(shares @ parts)) == pytest.approx(found["loss"]["value"])
+    assert last["eval/dev/loss"] == pytest.approx(float(shares @ parts)) == pytest.approx(scores["loss"]["value"])
 
 
 def test_a_few_records_are_spoken_always_the_same(trained):
     spoken = predictions(trained)
     assert len(spoken) == 2
-    told = [json.loads(line) for line in (trained / "samples.jsonl").read_text().splitlines()]
-    assert sorted((r["step"], r["id"]) for r in told) == [(s, p["id"]) for s in (2, 4) for p in spoken]
+    samples = [json.loads(line) for line in (trained / "samples.jsonl").read_text().splitlines()]
+    assert sorted((r["step"], r["id"]) for r in samples) == [(s, p["id"]) for s in (2, 4) for p in spoken]
     for prediction in spoken:
         output = prediction["output"]
         assert is_encoded_audio(output["audio"]) and is_encoded_audio(output["codec"])
@@ -110,8 +110,8 @@ def test_a_run_that_was_cut_off_goes_on_exactly(config, trained, rows, capsys):
     assert [[r[k] for k in keys] for r in rows(halves)] == [[r[k] for k in keys] for r in rows(trained)]
     assert results(halves)["eval"] == results(trained)["eval"]
     assert predictions(halves) == predictions(trained)
-    whole, cut = load_file(trained / "export/model.safetensors"), load_file(halves / "export/model.safetensors")
-    assert all(torch.equal(whole[name], cut[name]) for name in whole) and whole.keys() == cut.keys()
+    straight, cut = load_file(trained / "export/model.safetensors"), load_file(halves / "export/model.safetensors")
+    assert all(torch.equal(straight[name], cut[name]) for name in straight) and straight.keys() == cut.keys()
 
 
 @pytest.mark.slow
@@ -231,8 +231,8 @@ def test_weights_for_another_number_of_codebooks_are_refused(config, capsys):
 @pytest.mark.slow
 def test_the_plan_of_a_run(config, capsys, tmp_path):
     assert main(["train", str(config), "name=plan", "--plan-only"]) == 0
-    said = capsys.readouterr().out
-    assert "audio_heads" in said and "activations" in said and "cannot be watched" not in said
+    output = capsys.readouterr().out
+    assert "audio_heads" in output and "activations" in output and "cannot be watched" not in output
 
 
 @pytest.mark.slow
@@ -244,7 +244,7 @@ def test_two_processes_do_what_one_does_in_two_halves(config, cli, rows):
     one, two = config.parent / "runs" / "one", config.parent / "runs" / "two"
     for key in ("train/loss", "train/codes_0", "train/codes_2", "grad_norm"):
         assert [r[key] for r in rows(one)] == pytest.approx([r[key] for r in rows(two)], rel=1e-5)
-    found = [results(folder)["eval"]["dev"]["loss"] for folder in (one, two)]
-    assert found[0]["details"] == found[1]["details"] and found[0]["details"]["items"] == 4
-    assert found[0]["value"] == pytest.approx(found[1]["value"], rel=1e-5)
+    losses = [results(folder)["eval"]["dev"]["loss"] for folder in (one, two)]
+    assert losses[0]["details"] == losses[1]["details"] and losses[0]["details"]["items"] == 4
+    assert losses[0]["value"] == pytest.approx(losses[1]["value"], rel=1e-5)
     assert [p["id"] for p in predictions(one)] == [p["id"] for p in predictions(two)]

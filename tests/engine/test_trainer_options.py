@@ -134,11 +134,11 @@ def test_rotation_without_evaluation(tiny, cli, rows, tmp_path):
     assert got["steps"] == steps > 9 and got["eval"] == {} and got["best"] == []
     assert [row["step"] for row in rows(folder)] == [*range(4, steps, 4), steps]
     last = steps // 3 * 3
-    kept = {last, steps} if last != steps else {last - 3, last}
-    assert checkpoints(folder) == {f"step-{step:06d}" for step in kept}
+    remaining = {last, steps} if last != steps else {last - 3, last}
+    assert checkpoints(folder) == {f"step-{step:06d}" for step in remaining}
     assert not (folder / "checkpoints" / "best").exists()
     export = load_file(folder / "export" / "model.safetensors")
-    final, earlier = weights(folder, steps), weights(folder, min(kept))
+    final, earlier = weights(folder, steps), weights(folder, min(remaining))
     assert same(export, final)
     moved = {n for n in final if not final[n].equal(earlier[n])}
     assert any(n.startswith("llm.") for n in moved) and any(n.startswith("encoder.") for n in moved)

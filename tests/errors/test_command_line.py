@@ -4,7 +4,7 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (
             PermissionError(13, "Permission denied", "/data/x"),
@@ -13,7 +13,7 @@ import pytest
         (OSError(28, "No space left on device"), "A file could not be written (No space left on device): make room"),
     ],
 )
-def test_files_and_disks_are_no_unexpected_failure(error, told, monkeypatch, capsys):
+def test_files_and_disks_are_no_unexpected_failure(error, message, monkeypatch, capsys):
     from stentor import cli
 
     def build():
@@ -21,4 +21,4 @@ def test_files_and_disks_are_no_unexpected_failure(error, told, monkeypatch, cap
 
     monkeypatch.setattr(cli, "build", build)
     assert cli.main(["train", "x.yaml"]) == 1
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -31,15 +31,15 @@ class Hub(BaseHTTPRequestHandler):
         sent = self.headers.get("Authorization") or ""
         self.server.sent.append(sent)
         gated = "/locked" in self.path
-        said = json.dumps({"error": f"Not for {sent}."}).encode()
+        body = json.dumps({"error": f"Not for {sent}."}).encode()
         self.send_response(403 if gated else 404)
         self.send_header("X-Error-Code", "GatedRepo" if gated else "RepoNotFound")
         self.send_header("X-Error-Message", f"Not for {sent}.")
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(said)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(said)
+            self.wfile.write(body)
 
     do_GET = do_HEAD = do_POST = answer
 
@@ -59,14 +59,14 @@ def hub():
 
 def ask(folder, cases, **env):
     """(exit code, stderr, stdout) of each command, all run by one process."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "HF_"))}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "HF_"))}
     done = subprocess.run(
         [sys.executable, "-c", SEVERAL, json.dumps(cases)],
         cwd=folder,
         capture_output=True,
         text=True,
         timeout=500,
-        env={**kept, "OMP_NUM_THREADS": "1", "HF_HOME": str(folder / "home"), "HF_TOKEN": TOKEN, **env},
+        env={**inherited, "OMP_NUM_THREADS": "1", "HF_HOME": str(folder / "home"), "HF_TOKEN": TOKEN, **env},
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
     assert len(lines) == len(cases), done.stderr[-2000:]
@@ -79,17 +79,17 @@ def cases(corpus, tmp_path_factory):
     """The folder with the runs, and the runs by what they want: (kind, repository) -> arguments."""
     folder = tmp_path_factory.mktemp("refused")
     whisper = "config: {d_model: 16, encoder_attention_heads: 2, decoder_attention_heads: 2}"
-    found = {}
+    texts = {}
     for name in ("someone/locked", "someone/nothing"):
         for family in FAMILIES:
-            found[family, name] = f"model: {{type: {family}, from: {name}}}\n" + (
+            texts[family, name] = f"model: {{type: {family}, from: {name}}}\n" + (
                 "losses: {ctc: ctc}\n" if family == "ctc" else ""
             )
         for stream in ("true", "false"):
             source = f"{{type: hub, name: {name}, stream: {stream}, cache: cache}}"
-            found[f"stream: {stream}", name] = f"model: {{type: whisper, {whisper}}}\ndata: {{train: [{source}]}}\n"
+            texts[f"stream: {stream}", name] = f"model: {{type: whisper, {whisper}}}\ndata: {{train: [{source}]}}\n"
     arguments = {}
-    for number, (key, text) in enumerate(found.items()):
+    for number, (key, text) in enumerate(texts.items()):
         if "data:" not in text:
             text += f'data: {{train: [{{type: jsonl, path: "{corpus}/train.jsonl"}}]}}\n'
         (folder / f"{number}.yaml").write_text(
@@ -105,7 +105,7 @@ def test_gated_and_missing_repositories(hub, cases):
     url = f"http://127.0.0.1:{hub.server_address[1]}"
     answers = dict(zip(arguments, ask(folder, list(arguments.values()), HF_ENDPOINT=url)))
     assert any(TOKEN in sent for sent in hub.sent), "the token was used"
-    for (kind, name), (code, said, shown) in answers.items():
+    for (kind, name), (code, message, shown) in answers.items():
         model = kind in FAMILIES
         if name == "someone/locked":
             sentence = (
@@ -126,16 +126,16 @@ def test_gated_and_missing_repositories(hub, cases):
                 else "There is no data set someone/nothing on the Hub, or it is private: check the spelling on "
                 "https://huggingface.co/datasets/someone/nothing, and log in with `hf auth login` if it is yours."
             )
-        assert (code, said) == (2 if model else 3, f"stentor: {sentence}\n"), (kind, name)
+        assert (code, message) == (2 if model else 3, f"stentor: {sentence}\n"), (kind, name)
         assert TOKEN not in shown
     assert not holds(folder, TOKEN)
 
 
 def test_without_a_network(cases):
     folder, arguments = cases
-    wanted = {key: a for key, a in arguments.items() if key[1] == "someone/nothing" and key[0] != "voxtral"}
-    answers = dict(zip(wanted, ask(folder, list(wanted.values()), HF_HUB_OFFLINE="1")))
-    for (kind, _), (code, said, _) in answers.items():
+    asked = {key: a for key, a in arguments.items() if key[1] == "someone/nothing" and key[0] != "voxtral"}
+    answers = dict(zip(asked, ask(folder, list(asked.values()), HF_HUB_OFFLINE="1")))
+    for (kind, _), (code, message, _) in answers.items():
         sentence = (
             "model.from: the model someone/nothing could not be reached on the Hub and is not in the cache: check the "
             "network (and that HF_HUB_OFFLINE is not set), or give a folder that holds it."
@@ -143,7 +143,7 @@ def test_without_a_network(cases):
             else "The data set someone/nothing could not be reached on the Hub and is not in the cache: check the "
             "network (and that HF_HUB_OFFLINE is not set), or give a local folder as `name`."
         )
-        assert (code, said) == (2 if kind in FAMILIES else 3, f"stentor: {sentence}\n"), kind
+        assert (code, message) == (2 if kind in FAMILIES else 3, f"stentor: {sentence}\n"), kind
 
 
 LEAK = '''

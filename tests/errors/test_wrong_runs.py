@@ -6,8 +6,6 @@ After a change of a message, write the texts again and read the difference:
     .venv/bin/python tests/errors/test_wrong_runs.py
 """
 
-import contextlib
-import io
 import os
 import sys
 import tempfile
@@ -16,7 +14,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from world import CASES, build
+from world import CASES, answer, build
 
 FILES = sorted(p.name for p in CASES.glob("*.yaml"))
 
@@ -30,22 +28,18 @@ def world(tmp_path_factory):
     return folder
 
 
-def answer(name: str) -> str:
-    """Exit code, and what stands on stderr, of a run in the current folder."""
-    from stentor.cli import main
-
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-        code = main(["train", name, "name=run"])
-    told = "\n".join(line for line in said.getvalue().splitlines() if "stentor: " in line or line.startswith("  "))
-    return f"exit {code}\n{told}\n"
+def run(name: str) -> str:
+    """The golden text of a run in the current folder."""
+    code, stderr = answer("train", name, "name=run")
+    message = "\n".join(line for line in stderr.splitlines() if "stentor: " in line or line.startswith("  "))
+    return f"exit {code}\n{message}\n"
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_wrong_run_is_answered_with_the_golden_text(name, world, monkeypatch):
     monkeypatch.chdir(world)
     monkeypatch.setenv("HF_HOME", str(world / "home"))
-    assert answer(name) == (CASES / name).with_suffix(".txt").read_text(encoding="utf-8")
+    assert run(name) == (CASES / name).with_suffix(".txt").read_text(encoding="utf-8")
     assert not list(world.glob("runs/*/checkpoints/step-*"))
 
 
@@ -75,10 +69,10 @@ def test_what_is_allowed_is_dropped_and_counted(name, world, monkeypatch):
 
 if __name__ == "__main__":
     os.environ |= {"HF_HUB_OFFLINE": "1"}
-    with tempfile.TemporaryDirectory() as made:
-        build(Path(made))
-        os.chdir(made)
-        os.environ["HF_HOME"] = made + "/home"
+    with tempfile.TemporaryDirectory() as scratch:
+        build(Path(scratch))
+        os.chdir(scratch)
+        os.environ["HF_HOME"] = scratch + "/home"
         for wrong in FILES:
-            (CASES / wrong).with_suffix(".txt").write_text(answer(wrong), encoding="utf-8")
+            (CASES / wrong).with_suffix(".txt").write_text(run(wrong), encoding="utf-8")
     print(f"Wrote {len(FILES)} texts. Read the difference before you commit it.")

@@ -6,8 +6,6 @@ After a change of a message, write the texts again and read the difference:
     .venv/bin/python tests/errors/test_wrong_speak.py
 """
 
-import contextlib
-import io
 import json
 import os
 import shlex
@@ -21,6 +19,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "inference"))
 from speaking import RATE, make_codec, make_model, voiced
+from world import answer
 
 GOLDEN = Path(__file__).with_name("wrong_speak.txt")
 CASES = dict(case.split("\n", 1) for case in GOLDEN.read_text(encoding="utf-8").split("$ ")[1:])
@@ -55,21 +54,17 @@ def world(tmp_path_factory):
     return folder
 
 
-def answer(command: str) -> str:
-    """Exit code, and what stands on stderr, of a command in the current folder."""
-    from stentor.cli import main
-
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-        code = main(shlex.split(command)[1:])
-    return f"exit {code}\n{said.getvalue().strip()}\n"
+def run(command: str) -> str:
+    """The golden text of a command in the current folder."""
+    code, stderr = answer(*shlex.split(command)[1:])
+    return f"exit {code}\n{stderr.strip()}\n"
 
 
 @pytest.mark.parametrize("command", CASES)
 def test_a_wrong_command_is_answered_with_the_golden_text(command, world, monkeypatch):
     monkeypatch.chdir(world)
     before = sorted(world.rglob("*"))
-    assert answer(command) == CASES[command].rstrip("\n") + "\n"
+    assert run(command) == CASES[command].rstrip("\n") + "\n"
     assert sorted(world.rglob("*")) == before
 
 
@@ -82,7 +77,7 @@ def test_golden_texts_speak_plainly(command):
 
 if __name__ == "__main__":
     os.environ |= {"HF_HUB_OFFLINE": "1"}
-    with tempfile.TemporaryDirectory() as made:
-        build(Path(made))
-        os.chdir(made)
-        GOLDEN.write_text("".join(f"$ {c}\n{answer(c)}\n" for c in CASES), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as scratch:
+        build(Path(scratch))
+        os.chdir(scratch)
+        GOLDEN.write_text("".join(f"$ {c}\n{run(c)}\n" for c in CASES), encoding="utf-8")

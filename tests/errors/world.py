@@ -1,5 +1,6 @@
 """The data sets and models that the files in wrong_runs/ speak of, made small and offline."""
 
+import contextlib
 import io
 import json
 import shutil
@@ -24,6 +25,16 @@ LATIN = {
 }
 
 
+def answer(*arguments: str) -> tuple[int, str]:
+    """Exit code, and what stands on stderr, of a command in the current folder."""
+    from stentor.cli import main
+
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr), contextlib.redirect_stdout(io.StringIO()):
+        code = main([*arguments])
+    return code, stderr.getvalue()
+
+
 def build(folder: Path) -> None:
     """Everything, and the cases beside it."""
     import datasets
@@ -36,9 +47,9 @@ def build(folder: Path) -> None:
     rows = [{"audio": {"bytes": sound.getvalue(), "path": None}, "speaker_id": f"p{i % 2}"} for i in range(4)]
 
     def write(name: str, texts: list, column: str = "sentence") -> None:
-        made = datasets.Dataset.from_list([{**row, column: text} for row, text in zip(rows, texts)])
+        dataset = datasets.Dataset.from_list([{**row, column: text} for row, text in zip(rows, texts)])
         (folder / name).mkdir()
-        made.cast_column("audio", datasets.Audio()).to_parquet(folder / name / "train.parquet")
+        dataset.cast_column("audio", datasets.Audio()).to_parquet(folder / name / "train.parquet")
 
     texts = ["one", "two", "three", "four"]
     write("speech", texts)

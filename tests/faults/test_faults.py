@@ -124,12 +124,12 @@ def test_full_disk_while_saving(tiny, cli, tmp_path):
         assert "could not be written" in done.stderr and "Make room" in done.stderr
         assert "Traceback" not in done.stderr
         folder = runs / "run" / "checkpoints"
-        kept = sorted(p.name for p in folder.iterdir() if p.name.startswith("step-"))
-        assert kept and (folder / "latest").read_text().strip() == kept[-1]
+        checkpoints = sorted(p.name for p in folder.iterdir() if p.name.startswith("step-"))
+        assert checkpoints and (folder / "latest").read_text().strip() == checkpoints[-1]
         assert not list(folder.glob(".step*"))
         subprocess.run(["mount", "-o", "remount,size=64m", str(runs)], check=True)
-        again = cli("train", config, f"train.steps={int(kept[-1][5:]) + 2}", "train.keep=40")
-        assert f"Going on from step {int(kept[-1][5:])}" in again.stdout
+        again = cli("train", config, f"train.steps={int(checkpoints[-1][5:]) + 2}", "train.keep=40")
+        assert f"Going on from step {int(checkpoints[-1][5:])}" in again.stdout
     finally:
         subprocess.run(["umount", "-l", str(runs)], check=True)
 

@@ -135,15 +135,15 @@ def test_recomputed_activations_are_estimated_too(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_methods_are_estimated_as_if_configured(kind, tmp_path):
     """From any config all rows are the same; but convolutions that were built to be trained keep more for a batch."""
-    told = [Tried(kind, tmp_path, **keys).methods() for keys in ({}, {"lora": {}}, {"lora": {}, "quantize": "8bit"})]
-    assert [[n for n, m in rows.items() if m.chosen] for rows in told] == [["full"], ["LoRA"], ["LoRA 8-bit"]]
+    tables = [Tried(kind, tmp_path, **keys).methods() for keys in ({}, {"lora": {}}, {"lora": {}, "quantize": "8bit"})]
+    assert [[n for n, m in rows.items() if m.chosen] for rows in tables] == [["full"], ["LoRA"], ["LoRA 8-bit"]]
     for name in ("full", "LoRA", "LoRA 8-bit", "LoRA 4-bit"):
-        first, *others = [rows[name].estimate for rows in told]
+        first, *others = [rows[name].estimate for rows in tables]
         for other in others:
             for part in ("weights", "gradients", "optimizer", "activations"):
                 near = 0.5 if kind == "ctc" and part == "activations" else 0.01
                 assert getattr(other, part) == pytest.approx(getattr(first, part), rel=near), (name, part)
-    order = [told[0][n].estimate for n in ("full", "LoRA", "LoRA 8-bit", "LoRA 4-bit")]
+    order = [tables[0][n].estimate for n in ("full", "LoRA", "LoRA 8-bit", "LoRA 4-bit")]
     assert order[0].optimizer > order[1].optimizer == order[2].optimizer
     assert order[1].weights > order[2].weights > order[3].weights
 
@@ -175,11 +175,11 @@ def test_the_state_of_optimizers(kind):
         }
     )
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
-    made = optimizers(config.optim, model)
+    built = optimizers(config.optim, model)
     model(torch.randn(2, 64)).sum().backward()
-    for optimizer in made:
+    for optimizer in built:
         optimizer.step()
-    state = sum(t.nbytes for o in made for s in o.state.values() for t in s.values() if isinstance(t, torch.Tensor))
+    state = sum(t.nbytes for o in built for s in o.state.values() for t in s.values() if isinstance(t, torch.Tensor))
     count = sum(p.numel() for p in model.parameters())
     assert standing(0, count, config).optimizer == pytest.approx(state, rel=0.05)
 
@@ -239,8 +239,8 @@ def test_a_dry_run_is_measured():
     with Peak(torch.device("cpu"), weights=100.0) as peak:
         (x * 2 * x).sum().backward()
     assert 100 + 3 * 4000 <= peak.bytes <= 100 + 6 * 4000 and peak.grown is not None
-    said = compared(peak, MemoryEstimate(100, 50, 200, None))
-    assert "GiB at most; the process grew by" in said and "activations not estimated" in said
+    comparison = compared(peak, MemoryEstimate(100, 50, 200, None))
+    assert "GiB at most; the process grew by" in comparison and "activations not estimated" in comparison
     with Peak(torch.device("cpu"), weights=100.0, count=False) as other:
         pass
     assert other.bytes == 100 + other.grown

@@ -17,21 +17,21 @@ def test_a_plan_for_a_person_and_for_programs(tiny, capsys, tmp_path):
     out = plan(tiny(), capsys, "model.lora.rank=2", "--json", str(tmp_path / "plan.json"))
     titles = ["Parameters", "Data", "Dropped", "Learning rate and epochs to start from", "Memory", "Time"]
     assert [line for line in out.splitlines() if line in titles] == titles
-    (found,) = json.loads((tmp_path / "plan.json").read_text())
-    rows = {row["part"]: row for row in found["parameters"]}
+    (contents,) = json.loads((tmp_path / "plan.json").read_text())
+    rows = {row["part"]: row for row in contents["parameters"]}
     assert rows["llm"]["trained"] == rows["llm"]["adapters"] > 0 and rows["encoder"]["adapters"] == 0
     assert re.search(r"^  llm .* trained +[\d,]+ \(adapters\)$", out, re.M)
-    data = found["data"]
+    data = contents["data"]
     assert (data["records"], data["steps"], data["held_out"]["dev"]["records"]) == (16, 6, 4)
     assert data["epochs"] == pytest.approx(6 / data["steps_per_epoch"])
-    assert found["suggestion"]["method"] == "scratch" and found["suggestion"]["config"]["lr"] == 1e-3
-    memory = {m["name"]: m for m in found["memory"]["methods"]}
+    assert contents["suggestion"]["method"] == "scratch" and contents["suggestion"]["config"]["lr"] == 1e-3
+    memory = {m["name"]: m for m in contents["memory"]["methods"]}
     assert list(memory) == ["full", "LoRA", "LoRA 8-bit", "LoRA 4-bit"]
     assert [name for name, m in memory.items() if m["chosen"]] == ["LoRA"]
     ours = memory["LoRA"]
-    assert found["memory"]["measured"] == pytest.approx(ours["total"] - ours["optimizer"], rel=0.3)
+    assert contents["memory"]["measured"] == pytest.approx(ours["total"] - ours["optimizer"], rel=0.3)
     assert "<- this run" in out and "GiB measured" in out
-    assert found["time"]["seconds"] > 0
+    assert contents["time"]["seconds"] > 0
 
 
 def test_values_far_from_the_suggestion_are_noted(tiny, capsys):

@@ -10,9 +10,9 @@ FAMILIES = ("whisper", "voxtral", "qwen3_asr", "ctc", "speech_llm", "a plug-in's
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("method", ["full", "lora", "new head", "language adapter", "scratch"])
 def test_there_is_always_a_figure_and_its_origin(family, method):
-    found = suggest(family, method, hours=20, parameters=244e6)
-    assert 1e-6 < found.lr <= 1e-3 and 1 <= found.epochs <= 100
-    assert len(found.lr_origin) > 20 and len(found.epochs_origin) > 20
+    suggestion = suggest(family, method, hours=20, parameters=244e6)
+    assert 1e-6 < suggestion.lr <= 1e-3 and 1 <= suggestion.epochs <= 100
+    assert len(suggestion.lr_origin) > 20 and len(suggestion.epochs_origin) > 20
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ def test_trained_resumed_scored_transcribed_and_exported(config, cli, rows, corp
     # What comes after training knows the family as well.
     copy = tmp_path / "copy"
     cli("export", folder, "--to", copy, "--merge", "--plugin", FILE)
-    said = [cli("transcribe", m, corpus / "train2.wav", "--plugin", FILE).stdout for m in (folder, copy)]
-    assert said[0] == said[1] and said[0].strip()
+    transcripts = [cli("transcribe", m, corpus / "train2.wav", "--plugin", FILE).stdout for m in (folder, copy)]
+    assert transcripts[0] == transcripts[1] and transcripts[0].strip()
     refused = cli("transcribe", folder, corpus / "train2.wav", check=False)
     assert refused.returncode == 2 and "A family of a plug-in needs --plugin" in refused.stderr
 
@@ -112,16 +112,16 @@ def test_installed_by_its_entry_point(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("losses={text: cross_entropy}", "is trained with one loss term named `ctc`"),
         ("data.layout=packed", "a model of type gru_ctc needs the layout padded"),
         ("task.beams=4", "set `task.beams: 1`"),
     ],
 )
-def test_what_it_cannot_do_is_said(config, cli, override, said):
+def test_what_it_cannot_do_is_said(config, cli, override, message):
     done = cli("train", config, override, "train.steps=1", "--plugin", FILE, check=False)
-    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_clip_does_not_depend_on_its_batch(plugin):
@@ -136,9 +136,9 @@ def test_a_clip_does_not_depend_on_its_batch(plugin):
     assert together.counts == {"ctc": 8} and together.ids == ["16000", "23456"]
     assert together.dropped == [("900", "text_too_long", "900: ab a")]
     inputs = [bundle.processor.collate([c], labels=False).inputs for c in clips]
-    whole = bundle.processor.collate(clips, labels=False).inputs
+    batch = bundle.processor.collate(clips, labels=False).inputs
     with torch.no_grad():
-        padded, lengths = bundle.model.log_probs(**whole)
+        padded, lengths = bundle.model.log_probs(**batch)
         for row, length, alone in zip(padded, lengths.tolist(), inputs):
             single, [frames] = bundle.model.log_probs(**alone)
             assert frames == length and torch.allclose(row[:length], single[0], atol=1e-5)

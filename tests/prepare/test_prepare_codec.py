@@ -18,18 +18,18 @@ FAST = ("entries=16", "rounds=2", "iterations=2")
 def test_a_codec_of_a_corpus(attempt, corpus, tmp_path):
     to = tmp_path / "codec"
     options = [part for option in FAST for part in ("--option", option)]
-    code, said = attempt("prepare", "codec", corpus / "train.jsonl", "--to", to, *options, "--seed", 3)
-    assert code == 0, said
-    assert "mel_rvq fitted on 15 records" in said and "1 clips" in said and "mel distance" in said
-    assert "16000 Hz, 50 frames per second, 4 codebooks of 16" in said and f"--codec {to}" in said
+    code, output = attempt("prepare", "codec", corpus / "train.jsonl", "--to", to, *options, "--seed", 3)
+    assert code == 0, output
+    assert "mel_rvq fitted on 15 records" in output and "1 clips" in output and "mel distance" in output
+    assert "16000 Hz, 50 frames per second, 4 codebooks of 16" in output and f"--codec {to}" in output
     report = json.loads((to / "resynthesis.json").read_text())
     assert report["clips"] == 1 and 0 < report["mel_distance"] < 20 and len(report["usage"]) == 4
     assert report["bit_rate"] == 50 * 4 * 4
     codec = open_codec(str(to))
     original, decoded = (read(to / "samples" / f"1-{kind}.wav") for kind in ("original", "decoded"))
     assert np.allclose(codec.decode(codec.encode([original]))[0][: len(original)], decoded, atol=0.02)
-    code, said = attempt("prepare", "codec", corpus / "train.jsonl", "--to", to)
-    assert code == 2 and "holds something already" in said
+    code, output = attempt("prepare", "codec", corpus / "train.jsonl", "--to", to)
+    assert code == 2 and "holds something already" in output
     assert not list(tmp_path.glob(".*"))
 
 

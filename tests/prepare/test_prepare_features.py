@@ -3,10 +3,10 @@
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
+from process_group import lives, wait_for
 
 from stentor.cli.prepare import FeaturesOptions
 from stentor.commands.prepare.features import prepare_features
@@ -96,22 +96,6 @@ KaldiFeatures.extract = lambda *a: (time.sleep(0.2), extract(*a))[1]
 """
 
 
-def wait_for(done, process=None, seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, "it did not happen"
-        assert process is None or process.poll() is None, process.communicate()
-        time.sleep(0.02)
-
-
-def lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 @pytest.mark.slow
 def test_going_on_after_a_kill(start, corpus, tmp_path, capsys):
     """What was done stays, nothing is done twice, and no process outlives the command; a signal is told."""
@@ -136,8 +120,8 @@ def test_going_on_after_a_kill(start, corpus, tmp_path, capsys):
     process = start(*command, "--plugin", slowly)
     wait_for(lambda: len(done()) > killed + 3, process)
     process.terminate()
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 75 and "Stopped by SIGTERM; what is done is in" in said
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 75 and "Stopped by SIGTERM; what is done is in" in errors
     before = len(done())
     assert killed < before < 64
     prepare_features(FeaturesOptions(data=str(many), to=to))

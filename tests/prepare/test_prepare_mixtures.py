@@ -89,13 +89,13 @@ def test_a_config_file_with_the_keys_of_a_source(spec, tmp_path):
 
 def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
     prepare(spec(), tmp_path / "straight")
-    made = []
+    mixed = []
     real = mixtures.MixturesWorker._mix
 
     def stopping(self, index):
-        if len(made) == 3:
+        if len(mixed) == 3:
             signal.raise_signal(signal.SIGTERM)
-        made.append(index)
+        mixed.append(index)
         return real(self, index)
 
     monkeypatch.setattr(mixtures.MixturesWorker, "_mix", stopping)
@@ -107,9 +107,9 @@ def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
         file.write(b'{"id": "conversation-0-00003", "rec')
     (lost,) = (tmp_path / "out" / "audio" / "0000").glob("conversation-0-00001-*.flac")
     lost.unlink()
-    monkeypatch.setattr(mixtures.MixturesWorker, "_mix", lambda self, index: made.append(index) or real(self, index))
+    monkeypatch.setattr(mixtures.MixturesWorker, "_mix", lambda self, index: mixed.append(index) or real(self, index))
     prepare(spec(), tmp_path / "out")
-    assert made == [0, 1, 2, 1, 3, 4, 5]
+    assert mixed == [0, 1, 2, 1, 3, 4, 5]
     assert "Going on: 2 of 6 mixtures were done before." in capsys.readouterr().out
     assert records(tmp_path / "out") == records(tmp_path / "straight")
     assert (tmp_path / "out" / "reference.rttm").read_text() == (tmp_path / "straight" / "reference.rttm").read_text()

@@ -6,11 +6,11 @@ import os
 import re
 import signal
 import tarfile
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from process_group import lives, wait_for
 
 from stentor.audio.io import read, write
 from stentor.cli import main
@@ -60,9 +60,9 @@ def manifest(corpus, tmp_path):
 
     def make(*records: dict) -> Path:
         lines = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
-        made = [{**lines[i], "audio_path": str(corpus / lines[i]["audio_path"]), **r} for i, r in enumerate(records)]
+        clips = [{**lines[i], "audio_path": str(corpus / lines[i]["audio_path"]), **r} for i, r in enumerate(records)]
         path = tmp_path / "manifest.jsonl"
-        path.write_text("".join(json.dumps(record) + "\n" for record in made))
+        path.write_text("".join(json.dumps(record) + "\n" for record in clips))
         return path
 
     return make
@@ -73,11 +73,11 @@ def labels(folder: Path) -> list[dict]:
 
 
 def members(folder: Path) -> dict[str, bytes]:
-    found = {}
+    files = {}
     for file in sorted(folder.glob("shard-*.tar")):
         with tarfile.open(file) as tar:
-            found |= {member.name: tar.extractfile(member).read() for member in tar}
-    return found
+            files |= {member.name: tar.extractfile(member).read() for member in tar}
+    return files
 
 
 def errors(folder: Path) -> list[dict]:
@@ -86,11 +86,11 @@ def errors(folder: Path) -> list[dict]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """All files but those that say who made them."""
-    own = ("machine-", "settings")
+    prefixes = ("machine-", "settings")
     return {
         str(f.relative_to(folder)): f.read_bytes().replace(str(folder).encode(), b"DIR")
         for f in folder.rglob("*")
-        if f.is_file() and not f.name.startswith(own)
+        if f.is_file() and not f.name.startswith(prefixes)
     }
 
 
@@ -128,23 +128,23 @@ def test_format(manifest, codec, tmp_path, capsys):
         "shard-000001.tar",
         "summary.json",
     ]
-    found, opened = labels(to), open_codec(str(codec))
-    assert [f"{label['id']}.npy" for label in found] == list(members(to))  # in the order of the tar
-    assert sorted(label["id"] for label in found) == [f"train{i}" for i in range(5)] != [x["id"] for x in found]
-    for label in found:
+    samples, opened = labels(to), open_codec(str(codec))
+    assert [f"{label['id']}.npy" for label in samples] == list(members(to))  # in the order of the tar
+    assert sorted(label["id"] for label in samples) == [f"train{i}" for i in range(5)] != [x["id"] for x in samples]
+    for label in samples:
         codes = np.load(io.BytesIO(members(to)[label["id"] + ".npy"]))
         audio = read(label["audio_path"], rate=16000)
         assert codes.dtype == np.int16 and codes.shape == (2, label["num_tokens"])
         assert label["audio_duration"] == pytest.approx(len(audio) / 16000)
         assert np.array_equal(codes, opened.encode([audio / np.abs(audio).max() * np.float32(0.9)])[0])
-    first = next(label for label in found if label["id"] == "train0")
+    first = next(label for label in samples if label["id"] == "train0")
     assert first["language_id"] == first["language"] == "en" and first["speaker"] == "anna"
     assert first["instruct"] == "female" and first["text_pinyin"] == "p" and first["words"] and first["text"]
     tar, jsonl, count, seconds = (to / "data.lst").read_text().splitlines()[0].split(" ")
     assert (tar, jsonl, count) == (f"{to}/shard-000000.tar", f"{to}/shard-000000.jsonl", "2")
-    assert float(seconds) == pytest.approx(sum(label["audio_duration"] for label in found[:2]), abs=1e-3)
+    assert float(seconds) == pytest.approx(sum(label["audio_duration"] for label in samples[:2]), abs=1e-3)
     summary = json.loads((to / "summary.json").read_text())
-    assert summary["tokens"] == sum(label["num_tokens"] for label in found) and summary["samples"] == 5
+    assert summary["tokens"] == sum(label["num_tokens"] for label in samples) and summary["samples"] == 5
     assert errors(to) == []
 
 
@@ -176,12 +176,12 @@ def test_shards_follow_the_seed_and_the_sizes(prepare):
 def test_going_on_after_a_signal(prepare, tmp_path, monkeypatch, capsys, few):
     """What was being made is finished; what a kill leaves behind is cut off; the result is that of a straight run."""
     straight = contents(prepare("straight"))
-    made = []
+    done = []
     real = worker.TokensWorker.process
 
     def stopping(self, group):
-        made.append(group.id)
-        if len(made) == 5:
+        done.append(group.id)
+        if len(done) == 5:
             signal.raise_signal(signal.SIGTERM)
         return real(self, group)
 
@@ -190,24 +190,24 @@ def test_going_on_after_a_signal(prepare, tmp_path, monkeypatch, capsys, few):
         with pytest.raises(Stopped, match=r"Stopped by SIGTERM; what is done is in .*/out\. Run the same command"):
             prepare()
     out = tmp_path / "out"
-    assert made == ["0/0+2", "0/2+2", "0/4+1", "1/0+2", "1/2+2"] and len(list(out.glob("shard-*.tar"))) == 1
+    assert done == ["0/0+2", "0/2+2", "0/4+1", "1/0+2", "1/2+2"] and len(list(out.glob("shard-*.tar"))) == 1
     part, journal = out / ".shard-000001.tar.part", out / "tokens.part"
     with part.open("ab") as tar, journal.open("ab") as lines:
         tar.write(b"half a member")
         lines.write(b'{"id": "1/4+1", "en')
-    monkeypatch.setattr(worker.TokensWorker, "process", lambda self, group: made.append(group.id) or real(self, group))
+    monkeypatch.setattr(worker.TokensWorker, "process", lambda self, group: done.append(group.id) or real(self, group))
     prepare()
-    assert made[5:] == ["1/4+1", "2/0+2", "2/2+2", "2/4+2"] and contents(out) == straight
+    assert done[5:] == ["1/4+1", "2/0+2", "2/2+2", "2/4+2"] and contents(out) == straight
     assert "Going on: 9 of 16 records were done before." in capsys.readouterr().out
     prepare()
-    assert "out is complete; delete it" in capsys.readouterr().out and len(made) == 9
+    assert "out is complete; delete it" in capsys.readouterr().out and len(done) == 9
 
 
 @pytest.mark.parametrize("size", [None, 2048, 0])
 def test_going_on_before_a_shard_had_its_name(prepare, tmp_path, monkeypatch, few, size):
     """Killed when a shard was made and not yet named; the journal is not believed beyond what is left of the tar."""
     straight = contents(prepare("straight"))
-    made = []
+    done = []
     real = worker.TokensWorker.process
     with monkeypatch.context() as patch:
         patch.setattr("stentor.commands.prepare.tokens.shards.ShardWriter._finish", None)
@@ -216,10 +216,10 @@ def test_going_on_before_a_shard_had_its_name(prepare, tmp_path, monkeypatch, fe
     (part,) = (tmp_path / "out").glob(".shard-*.part")
     if size is not None:
         os.truncate(part, size)
-    monkeypatch.setattr(worker.TokensWorker, "process", lambda self, group: made.append(group.id) or real(self, group))
+    monkeypatch.setattr(worker.TokensWorker, "process", lambda self, group: done.append(group.id) or real(self, group))
     out = prepare()
     again = {None: [], 2048: ["0/2+2", "0/4+1"], 0: ["0/0+2", "0/2+2", "0/4+1"]}[size]
-    assert made == [*again, "1/0+2", "1/2+2", "1/4+1", "2/0+2", "2/2+2", "2/4+2"] and contents(out) == straight
+    assert done == [*again, "1/0+2", "1/2+2", "1/4+1", "2/0+2", "2/2+2", "2/4+2"] and contents(out) == straight
 
 
 def test_machines_take_turns(prepare, tmp_path, capsys, manifest):
@@ -257,8 +257,8 @@ def test_what_cannot_be_used_is_named(manifest, prepare, tmp_path, capsys):
     )
     with pytest.raises(DataError, match=r"(?s)4 of 6 records cannot be used\. The first are:.*mute has no text"):
         prepare(data=data, max_seconds=60)
-    found = {error["id"]: error["reason"] for error in errors(tmp_path / "out")}
-    assert found == {
+    reasons = {error["id"]: error["reason"] for error in errors(tmp_path / "out")}
+    assert reasons == {
         "gone": "missing",
         "mute": "empty_text",
         "long": "too_long",
@@ -291,13 +291,13 @@ def test_ids_become_names(manifest, prepare, monkeypatch):
 
 def test_other_settings_are_refused(prepare, tmp_path, codec, corpus):
     prepare()
-    for options, said in (
+    for options, message in (
         ({"seed": 3}, "seed was 0 and is 3"),
         ({"min_shards": 4}, "min_shards was 3 and is 4"),
         ({"data": corpus / "dev.jsonl"}, "records was '16:"),
         ({"noisy_prompts": True}, "noisy_prompts was None"),
     ):
-        with pytest.raises(ConfigError, match=f"out holds shards of other settings .*{said}.*give another folder"):
+        with pytest.raises(ConfigError, match=f"out holds shards of other settings .*{message}.*give another folder"):
             prepare(**options)
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "shard-000000.tar").touch()
@@ -306,7 +306,7 @@ def test_other_settings_are_refused(prepare, tmp_path, codec, corpus):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"codec": "none", "noisy_prompts": True}, "Noisy prompts are counted in frames of a codec"),
         ({"rate": 16000}, "--rate is for raw audio"),
@@ -318,8 +318,8 @@ def test_other_settings_are_refused(prepare, tmp_path, codec, corpus):
         ({"data": "type=shards,path=x,stream=true"}, "shards are planned over all records: `stream=false`"),
     ],
 )
-def test_wrong_usage(prepare, options, said):
-    with pytest.raises(ConfigError, match=said):
+def test_wrong_usage(prepare, options, message):
+    with pytest.raises(ConfigError, match=message):
         prepare(**options)
     with pytest.raises(DataError, match="nowhere"):
         prepare(noise=(Path("/nowhere"),))
@@ -352,11 +352,11 @@ def test_a_noisy_beginning(tmp_path, corpus):
     hop, frames = 320, -(-len(speech) // 320)
     shares, levels, wet = [], [], 0
     for seed in range(40):
-        made, start = NoisyPrompts((noise,)).apply(speech, frames, hop, 16000, np.random.default_rng(seed))
+        noisy, start = NoisyPrompts((noise,)).apply(speech, frames, hop, 16000, np.random.default_rng(seed))
         again, _ = NoisyPrompts((noise,)).apply(speech, frames, hop, 16000, np.random.default_rng(seed))
-        assert np.array_equal(made, again) and np.array_equal(made[start * hop :], speech[start * hop :])
+        assert np.array_equal(noisy, again) and np.array_equal(noisy[start * hop :], speech[start * hop :])
         shares.append(start / frames)
-        added, there = made[: start * hop] - speech[: start * hop], speech[: start * hop]
+        added, there = noisy[: start * hop] - speech[: start * hop], speech[: start * hop]
         snr = 10 * np.log10(np.mean(there**2) / np.mean(added**2))
         if 4.9 < snr < 15.1:
             levels.append(snr)
@@ -451,8 +451,8 @@ def test_going_on_after_a_kill(start, prepare, manifest, codec, tmp_path):
     process = start(*command, group=True)
     wait_for(lambda: done() > killed + 3, process)
     os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: the processes finish what they are at
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 75 and "Stopped by SIGTERM; what is done is in" in said
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 75 and "Stopped by SIGTERM; what is done is in" in stderr
     assert killed < done() < 32
     process = start(*command, group=True)
     wait_for(lambda: done() > 0, process)
@@ -461,19 +461,3 @@ def test_going_on_after_a_kill(start, prepare, manifest, codec, tmp_path):
     wait_for(lambda: not lives(process.pid))
     prepare(data=data, min_shards=4)
     assert contents(out) == contents(prepare("straight", data, min_shards=4))
-
-
-def wait_for(happened, process=None, seconds: float = 180.0) -> None:
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end, "it did not happen"
-        assert process is None or process.poll() is None, process.communicate()
-        time.sleep(0.02)
-
-
-def lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True

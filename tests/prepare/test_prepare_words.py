@@ -1,14 +1,13 @@
 """`stentor prepare words`, as a user calls it."""
 
 import json
-import os
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from process_group import lives, wait_for
 
 from stentor.cli.prepare import WordsOptions
 from stentor.commands.prepare.words import prepare_words
@@ -109,7 +108,7 @@ def test_a_killed_command_goes_on(many, ctc_model, tmp_path, start, cli, jobs):
     wait_for(lambda: part.exists() and part.read_bytes().count(b"\n") > 10, process)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    wait_for(lambda: not alive(process.pid), None)  # its workers end by themselves
+    wait_for(lambda: not lives(process.pid))  # its workers end by themselves
     with open(part, "ab") as file:
         file.write(b'{"id": "train0-5", "rec')  # as if it had been killed while writing
     journaled = {json.loads(line)["id"] for line in part.read_text().splitlines()[1:-1]}
@@ -123,23 +122,6 @@ def test_a_killed_command_goes_on(many, ctc_model, tmp_path, start, cli, jobs):
     prepare_words(WordsOptions(str(many), straight, model=str(ctc_model), device="cpu"))
     assert to.read_text() == straight.read_text()
     assert not part.exists()
-
-
-def wait_for(done, process, seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, "it did not happen"
-        assert process is None or process.poll() is None, process.communicate()
-        time.sleep(0.02)
-
-
-def alive(group: int) -> bool:
-    """Whether a process of the group still runs."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_a_signal_stops_it_with_a_word(many, ctc_model, tmp_path, start):
@@ -165,9 +147,9 @@ def test_a_signal_stops_it_with_a_word(many, ctc_model, tmp_path, start):
     part = tmp_path / "stopped.jsonl.part"
     wait_for(lambda: part.exists() and part.read_bytes().count(b"\n") > 10, process)
     process.terminate()
-    _, said = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 75
-    assert "Stopped by SIGTERM; " in said and "Run the same command to go on." in said
+    assert "Stopped by SIGTERM; " in errors and "Run the same command to go on." in errors
 
 
 def test_a_complete_manifest_is_left_alone(corpus, ctc_model, tmp_path, capsys):
@@ -198,10 +180,10 @@ def test_a_part_of_another_command_is_refused(corpus, ctc_model, tmp_path):
     (tmp_path / "a.jsonl.part").write_text('{"settings": {"data": "other.jsonl", "engine": "whisper"}}\n')
     with pytest.raises(
         ConfigError, match=r"was left by a command with other settings \(data was 'other.jsonl'"
-    ) as told:
+    ) as raised:
         prepare_words(WordsOptions(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu"))
-    assert "engine was 'whisper' and is 'ctc'" in str(told.value)
-    assert "delete the file to start anew" in str(told.value)
+    assert "engine was 'whisper' and is 'ctc'" in str(raised.value)
+    assert "delete the file to start anew" in str(raised.value)
 
 
 def test_what_cannot_be_used_is_dropped_with_its_reason(corpus, ctc_model, tmp_path, capsys):
@@ -291,6 +273,6 @@ def test_only_the_built_in_voice_is_asked_for_its_words(corpus, tmp_path):
     ],
 )
 def test_wrong_options(corpus, tmp_path, options, message):
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as raised:
         prepare_words(WordsOptions(str(corpus / "dev.jsonl"), **({"to": tmp_path / "a.jsonl"} | options)))
-    assert message in str(told.value)
+    assert message in str(raised.value)

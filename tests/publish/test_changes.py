@@ -17,25 +17,25 @@ BAD = "<script>alert(1)</script> | pipe"
 @pytest.fixture
 def results(run_folder):
     """`dev` went from 30 to 20 %, the second set from 10 to 20 %; `dev` has two languages, one with a hostile name."""
-    found = json.loads((run_folder / "results.json").read_text())
-    dev, other = found["eval"]
+    results_json = json.loads((run_folder / "results.json").read_text())
+    dev, other = results_json["eval"]
 
     def rate(value, low, high, errors=None, total=None):
-        made = {} if errors is None else {"errors": errors, "total": total}
-        return {"value": value, "low": low, "high": high, **made}
+        counts = {} if errors is None else {"errors": errors, "total": total}
+        return {"value": value, "low": low, "high": high, **counts}
 
-    found["eval"][dev]["wer"] |= rate(0.2, 0.18, 0.22)
-    found["eval"][dev]["perplexity"] = {"value": 2.0, "details": {"tokens": 50}}
-    found["eval"][other]["wer"] |= rate(0.2, 0.18, 0.22)
-    found["before"] = {
+    results_json["eval"][dev]["wer"] |= rate(0.2, 0.18, 0.22)
+    results_json["eval"][dev]["perplexity"] = {"value": 2.0, "details": {"tokens": 50}}
+    results_json["eval"][other]["wer"] |= rate(0.2, 0.18, 0.22)
+    results_json["before"] = {
         dev: {"wer": rate(0.3, 0.28, 0.32), "perplexity": {"value": 4.0}},
         other: {"wer": rate(0.1, 0.08, 0.12)},
     }
-    found["change"] = {
+    results_json["change"] = {
         dev: {"wer": {"value": -1 / 3, "low": -0.4, "high": -0.25}},
         other: {"wer": {"value": 1.0, "low": 0.5, "high": 1.6}},
     }
-    found["by"] = {
+    results_json["by"] = {
         dev: {
             "language": {
                 "de": {"wer": rate(0.25, 0.2, 0.3, 25, 100) | {"items": 9}},
@@ -43,8 +43,8 @@ def results(run_folder):
             }
         }
     }
-    found["before_by"] = {dev: {"language": {"de": {"wer": rate(0.5, 0.4, 0.6, 50, 100) | {"items": 9}}}}}
-    return found
+    results_json["before_by"] = {dev: {"language": {"de": {"wer": rate(0.5, 0.4, 0.6, 50, 100) | {"items": 9}}}}}
+    return results_json
 
 
 def test_rows_of_changes(results):

@@ -21,8 +21,8 @@ def words(*times, confidence=0.9):
 
 
 def test_words_stand_at_their_times_and_play_them():
-    said = words((0.5, 1.0), (9.5, 10.5), (12.0, 12.5))  # 16 s: two lines; the second word crosses none
-    page = Page(drawings.words(said, tone(16), RATE))
+    timed_words = words((0.5, 1.0), (9.5, 10.5), (12.0, 12.5))  # 16 s: two lines; the second word crosses none
+    page = Page(drawings.words(timed_words, tone(16), RATE))
     buttons = page.all("button")
     assert [(b["data-start"], b["data-end"]) for b in buttons] == [
         ("0.500", "1.000"),
@@ -47,8 +47,8 @@ def test_unsure_words_are_marked():
 
 
 def test_long_recordings_are_drawn_in_part():
-    said = words((1, 2), (300, 301))
-    drawn = drawings.words(said, tone(310), RATE)
+    timed_words = words((1, 2), (300, 301))
+    drawn = drawings.words(timed_words, tone(310), RATE)
     assert "The first 120 of 310 s are drawn." in drawn and drawn.count("<button") == 1
 
 

@@ -63,13 +63,13 @@ def test_repositories(hub, api, kind, key):
         api.create_repo("tester/first", repo_type=kind, **more)
     assert status(caught) == 409
     assert api.create_repo("tester/first", repo_type=kind, exist_ok=True, **more) == url
-    made = api.upload_file(
+    commit = api.upload_file(
         path_or_fileobj=b"some notes", path_in_repo="notes.txt", repo_id="tester/first", repo_type=kind
     )
-    assert made.oid == repo.commits[-1].oid and repo.files["notes.txt"] == b"some notes"
-    found = api.repo_info("tester/first", repo_type=kind, files_metadata=True)
-    assert found.private and found.sha == made.oid
-    assert {f.rfilename: f.size for f in found.siblings}["notes.txt"] == 10
+    assert commit.oid == repo.commits[-1].oid and repo.files["notes.txt"] == b"some notes"
+    info = api.repo_info("tester/first", repo_type=kind, files_metadata=True)
+    assert info.private and info.sha == commit.oid
+    assert {f.rfilename: f.size for f in info.siblings}["notes.txt"] == 10
     api.update_repo_settings("tester/first", repo_type=kind, private=False)
     assert not repo.private
     api.delete_repo("tester/first", repo_type=kind)
@@ -86,7 +86,7 @@ def test_a_folder_of_text_and_sound(hub, api, tmp_path, part):
     for i in range(3):
         (folder / "audio" / f"{i}.wav").write_bytes(SOUND + bytes([i]))
     api.create_repo("acme/voices", repo_type="dataset")
-    made = api.upload_folder(
+    commit = api.upload_folder(
         folder_path=folder, repo_id="acme/voices", repo_type="dataset", commit_message="Three clips"
     )
     repo = hub.repos["datasets/acme/voices"]
@@ -98,27 +98,27 @@ def test_a_folder_of_text_and_sound(hub, api, tmp_path, part):
     assert {r.token for r in hub.asked("^PUT")} == {""}, "the storage never sees the token"
     # Nothing new: nothing is uploaded, and no commit is made.
     again = api.upload_folder(folder_path=folder, repo_id="acme/voices", repo_type="dataset")
-    assert again.oid == made.oid and len(repo.commits) == 2
+    assert again.oid == commit.oid and len(repo.commits) == 2
     assert len(hub.asked("^PUT /upload")) == (3 if part > len(SOUND) else 12)
 
 
 def test_a_commit_adds_and_deletes(hub, api):
     api.create_repo("tester/m")
     first = [CommitOperationAdd(name, io.BytesIO(b"text")) for name in ("a.txt", "old/b.txt", "old/c/d.txt", "e.txt")]
-    made = api.create_commit("tester/m", first, commit_message="one")
+    commit = api.create_commit("tester/m", first, commit_message="one")
     operations = [
         CommitOperationDelete("a.txt"),
         CommitOperationDelete("old/"),
         CommitOperationAdd("model.safetensors", SOUND),
     ]
-    api.create_commit("tester/m", operations, commit_message="two", parent_commit=made.oid)
+    api.create_commit("tester/m", operations, commit_message="two", parent_commit=commit.oid)
     repo = hub.repos["tester/m"]
     assert set(repo.files) == {".gitattributes", "e.txt", "model.safetensors"} and repo.lfs == {"model.safetensors"}
     assert set(api.list_repo_files("tester/m")) == set(repo.files)
-    assert set(api.list_repo_files("tester/m", revision=made.oid)) >= {"a.txt", "old/c/d.txt"}
+    assert set(api.list_repo_files("tester/m", revision=commit.oid)) >= {"a.txt", "old/c/d.txt"}
     assert [c.title for c in api.list_repo_commits("tester/m")] == ["two", "one", "initial commit"]
     with pytest.raises(HfHubHTTPError, match="commit has happened since") as caught:
-        api.create_commit("tester/m", [CommitOperationDelete("e.txt")], commit_message="x", parent_commit=made.oid)
+        api.create_commit("tester/m", [CommitOperationDelete("e.txt")], commit_message="x", parent_commit=commit.oid)
     assert status(caught) == 412
     with pytest.raises(EntryNotFoundError, match="doesn't exist"):
         api.delete_file("nothing.txt", "tester/m")

@@ -47,8 +47,8 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "words", "code", "said"), WRONG, ids=lambda v: v if isinstance(v, str) else None)
-def test_wrong_inputs_are_told_in_one_sentence(hub, attempt, tmp_path, monkeypatch, fault, words, code, said):
+@pytest.mark.parametrize(("fault", "words", "code", "sentence"), WRONG, ids=lambda v: v if isinstance(v, str) else None)
+def test_wrong_inputs_are_told_in_one_sentence(hub, attempt, tmp_path, monkeypatch, fault, words, code, sentence):
     make_inputs(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(publishing, "WAITS", [])
@@ -69,7 +69,7 @@ def test_wrong_inputs_are_told_in_one_sentence(hub, attempt, tmp_path, monkeypat
         hub.fail(status, "/commit/|/create", times=None, message="storage limit" if fault == "full" else fault)
     got, text = attempt("publish", *("run" if word == "RUN" else word for word in words))
     error = text[text.index("stentor: ") :].removeprefix("stentor: ").strip()
-    assert got == code and said in error, text
+    assert got == code and sentence in error, text
     assert "Traceback" not in text and CANARY not in text and hub.token not in text
     assert error.endswith((".", "!", ")")) or code == 3
     assert ("\n" not in error) or code == 3
@@ -94,8 +94,8 @@ def make_inputs(folder):
         (export / "training_config.json").write_text(json.dumps(config))
         (folder / name / "results.json").write_text('{"eval": {}}')
         (folder / name / "resolved.yaml").write_text(json.dumps(config))
-    whole = (folder / "damaged" / "export" / "model.safetensors").read_bytes()
-    (folder / "damaged" / "export" / "model.safetensors").write_bytes(whole[:-4])
+    complete = (folder / "damaged" / "export" / "model.safetensors").read_bytes()
+    (folder / "damaged" / "export" / "model.safetensors").write_bytes(complete[:-4])
     (folder / "bad.md").write_text("---\nlicense: [mit\n---\n# Ours\n")
     (folder / "lost.jsonl").write_text('{"audio_path": "gone.wav", "text": "one"}\n')
 

@@ -118,13 +118,13 @@ def test_without_a_licence_the_card_says_so(manifest, tmp_path):
 
 
 def test_the_same_data_make_the_same_bytes(manifest, tmp_path):
-    made = []
+    contents = []
     for name in ("a", "b"):
         build([str(manifest)], tmp_path / name, "anna/voices", flac=True)
-        made.append(
+        contents.append(
             {p.relative_to(tmp_path / name): p.read_bytes() for p in (tmp_path / name).rglob("*") if p.is_file()}
         )
-    assert made[0] == made[1] and sum(p.suffix == ".flac" for p in made[0]) == 6
+    assert contents[0] == contents[1] and sum(p.suffix == ".flac" for p in contents[0]) == 6
 
 
 def test_named_splits(manifest, tmp_path):
@@ -154,8 +154,8 @@ def test_what_cannot_be_heard_is_listed_and_nothing_is_sent(manifest, tmp_path, 
     (manifest.parent / "audio" / "2.ogg").unlink()
     with pytest.raises(DataError, match=r"(?s)2 records cannot.*manifest.jsonl:2: .*manifest.jsonl:3: .*not exist"):
         build([str(manifest)], tmp_path / "made")
-    code, said = attempt("publish", "dataset", manifest, "--to", f"{hub.user}/voices")
-    assert code == 3 and "2 records cannot be published" in said
+    code, output = attempt("publish", "dataset", manifest, "--to", f"{hub.user}/voices")
+    assert code == 3 and "2 records cannot be published" in output
     assert not hub.repos
 
 
@@ -179,21 +179,21 @@ def test_the_command_survives_a_broken_connection(manifest, hub, attempt, monkey
     monkeypatch.setattr(publishing, "WAITS", [])
     command = ("publish", "dataset", manifest, "--to", f"{hub.user}/voices", "--license", "cc0-1.0")
     hub.fail(503, "/commit/", times=None)
-    code, said = attempt(*command)
-    assert code == 1 and "Run the same command again" in said
+    code, output = attempt(*command)
+    assert code == 1 and "Run the same command again" in output
     hub.faults.clear()
     stored = len(hub.asked("^PUT"))
-    code, said = attempt(*command)
-    assert code == 0 and f"{hub.endpoint}/datasets/{hub.user}/voices" in said
+    code, output = attempt(*command)
+    assert code == 0 and f"{hub.endpoint}/datasets/{hub.user}/voices" in output
     assert stored and len(hub.asked("^PUT")) == stored  # the audio was there already
     repo = hub.repos[f"datasets/{hub.user}/voices"]
     assert repo.private and len([f for f in repo.files if f.endswith((".flac", ".wav", ".ogg"))]) == 6
-    assert hub.token not in said
+    assert hub.token not in output
 
 
 def test_a_card_of_ones_own(manifest, tmp_path, here):
     card = tmp_path / "card.md"
     card.write_text("---\nlicense: cc0-1.0\n---\n\n# Mine\n")
-    said = here("publish", "dataset", manifest, "--dry-run", tmp_path / "dry", "--card", card)
+    output = here("publish", "dataset", manifest, "--dry-run", tmp_path / "dry", "--card", card)
     assert (tmp_path / "dry" / "README.md").read_text() == card.read_text()
-    assert "Nothing was sent" in said
+    assert "Nothing was sent" in output

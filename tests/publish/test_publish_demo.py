@@ -29,24 +29,24 @@ def run(tmp_path):
 
 def test_a_private_space_with_its_secret(run, hub, attempt, monkeypatch):
     monkeypatch.setenv("DEMO_PASSWORD", "the-secret-value")
-    code, said = attempt(
+    code, output = attempt(
         "publish", "demo", run, "--to", f"{hub.user}/demo", "--secret", "DEMO_PASSWORD", "--title", "X"
     )
-    assert code == 0, said
+    assert code == 0, output
     space = hub.repos[f"spaces/{hub.user}/demo"]
     assert space.private and space.sdk == "gradio" and space.secrets == {"DEMO_PASSWORD": "the-secret-value"}
     assert {"app.py", "requirements.txt", "space.json", "model/model.safetensors", "stentor/__init__.py"} <= set(
         space.files
     )
-    assert f"{hub.endpoint}/spaces/{hub.user}/demo" in said and "DEMO_PASSWORD is set" in said
+    assert f"{hub.endpoint}/spaces/{hub.user}/demo" in output and "DEMO_PASSWORD is set" in output
     for secret in (b"the-secret-value", hub.token.encode(), b"/home/me"):
-        assert secret not in said.encode() and not [n for n, data in space.files.items() if secret in bytes(data)]
+        assert secret not in output.encode() and not [n for n, data in space.files.items() if secret in bytes(data)]
 
 
 def test_a_dry_run_and_a_card_of_ones_own(run, hub, here, tmp_path, monkeypatch):
     monkeypatch.setenv("DEMO_PASSWORD", "the-secret-value")
     (tmp_path / "card.md").write_text("---\ntitle: Mine\nsdk: gradio\n---\n# Mine\n")
-    said = here(
+    output = here(
         "publish",
         "demo",
         run,
@@ -57,7 +57,7 @@ def test_a_dry_run_and_a_card_of_ones_own(run, hub, here, tmp_path, monkeypatch)
         "--secret",
         "DEMO_PASSWORD",
     )
-    assert "and the secrets DEMO_PASSWORD" in said and not hub.requests
+    assert "and the secrets DEMO_PASSWORD" in output and not hub.requests
     assert (tmp_path / "dry" / "README.md").read_text().startswith("---\ntitle: Mine")
     assert (tmp_path / "dry" / "model" / "model.safetensors").is_file()
     assert not [p for p in (tmp_path / "dry").rglob("*") if p.is_file() and b"the-secret-value" in p.read_bytes()]

@@ -35,13 +35,13 @@ def at_once(hub, monkeypatch):
 
 
 def test_a_folder_arrives_in_a_private_repository(hub, folder):
-    said = []
-    link = upload(folder, Target("anna/model", "model"), say=said.append)
+    messages = []
+    link = upload(folder, Target("anna/model", "model"), say=messages.append)
     repo = hub.repos["anna/model"]
-    assert link == f"{hub.endpoint}/anna/model" and link in said[-1]
+    assert link == f"{hub.endpoint}/anna/model" and link in messages[-1]
     assert repo.private is True
     assert {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} <= set(repo.files)
-    assert "private model anna/model" in said[0]
+    assert "private model anna/model" in messages[0]
     assert licence_of("anna/model", "model") == "cc0-1.0"
     assert licence_of("anna/other", "model") is None
 
@@ -99,12 +99,12 @@ def test_what_the_hub_has_is_not_sent_again(hub, folder):
 
 
 def test_files_from_before_are_named(hub, folder):
-    target, said = Target("anna/model", "model"), []
-    upload(folder, target, say=said.append)
-    assert not [s for s in said if "still holds" in s]
+    target, messages = Target("anna/model", "model"), []
+    upload(folder, target, say=messages.append)
+    assert not [s for s in messages if "still holds" in s]
     (folder / "sub" / "weights-2.safetensors").unlink()
-    upload(folder, target, say=said.append)
-    assert [s for s in said if "still holds 1 other files: sub/weights-2.safetensors" in s]
+    upload(folder, target, say=messages.append)
+    assert [s for s in messages if "still holds 1 other files: sub/weights-2.safetensors" in s]
 
 
 def test_no_token(hub, folder, monkeypatch):
@@ -152,10 +152,10 @@ def test_nothing_goes_by_accident_where_everybody_sees_it(hub, folder):
 
 
 def test_a_space_gets_its_secrets_through_the_api_only(hub, folder):
-    said = []
-    upload(folder, Target("anna/demo", "space"), say=said.append, secrets={"DEMO_PASSWORD": "the-secret-value"})
+    messages = []
+    upload(folder, Target("anna/demo", "space"), say=messages.append, secrets={"DEMO_PASSWORD": "the-secret-value"})
     assert hub.repos["spaces/anna/demo"].secrets == {"DEMO_PASSWORD": "the-secret-value"}
-    assert "the-secret-value" not in " ".join(said) and "DEMO_PASSWORD" in " ".join(said)
+    assert "the-secret-value" not in " ".join(messages) and "DEMO_PASSWORD" in " ".join(messages)
 
 
 @pytest.mark.parametrize(
@@ -184,16 +184,16 @@ def test_no_token_is_ever_said(hub, folder, tmp_path, monkeypatch, caplog, capsy
     (tmp_path / "hub-home").mkdir(exist_ok=True)
     with open(constants.HF_TOKEN_PATH, "w") as file:
         file.write(PLAIN)
-    said = []
+    lines = []
     with caplog.at_level(logging.DEBUG):
-        upload(folder, Target("anna/model", "model"), say=said.append)
+        upload(folder, Target("anna/model", "model"), say=lines.append)
         assert {r.token for r in hub.requests if r.path.startswith("/api")} == {PLAIN}  # it was used
         hub.fail(400, "/commit/", times=None, message=f"you sent {PLAIN} and {CANARY}")
         (folder / "new.txt").write_text("new")
         with pytest.raises(ConfigError, match=r"refused .*\*\*\*") as failed:
-            publish(lambda to: [(to / "x.txt").write_text("x"), []][1], Target("anna/model", "model"), say=said.append)
+            publish(lambda to: [(to / "x.txt").write_text("x"), []][1], Target("anna/model", "model"), say=lines.append)
     log = "\n".join(r.getMessage() for r in caplog.records if r.name.startswith(("stentor", "huggingface_hub")))
-    written = "\n".join([str(failed.value), *said, capsys.readouterr().out, capsys.readouterr().err, log])
+    written = "\n".join([str(failed.value), *lines, capsys.readouterr().out, capsys.readouterr().err, log])
     for canary in (PLAIN, CANARY):
         assert canary not in written
         assert not [f for f in hub.repos["anna/model"].files.values() if canary.encode() in bytes(f)]
@@ -211,9 +211,9 @@ def test_a_dry_run_sends_nothing_and_needs_no_token(hub, tmp_path, monkeypatch):
         (to / "a.json").write_text(json.dumps({"a": 1}))
         return ["a remark"]
 
-    said = []
-    assert publish(build, None, tmp_path / "dry", say=said.append) == str(tmp_path / "dry")
-    assert said[0] == "a remark" and "Nothing was sent" in said[1]
+    messages = []
+    assert publish(build, None, tmp_path / "dry", say=messages.append) == str(tmp_path / "dry")
+    assert messages[0] == "a remark" and "Nothing was sent" in messages[1]
     assert not hub.requests and (tmp_path / "dry" / "a.json").is_file()
     with pytest.raises(ConfigError, match="is not empty"):
         publish(build, None, tmp_path / "dry")
@@ -303,15 +303,15 @@ def test_a_full_account(hub, folder):
 
 
 def test_what_the_client_says_of_its_progress_is_said():
-    said = []
-    with publishing._progress(said.append):
+    messages = []
+    with publishing._progress(messages.append):
         logging.getLogger("huggingface_hub._upload_pipeline").info(
             "Uploading... 12/12 files checked, 3/11 uploaded (1.20GB transferred), 0 committed in 0 commit(s)"
         )
         logging.getLogger("huggingface_hub._upload_pipeline").info(
             "Uploading... 1/12 files checked, 0/0 uploaded (0.00B transferred), 0 committed in 0 commit(s)"
         )
-    assert said == ["3 of 11 large files have arrived (1.20 GB sent)."]
+    assert messages == ["3 of 11 large files have arrived (1.20 GB sent)."]
 
 
 def test_a_benchmark_names_its_tasks(hub, folder):

@@ -128,14 +128,14 @@ def test_exports_that_others_could_not_load(run, tmp_path):
     with pytest.raises(ConfigError, match=r"old\.bin may be a pickle"):
         check(export)
     (export / "old.bin").unlink()
-    whole = (export / "model.safetensors").read_bytes()
-    (export / "model.safetensors").write_bytes(whole[:-8])
+    complete = (export / "model.safetensors").read_bytes()
+    (export / "model.safetensors").write_bytes(complete[:-8])
     with pytest.raises(ConfigError, match=r"model\.safetensors is damaged"):
         check(export)
     (export / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match="holds no weights"):
         check(export)
-    (tmp_path / "elsewhere.safetensors").write_bytes(whole)
+    (tmp_path / "elsewhere.safetensors").write_bytes(complete)
     (export / "model.safetensors").symlink_to(tmp_path / "elsewhere.safetensors")
     with pytest.raises(ConfigError, match="leads out of"):
         check(export)
@@ -149,18 +149,18 @@ def test_exports_that_others_could_not_load(run, tmp_path):
 
 
 def test_the_command(run, hub, attempt, tmp_path):
-    code, said = attempt(
+    code, output = attempt(
         "publish", "model", run, "--to", f"{hub.user}/digits", "--license", "mit", "--message", "First"
     )
-    assert code == 0, said
+    assert code == 0, output
     repo = hub.repos[f"{hub.user}/digits"]
-    assert repo.private and f"{hub.endpoint}/{hub.user}/digits" in said and hub.token not in said
+    assert repo.private and f"{hub.endpoint}/{hub.user}/digits" in output and hub.token not in output
     assert "model.safetensors" in repo.files and ".eval_results/unseen_voices_.yaml" in repo.files
     assert repo.commits[-1].title == "First"
     assert attempt("publish", "model", run)[0] == 2
     assert attempt("publish", "model", run, "--to", "nonsense")[0] == 2
-    code, said = attempt("publish", "model", run, "--token", "hf_canaryCanaryCanary", "--to", "a/b")
-    assert code == 2 and "No such option" in said
+    code, output = attempt("publish", "model", run, "--token", "hf_canaryCanaryCanary", "--to", "a/b")
+    assert code == 2 and "No such option" in output
 
 
 def test_adapters_and_the_whole_model(run, tmp_path):
@@ -195,8 +195,8 @@ def test_adapters_and_the_whole_model(run, tmp_path):
 
 def test_a_dry_run_writes_everything(run, hub, attempt, tmp_path, monkeypatch):
     """With a token in the environment that is in none of it; and without one."""
-    code, said = attempt("publish", "model", run, "--to", "anna/digits", "--dry-run", tmp_path / "dry")
-    assert code == 0 and "Nothing was sent" in said and not hub.repos
+    code, output = attempt("publish", "model", run, "--to", "anna/digits", "--dry-run", tmp_path / "dry")
+    assert code == 0 and "Nothing was sent" in output and not hub.repos
     files = {
         p.relative_to(tmp_path / "dry").as_posix(): p.read_bytes() for p in (tmp_path / "dry").rglob("*") if p.is_file()
     }
@@ -227,9 +227,9 @@ def test_the_usage_code_runs(tiny, hub, here, tmp_path, corpus, merge):
         [sys.executable, "-c", code], cwd=tmp_path / "user", env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0 and done.stdout.endswith("\n"), done.stderr
-    heard = done.stdout.strip()
+    transcript = done.stdout.strip()
     shell = re.search(r"```bash\nstentor (transcribe .*?) speech.wav\n```", text).group(1)
-    assert heard in here(*shell.split(), tmp_path / "user" / "speech.wav")
+    assert transcript in here(*shell.split(), tmp_path / "user" / "speech.wav")
     config = tmp_path / "training_config.json"
     config.write_bytes(files["training_config.json"])
     here("config", "check", config)
@@ -245,7 +245,7 @@ def test_the_usage_code_of_each_task_runs(tmp_path):
     test_space = pytest.importorskip("test_space")
     names = {}
     for task in ("words", "diarize", "speak"):
-        export = test_space._made(task, tmp_path / f"tiny-{task}")
+        export = test_space.write_export(task, tmp_path / f"tiny-{task}")
         config = json.loads((export / "training_config.json").read_text())
         names[task] = config["name"] = f"tiny-{task}"
         config.setdefault("model", {"type": "transformer"})

@@ -143,7 +143,7 @@ def test_stages_are_told_together(run_folder):
     (run_folder / "stages" / "1" / "results.json").write_text(json.dumps({"steps": 40, "seconds": 100.0}))
     resolved = (run_folder / "resolved.yaml").read_text()
     (run_folder / "resolved.yaml").write_text(resolved + "\nstages: [{}, {optim: {lr: 1}}, {task: {type: words}}]\n")
-    own = json.loads((run_folder / "results.json").read_text())
-    told = dict(facts(read_run(run_folder)))
-    assert told["task"] == "transcribe, then words"
-    assert told["steps"] == f"{own['steps'] + 40:,}" and told["time"] == duration(own["seconds"] + 100)
+    last_stage = json.loads((run_folder / "results.json").read_text())
+    shown = dict(facts(read_run(run_folder)))
+    assert shown["task"] == "transcribe, then words"
+    assert shown["steps"] == f"{last_stage['steps'] + 40:,}" and shown["time"] == duration(last_stage["seconds"] + 100)

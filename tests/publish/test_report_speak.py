@@ -52,8 +52,8 @@ def folder(tmp_path):
                 (folder / place).parent.mkdir(parents=True, exist_ok=True)
                 soundfile.write(folder / place, tone(r["seconds"] + 0.1), RATE)
                 output = {**r["output"], "audio": {"file": place, "rate": RATE}, "codec": {"file": "no", "rate": RATE}}
-                told = {"id": r["id"], "reference": r["reference"], "output": output}
-                file.write(json.dumps({"step": step, "set": "dev", **told}) + "\n")
+                sample = {"id": r["id"], "reference": r["reference"], "output": output}
+                file.write(json.dumps({"step": step, "set": "dev", **sample}) + "\n")
     details = {"items": 40, "targets": {f"codes_{c}": 100 for c in range(8)}}
     results = {"eval": {"dev": {"loss": {"value": 3.25, "details": details}}}, "data": {"used": 3, "dropped": {}}}
     (folder / "results.json").write_text(json.dumps(results))
@@ -72,41 +72,41 @@ def test_players_with_their_pictures(folder):
     page = Page(write_report(folder).read_text())
     players = [p["aria-label"] for p in page.all("audio")]
     for name in ("a/1", "b"):
-        own = [p for p in players if p.endswith(f" {name}")]
+        of_record = [p for p in players if p.endswith(f" {name}")]
         # The last step is the final answer, which is shown above it in full; eight evaluations are six players.
         steps = ["100", "200", "400", "500", "700", "800"]
-        wanted = [f"recording {name}", f"codec {name}", f"spoken {name}", *(f"step {s} {name}" for s in steps)]
-        assert own == wanted
+        expected = [f"recording {name}", f"codec {name}", f"spoken {name}", *(f"step {s} {name}" for s in steps)]
+        assert of_record == expected
     pictures = [p for p in page.all("img") if p["src"].startswith("data:image/png")]
     assert len(pictures) == len(players) == 18 and all("Spectrogram of" in p["alt"] for p in pictures)
     assert all(p["src"].startswith("data:audio/flac;base64,") for p in page.all("audio"))
-    said = "".join(page.text)
-    assert "the first 0.5 s are the recording's own" in said and "voice female, low pitch" in said
-    assert "2 records spoken at each evaluation, always the same; the loss is over all 40" in said
-    assert "40 records, 800 targets" in said
+    text = "".join(page.text)
+    assert "the first 0.5 s are the recording's own" in text and "voice female, low pitch" in text
+    assert "2 records spoken at each evaluation, always the same; the loss is over all 40" in text
+    assert "40 records, 800 targets" in text
     assert (
-        f"heard as: said b {EVIL}" in said and f"say b {EVIL}" in said and len(page.all("script")) == 2
+        f"heard as: said b {EVIL}" in text and f"say b {EVIL}" in text and len(page.all("script")) == 2
     )  # shown as text
-    assert not page.all("article")[0].get("id") and "reference:" not in said  # not among the examples of texts
+    assert not page.all("article")[0].get("id") and "reference:" not in text  # not among the examples of texts
 
 
 def test_all_sounds_of_a_card_have_one_scale(folder):
-    (found,), _ = voiced_sets(read_run(folder), 10**7)
-    one, two = found.voices
+    (view,), _ = voiced_sets(read_run(folder), 10**7)
+    one, two = view.voices
     assert [(s.label, s.width) for s in two.strips][1:] == [("codec", 95.24), ("spoken", 95.24)]
     assert {s.width for s in two.earlier} == {100.0} and one.strips[2].width == pytest.approx(90.91)
     assert two.strips[2].prompt == pytest.approx(25) and one.strips[2].prompt == 0
 
 
 def test_final_sounds_come_first_when_the_budget_is_small(folder):
-    whole, left = voiced_sets(read_run(folder), 10**7)
-    strips = [s for v in whole[0].voices for s in v.strips]
+    views, left = voiced_sets(read_run(folder), 10**7)
+    strips = [s for v in views[0].voices for s in v.strips]
     cost = sum(
         len(s.sound) - len("data:audio/flac;base64,") + len(s.picture) - len("data:image/png;base64,") for s in strips
     )
     assert 10**7 - left > cost
-    (found,), left = voiced_sets(read_run(folder), cost + 100)
-    assert [len(v.strips) for v in found.voices] == [3, 3] and not any(v.earlier for v in found.voices) and left == 100
+    (view,), left = voiced_sets(read_run(folder), cost + 100)
+    assert [len(v.strips) for v in view.voices] == [3, 3] and not any(v.earlier for v in view.voices) and left == 100
     assert voiced_sets(read_run(folder), 100) == ([], 100)
 
 
@@ -114,8 +114,8 @@ def test_a_run_that_goes_on_shows_its_newest_samples(folder):
     (folder / "results.json").unlink()
     (folder / "predictions" / "dev.jsonl").unlink()
     (folder / "samples" / "step-000800" / "dev" / "1.wav").unlink()  # somebody made room
-    (found,), _ = voiced_sets(read_run(folder), 10**7)
-    (voice,) = found.voices
+    (view,), _ = voiced_sets(read_run(folder), 10**7)
+    (voice,) = view.voices
     assert voice.id == "a/1" and [s.label for s in voice.strips] == ["spoken, step 800"]
     assert [s.label for s in voice.earlier][-1] == "step 700"
 
@@ -123,8 +123,8 @@ def test_a_run_that_goes_on_shows_its_newest_samples(folder):
 def test_what_was_said_before_training_comes_first(folder):
     (folder / "before").mkdir()
     (folder / "before" / "dev.jsonl").write_text(json.dumps(row("b", 2.0)) + "\n")
-    (found,), _ = voiced_sets(read_run(folder), 10**7)
-    assert [v.earlier[0].label for v in found.voices] == ["step 100", "before training"]
+    (view,), _ = voiced_sets(read_run(folder), 10**7)
+    assert [v.earlier[0].label for v in view.voices] == ["step 100", "before training"]
 
 
 def test_models_without_a_codec_are_shown_as_before(folder):

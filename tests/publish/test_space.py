@@ -107,17 +107,17 @@ def facts(folder: Path, kind: str, **sections: object) -> Path:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """Makes the export of an untrained model of a task; answers its folder."""
-    made = {}
+    exports = {}
 
     def make(task: str) -> Path:
-        if task not in made:
-            made[task] = _made(task, tmp_path_factory.mktemp(task) / "export")
-        return made[task]
+        if task not in exports:
+            exports[task] = write_export(task, tmp_path_factory.mktemp(task) / "export")
+        return exports[task]
 
     return make
 
 
-def _made(task: str, folder: Path) -> Path:
+def write_export(task: str, folder: Path) -> Path:
     import torch
 
     torch.set_num_threads(1)
@@ -140,8 +140,8 @@ def _made(task: str, folder: Path) -> Path:
         bundle = Family.model_validate(section).build(TaskRequirements("diarize", ("speech",), classes=2))
         with torch.no_grad():
             bundle.model.frame_head.bias.fill_(2.0)  # hears everybody all the time
-        whole = bundle.model.state_dict()
-        bundle.family.save(bundle, {name: whole[name] for name in bundle.family.exported_tensor_names(bundle)}, folder)
+        state = bundle.model.state_dict()
+        bundle.family.save(bundle, {name: state[name] for name in bundle.family.exported_tensor_names(bundle)}, folder)
         return facts(folder, task, task={"type": task, "labels": {"type": "speaker", "speakers": 2}})
     tiny = module("models/tiny_speech_llm.py")
     timed = {"aligner": {"width": 16, "heads": 2}, "freeze": ["aligner.*"]} if task == "words" else {}
@@ -166,15 +166,15 @@ def needed(text: str) -> set[str]:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    found: set[str] = set()
+    names: set[str] = set()
     queue = [Requirement(line) for line in text.splitlines() if not line.startswith("--")]
     while queue:
         asked = queue.pop()
         name = canonicalize_name(asked.name)
         key = f"{name}[{','.join(sorted(asked.extras))}]"
-        if key in found:
+        if key in names:
             continue
-        found |= {key, name}
+        names |= {key, name}
         try:
             lines = metadata.requires(asked.name) or []
         except metadata.PackageNotFoundError:  # of another platform
@@ -184,7 +184,7 @@ def needed(text: str) -> set[str]:
             for r in map(Requirement, lines)
             if not r.marker or any(r.marker.evaluate({"extra": e}) for e in ("", *asked.extras))
         ]
-    return found
+    return names
 
 
 @pytest.fixture(scope="module")
@@ -209,11 +209,11 @@ def machine(tmp_path_factory, hub_cache):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PYTHONPATH", "GRADIO", "HF_"))}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PYTHONPATH", "GRADIO", "HF_"))}
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER, json.dumps(refused)],
         env={
-            **kept,
+            **inherited,
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
             "HF_HUB_CACHE": str(hub_cache),
@@ -245,8 +245,8 @@ def serve(machine, tmp_path):
         machine.stdin.write(json.dumps({"folder": str(folder), "log": str(log), "environment": environment}) + "\n")
         started.append(int(machine.stdout.readline()))
         while not log.with_suffix(".txt.exit").exists():
-            if log.exists() and (found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text())):
-                client = Client(found[0], verbose=False, analytics_enabled=False, download_files=str(tmp_path / "got"))
+            if log.exists() and (url := re.search(r"http://127\.0\.0\.1:\d+", log.read_text())):
+                client = Client(url[0], verbose=False, analytics_enabled=False, download_files=str(tmp_path / "got"))
                 client.log = log
                 return client
             time.sleep(0.1)
@@ -311,10 +311,10 @@ def test_requirements_are_pinned_and_can_be_installed(models, tmp_path):
 
     lines = (build(models("transcribe"), tmp_path / "space") / "requirements.txt").read_text().splitlines()
     assert lines[0] == space.CPU_WHEELS
-    found = {r.name: r for r in map(Requirement, lines[1:])}
-    assert {"gradio", "torch", "transformers", "huggingface_hub", "av"} <= set(found)
+    requirements = {r.name: r for r in map(Requirement, lines[1:])}
+    assert {"gradio", "torch", "transformers", "huggingface_hub", "av"} <= set(requirements)
     added = [Requirement(line) for line in metadata.requires("gradio")]
-    for name, asked in found.items():
+    for name, asked in requirements.items():
         here = metadata.version(name).partition("+")[0]
         of_space = [r.specifier for r in added if r.name == name.replace("_", "-")]
         accepted = all(s.contains(here, prereleases=True) for s in of_space)
@@ -377,8 +377,8 @@ def test_the_package_goes_along_whole(models, tmp_path):
     """Files that are no Python, such as templates, too."""
 
     def files(folder: Path) -> set[str]:
-        found = (p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc")
-        return {str(p) for p in found if p.parts[0] != "studio"}
+        paths = (p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc")
+        return {str(p) for p in paths if p.parts[0] != "studio"}
 
     copied = build(models("transcribe"), tmp_path / "space") / "stentor"
     assert files(copied) == files(PACKAGE) and "report/templates/report.html" in files(copied)
@@ -505,16 +505,16 @@ def test_adapters_of_a_hub_model_are_served(serve, speech, hub_cache, tmp_path):
     base = str(snapshots["base"])
     lora = {"rank": 2, "alpha": 4, "dropout": 0.0, "targets": ["llm.*.q_proj"]}
     bundle = tiny.build(llm={"from": base}, tokenizer=None, lora=lora, token_rate=1.0)
-    made = tmp_path / "made"
-    bundle.family.save(bundle, bundle.model.state_dict(), made)
+    export = tmp_path / "made"
+    bundle.family.save(bundle, bundle.model.state_dict(), export)
     with pytest.raises(ConfigError, match="needs its base model"):
-        build(made, tmp_path / "refused")
+        build(export, tmp_path / "refused")
     for name in ("config.json", "adapter_config.json"):  # as if it had been trained on the Hub's
-        (made / name).write_text((made / name).read_text().replace(base, "ann/base"))
+        (export / name).write_text((export / name).read_text().replace(base, "ann/base"))
     section = {"type": "speech_llm", "llm": {"from": "ann/base"}}
-    facts(made, "transcribe", task={"type": "transcribe", "checks": {"on": False}}, model=section)
-    shutil.copytree(made, snapshots["voice"])
-    for k, model in enumerate((made, "ann/voice")):
+    facts(export, "transcribe", task={"type": "transcribe", "checks": {"on": False}}, model=section)
+    shutil.copytree(export, snapshots["voice"])
+    for k, model in enumerate((export, "ann/voice")):
         folder = build(model, tmp_path / f"space{k}", task="transcribe")
         about = json.loads((folder / "space.json").read_text())
         assert about["hub"][0] == ("ann/base" if about["local"] else "ann/voice")
@@ -525,8 +525,8 @@ def test_adapters_of_a_hub_model_are_served(serve, speech, hub_cache, tmp_path):
 @pytest.mark.slow
 def test_a_model_that_cannot_be_read_ends_the_page_with_a_sentence(serve, tmp_path):
     folder = build("ann/nothing", tmp_path / "space", task="speak")
-    code, said = serve(folder)
-    assert code == 1 and "Traceback" not in said
-    assert "ann/nothing is private, give this Space a secret HF_TOKEN that may read it." in " ".join(said.split())
-    code, said = serve(folder, HF_TOKEN=CANARY)
-    assert code == 1 and CANARY not in said and "secret HF_TOKEN" not in said
+    code, log = serve(folder)
+    assert code == 1 and "Traceback" not in log
+    assert "ann/nothing is private, give this Space a secret HF_TOKEN that may read it." in " ".join(log.split())
+    code, log = serve(folder, HF_TOKEN=CANARY)
+    assert code == 1 and CANARY not in log and "secret HF_TOKEN" not in log

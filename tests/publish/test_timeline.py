@@ -16,8 +16,8 @@ def segment(speaker, start, end):
 
 
 def row(name, reference, output, seconds, uem=None, **record):
-    told = {"segments": reference, "uem": uem, "duration": seconds}
-    return {"id": name, "reference": told, "output": {"segments": output}, "seconds": seconds, "record": record}
+    expected = {"segments": reference, "uem": uem, "duration": seconds}
+    return {"id": name, "reference": expected, "output": {"segments": output}, "seconds": seconds, "record": record}
 
 
 def conversation(rng, speakers, seconds):
@@ -37,11 +37,11 @@ def test_errors_are_those_that_are_scored(seed):
     reference, output = conversation(rng, "r", 40.0), conversation(rng, "h", 40.0)
     output += [{**s, "speaker": "h" + s["speaker"][1:]} for s in reference[:12]]  # or nothing would be right
     uem = None if seed % 2 else [[2.5, 20.0], [19.0, 33.3]]
-    found = compare(reference, output, uem, 40.0)
+    comparison = compare(reference, output, uem, 40.0)
     (theirs,) = errors([DiarizedRecording("a", reference, output, uem, 40.0)])
-    mine = [found.seconds(kind) for kind in KINDS] + [found.total]
+    mine = [comparison.seconds(kind) for kind in KINDS] + [comparison.total]
     assert mine == pytest.approx([theirs.miss, theirs.false_alarm, theirs.confusion, theirs.total], abs=1e-6)
-    halves = [found.seconds("missed", 0, 17.7), found.seconds("missed", 17.7, 40)]
+    halves = [comparison.seconds("missed", 0, 17.7), comparison.seconds("missed", 17.7, 40)]
     assert sum(halves) == pytest.approx(theirs.miss, abs=1e-6)
 
 
@@ -51,9 +51,9 @@ def test_speakers_are_matched_by_what_they_share():
 
 
 def test_nobody_at_all():
-    found = compare([], [], None, 5.0)
-    assert found.errors() == found.total == 0
-    drawing = draw(row("quiet", [], [], 5.0), found)
+    errors = compare([], [], None, 5.0)
+    assert errors.errors() == errors.total == 0
+    drawing = draw(row("quiet", [], [], 5.0), errors)
     assert drawing.der == "0.00 %" and drawing.right and drawing.lines[0].lanes == []
     assert compare([], [segment("x", 1, 2)], None, 5.0).seconds("false alarm") == pytest.approx(1)
 
@@ -69,8 +69,8 @@ def test_a_lane_for_each_speaker_and_a_row_for_each_error():
         [(b.left, b.left + b.width) for b in side] for lane in line.lanes for side in (lane.reference, lane.output)
     ]
     assert places == [[(0, 400)], [(0, 300), (800, 900)], [(300, 600)], [(300, 600)], [], [(850, 900)]]
-    told = {kind: [(b.start, b.end) for b in bars] for kind, bars in line.errors}
-    assert told == {"missed": [(3, 4)], "false alarm": [(8, 8.5)], "confused": []}
+    errors = {kind: [(b.start, b.end) for b in bars] for kind, bars in line.errors}
+    assert errors == {"missed": [(3, 4)], "false alarm": [(8, 8.5)], "confused": []}
     assert line.overlap == "M300.0 0h100.0V1000h-100.0z"
     assert [(b.start, b.end) for b in line.unscored] == [(8.5, 10)]
     assert drawing.parts == "missed 1.0 s, false alarm 0.5 s of 7.0 s of speech"
@@ -89,8 +89,8 @@ def test_long_recordings_are_drawn_where_most_is_wrong():
         assert line.end - line.begin == pytest.approx(LINE)
         assert all(b.left >= 0 and b.left + b.width <= 1000 for lane in line.lanes for b in lane.reference)
     assert [t.label for t in drawing.lines[1].ticks][:3] == ["7:00", "7:05", "7:10"]
-    whole = draw(row("all", reference[:9], [], 90.0), compare(reference[:9], [], None, 90.0))
-    assert [(line.begin, line.end) for line in whole.lines] == [(0, 45), (45, 90)] and whole.partly == ""
+    full = draw(row("all", reference[:9], [], 90.0), compare(reference[:9], [], None, 90.0))
+    assert [(line.begin, line.end) for line in full.lines] == [(0, 45), (45, 90)] and full.partly == ""
 
 
 def test_times_as_people_write_them():
@@ -115,24 +115,24 @@ def run(tmp_path):
         DiarizedRecording(r["id"], r["reference"]["segments"], r["output"]["segments"], None, r["seconds"])
         for r in rows
     ]
-    found = {metric: score.as_dict() for metric, score in scores(spoken).items()}
+    results = {metric: score.as_dict() for metric, score in scores(spoken).items()}
     folder = tmp_path / "run"
     (folder / "predictions").mkdir(parents=True)
     (folder / "predictions" / "dev.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    (folder / "results.json").write_text(json.dumps({"eval": {"dev": found}, "data": {"used": 1, "dropped": {}}}))
+    (folder / "results.json").write_text(json.dumps({"eval": {"dev": results}, "data": {"used": 1, "dropped": {}}}))
     (folder / "resolved.yaml").write_text("name: fake\ntask: {type: diarize}\n")
-    return folder, rows, found
+    return folder, rows, results
 
 
 def test_the_report_shows_the_worst_first(run):
-    folder, _, found = run
+    folder, _, results = run
     html = write_report(folder).read_text()
     page = Page(html)
     text = " ".join(" ".join(page.text).split())
     order = [text.rindex(f" {name} ") for name in ("wrong", "long", "right")]
     assert order == sorted(order)
     assert "Who spoke when" in text and "3 recordings with 22 s of speech, 1 without any error" in text
-    details = found["der"]["details"]
+    details = results["der"]["details"]
     assert f"missed {100 * details['miss_rate']:.1f} %, false alarm 0.0 %" in text
     assert "no collar, overlap scored" in text
     assert "Examples and errors" not in text  # those are of texts
@@ -146,11 +146,12 @@ def test_a_run_that_writes_has_no_timelines(run_folder):
 
 
 def test_only_so_many_are_drawn(run):
-    _, rows, found = run
-    view, left = timelines("dev", found, rows, budget=0, most=2)
+    _, rows, results = run
+    view, left = timelines("dev", results, rows, budget=0, most=2)
     assert [d.id for d in view.drawings] == ["wrong", "long"] and view.more == 1
     assert left == 0 and not any(d.sound for d in view.drawings)
     assert view.groups == [
-        (n, part["items"], f"{100 * part['value']:.2f} %") for n, part in found["der"]["details"]["by_speakers"].items()
+        (n, part["items"], f"{100 * part['value']:.2f} %")
+        for n, part in results["der"]["details"]["by_speakers"].items()
     ]
     assert len(view.groups) == 2

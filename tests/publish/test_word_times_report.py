@@ -56,14 +56,14 @@ def timed_run(run_folder, spoken):
     shifts = [((0, 0), (3, -7), (12, 0))] * 4 + [((0, 0), (0, 80), (90, 8))] + [((1, 1), (2, 2), (3, 3))] * 3
     rows = [row(f"u{i}", words, moved(words, *s), seconds) for i, s in enumerate(shifts)]
     rows[7]["output"]["words"][1]["word"] = EVIL
-    found = score(
+    timed = score(
         [r["reference"]["words"] for r in rows], [r["output"]["words"] for r in rows], ids=[r["id"] for r in rows]
     )
     for path in (run_folder / "predictions").iterdir():
         path.unlink()
     (run_folder / "predictions" / "dev.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     results = json.loads((run_folder / "results.json").read_text())
-    results["eval"] = {"dev": {k: s.as_dict() for k, s in found.items()} | {"wer": results["eval"]["dev"]["wer"]}}
+    results["eval"] = {"dev": {k: s.as_dict() for k, s in timed.items()} | {"wer": results["eval"]["dev"]["wer"]}}
     (run_folder / "results.json").write_text(json.dumps(results))
     return run_folder
 
@@ -143,13 +143,13 @@ def test_words_stand_where_they_were_said():
 
 
 def test_the_histogram_counts_every_error():
-    made = view.histogram([7.0] * 38 + [7.0, 60.0], [-12.0] * 38 + [-400.0, -12.0])
-    assert [t.label for t in made.xticks] == ["−20", "−10", "0", "+10", "+20"]
+    histogram = view.histogram([7.0] * 38 + [7.0, 60.0], [-12.0] * 38 + [-400.0, -12.0])
+    assert [t.label for t in histogram.xticks] == ["−20", "−10", "0", "+10", "+20"]
     # 39 starts at 7 to 8 ms, 39 ends at -12 to -11 ms, of a top of 40: bars 975 high; 40 bins in 1000 units.
-    assert re.findall(r"M([\d.]+) 1000v-([\d.]+)", made.starts) == [("676.5", "975.0")]
-    assert re.findall(r"M([\d.]+) 1000v-([\d.]+)", made.ends) == [("213.0", "975.0")]
-    assert made.outside == "starts beyond ±20 ms: 1, ends: 1"
-    assert made.bias == "starts are 7.0 ms late in the median; ends are 12.0 ms early in the median"
+    assert re.findall(r"M([\d.]+) 1000v-([\d.]+)", histogram.starts) == [("676.5", "975.0")]
+    assert re.findall(r"M([\d.]+) 1000v-([\d.]+)", histogram.ends) == [("213.0", "975.0")]
+    assert histogram.outside == "starts beyond ±20 ms: 1, ends: 1"
+    assert histogram.bias == "starts are 7.0 ms late in the median; ends are 12.0 ms early in the median"
     wide = view.histogram([i * 3.0 for i in range(-20, 21)], [])
     assert (wide.xticks[-1].label, wide.outside) == ("+100", "") and wide.starts.count("M") == 25
     assert view.histogram([900.0], []).starts == ""
@@ -159,9 +159,9 @@ def test_confidence_of_right_and_wrong_words():
     words = [{"word": w, "start": i, "end": i + 0.5} for i, w in enumerate("abcd")]
     outputs = [{**w, "confidence": c} for w, c in zip(words, (0.95, 0.95, 0.55, 0.55), strict=True)]
     outputs[3]["word"] = "x"
-    made = view.calibration(score([words], [outputs])["ece"].as_dict())
-    assert re.findall(r"M(\d+) 1000v-([\d.]+)", made.bars) == [("506", "500.0"), ("906", "1000.0")]
-    assert made.dots == "M550.0 500.0h0M950.0 0.0h0" and made.ece == "5.00 %"
+    chart = view.calibration(score([words], [outputs])["ece"].as_dict())
+    assert re.findall(r"M(\d+) 1000v-([\d.]+)", chart.bars) == [("506", "500.0"), ("906", "1000.0")]
+    assert chart.dots == "M550.0 500.0h0M950.0 0.0h0" and chart.ece == "5.00 %"
 
 
 def test_a_tone_is_dark_where_it_is():

@@ -212,7 +212,7 @@ def test_turns_without_word_times_are_labelled_by_energy_and_cut_at_pauses(clips
         **QUIET,
     }
     cuts = listed(**config)
-    whole = {k: v[3] - v[0] for k, v in truth.items()}
+    durations = {k: v[3] - v[0] for k, v in truth.items()}
     seen = set()
     for cut in cuts:
         audio = load_audio(cut)
@@ -220,7 +220,7 @@ def test_turns_without_word_times_are_labelled_by_energy_and_cut_at_pauses(clips
         for track in cut.tracks[:-1]:
             inner = [b.start - a.end for a, b in itertools.pairwise(track.cut.supervisions)]
             assert all(pause >= 0.5 for pause in inner)
-            seen.add((len(inner), track.cut.duration < 0.75 * min(whole.values())))
+            seen.add((len(inner), track.cut.duration < 0.75 * min(durations.values())))
     # Long pauses split the labels, and clips were cut in two at their pauses.
     assert {(1, False), (0, True)} <= seen
     # The second listing reads no audio: the file remembers.
@@ -301,7 +301,7 @@ def test_turn_taking_is_estimated_from_an_rttm(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "message"),
     [
         ({"turns": [2, 3]}, "`seconds` or after `turns`: give one"),
         ({"seconds": None}, "`seconds` or after `turns`: give one"),
@@ -311,16 +311,16 @@ def test_turn_taking_is_estimated_from_an_rttm(tmp_path):
         ({"noise": {"builtin": ["babble"]}}, "babble is made of one utterance"),
     ],
 )
-def test_configs_that_do_not_fit(keys, told):
-    with pytest.raises(ValueError, match=told):
+def test_configs_that_do_not_fit(keys, message):
+    with pytest.raises(ValueError, match=message):
         source(**keys)
 
 
 def test_sentences_are_varied_and_of_the_wanted_length():
     rng = random.Random(0)
-    said = [sentence(rng, 4, 14) for _ in range(500)]
-    assert len(set(said)) > 480 and all(4 <= len(s.split()) <= 14 for s in said)
-    assert {len(s.split()) for s in said} >= set(range(5, 15))
+    sentences = [sentence(rng, 4, 14) for _ in range(500)]
+    assert len(set(sentences)) > 480 and all(4 <= len(s.split()) <= 14 for s in sentences)
+    assert {len(s.split()) for s in sentences} >= set(range(5, 15))
     assert all(5 <= len(sentence(rng, 5, 7).split()) <= 7 for _ in range(50))
 
 
@@ -347,9 +347,9 @@ def test_a_run_mixes_rttm_and_conversations_by_weight(tmp_path, tiny):
 
 def test_the_command_line_and_plugins_see_it():
     assert Source.choices()["conversation"] is Conversation
-    made = parse_source(
+    source = parse_source(
         "type=conversation,source={type: synth, texts: sentences},count=3,statistics.gap=1.5,noise=null"
     )
-    assert made.statistics.gap == 1.5 and made.noise is None and made.source.texts == "sentences"
+    assert source.statistics.gap == 1.5 and source.noise is None and source.source.texts == "sentences"
     with pytest.raises(Mistakes, match="statistics"):
         parse_source("type=conversation,source={type: synth},statistics.gab=1.5")

@@ -74,9 +74,9 @@ def test_ami_by_microphone_split_and_partition(ami):
 
 def test_prepared_manifests_keep_the_segments(ami, tmp_path):
     prepare_corpus(CorpusOptions("ami", tmp_path / "to", ami, "dev", recordings=True, option=["mic=sdm"]))
-    made = {c.id: c for c in parse_source(str(tmp_path / "to" / "dev.jsonl")).cuts()}
+    prepared = {c.id: c for c in parse_source(str(tmp_path / "to" / "dev.jsonl")).cuts()}
     there = listed(f"name=ami,from={ami},split=dev,options={{mic: sdm}}")
-    assert {k: segments_of(v) for k, v in made.items()} == {k: segments_of(v) for k, v in there.items()}
+    assert {k: segments_of(v) for k, v in prepared.items()} == {k: segments_of(v) for k, v in there.items()}
 
 
 def test_voxconverse(tmp_path):

@@ -11,13 +11,13 @@ def test_one_list_is_enough(tiny, tmp_path, cli):
     plan = cli("train", yaml, "--plan-only").stdout
     assert "dev shares" in plan and "(speakers are not named)" in plan
     assert "12 records" in plan and "dev: 4 records" in plan
-    said = cli("train", yaml, "name=run")
+    done = cli("train", yaml, "name=run")
     results = json.loads((tmp_path / "runs" / "run" / "results.json").read_text())
     assert results["data"]["used"] == 12 and results["eval"]["dev"]["wer"]["total"] > 0
     shared = results["data"]["overlap"]["dev"]
     assert shared["speakers"] == [None, 0] and shared["ids"] == [0, 4] and shared["recordings"] == [0, 4]
     assert shared["texts"][1] <= 4
-    assert "dev shares" in said.stdout
+    assert "dev shares" in done.stdout
     (tmp_path / "runs" / "run" / "results.json").unlink()
     again = cli("train", yaml, "name=run")  # the same records are held out
     assert "Going on from step 6" in again.stdout

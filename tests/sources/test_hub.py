@@ -44,11 +44,11 @@ def rows(count=6):
 
 
 def write_parquet(folder, data, split="train", shards=2):
-    whole = datasets.Dataset.from_list(data).cast_column("audio", datasets.Audio())
-    whole = whole.cast_column("gender", datasets.ClassLabel(names=["female", "male"]))
+    table = datasets.Dataset.from_list(data).cast_column("audio", datasets.Audio())
+    table = table.cast_column("gender", datasets.ClassLabel(names=["female", "male"]))
     (folder / "data").mkdir(parents=True, exist_ok=True)
     for i in range(shards):
-        whole.shard(shards, i, contiguous=True).to_parquet(folder / "data" / f"{split}-{i:05d}-of-{shards:05d}.parquet")
+        table.shard(shards, i, contiguous=True).to_parquet(folder / "data" / f"{split}-{i:05d}-of-{shards:05d}.parquet")
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ def test_parquet_with_embedded_audio(parquet, tmp_path, stream):
 
 
 def test_class_labels_are_names_and_select(parquet, tmp_path):
-    found = list(source(tmp_path, name=parquet, where={"gender": "male"}).cuts())
-    assert [text_of(c) for c in found] == ["text 1", "text 3", "text 5"]
+    cuts = list(source(tmp_path, name=parquet, where={"gender": "male"}).cuts())
+    assert [text_of(c) for c in cuts] == ["text 1", "text 3", "text 5"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -179,16 +179,16 @@ def test_which_column_is_the_text(tmp_path):
     datasets.Dataset.from_list(data).cast_column("audio", datasets.Audio()).to_parquet(tmp_path / "set/train.parquet")
     with pytest.raises(DataError, match=r"which column is the transcript\? It has: audio, says"):
         list(source(tmp_path, name=tmp_path / "set").cuts())
-    found = list(source(tmp_path, name=tmp_path / "set", columns={"text": "says"}).cuts())
-    assert [text_of(c) for c in found] == ["text 0", "text 1"]
+    cuts = list(source(tmp_path, name=tmp_path / "set", columns={"text": "says"}).cuts())
+    assert [text_of(c) for c in cuts] == ["text 0", "text 1"]
 
 
 def test_durations_in_another_unit_are_refused_and_milliseconds_understood(tmp_path):
     for column, value in (("duration", 500), ("duration_ms", 500), ("frames", 8000)):
         data = [{**{k: r[k] for k in ("audio", "sentence")}, column: value} for r in rows(2)]
         (tmp_path / column).mkdir()
-        made = datasets.Dataset.from_list(data).cast_column("audio", datasets.Audio())
-        made.to_parquet(tmp_path / column / "train.parquet")
+        table = datasets.Dataset.from_list(data).cast_column("audio", datasets.Audio())
+        table.to_parquet(tmp_path / column / "train.parquet")
     with pytest.raises(DataError, match=r"column 'duration' says 500 where the recording has 0.50 s"):
         list(source(tmp_path, name=tmp_path / "duration").cuts())
     for name in ("duration_ms", "frames"):
@@ -282,10 +282,10 @@ def test_a_preset_gives_language_codes(tmp_path, language):
         }
         for i in range(2)
     ]
-    made = datasets.Dataset.from_list(data).cast_column("audio", datasets.Audio())
-    made.to_parquet(folder / "0000.parquet")
-    found = list(source(tmp_path, preset="fleurs", language=language, name=tmp_path / "set").cuts())
-    assert [(c.id, text_of(c), language_of(c)) for c in found] == [
+    table = datasets.Dataset.from_list(data).cast_column("audio", datasets.Audio())
+    table.to_parquet(folder / "0000.parquet")
+    cuts = list(source(tmp_path, preset="fleurs", language=language, name=tmp_path / "set").cuts())
+    assert [(c.id, text_of(c), language_of(c)) for c in cuts] == [
         ("0.wav", "Text 0.", "fr"),
         ("1.wav", "Text 1.", "fr"),
     ]
@@ -306,17 +306,17 @@ def test_granary_by_language_with_quality_filters(tmp_path):
         for i, text in enumerate(texts)
     ]
     (folder / "de").mkdir(parents=True)
-    made = datasets.Dataset.from_list(data).cast_column("audio", datasets.Audio())
-    made.to_parquet(folder / "de" / "00000.parquet")
+    table = datasets.Dataset.from_list(data).cast_column("audio", datasets.Audio())
+    table.to_parquet(folder / "de" / "00000.parquet")
     card = "configs:\n- config_name: German\n  data_files:\n  - split: asr_only\n    path: de/*.parquet\n"
     card += "- config_name: French\n  data_files:\n  - split: asr_only\n    path: fr/*.parquet\n"
     (folder / "README.md").write_text(f"---\n{card}---\n")
     options = {"preset": "granary", "language": "de", "name": folder, "quality": {"repeats": [None, 3]}}
-    found = list(source(tmp_path, **options).cuts())
-    assert [c.id for c in found if not isinstance(c, UnusableRecord)] == ["u0", "u1"]
-    assert [c.id for c in found if isinstance(c, UnusableRecord)] == ["u2", "u3"]
-    assert "characters_per_second" in found[3].message and "repeats" in found[2].message
-    assert language_of(found[0]) == "de" and speaker_of(found[0]) == "video0"
+    records = list(source(tmp_path, **options).cuts())
+    assert [c.id for c in records if not isinstance(c, UnusableRecord)] == ["u0", "u1"]
+    assert [c.id for c in records if isinstance(c, UnusableRecord)] == ["u2", "u3"]
+    assert "characters_per_second" in records[3].message and "repeats" in records[2].message
+    assert language_of(records[0]) == "de" and speaker_of(records[0]) == "video0"
     with pytest.raises(DataError, match=r"has no config 'Danish': set `config` to one of .*French"):
         list(source(tmp_path, **{**options, "language": "da"}).cuts())
 
@@ -390,9 +390,9 @@ def test_failures_say_what_to_do_and_no_token(tmp_path, monkeypatch, error, sent
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     with pytest.raises(DataError, match=sentence) as caught:
         list(source(tmp_path, name="a/b").cuts())
-    said = str(caught.value)
-    assert not any(secret in said for secret in ("abcdefghij", "s3cret", "mytoken"))
-    assert "\n" not in said and caught.value.__cause__ is None and caught.value.__suppress_context__
+    message = str(caught.value)
+    assert not any(secret in message for secret in ("abcdefghij", "s3cret", "mytoken"))
+    assert "\n" not in message and caught.value.__cause__ is None and caught.value.__suppress_context__
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -59,9 +59,9 @@ def parquet(corpus, tmp_path_factory):
         soundfile.write(flac, *soundfile.read(corpus / record["audio_path"]), format="FLAC")
         name = "ann" if len(rows) % 2 else "ben"
         rows.append({"audio": {"bytes": flac.getvalue(), "path": None}, "sentence": record["text"], "client_id": name})
-    whole = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio())
+    dataset = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio())
     for i in range(4):
-        whole.shard(4, i, contiguous=True).to_parquet(folder / f"train-{i:05d}-of-00004.parquet")
+        dataset.shard(4, i, contiguous=True).to_parquet(folder / f"train-{i:05d}-of-00004.parquet")
     return folder, sum(len(r["audio"]["bytes"]) for r in rows)
 
 
@@ -118,17 +118,17 @@ def test_each_process_reads_its_own_files(run_on, parquet):
     """Of the first half of an epoch."""
     _, spies, _ = run_on(True, "train.dry_run=false", "data.window=4", "data.prefetch=1", processes=2, steps=4)
     assert sum(spy["bytes"] for spy in spies) == parquet[1], "one window of each lane, each lane by one process"
-    whole = {i for spy in spies for ids in spy["ids"] for i in ids}
+    read = {i for spy in spies for ids in spy["ids"] for i in ids}
     parts = [{i.split("-")[1] for ids in spy["ids"] for i in ids} for spy in spies]
-    assert parts == [{"00000", "00002"}, {"00001", "00003"}] and len(whole) == 8
+    assert parts == [{"00000", "00002"}, {"00001", "00003"}] and len(read) == 8
 
 
 def test_a_stream_goes_on_with_other_processes(run_on):
     """Eight batches on two processes, then on one: the same records in the same order as on one alone."""
     _, (straight,), _ = run_on(True, name="straight", steps=24)
-    whole = [i for ids in straight["ids"] for i in ids]
+    expected = [i for ids in straight["ids"] for i in ids]
     _, first, _ = run_on(True, name="changed", processes=2, steps=5)
-    assert [i for pair in zip(*(spy["ids"] for spy in first)) for ids in pair for i in ids] == whole[:10]
+    assert [i for pair in zip(*(spy["ids"] for spy in first)) for ids in pair for i in ids] == expected[:10]
     # The step goes on taking two batches.
     _, (rest,), _ = run_on(True, name="changed", steps=12)
-    assert [i for ids in rest["ids"] for i in ids] == whole[10:24]
+    assert [i for ids in rest["ids"] for i in ids] == expected[10:24]

@@ -95,7 +95,7 @@ def test_overlapping_segments_of_one_speaker_are_merged_and_counted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "reason", "told"),
+    ("make", "reason", "message"),
     [
         (lambda f: None, "missing", "x.rttm:1: there is no audio of the recording 'a' in"),
         (lambda f: f.write_bytes(b""), "empty", "is empty"),
@@ -104,7 +104,7 @@ def test_overlapping_segments_of_one_speaker_are_merged_and_counted(tmp_path):
         (lambda f: audio(f, 2.0), "truncated", r"rttm:2: a segment of ben goes from 1.5 to 3 s, but .* at 2.00 s"),
     ],
 )
-def test_audio_that_cannot_be_used_is_counted_with_its_place(tmp_path, make, reason, told):
+def test_audio_that_cannot_be_used_is_counted_with_its_place(tmp_path, make, reason, message):
     make(tmp_path / "a.wav")
     audio(tmp_path / "b.wav")
     path = rttm(tmp_path / "x.rttm", ("a", 0.5, 1.0, "ann"), ("a", 1.5, 1.5, "ben"), ("b", 0.0, 4.05, "ann"))
@@ -112,7 +112,7 @@ def test_audio_that_cannot_be_used_is_counted_with_its_place(tmp_path, make, rea
     # A twentieth of a second beyond the end is rounding.
     assert segments_of(b) == [{"speaker": "ann", "start": 0.0, "end": 4.0}]
     assert (unusable.id, unusable.reason) == ("a", reason)
-    assert re.search(told, unusable.message)
+    assert re.search(message, unusable.message)
 
 
 def test_what_is_wrong_with_the_files(tmp_path):
@@ -126,14 +126,14 @@ def test_what_is_wrong_with_the_files(tmp_path):
     rttm(one, ("a", 2.0, 1.0, "ann"))
     with pytest.raises(DataError, match=r"two.rttm:1: the recording 'a' stands in .*one.rttm already; keep one"):
         listed(path=tmp_path / "r", audio=tmp_path)
-    for keys, told in [
+    for keys, message in [
         ({"path": tmp_path / "r" / "on.rttm"}, r"on.rttm does not exist \(did you mean .*one.rttm\?\)"),
         ({"path": tmp_path / "z*.rttm"}, r"No file fits .*z\*.rttm"),
         ({"path": tmp_path / "r" / "one.rttm", "audio": tmp_path / "wavs"}, "wavs does not exist"),
         ({"path": tmp_path / "r" / "one.rttm", "audio": tmp_path / "a.wav"}, r"`audio` of an rttm source is a folder"),
         ({"path": tmp_path / "r" / "one.rttm", "uem": tmp_path / "x.uem"}, r"x.uem does not exist"),
     ]:
-        with pytest.raises(DataError, match=told):
+        with pytest.raises(DataError, match=message):
             listed(**keys)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"empty holds no \*.rttm files"):

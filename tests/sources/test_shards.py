@@ -3,15 +3,14 @@
 import gzip
 import io
 import json
-import tarfile
 from collections import Counter
 from itertools import islice, pairwise
 
 import numpy as np
 import pytest
 
+from codec_shards import SumTokens, npy, write_tar
 from stentor.config.load import parse_source
-from stentor.data.batch import Batch, Example
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes, load_codes
 from stentor.data.cut import UnusableRecord, custom_of, language_of, record_from_cut, text_of
 from stentor.data.dataset_report import check
@@ -20,13 +19,6 @@ from stentor.dataloading.loader import BatchDataset, batches
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
 from stentor.sources.shards import STREAM_FROM, Shards
-from stentor.tasks.base import Task
-
-
-def npy(array):
-    data = io.BytesIO()
-    np.save(data, array)
-    return data.getvalue()
 
 
 def codes_of(name, frames, codebooks=8):
@@ -39,14 +31,6 @@ def hash_of(name):
 
 def frames_of(i):
     return 20 + 7 * (i % 9)
-
-
-def write_tar(path, members):
-    with tarfile.open(path, "w") as file:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            file.addfile(info, io.BytesIO(data))
 
 
 @pytest.fixture
@@ -103,9 +87,9 @@ def test_shards_of_omnivoice_load_as_they_are(shards):
         assert (load_codes(cut, 8, 1024) == codes_of(cut.id, frames_of(i % 5))).all()
         assert cut.duration == pytest.approx(frames_of(i % 5) / 25)
         assert (text_of(cut), language_of(cut)) == (f"text {cut.id}", "sv")
-        kept = custom_of(cut)
-        assert {k: kept[k] for k in extras} == extras
-        assert (kept["num_tokens"], kept["audio_duration"]) == (frames_of(i % 5), frames_of(i % 5) / 25)
+        custom = custom_of(cut)
+        assert {k: custom[k] for k in extras} == extras
+        assert (custom["num_tokens"], custom["audio_duration"]) == (frames_of(i % 5), frames_of(i % 5) / 25)
     record = record_from_cut(cuts[0])
     assert record["audio_path"] is None and record["codes"]["codebooks"] == 8
     assert json.loads(json.dumps(record)) == record
@@ -155,7 +139,7 @@ def test_where_limit_and_language_work_as_everywhere(shards):
 
 
 @pytest.mark.parametrize(
-    "line, said",
+    "line, message",
     [
         (
             "shard.tar",
@@ -165,9 +149,9 @@ def test_where_limit_and_language_work_as_everywhere(shards):
         ("gone/a.tar gone/a.jsonl 5 1.0", "none of its 1 shards is there, such as .*gone/a.tar"),
     ],
 )
-def test_a_list_of_nothing_is_refused(tmp_path, line, said):
+def test_a_list_of_nothing_is_refused(tmp_path, line, message):
     (tmp_path / "data.lst").write_text(line + "\n")
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         list(read(tmp_path).cuts())
 
 
@@ -227,10 +211,10 @@ def test_labels_and_members_that_do_not_match(shards):
     labels.write_text("\n".join(lines))
     records = list(read(path).cuts())
     assert reasons(records) == {"no_member": 1, "unreadable": 2, "empty": 1, "no_label": 3}
-    said = {r.reason: r.message for r in records if isinstance(r, UnusableRecord)}
-    assert said["no_member"].endswith("shard-000000.tar has no member for the label 'nobody'.")
-    assert "no label for 'tokens0-" in said["no_label"]
-    assert "`num_tokens` must be a number of frames, got 'many'" in said["empty"]
+    messages = {r.reason: r.message for r in records if isinstance(r, UnusableRecord)}
+    assert messages["no_member"].endswith("shard-000000.tar has no member for the label 'nobody'.")
+    assert "no label for 'tokens0-" in messages["no_label"]
+    assert "`num_tokens` must be a number of frames, got 'many'" in messages["empty"]
 
 
 def test_members_that_are_not_wanted_are_left_out(tmp_path):
@@ -293,19 +277,6 @@ class Reads(AcceptsCodecTokens):
     codebooks, vocabulary = 8, 1024
 
 
-class Given(Task):
-    """Answers a batch with the sum of each item's codes. Not among the known kinds."""
-
-    def example(self, cut, audio, rng):
-        return Example(cut.id, audio, rng=rng)
-
-    def collate(self, examples, processor, packed):
-        import torch
-
-        sums = torch.tensor([int(e.extra["codes"].sum()) for e in examples])
-        return Batch({"sums": sums}, {"codes": len(examples)}, [e.id for e in examples])
-
-
 def dataset(*sources, seed=0, **fields):
     data = Data(train=list(sources), **{"batch_tokens": 200, "window": 20, "layout": "packed", **fields})
     return train_dataset(data, seed, lambda cut: None, lambda line: None)
@@ -360,17 +331,17 @@ def test_lanes_hold_whole_shards_and_keep_them(shards):
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_an_epoch_is_split_exactly_over_ranks(shards, counts, world):
     """Also over more of them than there are shards."""
-    whole = facts(islice(dataset(read(shards(counts), stream=True)).batch_sampler(price).batches(), 24))
-    assert sorted({n for _, items in whole for n, e, _ in items if e == 0}) == sorted(
-        n for _, items in whole for n, e, _ in items if e == 0
+    expected = facts(islice(dataset(read(shards(counts), stream=True)).batch_sampler(price).batches(), 24))
+    assert sorted({n for _, items in expected for n, e, _ in items if e == 0}) == sorted(
+        n for _, items in expected for n, e, _ in items if e == 0
     ), "none comes twice in an epoch"
     dealt = [
         facts(islice(dataset(read(shards(counts), stream=True)).batch_sampler(price).shard(rank, world), 24 // world))
         for rank in range(world)
     ]
-    assert [batch for step in zip(*dealt) for batch in step] == whole
+    assert [batch for step in zip(*dealt) for batch in step] == expected
     everyone = {f"tokens{s}-{i}" for s, n in enumerate(counts) for i in range(n)}
-    assert {n for _, items in whole for n, e, _ in items if e == 0} == everyone
+    assert {n for _, items in expected for n, e, _ in items if e == 0} == everyone
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -381,41 +352,41 @@ def test_a_run_goes_on_exactly_with_another_number_of_processes(shards, stream, 
     def plan():
         return dataset(read(shards((6,) * 4), stream=stream)).batch_sampler(price)
 
-    whole = list(islice(plan().batches(), 40))
-    at = next(p.index for p in whole if p.epoch == 1) + 3
+    planned = list(islice(plan().batches(), 40))
+    at = next(p.index for p in planned if p.epoch == 1) + 3
     at += -at % before
-    last = whole[at - 1]
+    last = planned[at - 1]
     place = {"epoch": last.epoch, "batch_in_epoch": last.batch_in_epoch, "index": last.index}
-    made = [plan() for _ in range(before)]
+    ranks = [plan() for _ in range(before)]
     for rank in range(before):
-        list(islice(made[rank].shard(rank, before), at // before))
+        list(islice(ranks[rank].shard(rank, before), at // before))
     later = []
     for rank in range(after):
         one = plan()
         if stream:
-            one.go_on([entry for p in made for entry in p.starts(at)])
+            one.go_on([entry for p in ranks for entry in p.starts(at)])
         later.append(facts(islice(one.shard(rank, after, 1, **place), 8 // after)))
-    assert [batch for step in zip(*later) for batch in step] == facts(whole[at : at + 8])
+    assert [batch for step in zip(*later) for batch in step] == facts(planned[at : at + 8])
 
 
 def test_more_workers_than_shards(shards):
     """Four workers on two shards give what one gives, every record once."""
-    found = {}
+    pairs = {}
     for workers in (0, 4):
         planned = islice(dataset(read(shards((9, 9)), stream=True)).batch_sampler(price).batches(), 6)
-        reader = BatchDataset(Given(type="given"), Reads(), None, seed=0)
-        found[workers] = [(b.ids, b.inputs["sums"].tolist()) for _, b in batches(reader, planned, workers, 2, False)]
-    assert found[0] == found[4]
+        reader = BatchDataset(SumTokens(type="given"), Reads(), None, seed=0)
+        pairs[workers] = [(b.ids, b.inputs["sums"].tolist()) for _, b in batches(reader, planned, workers, 2, False)]
+    assert pairs[0] == pairs[4]
     frames = {f"tokens{s}-{i}": frames_of(i) for s in range(2) for i in range(9)}
-    for names, sums in found[0]:
+    for names, sums in pairs[0]:
         assert sums == [int(codes_of(n, frames[n]).sum()) for n in names]
 
 
 @pytest.mark.parametrize("repeat, passes", [(3, [3, 3]), (0.5, [0.5, 0.5]), (1.5, [1.5, 1.5])])
 def test_a_stream_is_repeated(shards, repeat, passes):
     """As OmniVoice's `repeat`: so many copies in an epoch, told apart; a fraction takes others in the next epoch."""
-    made = dataset(read(shards(), stream=True, repeat=repeat))
-    epochs = [[(i.cut.id, i.copy) for items in made.batch_sampler(price).epoch(e) for i in items] for e in range(2)]
+    repeated = dataset(read(shards(), stream=True, repeat=repeat))
+    epochs = [[(i.cut.id, i.copy) for items in repeated.batch_sampler(price).epoch(e) for i in items] for e in range(2)]
     assert all(len(set(e)) == len(e) for e in epochs), "copies have their own random changes"
     both = Counter(name for epoch in epochs for name, _ in epoch)
     assert both == dict.fromkeys(EVERYONE, round(2 * repeat)), "exact over the epochs"
@@ -426,8 +397,8 @@ def test_a_stream_is_repeated(shards, repeat, passes):
 def test_streams_come_by_their_sizes(shards):
     """A small set is spread over the whole epoch instead of being over early."""
     large, small = shards((40, 40)), shards((8,), "few")
-    made = dataset(read(large, stream=True), read(small, stream=True), window=1, batch_tokens=90, max_items=1)
-    order = [i.cut.id.startswith("few") for items in made.batch_sampler(price).epoch(0) for i in items]
+    mixed = dataset(read(large, stream=True), read(small, stream=True), window=1, batch_tokens=90, max_items=1)
+    order = [i.cut.id.startswith("few") for items in mixed.batch_sampler(price).epoch(0) for i in items]
     assert sum(order) == 8 and sum(order[:44]) <= 7
 
 
@@ -445,15 +416,15 @@ def test_what_is_broken_is_counted_and_too_much_of_it_stops(shards, stream):
     tar = path.parent / "audios" / "shard-000001.tar"
     tar.write_bytes(tar.read_bytes()[:-9000])
 
-    def made(max_bad):
-        found = dataset(read(path, stream=stream), max_bad=max_bad)
-        list(found.batch_sampler(price).epoch(0))
-        return found.dropped.reasons
+    def drop_reasons(max_bad):
+        streamed = dataset(read(path, stream=stream), max_bad=max_bad)
+        list(streamed.batch_sampler(price).epoch(0))
+        return streamed.dropped.reasons
 
-    counted = made(0.5)
+    counted = drop_reasons(0.5)
     assert set(counted) == {"truncated"} and 1 < counted["truncated"] < 20
     with pytest.raises(DataError, match=r"of 80 records cannot be used.*\n.*which is cut off after"):
-        made(0.01)
+        drop_reasons(0.01)
 
 
 def test_a_check_reads_codes(shards):

@@ -114,8 +114,8 @@ def test_broken_records_are_counted_and_the_run_goes_on(tokens, config, attempt,
     tar.write_bytes(tar.read_bytes()[: 6 * 1024 + 100])
     (path.parent / "shard-000002.tar").unlink()
     run = config(path, stream, attention)
-    code, said = attempt("train", run, "name=mend", "data.max_bad=0.7", "train.steps=12", "data.workers=0")
-    assert code == 0, said
+    code, output = attempt("train", run, "name=mend", "data.max_bad=0.7", "train.steps=12", "data.workers=0")
+    assert code == 0, output
     results = json.loads((tmp_path / "runs" / "mend" / "results.json").read_text())
     assert results["data"]["dropped"] == {
         "wrong_shape": 2,
@@ -125,16 +125,16 @@ def test_broken_records_are_counted_and_the_run_goes_on(tokens, config, attempt,
         "truncated": 4,
         "missing": 10,
     }
-    code, said = attempt("train", run, "name=stop", "data.max_bad=0.1", "train.steps=12", "data.workers=0")
+    code, output = attempt("train", run, "name=stop", "data.max_bad=0.1", "train.steps=12", "data.workers=0")
     assert code == 3
-    assert "records cannot be used, more than `data.max_bad` allows" in said and "does not exist" in said
+    assert "records cannot be used, more than `data.max_bad` allows" in output and "does not exist" in output
 
 
 def test_a_model_of_other_codebooks_says_so(tokens, config, attempt):
-    code, said = attempt(
+    code, output = attempt(
         "train", config(tokens(), stream=False), "name=other", "model.codebooks=3", "losses.codes.weights=[1,1,1]"
     )
-    assert code == 3 and "2 codebooks; this model takes 3" in said
+    assert code == 3 and "2 codebooks; this model takes 3" in output
 
 
 def test_audio_in_shards_trains_a_recogniser(corpus, tiny, attempt, tmp_path):
@@ -161,8 +161,8 @@ def test_audio_in_shards_trains_a_recogniser(corpus, tiny, attempt, tmp_path):
         ("stream", f'{{type: shards, path: "{shard.tar}", stream: true}}'),
     ):
         yaml.write_text(text.replace("STREAM", source))
-        code, said = attempt("train", yaml, f"name={name}", "train.steps=2")
-        assert code == 0, said
+        code, output = attempt("train", yaml, f"name={name}", "train.steps=2")
+        assert code == 0, output
         rows = (tmp_path / "runs" / name / "metrics.jsonl").read_text().splitlines()
         losses[name] = [json.loads(row).get("train/loss") for row in rows]
     assert losses["plain"][:2] == pytest.approx(losses["shards"][:2], rel=1e-4)

@@ -19,15 +19,15 @@ def test_pieces_are_stretches_of_the_whole():
     wholes = {c.id: (c, load_audio(c), words_of(c)) for c in Source.model_validate(LONG).cuts()}
     seen = set()
     for cut in split(count=40, words=[2, 4]).cuts():
-        whole, audio, words = wholes[cut.id.rsplit("-split", 1)[0]]
-        piece, shift = words_of(cut), cut.start - whole.start
+        recording, audio, words = wholes[cut.id.rsplit("-split", 1)[0]]
+        piece, shift = words_of(cut), cut.start - recording.start
         assert 2 <= len(piece) <= 4 and [w["word"] for w in piece] == text_of(cut).split()
         first = next(i for i, w in enumerate(words) if abs(w["start"] - shift - piece[0]["start"]) < 1e-5)
         assert [w["word"] for w in words[first : first + len(piece)]] == [w["word"] for w in piece]
         assert -4e-5 <= piece[0]["start"] <= 0.2001 and -4e-5 <= cut.duration - piece[-1]["end"] <= 0.2001
         at = round(shift * 16000)
         assert np.array_equal(load_audio(cut), audio[at : at + round(cut.duration * 16000)])
-        seen.add((whole.id, first, len(piece)))
+        seen.add((recording.id, first, len(piece)))
     assert len(seen) > 15
 
 

@@ -6,8 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from process_group import lives, wait_for
 
+from process_group import lives, wait_for
 from stentor.cli.prepare import FeaturesOptions
 from stentor.commands.prepare.features import prepare_features
 from stentor.data.cut import cut_from_record

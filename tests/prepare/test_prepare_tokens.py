@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from process_group import lives, wait_for
 
+from process_group import lives, wait_for
 from stentor.audio.io import read, write
 from stentor.cli import main
 from stentor.cli.prepare import TokensOptions

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from process_group import lives, wait_for
 
+from process_group import lives, wait_for
 from stentor.cli.prepare import WordsOptions
 from stentor.commands.prepare.words import prepare_words
 from stentor.errors import ConfigError, DataError

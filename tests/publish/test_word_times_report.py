@@ -129,7 +129,7 @@ def test_words_stand_where_they_were_said():
     outputs = moved(words, *[(0, 0)] * 8, (20, -30), (400, 0))
     outputs[1]["word"] = "x"
     drawn, left = view.draw({**row("r", words, outputs, 10.0), "record": {}}, match(words, outputs), True, 1000)
-    assert (drawn.begin, drawn.end, drawn.whole, drawn.picture, left) == (4.0, 10.0, False, "", 1000)
+    assert (drawn.begin, drawn.end, drawn.complete, drawn.picture, left) == (4.0, 10.0, False, "", 1000)
     assert [b.word for b in drawn.references] == list("efghij")
     first = drawn.references[0]
     assert (first.left, first.width) == (pytest.approx(100 * 0.1 / 6), pytest.approx(100 * 0.5 / 6))

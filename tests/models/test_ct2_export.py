@@ -6,30 +6,20 @@ import json
 import numpy as np
 import pytest
 import torch
+from tiny_configs import QUIET_WAVE, WHISPER
 
 from stentor.cli import main
 from stentor.models.base import Family, TaskRequirements
 
 torch.set_num_threads(1)
 
-TINY = {
-    "d_model": 32,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "num_mel_bins": 80,
-    "max_target_positions": 64,
-}
-
 
 @pytest.fixture(scope="module")
 def whisper(tmp_path_factory):
     """The export of a Whisper with shaken weights, which writes something."""
     torch.manual_seed(0)
-    bundle = Family.model_validate({"type": "whisper", "config": TINY, "token_rate": 3.0}).build(
+    config = {**WHISPER, "init_std": 0.02, "max_target_positions": 64}
+    bundle = Family.model_validate({"type": "whisper", "config": config, "token_rate": 3.0}).build(
         TaskRequirements("transcribe")
     )
     for name, parameter in bundle.model.named_parameters():
@@ -110,19 +100,7 @@ def test_wrong_use_is_told(whisper, tmp_path, capsys):
 
 
 def test_other_families_have_none(tmp_path, capsys):
-    config = {
-        "model_type": "wav2vec2",
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "conv_dim": [16, 16, 16],
-        "conv_kernel": [20, 8, 4],
-        "conv_stride": [10, 8, 4],
-        "num_conv_pos_embeddings": 16,
-        "num_conv_pos_embedding_groups": 4,
-    }
-    bundle = Family.model_validate({"type": "ctc", "config": config}).build(
+    bundle = Family.model_validate({"type": "ctc", "config": QUIET_WAVE}).build(
         TaskRequirements("transcribe", ("ctc",), lambda: iter(["one"]))
     )
     bundle.family.save_merged(bundle, tmp_path / "ctc")

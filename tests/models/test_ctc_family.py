@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tiny_configs import QUIET_WAVE, WAVE
 from transformers import AutoFeatureExtractor, AutoModel, AutoModelForCTC, AutoProcessor, AutoTokenizer
 
 from stentor.data.batch import Example
@@ -21,17 +22,6 @@ from stentor.tasks.base import Task
 
 torch.set_num_threads(1)
 
-WAVE = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "conv_dim": [16, 16, 16],
-    "conv_kernel": [20, 8, 4],
-    "conv_stride": [10, 8, 4],
-    "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 4,
-}
 LAYER_NORM = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
 MELS = {
     "hidden_size": 32,
@@ -50,9 +40,6 @@ CONFIGS = {
     "mms": {"model_type": "wav2vec2", "adapter_attn_dim": 4, **LAYER_NORM, **WAVE},
     "parakeet": {"model_type": "parakeet_ctc", "encoder_config": MELS},
 }
-QUIET_WAVE = CONFIGS["wav2vec2"] | dict.fromkeys(
-    ("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout", "final_dropout"), 0.0
-)
 QUIET_MEL = {
     "model_type": "parakeet_ctc",
     "encoder_config": MELS

@@ -8,6 +8,7 @@ import pytest
 import tiny_speech_llm
 import tiny_voxtral
 import torch
+from tiny_configs import QUIET_WAVE, WHISPER
 from torch import nn
 
 from stentor.data.batch import Example
@@ -23,33 +24,6 @@ torch.set_num_threads(1)
 
 BITS = ("8bit", "4bit")
 RANKS = {"rank": 2, "alpha": 4, "dropout": 0.0}
-WHISPER = {
-    "d_model": 32,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "init_std": 0.2,
-}
-WAVE = {
-    "model_type": "wav2vec2",
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "conv_dim": [16, 16, 16],
-    "conv_kernel": [20, 8, 4],
-    "conv_stride": [10, 8, 4],
-    "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 4,
-    "hidden_dropout": 0.0,
-    "attention_dropout": 0.0,
-    "activation_dropout": 0.0,
-    "feat_proj_dropout": 0.0,
-    "final_dropout": 0.0,
-}
 FAMILIES = ("voxtral", "whisper", "ctc", "wavlm", "speech_llm")
 
 
@@ -74,7 +48,7 @@ def section(kind, folder, **keys):
             "tokenizer": {"type": "characters"},
             **keys,
         }
-    return {"type": "ctc", "config": {**WAVE, "model_type": "wavlm" if kind == "wavlm" else "wav2vec2"}, **keys}
+    return {"type": "ctc", "config": {**QUIET_WAVE, "model_type": "wavlm" if kind == "wavlm" else "wav2vec2"}, **keys}
 
 
 def build(kind, folder, **keys):

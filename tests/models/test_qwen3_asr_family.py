@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 from tiny_audio_llm import LENGTHS, examples, export, loss, plain, shake
 from tiny_qwen3_asr import CONFIG, build, model_class, reference_loss, request, write_processor
+from tiny_runs import from_scratch, records_of, write_records, write_run
 
 from stentor.errors import ConfigError, DataError
 from stentor.models.base import Family
@@ -211,3 +212,10 @@ def test_an_export_has_each_weight_once_and_both_end_tokens(tokenizer, tmp_path)
 def test_the_forced_aligner_is_not_read():
     kind = Family.choices()["qwen3_asr"]
     assert not kind.can_load({"model_type": "qwen3_asr", "architectures": ["Qwen3ASRForTokenClassification"]})
+
+
+def test_an_unknown_language_stops_the_run(four, tmp_path, attempt):
+    data = write_records(tmp_path / "latin.jsonl", [{**record, "language": "la"} for record in records_of(four)])
+    model = from_scratch("qwen3_asr", tmp_path / "processor")
+    code, printed = attempt("train", write_run(tmp_path, "latin", model, data, steps=2, lr=1e-3))
+    assert code == 3 and "Qwen3-ASR knows no language 'la': there is ar (Arabic)" in printed

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tiny_configs import WAVE
 from torch import nn
 from torch.nn import functional as F
 
@@ -28,18 +29,6 @@ torch.set_num_threads(1)
 SMALL = {"d_model": 32, "layers": 2, "heads": 2, "dropout": 0.0}
 FEATURES = {"num_mel_bins": 20, "stack": 4, "subsample": 4}
 TEXTS = ("one two three", "nine eight", "zero zero seven", "six")
-SSL = {
-    "model_type": "wavlm",
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "conv_dim": [16, 16, 16],
-    "conv_kernel": [20, 8, 4],
-    "conv_stride": [10, 8, 4],
-    "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 4,
-}
 NORMS = ("layernorm", "rmsnorm", "scalenorm", "rezero")
 LINEAR = {"attention": "causal_linear", "attention_features": 64}
 
@@ -246,7 +235,9 @@ def test_checkpointing_changes_no_gradient():
 
 def test_ssl_front_end(tmp_path):
     """The encoder reads a mix of the layers of a frozen WavLM; an export brings everything along."""
-    bundle = build(ssl={"config": SSL}, features={}).family.build(TaskRequirements("diarize", ("speakers",), classes=3))
+    bundle = build(ssl={"config": {"model_type": "wavlm", **WAVE}}, features={}).family.build(
+        TaskRequirements("diarize", ("speakers",), classes=3)
+    )
     model, processor = bundle.model, bundle.processor
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     assert "frontend.mix" in trained and not any(name.startswith("frontend.encoder") for name in trained)

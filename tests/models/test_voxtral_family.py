@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from tiny_audio_llm import LENGTHS, LORA, examples, export, plain
-from tiny_voxtral import CONFIG, build, model_class, write_tokenizer
+from tiny_audio_llm import LENGTHS, examples, plain
+from tiny_runs import from_scratch, records_of, run, write_records
+from tiny_voxtral import build, model_class, write_tokenizer
 
 from stentor.errors import ConfigError, DataError
 
@@ -110,42 +111,18 @@ def test_a_context_without_room_for_a_window_is_refused(tokenizer):
         build(tokenizer, max_text_tokens=4000)
 
 
-RUN = """\
-task: {{type: transcribe, normalizer: none}}
-model: {model}
-data:
-  train: [{{type: jsonl, path: "{folder}/train.jsonl"}}]
-  eval: {{dev: {{type: jsonl, path: "{folder}/dev.jsonl"}}}}
-  batch_tokens: 1000
-  max_items: 2
-  workers: 0
-optim: {{type: adamw, lr: 1e-3}}
-train: {{steps: 3, log_every: 1, eval_every: 3, save_every: 3, device: cpu}}
-output: "{runs}"
-name: tiny
-"""
-
-
-@pytest.mark.parametrize("lora", [None, LORA])
-def test_a_few_steps_through_the_command_line(tokenizer, corpus, tmp_path, cli, rows, lora):
-    if lora:
-        base = export(build(tokenizer), tmp_path / "base")
-        model = {"type": "voxtral", "from": str(base), "lora": lora}
-    else:
-        model = {"type": "voxtral", "config": CONFIG, "tokenizer": str(tokenizer)}
-    file = tmp_path / "run.yaml"
-    model = json.dumps({**model, "max_text_tokens": 64, "token_rate": 1.0})
-    file.write_text(RUN.format(model=model, folder=corpus, runs=tmp_path / "runs"))
-    cli("train", file)
-    run = tmp_path / "runs" / "tiny"
-    losses = [row["train/loss"] for row in rows(run)]
-    assert len(losses) == 3 and (lora or losses[-1] < losses[0])
-    if lora:  # the second of the two matrices starts from zero
-        from safetensors.torch import load_file
-
-        adapters = load_file(run / "export" / "adapter_model.safetensors")
-        assert all(t.any() for t in adapters.values()) and len(adapters) == 8
-    assert (run / "export" / "adapter_model.safetensors").exists() == bool(lora)
-    assert (run / "export" / "model.safetensors").exists() != bool(lora)
-    said = cli("transcribe", run, corpus / "dev0.wav")
-    assert said.returncode == 0
+def test_a_language_that_the_prompt_cannot_name(four, tmp_path, attempt):
+    """Left out and counted up to `data.max_bad`; beyond that the run stops before training, with the record's name."""
+    records = records_of(four)
+    records[1]["language"] = "klingon"
+    odd = write_records(tmp_path / "odd.jsonl", records)
+    sentence = f"{records[1]['id']}: Voxtral's prompt can name no language 'klingon': give a code"
+    model = from_scratch("voxtral", tmp_path / "tekken")
+    options = {"data.max_bad": 0.5, "data.eval.same.path": four, "data.batch_tokens": 4000}
+    folder = run(tmp_path, "odd", model, odd, steps=2, lr=1e-3, **options)
+    results = json.loads((folder / "results.json").read_text())
+    assert results["data"]["dropped"] == {"unknown_language": 1}
+    for train, dev in ((odd, four), (four, odd)):
+        paths = (f"data.train.0.path={train}", f"data.eval.same.path={dev}")
+        code, printed = attempt("train", tmp_path / "odd.json", *paths, "name=none")
+        assert code == 3 and sentence in printed and "Traceback" not in printed and "step 1" not in printed

@@ -6,40 +6,17 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))  # for the tiny models
 
-WHISPER = {
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "num_mel_bins": 80,
-    "dropout": 0.0,
-    "init_std": 0.1,
-}
-WAVE = {
-    "model_type": "wav2vec2",
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "conv_dim": [16, 16, 16],
-    "conv_kernel": [20, 8, 4],
-    "conv_stride": [10, 8, 4],
-    "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 4,
-    "hidden_dropout": 0.0,
-    "attention_dropout": 0.0,
-    "activation_dropout": 0.0,
-    "feat_proj_dropout": 0.0,
-    "final_dropout": 0.0,
-}
+from tiny_configs import QUIET_WAVE, WHISPER
+
 MODELS = {
-    "whisper": {"type": "whisper", "config": WHISPER, "token_rate": 2.0},
+    "whisper": {
+        "type": "whisper",
+        "config": {**WHISPER, "encoder_layers": 2, "dropout": 0.0, "init_std": 0.1},
+        "token_rate": 2.0,
+    },
     "voxtral": {"type": "voxtral", "token_rate": 2.0},
     "qwen3_asr": {"type": "qwen3_asr", "token_rate": 2.0},
-    "ctc": {"type": "ctc", "config": WAVE, "alphabet": "transcripts"},
+    "ctc": {"type": "ctc", "config": QUIET_WAVE, "alphabet": "transcripts"},
     "transformer": {
         "type": "transformer",
         "kind": "encoder_decoder",

@@ -1,0 +1,65 @@
+"""Transcripts by transformers alone, without Stentor: `plain_transformers.py FAMILY FOLDER < records.jsonl`.
+
+Prints [text, ids of the new tokens] of each record."""
+
+import json
+import os
+import sys
+
+import soundfile
+import torch
+import transformers
+
+CLASSES = {"whisper": "Whisper", "voxtral": "Voxtral", "qwen3_asr": "Qwen3ASR"}
+
+
+def load(family, folder):
+    model_class = getattr(transformers, f"{CLASSES[family]}ForConditionalGeneration")
+    processor = getattr(transformers, f"{CLASSES[family]}Processor").from_pretrained(folder)
+    if not os.path.exists(os.path.join(folder, "adapter_config.json")):
+        return model_class.from_pretrained(folder), processor
+    from peft import AutoPeftModel, PeftConfig, PeftModel
+
+    if family == "whisper":
+        return AutoPeftModel.from_pretrained(folder), processor
+    base = PeftConfig.from_pretrained(folder).base_model_name_or_path
+    return PeftModel.from_pretrained(model_class.from_pretrained(base), folder), processor
+
+
+def whisper(model, processor, audio, language):
+    features = processor(audio, sampling_rate=16000, return_tensors="pt").input_features
+    ids = model.generate(features, max_new_tokens=40, language=language, task="transcribe")[0]
+    return processor.decode(ids, skip_special_tokens=True).strip(), ids
+
+
+def voxtral(model, processor, audio, language):
+    inputs = processor.apply_transcription_request(
+        audio=[audio], model_id=processor.tokenizer.name_or_path, language=language, sampling_rate=16000, format=["WAV"]
+    )
+    ids = model.generate(**inputs, max_new_tokens=30, do_sample=False)[0, inputs.input_ids.shape[1] :]
+    return processor.batch_decode(ids[None], skip_special_tokens=True)[0], ids
+
+
+def qwen3_asr(model, processor, audio, language):
+    inputs = processor.apply_transcription_request(audio=[audio], language=language)
+    ids = model.generate(**inputs)[0, inputs["input_ids"].shape[1] :]
+    return processor.decode(ids, return_format="transcription_only"), ids
+
+
+def main(family, folder):
+    torch.set_num_threads(1)
+    transcribe = {"whisper": whisper, "voxtral": voxtral, "qwen3_asr": qwen3_asr}[family]
+    model, processor = load(family, folder)
+    answers = []
+    for line in sys.stdin:
+        record = json.loads(line)
+        audio, rate = soundfile.read(record["audio_path"], dtype="float32")
+        assert rate == 16000
+        text, ids = transcribe(model, processor, audio, record.get("language"))
+        answers.append([text, ids.tolist()])
+    assert "stentor" not in sys.modules
+    print(json.dumps(answers))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,165 @@
+"""Pretrained families through the command line: tiny ones learn four clips by heart, stop by themselves, go on exactly,
+and write what transformers alone writes from their exports."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_audio_llm import LORA
+from tiny_configs import WHISPER
+from tiny_runs import SECTIONS, from_scratch, records_of, run, write_records
+
+from stentor.models.base import Family
+
+torch.set_num_threads(1)
+
+# What each family needs to learn by heart, with all weights and with adapters.
+FULL = {
+    "whisper": {"steps": 100, "lr": 5e-3, "data.batch_tokens": 8000, "data.max_items": 4},
+    "voxtral": {"steps": 80, "lr": 3e-3, "data.batch_tokens": 4000, "data.max_items": 4},
+    "qwen3_asr": {"steps": 150, "lr": 5e-3},
+}
+ADAPTERS = {
+    "whisper": {**FULL["whisper"], "steps": 50, "lr": 1e-2},
+    "voxtral": {**FULL["voxtral"], "steps": 45, "lr": 1e-2},
+    "qwen3_asr": {"steps": 60, "lr": 1e-2},
+}
+WIDE = {"rank": 8, "alpha": 16, "dropout": 0.0, "targets": ["language_model.*_proj"]}
+ADAPTED = {
+    "whisper": {"lora": {**WIDE, "targets": ["*_proj", "*.fc?"]}},
+    "voxtral": {"lora": WIDE, "freeze": ["audio_tower.*"]},
+    "qwen3_asr": {"lora": WIDE},
+}
+
+
+@pytest.fixture(scope="module", params=SECTIONS)
+def family(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def learnt(family, four, tmp_path_factory):
+    """The run in which all weights learnt the four clips."""
+    folder = tmp_path_factory.mktemp("learnt")
+    return run(folder, "full", from_scratch(family, folder / "tokenizer"), four, **FULL[family])
+
+
+def plain_answers(family, export, data):
+    """What transformers alone writes, in a process that knows no Stentor."""
+    script = Path(__file__).with_name("plain_transformers.py")
+    done = subprocess.run(
+        [sys.executable, str(script), family, str(export)], input=data.read_text(), capture_output=True, text=True
+    )
+    assert not done.returncode, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def check_learnt(family, folder, data):
+    """Near-zero loss, no error, every answer ended by itself, and transformers alone writes the same."""
+    losses = [row["train/loss"] for row in records_of(folder / "metrics.jsonl") if "train/loss" in row]
+    assert losses[-1] < 0.05
+    predictions = records_of(folder / "predictions" / "same.jsonl")
+    texts = {p["id"]: p["output"]["text"] for p in predictions}
+    assert texts == {p["id"]: p["reference"]["text"] for p in predictions} and len(texts) == 4
+    results = json.loads((folder / "results.json").read_text())
+    assert results["eval"]["same"]["wer"]["value"] == 0 and results["export"]["clips"] == 4
+    assert {
+        "config.json",
+        "generation_config.json",
+        "tekken.json" if family == "voxtral" else "tokenizer.json",
+        "processor_config.json",
+        "training_config.json",
+        "train_results.json",
+        "eval_results.json",
+        "README.md",
+    } <= {p.name for p in (folder / "export").iterdir()}
+    answers = plain_answers(family, folder / "export", data)
+    assert [text for text, _ in answers] == [texts[record["id"]] for record in records_of(data)]
+    if family != "whisper":  # whose answers come without their end token
+        end = Family.choices()[family].load(folder / "export").processor.eos_id
+        assert {ids[-1] for _, ids in answers} == {end}
+        assert family != "voxtral" or all(len(ids) < 30 for _, ids in answers)
+
+
+def check_transcribe(folder, data, scratch):
+    """The command line writes what was learnt, from the export and from the run's folder."""
+    from stentor.cli import main
+
+    for record in records_of(data):
+        language = ["--language", record["language"]] if "language" in record else []
+        for source in (folder / "export", folder):
+            out = scratch / "transcripts" / source.name / record["id"]
+            command = ["transcribe", str(source), record["audio_path"], *language, "--format", "json"]
+            assert not main([*command, "--out", str(out)])
+            (file,) = out.glob("*.json")
+            assert json.loads(file.read_text())["text"] == record["text"]
+
+
+def test_all_weights_learn_a_tiny_set(family, learnt, four, tmp_path):
+    assert {p.name for p in (learnt / "export").glob("*.safetensors")} == {"model.safetensors"}
+    check_learnt(family, learnt, four)
+    check_transcribe(learnt, four, tmp_path)
+
+
+def test_adapters_learn_a_tiny_set(family, learnt, four, tmp_path):
+    """Another text for each clip, on the model that learnt the first ones."""
+    records = records_of(four)
+    texts = [r["text"] for r in records]
+    moved = [{**r, "text": t, "words": []} for r, t in zip(records, [*texts[1:], texts[0]])]
+    data = write_records(tmp_path / "other.jsonl", moved)
+    model = {**SECTIONS[family], "from": str(learnt / "export"), **ADAPTED[family]}
+    folder = run(tmp_path, "lora", model, data, **ADAPTERS[family])
+    assert {p.name for p in (folder / "export").glob("*.safetensors")} == {"adapter_model.safetensors"}
+    adapters = load_file(folder / "export" / "adapter_model.safetensors")
+    assert all(t.any() for t in adapters.values())  # the second of the two matrices starts from zero
+    assert family == "whisper" or len(adapters) == 2 * 7 * 2  # layers x projections x matrices
+    check_learnt(family, folder, data)
+    check_transcribe(folder, data, tmp_path)
+
+
+def test_short_and_whole_windows_of_whisper_learn_together(four, tmp_path):
+    """... and what is learnt holds on the whole window, which evaluation and transformers use."""
+    model = {**from_scratch("whisper", tmp_path), "full_window": 0.5}
+    check_learnt("whisper", run(tmp_path, "mix", model, four, steps=200, lr=5e-3, **{"data.batch_tokens": 4000}), four)
+
+
+@pytest.mark.parametrize(
+    "family, kind",
+    [
+        pytest.param("whisper", "full", marks=pytest.mark.slow),
+        ("voxtral", "full"),
+        ("voxtral", "lora"),
+        pytest.param("qwen3_asr", "full", marks=pytest.mark.slow),
+        pytest.param("qwen3_asr", "lora", marks=pytest.mark.slow),
+    ],
+    indirect=["family"],
+)
+def test_a_run_goes_on_as_if_it_had_not_stopped(family, kind, request, four, tmp_path, rows):
+    model = from_scratch(family, tmp_path / "tokenizer")
+    if family == "whisper":
+        model |= {"config": {**WHISPER, "dropout": 0.1}, "full_window": 0.5}
+    elif kind == "lora" and family == "voxtral":
+        model["lora"] = {**LORA, "dropout": 0.1, "targets": ["language_model.*.q_proj"]}
+    elif kind == "lora":
+        export = request.getfixturevalue("learnt") / "export"
+        model = {**SECTIONS[family], "from": str(export), "lora": {**LORA, "dropout": 0.1}}
+    options = {
+        "lr": 1e-3,
+        "data.augment.speed": "[0.9, 1.0, 1.1]",
+        "data.augment.spec_augment": "{time_masks: 1, freq_masks: 1}",
+        "data.batch_tokens": FULL[family].get("data.batch_tokens", 2000),
+        "train.save_every": 3,
+    }
+    straight = run(tmp_path, "straight", model, four, steps=6, **options)
+    run(tmp_path, "stopped", model, four, steps=3, **options)
+    stopped = run(tmp_path, "stopped", model, four, steps=6, **options)
+    assert "Going on from step 3" in (stopped / "log.txt").read_text()
+    losses = [[(row["step"], row["train/loss"], row["grad_norm"]) for row in rows(f)] for f in (straight, stopped)]
+    assert losses[0] == losses[1] and len(losses[0]) == 6
+    name = "adapter_model.safetensors" if "from" in model else "model.safetensors"
+    one, two = (load_file(f / "export" / name) for f in (straight, stopped))
+    assert set(one) == set(two) and all(one[name].equal(two[name]) for name in one)

@@ -1,0 +1,72 @@
+"""Runs of tiny pretrained families on four clips of the tiny corpus, through the command line."""
+
+import json
+from pathlib import Path
+
+import tiny_qwen3_asr
+import tiny_voxtral
+from tiny_configs import WHISPER
+
+# Large enough to learn four clips in seconds.
+VOXTRAL = {
+    "audio_config": {**tiny_voxtral.CONFIG["audio_config"], "hidden_size": 32, "intermediate_size": 128},
+    "text_config": {
+        **tiny_voxtral.CONFIG["text_config"],
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_key_value_heads": 2,
+    },
+}
+SECTIONS = {
+    "whisper": {"type": "whisper"},
+    "voxtral": {"type": "voxtral", "max_text_tokens": 64, "token_rate": 20.0},
+    "qwen3_asr": {"type": "qwen3_asr", "max_text_tokens": 64, "token_rate": 10.0},
+}
+
+
+def from_scratch(family: str, folder: Path) -> dict:
+    """The section `model:` of a model with untrained weights; what its tokenizer needs is written to `folder`."""
+    if family == "whisper":
+        origin = {"config": WHISPER}
+    elif family == "voxtral":
+        origin = {"config": VOXTRAL, "tokenizer": str(tiny_voxtral.write_tokenizer(folder))}
+    else:
+        origin = {"config": tiny_qwen3_asr.CONFIG, "tokenizer": str(tiny_qwen3_asr.write_processor(folder))}
+    return {**SECTIONS[family], **origin}
+
+
+def write_run(folder: Path, name: str, model: dict, data: Path, *, steps: int, lr: float) -> Path:
+    """A run's config; its run folder is `runs` / `name` beside it."""
+    manifest = {"type": "jsonl", "path": str(data)}
+    config = {
+        "name": name,
+        "output": str(folder / "runs"),
+        "task": {"type": "transcribe", "normalizer": "none"},
+        "model": model,
+        "data": {"train": [manifest], "eval": {"same": manifest}, "batch_tokens": 2000, "max_items": 2, "workers": 0},
+        "optim": {"type": "adamw", "lr": lr, "weight_decay": 0.0},
+        "schedule": {"type": "constant", "warmup_steps": 5},
+        "train": {"steps": steps, "log_every": 1, "eval_every": 1000, "save_every": 1000, "device": "cpu"},
+    }
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def run(folder: Path, name: str, model: dict, data: Path, *, steps: int, lr: float, **options) -> Path:
+    """Train through the command line; the run's folder."""
+    from stentor.cli import main
+
+    path = write_run(folder, name, model, data, steps=steps, lr=lr)
+    code = main(["train", str(path), *(f"{k}={v}" for k, v in options.items())])
+    assert not code, f"exit {code}"
+    return folder / "runs" / name
+
+
+def records_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_records(path: Path, records: list[dict]) -> Path:
+    path.write_text("\n".join(map(json.dumps, records)) + "\n")
+    return path

@@ -208,7 +208,9 @@ def warm(tmp_path_factory: pytest.TempPathFactory):
 
     yield run
     for process in server:
-        process.communicate(timeout=60)
+        assert process.stdin
+        process.stdin.close()  # a process that a command left behind may hold the other end of stdout: not waited for
+        process.wait(timeout=300)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ quickstart: install
 
 # One thread for each process: tests start many, and their tensors are too small to share out.
 test: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not browser"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not browser"
 
 # The studio in a real browser; skipped, with a message, where there is no Chromium.
 test-browser: install

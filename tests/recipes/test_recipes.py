@@ -28,6 +28,8 @@ SLOW = (
     "omnivoice_finetune",
     "digits_whisper_left_out",
     "diarize_typical",
+    "librispeech_whisper",
+    "voxlm_05b",
 )
 """Recipes like others that are always run."""
 SMALL = {

@@ -9,18 +9,8 @@ import torch
 
 from stentor.commands.baseline import wants_baseline
 from stentor.config.load import load
+from tiny_configs import WHISPER
 
-TINY = {
-    "d_model": 32,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "num_mel_bins": 80,
-    "init_std": 0.2,
-}
 RUN = """\
 task: {{type: transcribe, normalizer: none}}
 model: {{type: whisper, from: "{whisper}", full_window: 0.0, token_rate: 4}}
@@ -45,7 +35,9 @@ def whisper(tmp_path_factory):
     from stentor.models.base import Family, TaskRequirements
 
     torch.manual_seed(0)
-    bundle = Family.model_validate({"type": "whisper", "config": TINY}).build(TaskRequirements("transcribe", ("text",)))
+    bundle = Family.model_validate({"type": "whisper", "config": WHISPER}).build(
+        TaskRequirements("transcribe", ("text",))
+    )
     folder = tmp_path_factory.mktemp("whisper")
     state = bundle.model.state_dict()
     bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)

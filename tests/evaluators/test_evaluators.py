@@ -10,18 +10,8 @@ import torch
 from stentor.errors import ConfigError
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips, evaluator_for
 from stentor.tasks.speak.evaluator_scores import evaluate_items, scores, table
+from tiny_configs import WHISPER
 
-WHISPER = {
-    "d_model": 32,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "num_mel_bins": 80,
-    "init_std": 0.2,
-}
 WAVE = {
     "hidden_size": 32,
     "num_hidden_layers": 1,

@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 import torch
-from tiny_configs import QUIET_WAVE, WHISPER
 
 from stentor.cli import main
 from stentor.models.base import Family, TaskRequirements
+from tiny_configs import QUIET_WAVE, WHISPER
 
 torch.set_num_threads(1)
 

@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from tiny_configs import QUIET_WAVE, WAVE
 from transformers import AutoFeatureExtractor, AutoModel, AutoModelForCTC, AutoProcessor, AutoTokenizer
 
 from stentor.data.batch import Example
@@ -19,6 +18,7 @@ from stentor.models.base import Family, TaskRequirements
 from stentor.models.ctc.modeling import merge
 from stentor.models.ctc.spelling import from_transcripts, spelling
 from stentor.tasks.base import Task
+from tiny_configs import QUIET_WAVE, WAVE
 
 torch.set_num_threads(1)
 

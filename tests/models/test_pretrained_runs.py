@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_audio_llm import LORA
-from tiny_configs import WHISPER
 from tiny_runs import SECTIONS, from_scratch, records_of, run, write_records
 
 from stentor.models.base import Family
+from tiny_configs import WHISPER
 
 torch.set_num_threads(1)
 

@@ -8,7 +8,6 @@ import pytest
 import tiny_speech_llm
 import tiny_voxtral
 import torch
-from tiny_configs import QUIET_WAVE, WHISPER
 from torch import nn
 
 from stentor.data.batch import Example
@@ -19,6 +18,7 @@ from stentor.models.peft import Lora, inject, is_adapter
 from stentor.models.quantize import BYTES, check, dequantized, quantisable, quantize
 from stentor.models.quantize.layers import QuantizedLinear
 from stentor.models.weights_io import merged_state, read_weights
+from tiny_configs import QUIET_WAVE, WHISPER
 
 torch.set_num_threads(1)
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_configs import WAVE
 from torch import nn
 from torch.nn import functional as F
 
@@ -23,6 +22,7 @@ from stentor.models.transformer import Layers, Transformer
 from stentor.models.transformer.layers import Convolution, Dropout, FeedForward, Residual, ScaleNorm
 from stentor.models.transformer.modeling import Heads, Stack, TransformerModel, valid
 from stentor.tasks.base import Task
+from tiny_configs import WAVE
 
 torch.set_num_threads(1)
 

@@ -7,13 +7,13 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tiny_configs import WHISPER
 from tokenizers.models import BPE
 
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
 from stentor.losses.token import CrossEntropy
 from stentor.models.base import Family, TaskRequirements
+from tiny_configs import WHISPER
 
 torch.set_num_threads(1)
 

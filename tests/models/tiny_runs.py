@@ -5,6 +5,7 @@ from pathlib import Path
 
 import tiny_qwen3_asr
 import tiny_voxtral
+
 from tiny_configs import WHISPER
 
 # Large enough to learn four clips in seconds.

@@ -7,6 +7,7 @@ import tiny_voxtral
 import torch
 from torch import nn
 
+import tiny_configs
 from stentor.commands.plan.memory import methods
 from stentor.config.schema import Config
 from stentor.data.batch import Example
@@ -36,18 +37,7 @@ WHISPER = {
     "encoder_ffn_dim": 128,
     "decoder_ffn_dim": 128,
 }
-WAVE = {
-    "model_type": "wav2vec2",
-    "hidden_size": 32,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "conv_dim": [16, 16, 16],
-    "conv_kernel": [20, 8, 4],
-    "conv_stride": [10, 8, 4],
-    "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 4,
-}
+WAVE = {"model_type": "wav2vec2", **tiny_configs.WAVE, "num_hidden_layers": 4}
 KINDS = ("whisper", "voxtral", "ctc", "speech_llm")
 LORA = {"rank": 4}
 

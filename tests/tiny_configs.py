@@ -1,4 +1,4 @@
-"""Configs of transformers' encoders that are tiny, for tests here and in tests/same."""
+"""Configs of transformers' encoders that are tiny."""
 
 WHISPER = {
     "d_model": 32,

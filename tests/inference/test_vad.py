@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stentor.audio.activity import Activity, EnergyDetector
 from stentor.errors import ConfigError
-from stentor.inference.vad import Activity, EnergyDetector, SileroDetector, cut
+from stentor.inference.vad import SileroDetector, cut
 
 RATE = 16000
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"

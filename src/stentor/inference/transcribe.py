@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from stentor.audio.activity import EnergyDetector
 from stentor.data.batch import Example
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.recording import Recording
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker, with_speaker
-from stentor.inference.vad import Detector, EnergyDetector, Window, cut
+from stentor.inference.vad import Detector, Window, cut
 from stentor.models.base import Bundle
 from stentor.tasks.transcribe import Transcribe, seconds_of
 from stentor.tasks.words import Words, units

@@ -1,22 +1,18 @@
 """Voice activity detection, and windows between pauses for recordings of any length.
 
 A detector marks the frames that hold speech and keeps their levels (a few bytes for 10 ms); `cut` makes windows of
-them. Audio passes through in blocks: of a two-hour file only these frames are held.
+them. Audio passes through in blocks: of a two-hour file only these frames are held (`stentor.audio.activity`).
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from stentor.audio.activity import Activity, frame_levels, runs
 from stentor.errors import ConfigError
-
-FRAME = 0.01
-"""Seconds per frame."""
-FLOOR = -100.0
-"""Level of digital silence in dB; full scale is 0."""
 
 
 @dataclass(frozen=True)
@@ -29,46 +25,10 @@ class Window:
     speech_end: int
 
 
-@dataclass
-class Activity:
-    """Levels and speech of a recording: one entry per frame of `hop` samples, the last frame may be partial."""
-
-    levels: np.ndarray  # float32 [frames], dB of full scale
-    speech: np.ndarray  # bool [frames]
-    hop: int
-    samples: int
-
-
 class Detector(Protocol):
     """Finds speech in audio that comes in blocks (float32 [samples] at `rate` Hz, any block sizes)."""
 
     def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity: ...
-
-
-class EnergyDetector:
-    """Speech is what stands out of the noise floor, which is followed through the recording.
-
-    The floor at a moment is the 10 % quantile of the levels within 15 s, the peak their 95 % quantile; the threshold
-    lies `ratio` of the way up, at least `margin` dB above the floor and never under `silence` dB. Where floor and peak
-    are less than `margin` apart there is no pause to find: such a stretch counts as speech when it is `margin` louder
-    than the recording's quiet parts, or when the whole recording is like that. So steady noise is passed on rather
-    than speech lost; use Silero VAD where that matters. Single sounds under 80 ms, such as clicks, are no speech.
-    """
-
-    def __init__(self, margin: float = 6.0, ratio: float = 0.2, silence: float = -65.0):
-        self.margin, self.ratio, self.silence = margin, ratio, silence
-
-    def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity:
-        levels, hop, samples = _levels(blocks, rate)
-        if not len(levels):
-            return Activity(levels, np.zeros(0, bool), hop, samples)
-        floor, peak = _envelope(levels)
-        threshold = np.maximum(floor + np.maximum(self.margin, self.ratio * (peak - floor)), self.silence)
-        speech = levels > threshold
-        steady = (peak - floor < self.margin) & (floor > self.silence)
-        if not steady.all():
-            steady &= floor > np.quantile(levels, 0.1) + self.margin
-        return Activity(levels, _without_clicks(speech) | steady, hop, samples)
 
 
 class SileroDetector:
@@ -121,7 +81,7 @@ class SileroDetector:
                     buffer = buffer[chunk:]
                 yield block
 
-        levels, hop, samples = _levels(passing(), rate)
+        levels, hop, samples = frame_levels(passing(), rate)
         if len(buffer):
             run(np.pad(buffer, (0, chunk - len(buffer))))
         middle = np.minimum(np.arange(len(levels)) * hop + hop // 2, max(samples - 1, 0))
@@ -130,11 +90,6 @@ class SileroDetector:
             lasting = i > 0 and speech[i - 1] and probability > self.threshold - 0.15
             speech[i] = probability > self.threshold or lasting
         return Activity(levels, speech[middle // chunk], hop, samples)
-
-
-def runs(mask: np.ndarray) -> np.ndarray:
-    """First frame, and the frame after the last, of each stretch of True: int64 [N, 2]."""
-    return np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]))).reshape(-1, 2)
 
 
 def cut(
@@ -199,53 +154,3 @@ def _divide(
         yield start, middle
         start = middle
     yield start, end
-
-
-def _levels(blocks: Iterable[np.ndarray], rate: int) -> tuple[np.ndarray, int, int]:
-    """Level of each frame in dB [frames], smoothed over 50 ms, with the hop and the number of samples.
-
-    Below 80 Hz there is no speech but much hum and rumble: it is filtered out.
-    """
-    from scipy.ndimage import uniform_filter1d
-    from scipy.signal import butter, sosfilt
-
-    hop = round(rate * FRAME)
-    sos = butter(2, 80, "highpass", fs=rate, output="sos")
-    memory = np.zeros((len(sos), 2))
-    buffer = np.zeros(0)
-    powers: list[Any] = []
-    samples = 0
-    for block in blocks:
-        samples += len(block)
-        filtered, memory = sosfilt(sos, block, zi=memory)
-        buffer = np.concatenate([buffer, filtered])
-        frames = len(buffer) // hop
-        powers.append(np.square(buffer[: frames * hop].reshape(-1, hop)).mean(1))
-        buffer = buffer[frames * hop :]
-    if len(buffer):
-        powers.append(np.square(buffer).mean(keepdims=True))
-    power = np.concatenate(powers) if powers else np.zeros(0)
-    if len(power):
-        power = uniform_filter1d(power, 5, mode="nearest")
-    return np.maximum(10 * np.log10(np.maximum(power, 1e-12)), FLOOR).astype(np.float32), hop, samples
-
-
-def _without_clicks(speech: np.ndarray, shortest: int = 8, apart: int = 25) -> np.ndarray:
-    """Frames of speech without those in stretches under `shortest` frames, `apart` frames from all other speech."""
-    edges = runs(speech)
-    gaps = np.concatenate([[len(speech)], edges[1:, 0] - edges[:-1, 1], [len(speech)]])
-    speech = speech.copy()
-    for (start, end), before, after in zip(edges, gaps, gaps[1:], strict=False):
-        if end - start < shortest and min(before, after) >= apart:
-            speech[start:end] = False
-    return speech
-
-
-def _envelope(levels: np.ndarray, reach: int = 15) -> tuple[np.ndarray, np.ndarray]:
-    """Noise floor and peak around each frame in dB: quantiles within `reach` seconds, from one second to the next."""
-    second = round(1 / FRAME)
-    centres = np.arange(second // 2, max(len(levels), second // 2 + 1), second)
-    ends = [(max(0, c - reach * second), c + reach * second) for c in centres]
-    quantiles = np.array([np.quantile(levels[a:b], [0.1, 0.95]) for a, b in ends])
-    frames = np.arange(len(levels))
-    return np.interp(frames, centres, quantiles[:, 0]), np.interp(frames, centres, quantiles[:, 1])

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from stentor.audio.activity import Activity, EnergyDetector
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align.base import Aligned, Aligner, Clip, Word
 from stentor.inference.align.long_audio import by_windows
 from stentor.inference.load import CONFIG, TRAINING_CONFIG, find_export, load, pick_device
 from stentor.inference.recording import Recording
-from stentor.inference.vad import Activity, EnergyDetector, Window
+from stentor.inference.vad import Window
 from stentor.models.base import Bundle, Family
 from stentor.tasks.words import Words
 

@@ -6,8 +6,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from stentor.audio.activity import Activity
 from stentor.inference.recording import Recording
-from stentor.inference.vad import Activity
 
 Reason = Literal["no_words", "too_long_text", "mismatch"]
 """Why a text has no word times, or none to trust: nothing in it is spoken, there is not enough audio to say it, or it
@@ -23,7 +23,7 @@ class Clip:
     language: str | None
     recording: Recording
     activity: Activity
-    """Levels and speech of the recording, see `stentor.inference.vad.Detector`."""
+    """Levels and speech of the recording, see `stentor.audio.activity.Activity`."""
 
     @property
     def samples(self) -> int:

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from stentor.audio.activity import FRAME, Activity, runs
 from stentor.inference.align.base import Word
-from stentor.inference.vad import FRAME, Activity, runs
 
 SHARE = 0.1
 """Of a gap between the labels of two words, the part that belongs to the first."""

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from stentor.audio.activity import EnergyDetector
 from stentor.errors import AudioError
 from stentor.inference.load import Model
 from stentor.inference.recording import FileRecording
-from stentor.inference.vad import Detector, EnergyDetector, cut
+from stentor.inference.vad import Detector, cut
 from stentor.studio.dataset_folder import DataSet, Record
 from stentor.studio.files import name_from
 from stentor.studio.uploaded_audio import Upload, checked, enterable, fingerprint, read, shown

@@ -1,0 +1,146 @@
+"""Speech activity by energy: which frames of a recording hold speech, and the room around it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+FRAME = 0.01
+"""Seconds per frame."""
+FLOOR = -100.0
+"""Level of digital silence in dB; full scale is 0."""
+ROOM = 0.2
+"""Seconds of quiet before and after speech that recognisers trained here are given: what `silence` of the sources puts
+there in the mean."""
+EDGE_MARGIN, EDGE_DEPTH, EDGE_FRAMES = 6.0, 15.0, 20
+"""See `_first_speech`: dB, dB, frames."""
+
+
+@dataclass
+class Activity:
+    """Levels and speech of a recording: one entry per frame of `hop` samples, the last frame may be partial."""
+
+    levels: np.ndarray  # float32 [frames], dB of full scale
+    speech: np.ndarray  # bool [frames]
+    hop: int
+    samples: int
+
+
+class EnergyDetector:
+    """Speech is what stands out of the noise floor, which is followed through the recording.
+
+    The floor at a moment is the 10 % quantile of the levels within 15 s, the peak their 95 % quantile; the threshold
+    lies `ratio` of the way up, at least `margin` dB above the floor and never under `silence` dB. Where floor and peak
+    are less than `margin` apart there is no pause to find: such a stretch counts as speech when it is `margin` louder
+    than the recording's quiet parts, or when the whole recording is like that. So steady noise is passed on rather
+    than speech lost; use Silero VAD where that matters. Single sounds under 80 ms, such as clicks, are no speech.
+    """
+
+    def __init__(self, margin: float = 6.0, ratio: float = 0.2, silence: float = -65.0):
+        self.margin, self.ratio, self.silence = margin, ratio, silence
+
+    def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity:
+        levels, hop, samples = frame_levels(blocks, rate)
+        if not len(levels):
+            return Activity(levels, np.zeros(0, bool), hop, samples)
+        floor, peak = _envelope(levels)
+        threshold = np.maximum(floor + np.maximum(self.margin, self.ratio * (peak - floor)), self.silence)
+        speech = levels > threshold
+        steady = (peak - floor < self.margin) & (floor > self.silence)
+        if not steady.all():
+            steady &= floor > np.quantile(levels, 0.1) + self.margin
+        return Activity(levels, _without_clicks(speech) | steady, hop, samples)
+
+
+def speech_with_room(audio: np.ndarray, rate: int, room: float = ROOM) -> tuple[np.ndarray, float]:
+    """`audio` float32 [samples] with `room` seconds around its speech, and the seconds that it now begins earlier
+    (negative where its beginning was cut off).
+
+    A longer pause at an end is cut, a shorter one is filled up with silence. Audio without speech stays as it is.
+    """
+    activity = EnergyDetector().activity([audio], rate)
+    first, last = (
+        _first_speech(activity.levels, activity.speech),
+        _first_speech(activity.levels[::-1], activity.speech[::-1]),
+    )
+    if first is None or last is None:
+        return audio, 0.0
+    room_samples = round(room * rate)
+    start = first * activity.hop - room_samples
+    end = min((len(activity.levels) - last) * activity.hop, len(audio)) + room_samples
+    inside = audio[max(start, 0) : end]
+    return np.pad(inside, (max(-start, 0), max(end - len(audio), 0))), -start / rate
+
+
+def _first_speech(levels: np.ndarray, speech: np.ndarray) -> int | None:
+    """First frame of speech; None without any.
+
+    Noise at the edge of a recording that is clean elsewhere stands out of the recording's floor as speech does. It is
+    steady and well under the speech: frames that stay within `EDGE_MARGIN` dB of how the recording begins, `EDGE_DEPTH`
+    dB under its peak and for at least `EDGE_FRAMES` frames, are no speech.
+    """
+    if not speech.any():
+        return None
+    first = int(speech.argmax())
+    begin = float(np.median(levels[: EDGE_FRAMES // 2]))
+    if begin > float(np.quantile(levels, 0.95)) - EDGE_DEPTH:
+        return first
+    louder = levels > begin + EDGE_MARGIN
+    edge = int(louder.argmax())
+    return max(first, edge) if edge >= EDGE_FRAMES else first
+
+
+def runs(mask: np.ndarray) -> np.ndarray:
+    """First frame, and the frame after the last, of each stretch of True: int64 [N, 2]."""
+    return np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]))).reshape(-1, 2)
+
+
+def frame_levels(blocks: Iterable[np.ndarray], rate: int) -> tuple[np.ndarray, int, int]:
+    """Level of each frame in dB [frames], smoothed over 50 ms, with the hop and the number of samples.
+
+    Below 80 Hz there is no speech but much hum and rumble: it is filtered out.
+    """
+    from scipy.ndimage import uniform_filter1d
+    from scipy.signal import butter, sosfilt
+
+    hop = round(rate * FRAME)
+    sos = butter(2, 80, "highpass", fs=rate, output="sos")
+    memory = np.zeros((len(sos), 2))
+    buffer = np.zeros(0)
+    powers: list[Any] = []
+    samples = 0
+    for block in blocks:
+        samples += len(block)
+        filtered, memory = sosfilt(sos, block, zi=memory)
+        buffer = np.concatenate([buffer, filtered])
+        frames = len(buffer) // hop
+        powers.append(np.square(buffer[: frames * hop].reshape(-1, hop)).mean(1))
+        buffer = buffer[frames * hop :]
+    if len(buffer):
+        powers.append(np.square(buffer).mean(keepdims=True))
+    power = np.concatenate(powers) if powers else np.zeros(0)
+    if len(power):
+        power = uniform_filter1d(power, 5, mode="nearest")
+    return np.maximum(10 * np.log10(np.maximum(power, 1e-12)), FLOOR).astype(np.float32), hop, samples
+
+
+def _without_clicks(speech: np.ndarray, shortest: int = 8, apart: int = 25) -> np.ndarray:
+    """Frames of speech without those in stretches under `shortest` frames, `apart` frames from all other speech."""
+    edges = runs(speech)
+    gaps = np.concatenate([[len(speech)], edges[1:, 0] - edges[:-1, 1], [len(speech)]])
+    speech = speech.copy()
+    for (start, end), before, after in zip(edges, gaps, gaps[1:], strict=False):
+        if end - start < shortest and min(before, after) >= apart:
+            speech[start:end] = False
+    return speech
+
+
+def _envelope(levels: np.ndarray, reach: int = 15) -> tuple[np.ndarray, np.ndarray]:
+    """Noise floor and peak around each frame in dB: quantiles within `reach` seconds, from one second to the next."""
+    second = round(1 / FRAME)
+    centres = np.arange(second // 2, max(len(levels), second // 2 + 1), second)
+    ends = [(max(0, c - reach * second), c + reach * second) for c in centres]
+    quantiles = np.array([np.quantile(levels[a:b], [0.1, 0.95]) for a, b in ends])
+    frames = np.arange(len(levels))
+    return np.interp(frames, centres, quantiles[:, 0]), np.interp(frames, centres, quantiles[:, 1])

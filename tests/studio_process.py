@@ -1,18 +1,18 @@
 """`stentor studio` as a user starts it: a process of its own on a free port of this machine."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 
 
 class StudioProcess:
-    """A studio over `folder`; `address` is its page, `log` all that it printed."""
+    """A studio over `folder`; `address` is the page that it printed last, `log` all that it printed."""
 
     def __init__(self, folder: Path):
         self.folder, self.log = folder, folder.with_name(folder.name + ".log")
@@ -35,10 +35,9 @@ class StudioProcess:
         until = time.monotonic() + wait
         while True:
             try:
-                with urllib.request.urlopen(self.address, timeout=wait):
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/studio/ready", timeout=wait):
+                    self.address = re.findall(r"http://\S+", self.log.read_text())[-1]
                     return
-            except urllib.error.HTTPError:  # it asks for a password
-                return
             except OSError:
                 ended = self.process.poll()
                 assert ended is None and time.monotonic() < until, f"exit {ended}:\n{self.log.read_text()[-3000:]}"

@@ -57,6 +57,8 @@ def browser_of(folder, passwords, **headers):
     server = StudioServer(accounts, local=True, port=7860, routes=ROUTES, load=lambda: None)
     client = TestClient(server, base_url="http://127.0.0.1:7860", headers={"X-Stentor": "1", **headers})
     client.accounts, client.door = accounts, server
+    if accounts.token:
+        client.cookies.set(server.cookie, accounts.token)
     client.projects = None if accounts.named else accounts.projects("owner")
     return client
 

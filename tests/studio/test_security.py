@@ -398,7 +398,9 @@ def test_oversized_files_are_not_read_to_the_end(client, monkeypatch):
 def test_uploads_go_to_their_own_folder(client, path):
     answer = client.put(path, params={"name": "../../../../evil.wav"}, content=b"RIFF")
     assert answer.status_code in (400, 404, 405)
-    assert not [p for p in client.projects.folder.parent.rglob("*") if p.is_file() and p.name != ".lock"]
+    assert not [
+        p for p in client.projects.folder.parent.rglob("*") if p.is_file() and p.name not in (".lock", ".access-token")
+    ]
 
 
 # Texts ----------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The server: who may reach the studio, and what it answers while the page is not there yet."""
 
+import asyncio
 import re
 import socket
 from pathlib import Path
@@ -94,6 +95,8 @@ def door(tmp_path, words=None, routes=(), local=True):
     server.studio = page
     client = TestClient(server, base_url="http://127.0.0.1:7860", follow_redirects=False)
     client.door = server
+    if server.accounts.token:
+        client.cookies.set(server.cookie, server.accounts.token)
     return client
 
 
@@ -184,6 +187,61 @@ def test_wrong_passwords(name, word, tmp_path, monkeypatch):
         assert answer.status_code == 401 and say("sign_in_wrong") in answer.text and not client.cookies
     assert waits == sorted(waits) and len(waits) == 2 and waits[0] > 0
     assert client.get("/", headers={"Cookie": "stentor_7860=guess"}).status_code == 401
+
+
+def test_guesses_from_one_address_do_not_make_others_wait(tmp_path):
+    """Twelve guesses hang in their waits; somebody at another address signs in meanwhile."""
+    from httpx import ASGITransport, AsyncClient
+
+    server = door(tmp_path, PEOPLE).door
+    server._wrong["anna"] = 20
+
+    def at(address):
+        return AsyncClient(transport=ASGITransport(server, client=(address, 1)), base_url="http://127.0.0.1:7860")
+
+    async def guess(browser, name, password):
+        return (await browser.post("/studio/sign-in", data={"name": name, "password": password})).status_code
+
+    async def attack():
+        async with at("10.0.0.1") as attacker, at("10.0.0.2") as ben, at("2001:db8::1") as six, at("2001:db8::2"):
+            guesses = [asyncio.create_task(guess(attacker, "anna", "guess")) for _ in range(12)]
+            guesses.append(asyncio.create_task(guess(six, "anna", "guess")))
+            await asyncio.sleep(0.2)
+            assert set(server._slots) == {"10.0.0.1", "2001:db8::/64"}
+            assert await guess(ben, "ben", PEOPLE["ben"]) == 303
+            assert not any(task.done() for task in guesses)
+            for task in guesses:
+                task.cancel()
+            await asyncio.gather(*guesses, return_exceptions=True)
+
+    asyncio.run(attack())
+    assert not len(server._slots)
+
+
+def test_on_this_machine_the_printed_address_lets_in(tmp_path):
+    """Whoever else uses this machine reaches the port, but does not know the token."""
+    client = door(tmp_path)
+    token = client.door.accounts.token
+    client.cookies.clear()
+    for path in ("/", "/?token=", "/?token=guess", "/anything", "/studio/texts"):
+        assert "page of owner" not in client.get(path).text and not client.cookies
+    assert say("sign_in_token").split("`")[0] in client.get("/").text and client.get("/").status_code == 401
+    answer = client.get(f"/?token={token}")
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie and "samesite=strict" in cookie and 'location.replace("/"' in answer.text
+    assert client.get("/").text == "page of owner"
+    # It is the same after a restart, unless others could have read it.
+    file = tmp_path / "studio" / ".access-token"
+    assert file.stat().st_mode & 0o777 == 0o600 and door(tmp_path).door.accounts.token == token
+    file.chmod(0o644)
+    assert door(tmp_path).door.accounts.token != token and file.stat().st_mode & 0o777 == 0o600
+
+
+def test_with_a_password_no_token_lets_in(tmp_path):
+    client = door(tmp_path, {"owner": "a long one"})
+    assert client.door.accounts.token == "" and not (tmp_path / "studio" / ".access-token").exists()
+    for token in ("", "a%20long%20one"):
+        assert client.get(f"/?token={token}").status_code == 200 and client.get("/").status_code == 401
 
 
 def test_a_sign_in_that_is_too_large(tmp_path):

@@ -69,10 +69,11 @@ def serve(
     door.leave = leave
     # Who leaves in the middle of an upload is no news.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    token = f"?token={accounts.token}" if accounts.token else ""
     shown = f"[{host}]" if ":" in host.strip("[]") else host
     print(
-        f"The studio is open: http://{shown}:{opened.getsockname()[1]} (folder {place.parents[1]}; Ctrl-C closes "
-        "it, runs go on).",
+        f"The studio is open: http://{shown}:{opened.getsockname()[1]}/{token} (folder {place.parents[1]}; Ctrl-C "
+        "closes it, runs go on).",
         flush=True,
     )
     server.run(sockets=[opened])

@@ -1,5 +1,6 @@
-"""Accounts: nobody is asked on this machine itself, elsewhere everybody has to sign in."""
+"""Accounts: on this machine itself the address that is printed holds a token, elsewhere everybody signs in."""
 
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 
 from stentor.errors import ConfigError
-from stentor.studio.files import NAME, inside
+from stentor.studio.files import NAME, disk_errors, inside
 from stentor.studio.projects import Projects
 
 OWNER = "owner"
@@ -21,6 +22,7 @@ SHORTEST = 8
 STAYS = 30 * 24 * 3600.0
 """Seconds for which a browser stays signed in."""
 MOST_SESSIONS = 1000
+_TOKEN = re.compile(r"[\w-]{32}")
 _PAIRS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}:\S+(?:\s+[A-Za-z0-9][A-Za-z0-9_-]{0,63}:\S+)*")
 
 
@@ -59,9 +61,26 @@ def passwords(host: str, variable: str | None) -> dict[str, str]:
     return dict(pairs)  # type: ignore[arg-type]
 
 
+def local_token(folder: Path) -> str:
+    """The token of a studio without passwords: everybody on this machine reaches its address, so the address alone
+    must not open it. It is the same after a restart, in a file that nobody else can read. Raises StentorError."""
+    path = folder / ".access-token"
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        status = path.lstat()
+        private = status.st_uid == os.getuid() and not status.st_mode & 0o077
+        if private and _TOKEN.fullmatch(token := path.read_text()):
+            return token
+    token = secrets.token_urlsafe(24)
+    with disk_errors(path):
+        path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(token)
+    return token
+
+
 class Accounts:
-    """The people of a studio, their folders, and which browsers have signed in (kept in memory: after a restart
-    everybody signs in again)."""
+    """The people of a studio, their folders, and which browsers have signed in (sessions are held in memory: after a
+    restart everybody signs in again). Without passwords there is one person, whose browser holds `token`."""
 
     def __init__(self, folder: Path, passwords: dict[str, str], models: tuple[Path, ...] = (), publish: bool = False):
         """`words`: password by person; `publish`: whether people who are named use the owner's login of the Hub."""
@@ -76,6 +95,7 @@ class Accounts:
         )
         publishes = publish or not self.named
         self._projects = {name: Projects(path, self.guarded, models, publishes) for name, path in folders.items()}
+        self.token = "" if self.guarded else local_token(self._projects[OWNER].folder)
 
     def projects(self, name: str) -> Projects:
         """A person's projects."""
@@ -104,9 +124,9 @@ class Accounts:
             self._sessions.pop(session, None)
 
     def who(self, session: str | None) -> str | None:
-        """The person of a session; where nobody signs in, the owner."""
+        """The person of a session, or of the token of a studio without passwords."""
         if not self.guarded:
-            return OWNER
+            return OWNER if hmac.compare_digest((session or "").encode(), self.token.encode()) else None
         person, end = self._sessions.get(session or "", (None, 0.0))
         return person if end > time.time() else None
 

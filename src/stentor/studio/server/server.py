@@ -8,19 +8,21 @@ the request, so that nothing behind it can mix people up.
 import asyncio
 import contextlib
 import html
+import ipaddress
 import json
 from collections import Counter
 from collections.abc import Callable
 from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from weakref import WeakValueDictionary
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from stentor.studio.server.accounts import Accounts, is_local
+from stentor.studio.server.accounts import STAYS, Accounts, is_local
 from stentor.studio.server.gradio_allowlist import GradioAllowlist
 from stentor.studio.server.routes import PROJECTS
 from stentor.studio.texts import say, texts
@@ -32,9 +34,12 @@ MOST_SIGN_IN = 4096
 """Bytes of a sign-in."""
 SLOWEST = 5.0
 """Seconds that an answer to a wrong password waits at most."""
+SLOTS = 4
+"""Sign-ins from one address, and passwords in all, that are looked at together."""
+# "no-referrer" would make browsers hide the origin of the sign-in form from the studio itself ("Origin: null").
 GUARDS = [
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"same-origin"),
     (b"x-frame-options", b"SAMEORIGIN"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
@@ -53,7 +58,9 @@ class StudioServer:
         """Ends the server, when the page cannot be made."""
         self.narrow = GradioAllowlist()
         self._wrong: Counter[str] = Counter()
-        self._signing = asyncio.Semaphore(4)
+        self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """By address: guesses from one do not make others wait."""
+        self._hashing = asyncio.Semaphore(SLOTS)
         self.ours = Starlette(
             routes=[*routes, Route("/studio/texts.json", _texts), Route("/studio/page/{file}", _file)]
         )
@@ -87,6 +94,8 @@ class StudioServer:
         path = scope["path"]
         if path == "/studio/ready":
             await JSONResponse({"ready": self.studio is not None})(scope, receive, send)
+        elif path == "/" and "token" in request.query_params:
+            await self._enter(request)(scope, receive, send)
         elif path in ("/studio/sign-in", "/studio/sign-out") and request.method == "POST":
             answer = await (self._sign_in(request) if path.endswith("in") else self._sign_out(request))
             await answer(scope, receive, send)
@@ -105,7 +114,7 @@ class StudioServer:
             if not web:
                 await _refuse(scope, send)
             elif scope["path"] == "/":
-                await HTMLResponse(_sign_in_page(self.accounts.named), 401)(scope, receive, send)
+                await HTMLResponse(self._sign_in_page(), 401)(scope, receive, send)
             else:
                 await PlainTextResponse("Sign in first.", 401)(scope, receive, send)
             return
@@ -123,6 +132,16 @@ class StudioServer:
         else:
             await PlainTextResponse(say("opening"), 503, headers={"Retry-After": "2"})(scope, receive, send)
 
+    def _enter(self, request: Request) -> Response:
+        """The answer to the address that was printed. A script leads on, so that the address with the token does not
+        stay in the browser, and so that the cookie is sent even where a link of another site led here."""
+        onward = HTMLResponse(_page('<script>location.replace("/" + location.hash)</script>'))
+        onward.headers["Cache-Control"] = "no-store"
+        token = request.query_params["token"]
+        if self.accounts.who(token) and not self.accounts.guarded:
+            self._signed_in(request, onward, token)
+        return onward
+
     async def _sign_in(self, request: Request) -> Response:
         form = b""
         async for chunk in request.stream():
@@ -134,24 +153,28 @@ class StudioServer:
         # Guesses wait for each other, longer with each one that was wrong. They are counted for each person: who knows
         # one password has no faster way to another.
         person = self.accounts.meant(name.strip())
-        async with self._signing:
+        slots = self._slots.setdefault(_network(request), asyncio.Semaphore(SLOTS))
+        async with slots:
             if self._wrong[person]:
                 await asyncio.sleep(min(SLOWEST, 0.25 * self._wrong[person]))
-            session = await asyncio.to_thread(self.accounts.sign_in, name.strip(), password)
+            async with self._hashing:
+                session = await asyncio.to_thread(self.accounts.sign_in, name.strip(), password)
         if session is None:
             self._wrong[person] += 1
-            return HTMLResponse(_sign_in_page(self.accounts.named, wrong=True), 401)
+            return HTMLResponse(self._sign_in_page(wrong=True), 401)
         self._wrong[person] = 0
-        answer = RedirectResponse("/", 303)
-        answer.set_cookie(
-            self.cookie,
-            session,
-            max_age=30 * 24 * 3600,
-            httponly=True,
-            samesite="strict",
-            secure=request.url.scheme == "https",
-        )
+        return self._signed_in(request, RedirectResponse("/", 303), session)
+
+    def _signed_in(self, request: Request, answer: Response, session: str) -> Response:
+        """The answer, which gives the browser its session."""
+        secure = request.url.scheme == "https"
+        answer.set_cookie(self.cookie, session, max_age=int(STAYS), httponly=True, samesite="strict", secure=secure)
         return answer
+
+    def _sign_in_page(self, wrong: bool = False) -> str:
+        if self.accounts.guarded:
+            return _sign_in_form(self.accounts.named, wrong)
+        return _page(f"<p>{html.escape(say('sign_in_token'))}</p>")
 
     async def _sign_out(self, request: Request) -> Response:
         self.accounts.sign_out(request.cookies.get(self.cookie, ""))
@@ -211,6 +234,15 @@ def _navigates(scope: Any, headers: dict[bytes, str]) -> bool:
     return scope.get("method") == "GET" and scope["path"] == "/" and headers.get(b"sec-fetch-mode") == "navigate"
 
 
+def _network(request: Request) -> str:
+    """The address that a request comes from; of IPv6 the network, in which one machine has as many as it likes."""
+    host = request.client.host if request.client else ""
+    with contextlib.suppress(ValueError):
+        if (address := ipaddress.ip_address(host)).version == 6:
+            return str(ipaddress.ip_network((address, 64), strict=False))
+    return host
+
+
 def _cookies(scope: Any) -> dict[str, str]:
     from starlette.requests import HTTPConnection
 
@@ -244,7 +276,7 @@ def _opening_page() -> str:
     return _page(f'<p class="stentor-wait" role="status">{html.escape(say("opening"))}</p><script>{waits}</script>')
 
 
-def _sign_in_page(named: bool, wrong: bool = False) -> str:
+def _sign_in_form(named: bool, wrong: bool) -> str:
     def field(key: str, kind: str, hint: str) -> str:
         return (
             f"<label>{html.escape(say(key))}"

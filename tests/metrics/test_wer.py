@@ -6,6 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stentor.callbacks.console import scores_text
+from stentor.metrics.diarization import DiarizedRecording, der
+from stentor.metrics.format import interval
+from stentor.metrics.speech import share
 from stentor.metrics.wer import align, bootstrap, count_errors, frequent_errors, rate, score, word_errors
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "the", "cat", "sat", "on", "mat"]), max_size=8).map(" ".join)
@@ -124,3 +128,21 @@ def test_languages_without_spaces_count_characters():
     assert (result.errors, result.total) == (2, 7)
     english = score(["a b", "今日は"], ["a c", "今日"], languages=["en", "ja-JP"], normalizer="none")
     assert (english.errors, english.total) == (2, 5)
+
+
+def test_no_error_is_a_bound_and_no_certainty():
+    """The rule of three against the exact bound, 1 - 0.05^(1/n), and in the words that people read."""
+    texts = [f"word number {i}" for i in range(50)]
+    clean, wrong = score(texts, texts), score(texts, [""] * 50)
+    assert (clean.low, clean.high) == (0.0, 3 / 150)
+    assert clean.high == pytest.approx(1 - 0.05 ** (1 / 150), rel=0.02)
+    assert (wrong.low, wrong.high) == (1 - 3 / 150, 1.0)
+    assert interval("wer", clean.as_dict()) == "0.00–2.00 %"
+    assert scores_text({"wer": clean}) == "wer 0.00 % (0/150, 95 %: 0.00–2.00 %)"
+    assert score(["one"], ["one"]).high == 1.0  # one word says nothing
+    assert interval("wer", score(["one two"], ["one"]).as_dict()) == ""  # nor do resamples of a single item
+    right = share([True] * 60)
+    assert (right.low, right.high) == (0.95, 1.0)
+    talk = [{"speaker": "x", "start": 0.0, "end": 1.0}]
+    alone = DiarizedRecording("a", talk, talk, None, 1.0)
+    assert (der([alone] * 100).low, der([alone] * 100).high) == (0.0, pytest.approx(0.03))  # recordings, not seconds

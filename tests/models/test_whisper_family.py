@@ -372,3 +372,26 @@ def test_peft_reads_the_adapters(english, tmp_path):
     ours = bundle.model(**inputs)["text"]
     logits = loaded(input_features=inputs["features"], decoder_input_ids=inputs["input_ids"]).logits.flatten(0, 1)
     torch.testing.assert_close(logits[inputs["label_index"]], ours["hidden"] @ ours["weight"].T, rtol=1e-4, atol=1e-4)
+
+
+def test_the_cards_example_runs_without_stentor(english, tmp_path):
+    """Of a plain export the card names transformers, and its snippet is run; of adapters it names PEFT."""
+    import re
+
+    from huggingface_hub import ModelCard
+
+    from stentor.publish.card import write_card
+    from stentor.publish.model import complete
+
+    config = {"name": "mine", "task": {"type": "transcribe"}, "data": {"train": [{"type": "jsonl", "path": "a"}]}}
+    for keys, library in (({"config": WHISPER}, "transformers"), ({"from": str(english), "lora": LORA}, "peft")):
+        folder = save(build(**keys), tmp_path / library)
+        text = write_card(folder, {**config, "model": {"type": "whisper", **keys}}, {"eval": {}}).read_text()
+        assert ModelCard(text).data.library_name == library
+        assert ("from transformers import pipeline" in text) == (library == "transformers")
+        text = complete(text, "mine", "me/mine", "mit", False, {}, {})
+        if library == "transformers":
+            code = re.search(r"```python\n(from transformers.*?)```", text, re.S)[1]
+            assert 'model="me/mine"' in code and 'stentor.load("me/mine")' in text
+            code = code.replace("me/mine", str(folder)).replace('"speech.wav"', "clip").replace("print(", "repr(")
+            exec(code, {"clip": example(1).audio})

@@ -80,3 +80,27 @@ def test_limits_follow_the_data(tmp_path, results):
     assert "not scored on any held-out data" in text
     assert not (tmp_path / ".eval_results").exists()
     assert "synthetic" not in write_card(tmp_path, CONFIG, results).read_text()
+
+
+def test_each_set_is_a_data_set_of_its_own(tmp_path, results):
+    """As the Hub's client reads the metadata: two local sets of one type, and two parts of one data set."""
+    from huggingface_hub import ModelCard
+
+    for dev, clean in (
+        ({"type": "jsonl", "path": "dev.jsonl"}, {"type": "jsonl", "path": "clean.jsonl"}),
+        ({"type": "hub", "name": "o/b", "split": "test"}, {"type": "hub", "name": "o/b", "split": "test", "limit": 9}),
+        ({"type": "hub", "name": "o/b", "config": "de"}, {"type": "hub", "name": "o/b", "config": "en"}),
+    ):
+        data = {**CONFIG["data"], "eval": {"dev": dev}, "test": {"clean": clean}}
+        entries = ModelCard.load(write_card(tmp_path, {**CONFIG, "data": data}, results)).data.to_dict()["model-index"]
+        sets = {r["dataset"]["name"]: [m["type"] for m in r["metrics"]] for r in entries[0]["results"]}
+        assert sets == {name: list(results["eval"][name]) for name in ("dev", "clean")}
+
+
+def test_the_longest_recording_is_that_of_the_data(tmp_path, results):
+    text = write_card(tmp_path, CONFIG, results).read_text()
+    assert "longest recording" not in text and "20 s" not in text  # a limit says nothing about the data
+    results["data"]["longest_seconds"] = 3.21
+    assert (
+        "The longest recording that it was trained on has 3.2 s." in write_card(tmp_path, CONFIG, results).read_text()
+    )

@@ -47,6 +47,7 @@ def _show(out: Path) -> None:
     from stentor.audio.io import write
     from stentor.audio.synth import say
     from stentor.inference.load import load as load_model
+    from stentor.metrics.format import interval
 
     sample = out / "sample.wav"
     write(sample, say(**FRESH).audio, 16000)
@@ -61,9 +62,8 @@ def _show(out: Path) -> None:
     *before, results = (json.loads(p.read_text(encoding="utf-8")) for p in [*stages, out / "results.json"])
     for name, scores in results["eval"].items():
         wer, mean, median = (scores[m] for m in ("wer", "word_time_mean_ms", "word_time_median_ms"))
-        interval = f"95 %: {wer['low']:.2%} to {wer['high']:.2%}"
         print(
-            f"{name}: WER {wer['value']:.2%} ({wer['errors']} errors in {wer['total']} words; {interval}); "
+            f"{name}: WER {wer['value']:.2%} ({wer['errors']} errors in {wer['total']} words; 95 %: {interval('wer', wer)}); "
             f"word times off by {mean['value']:.1f} ms in the mean, {median['value']:.1f} in the median"
         )
     seconds = [r["seconds"] for r in (*before, results)]

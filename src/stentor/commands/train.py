@@ -250,6 +250,7 @@ def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
         "data": {
             "used": train_data.records,
             "hours": round(train_data.hours, 4),
+            **({} if train_data.streams else {"longest_seconds": round(max(c.duration for c in train_data.cuts()), 2)}),
             **({} if train_data.replay is None else {"replay": train_data.replayed}),
             **train_data.dropped.facts(),
             "overlap": setup.overlap,

@@ -15,7 +15,7 @@ import numpy as np
 
 from stentor.errors import ConfigError, DataError
 from stentor.metrics.score import Score
-from stentor.metrics.wer import bootstrap
+from stentor.metrics.wer import rate_interval
 from stentor.text.normalize import normalize, words
 
 PAUSE = 0.5
@@ -102,7 +102,7 @@ def _score(files: Sequence[Attributed], measure: Any, normalizer: str, spelling:
         else:
             rows.append([0] * (2 + len(kinds)))
     table = np.array(rows, dtype=np.int64).reshape(-1, 2 + len(kinds))
-    low, high = bootstrap(table[:, 0], table[:, 1])
+    low, high = rate_interval(table[:, 0], table[:, 1])
     names = (*kinds[:3], "scored_speakers", "missed_speakers", "false_alarm_speakers")
     wrong, total, *sums = map(int, table.sum(0))
     details = {"items": len(rows), **dict(zip(names, sums)), "normalizer": normalizer, **settings}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.metrics.score import Score
-from stentor.metrics.wer import bootstrap
+from stentor.metrics.wer import bootstrap, rate_interval
 
 if TYPE_CHECKING:
     from pyannote.core import Annotation, Timeline
@@ -258,7 +258,8 @@ def _value(above: float, below: float) -> float:
 
 def _ratio(above: Sequence[float], below: Sequence[float]) -> Score:
     """`sum(above) / sum(below)` with its interval; one of each per recording."""
-    low, high = bootstrap(np.asarray(above, np.float64), np.asarray(below, np.float64), ratio=_ratios)
+    sums = np.asarray(above, np.float64), np.asarray(below, np.float64)
+    low, high = rate_interval(*sums, trials=len(above), ratio=_ratios)
     return Score(_value(float(sum(above)), float(sum(below))), low=low, high=high)
 
 

@@ -70,7 +70,7 @@ def percent(change: float | None) -> str:
 def interval(metric: str, score: Mapping[str, Any]) -> str:
     """The 95 % interval of a score (`low`, `high`) as `2.90–4.41 %`; empty when it has none."""
     low, high = score.get("low"), score.get("high")
-    if low is None or high is None:
+    if low is None or high is None or low == high:  # of a single item all resamples are the same
         return ""
     if is_rate(metric):
         return f"{100 * low:.2f}–{100 * high:.2f} %"

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass
 class Score:
-    """A metric with what it is made of; `low` and `high` are a bootstrap 95 % interval."""
+    """A metric with what it is made of; `low` and `high` are a 95 % interval, see `rate_interval`."""
 
     value: float
     """NaN when there was nothing to measure."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stentor.metrics.score import Score
-from stentor.metrics.wer import bootstrap
+from stentor.metrics.wer import bootstrap, rate_interval
 from stentor.metrics.wer import score as error_rate
 
 SYNTHETIC, CODEC, REAL = "synthetic", "codec", "real"
@@ -70,6 +70,7 @@ def share(right: Sequence[bool | None]) -> Score:
     score = mean([float(value) for value in known])
     if known:
         score.errors, score.total = len(known) - sum(known), len(known)
+        score.low, score.high = rate_interval(np.array(known, np.int64), np.ones(len(known), np.int64))
     return score
 
 

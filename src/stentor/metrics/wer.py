@@ -111,6 +111,23 @@ def bootstrap(
     return float(low), float(high)
 
 
+def rate_interval(
+    errors: np.ndarray, totals: np.ndarray, trials: int | None = None, ratio: Ratio = ratio
+) -> tuple[float, float]:
+    """The 95 % interval of a rate: `bootstrap`, but where all resamples are the same the rule of three.
+
+    Without a single error in n trials the rate is at most 3 / n, and without anything right at least 1 - 3 / n (Hanley
+    and Lippman-Hand 1983, "If nothing goes wrong, is everything all right?"). `errors` and `totals` are [items];
+    `trials`: n, the sum of `totals` unless these are not counted but measured.
+    """
+    few = 3 / max(trials if trials is not None else int(np.sum(totals)), 3)
+    if not np.any(errors):
+        return 0.0, few
+    if np.array_equal(errors, totals):
+        return 1 - few, 1.0
+    return bootstrap(errors, totals, ratio=ratio)
+
+
 def frequent_errors(pairs: Iterable[tuple[Sequence[str], Sequence[str]]], top: int = 20) -> dict[str, list[list[Any]]]:
     """The most frequent errors over (reference words, hypothesis words) pairs, most frequent first.
 
@@ -161,7 +178,7 @@ def score(
     pairs = normalized_pairs(references, hypotheses, normalizer, languages, unit, spelling)
     counts = count_errors(pairs)
     errors, totals = counts[:, :REFERENCE].sum(1), counts[:, REFERENCE]
-    low, high = bootstrap(errors, totals)
+    low, high = rate_interval(errors, totals)
     sums = counts.sum(0)
     details: dict[str, Any] = {
         "items": len(pairs),

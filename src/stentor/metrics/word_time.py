@@ -8,13 +8,13 @@ Guo et al. 2017 (arXiv:1706.04599) with equal-width bins.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from stentor.metrics.score import Score
-from stentor.metrics.wer import bootstrap
+from stentor.metrics.wer import bootstrap, rate_interval
 from stentor.metrics.word_match import Matches, Word, has_times, match, time_of
 
 TOLERANCES = (20, 50, 100, 200)
@@ -78,7 +78,7 @@ def score(
 # Metrics ------------------------------------------------------------------------------------------------------------
 
 
-def _ratio(sums: Sequence[float], totals: Sequence[int]) -> Score:
+def _ratio(sums: Sequence[float], totals: Sequence[int], interval: Callable[..., Any] = bootstrap) -> Score:
     """`sum(sums) / sum(totals)` with its interval; [items] each."""
     above, below = np.asarray(sums, np.float64), np.asarray(totals, np.int64)
     total = int(below.sum())
@@ -86,13 +86,13 @@ def _ratio(sums: Sequence[float], totals: Sequence[int]) -> Score:
         return Score(math.nan)
     # An item with nothing to measure changes no ratio, but a resample of such items alone would have none.
     measured = below > 0
-    low, high = bootstrap(above[measured], below[measured], RESAMPLES)
+    low, high = interval(above[measured], below[measured])
     return Score(float(above.sum() / total), low=low, high=high)
 
 
 def _share(right: Sequence[int], totals: Sequence[int]) -> Score:
     """Right ones over all, [items] each; what is not right are its errors."""
-    score = _ratio(right, totals)
+    score = _ratio(right, totals, rate_interval)
     score.errors, score.total = sum(totals) - sum(right), sum(totals)
     return score
 
@@ -139,7 +139,9 @@ def _f1(items: Sequence[Matches], collar: float) -> Score:
         reference.append(sum(map(has_times, item.reference)))
         hypothesis.append(len(item.hypothesis) - sum(len(m.hypothesis) for m in item.pairs if not m.timed))
     score = _ratio(
-        [a + b for a, b in zip(right_reference, right_hypothesis)], [a + b for a, b in zip(reference, hypothesis)]
+        [a + b for a, b in zip(right_reference, right_hypothesis)],
+        [a + b for a, b in zip(reference, hypothesis)],
+        rate_interval,
     )
     score.details = {
         "precision": sum(right_hypothesis) / sum(hypothesis) if sum(hypothesis) else None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.metrics.format import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
+from stentor.publish.usage import how_to_use, library
 from stentor.report.changes import changes, groups
 
 PIPELINES = {
@@ -24,31 +25,6 @@ PIPELINES = {
 TaskOf = Callable[[Mapping[str, Any]], str | None]
 """Of an evaluation source on the Hub: the benchmark's own name for it, from the `eval.yaml` of the data set."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-USES = {
-    "transcribe": ('print(model.transcribe("speech.wav").text)', "stentor transcribe {name} speech.wav"),
-    "words": (
-        'for word in model.transcribe("speech.wav").words:\n    print(word["start"], word["end"], word["word"])',
-        "stentor transcribe {name} speech.wav --words --format srt",
-    ),
-    "diarize": (
-        'for segment in model.diarize("meeting.wav").segments:\n'
-        '    print(segment["start"], segment["end"], segment["speaker"])',
-        "stentor diarize {name} meeting.wav",
-    ),
-    "speak": (
-        'speech = model.speak("Good morning.", reference="voice.wav", reference_text="what is said in it")\n'
-        'soundfile.write("out.wav", speech.audio, speech.rate)',
-        'stentor speak {name} "Good morning." --reference voice.wav --reference-text "what is said in it" \\\n'
-        "  --out out.wav",
-    ),
-}
-"""Per task type the line of Python after `stentor.load`, and the command."""
-NAMED_VOICES = (
-    'speech = model.speak("Good morning.", instruct="a {field} of the training data")\n'
-    'soundfile.write("out.wav", speech.audio, speech.rate)',
-    'stentor speak {name} "Good morning." --instruct "a {field} of the training data" --out out.wav',
-)
-"""The same for a model whose records named their voices (`task.instruct_from`): it may never have seen a reference."""
 
 
 def write_card(
@@ -65,7 +41,7 @@ def write_card(
     task = config["task"]["type"]
     pipeline, title = PIPELINES.get(task, (None, task))
     data = ModelCardData(
-        library_name="stentor",
+        library_name=library(folder),
         pipeline_tag=pipeline,
         language=languages(config, results) or None,
         tags=["stentor", "speech", task, config["model"]["type"]],
@@ -77,7 +53,7 @@ def write_card(
         eval_results=model_index(config, results, pipeline or task) or None,
     )
     path = folder / "README.md"
-    path.write_text(f"---\n{data.to_yaml()}\n---\n\n{body(config, results, title)}", encoding="utf-8")
+    path.write_text(f"---\n{data.to_yaml()}\n---\n\n{body(config, results, title, folder)}", encoding="utf-8")
     _write_eval_results(folder / ".eval_results", config, results, task_of)
     return path
 
@@ -105,26 +81,15 @@ def _write_eval_results(folder: Path, config: Mapping[str, Any], results: Mappin
             YAML().dump(eval_result_entries_to_yaml([entry]), stream)
 
 
-def body(config: Mapping[str, Any], results: Mapping[str, Any], title: str) -> str:
-    """The card below its metadata, in Markdown."""
-    task = config["task"]["type"]
+def body(config: Mapping[str, Any], results: Mapping[str, Any], title: str, folder: Path) -> str:
+    """The card below its metadata, in Markdown; `folder` is the export."""
     parts = [f"# {plain(config['name'])}", _summary(config, results, title)]
     if results["eval"]:
         parts += ["## Results", _results_table(results["eval"])]
         if note := _results_note(config, results["eval"]):
             parts.append(note)
         parts += _changes(results) + _groups(results)
-    if task in USES:
-        field = config["task"].get("instruct_from") or ""
-        python, shell = (text.replace("{field}", field) for text in (NAMED_VOICES if field else USES[task]))
-        imports = "import soundfile\nimport stentor\n\n" if "soundfile." in python else "import stentor\n\n"
-        name = config["name"] if re.fullmatch(r"[\w.-]+", config["name"]) else "FOLDER"
-        parts += [
-            "## How to use",
-            f"Where `{name}` is this folder, or its id on the Hub:",
-            f'```python\n{imports}model = stentor.load("{name}")\n{python}\n```',
-            f"```bash\n{shell.format(name=name)}\n```",
-        ]
+    parts += how_to_use(config, folder)
     parts += ["## Training data", _data(config, results), "## Training", _training(config, results)]
     parts += ["## Limits", "\n".join(f"* {line}" for line in _limits(config, results))]
     return "\n\n".join(parts) + "\n"
@@ -135,6 +100,8 @@ def model_index(config: Mapping[str, Any], results: Mapping[str, Any], task: str
     from huggingface_hub import EvalResult
 
     sources = evaluation_sources(config)
+    kinds = {n: [s.get(k) for k in ("name" if on_hub(s) else "type", "config", "split")] for n, s in sources.items()}
+    alike = {n for n in results["eval"] if not on_hub(sources.get(n, {})) or list(kinds.values()).count(kinds[n]) > 1}
     entries = []
     for name, scores in results["eval"].items():
         source = sources.get(name, {})
@@ -143,8 +110,10 @@ def model_index(config: Mapping[str, Any], results: Mapping[str, Any], task: str
                 entries.append(
                     EvalResult(
                         task_type=task,
+                        # The Hub's reader puts entries of one type, configuration and split under one data set.
                         dataset_type=source["name"] if on_hub(source) else source.get("type", "local"),
                         dataset_name=name,
+                        dataset_config=name if name in alike else source.get("config"),
                         dataset_split=source.get("split"),
                         metric_type=metric,
                         metric_name=f"{label(metric)} (%)" if is_rate(metric) else metric,
@@ -242,7 +211,9 @@ def _results_note(config: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
     if normalizers := sorted({d["normalizer"] for d in details if "normalizer" in d}):
         notes.append(f"Error rates are corpus-level, after the text normaliser {', '.join(normalizers)}.")
     if any(s.get("low") is not None for metrics in scores.values() for s in metrics.values()):
-        notes.append("Intervals are bootstraps over the items of a set.")
+        notes.append(
+            "Intervals are bootstraps over the items of a set; those of rates without an error follow the rule of three."
+        )
     chosen = [n for n in config["data"].get("eval") or {} if n in scores]
     if chosen and (config.get("train") or {}).get("use") in ("best", "average"):
         notes.append(f"The weights were picked by their score on `{chosen[0]}`, so that figure flatters them.")
@@ -350,8 +321,8 @@ def _limits(config: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
             lines.append(f"Tells at most {speakers} speakers apart who talk within one window.")
     elif config["task"]["type"] == "speak":
         lines += _of_speech(config)
-    elif (longest := config["data"].get("max_seconds")) and config["task"]["type"] != "language":
-        lines.append(f"Trained on recordings of at most {longest:g} seconds at a time.")
+    elif (longest := (results.get("data") or {}).get("longest_seconds")) and config["task"]["type"] != "language":
+        lines.append(f"The longest recording that it was trained on has {longest:.1f} s.")
     lines.append(
         "No licence is stated here: whoever publishes it must add one that the data and the base models allow."
     )

@@ -160,7 +160,7 @@ def complete(
         card.data["base_model_relation"] = "adapter" if adapter else "finetune"
     body = card.text.lstrip("\n")
     if repo is not None and name:
-        body = re.sub(rf'stentor\.load\("(?:{re.escape(name)}|FOLDER)"\)', f'stentor.load("{repo}")', body)
+        body = re.sub(rf'(stentor\.load\(|model=)"(?:{re.escape(name)}|FOLDER)"\)', rf'\1"{repo}")', body)
         body = re.sub(
             rf"^stentor (transcribe|diarize|speak) (?:{re.escape(name)}|FOLDER)(?= )",
             rf"stentor \1 {repo}",

@@ -63,7 +63,8 @@ def _show(out: Path) -> None:
     for name, scores in results["eval"].items():
         wer, mean, median = (scores[m] for m in ("wer", "word_time_mean_ms", "word_time_median_ms"))
         print(
-            f"{name}: WER {wer['value']:.2%} ({wer['errors']} errors in {wer['total']} words; 95 %: {interval('wer', wer)}); "
+            f"{name}: WER {wer['value']:.2%} ({wer['errors']} errors in {wer['total']} words; "
+            f"95 %: {interval('wer', wer)}); "
             f"word times off by {mean['value']:.1f} ms in the mean, {median['value']:.1f} in the median"
         )
     seconds = [r["seconds"] for r in (*before, results)]

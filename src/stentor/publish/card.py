@@ -211,9 +211,7 @@ def _results_note(config: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
     if normalizers := sorted({d["normalizer"] for d in details if "normalizer" in d}):
         notes.append(f"Error rates are corpus-level, after the text normaliser {', '.join(normalizers)}.")
     if any(s.get("low") is not None for metrics in scores.values() for s in metrics.values()):
-        notes.append(
-            "Intervals are bootstraps over the items of a set; those of rates without an error follow the rule of three."
-        )
+        notes.append("Intervals are bootstraps over the items of a set; of rates without an error the rule of three.")
     chosen = [n for n in config["data"].get("eval") or {} if n in scores]
     if chosen and (config.get("train") or {}).get("use") in ("best", "average"):
         notes.append(f"The weights were picked by their score on `{chosen[0]}`, so that figure flatters them.")

@@ -26,6 +26,7 @@ def align_file(options: AlignOptions) -> None:
     formats = parse_formats(options.format, WRITERS)
     require_folder(formats, options.out)
     text = read_text(options.text)
+    folder = None if options.out is None else make_folder(options.out)
 
     aligner = open_aligner(options.model, options.engine, options.device, options.lag)
     clip = clip_of(FileRecording(options.audio, aligner.rate), text, options.language)
@@ -35,10 +36,9 @@ def align_file(options: AlignOptions) -> None:
             raise DataError(problem)
         print(f"stentor: warning: {problem}", file=sys.stderr)
     output = transcript(clip, aligned, options.model)
-    if options.out is None:
+    if folder is None:
         sys.stdout.write(WRITERS[formats[0]](output))
         return
-    folder = make_folder(options.out)
     for format in formats:
         path = folder / f"{Path(options.audio).stem}.{SUFFIXES[format]}"
         path.write_text(WRITERS[format](output), encoding="utf-8")

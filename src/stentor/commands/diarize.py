@@ -24,21 +24,18 @@ def diarize_files(options: DiarizeOptions) -> None:
     require_folder(formats, options.out)
     from stentor.inference.load import load
 
+    files = Files(options.audio, options.out, "diarizing")
     model = load(options.model, options.device)
     task = with_speakers(model.for_diarization(), options.speakers, options.min_speakers, options.max_speakers)
-    files = Files(options.audio, options.out, "diarizing")
-    recordings = [FileRecording(path, model.bundle.processor.sample_rate) for path in options.audio]
+    recordings = (FileRecording(path, model.bundle.processor.sample_rate) for path in options.audio)
     with files:
         for diarization in diarize(model.bundle, task, recordings, options.model, files.leave_out, files.add_seconds):
-            name = next(files.names)
+            rttm = diarization.rttm(files.name)
             if files.folder is None:
-                rttm = formats[0] == "rttm"
-                if text := diarization.rttm(name) if rttm else json.dumps(diarization, ensure_ascii=False):
+                if text := rttm if formats[0] == "rttm" else json.dumps(diarization, ensure_ascii=False):
                     files.print(text.rstrip("\n"))
+                files.add_file()
             else:
-                for format in formats:
-                    indented = json.dumps(diarization, ensure_ascii=False, indent=2)
-                    text = diarization.rttm(name) if format == "rttm" else indented
-                    (files.folder / f"{name}.{format}").write_text(text, encoding="utf-8")
-            files.add_file()
+                texts = {"rttm": rttm, "json": json.dumps(diarization, ensure_ascii=False, indent=2)}
+                files.write({format: texts[format] for format in formats})
     files.check("diarized")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,16 @@ def require_folder(formats: Sequence[str], out: str | None) -> None:
 
 
 def make_folder(out: str) -> Path:
-    """The folder of `--out`. Raises ConfigError when it cannot be made."""
+    """The folder of `--out`. Raises ConfigError when it cannot be made or written to, before any work is done."""
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"The folder --out {folder} cannot be made: {error.strerror}.") from error
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ConfigError(f"The folder --out {folder} cannot be written to: {error.strerror}.") from error
     return folder
 
 
@@ -93,23 +100,51 @@ class FileProgress:
 
 
 class Files(FileProgress):
-    """Audio files that a command goes through. `folder`: where the outputs go, None for standard output; `names`: the
-    name of each file's output in turn; `failed`: files that could not be read.
+    """Audio files that a command goes through. `folder`: where the outputs go, None for standard output; `failed`:
+    files that could not be read or whose output could not be written.
 
-    Raises ConfigError when the folder `out` cannot be made.
+    Raises ConfigError when the folder `out` cannot be made or written to.
     """
 
     def __init__(self, audio: Sequence[str], out: str | None, doing: str):
         super().__init__(len(audio), doing)
         self.audio, self.failed = audio, list[str]()
-        self.names = iter(file_names(audio))
+        self.names = file_names(audio)
+        self.done = 0
         self.folder = None if out is None else make_folder(out)
+
+    @property
+    def name(self) -> str:
+        """Of the output of the file that comes next, without a suffix."""
+        return self.names[self.done]
+
+    def add_file(self) -> None:
+        super().add_file()
+        self.done += 1
 
     def leave_out(self, name: str, error: AudioError) -> None:
         """The next file cannot be read: its error is printed, and the command goes on."""
         self.failed.append(name)
-        next(self.names)
         self.print(f"stentor: {error}", error=True)
+        self.add_file()
+
+    def write(self, texts: Mapping[str, str]) -> None:
+        """Write the texts of the next file, by the suffix of each output. One that cannot be written is printed as an
+        error, and the command goes on."""
+        assert self.folder is not None
+        for suffix, text in texts.items():
+            # The temporary name is short: the name of an output may be as long as names can be.
+            path, part = self.folder / f"{self.name}.{suffix}", self.folder / f".{os.getpid()}.part"
+            try:
+                part.write_text(text, encoding="utf-8")
+                part.replace(path)
+            except OSError as error:
+                part.unlink(missing_ok=True)
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):  # no other output could be written either
+                    raise
+                self.print(f"stentor: {path} cannot be written: {error.strerror}.", error=True)
+                self.failed.append(self.audio[self.done])
+                break
         self.add_file()
 
     def check(self, done: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.commands.file_progress import Files, parse_formats, require_folder
 from stentor.errors import ConfigError
 from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
-from stentor.inference.recording import FileRecording, Recording
+from stentor.inference.recording import FileRecording
 from stentor.inference.transcribe import transcribe
 from stentor.inference.vad import SileroDetector
 
@@ -24,13 +24,14 @@ def transcribe_files(options: TranscribeOptions) -> None:
     formats = _formats(options)
     from stentor.inference.load import load
 
+    files = Files(options.audio, options.out, "transcribing")
     detector = SileroDetector(options.vad) if options.vad else None
     model = load(options.model, options.device)
     task = model.for_transcription()
     diarizer = load(options.diarizer, options.device).speaker_segments() if options.diarizer is not None else None
-    files = Files(options.audio, options.out, "transcribing")
     rate = model.bundle.processor.sample_rate
-    recordings: list[Recording] = [FileRecording(path, rate) for path in options.audio]
+    # Made one at a time: each holds its audio until it is transcribed.
+    recordings = (FileRecording(path, rate) for path in options.audio)
     with files:
         for transcript in transcribe(
             model.bundle,
@@ -46,14 +47,12 @@ def transcribe_files(options: TranscribeOptions) -> None:
             on_window=files.add_seconds,
             diarizer=diarizer,
         ):
-            name = next(files.names)
             if files.folder is None:
                 files.print(_printed(transcript, formats[0], options))
+                files.add_file()
             else:
-                for format in formats:
-                    text = render(transcript, format, options.cues)
-                    (files.folder / f"{name}.{SUFFIXES[format]}").write_text(text, encoding="utf-8")
-            files.add_file()
+                texts = {SUFFIXES[format]: render(transcript, format, options.cues) for format in formats}
+                files.write(texts)
     files.check("transcribed")
 
 

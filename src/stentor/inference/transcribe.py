@@ -100,7 +100,8 @@ class Transcriber:
         pooled = 0.0
         for recording in recordings:
             jobs.append(self._job(recording))
-            pooled += sum(w.end - w.start for w in jobs[-1].windows) / self.rate
+            # Silence and what cannot be read count as well: all that is gathered waits for the first one's transcript.
+            pooled += max(1.0, jobs[-1].samples / self.rate)
             if pooled >= POOL * self.batch_seconds:
                 self._decode(jobs)
                 pooled = 0.0

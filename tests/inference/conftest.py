@@ -280,7 +280,8 @@ def talk(tmp_path):
         audio = np.zeros(len(time))
         for voice, start, end in turns:
             inside = (time >= start) & (time < end)
-            audio[inside] += 0.4 * np.sin(2 * np.pi * PITCHES[voice] * time[inside])
+            swell = 0.75 - 0.25 * np.cos(2 * np.pi * 4 * time[inside])  # what is as loud all the time is no speech
+            audio[inside] += 0.45 * swell * np.sin(2 * np.pi * PITCHES[voice] * time[inside])
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         soundfile.write(path, audio, rate)

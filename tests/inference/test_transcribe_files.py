@@ -215,9 +215,13 @@ def test_formats_that_only_ffmpeg_reads(export, tone, tmp_path):
 def test_windows_of_all_files_share_batches(export):
     model = load(export())
     rng = np.random.default_rng(0)
+
+    def syllables(seconds):
+        time = np.arange(round(seconds * RATE)) / RATE
+        return rng.uniform(-0.1, 0.1, len(time)) * (0.55 - 0.45 * np.cos(2 * np.pi * 4 * time))
+
     recordings = [
-        ArrayRecording(rng.uniform(-0.1, 0.1, round(seconds * RATE)), RATE, RATE, f"{i}")
-        for i, seconds in enumerate(rng.uniform(1, 10, 30))
+        ArrayRecording(syllables(seconds), RATE, RATE, f"{i}") for i, seconds in enumerate(rng.uniform(1, 10, 30))
     ]
     done = []
     transcripts = list(

@@ -82,6 +82,31 @@ def test_silence_gives_no_window(audio):
     assert cut(detect(audio), RATE) == []
 
 
+def coloured(seconds, exponent, level=-25):
+    """Noise whose power falls with frequency ** `exponent`: 0 white, 1 pink, 2 brown."""
+    count = round(seconds * RATE)
+    spectrum = np.fft.rfft(np.random.default_rng(exponent).standard_normal(count))
+    frequency = np.maximum(np.fft.rfftfreq(count, 1 / RATE), 20)
+    audio = np.fft.irfft(spectrum * frequency ** (-exponent / 2), count)
+    return (audio / audio.std() * 10 ** (level / 20)).astype(np.float32)
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2])
+@pytest.mark.parametrize("seconds", [1, 5, 60])
+def test_steady_noise_gives_no_window(seconds, exponent):
+    assert cut(detect(coloured(seconds, exponent)), RATE) == []
+
+
+@pytest.mark.parametrize("exponent", [0, 1])
+def test_real_speech_in_noise_as_loud_is_not_lost(exponent):
+    folder = shared("librispeech/dev.jsonl").parent
+    for line in (folder / "dev.jsonl").read_text().splitlines()[:40:5]:
+        audio = clip(folder / json.loads(line)["audio_path"])
+        level = 10 * np.log10(np.square(audio).mean())
+        (window,) = cut(detect(audio + coloured(len(audio) / RATE, exponent, level)), RATE)
+        assert window.end - window.start == len(audio)
+
+
 def test_no_audio_at_all():
     activity = detect(np.zeros(0, np.float32))
     assert activity.samples == 0 and cut(activity, RATE) == []

@@ -13,6 +13,9 @@ FLOOR = -100.0
 ROOM = 0.2
 """Seconds of quiet before and after speech that recognisers trained here are given: what `silence` of the sources puts
 there in the mean."""
+STEADY = 3.5
+"""Least dB between floor and peak of speech. Measured: white, pink and brown noise 0.4 to 3.1; speech in pink noise that
+is 5 dB louder 5.6 to 7.1; 2,500 spoken digits, cut tightly, at least 4.3."""
 EDGE_MARGIN, EDGE_DEPTH, EDGE_FRAMES = 6.0, 15.0, 20
 """See `_first_speech`: dB, dB, frames."""
 
@@ -33,8 +36,9 @@ class EnergyDetector:
     The floor at a moment is the 10 % quantile of the levels within 15 s, the peak their 95 % quantile; the threshold
     lies `ratio` of the way up, at least `margin` dB above the floor and never under `silence` dB. Where floor and peak
     are less than `margin` apart there is no pause to find: such a stretch counts as speech when it is `margin` louder
-    than the recording's quiet parts, or when the whole recording is like that. So steady noise is passed on rather
-    than speech lost; use Silero VAD where that matters. Single sounds under 80 ms, such as clicks, are no speech.
+    than the recording's quiet parts, or when the whole recording is like that, so that no speech is lost; use Silero
+    VAD where that matters. What is within `STEADY` dB all the time is noise. Single sounds under 80 ms, such as clicks,
+    are no speech.
     """
 
     def __init__(self, margin: float = 6.0, ratio: float = 0.2, silence: float = -65.0):
@@ -50,6 +54,7 @@ class EnergyDetector:
         steady = (peak - floor < self.margin) & (floor > self.silence)
         if not steady.all():
             steady &= floor > np.quantile(levels, 0.1) + self.margin
+        steady &= peak - floor >= STEADY
         return Activity(levels, _without_clicks(speech) | steady, hop, samples)
 
 

@@ -14,8 +14,8 @@ ROOM = 0.2
 """Seconds of quiet before and after speech that recognisers trained here are given: what `silence` of the sources puts
 there in the mean."""
 STEADY = 3.5
-"""Least dB between floor and peak of speech. Measured: white, pink and brown noise 0.4 to 3.1; speech in pink noise 5 dB
-louder than it 5.6 to 7.1; 2,500 spoken digits, cut tightly, at least 4.3."""
+"""Least dB between floor and peak of speech. Measured: white, pink and brown noise 0.4 to 3.1; speech that pink noise
+drowns by 5 dB 5.6 to 7.1; 2,500 spoken digits, cut tightly, at least 4.3."""
 EDGE_MARGIN, EDGE_DEPTH, EDGE_FRAMES = 6.0, 15.0, 20
 """See `_first_speech`: dB, dB, frames."""
 

@@ -4,9 +4,12 @@ Messages are written for the person at the keyboard: what is wrong, where, and w
 token (`without_secrets`).
 """
 
+import errno
 import os
 import re
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of a disk without room."""
 TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{6,}\b|\bBearer\s+[\w.~+/=-]{6,}")
 """What looks like a token of the Hugging Face Hub, wherever it came from."""
 SECRET_NAMES = re.compile(r"(?:^|_)(?:TOKEN|API_KEY|ACCESS_KEY|SECRET|PASSWORD)$")

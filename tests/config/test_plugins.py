@@ -18,6 +18,9 @@ class {cls}(Loss):
     type: Literal["{name}"] = "{name}"
     margin: float = 0.5
     \"\"\"How far.\"\"\"
+
+    def sum(self, logits):
+        return logits.sum()
 """
 RUN = """\
 task: transcribe

@@ -24,12 +24,17 @@ class Callback(Choice):
 
     priority: ClassVar[int] = 0
     """Lower runs earlier."""
+    hooks: ClassVar[tuple[str, ...]] = ("on_", "before_", "after_")
 
     def on_start(self, trainer: Trainer) -> None:
         """Before the first step, after a resume has been loaded."""
 
     def on_epoch(self, trainer: Trainer, epoch: int) -> None:
         """When the data of a new epoch begins."""
+
+    def on_epoch_end(self, trainer: Trainer, epoch: int) -> None:
+        """When an epoch was trained on: after its last step, and what is scored and saved there. Also for the epoch
+        that training ends in, before `on_end`."""
 
     def on_batch(self, trainer: Trainer, batch: Batch) -> None:
         """Before each micro-batch's forward."""

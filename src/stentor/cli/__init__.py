@@ -1,6 +1,5 @@
 """Command line: each module in this folder adds its verbs to `app`; no logic lives here."""
 
-import errno
 import importlib
 import pkgutil
 import sys
@@ -9,10 +8,9 @@ from typing import Any
 
 import typer
 
-from stentor.errors import StentorError, without_secrets
+from stentor.errors import FULL, StentorError, without_secrets
 
 DEBUG = "--debug"
-FULL = (errno.ENOSPC, errno.EDQUOT)
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 """ClickException, of the click that this typer uses: newer ones carry a click of their own."""
 
@@ -80,8 +78,13 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
+        from stentor.section.contract import blame
+
+        mistake = blame(error)
         if debug:
             print(without_secrets(traceback.format_exc()), file=sys.stderr)
+        elif mistake is not None:
+            print(f"stentor: {without_secrets(str(mistake))}", file=sys.stderr)
         elif isinstance(error, OSError) and (error.filename or error.errno in FULL):
             print(f"stentor: {_reason(error)}", file=sys.stderr)
         else:
@@ -90,7 +93,7 @@ def main(argv: list[str] | None = None) -> int:
                 f"Run the command again with {DEBUG} to see where, and please report it.",
                 file=sys.stderr,
             )
-        return 1
+        return 1 if mistake is None else mistake.exit_code
 
 
 def _reason(error: OSError) -> str:

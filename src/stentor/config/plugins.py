@@ -1,7 +1,7 @@
 """Plug-ins: installed packages (entry point group `stentor.plugins`) and single files (`--plugin my_file.py`).
 
-Importing a plug-in registers its `Source`, `Family`, `Task`, `Labels`, `Loss`, `Codec` and `Callback` subclasses under
-their `type`.
+Importing a plug-in registers its `Source`, `Family`, `Task`, `Labels`, `Loss`, `Codec`, `SpeechEvaluator` and
+`Callback` subclasses under their `type`.
 """
 
 import importlib
@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from stentor.errors import ConfigError
+from stentor.section.contract import REGISTERED
 
 GROUP = "stentor.plugins"
 
@@ -46,7 +47,13 @@ def _file(path: Path) -> str:
     # A plain import by name, so that loader processes find the module again.
     sys.path.insert(0, str(path.parent))
     importlib.invalidate_caches()
+    before = len(REGISTERED)
     _import(name, f"the plug-in {path}")
+    if len(REGISTERED) == before:
+        raise ConfigError(
+            f"The plug-in {path} registers nothing: a class in it extends Source, Family, Task, Labels, Loss, Codec, "
+            'SpeechEvaluator or Callback and names itself, as in `type: Literal["my_loss"] = "my_loss"`.'
+        )
     return name
 
 

@@ -20,6 +20,7 @@ from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.data.load_audio import load_audio
 from stentor.dataloading.batch_sampler import Item, PlannedBatch
 from stentor.errors import AudioError, StentorError
+from stentor.section.contract import blame
 
 if TYPE_CHECKING:
     from stentor.models.base import Processor
@@ -100,6 +101,10 @@ class ErrorAsResult(Dataset):
             return self.dataset[planned]
         except StentorError as error:
             return error
+        except Exception as error:
+            if (mistake := blame(error)) is None:
+                raise
+            return mistake
 
 
 def batches(

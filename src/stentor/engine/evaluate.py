@@ -20,6 +20,7 @@ from stentor.errors import DataError
 from stentor.losses.base import Loss
 from stentor.metrics.score import Score
 from stentor.models.base import Bundle
+from stentor.section.contract import violation
 from stentor.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def evaluate(
                     for term, value in sums.items():
                         run.sums[term] += float(value)
                         run.counts[term] += batch.counts[term]
-                    outputs = task.predict(bundle, examples) if examples else []
+                    outputs = _answers(task, bundle, examples) if examples else []
                 run.predictions += [
                     Prediction(name, reference, output, seconds, record)
                     for (name, reference, seconds, record), output in zip(facts, outputs, strict=True)
@@ -127,11 +128,21 @@ def evaluate(
         raise DataError(f"{eval_set.name}: no record could be scored.")
     run.predictions.sort(key=lambda p: p.id)
     means = {term: run.sums[term] / max(run.counts[term], 1) for term in losses}
-    scores = task.score(run.predictions) | _perplexities(losses, means, run.counts)
+    scores = task.score(run.predictions)
+    if not isinstance(scores, dict) or not all(isinstance(s, Score) for s in scores.values()):
+        raise violation(task, "score", "return a dict of `stentor.metrics.score.Score`", scores)
+    scores |= _perplexities(losses, means, run.counts)
     if task.scores_loss and losses:
         total = sum(losses[term].weight * mean for term, mean in means.items())
         scores = {"loss": Score(total, details={"items": run.read, "targets": run.counts})} | scores
     return scores, means, run.predictions
+
+
+def _answers(task: Task, bundle: Bundle, examples: list[Example]) -> list[dict[str, Any]]:
+    outputs = task.predict(bundle, examples)
+    if not isinstance(outputs, list) or len(outputs) != len(examples):
+        raise violation(task, "predict", f"return a list with an answer for each of {len(examples)} examples", outputs)
+    return outputs
 
 
 @dataclass

@@ -12,8 +12,10 @@ import torch
 from stentor.dataloading.stream_shards import ShardedStream
 from stentor.engine import checkpoint, ema
 from stentor.errors import ConfigError, StentorError
+from stentor.section.contract import violation
 
 if TYPE_CHECKING:
+    from stentor.callbacks.base import Callback
     from stentor.engine.trainer import Trainer
 
 
@@ -125,11 +127,20 @@ def _state_of(trainer: Trainer, optimizer: dict[str, Any]) -> TrainState:
         optim=trainer.config.optim.type,
         plateau=[plateau.best, plateau.bad, plateau.factor],
         scaler=scaler.state_dict() if scaler else None,
-        callbacks={f"{i}-{c.type}": c.state_dict() for i, c in enumerate(trainer.callbacks)},
+        callbacks={f"{i}-{c.type}": _callback_state(c) for i, c in enumerate(trainer.callbacks)},
         optimizer=optimizer,
         meter=meter,
         lanes=[lane for part in trainer.communicator.gather(lanes) for lane in part],
     )
+
+
+def _callback_state(callback: Callback) -> dict[str, Any]:
+    state = callback.state_dict()
+    try:
+        json.dumps(state)
+    except (TypeError, ValueError):
+        raise violation(callback, "state_dict", "return what JSON can hold", state) from None
+    return state
 
 
 def load(trainer: Trainer, folder: Path) -> None:

@@ -21,6 +21,8 @@ class StepTotals:
 
     targets: dict[str, float]
     """Targets of each loss term: its summed loss is divided by them."""
+    epoch: float = 0.0
+    """Epoch of the step's first batch."""
     signalled: float = 0.0
     """Ranks that a signal asked to stop."""
     num_dropped: float = 0.0

@@ -29,6 +29,7 @@ from stentor.engine.signals import on_signal
 from stentor.engine.totals import MicroBatchLoss, StepTotals
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
 from stentor.metrics.score import Score
+from stentor.section.contract import blame, violation
 
 if TYPE_CHECKING:
     from stentor.callbacks.base import Callback
@@ -165,7 +166,8 @@ class Trainer:
             finally:
                 if error is not None and not isinstance(error, Stopped):
                     with contextlib.suppress(OSError):  # on a full disk the error itself matters more
-                        self.event("failed", step=self.step, error=str(error) or type(error).__name__)
+                        text = str(blame(error) or error) or type(error).__name__
+                        self.event("failed", step=self.step, error=text)
                 self._call("on_end", error)
 
     def _loop(self) -> None:
@@ -188,15 +190,9 @@ class Trainer:
         started, seconds_before = time.monotonic(), self.progress.seconds
         saved_step = self.step
         while self.step < self.total_steps and self.stop_reason is None:
-            try:
-                waited = time.monotonic()
-                micro_batches = [self._next(loader) for _ in range(self.accumulate)]
-                self.meter.wait += time.monotonic() - waited
-            except StentorError:
-                if self.world == 1 and saved_step != self.step:
-                    self.save()  # the state after the last complete step is whole: nothing of it need be lost
-                raise
-            totals = self._train_step(micro_batches)
+            totals = self._train_step(self._micro_batches(loader, saved_step))
+            if totals is None:
+                break
             self.progress.seconds = seconds_before + time.monotonic() - started
             self._call("on_step")
             if self.step % self.train.log_every == 0 or self.step == self.total_steps:
@@ -215,10 +211,24 @@ class Trainer:
             if self._save_due():
                 self.save()
                 saved_step = self.step
+        else:
+            self._call("on_epoch_end", self.epoch)
         if saved_step != self.step:
             self.save()
         if self.stop_reason:
             self.say(f"Stopped early at step {self.step}: {self.stop_reason}.")
+
+    def _micro_batches(self, loader: Iterator[MicroBatch], saved_step: int) -> list[MicroBatch]:
+        """The next step's micro-batches of this rank."""
+        waited = time.monotonic()
+        try:
+            micro_batches = [self._next(loader) for _ in range(self.accumulate)]
+        except StentorError:
+            if self.world == 1 and saved_step != self.step:
+                self.save()  # the state after the last complete step is whole: nothing of it need be lost
+            raise
+        self.meter.wait += time.monotonic() - waited
+        return micro_batches
 
     @staticmethod
     def _next(loader: Iterator[MicroBatch]) -> MicroBatch:
@@ -229,14 +239,13 @@ class Trainer:
 
     # One optimizer step ---------------------------------------------------------------------------------------------
 
-    def _train_step(self, micro_batches: Sequence[MicroBatch]) -> StepTotals:
-        """One optimizer step over this rank's micro-batches. Returns the totals of all ranks."""
+    def _train_step(self, micro_batches: Sequence[MicroBatch]) -> StepTotals | None:
+        """One optimizer step over this rank's micro-batches. Returns the totals of all ranks; None, without a step,
+        when a callback ended training at the end of an epoch."""
         totals = self._reduce_totals(micro_batches)
         scale = {t: loss.weight * self.world / max(totals.targets[t], 1.0) for t, loss in self.losses.items()}
-        planned = micro_batches[0][0]
-        if planned.epoch != self.epoch or self.step == 0:
-            self.progress.epoch = planned.epoch
-            self._call("on_epoch", self.epoch)
+        if not self._in_epoch(round(totals.epoch)):
+            return None
         losses = []
         for number, (planned, batch) in enumerate(micro_batches):
             is_last = number == len(micro_batches) - 1
@@ -247,12 +256,25 @@ class Trainer:
         self.progress.step += 1
         return totals
 
+    def _in_epoch(self, epoch: int) -> bool:
+        """Tell callbacks where an epoch ended and another begins. False when one of them ends training."""
+        if epoch == self.epoch and self.step:
+            return True
+        if self.step:
+            self._call("on_epoch_end", self.epoch)
+        if self.stop_reason is None:
+            self.progress.epoch = epoch
+            self._call("on_epoch", epoch)
+        return self.stop_reason is None
+
     def _reduce_totals(self, micro_batches: Sequence[MicroBatch]) -> StepTotals:
         """Count targets, records and positions over all micro-batches and ranks."""
         rank_batches = [batch for _, batch in micro_batches]
         dropped = [d for batch in rank_batches for d in batch.dropped if d[0] not in self.progress.bad]
         totals = StepTotals.of(rank_batches, self.task, self.losses)
         totals.signalled, totals.num_dropped = float(self._signalled), float(len(dropped))
+        # The first process has the first batch of the step, whose epoch is that of all.
+        totals.epoch = float(micro_batches[0][0].epoch) if self.rank == 0 else 0.0
         totals = totals.reduced(self.communicator)
         self.progress.seen += round(totals.num_read)
         self.meter.add_batch(totals)
@@ -319,7 +341,10 @@ class Trainer:
                 row |= self.row_of(eval_set.name, scores, means)
                 self._call("on_evaluate", eval_set.name, scores, predictions)
         metric, mode = self.task.main_metric()
-        value = scores_of[self.evals[0].name][metric].value
+        first = scores_of[self.evals[0].name]
+        if metric not in first:
+            raise violation(self.task, "main_metric", f"name one of the scores ({', '.join(first)})", metric)
+        value = first[metric].value
         if self.config.schedule.type == "plateau":
             self.plateau.see(value, mode)
         sign = 1 if mode == "min" else -1

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from stentor.errors import ConfigError
 from stentor.section import Choice
+from stentor.section.contract import place, violation
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +25,7 @@ class Loss(Choice):
 
     weight: float = Field(1.0, ge=0)
     """Factor of this term in the total loss."""
+    required: ClassVar[tuple[str, ...]] = ("sum",)
     default_type: ClassVar[str | None] = None
     per_token: ClassVar[bool] = False
     """True when a target's loss is the negative log-probability of one token: exp of the mean is then a perplexity."""
@@ -48,6 +51,27 @@ class Loss(Choice):
         Targets equal to -100 and padding are left out.
         """
         raise NotImplementedError
+
+    def checked_sum(self, outputs: Mapping[str, Mapping[str, Any]], key: str) -> torch.Tensor:
+        """`sum` of what the model returned under `key`. Raises ConfigError when the model returned nothing for it, or
+        `sum` takes something else or returns no scalar."""
+        import torch
+
+        if key not in outputs:
+            raise ConfigError(
+                f"The model returned nothing under '{key}', which {place(self, 'sum')} needs; there is "
+                f"{', '.join(map(str, outputs))}."
+            )
+        try:
+            value = self.sum(**outputs[key])
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # from inside `sum`
+            expected = f"take what the model returned under '{key}' ({', '.join(outputs[key])})"
+            raise ConfigError(f"{place(self, 'sum')} must {expected}: {error}.") from None
+        if not isinstance(value, torch.Tensor) or value.dim() or not value.is_floating_point():
+            raise violation(self, "sum", "return the sum over all targets, a scalar tensor", value)
+        return value
 
 
 def expanded(losses: Mapping[str, Loss], codebooks: int | None) -> dict[str, Loss]:

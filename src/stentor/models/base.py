@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from stentor.errors import ConfigError
 from stentor.section import Choice
+from stentor.section.contract import place
 
 if TYPE_CHECKING:
     import torch
@@ -141,7 +142,7 @@ class Family(Choice):
     @classmethod
     def _module(cls, name: str) -> Any:
         if cls.implementation is None:
-            raise NotImplementedError(f"{cls.__name__} overrides no method for this and has no `implementation`")
+            raise ConfigError(f"{place(cls)} has neither the methods of a model family nor `implementation`.")
         return importlib.import_module(f"{cls.implementation}.{name}")
 
     def build(self, requirements: TaskRequirements) -> Bundle:

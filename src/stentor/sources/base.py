@@ -1,12 +1,13 @@
 """Source: the base of all kinds of data; it lists lhotse cuts from metadata alone, and the loader reads the audio."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from stentor.data.cut import UnusableRecord, field_of, set_language
 from stentor.section import Choice
+from stentor.section.contract import violation
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -31,6 +32,7 @@ class Source(Choice):
     limit: int | None = Field(None, ge=1)
     """Keep only the first so many records (after those of `skip`). Null: all."""
 
+    required: ClassVar[tuple[str, ...]] = ("records",)
     streaming: ClassVar[bool] = False
     """True when the number of records is unknown until they were all read."""
 
@@ -69,8 +71,16 @@ class Source(Choice):
     def cuts(self) -> Iterator["Cut"]:
         """`records()` after `where`, `exclude`, `skip`, `limit` and the default `language`."""
         seen = 0
-        for cut in self.records():
+        from lhotse.cut import Cut
+
+        expected = "yield lhotse cuts (`stentor.data.cut.cut_from_record` makes one from a record)"
+        records: Any = self.records()
+        if not isinstance(records, Iterable):
+            raise violation(self, "records", expected, records)
+        for cut in records:
             if not isinstance(cut, UnusableRecord):
+                if not isinstance(cut, Cut):
+                    raise violation(self, "records", expected, cut)
                 if self.language:
                     set_language(cut, self.language)
                 if not all(_matches(field_of(cut, key), value) for key, value in self.where.items()):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class Task(Choice):
     """The section `task:`."""
 
+    required: ClassVar[tuple[str, ...]] = ("losses", "example", "predict", "reference", "score", "main_metric")
     audio: ClassVar[bool] = True
     """Whether the model takes audio. False: none is read, and `example` gets None for it."""
 
@@ -87,7 +88,7 @@ class Task(Choice):
     def loss_sums(self, model: torch.nn.Module, batch: Batch, losses: Mapping[str, Loss]) -> dict[str, torch.Tensor]:
         """Summed losses per term (never means: only the engine divides)."""
         outputs = model(**batch.inputs)
-        return {term: loss.sum(**outputs[term]) for term, loss in losses.items()}
+        return {term: loss.checked_sum(outputs, term) for term, loss in losses.items()}
 
     def prediction_subset(self, ids: Sequence[str]) -> set[str] | None:
         """Which records of an evaluation set the model answers, given the ids of all: for answers that take long. The

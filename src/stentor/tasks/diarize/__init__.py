@@ -215,7 +215,7 @@ class Diarize(Task):
         for part in self._parts(batch.inputs, evaluated=not torch.is_grad_enabled()):
             outputs = model(**part)
             for term, loss in losses.items():
-                value = loss.sum(**outputs[loss.scores])
+                value = loss.checked_sum(outputs, loss.scores)
                 sums[term] = sums[term] + value if term in sums else value
         return sums
 

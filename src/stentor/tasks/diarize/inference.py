@@ -13,6 +13,7 @@ import torch
 from stentor.data.batch import Example
 from stentor.errors import AudioError
 from stentor.models.base import Bundle
+from stentor.section.contract import violation
 from stentor.tasks.diarize import Diarize
 from stentor.tasks.diarize.speakers import embedder, nonoverlapping_frames, pools, spectra
 
@@ -135,6 +136,8 @@ def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndar
     for row, ((job, start, audio), length) in enumerate(zip(windows, output.lengths.tolist(), strict=True)):
         window_logits = logits[row, :length]
         scores = task.labels.decode(window_logits)
+        if not isinstance(scores, np.ndarray) or scores.ndim != 2 or len(scores) != length:
+            raise violation(task.labels, "decode", f"return probabilities float32 [{length}, speakers]", scores)
         job.starts.append(start)
         job.scores.append(scores.astype(np.float16))
         active = scores >= 0.5

@@ -7,8 +7,10 @@ import numpy as np
 import torch
 
 from stentor.data.batch import Example
+from stentor.section.contract import violation
 from stentor.tasks.diarize import PIECE, Diarize
 from stentor.tasks.diarize.frames import HALF, activity, frame_coverage, pools
+from stentor.tasks.diarize.labels.base import Labels
 
 
 class FrameTargets:
@@ -27,11 +29,26 @@ class FrameTargets:
         if extra["uem"] is not None:
             spans = [(a * scale, b * scale) for a, b in extra["uem"]]
             self.scored = frame_coverage(spans, count, frame, seconds) >= HALF
-        self.targets = task.labels.targets(self.active, speakers)
+        self.targets = _checked(task.labels, task.labels.targets(self.active, speakers), count)
         self.targets[~self.scored] = -100
         scope = "" if task.speaker_names == "global" else f"{example.id.partition(PIECE)[0]}\0"
         speed = "" if abs(scale - 1) < 0.005 else f"\0{scale:.2f}"  # another speed is another voice
         self.names = [f"{scope}{name}{speed}" for name in speakers]
+
+
+def _checked(labels: Labels, targets: Any, frames: int) -> np.ndarray:
+    """The targets of one example, in each of which another class may come up. Raises ConfigError unless there is a
+    class, or a number for each output, in every frame."""
+    classes = labels.classes
+    if isinstance(targets, np.ndarray) and len(targets) == frames:
+        if targets.dtype == np.int64 and targets.ndim == 1 and set(targets.tolist()) <= {-100, *range(classes)}:
+            return targets
+        if targets.dtype == np.float32 and targets.shape == (frames, classes):
+            return targets
+        if targets.ndim == 1 and targets.dtype == np.int64:
+            targets = sorted(set(targets.tolist()))
+    expected = f"return one class from 0 to {classes - 1} (int64 [{frames}]) or float32 [{frames}, {classes}]"
+    raise violation(labels, "targets", f"{expected} for {frames} frames and `classes` {classes}", targets)
 
 
 def stack_pools(rows: Sequence[FrameTargets], frames: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -32,6 +32,7 @@ class SpeechEvaluator(Choice):
     """A second model that listens to synthetic speech."""
 
     package: ClassVar = "stentor.evaluators"
+    required: ClassVar[tuple[str, ...]] = ("load",)
     gives: ClassVar[Literal["text", "voice", "quality"]]
     """The output for a clip: its text (str), an embedding of the voice (float32 [E]), or a number where higher is
     better (float), which is shown under the evaluator's `type`."""

@@ -18,6 +18,7 @@ class Labels(Choice):
     """The section `task.labels` of the task `diarize`."""
 
     default_type: ClassVar[str | None] = "speaker"
+    required: ClassVar[tuple[str, ...]] = ("classes", "losses", "targets", "decode")
     permutes: ClassVar[bool] = False
     """True when outputs are speakers, each window in its own order: windows must be matched. False when an output means
     the same everywhere; its segments are called by `names`."""

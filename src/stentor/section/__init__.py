@@ -20,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, fiel
 from pydantic_core import PydanticCustomError
 
 from stentor.errors import ConfigError
+from stentor.section.contract import check_class, file_of
 
 CHOICE = "x-choice"
 """Marks a choice in pydantic's JSON schema; `reference.json_schema` puts its kinds there."""
@@ -78,13 +79,16 @@ Kinds: TypeAlias = "dict[str, type[Choice]]"
 class Choice(Section):
     """A section whose `type:` key picks one of the classes in the folder of the direct subclass of `Choice`.
 
-    A base class may set `default_type` for a section without a `type`, and `package` when its kinds lie in another
-    package than the base class itself.
+    A base class may set `default_type` for a section without a `type`, `package` when its kinds lie in another package
+    than the base class itself, `required` for methods that a kind must have, and `hooks` for the beginnings of names
+    that only methods of the base class may have.
     """
 
     type: str
     default_type: ClassVar[str | None] = None
     package: ClassVar[str | None] = None
+    required: ClassVar[tuple[str, ...]] = ()
+    hooks: ClassVar[tuple[str, ...]] = ()
     _choices: ClassVar[Kinds]
     _searched: ClassVar[bool]
 
@@ -104,9 +108,10 @@ class Choice(Section):
             kind = cls._base().__name__
             guest, host = (other, cls) if cls.__module__.startswith("stentor.") else (cls, other)
             raise ConfigError(
-                f"The type '{name}' of {guest.__qualname__} ({_origin(guest)}) is already that of the {kind.lower()} "
-                f"{host.__qualname__} ({_origin(host)}). Give it another `type`."
+                f"The type '{name}' of {guest.__qualname__} ({file_of(guest)}) is already that of the {kind.lower()} "
+                f"{host.__qualname__} ({file_of(host)}). Give it another `type`."
             )
+        check_class(cls, cls._base())
         cls._choices[name] = cls
 
     @classmethod
@@ -191,11 +196,6 @@ def converts(value: Any, annotation: Any) -> bool:
 def _item_types(annotation: Any, count: int) -> list[Any]:
     args = get_args(annotation)
     return list(args) if get_origin(annotation) is tuple and Ellipsis not in args else [args[0]] * count
-
-
-def _origin(cls: type) -> str:
-    module = sys.modules.get(cls.__module__)
-    return (module.__file__ if module else None) or cls.__module__
 
 
 def field_docs(section: type[Section]) -> dict[str, str]:

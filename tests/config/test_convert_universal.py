@@ -522,6 +522,79 @@ def test_redrawn_once_for_all_layers(tmp_path):
     assert "model.encoder.nb_features: 32" in comments(result)
 
 
+EXPERIMENT = """\
+model:
+  model_type: encoder_decoder
+  name: target_speaker
+  global_config: {dropout: 0.1, batch_size: 128, d_ff: 4, device: cuda}
+  encoder: {input_dim: 345, d_model: 45, num_layers: 1, num_heads: 5, attention_type: linear, nb_features: 16,
+            activation: REGLU, use_rezero: true, use_scalenorm: true,
+            positional_encoding: {type: rope, max_seq_len: 512, theta: 10000.0}}
+  decoder: {input_dim: 345, d_model: 45, num_layers: 1, num_heads: 5, attention_type: causal_linear,
+            use_cross_attention: true, num_classes: 5, positional_encoding: {type: rope, max_seq_len: 512}}
+training:
+  epochs: 20
+  batch_size: 4
+  max_steps: null
+  training_dataset_map: {combine: true, splits: [{dataset_name: ami, split_name: train, subset_ratio: 1.0}]}
+  optimizer: {type: adamw, lr: 1e-5, weight_decay: 0.1, betas: [0.9, 0.95], epsilon: 1e-8}
+  scheduler: {type: constant, warmup_steps: 0}
+  loss: {main: cross_entropy, reduction: mean, label_smoothing: 0.1}
+  validation: {interval: 1, validate_on_epoch: true, batch_size: 8,
+               validation_dataset_map: {combine: false, splits: [{dataset_name: ami, split_name: val}]}}
+  checkpoint: {resume_restore_optimizer: false, save_dir: ./c, resume: ./c/checkpoint_19}
+  safeguards: {skip_high_loss: true, max_loss: 1e6, skip_non_finite_losses: false}
+  callbacks: [gradient_clipping]
+  eval_knobs: {batch_size: 8, label_type: ego, max_duration: null}
+global_config:
+  cache_dir: ./cache
+  combine_training_sets: true
+  sampling_rate: 8000
+  features: {feature_type: fbank, sampling_rate: 8000, num_mel_bins: 23, low_freq: 0.0, high_freq: 4000.0,
+             window_type: hanning, vtln_low: 100.0, vtln_high: -500.0, debug_mel: False, htk_mode: False,
+             use_log_fbank: True, use_power: True, htk_compat: False, num_workers: 4, blackman_coeff: 0.42,
+             device: cuda, overwrite: false, batch_duration: 21000.0, dataloader: {num_workers: 4}}
+  data_loading: {strategy: precomputed_features, subsampling: 10, chunk_size: 5.0, dataloader: {num_workers: 0}}
+datasets:
+  - name: ami
+    process_params: {mic: ihm-mix}
+"""
+"""Every key that the experiments of ed-00/TS-DIA have beside those of its document, with their values."""
+
+
+def test_an_experiment_as_it_is_written_there(tmp_path, here, meetings):
+    result, config = converted(tmp_path, EXPERIMENT)
+    encoder, features = config.model.encoder, config.model.features
+    assert (config.task.labels.type, encoder.positions, encoder.norm) == ("ego", "none", "rezero")
+    assert (features.stack, features.subsample, features.normalize) == (15, 10, "mean")
+    assert (config.losses["speakers"].type, config.losses["speakers"].label_smoothing) == ("ego", 0.1)
+    assert config.data.eval["val"].split == "dev", "as lhotse's recipe names it"
+    remarks = comments(result)
+    for part in ("model.encoder.input_dim: 345", "model.encoder.use_scalenorm: true", "global_config.cache_dir: "):
+        assert any(line.startswith(part) for line in remarks), part
+    for key in ("vtln_low", "htk_compat", "overwrite", "batch_duration", "dataloader.num_workers"):
+        assert any(line.startswith(f"global_config.features.{key}: ") for line in remarks), key
+    assert "model.encoder.positional_encoding.type: rope" in remarks
+    assert any("model.init" in note for note in result.notes), "weights to start from"
+
+    train, dev = (f"{{type: jsonl, path: {meetings / part}.jsonl}}" for part in ("train", "dev"))
+    steps = ("train.epochs=null", "train.steps=2", f"output={tmp_path / 'runs'}", "callbacks=[]")
+    here("train", tmp_path / "ours.yaml", f"data.train=[{train}]", f"data.eval.val={dev}", *steps)
+    assert (tmp_path / "runs" / "target_speaker" / "export" / "model.safetensors").exists()
+
+
+def test_what_cannot_be_is_refused_and_hints_are_near(tmp_path):
+    text = EXPERIMENT.replace("use_power: True", "use_power: False").replace("cache_dir:", "data_folder:")
+    folder, power = mistakes(tmp_path, text)
+    assert "'global_config.features.use_power' must be true" in power
+    assert "unknown key 'global_config.data_folder': it has no counterpart" in folder
+
+
+def test_a_file_that_only_prepares_data(tmp_path):
+    result, config = converted(tmp_path, EXPERIMENT.replace("epochs: 20", "epochs: 0"))
+    assert config.train.epochs != 0 and "training.epochs: 0" in comments(result)
+
+
 def test_unknown_keys_are_named_with_their_lines(tmp_path):
     text = FULL.replace("dither: 0.0", "diter: 0.0").replace("num_heads: 8", "num_head: 8", 1)
     text = text.replace("  - name: ami", "  - name: ami\n    process_parms: {mic: ihm}")

@@ -18,6 +18,8 @@ from stentor.losses.diarization import (
     assign,
     powerset_table,
 )
+from stentor.losses.ego import CLASSES as CLASSES_OF_EGO
+from stentor.losses.ego import EgoLoss
 from stentor.losses.elementwise import BCE, MSE, BCEWithLogits, Huber, SmoothL1
 from stentor.losses.focal import Focal
 from stentor.losses.regularise import NormRegularisation
@@ -61,6 +63,7 @@ def cases():
     yield from ((kind, of_entries) for kind in ENTRIES)
     yield from ((kind, of_classes) for kind in CLASSES)
     yield "powerset", lambda: (outputs((3, 40, 7)), of_entries()[1])
+    yield "ego", lambda: (outputs((3, 40, 15)), of_entries()[1])
 
 
 EVERY = [pytest.param(kind, maker, id=f"{kind}-{maker.__name__}") for kind, maker in cases()]
@@ -200,6 +203,28 @@ def test_the_order_of_speakers_does_not_matter(kind, permutation):
     loss = make(kind, **({"permutation": permutation} if kind == "powerset" else {}))
     totals = [loss.sum(logits=logits, targets=targets[..., list(o)]) for o in permutations(range(3))]
     torch.testing.assert_close(torch.stack(totals), totals[0].expand(6))
+
+
+@pytest.mark.parametrize("speakers", [1, 3])
+def test_each_target_speaker_is_scored_by_its_classes(speakers):
+    targets = activity(batch=4, speakers=speakers)
+    targets[0, 31:] = -100
+    logits = outputs((*targets.shape[:2], speakers * CLASSES_OF_EGO))
+
+    def entry(x, y):
+        """Alone, in overlap, one other, several, nobody: counted by hand."""
+        total = 0.0
+        for frame, active in zip(x.view(-1, speakers, CLASSES_OF_EGO), y):
+            for target in range(speakers) if active[0] >= 0 else ():
+                others = int(active.sum() - active[target])
+                name = min(others, 1) if active[target] else {0: 4, 1: 2}.get(others, 3)
+                total -= frame[target].log_softmax(-1)[name].item()
+        return total
+
+    expected = brute_force(logits, targets, entry)
+    assert EgoLoss().sum(logits=logits, targets=targets).item() == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ConfigError, match=f"needs a model with {5 * speakers} outputs, not 4"):
+        EgoLoss().sum(logits=logits[..., :4], targets=targets)
 
 
 def test_enumerating_and_hungarian_agree(monkeypatch):
@@ -359,7 +384,7 @@ def test_cross_entropy_refuses_several_numbers_per_frame():
         CrossEntropy().sum(logits=logits, targets=targets)
 
 
-@pytest.mark.parametrize("kind", ["cross_entropy", "bce", "bce_with_logits", "pit_bce", "ats_bce", "powerset"])
+@pytest.mark.parametrize("kind", ["cross_entropy", "bce", "bce_with_logits", "pit_bce", "ats_bce", "powerset", "ego"])
 def test_evaluation_measures_without_label_smoothing(kind):
     smooth = make(kind, label_smoothing=0.1, weight=0.5)
     assert smooth.unregularised() == make(kind, weight=0.5)

@@ -5,14 +5,17 @@ from math import comb
 
 import numpy as np
 import pytest
+import torch
 from pydantic import ValidationError
 
 from stentor.config.load import load
 from stentor.config.plugins import load_plugins
 from stentor.errors import ConfigError
 from stentor.losses.diarization import powerset_table
+from stentor.losses.ego import CLASSES, ego_classes
 from stentor.tasks.diarize.labels.base import Labels
 from stentor.tasks.diarize.labels.binary import Binary
+from stentor.tasks.diarize.labels.ego import Ego
 from stentor.tasks.diarize.labels.overlap import Overlap
 from stentor.tasks.diarize.labels.powerset import Powerset
 from stentor.tasks.diarize.labels.speaker import SpeakerLabels
@@ -99,9 +102,21 @@ def test_each_kind_is_trained_by_its_own_loss():
     assert losses == {
         "speaker": ["pit_bce"],
         "powerset": ["powerset"],
+        "ego": ["ego"],
         "binary": ["bce_with_logits"],
         "overlap": ["bce_with_logits"],
     }
+
+
+def test_each_speaker_is_the_target_once():
+    labels = Ego(speakers=4)
+    assert (labels.classes, labels.slots, labels.permutes) == (20, 4, True)
+    assert (labels.targets(WHO, NAMES)[:, :3] == WHO).all(), "the loss makes the classes"
+    perfect = np.eye(CLASSES)[ego_classes(torch.from_numpy(labels.targets(WHO, NAMES) > 0)).numpy()]
+    decoded = labels.decode(100 * perfect.reshape(len(WHO), -1))
+    assert decoded.dtype == np.float32
+    np.testing.assert_allclose(decoded[:, :3], WHO, atol=1e-5)
+    assert not decoded[:, 3].round(5).any(), "the target nobody does not talk"
 
 
 def test_no_more_at_once_than_there_are_speakers():
@@ -126,7 +141,7 @@ def test_labels_are_found_by_name(tmp_path):
     with pytest.raises(ConfigError, match=r"run.yaml:1: .*labels.at_once.*no more than the 3 speakers"):
         load(file)
     file.write_text(RUN.format(labels="speakers"))
-    with pytest.raises(ConfigError, match="known: binary, overlap, powerset, speaker"):
+    with pytest.raises(ConfigError, match="known: binary, ego, overlap, powerset, speaker"):
         load(file)
 
 

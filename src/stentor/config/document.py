@@ -318,7 +318,7 @@ def _syntax(error: Any, text: str, source: str, rank: int) -> Mistake:
     elif "mapping values are not allowed" in problem:
         message = "a ':' stands where none is expected: check the indentation, and put text that holds ': ' in quotes"
     elif "could not find expected ':'" in problem:
-        line, message = opened, "this line has no ':' after its key"
+        line, message = opened, "this line has no ':' and space after its key"
     elif "<block end>" in problem:
         message = "the indentation does not fit the lines above"
     else:

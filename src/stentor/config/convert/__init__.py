@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -72,9 +73,16 @@ class ForeignConfig:
     def unknown(self, prefix: str = "", cutoff: float = 0.7, why: str = "it has no counterpart") -> list[Mistake]:
         """A mistake for every value that was not taken; `prefix` stands before its key in the message."""
         return [
-            Mistake(node.place, f"unknown key '{prefix}{key}'{guess(key, self.known, cutoff)}: {why}", key)
+            Mistake(node.place, f"unknown key '{prefix}{key}'{guess(key, self._alike(key), cutoff)}: {why}", key)
             for key, node in self.values.items()
         ]
+
+    def _alike(self, key: str) -> list[str]:
+        """Known keys whose last part is like that of `key`, which a long way to it says nothing about, and sections."""
+        last = key.rpartition(".")[2]
+        parts = {known: known.rpartition(".")[2] for known in self.known}
+        alike = set(get_close_matches(last, set(parts.values()), len(parts) or 1, 0.7))
+        return [known for known, part in parts.items() if part in alike or known.count(".") < key.count(".")]
 
 
 @dataclass

@@ -36,6 +36,7 @@ _SAME = {
 }
 """Keys with one counterpart of the same meaning."""
 _UNSUPPORTED = {
+    "it follows from the features, by `model.features.num_mel_bins` and `stack`": f"model.{_PARTS}.input_dim",
     "tensors have no fixed batch size, and the device is `train.device`": f"model.{_PARTS}.{{device,batch_size}}",
     "the labels of the task say how many outputs there are": f"model.{_PARTS}.num_classes",
     "`redraw` counts optimizer steps for the whole model, by itself": f"model.{_PARTS}.auto_check_redraw",
@@ -57,6 +58,9 @@ _UNSUPPORTED = {
         "training.distributed.{backend,world_size,local_rank,sync_gradient_barrier,gradient_as_bucket_view,static_graph}"
     ),
     "everything is logged each time": "training.logging.{log_metrics,log_model,log_gradients}",
+    "records are listed as a run begins, without a cache, and all of `data.train` are mixed": (
+        "global_config.{cache_dir,combine_training_sets}"
+    ),
     "memory is pinned and workers are kept where it helps, and no record is dropped for the size of a batch": (
         "training.performance.{pin_memory,persistent_workers,drop_last,batch_shim}"
     ),
@@ -71,12 +75,12 @@ _SECTIONS = {
 }
 """Free sections without a counterpart."""
 _TASKS = {"encoder": "diarize", "encoder_decoder": "transcribe", "decoder": "language"}
-_LABELS = {"binary": "binary", "speaker_id": "speaker", "custom": "speaker", "ego": "speaker"}
+_LABELS = {"binary": "binary", "speaker_id": "speaker", "custom": "speaker", "ego": "ego"}
 _POSITIONS = {"learnable": "learned"}
 _EARLY_STOP = {"patience": "patience", "min_delta": "min_delta", "restore_best_weights": "restore_best"}
 _OF_CLASSES = ("cross_entropy", "nll", "kl_div", "label_smoothing")
 """Losses of one class per frame."""
-_SMOOTHED = ("cross_entropy", "bce", "bce_with_logits", "pit_bce", "ats_bce", "powerset")
+_SMOOTHED = ("ego", "cross_entropy", "bce", "bce_with_logits", "pit_bce", "ats_bce", "powerset")
 """Losses with label smoothing."""
 
 
@@ -151,9 +155,9 @@ def _task(job: Conversion) -> None:
     if job.task != "diarize":
         return
     job.labels = "binary" if labels is None else one_of(labels, "training.eval_knobs.label_type", _LABELS)
-    if labels is not None and labels.value in ("custom", "ego"):
+    if labels is not None and labels.value == "custom":
         draft.notes.append(
-            f"label_type: {labels.value} is code there. Here a plug-in's class of labels (docs/extend.md) is named "
+            "label_type: custom is code there. Here a plug-in's class of labels (docs/extend.md) is named "
             "under task.labels; until then the file says `speaker`."
         )
     draft.put("task.labels", Node(job.labels, labels.place if labels else draft.place))
@@ -184,10 +188,25 @@ def _model(job: Conversion) -> None:
             draft.put(f"model.{ours}.positions", Node(_POSITIONS.get(value, value), positions.place))
         norms = [(norm, foreign.values.get(f"model.{part}.use_{norm}")) for norm in ("rezero", "scalenorm")]
         norms = [(norm, node) for norm, node in norms if foreign.take_flag(f"model.{part}.use_{norm}")]
-        nodes = [Node(norm, node.place) for norm, node in norms if node is not None]
-        if len(nodes) > 1:
-            raise Mistakes([Mistake(nodes[1].place, f"'model.{part}': use_rezero and use_scalenorm are both true")])
-        draft.put(f"model.{ours}.norm", nodes[0] if nodes else None)
+        for norm, node in norms[:1]:
+            draft.put(f"model.{ours}.norm", Node(norm, node.place if node is not None else draft.place))
+        draft.comment_out(
+            "Where both are true, theirs takes ReZero:", [(f"model.{part}.use_{norm}", n) for norm, n in norms[1:]]
+        )
+        draft.comment_out("No layer of theirs reads it:", foreign.take_below(f"model.{part}.positional_encoding"))
+    _positions(job)
+
+
+def _positions(job: Conversion) -> None:
+    """`none` where the file has no positions: no layer of theirs adds any."""
+    draft = job.draft
+    sections = draft.root.value["model"].plain()
+    if sections.keys() & {"shared", "encoder", "decoder"} and not any(
+        "positions" in sections.get(part, {}) for part in ("shared", "encoder", "decoder")
+    ):
+        draft.put("model.shared.positions", "none")
+        draft.comments += ["", "Positions are not told apart, as in theirs, where no layer adds any. Often better:"]
+        draft.comments += ["  model.shared.positions: sinusoidal"]
 
 
 def _losses(job: Conversion) -> None:
@@ -203,9 +222,9 @@ def _losses(job: Conversion) -> None:
     theirs = str(main.value)
     if job.task == "diarize":
         term = "speech" if job.labels == "binary" else "speakers"
-        of_bits = "bce_with_logits" if job.labels == "binary" else "pit_bce"
+        usual = {"binary": "bce_with_logits", "speaker": "pit_bce", "ego": "ego"}[job.labels]
         replaced = theirs in _OF_CLASSES or (term == "speakers" and theirs in ("bce", "bce_with_logits"))
-        kind = of_bits if replaced else theirs
+        kind = usual if replaced or job.labels == "ego" else theirs
     else:
         term, kind = "text", "cross_entropy"
     if kind != theirs and theirs != "label_smoothing":
@@ -266,10 +285,20 @@ def _train(job: Conversion) -> None:
     foreign, draft = job.foreign, job.draft
     epochs, steps = foreign.take("training.epochs"), foreign.take("training.max_steps")
     draft.put("train.steps", steps)
-    if steps is None:
+    if epochs is not None and epochs.value == 0:
+        draft.comment_out(
+            "Theirs only makes data; `stentor prepare` does. Training has its usual length:",
+            [("training.epochs", epochs)],
+        )
+    elif steps is None:
         draft.put("train.epochs", epochs)
     else:
         draft.comment_out("The number of steps is given, which counts:", [("training.epochs", epochs)])
+    if foreign.values.get("training.checkpoint.resume") is not None:
+        draft.notes.append(
+            "checkpoint.resume names a checkpoint of theirs, which cannot be read here: convert and train that run too, "
+            "and name its folder as model.init."
+        )
     seeds = [foreign.take(key) for key in ("training.random_seed", "global_config.random_seed")]
     draft.put("train.seed", seeds[0] or seeds[1] or 42)
     mixed = foreign.take("training.mixed_precision")

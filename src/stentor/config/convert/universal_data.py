@@ -15,13 +15,20 @@ _FEATURES = {"feature_type": "type", **{key: key for key in expanded(_SAME_FEATU
 _FIXED = {
     "features are Kaldi's, as lhotse makes them by default": (
         "{round_to_power_of_two,energy_floor,raw_energy,use_fft_mag,num_filters,torchaudio_compatible_mel_scale,"
-        "norm_filters}"
+        "norm_filters,use_log_fbank,use_power,htk_mode,htk_compat,blackman_coeff}"
     ),
+    "vocal tracts are not warped": "{vtln_low,vtln_high}",
     "`prepare features --jobs N` makes features ahead; where they lie says `model.features.store`": (
-        "{num_jobs,torch_threads,storage_type,mix_eagerly,progress_bar,device}"
+        "{num_jobs,num_workers,torch_threads,storage_type,mix_eagerly,progress_bar,device,overwrite,batch_duration,"
+        "debug_mel}"
+    ),
+    "a loader beside the features does nothing there: `data.workers`": (
+        "dataloader.{num_workers,pin_memory,persistent_workers,prefetch_factor}"
     ),
 }
 """Features without a counterpart, by the reason."""
+_KALDI = {"use_log_fbank": True, "use_power": True, "htk_mode": False, "htk_compat": False}
+"""What features are here: another value is a mistake."""
 _LOADING = {
     "features are made on the fly, or read where `model.features.store` names a place": (
         "{strategy,input_strategy.num_workers,input_strategy.executor_type,input_strategy.use_batch_extract,"
@@ -74,6 +81,12 @@ class Conversion:
 def convert_data(job: Conversion) -> list[Mistake]:
     """The sections `data` and `model.features`. Returns what is wrong inside lists, which have no keys."""
     mistakes: list[Mistake] = []
+    for key, value in _KALDI.items():
+        node = job.foreign.values.get(name := f"global_config.features.{key}")
+        if node is not None and node.value is not value:
+            mistakes.append(
+                Mistake(node.place, f"'{name}' must be {str(value).lower()}: there are no others here", name)
+            )
     seconds, rate = _features(job)
     _sources(job, mistakes)
     _batches(job, seconds, rate)
@@ -92,12 +105,9 @@ def _features(job: Conversion) -> tuple[float, float]:
     for part in ("global_config.", "global_config.features."):
         draft.put_each(foreign, {part + theirs: f"model.features.{ours}" for theirs, ours in _FEATURES.items()})
         draft.comment_out_unsupported(foreign, _FIXED.items(), part)
-    stack, context = foreign.take(f"{loading}.frame_stack"), foreign.take(f"{loading}.context_size")
-    if context is not None and stack is None:
-        stack = Node(2 * int(positive(context, f"{loading}.context_size")) + 1, context.place)
-    else:
-        draft.comment_out("Frames are joined by `frame_stack`, which is given:", [(f"{loading}.context_size", context)])
-    draft.put("model.features.stack", stack)
+    if job.task == "diarize" and any(key.startswith(f"{loading}.") for key in foreign.values):
+        draft.put("model.features.normalize", "mean")  # theirs
+    draft.put("model.features.stack", _stack(job, f"{loading}."))
     draft.put("model.features.subsample", foreign.take(f"{loading}.subsampling"))
     draft.comment_out_unsupported(foreign, _LOADING.items(), f"{loading}.")
     chunk, window = foreign.take(f"{loading}.chunk_size"), foreign.take("global_config.cut_window_seconds")
@@ -114,6 +124,29 @@ def _features(job: Conversion) -> tuple[float, float]:
     shift, every = features.get("frame_shift", 0.01), features.get("subsample", 1)
     are_numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0 for v in (shift, every))
     return seconds, 1 / (shift * every) if are_numbers else 100.0  # a wrong value is an error when the file is checked
+
+
+def _stack(job: Conversion, loading: str) -> Node | None:
+    """How many frames are joined: by `frame_stack`, by `context_size` to either side, or as `input_dim` has it."""
+    foreign = job.foreign
+    stack, context = foreign.take(f"{loading}frame_stack"), foreign.take(f"{loading}context_size")
+    inputs = foreign.values.get("model.encoder.input_dim") or foreign.values.get("model.global_config.input_dim")
+    if stack is not None:
+        given = [(f"{loading}context_size", context)]
+        job.draft.comment_out("Frames are joined by `frame_stack`, which is given:", given)
+        return stack
+    if context is not None:
+        return Node(2 * int(positive(context, f"{loading}context_size")) + 1, context.place)
+    if inputs is None:
+        return None
+    features = job.draft.root.value["model"].value.get("features")
+    bins = {} if features is None else features.plain()
+    bins = bins.get("num_ceps", 13) if bins.get("type") == "mfcc" else bins.get("num_mel_bins", 80)
+    size = positive(inputs, "model.encoder.input_dim")
+    if not isinstance(bins, int) or bins < 1 or size % bins:
+        job.draft.notes.append(f"input_dim: {size:g} is not a multiple of the {bins} values of a frame: set `stack`.")
+        return None
+    return Node(int(size) // bins, inputs.place)
 
 
 def _sources(job: Conversion, mistakes: list[Mistake]) -> None:
@@ -209,7 +242,7 @@ class _Entry:
         root = shared["corpus_dir"]
         draft.put(f"{key}.from", folder or f"{'./data' if root is None else root.plain()}/{self.name}")
         draft.put(f"{key}.to", self.settings["process_params.output_dir"] or shared["output_dir"])
-        draft.put(f"{key}.split", split)
+        draft.put(f"{key}.split", {"val": "dev"}.get(split, split))  # as lhotse's recipes name it
         download = self.settings["download_params.force_download"] or shared["force_download"]
         draft.put(f"{key}.download", download if download is not None and download.value is not False else None)
         if task == "diarize":

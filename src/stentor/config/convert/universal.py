@@ -296,8 +296,8 @@ def _train(job: Conversion) -> None:
         draft.comment_out("The number of steps is given, which counts:", [("training.epochs", epochs)])
     if foreign.values.get("training.checkpoint.resume") is not None:
         draft.notes.append(
-            "checkpoint.resume names a checkpoint of theirs, which cannot be read here: convert and train that run too, "
-            "and name its folder as model.init."
+            "checkpoint.resume names a checkpoint of theirs, which cannot be read here: convert and train that run "
+            "too, and name its folder as model.init."
         )
     seeds = [foreign.take(key) for key in ("training.random_seed", "global_config.random_seed")]
     draft.put("train.seed", seeds[0] or seeds[1] or 42)

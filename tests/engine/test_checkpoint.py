@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from stentor.engine.checkpoint import (
     step_of,
     write,
 )
-from stentor.errors import StentorError
+from stentor.errors import ConfigError, DataError, StentorError
 
 
 def pointed(parent, name):
@@ -125,6 +126,9 @@ def test_writing_a_step_again_replaces_it(tmp_path):
         (lambda f: (f / "meta.json").write_text('{"step": 4, "fil'), "meta.json cannot be read"),
         (lambda f: (f / "meta.json").write_text('{"step": 4}'), "meta.json cannot be read"),
         (lambda f: (f / "meta.json").write_text("[]"), "meta.json cannot be read"),
+        (lambda f: (f / "meta.json").write_text('{"files": []}'), "meta.json cannot be read"),
+        (lambda f: (f / "meta.json").write_bytes(b"\xff\xfe"), "meta.json cannot be read"),
+        (lambda f: (f / "meta.json").unlink(), "meta.json is missing"),
     ],
     ids=[
         "a flipped byte",
@@ -133,6 +137,9 @@ def test_writing_a_step_again_replaces_it(tmp_path):
         "half a meta.json",
         "a meta.json without files",
         "another meta.json",
+        "files that are no mapping",
+        "no text",
+        "no meta.json",
     ],
 )
 def test_damage_is_found_and_passed_over(tmp_path, harm, says):
@@ -157,13 +164,57 @@ def test_the_same_step_may_be_damaged_twice(tmp_path):
         assert newest_good(tmp_path, lambda line: None).name == "step-000001"
 
 
-def test_when_all_are_damaged_there_is_none(tmp_path):
+def test_when_all_are_damaged_nothing_is_begun(tmp_path):
     for step in (1, 2):
         write(tmp_path, step, fill)
         (tmp_path / name_of(step) / "export" / "config.json").unlink()
-    messages = []
-    assert newest_good(tmp_path, messages.append) is None and len(messages) == 2
+    before, messages = entries(tmp_path), []
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"step-000002: export/config.json is missing; step-000001(.*)start anew"):
+            newest_good(tmp_path, messages.append)
+    assert entries(tmp_path) == before and not messages
+    for step in (1, 2):
+        (tmp_path / name_of(step) / "meta.json").unlink()
+    with pytest.raises(DataError, match=r"step-000002: meta.json is missing"):
+        newest_good(tmp_path, messages.append)
     assert newest_good(tmp_path / "never written", messages.append) is None
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="no file that refuses to be read")
+def test_a_disk_that_refuses_to_read_is_not_damage(tmp_path):
+    """Linux answers EIO to a read of a process's memory at address 0."""
+    for step in (1, 2):
+        write(tmp_path, step, fill)
+    for name in ("resume/weights.safetensors", "meta.json"):
+        file = tmp_path / name_of(2) / name
+        file.unlink()
+        file.symlink_to("/proc/self/mem")
+        before = entries(tmp_path)
+        with pytest.raises(StentorError, match=rf"{name} cannot be read \(Input/output error\). Nothing was changed"):
+            newest_good(tmp_path, print)
+        assert entries(tmp_path) == before
+
+
+def test_folders_of_the_user_are_left_alone(tmp_path):
+    folder = write(tmp_path, 12, fill)
+    copies = [shutil.copytree(folder, tmp_path / name) for name in ("step-000012.old", "step-best", "step-12")]
+    (tmp_path / "step-000012.old" / "meta.json").unlink()
+    assert existing(tmp_path) == [folder] and newest_good(tmp_path, print) == folder
+    prune(tmp_path, 1, set())
+    assert all(copy.is_dir() for copy in copies)
+
+
+def test_a_checkpoint_of_another_version_is_neither_damaged_nor_passed_over(tmp_path):
+    write(tmp_path, 1, fill)
+    folder = write(tmp_path, 2, fill)
+    meta = json.loads((folder / "meta.json").read_text())
+    assert meta["format"] == 1
+    (folder / "meta.json").write_text(json.dumps(meta | {"format": 2}))
+    with pytest.raises(ConfigError, match=r"another version of Stentor \(format 2; this one reads 1\)"):
+        newest_good(tmp_path, print)
+    del meta["format"]  # as the first versions wrote it
+    (folder / "meta.json").write_text(json.dumps(meta))
+    assert newest_good(tmp_path, print) == folder
 
 
 def test_prune_keeps_the_newest_and_the_best(tmp_path):

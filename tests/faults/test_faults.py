@@ -5,28 +5,11 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-LONG = ["train.steps=400", "train.save_every=2", "train.eval_every=400"]
-
-
-def wait_for(path: Path, text: str, process: subprocess.Popen | None = None, seconds: float = 120) -> None:
-    deadline = time.time() + seconds
-    while time.time() < deadline:
-        if path.exists() and text in path.read_text(errors="replace"):
-            return
-        if process is not None and process.poll() is not None:
-            raise AssertionError(f"ended early: {process.communicate()}")
-        time.sleep(0.02)
-    raise AssertionError(f"{text!r} never came in {path}")
-
-
-def events(folder: Path, kind: str) -> list[dict]:
-    lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["event"] == kind]
+from run_events import LONG, events, wait_for
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -6,6 +6,7 @@ Config -> task and losses -> training data -> model family -> batches (`prepare`
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,7 @@ from stentor.engine.backend import build_backend
 from stentor.engine.device import Communicator, accelerator
 from stentor.engine.environment import environment
 from stentor.engine.evaluate import EvalSet, breakdown
+from stentor.engine.run_lock import run_lock
 from stentor.engine.run_logger import RunLogger, finite
 from stentor.engine.setup import TrainingSetup
 from stentor.engine.signals import on_signal
@@ -111,11 +113,18 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
         raise ConfigError("stages: `train.device` and `train.precision` must be the same in all stages.")
     device = accelerator(stages[0].train)
     run = Run(folder, device, Communicator(device.num_processes), command or sys.argv)
+    with contextlib.ExitStack() as stack:
+        run.communicator.on_main(lambda: stack.enter_context(run_lock(folder)))
+        _train_stages(stages, run, texts)
+    return folder
+
+
+def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str]) -> None:
+    folder, device = run.folder, run.device
     resolved = folder / "resolved.yaml"
     is_same = resolved.exists() and resolved.read_text(encoding="utf-8") == texts.get("resolved.yaml")
     run.communicator.barrier()
     if device.is_main_process:
-        folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
     export: Path | None = None
@@ -141,7 +150,6 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
             )
         export = stage_folder / "export"
         logger.close()
-    return folder
 
 
 def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score_first: bool) -> None:

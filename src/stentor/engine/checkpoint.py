@@ -1,4 +1,4 @@
-"""Checkpoints on disk: written under a temporary name, hashed, renamed; a damaged one is passed over.
+"""Checkpoints on disk: written under a temporary name, hashed, renamed; damaged ones are passed over.
 
 checkpoints/step-000400/export/   what others load (written by the model family)
                         resume/   weights.safetensors optimizer.safetensors state.json: what training goes on from
@@ -11,18 +11,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.file_modes import follow_umask
-from stentor.errors import StentorError
+from stentor.errors import ConfigError, DataError, StentorError
 
 if TYPE_CHECKING:
     import torch
 
 META = "meta.json"
+FORMAT = 1
+"""Version of what a checkpoint holds, in meta.json; checkpoints without one are of version 1."""
+NAME = re.compile(r"step-(\d{6,})", re.ASCII)
+"""Folders of other names, such as a copy `step-000012.old`, are the user's."""
 
 
 def name_of(step: int) -> str:
@@ -30,7 +35,9 @@ def name_of(step: int) -> str:
 
 
 def step_of(folder: Path) -> int:
-    return int(folder.name.removeprefix("step-"))
+    """The step of a checkpoint, -1 for other files and folders."""
+    match = NAME.fullmatch(folder.name)
+    return int(match[1]) if match else -1
 
 
 def write(parent: Path, step: int, fill: Callable[[Path], None], **meta: Any) -> Path:
@@ -47,8 +54,8 @@ def write(parent: Path, step: int, fill: Callable[[Path], None], **meta: Any) ->
         temporary.mkdir()
         fill(temporary)
         files = sorted(p for p in temporary.rglob("*") if p.is_file())
-        hashes = {str(p.relative_to(temporary)): _hash(p) for p in files}
-        (temporary / META).write_text(json.dumps({"step": step, "files": hashes, **meta}, indent=1))
+        hashes = {str(p.relative_to(temporary)): hash_of(p) for p in files}
+        (temporary / META).write_text(json.dumps({"format": FORMAT, "step": step, "files": hashes, **meta}, indent=1))
         for path in [*files, temporary / META]:
             _sync(path)
         if target.exists():
@@ -70,36 +77,79 @@ def write(parent: Path, step: int, fill: Callable[[Path], None], **meta: Any) ->
     return target
 
 
-def existing(parent: Path) -> list[Path]:
-    """Complete checkpoints, newest first."""
-    return sorted((p for p in parent.glob("step-*") if (p / META).is_file()), key=step_of, reverse=True)
+def existing(parent: Path, complete: bool = True) -> list[Path]:
+    """Complete checkpoints, newest first; or all, also those whose meta.json was lost or is being deleted."""
+    folders = [p for p in parent.glob("step-*") if step_of(p) >= 0 and ((p / META).is_file() or not complete)]
+    return sorted(folders, key=step_of, reverse=True)
 
 
 def damage(folder: Path) -> str | None:
-    """What is wrong with a checkpoint, or None when every file is as it was written."""
+    """What is wrong with a checkpoint, or None when every file is as it was written.
+
+    Raises StentorError where the disk refuses to read, which says nothing about the checkpoint.
+    """
     try:
         meta = json.loads((folder / META).read_text())
-        for name, digest in meta["files"].items():
-            if not (folder / name).is_file():
-                return f"{name} is missing"
-            if _hash(folder / name) != digest:
-                return f"{name} is not as it was written"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if not isinstance(meta, dict) or not isinstance(meta.get("files"), dict):
+            return f"{META} cannot be read (it names no files)"
+        return changed_file(folder, meta["files"])
+    except FileNotFoundError:
+        return f"{META} is missing"
+    except OSError as error:
+        raise _refused(folder / META, error) from None
+    except ValueError as error:
         return f"{META} cannot be read ({error})"
+
+
+def changed_file(folder: Path, hashes: dict[str, str]) -> str | None:
+    """What is wrong with the first file of a folder that is not as it was hashed, or None."""
+    for name, digest in hashes.items():
+        try:
+            if hash_of(folder / name) != digest:
+                return f"{name} is not as it was written"
+        except (FileNotFoundError, NotADirectoryError):
+            return f"{name} is missing"
+        except OSError as error:
+            raise _refused(folder / name, error) from None
     return None
 
 
+def _refused(path: Path, error: OSError) -> StentorError:
+    return StentorError(
+        f"{path} cannot be read ({error.strerror}). Nothing was changed: see to the disk and the file's "
+        "permissions, then run the same command again."
+    )
+
+
 def newest_good(parent: Path, say: Callable[[str], None]) -> Path | None:
-    """The newest undamaged checkpoint; says so when it has to pass over a damaged one."""
-    for folder in existing(parent):
-        problem = damage(folder)
-        if problem is None:
-            point(parent, "latest", folder)
-            return folder
-        say(f"Checkpoint {folder.name} is damaged ({problem}); falling back to the one before.")
-        aside = folder.with_name(f"damaged-{folder.name}")
-        shutil.rmtree(aside, ignore_errors=True)
-        os.rename(folder, aside)
+    """The newest undamaged checkpoint; says so when it has to pass over a damaged one. None: there is none yet.
+
+    Raises ConfigError for one of a newer Stentor, DataError when all are damaged.
+    """
+    damaged: dict[Path, str] = {}
+    for folder in existing(parent, complete=False):
+        if problem := damage(folder):
+            damaged[folder] = problem
+            continue
+        version = json.loads((folder / META).read_text()).get("format", FORMAT)
+        if version != FORMAT:
+            raise ConfigError(
+                f"{folder} was written by another version of Stentor (format {version}; this one reads {FORMAT}): go "
+                "on with that version, or start a new run under another `name` with `model.init` set to its export."
+            )
+        for other, problem in damaged.items():
+            say(f"Checkpoint {other.name} is damaged ({problem}); falling back to the one before.")
+            aside = other.with_name(f"damaged-{other.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            os.rename(other, aside)
+        point(parent, "latest", folder)
+        return folder
+    if damaged:
+        problems = "; ".join(f"{folder.name}: {problem}" for folder, problem in damaged.items())
+        raise DataError(
+            f"All checkpoints in {parent} are damaged ({problems}): there is nothing to go on from. Put them back from "
+            f"a copy; or, to start anew at step 0, delete {parent} or choose another `name`."
+        )
     return None
 
 
@@ -115,7 +165,7 @@ def prune(parent: Path, keep: int, also: set[str]) -> None:
     for folder in existing(parent)[keep:]:
         if folder.name not in also:
             (folder / META).unlink()  # from here on it no longer counts, even if the deletion is cut off
-    for folder in parent.glob("step-*"):
+    for folder in existing(parent, complete=False):
         if not (folder / META).is_file():
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -141,7 +191,8 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     return load_file(path)
 
 
-def _hash(path: Path) -> str:
+def hash_of(path: Path) -> str:
+    """16 bytes of BLAKE2b over a file, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()  # type: ignore[arg-type]
 

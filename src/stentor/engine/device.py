@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from stentor.engine.section import Train
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, StentorError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -79,6 +79,19 @@ class Communicator:
         everyone: list[Any] = [None] * self.world
         dist.all_gather_object(everyone, value, group=self.group)
         return everyone
+
+    def on_main(self, act: Callable[[], Any]) -> Any:
+        """What `act` answers on the first rank, on all ranks. A StentorError that it raises is raised on all."""
+        value, error = None, None
+        if self.world == 1 or dist.get_rank() == 0:
+            try:
+                value = act()
+            except StentorError as caught:
+                error = caught
+        value, error = self.gather((value, error))[0]
+        if error is not None:
+            raise error
+        return value
 
     def barrier(self) -> None:
         if self.world > 1:

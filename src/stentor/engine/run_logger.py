@@ -47,10 +47,13 @@ class RunLogger:
             opened.close()
         _cut_half_line(path)
         rows = []
-        for line in path.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            if row.get("step", 0) <= step or row.get("stage") != self.stage:
-                rows.append(line)
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1], 1):
+            try:
+                row = dict(json.loads(line))
+                if row.get("step", 0) <= step or row.get("stage") != self.stage:
+                    rows.append(line)
+            except (TypeError, ValueError):
+                self.say(f"{path}:{number} is no row ({line[:60]!r}): it is left out.")
         temporary = path.with_suffix(".tmp")
         temporary.write_text("".join(f"{line}\n" for line in rows), encoding="utf-8")
         temporary.replace(path)

@@ -75,6 +75,7 @@ class TrainState:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> TrainState:
+        """Raises KeyError with the name of a key that is missing."""
         progress = TrainProgress(**{f.name: content[f.name] for f in fields(TrainProgress)})
         progress.bad = {name: (reason, message) for name, (reason, message) in progress.bad.items()}
         return cls(progress, **{f.name: content[f.name] for f in fields(cls) if f.name != "progress"})
@@ -99,8 +100,7 @@ def save(trainer: Trainer) -> None:
         (folder / "export").mkdir()
         export(trainer, folder / "export", frozen | (averaged if averaged is not None else weights))
 
-    failure = None
-    if main:
+    def write() -> None:
         best = [checkpoint.name_of(b["step"]) for b in trainer.progress.best]
         try:
             target = checkpoint.write(trainer.checkpoints, trainer.step, fill)
@@ -108,11 +108,10 @@ def save(trainer: Trainer) -> None:
             if best and (trainer.checkpoints / best[0]).exists():
                 checkpoint.point(trainer.checkpoints, "best", trainer.checkpoints / best[0])
             checkpoint.prune(trainer.checkpoints, trainer.train.keep, set(best[: trainer.train.keep_best]))
-        except (StentorError, OSError) as error:
-            failure = str(error)
-    failure = trainer.communicator.gather(failure)[0]
-    if failure:
-        raise StentorError(failure)
+        except OSError as error:
+            raise StentorError(str(error)) from error
+
+    trainer.communicator.on_main(write)
 
 
 def _state_of(trainer: Trainer, optimizer: dict[str, Any]) -> TrainState:
@@ -146,7 +145,14 @@ def _callback_state(callback: Callback) -> dict[str, Any]:
 def load(trainer: Trainer, folder: Path) -> None:
     """Put a checkpoint's state into the trainer. Raises ConfigError when it belongs to another model or other data."""
     resume = folder / "resume"
-    state = TrainState.from_dict(json.loads((resume / "state.json").read_text()))
+    try:
+        state = TrainState.from_dict(json.loads((resume / "state.json").read_text()))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{resume / 'state.json'} is not what this version of Stentor writes ({error} is missing or of another "
+            "form): go on with the version that wrote it, or start a new run under another `name` with `model.init` "
+            f"set to {folder / 'export'}."
+        ) from None
     if state.fingerprint != trainer.fingerprint:
         raise ConfigError(
             f"The training data or its batching is not what {folder} was trained on, so its place in the data "
@@ -210,9 +216,8 @@ def _keep_step_size(trainer: Trainer, before: int) -> None:
 
 def latest_checkpoint(trainer: Trainer) -> Path | None:
     """The newest undamaged checkpoint, the same on all ranks."""
-    folder = checkpoint.newest_good(trainer.checkpoints, trainer.say) if trainer.main else None
-    name = trainer.communicator.gather(folder.name if folder else None)[0]
-    return trainer.checkpoints / name if name else None
+    folder: Path | None = trainer.communicator.on_main(lambda: checkpoint.newest_good(trainer.checkpoints, trainer.say))
+    return folder
 
 
 def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> None:
@@ -224,14 +229,19 @@ def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> 
 
 def _best_checkpoints(trainer: Trainer) -> list[Path]:
     """The best checkpoints that are there and undamaged, best first; the same on all ranks."""
-    names = []
-    for best in trainer.progress.best if trainer.main else []:
-        name = checkpoint.name_of(best["step"])
-        if damage := checkpoint.damage(trainer.checkpoints / name):
-            trainer.say(f"The checkpoint {name}, one of the best, is passed over: {damage}.")
-        else:
-            names.append(name)
-    return [trainer.checkpoints / name for name in trainer.communicator.gather(names)[0]]
+
+    def undamaged() -> list[Path]:
+        folders = []
+        for best in trainer.progress.best:
+            folder = trainer.checkpoints / checkpoint.name_of(best["step"])
+            if damage := checkpoint.damage(folder):
+                trainer.say(f"The checkpoint {folder.name}, one of the best, is passed over: {damage}.")
+            else:
+                folders.append(folder)
+        return folders
+
+    folders: list[Path] = trainer.communicator.on_main(undamaged)
+    return folders
 
 
 def restore_best(trainer: Trainer) -> None:

@@ -11,7 +11,7 @@ import soundfile
 from studio_audio import RATE, tone
 
 from stentor.errors import AudioError, ConfigError, StentorError
-from stentor.studio import files
+from stentor.studio import files, train_test_split
 from stentor.studio.files import clean_text, inside, name_from
 
 TRAVERSALS = ["../x", "..", ".", "/etc/passwd", "a/../../x", "a/./b", "a\\b", "", "a\0b", "a//b"]
@@ -211,19 +211,71 @@ def sides(paths):
 
 def test_split_holds_sentences_or_voices_together(voices):
     for speaker in ("ann", "ben", "cleo"):
-        for text in ("Eins.", "zwei", "drei", "vier"):
+        for text in ("Eins.", "zwei", *(f"{i} von {speaker}" for i in range(3))):
             voices.add(tone(0.1, 8000), 8000, text if speaker == "ann" else text.lower().strip("."), speaker=speaker)
     voices.add(tone(0.1, 8000), 8000, "")
     of = {r["id"]: r for r in voices.records()}
     for by, key in (("text", "text"), ("speaker", "speaker")):
         divided = sides(voices.split(by=by, share=0.25))
         train, held = ({of[id][key].lower().strip(".") for id in divided[p]} for p in ("train", "held_out"))
-        assert len(divided["train"]) + len(divided["held_out"]) == 12 and train and held and not train & held
+        assert len(divided["train"]) + len(divided["held_out"]) == 15 and train and held and not train & held
         assert sides(voices.split(by=by, share=0.25)) == divided == sides(voices.parts())
         assert voices.about["split"] == {"by": by, "share": 0.25}
     for share, by in ((0, "text"), (1, "text"), (0.1, "length")):
         with pytest.raises(ConfigError):
             voices.split(share, by)
+
+
+def spoken(clips, texts, speakers=1):
+    """Records of clips, as the division knows them: each speaker says all texts again and again."""
+    return [
+        {"id": f"{i:04d}", "text": texts[i % len(texts)], "speaker": f"s{i // len(texts) % speakers}"}
+        for i in range(clips)
+    ]
+
+
+@pytest.mark.parametrize("clips, speakers", [(300, 1), (63, 1), (300, 6), (20, 1)])
+@pytest.mark.parametrize("by", ["text", "speaker"])
+def test_no_digit_is_missing_in_training(clips, speakers, by):
+    if by == "speaker" and speakers == 1:
+        pytest.skip("nobody to hold out")
+    digits = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    records = spoken(clips, digits, speakers)
+    sides = train_test_split.drawn(records, 0.1, by)
+    held = [r for r in records if sides[r["id"]] == "held_out"]
+    assert {r["text"] for r in records if r not in held} == set(digits)
+    assert 0.05 * clips <= len(held) <= max(0.15, 1 / speakers if by == "speaker" else 0) * clips
+    # Nor when another word comes that was said once.
+    more = [*records, {"id": "new", "text": "ten", "speaker": "s9"}]
+    sides = train_test_split.updated(more, 0.999 if clips > 20 else 0.001, by, sides)
+    assert {r["text"] for r in more if sides[r["id"]] == "train"} >= {*digits, "ten"} and "held_out" in sides.values()
+
+
+def test_voices_are_held_out_where_they_are_named(voices):
+    sentences = [f"sentence number {i} of many" for i in range(60)]
+    assert train_test_split.suggested(spoken(60, sentences[:10], 6)) == "speaker"
+    assert train_test_split.suggested(spoken(60, sentences[:10], 2)) == "text"
+    assert train_test_split.suggested([{"id": "x", "text": "y"}, *spoken(60, sentences[:10], 6)]) == "text"
+    for i, text in enumerate(sentences[:12]):
+        voices.add(tone(0.1, 8000), 8000, text, speaker=f"s{i % 4}")
+    assert voices.division() == (0.1, "speaker")
+    held = sides(voices.parts())["held_out"]
+    assert len({voices.record(id)["speaker"] for id in held}) == 1 and len(held) == 3
+    voices.add(tone(0.1, 8000), 8000, "nobody knows who said this")
+    assert voices.division() == (0.1, "speaker") == (voices.about["split"]["share"], voices.about["split"]["by"])
+
+
+def test_too_little_to_measure_by_is_told(voices):
+    from stentor.studio.steps.shared import few_held_out
+
+    assert few_held_out(voices) == ""
+    for i in range(12):
+        voices.add(tone(0.1, 8000), 8000, f"sentence number {i} of many")
+    voices.split(share=0.2)
+    assert "about 10 words" in few_held_out(voices) and "30 %" in few_held_out(voices)
+    for i in range(12):
+        voices.edit(voices.records()[i]["id"], text=f"{i} " + "one two three four five six seven " * 5)
+    assert few_held_out(voices) == ""
 
 
 def test_the_parts_stay_when_recordings_come_and_go(voices):

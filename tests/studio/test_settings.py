@@ -19,7 +19,7 @@ RATE = 16000
 
 @pytest.fixture
 def dataset(projects):
-    """Ten recordings of two voices with word times, divided by text."""
+    """Ten recordings of two voices with word times; both voices are on both sides."""
     dataset = projects.create("mine", "en")
     noise = np.random.default_rng(0)
     for number in range(10):
@@ -27,6 +27,9 @@ def dataset(projects):
         times = [{"word": w, "start": 0.1 + 0.3 * i, "end": 0.4 + 0.3 * i} for i, w in enumerate(words)]
         sound = noise.normal(0, 0.1, RATE).astype("float32")
         dataset.add(sound, RATE, " ".join(words), speaker="ab"[number % 2], words=times)
+    dataset.parts()
+    for number, record in enumerate(dataset.records()):
+        dataset.move(record["id"], "held_out" if number < 2 else "train")
     return dataset
 
 

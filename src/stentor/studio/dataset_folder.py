@@ -224,13 +224,24 @@ class DataSet:
             return self._divide(records, sides)
 
     def parts(self) -> dict[str, Path]:
-        """The files `train` and `held_out` of the division, as a run reads them: made on first use (by text, a tenth
-        held out), afterwards brought up to date when recordings came, went or were corrected. Every recording stays on
-        its side, and a new one joins the recordings of its text (or speaker). Raises ConfigError where one side would
-        be empty."""
+        """The files `train` and `held_out` of the division, as a run reads them: made on first use (as `division`
+        says), afterwards brought up to date when recordings came, went or were corrected. Every recording stays on its
+        side, and a new one joins the recordings of its text (or speaker). Raises ConfigError where one side would be
+        empty."""
         with locked(self.folder):
+            share, by = self.division()
             records, sides = self._placed()
+            if not self.about.get("split"):  # or a speaker who is named later would divide it anew
+                write_json(self.folder / "dataset.json", {**self.about, "split": {"by": by, "share": share}})
             return self._divide(records, sides)
+
+    def division(self) -> tuple[float, str]:
+        """The share that is held out, and what is kept together (`text` or `speaker`): as it was chosen, or what suits
+        the recordings (a tenth, by speaker where speakers are named)."""
+        share, by = train_test_split.chosen(self.about)
+        if self.about.get("split") or self._known():
+            return share, by
+        return share, train_test_split.suggested(self._with_text())
 
     def sides(self) -> dict[str, str]:
         """`train` or `held_out` by id, as `parts` would write them now; empty before the first division. Records
@@ -254,7 +265,7 @@ class DataSet:
                 raise ConfigError(
                     "A recording without a text is neither trained on nor held out: write its text first."
                 )
-            groups = train_test_split.grouped(records, train_test_split.chosen(self.about)[1])
+            groups = train_test_split.grouped(records, self.division()[1])
             ids = next(ids for ids in groups.values() if id in ids)
             moved = {**sides, **dict.fromkeys(ids, side)}
             if len(set(moved.values())) < 2:
@@ -280,7 +291,7 @@ class DataSet:
         return {r["id"]: side for side in train_test_split.SIDES for r in _read(self.folder / f"{side}.jsonl")}
 
     def _placed(self) -> tuple[list[Record], dict[str, str]]:
-        records, known, choice = self._with_text(), self._known(), train_test_split.chosen(self.about)
+        records, known, choice = self._with_text(), self._known(), self.division()
         if known:
             return records, train_test_split.updated(records, *choice, known)
         return records, train_test_split.drawn(records, *choice)

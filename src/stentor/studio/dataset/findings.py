@@ -246,7 +246,7 @@ def _answer(dataset: DataSet, items: list[_Item], left: int) -> DatasetFindings:
         }
     # What is wrong, then what has no text, then drafts; among equals as they were recorded.
     order = sorted(rows, key=lambda id: (worst.get(id, last), bool(rows[id]["text"]), not rows[id]["draft"]))
-    share, by = train_test_split.chosen(dataset.about)
+    share, by = dataset.division()
     counts = Counter(sides.values())
     return DatasetFindings(
         rows={id: rows[id] for id in order},

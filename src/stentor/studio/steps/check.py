@@ -5,7 +5,7 @@ import gradio as gr
 
 from stentor.studio import train_test_split
 from stentor.studio.projects import DataSet, Projects
-from stentor.studio.steps.shared import Shared, element, labelled, opened
+from stentor.studio.steps.shared import Shared, element, few_held_out, labelled, opened
 from stentor.studio.texts import say
 
 _AGAIN = "() => { document.querySelector('stentor-check')?.again?.(); }"
@@ -39,7 +39,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
         if name not in projects.datasets():
             return ["", 100 * train_test_split.SHARE, train_test_split.BY[0], ""]
         dataset = projects.dataset(name)
-        part, kind = train_test_split.chosen(dataset.about)
+        part, kind = dataset.division()
         page = element(name, "stentor-check")
         return [gr.skip() if name == before else page, 100 * part, kind, _divided(dataset)]
 
@@ -59,4 +59,5 @@ def _divided(dataset: DataSet) -> str:
     sides = list(dataset.sides().values())
     if not sides:
         return say("split_not_yet")
-    return say("split_done", train=sides.count("train"), held_out=sides.count("held_out"))
+    done = say("split_done", train=sides.count("train"), held_out=sides.count("held_out"))
+    return f"{done} {few_held_out(dataset)}".strip()

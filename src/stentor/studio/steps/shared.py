@@ -11,6 +11,7 @@ from typing import Any
 import gradio as gr
 
 from stentor.errors import StentorError, without_secrets
+from stentor.studio import train_test_split
 from stentor.studio.projects import DataSet, Projects
 from stentor.studio.texts import say
 
@@ -65,6 +66,15 @@ def opened(projects: Projects, name: str | None) -> DataSet:
     if not name:
         raise gr.Error(say("no_dataset"), print_exception=False)
     return projects.dataset(name)
+
+
+def few_held_out(dataset: DataSet) -> str:
+    """A warning where what is held out is too little to measure by; empty elsewhere."""
+    sides = dataset.sides()
+    words = train_test_split.words(r for r in dataset.records() if sides.get(r["id"]) == "held_out")
+    if not sides or words >= train_test_split.LEAST_WORDS:
+        return ""
+    return say("split_small", words=words, percent=min(100, round(300 / max(words, 1))))
 
 
 def plain(text: str) -> str:

@@ -23,7 +23,7 @@ from stentor.studio.runs.path_policy import checked
 from stentor.studio.runs.settings import FULL, LORA, OWN
 from stentor.studio.runs.try_model import MODEL_CACHE
 from stentor.studio.steps.choices import Choice
-from stentor.studio.steps.shared import Shared, labelled
+from stentor.studio.steps.shared import Shared, few_held_out, labelled
 from stentor.studio.texts import say
 
 _IDS = {
@@ -158,6 +158,8 @@ def _choose(projects: Projects, *values: Any, anew: bool = False, method_too: bo
     except StentorError as error:
         line = str(error)
     records = "" if facts is None else say("train_hours", train=facts.records, time=plans.duration(facts.hours * 3600))
+    if facts is not None and task.startswith("transcribe"):
+        records += " " + few_held_out(projects.dataset(str(dataset)))
     written = "" if tree is None else dump(tree)
     # What a person has just typed is left alone where no choice has changed.
     new = [*_settled(projects, written), written, settings.run_name(projects, dataset, str(choice), source), now]

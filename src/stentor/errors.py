@@ -37,12 +37,16 @@ class DataError(StentorError):
     exit_code = 3
 
 
-class AudioError(DataError):
-    """One audio file that cannot be used. `reason` is a short word for the drop statistics."""
+class RecordError(DataError):
+    """One record that cannot be used; it is counted, and others go on. `reason` is a short word for the statistics."""
 
     def __init__(self, message: str, reason: str = "unreadable"):
         super().__init__(message)
         self.reason = reason
+
+
+class AudioError(RecordError):
+    """One audio file that cannot be used."""
 
 
 class Stopped(StentorError):

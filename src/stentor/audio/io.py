@@ -6,6 +6,7 @@ A file that cannot be trusted is refused with a reason, so that it is counted in
 
 import io
 import os
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,12 @@ SILENCE = 10 ** (-90 / 20)
 
 # libsndfile's error codes for a file that another reader may know: unrecognised format, unsupported encoding.
 _FOREIGN = (1, 4)
+LOUDEST = 2.0**31
+"""Beyond this, the full scale of 32-bit integers, float samples are no audio."""
+# What libsndfile's log says about a file that ends before its header says.
+_CUT_SHORT = re.compile(
+    r"(?:SSND|Data Size|BODY|riff|Riff size)\s*: (\d+) \(should be (\d+)\)|(?i:seems to be (?:a )?(truncated))"
+)
 # Programs that write to a pipe cannot know the length: they leave 0 or a number near the largest in the wav header.
 _UNKNOWN_SIZE = 0x7FFF0000
 
@@ -72,7 +79,8 @@ def read(
 
     `start` and `duration` are seconds; None reads to the end. Raises `AudioError` with one of the reasons `missing`,
     `unreadable`, `empty` (no samples), `truncated` (the samples end more than 0.2 s and 5 % before the header or the
-    request says), `not_finite` (NaN or infinite samples) and, with `check_silence`, `silent` (all below -90 dBFS).
+    request says), `not_finite` (NaN, infinite or absurdly large samples) and, with `check_silence`, `silent` (all below
+    -90 dBFS).
     """
     path = _existing(path)
     import soundfile
@@ -85,16 +93,11 @@ def read(
         with file:
             samples, file_rate, expected = _decode(file, path, start, duration)
     seconds = len(samples) / file_rate
-    if expected - seconds > max(0.2, 0.05 * expected) or (not len(samples) and expected > 0):
-        raise AudioError(
-            f"{path} is cut short: it should go on to {start + expected:.2f} s and ends at {start + seconds:.2f} s.",
-            "truncated",
-        )
+    check_length(path, start, expected, seconds)
     if not len(samples):
         raise AudioError(f"{path} has no samples.", "empty")
     mono = samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
-    if not np.isfinite(mono).all():
-        raise AudioError(f"{path} contains NaN or infinite samples; write it again.", "not_finite")
+    check_finite(mono, str(path))
     if check_silence and np.abs(mono).max() < SILENCE:
         raise AudioError(f"{path} is silent from {start:g} to {start + seconds:.2f} s.", "silent")
     if file_rate == rate:
@@ -102,6 +105,26 @@ def read(
     import soxr
 
     return soxr.resample(mono, file_rate, rate, quality="HQ")
+
+
+def check_length(path: Path, start: float, expected: float, seconds: float) -> None:
+    """Raise `AudioError` with the reason `truncated` when less than `expected` seconds were read from `start` on."""
+    if expected - seconds > max(0.2, 0.05 * expected) or (not seconds and expected > 0):
+        raise AudioError(
+            f"{path} is cut short: it should go on to {start + expected:.2f} s and ends at {start + seconds:.2f} s.",
+            "truncated",
+        )
+
+
+def check_finite(audio: np.ndarray, name: str) -> None:
+    """Raise `AudioError` with the reason `not_finite` for NaN and infinite samples and for those beyond `LOUDEST`."""
+    if not np.isfinite(audio).all():
+        raise AudioError(f"{name} contains NaN or infinite samples; write it again.", "not_finite")
+    if len(audio) and (peak := float(np.abs(audio).max())) > LOUDEST:
+        raise AudioError(
+            f"{name} holds samples as large as {peak:.1e}, which is no audio: full scale is 1. Write it again.",
+            "not_finite",
+        )
 
 
 WRITTEN = {"wav": "PCM_16", "flac": "PCM_16", "ogg": "VORBIS"}
@@ -208,15 +231,43 @@ def _declares_length(file: Any, path: Path) -> bool:
 
 
 def _check_complete(file: Any, path: Path) -> None:
-    """Compare the promised size with the file's, where libsndfile does not (wav and ogg). Raises `AudioError`."""
+    """Compare the promised size with the file's, which libsndfile does not. Raises `AudioError`, also for a file
+    without a header that libsndfile takes for audio because of its name."""
+    if file.format == "RAW" and (file.subtype == "ULAW" or _is_text(path)):
+        raise AudioError(f"{path} is no audio file: it only has the name of one.", "unreadable")
+    if file.format == "OGG" and (problem := _last_page_problem(path)):
+        raise AudioError(f"{path} is cut short: {problem}.", "truncated")
+    promised, present = _promised_bytes(file, path)
+    if promised - present > 0.05 * promised:
+        raise AudioError(
+            f"{path} is cut short: its header promises {promised} bytes of audio, {present} are there.", "truncated"
+        )
+
+
+def _promised_bytes(file: Any, path: Path) -> tuple[int, int]:
+    """Bytes of audio that the header promises and that are there; (0, 0) when the header does not know."""
     if file.format in ("WAV", "WAVEX"):
-        promised, present = _wav_bytes(path)
-        if promised - present > 0.05 * promised:
-            raise AudioError(
-                f"{path} is cut short: its header promises {promised} bytes of audio, {present} are there.", "truncated"
-            )
-    elif file.format == "OGG" and not _last_page_is_complete(path):
-        raise AudioError(f"{path} is cut short: its last page is not complete.", "truncated")
+        return _wav_bytes(path)
+    if file.format == "NIST":
+        head = path.open("rb").read(1024)
+        fields = {key: int(value) for key, value in re.findall(rb"(sample_count|sample_n_bytes) -i (\d+)", head)}
+        size = fields.get(b"sample_count", 0) * fields.get(b"sample_n_bytes", 0) * file.channels
+        coded = re.search(rb"sample_coding -s\d+ \S*(shorten|embedded)", head)
+        return (0, 0) if coded else (size, path.stat().st_size - 1024)
+    match = _CUT_SHORT.search(file.extra_info)
+    if match is None:
+        return 0, 0
+    if match[3]:
+        return path.stat().st_size, 0
+    unknown = file.format not in ("W64", "RF64") and int(match[1]) >= _UNKNOWN_SIZE
+    return (0, 0) if unknown else (int(match[1]), int(match[2]))
+
+
+def _is_text(path: Path) -> bool:
+    """Whether the beginning of a file is plain text."""
+    with path.open("rb") as raw:
+        head = raw.read(512)
+    return all(byte >= 32 or byte in b"\t\r\n" for byte in head) and head.isascii()
 
 
 def _wav_bytes(path: Path) -> tuple[int, int]:
@@ -233,15 +284,18 @@ def _wav_bytes(path: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def _last_page_is_complete(path: Path) -> bool:
-    """A page of ogg (RFC 3533) is at most 65,307 bytes; its header says its size."""
+def _last_page_problem(path: Path) -> str | None:
+    """What is wrong with the end of an ogg file (RFC 3533): a page is at most 65,307 bytes, its header says its size,
+    and that of the last one that it is the last."""
     size = path.stat().st_size
     with path.open("rb") as raw:
         raw.seek(max(0, size - 65307))
         tail = raw.read()
     page = tail.rfind(b"OggS\0")
     segments = tail[page + 26] if len(tail) > page + 26 else 255
-    return len(tail) >= page + 27 + segments + sum(tail[page + 27 : page + 27 + segments])
+    if len(tail) < page + 27 + segments + sum(tail[page + 27 : page + 27 + segments]):
+        return "its last page is not complete"
+    return None if tail[page + 5] & 4 else "its last page does not say that it is the last"
 
 
 def _av_for(path: Path, error: Any) -> Any:

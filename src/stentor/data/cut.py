@@ -8,7 +8,7 @@ rate is known when it is read, and `load_audio` resamples it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,9 @@ PART_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "uem")
 """Custom keys that describe the parts of a mixed cut and not the mixture."""
 AUDIO_KEYS = ("audio_path", "start", "duration", "voice", "mixed_turn", "made_noise")
 """Keys of a record that its audio is read from (see stentor.data.load_record_audio)."""
+
+
+TURN_KEYS = {"first", "seconds", "level"}
 
 
 @dataclass
@@ -194,6 +197,13 @@ def audio_path(cut: Cut) -> str | None:
     return str(sources[0].source) if channels == list(sources[0].channels) else None
 
 
+def turn_of(custom: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The key `mixed_turn` of a cut's custom keys or of a record (see stentor.data.load_audio); None where there is
+    none, or only a column of that name."""
+    turn = (custom or {}).get("mixed_turn")
+    return turn if isinstance(turn, dict) and turn.keys() >= TURN_KEYS else None
+
+
 def is_spoken(cut: Cut) -> bool:
     """Whether the cut is an utterance of the built-in voice: its recording has no audio but the key `voice`."""
     from lhotse.cut.data import DataCut
@@ -252,7 +262,7 @@ def custom_of(cut: Cut) -> dict[str, Any]:
 
     if isinstance(cut, MixedCut):
         parts = [custom_of(t.cut) for t in cut.tracks if not isinstance(t.cut, PaddingCut)]
-        parts = [p for p in parts if "made_noise" not in p]
+        parts = [p for p in parts if not isinstance(p.get("made_noise"), dict)]
         shared = {k: v for k, v in parts[0].items() if all(k in p and p[k] == v for p in parts)} if parts else {}
         return {k: v for k, v in shared.items() if k not in PART_KEYS}
     # Corpora prepared by lhotse keep their extras (gender, chapter ...) on the supervision.

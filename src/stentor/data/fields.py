@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from stentor.errors import DataError
+from stentor.errors import DataError, RecordError
+
+LONGEST = 1e7
+"""Seconds (four months) beyond which no time of a recording lies."""
 
 
 def seconds_field(record: dict[str, Any], key: str, where: str) -> float | None:
@@ -10,8 +13,10 @@ def seconds_field(record: dict[str, Any], key: str, where: str) -> float | None:
     value = record.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise DataError(f"{where}: `{key}` must be a number of seconds, got {value!r}.")
+    if not 0 <= value <= LONGEST:
+        raise RecordError(f"{where}: `{key}` must be a number of seconds, got {str(value)[:20]}.", "wrong_range")
     return float(value)
 
 

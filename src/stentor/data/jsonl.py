@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from stentor.errors import DataError
+from stentor.errors import DataError, RecordError
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from stentor.data.cut import UnusableRecord
 
 MAX_PROBLEMS = 20
+MAX_LINE = 2**24
+"""Bytes of the longest line that is read; of a longer one no more is held in memory at a time."""
 Record = TypeVar("Record")
 LHOTSE = ("MonoCut", "MultiCut", "MixedCut")
 
@@ -42,29 +46,41 @@ def read_cuts(path: Path) -> Iterator[Cut | UnusableRecord]:
             return UnusableRecord(cut.id, "missing", f"{where}: the audio file {file} does not exist.")
         return cut
 
-    yield from each_line(path, make)
+    yield from each_line(path, make, UnusableRecord)
 
 
-def each_line(path: Path, make: Callable[[dict[str, Any], int, str], Record]) -> Iterator[Record]:
-    """`make(object, line number, "file:line")` for each JSON line. Errors of lines (`DataError`s of `make` included)
-    are collected and raised at the end, or after `MAX_PROBLEMS`."""
-    problems: list[str] = []
+def each_line(
+    path: Path,
+    make: Callable[[dict[str, Any], int, str], Record],
+    unusable: Callable[[str, str, str], Record] | None = None,
+) -> Iterator[Record]:
+    """`make(object, line number, "file:line")` for each JSON line. Lines that hold what no record can hold
+    (`RecordError`s) become `unusable("file:line", reason, message)`. Other errors of lines (`DataError`s of `make`
+    included), and these too without `unusable`, are collected and raised at the end, or after `MAX_PROBLEMS`."""
+    problems: dict[str, str] = {}
     empty = True
     with open_text(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
+        for number, line in lines.numbered():
+            if isinstance(line, str) and not line.strip():
                 continue
             empty = False
             try:
-                where = f"{path}:{number}"
-                record = make(_parse(line, where), number, where)
+                where, name = f"{path}:{number}", f"{path.name}:{number}"
+                record = make(parse_object(line, where), number, where)
             except DataError as error:
-                problems.append(str(error))
-                if len(problems) == MAX_PROBLEMS:
+                if unusable is not None and isinstance(error, RecordError):
+                    yield unusable(name, error.reason, str(error))
+                    continue
+                problems[name] = str(error)
+                if len(problems) == MAX_PROBLEMS and not lines.zipped:  # its end tells whether it is damaged
                     break
             else:
                 yield record
-    raise_problems(str(path), problems)
+    if unusable is not None and lines.damaged:  # nobody wrote these lines
+        for name, message in problems.items():
+            yield unusable(name, "unreadable", message)
+    else:
+        raise_problems(str(path), list(problems.values())[:MAX_PROBLEMS])
     if empty:
         raise DataError(f"{path} holds no records.")
 
@@ -77,8 +93,63 @@ def raise_problems(name: str, problems: list[str]) -> None:
         raise DataError(f"{name} has {count} that cannot be used{more}:\n  " + "\n  ".join(problems))
 
 
+class TextLines:
+    """The lines of an open UTF-8 file, from its beginning. `next` raises `RecordError` for a line that cannot be read,
+    with its number; the call after it goes on with the next line."""
+
+    def __init__(self, path: Path, file: io.BufferedIOBase):
+        self.path, self.file, self.number = path, file, 0
+        self.zipped = isinstance(file, gzip.GzipFile)
+        self.damaged = False
+        """Whether a gzipped file was found to be damaged: lines may be other than they were written."""
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        self.number += 1
+        line = self._read()
+        if not line:
+            raise StopIteration
+        try:
+            return str(line, "utf-8" if self.number > 1 else "utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise RecordError(
+                f"{self.path}:{self.number}: not UTF-8 text (byte {error.start + 1} of the line: {error.reason})."
+            ) from None
+
+    def _read(self) -> bytes:
+        """The next line; empty at the end."""
+        where = f"{self.path}:{self.number}"
+        try:
+            line = part = self.file.readline(MAX_LINE)
+            size = len(line)
+            while len(part) == MAX_LINE and part[-1:] != b"\n":
+                part = self.file.readline(MAX_LINE)
+                size += len(part)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            self.file, self.damaged = io.BytesIO(), True
+            raise RecordError(
+                f"{where}: the gzip file is damaged; what comes after line {self.number - 1} is lost ({error})."
+            ) from None
+        if size > MAX_LINE:
+            raise RecordError(f"{where}: the line has {size:,} bytes; {MAX_LINE:,} are the most.")
+        return line
+
+    def numbered(self) -> Iterator[tuple[int, str | RecordError]]:
+        """Each line with its number, or why it cannot be read."""
+        while True:
+            try:
+                line: str | RecordError = next(self)
+            except StopIteration:
+                return
+            except RecordError as error:
+                line = error
+            yield self.number, line
+
+
 @contextmanager
-def open_text(path: Path) -> Iterator[TextIO]:
+def open_text(path: Path) -> Iterator[TextLines]:
     """The lines of a UTF-8 text file, gzipped or not. Raises `DataError` with the mend when there is none."""
     if not path.exists():
         raise not_found(path)
@@ -86,15 +157,13 @@ def open_text(path: Path) -> Iterator[TextIO]:
         inside = sorted(p.name for p in path.iterdir() if p.name.endswith((".jsonl", ".jsonl.gz")))
         hint = f"; it holds {', '.join(inside[:5])}" if inside else ""
         raise DataError(f"{path} is a folder, not a manifest{hint}.")
+    if not path.is_file():
+        raise DataError(f"{path} is a pipe or a device, which can be read only once: write it to a file first.")
+    if not os.access(path, os.R_OK):
+        raise DataError(f"{path} cannot be read: check its permissions.")
     with open(path, "rb") as file:
-        zipped = file.read(2) == b"\x1f\x8b"
-    try:
-        with gzip.open(path, "rt", encoding="utf-8-sig") if zipped else open(path, encoding="utf-8-sig") as lines:
-            yield lines
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start}: {error.reason}).") from None
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is a damaged gzip file: {error}.") from None
+        zipped = file.peek(2)[:2] == b"\x1f\x8b"
+        yield TextLines(path, gzip.GzipFile(fileobj=file) if zipped else file)
 
 
 def not_found(path: Path) -> DataError:
@@ -112,11 +181,23 @@ def not_found(path: Path) -> DataError:
     return DataError(f"{problem}{f' (did you mean {parent / matches[0]}?)' if matches else ''}.")
 
 
-def _parse(line: str, where: str) -> dict[str, Any]:
+def parse_object(line: str | RecordError, where: str) -> dict[str, Any]:
+    """The JSON object in a line. Raises `DataError` for anything else, and `RecordError` for a line that could not be
+    read and for values that no record can hold."""
+    if isinstance(line, RecordError):
+        raise line
     try:
         record = json.loads(line)
+        if "\\ud" in line or "\\uD" in line:
+            json.dumps(record, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: not JSON ({error.msg} at column {error.colno}).") from None
+    except UnicodeEncodeError:
+        raise RecordError(f"{where}: it holds one half of a surrogate pair (\\ud800 to \\udfff), no text.") from None
+    except ValueError:  # Python converts 4,300 digits at most
+        raise RecordError(f"{where}: it holds a number of more than 4,300 digits.") from None
+    except RecursionError:
+        raise RecordError(f"{where}: its lists or objects lie too deep in each other.") from None
     if not isinstance(record, dict):
         raise DataError(f"{where}: each line must be a JSON object, got {line.strip()[:40]}.")
     return record

@@ -20,7 +20,7 @@ import numpy as np
 
 from stentor.data.augment import builtin_noise, decoded, simulate_response, stretch
 from stentor.data.codec_tokens import has_codes
-from stentor.data.cut import RATE, audio_path, is_spoken
+from stentor.data.cut import RATE, audio_path, is_spoken, turn_of
 from stentor.data.embedded_audio import is_embedded, load_embedded
 from stentor.errors import AudioError
 
@@ -44,7 +44,7 @@ def load_audio(cut: Cut, rate: int = RATE) -> np.ndarray:
         return load_mixture(cut, rate)
     if isinstance(cut, MixedCut):
         return load_with_lhotse(cut, rate)
-    if cut.has_custom("mixed_turn"):
+    if turn_of(cut.custom):
         return load_turn(cut, rate)
     if "made_noise" in (cut.custom or {}) and not cut.recording.sources:
         return crop(make_noise(cut.custom["made_noise"], rate), cut.start, cut.duration, rate)
@@ -98,7 +98,7 @@ def _load_track(cut: Cut, rate: int) -> np.ndarray:
     """A track's audio; that of a turn that was not cut short goes on with its echo."""
     from lhotse.cut.data import DataCut
 
-    is_turn = isinstance(cut, DataCut) and "mixed_turn" in (cut.custom or {})
+    is_turn = isinstance(cut, DataCut) and turn_of(cut.custom) is not None
     return load_turn(cut, rate, echo=True) if is_turn else load_audio(cut, rate)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from stentor.data.cut import turn_of
 from stentor.data.load_audio import apply_room_and_level
 
 
@@ -17,9 +18,9 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
     `AudioError` when a file cannot be read.
     """
     start, duration = record.get("start", 0.0), record.get("duration")
-    if (turn := record.get("mixed_turn")) is not None:
+    if (turn := turn_of(record)) is not None:
         return _load_turn({k: v for k, v in record.items() if k != "mixed_turn"}, turn, rate)
-    if (noise := record.get("made_noise")) is not None:
+    if isinstance(noise := record.get("made_noise"), dict) and not record.get("audio_path"):
         from stentor.data.load_audio import crop, make_noise
 
         return crop(make_noise(noise, rate), start, duration, rate)

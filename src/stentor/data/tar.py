@@ -91,7 +91,7 @@ def _header(header: bytes, at: int) -> tuple[str, bytes, int]:
     name = header[:100].partition(b"\0")[0]
     if header[257:263] == b"ustar\0" and (prefix := header[345:500].partition(b"\0")[0]):
         name = prefix + b"/" + name
-    return name.decode("utf-8", "surrogateescape"), header[156:157], size
+    return name.decode("utf-8", "backslashreplace"), header[156:157], size
 
 
 def _number(digits: bytes) -> int:
@@ -103,7 +103,7 @@ def _number(digits: bytes) -> int:
 def _extended(data: bytes, kind: bytes) -> dict[str, str]:
     """Path and size from a GNU long name or a pax header."""
     if kind == b"L":
-        return {"path": data.partition(b"\0")[0].decode("utf-8", "surrogateescape")}
+        return {"path": data.partition(b"\0")[0].decode("utf-8", "backslashreplace")}
     fields: dict[str, str] = {}
     while data:
         length, _, record = data.partition(b" ")
@@ -111,7 +111,7 @@ def _extended(data: bytes, kind: bytes) -> dict[str, str]:
             break
         key, _, value = record[: int(length) - len(length) - 2].partition(b"=")
         if key in (b"path", b"size"):
-            fields[key.decode()] = value.decode("utf-8", "surrogateescape")
+            fields[key.decode()] = value.decode("utf-8", "backslashreplace")
         data = data[int(length) :]
     return fields
 

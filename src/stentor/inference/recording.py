@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from stentor.audio.io import probe, read
+from stentor.audio.io import check_finite, check_length, probe, read
 from stentor.errors import AudioError
 
 BLOCK = 60.0
@@ -80,8 +80,7 @@ class ArrayRecording:
             audio = audio.mean(0)
         if audio.ndim != 1 or not len(audio):
             raise AudioError(f"Audio must be [samples] or [channels, samples], not {list(audio.shape)}.", "empty")
-        if not np.isfinite(audio).all():
-            raise AudioError("The audio array holds NaN or infinite values.", "not_finite")
+        check_finite(audio, "The audio array")
         if source_rate != rate:
             import soxr
 
@@ -125,7 +124,7 @@ def _decoded(path: Path, rate: int) -> Iterator[np.ndarray]:
 
     resampler = av.AudioResampler(format="flt", layout="mono", rate=rate)
     pieces: list[np.ndarray] = []
-    samples = 0
+    samples = total = 0
     try:
         with av.open(str(path)) as container:
             frames = container.decode(container.streams.audio[0])
@@ -135,14 +134,15 @@ def _decoded(path: Path, rate: int) -> Iterator[np.ndarray]:
                     samples += len(pieces[-1])
                 if samples >= BLOCK * rate:
                     yield _finite(np.concatenate(pieces), path)
+                    total += samples
                     pieces, samples = [], 0
     except av.FFmpegError as error:
         raise AudioError(f"{path} is damaged or cut short: {error}.", "truncated") from None
     if pieces:
         yield _finite(np.concatenate(pieces), path)
+    check_length(path, 0.0, probe(path).duration, (total + samples) / rate)
 
 
 def _finite(audio: np.ndarray, path: Path) -> np.ndarray:
-    if not np.isfinite(audio).all():
-        raise AudioError(f"{path} contains NaN or infinite samples; write it again.", "not_finite")
+    check_finite(audio, str(path))
     return audio

@@ -5,6 +5,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from stentor import __version__
 from stentor.data.dataset_report import RARE, DatasetReport
 from stentor.data.outliers import KINDS, CheckedRecord
@@ -110,5 +112,5 @@ def sound_of(row: CheckedRecord) -> str | None:
         return None
     kind, mime = ("MP3", "mpeg") if "MP3" in soundfile.available_formats() else ("WAV", "wav")
     file = io.BytesIO()
-    soundfile.write(file, audio, 16000, format=kind)
+    soundfile.write(file, np.clip(audio, -1, 1), 16000, format=kind)  # LAME aborts the process at huge samples
     return data_url(f"audio/{mime}", file.getvalue())

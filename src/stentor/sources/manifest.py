@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from stentor.data.cut import UnusableRecord
+from stentor.data.fields import seconds_field
 from stentor.data.jsonl import LHOTSE, FileIndex, each_line
 from stentor.errors import DataError
 from stentor.sources.base import Source
@@ -41,8 +42,6 @@ class Manifest(Source):
         return split_utterances(cuts) if self.utterances else cuts
 
     def _cuts(self, path: Path) -> Iterator[Cut | UnusableRecord]:
-        from lhotse.serialization import deserialize_item
-
         files = FileIndex()
 
         def make(record: dict[str, Any], number: int, where: str) -> Cut | UnusableRecord:
@@ -53,13 +52,22 @@ class Manifest(Source):
                     if kind
                     else f"{where}: this is not a lhotse cut; load a manifest of plain records with `type: jsonl`."
                 )
-            try:
-                cut = deserialize_item(record)
-            except (KeyError, TypeError, ValueError) as error:
-                raise DataError(f"{where}: not a valid lhotse cut ({type(error).__name__}: {error}).") from None
-            return _located(cut, path.parent, files, where)
+            return _located(_deserialize(record, where), path.parent, files, where)
 
-        yield from each_line(path, make)
+        yield from each_line(path, make, UnusableRecord)
+
+
+def _deserialize(record: dict[str, Any], where: str) -> Cut:
+    """The lhotse cut of a manifest's line. Raises DataError."""
+    from lhotse.serialization import deserialize_item
+
+    try:
+        cut = deserialize_item(record)
+    except (KeyError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError) as error:
+        raise DataError(f"{where}: not a valid lhotse cut ({type(error).__name__}: {error}).") from None
+    for key in ("start", "duration"):
+        seconds_field({key: getattr(cut, key)}, key, where)
+    return cut
 
 
 def split_utterances(cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | UnusableRecord]:
@@ -111,7 +119,7 @@ def _located(cut: Cut, folder: Path, files: Any, where: str) -> Cut | UnusableRe
     return cut
 
 
-def _shar(folder: Path, stream: bool) -> Iterator[Cut]:
+def _shar(folder: Path, stream: bool) -> Iterator[Cut | UnusableRecord]:
     """The cuts of a Shar folder: lhotse's own sequential reader, or listed with the place of their audio."""
     from lhotse import CutSet
 
@@ -125,10 +133,8 @@ def _shar(folder: Path, stream: bool) -> Iterator[Cut]:
         yield from _shard(cuts)
 
 
-def _shard(cuts: Path) -> Iterator[Cut]:
+def _shard(cuts: Path) -> Iterator[Cut | UnusableRecord]:
     """The cuts of one shard; each one's recording points into the tar file, so that any cut can be read at any time."""
-    from lhotse import CutSet
-
     audio = cuts.parent / f"recording.{cuts.name.split('.')[1]}.tar"
     if not audio.exists():
         raise DataError(f"{audio} does not exist: the Shar folder has no audio for {cuts.name}.")
@@ -141,9 +147,13 @@ def _shard(cuts: Path) -> Iterator[Cut]:
                     places[name] = (member.offset_data, member.size)
     except tarfile.TarError as error:
         raise DataError(f"{audio} is not a readable tar file ({error}).") from None
-    for cut in CutSet.from_jsonl_lazy(cuts):
+
+    def make(record: dict[str, Any], number: int, where: str) -> Cut | UnusableRecord:
+        cut = _deserialize(record, where)
         if cut.id not in places:
             raise DataError(f"{audio} holds no audio of the cut '{cut.id}' that {cuts.name} lists.")
         at, size = places[cut.id]
         cut.custom = {**(cut.custom or {}), "shar": {"path": str(audio), "offset": at, "size": size}}
-        yield cut
+        return cut
+
+    yield from each_line(cuts, make, UnusableRecord)

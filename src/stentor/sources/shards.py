@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -18,10 +17,10 @@ from stentor.data.codec_tokens import shape_at
 from stentor.data.cut import RATE, UnusableRecord, check_text_fields, cut_with_recording
 from stentor.data.embedded_audio import encoded_duration
 from stentor.data.fields import seconds_field
-from stentor.data.jsonl import FileIndex, not_found, open_text
+from stentor.data.jsonl import FileIndex, not_found, open_text, parse_object
 from stentor.data.tar import index as tar_index
 from stentor.data.tar import read_at
-from stentor.errors import AudioError, DataError
+from stentor.errors import AudioError, DataError, RecordError
 from stentor.sources.base import Source, divisible_shards
 
 if TYPE_CHECKING:
@@ -176,12 +175,11 @@ class Shards(Source):
             number, line = lines[i]
             where = f"{shard.labels}:{number}"
             try:
-                label = json.loads(line)
-                name = label["id"]
-                if not isinstance(name, str):
-                    raise TypeError
-            except (ValueError, KeyError, TypeError):
-                yield UnusableRecord(f"{stem}:{number}", "unreadable", f"{where} is not a JSON object with an `id`.")
+                label = parse_object(line, where)
+                if not isinstance(name := label.get("id"), str):
+                    raise DataError(f"{where} is not a JSON object with an `id`.")
+            except DataError as error:
+                yield UnusableRecord(f"{stem}:{number}", "unreadable", str(error))
                 continue
             known.add(name)
             if contents is None:
@@ -217,8 +215,8 @@ class Shards(Source):
                 id=name, sources=[], sampling_rate=RATE, num_samples=round(seconds * RATE), duration=seconds
             )
             cut = cut_with_recording(label, label["id"], recording, 0.0, seconds, where)
-        except AudioError as error:
-            return UnusableRecord(label["id"], error.reason, f"{where}: {error}")
+        except RecordError as error:
+            return UnusableRecord(label["id"], error.reason, f"{where}: {str(error).removeprefix(f'{where}: ')}")
         except DataError as error:
             return UnusableRecord(label["id"], "unreadable", str(error))
         cut.custom = {k: v for k, v in (cut.custom or {}).items() if k not in GENERATION_KEYS}
@@ -313,10 +311,10 @@ def _place(written: str, folder: Path, files: Any) -> Path:
     return folder / path
 
 
-def _lines(path: Path) -> list[tuple[int, str]]:
-    """The lines of a file of labels with their numbers."""
+def _lines(path: Path) -> list[tuple[int, str | RecordError]]:
+    """The lines of a file of labels with their numbers, or why they cannot be read."""
     with open_text(path) as lines:
-        return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+        return [(number, line) for number, line in lines.numbered() if not isinstance(line, str) or line.strip()]
 
 
 def _by_id(contents: Index) -> dict[str, tuple[str, ByteRange]]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
+from stentor.data.cut import UnusableRecord
 from stentor.data.jsonl import open_text
-from stentor.errors import DataError
+from stentor.errors import DataError, RecordError
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
@@ -32,26 +33,29 @@ class Text(Source):
             raise ValueError("give either `path` (a file with one text per line) or `texts` (a list), not both")
         return self
 
-    def records(self) -> Iterator[Cut]:
+    def records(self) -> Iterator[Cut | UnusableRecord]:
         """Cuts of no duration, without a recording. Raises DataError for a file that is missing or empty."""
         from lhotse import MonoCut, SupervisionSegment
 
         name = str(self.path) if self.path is not None else f"{zlib.crc32(repr(self.texts).encode()):08x}"
         empty = True
         for number, line in self._lines():
+            key = f"{name}:{number}"
+            if isinstance(line, RecordError):
+                yield UnusableRecord(key, line.reason, str(line))
+                continue
             if not (text := line.strip()):
                 continue
             empty = False
-            key = f"{name}:{number}"
             supervision = SupervisionSegment(id=key, recording_id=key, start=0.0, duration=0.0, text=text)
             yield MonoCut(id=key, start=0.0, duration=0.0, channel=0, supervisions=[supervision])
         if empty:
             raise DataError(f"{self.path or 'texts'} holds no text.")
 
-    def _lines(self) -> Iterator[tuple[int, str]]:
+    def _lines(self) -> Iterator[tuple[int, str | RecordError]]:
         if self.texts is not None:
             yield from enumerate(self.texts, 1)
         else:
             assert self.path is not None
             with open_text(self.path.expanduser()) as lines:
-                yield from enumerate(lines, 1)
+                yield from lines.numbered()

@@ -126,7 +126,7 @@ def test_all_bad_lines_are_told_with_the_mend(tmp_path):
     path.write_text(
         "SPEAKER a 1 5.0 2.0 <NA> <NA> ann <NA> <NA>\n"
         "SPEAKER a 1 5.0 -1.5 <NA> <NA> ann <NA> <NA>\n"
-        "SPEAKER a 1 5.0 0 <NA> <NA> ann <NA> <NA>\n"
+        "SPEAKER a 1 5.0 -0.5 <NA> <NA> ann <NA> <NA>\n"
         "SPEAKER a 1 -5.0 2.0 <NA> <NA> ann <NA> <NA>\n"
         "SPEAKER a 1 five 2.0 <NA> <NA> ann <NA> <NA>\n"
         "SPEAKER a 1 5.0 nan <NA> <NA> ann <NA> <NA>\n"
@@ -140,7 +140,7 @@ def test_all_bad_lines_are_told_with_the_mend(tmp_path):
     assert f"The RTTM {path} has 8 lines that cannot be used:" in message
     for line, text in {
         2: "the duration is -1.5 s; give the seconds from start to end, or remove the line.",
-        3: "the duration is 0 s; give",
+        3: "the duration is -0.5 s; give",
         4: "the segment starts at -5 s; recordings begin at 0",
         5: "'five' is not a number of seconds",
         6: "'nan' is not a number of seconds",

@@ -52,6 +52,20 @@ def test_number_of_speakers(diarizer, talk, run):
     assert len(speakers("--min-speakers", "3", "--max-speakers", "8")) == 3
 
 
+def test_fewer_speakers_than_asked_for_are_told(diarizer, talk, run):
+    path, model = talk("a.wav", 66, TURNS), diarizer()
+    code, out, err = run("diarize", model, path, "--format", "json", "--speakers", "20")
+    result = json.loads(out)
+    count = len(result["speakers"])
+    assert code == 0 and count < 20
+    assert (
+        err.strip()
+        == result["warning"]
+        == (f"{path}: {count} speakers, not 20: the model tells 2 apart at a time, and no more voices differ.")
+    )
+    assert run("diarize", model, path, "--speakers", "2")[2] == ""
+
+
 def test_silence_has_no_speakers(diarizer, talk, run):
     assert run("diarize", diarizer(), talk("quiet.wav", 25, [])) == (0, "", "")
 

@@ -10,6 +10,7 @@ from stentor.audio.io import write
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, segments_of, uem_of
 from stentor.data.load_audio import load_audio
+from stentor.data.rttm import read_rttm
 from stentor.errors import DataError
 from stentor.sources.base import Source
 from stentor.sources.rttm import Rttm
@@ -94,6 +95,19 @@ def test_overlapping_segments_of_one_speaker_are_merged_and_counted(tmp_path):
     assert cut.custom["merged_segments"] == 1
 
 
+def test_segments_without_a_duration_or_past_the_audio_are_counted_and_mended(tmp_path):
+    """As annotation tools write them: the recording stays."""
+    audio(tmp_path / "a.wav")
+    lines = [("a", 0.5, 1.0, "ann"), ("a", 2.0, 0.0, "ann"), ("a", 3.0, 1.2, "ben"), ("a", 4.1, 0.3, "cid")]
+    path = rttm(tmp_path / "x.rttm", *lines)
+    (tmp_path / "x.uem").write_text("a 1 0 4.2\n")
+    (cut,), left = listed(path=path, uem=tmp_path / "x.uem")
+    assert [(s["speaker"], s["start"], s["end"]) for s in segments_of(cut)] == [("ann", 0.5, 1.5), ("ben", 3.0, 4.0)]
+    assert (cut.custom["clipped_segments"], cut.custom["empty_segments"], left) == (2, 1, [])
+    assert uem_of(cut) == [[0.0, 4.0]] and "merged_segments" not in cut.custom
+    assert [s["speaker"] for s in read_rttm(path)["a"]] == ["ann", "ben", "cid"]
+
+
 @pytest.mark.parametrize(
     ("make", "reason", "message"),
     [
@@ -101,13 +115,13 @@ def test_overlapping_segments_of_one_speaker_are_merged_and_counted(tmp_path):
         (lambda f: f.write_bytes(b""), "empty", "is empty"),
         (lambda f: soundfile.write(str(f), np.zeros(0), 16000), "empty", "x.rttm:1: .*a.wav.* has no samples"),
         (lambda f: f.write_bytes(b"RIFFnonsense" * 40), "unreadable", "a.wav"),
-        (lambda f: audio(f, 2.0), "truncated", r"rttm:2: a segment of ben goes from 1.5 to 3 s, but .* at 2.00 s"),
+        (lambda f: audio(f, 2.0), "truncated", r"rttm:2: a segment of ben goes from 1.5 to 4 s, but .* at 2.00 s"),
     ],
 )
 def test_audio_that_cannot_be_used_is_counted_with_its_place(tmp_path, make, reason, message):
     make(tmp_path / "a.wav")
     audio(tmp_path / "b.wav")
-    path = rttm(tmp_path / "x.rttm", ("a", 0.5, 1.0, "ann"), ("a", 1.5, 1.5, "ben"), ("b", 0.0, 4.05, "ann"))
+    path = rttm(tmp_path / "x.rttm", ("a", 0.5, 1.0, "ann"), ("a", 1.5, 2.5, "ben"), ("b", 0.0, 4.05, "ann"))
     (b,), (unusable,) = listed(path=path)
     # A twentieth of a second beyond the end is rounding.
     assert segments_of(b) == [{"speaker": "ann", "start": 0.0, "end": 4.0}]
@@ -118,10 +132,12 @@ def test_audio_that_cannot_be_used_is_counted_with_its_place(tmp_path, make, rea
 def test_what_is_wrong_with_the_files(tmp_path):
     audio(tmp_path / "a.wav")
     one = rttm(tmp_path / "r" / "one.rttm", ("a", 0.5, 1.0, "ann"), ("a", 0.5, -1.0, "ann"))
-    two = rttm(tmp_path / "r" / "two.rttm", ("a", 0.5, 0.0, "ann"), ("b", 0.5, 1.0, "ann"))
+    two = rttm(tmp_path / "r" / "two.rttm", ("a", 0.5, -0.5, "ann"), ("b", 0.5, 1.0, "ann"))
     with pytest.raises(DataError) as error:
         listed(path=tmp_path / "r", audio=tmp_path)
-    assert f"{one}:2: the duration is -1 s" in str(error.value) and f"{two}:1: the duration is 0 s" in str(error.value)
+    assert f"{one}:2: the duration is -1 s" in str(error.value) and f"{two}:1: the duration is -0.5 s" in str(
+        error.value
+    )
     rttm(two, ("a", 0.5, 1.0, "ann"))
     rttm(one, ("a", 2.0, 1.0, "ann"))
     with pytest.raises(DataError, match=r"two.rttm:1: the recording 'a' stands in .*one.rttm already; keep one"):

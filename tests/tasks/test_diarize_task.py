@@ -515,9 +515,16 @@ def test_merged_segments_are_told(tmp_path):
     from stentor.sources.rttm import Rttm
 
     write(tmp_path / "a.wav", np.random.default_rng(0).normal(0, 0.1, 16000 * 30).astype(np.float32), 16000)
-    lines = [f"SPEAKER a 1 {start} {seconds} <NA> <NA> x <NA> <NA>" for start, seconds in ((1, 12), (2, 3), (20, 2))]
+    lines = [
+        f"SPEAKER a 1 {start} {seconds} <NA> <NA> x <NA> <NA>"
+        for start, seconds in ((1, 12), (2, 3), (20, 0), (28, 2.3))
+    ]
     (tmp_path / "a.rttm").write_text("\n".join(lines) + "\n")
     task = Diarize(chunk=10)
     pieces = [piece for cut in Rttm(path=tmp_path / "a.rttm").cuts() for piece in task.training_segments(cut)]
     assert len(pieces) == 3
-    assert task.data_warnings(pieces) == ["Segments of one speaker that overlap were merged: 1, in a."]
+    assert task.data_warnings(pieces) == [
+        "Segments of one speaker that overlap were merged: 1, in a.",
+        "Segments that end after the audio were clipped: 1, in a.",
+        "Segments without a duration were left out: 1, in a.",
+    ]

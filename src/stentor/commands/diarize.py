@@ -31,6 +31,8 @@ def diarize_files(options: DiarizeOptions) -> None:
     with files:
         for diarization in diarize(model.bundle, task, recordings, options.model, files.leave_out, files.add_seconds):
             rttm = diarization.rttm(files.name)
+            if diarization.warning:
+                files.print(diarization.warning, error=True)
             if files.folder is None:
                 if text := rttm if formats[0] == "rttm" else json.dumps(diarization, ensure_ascii=False):
                     files.print(text.rstrip("\n"))

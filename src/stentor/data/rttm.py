@@ -36,10 +36,14 @@ class RttmLine:
 def read_rttm(path: str | Path) -> dict[str, list[dict[str, Any]]]:
     """The segments of each recording, `{"speaker", "start", "end"}` in seconds, in order of start.
 
-    Overlapping segments of one speaker are merged. Raises `DataError` that names up to 20 bad lines with their mends.
+    Overlapping segments of one speaker are merged, those without a duration left out.
+
+    Raises `DataError` that names up to 20 bad lines with their mends.
     """
     segments_of: dict[str, list[dict[str, Any]]] = {}
     for line in read_rttm_lines(path):
+        if line.end == line.start:
+            continue
         segment = {"speaker": line.speaker, "start": line.start, "end": line.end}
         segments_of.setdefault(line.recording, []).append(segment)
     return {recording: merge_segments(segments)[0] for recording, segments in segments_of.items()}
@@ -108,7 +112,10 @@ def clip_spans(spans: Iterable[Iterable[float]], duration: float) -> list[list[f
 
 
 def read_rttm_lines(path: str | Path) -> Iterator[RttmLine]:
-    """The speaker lines of an RTTM file as they stand. Raises `DataError` at the end that names all bad lines."""
+    """The speaker lines of an RTTM file as they stand, those without a duration among them.
+
+    Raises `DataError` at the end that names all bad lines.
+    """
     return _read_lines(Path(path), "RTTM", _rttm_line, "holds no SPEAKER lines; is it an RTTM file?")
 
 
@@ -158,8 +165,8 @@ def _rttm_line(where: str, fields: list[str]) -> RttmLine | str:
         return f"'{wrong}' is not a number of seconds (fields 4 and 5 are start and duration)."
     if start < 0:
         return f"the segment starts at {start:g} s; recordings begin at 0, so shift the times or remove the line."
-    if duration <= 0:
-        end = _seconds(fields[4][1:]) if duration < 0 else None
+    if duration < 0:
+        end = _seconds(fields[4][1:])
         hint = f" (an end at {end:g} s?)" if end is not None and end > start else ""
         return f"the duration is {duration:g} s{hint}; give the seconds from start to end, or remove the line."
     if fields[7] in ("<NA>", "NA"):

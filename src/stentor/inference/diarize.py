@@ -23,6 +23,11 @@ class Diarization(dict[str, Any]):
         return self["segments"]
 
     @property
+    def warning(self) -> str | None:
+        """A sentence where there are fewer speakers than were asked for."""
+        return self.get("warning")
+
+    @property
     def speakers(self) -> list[str]:
         """Names in order of arrival; what was labelled, for models that do not tell speakers apart."""
         return self["speakers"]
@@ -40,7 +45,8 @@ def diarize(
     on_error: Callable[[str, AudioError], None] | None = None,
     on_audio: Callable[[float], None] | None = None,
 ) -> Iterator[Diarization]:
-    """`{"audio", "duration", "speakers", "segments", "model"}` for each recording, in their order.
+    """`{"audio", "duration", "speakers", "segments", "model"}` for each recording, in their order, and `warning` where
+    there are fewer speakers than `task.windows` asks for.
 
     Of a recording, only one window of audio and the model's outputs are held. How windows are aggregated is in
     `task.windows` (see `with_speakers`). An unreadable recording raises its AudioError, or with `on_error` is
@@ -67,13 +73,20 @@ def diarize(
             on_error(recording.name, named)
             continue
         segments = diarization(outputs, task.windows, task.labels.permutes, task.labels.names)
-        yield Diarization(
+        result = Diarization(
             audio=recording.name,
             duration=round(outputs.duration, 3),
             speakers=list(dict.fromkeys(s["speaker"] for s in segments)),
             segments=segments,
             model=model,
         )
+        least, count = task.windows.bounds[0], len(result.speakers)
+        if task.labels.permutes and least > 1 and count < least:
+            result["warning"] = (
+                f"{recording.name}: {count} speaker{'s' * (count != 1)}, not {least}: the model tells "
+                f"{task.labels.slots} apart at a time, and no more voices differ."
+            )
+        yield result
 
 
 def segments_by(bundle: Bundle, task: Diarize, name: str) -> Callable[[Recording], list[dict[str, Any]]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from stentor.data.cut import UnusableRecord, cut_from_record
 from stentor.data.jsonl import not_found
-from stentor.data.rttm import merge_segments, merge_spans, read_rttm_lines, read_uem_lines
+from stentor.data.rttm import clip_spans, merge_segments, read_rttm_lines, read_uem_lines
 from stentor.errors import AudioError, DataError
 from stentor.sources.base import Source
 
@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".sph", ".aiff", ".m4a", ".aac", ".webm", ".mp4", ".mkv")
 """What audio files are called."""
-TOLERANCE = 0.1
-"""Seconds that a segment may go beyond the end of the audio: times are rounded, and files lose their last frames."""
+TOLERANCE = 1.0
+"""Seconds that a segment may go beyond the end of the audio, and is clipped: times are rounded, and files lose their
+last frames."""
+ROUNDING = 0.1
+"""Seconds beyond the end that are not worth a word."""
 
 
 class Rttm(Source):
     """One record for each recording that RTTM files name, all its channels mixed; segments carry the speakers.
 
-    Overlapping segments of one speaker are merged; the record says how many in its key `merged_segments`.
+    Overlapping segments of one speaker are merged, those that end up to a second after the audio are clipped, and those
+    without a duration are left out; the record says how many in its keys `merged_segments`, `clipped_segments` and
+    `empty_segments`.
     """
 
     type: Literal["rttm"] = "rttm"
@@ -84,7 +89,7 @@ class Rttm(Source):
         if not seconds:
             return UnusableRecord(name, "empty", f"{where}: {file}, the audio of '{name}', has no samples.")
         for line in (*rttm_lines, *(uem or {}).get(name, [])):
-            if line.start >= seconds or (line.speaker and line.end > seconds + TOLERANCE):
+            if line.start >= seconds + TOLERANCE or (line.speaker and line.end > seconds + TOLERANCE):
                 what = f"segment of {line.speaker}" if line.speaker else "scored part"
                 return UnusableRecord(
                     name,
@@ -92,14 +97,21 @@ class Rttm(Source):
                     f"{line.where}: a {what} goes from {line.start:g} to {line.end:g} s, but {file} ends at "
                     f"{seconds:.2f} s; the file is cut short, or the times belong to another version of it.",
                 )
+        timed = [line for line in rttm_lines if line.end > line.start]
         segments, merged = merge_segments(
-            {"speaker": line.speaker, "start": line.start, "end": min(line.end, seconds)} for line in rttm_lines
+            {"speaker": line.speaker, "start": line.start, "end": min(line.end, seconds)}
+            for line in timed
+            if line.start < seconds
         )
         record: dict[str, Any] = {"id": name, "audio_path": str(file), "duration": seconds, "segments": segments}
-        if merged:
-            record["merged_segments"] = merged
+        counts = {
+            "merged_segments": merged,
+            "clipped_segments": sum(line.end > seconds + ROUNDING for line in timed),
+            "empty_segments": len(rttm_lines) - len(timed),
+        }
+        record |= {key: count for key, count in counts.items() if count}
         if uem is not None:
-            record["uem"] = merge_spans([line.start, min(line.end, seconds)] for line in uem[name])
+            record["uem"] = clip_spans(((line.start, line.end) for line in uem[name]), seconds)
         return cut_from_record(record, Path(), where)
 
 

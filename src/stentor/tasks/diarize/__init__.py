@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from stentor.metrics.diarization import DiarizedRecording
     from stentor.models.base import Bundle, Processor
 
+SEGMENT_COUNTS = {
+    "merged_segments": "Segments of one speaker that overlap were merged",
+    "clipped_segments": "Segments that end after the audio were clipped",
+    "empty_segments": "Segments without a duration were left out",
+}
+"""What a source did to a recording's segments, by the key of its record that counts them."""
 PIECE = "#"
 """Between the id of a recording and the second at which a piece of it begins."""
 
@@ -111,21 +117,22 @@ class Diarize(Task):
         slots = self.labels.slots
         pieces, crowded, most = 0, 0, 0
         named: list[str] = []
-        merged: dict[str, int] = {}  # by recording: its pieces say the same
+        counts: dict[str, dict[str, int]] = {key: {} for key in SEGMENT_COUNTS}  # by recording: its pieces say the same
         for cut in cuts:
             pieces += 1
-            if twice := field_of(cut, "merged_segments"):
-                merged[cut.id.partition(PIECE)[0]] = twice
+            for key, by_recording in counts.items():
+                if count := field_of(cut, key):
+                    by_recording[cut.id.partition(PIECE)[0]] = count
             speakers = len({s["speaker"] for s in segments_of(cut)})
             if slots is not None and speakers > slots:
                 crowded, most = crowded + 1, max(most, speakers)
                 named += [cut.id] if len(named) < 3 else []
         lines = []
-        if merged:
-            lines.append(
-                f"Segments of one speaker that overlap were merged: {sum(merged.values())}, in "
-                f"{', '.join(list(merged)[:3])}{f' and {len(merged) - 3} more' if len(merged) > 3 else ''}."
-            )
+        for key, by_recording in counts.items():
+            if by_recording:
+                more = f" and {len(by_recording) - 3} more" if len(by_recording) > 3 else ""
+                names = ", ".join(list(by_recording)[:3])
+                lines.append(f"{SEGMENT_COUNTS[key]}: {sum(by_recording.values())}, in {names}{more}.")
         if not crowded:
             return lines
         return [

@@ -43,7 +43,8 @@ def _checked(labels: Labels, targets: Any, frames: int) -> np.ndarray:
     if isinstance(targets, np.ndarray) and len(targets) == frames:
         if targets.dtype == np.int64 and targets.ndim == 1 and set(targets.tolist()) <= {-100, *range(classes)}:
             return targets
-        if targets.dtype == np.float32 and targets.shape == (frames, classes):
+        # Labels of sets or of targets give the speakers' activity, of which their loss makes classes.
+        if targets.dtype == np.float32 and targets.shape in ((frames, classes), (frames, labels.slots)):
             return targets
         if targets.ndim == 1 and targets.dtype == np.int64:
             targets = sorted(set(targets.tolist()))

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import stentor
 from run_events import LONG, events, wait_for
+
+SOURCE = Path(stentor.__file__).parent.parent
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -28,6 +31,41 @@ def test_signal_saves_and_exits_75(tiny, start, cli, tmp_path, number):
     done = cli("train", config, *LONG, "train.save_every=400", f"train.steps={stopped['step'] + 2}")
     assert f"Going on from step {stopped['step']}" in done.stdout
     assert len(events(folder, "finished")) == 1
+
+
+STOPS = "import os, signal\nos.kill(os.getpid(), signal.{})\n"
+LISTS = """
+from typing import Literal
+from stentor.sources.jsonl import Jsonl
+
+class Stops(Jsonl):
+    type: Literal["stops"] = "stops"
+    def records(self):
+        import os, signal
+        yield from super().records()
+        os.kill(os.getpid(), signal.{})
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "number"),
+    [("importing the command line", "SIGTERM"), ("importing a plug-in", "SIGINT"), ("listing the data", "SIGTERM")],
+)
+def test_signal_before_training_exits_75(tiny, start, tmp_path, when, number):
+    """The signal comes exactly while something is imported or read."""
+    early = when == "importing the command line"
+    (plugin := tmp_path / ("typer.py" if early else "plugin.py")).write_text(
+        (LISTS if when == "listing the data" else STOPS).format(number)
+    )
+    path = os.pathsep.join([str(tmp_path)] * early + [os.environ.get("PYTHONPATH", str(SOURCE))])
+    settings = [] if early else ["--plugin", plugin]
+    config = tiny()
+    if when == "listing the data":
+        config.write_text(config.read_text().replace("train: [{type: jsonl", "train: [{type: stops"))
+    process = start("train", config, *settings, PYTHONPATH=path)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 75, err
+    assert err == "stentor: Stopped by a signal. Nothing is lost: run the same command to go on.\n"
 
 
 SLOW_SCORES = '''

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from stentor.engine.signals import stop_at_once
 from stentor.errors import FULL, StentorError, without_secrets
 
 DEBUG = "--debug"
@@ -105,4 +106,5 @@ def _reason(error: OSError) -> str:
 
 def run() -> None:
     """Console entry point."""
+    stop_at_once()
     sys.exit(main())

@@ -3,8 +3,32 @@
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from stentor.errors import Stopped
+
+LONG_VERBS = {"train", "quickstart"}
+"""Commands that go on where they were stopped."""
+
+
+def stop_at_once() -> None:
+    """From here on SIGTERM and SIGINT end a training command with the exit code for "run it again", also while it
+    imports, reads its data or builds its model, where there is nothing to save yet. To be called first of all."""
+    if LONG_VERBS.isdisjoint(sys.argv[1:3]):
+        return
+    process = os.getpid()
+
+    def handle(number: int, frame: Any) -> None:
+        for other in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(other, lambda *_: os._exit(Stopped.exit_code))
+        if os.getpid() == process:  # and not in a process forked for its work
+            os.write(2, b"stentor: Stopped by a signal. Nothing is lost: run the same command to go on.\n")
+        raise SystemExit(Stopped.exit_code)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handle)
 
 
 @contextlib.contextmanager

@@ -287,6 +287,42 @@ def test_what_does_not_fit_is_refused_and_counted(tiny):
         tiny.processor.collate([example(61)], labels=False)
 
 
+def test_the_probability_that_nobody_speaks_is_that_of_its_token(tiny):
+    """As in Whisper: the token's probability after the start token, whatever the prompt goes on with."""
+    item, other = example(1), example(2, name="b", language=None)
+    probabilities = []
+    answers(tiny, item, other, no_speech=probabilities)
+    model, id = tiny.model, tiny.processor.tokenizer.get_vocab()["<|nospeech|>"]
+    features = tiny.processor.collate([item, other], labels=False).inputs["features"]
+    start = torch.full((2, 1), tiny.processor.start_id)
+    with torch.no_grad():
+        states = model.model(input_features=features, decoder_input_ids=start).last_hidden_state
+        expected = model.proj_out(states[:, -1]).softmax(-1)[:, id]
+    assert probabilities == pytest.approx(expected.tolist(), rel=1e-4) and min(probabilities) > 0
+
+
+def test_nobody_speaks_where_whisper_says_so(tiny):
+    from stentor.tasks.transcribe import Transcribe
+
+    task = Transcribe.model_validate({"type": "transcribe", "checks": {"no_speech": 0.5, "mean_log_prob": -0.001}})
+    bias = torch.zeros(tiny.model.config.vocab_size)
+    bias[tiny.model.no_speech_id] = 20.0
+    original = tiny.model.proj_out.forward
+    tiny.model.eval()
+    tiny.model.suppressed = [tiny.model.no_speech_id]
+    decoded = []
+    generate, tiny.model.generate = tiny.model.generate, lambda *a, **o: decoded.append(1) or generate(*a, **o)
+    try:
+        tiny.model.proj_out.forward = lambda states: original(states) + bias
+        (output,) = task.predict(tiny, [example(1)], checked=True)
+    finally:
+        tiny.model.proj_out.forward = original
+        del tiny.model.generate
+        tiny.model.suppressed = []
+    assert output["no_speech_prob"] > 0.9 and "no_speech" in output["failed"]
+    assert len(decoded) == 1  # it is not decoded again at higher temperatures
+
+
 def test_suppressed_tokens_are_not_written(tiny):
     (before,), model = answers(tiny, example(1)), tiny.model
     try:

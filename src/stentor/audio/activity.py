@@ -13,6 +13,8 @@ FLOOR = -100.0
 ROOM = 0.2
 """Seconds of quiet before and after speech that recognisers trained here are given: what `silence` of the sources puts
 there in the mean."""
+MARGIN = 6.0
+"""Decibels above the noise floor from which on there is speech."""
 STEADY = 3.5
 """Least dB between floor and peak of speech. Measured: white, pink and brown noise 0.4 to 3.1; speech that pink noise
 drowns by 5 dB 5.6 to 7.1; 2,500 spoken digits, cut tightly, at least 4.3."""
@@ -35,13 +37,13 @@ class EnergyDetector:
 
     The floor at a moment is the 10 % quantile of the levels within 15 s, the peak their 95 % quantile; the threshold
     lies `ratio` of the way up, at least `margin` dB above the floor and never under `silence` dB. Where floor and peak
-    are less than `margin` apart there is no pause to find: such a stretch counts as speech when it is `margin` louder
+    are less than `MARGIN` apart there is no pause to find: such a stretch counts as speech when it is `margin` louder
     than the recording's quiet parts, or when the whole recording is like that, so that no speech is lost; use Silero
     VAD where that matters. What is within `STEADY` dB all the time is noise. Single sounds under 80 ms, such as clicks,
     are no speech.
     """
 
-    def __init__(self, margin: float = 6.0, ratio: float = 0.2, silence: float = -65.0):
+    def __init__(self, margin: float = MARGIN, ratio: float = 0.2, silence: float = -65.0):
         self.margin, self.ratio, self.silence = margin, ratio, silence
 
     def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity:
@@ -51,7 +53,7 @@ class EnergyDetector:
         floor, peak = _envelope(levels)
         threshold = np.maximum(floor + np.maximum(self.margin, self.ratio * (peak - floor)), self.silence)
         speech = levels > threshold
-        steady = (peak - floor < self.margin) & (floor > self.silence)
+        steady = (peak - floor < min(self.margin, MARGIN)) & (floor > self.silence)
         if not steady.all():
             steady &= floor > np.quantile(levels, 0.1) + self.margin
         steady &= peak - floor >= STEADY

@@ -26,8 +26,32 @@ class TranscribeOptions:
     device: Device = "auto"
     batch_seconds: Annotated[float, typer.Option(min=1.0, help="Seconds of audio that are decoded together.")] = 120.0
     vad: Annotated[
-        str | None, typer.Option(help="A silero_vad.onnx file, to find pauses with (needs stentor[vad]).")
+        str, typer.Option(help="What finds speech: energy, silero, or a silero_vad.onnx file (needs stentor[vad]).")
+    ] = "energy"
+    vad_threshold: Annotated[
+        float | None, typer.Option(help="dB above the noise floor (energy, default 6) or probability (silero, 0.5).")
     ] = None
+    min_speech: Annotated[
+        float, typer.Option(min=0.0, help="Seconds; shorter speech between silences is left out.")
+    ] = 0.0
+    min_silence: Annotated[
+        float | None, typer.Option(min=0.0, help="Seconds; longer silence is not given to the model (default 2).")
+    ] = None
+    speech_pad: Annotated[
+        float | None, typer.Option(min=0.0, help="Seconds of such silence that stay around speech (default 0.15).")
+    ] = None
+    no_speech_threshold: Annotated[
+        float | None, typer.Option(help="Highest probability that nobody speaks, of Whisper models (default 0.6).")
+    ] = None
+    log_prob_threshold: Annotated[
+        float | None, typer.Option(help="Least mean log-probability of a text (default -1).")
+    ] = None
+    compression_ratio_threshold: Annotated[
+        float | None, typer.Option(help="Most that a text may repeat itself (default 2.4).")
+    ] = None
+    keep_failed: Annotated[
+        bool, typer.Option("--keep-failed", help="Write text that seems made up as well, instead of counting it.")
+    ] = False
     cues: Annotated[
         str, typer.Option(help="What a subtitle holds: lines (to be read) or words (one each, needs --words).")
     ] = "lines"

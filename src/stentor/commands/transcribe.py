@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.file_progress import Files, parse_formats, require_folder
@@ -10,7 +11,19 @@ from stentor.errors import ConfigError
 from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
 from stentor.inference.recording import FileRecording
 from stentor.inference.transcribe import transcribe
-from stentor.inference.vad import SileroDetector
+
+DETECTION = (
+    "vad",
+    "vad_threshold",
+    "min_speech",
+    "min_silence",
+    "speech_pad",
+    "no_speech_threshold",
+    "log_prob_threshold",
+    "compression_ratio_threshold",
+    "keep_failed",
+)
+"""Options that go to `Transcriber` as they are."""
 
 if TYPE_CHECKING:
     from stentor.cli.transcribe import TranscribeOptions
@@ -25,13 +38,13 @@ def transcribe_files(options: TranscribeOptions) -> None:
     from stentor.inference.load import load
 
     files = Files(options.audio, options.out, "transcribing")
-    detector = SileroDetector(options.vad) if options.vad else None
     model = load(options.model, options.device)
     task = model.for_transcription()
     diarizer = load(options.diarizer, options.device).speaker_segments() if options.diarizer is not None else None
     rate = model.bundle.processor.sample_rate
     # Made one at a time: each holds its audio until it is transcribed.
     recordings = (FileRecording(path, rate) for path in options.audio)
+    failed: list[dict[str, Any]] = []
     with files:
         for transcript in transcribe(
             model.bundle,
@@ -40,20 +53,34 @@ def transcribe_files(options: TranscribeOptions) -> None:
             language=options.language,
             context=options.context,
             batch_seconds=options.batch_seconds,
-            detector=detector,
             model=options.model,
             words=options.words,
             on_error=files.leave_out,
             on_window=files.add_seconds,
             diarizer=diarizer,
+            **{name: getattr(options, name) for name in DETECTION},
         ):
+            failed += transcript.failed
             if files.folder is None:
                 files.print(_printed(transcript, formats[0], options))
                 files.add_file()
             else:
                 texts = {SUFFIXES[format]: render(transcript, format, options.cues) for format in formats}
                 files.write(texts)
+    if failed:
+        files.print(f"stentor: {_summary(failed)}", error=True)
     files.check("transcribed")
+
+
+def _summary(failed: list[dict[str, Any]]) -> str:
+    """How many segments were left out of the transcripts, and why."""
+    reasons = Counter(name for segment in failed for name in segment["reason"].split(", "))
+    seconds = sum(s["end"] - s["start"] for s in failed)
+    return (
+        f"{len(failed)} segment{'s' * (len(failed) > 1)} ({seconds:.1f} s) left out, as the text seems made up "
+        f"({', '.join(f'{name} {count}' for name, count in reasons.items())}): --keep-failed keeps what is left out, "
+        "--format json lists it."
+    )
 
 
 def _formats(options: TranscribeOptions) -> list[str]:

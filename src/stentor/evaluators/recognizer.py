@@ -74,7 +74,7 @@ def _transcribe(
     for i, (audio, clip_language) in enumerate(zip(audios, languages, strict=True)):
         known = _known(model, language or clip_language)
         if most and len(audio) > most:
-            texts[i] = model.transcribe(audio, rate, language=known).text
+            texts[i] = model.transcribe(audio, rate, language=known, keep_failed=True).text
         else:
             items.append((i, Example(f"clip {i}", audio, language=known, context=task.context)))
     for batch in batches(items, lambda item: len(item[1].audio), round(BATCH_SECONDS * rate)):

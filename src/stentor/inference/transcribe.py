@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from stentor.audio.activity import EnergyDetector
 from stentor.data.batch import Example
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.recording import Recording
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker, with_speaker
-from stentor.inference.vad import Detector, Window, cut
+from stentor.inference.vad import Detector, Window, cut, open_detector
 from stentor.models.base import Bundle
 from stentor.tasks.transcribe import Transcribe, seconds_of
 from stentor.tasks.words import Words, units
@@ -38,6 +37,11 @@ class Transcript(dict[str, Any]):
         """`{"start", "end", "text", "log_prob"}` of each window that holds speech; with a diarizer, of what each
         speaker says in it, with `speaker`."""
         return self["segments"]
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        """`{"start", "end", "text", "reason"}` of what was left out; see `Transcriber.keep_failed`."""
+        return self.get("failed", [])
 
 
 @dataclass
@@ -68,7 +72,27 @@ class Transcriber:
     batch_seconds: float = 120.0
     """Most padded audio of a batch."""
     detector: Detector | None = None
-    """Finds the pauses. None: `EnergyDetector`."""
+    """Finds speech and pauses, in the place of `vad` and `vad_threshold`."""
+    vad: str = "energy"
+    """The kind of detector: `energy`, `silero` or the path of a `silero_vad.onnx`."""
+    vad_threshold: float | None = None
+    """Decibels above the noise floor (energy, 6) or a probability (Silero, 0.5) from which on there is speech."""
+    min_speech: float = 0.0
+    """Seconds; shorter speech between silences is left out."""
+    min_silence: float | None = None
+    """Seconds; longer silence is not given to the model. None: 2, and recordings shorter than a window stay as they
+    are."""
+    speech_pad: float | None = None
+    """Seconds of such silence that stay on either side of speech. None: 0.15."""
+    no_speech_threshold: float | None = None
+    """In the place of the task's `checks.no_speech`."""
+    log_prob_threshold: float | None = None
+    """In the place of the task's `checks.mean_log_prob`."""
+    compression_ratio_threshold: float | None = None
+    """In the place of the task's `checks.compression_ratio`."""
+    keep_failed: bool = False
+    """Leave text that failed the checks in the transcript, as segments with `failed`. Otherwise it is listed under the
+    transcript's `failed` alone."""
     model: str = ""
     """The model's name, for the transcripts and messages."""
     words: bool = False
@@ -90,12 +114,29 @@ class Transcriber:
                 "Train it further with `task: {type: words}`, as in recipes/words_speech_llm.yaml, or ask for the text "
                 "alone (leave out --words)."
             )
+        self.task = self._with_thresholds()
+        self.vad_detector = self.detector or open_detector(self.vad, self.vad_threshold)
         self.timed = isinstance(self.task, Words) and (self.words or self.diarizer is not None)
         self.rate = self.bundle.processor.sample_rate
 
+    def _with_thresholds(self) -> Transcribe:
+        """The task with the thresholds of this call. Raises ConfigError for one that is impossible."""
+        limits = {
+            "no_speech": self.no_speech_threshold,
+            "mean_log_prob": self.log_prob_threshold,
+            "compression_ratio": self.compression_ratio_threshold,
+        }
+        limits = {name: limit for name, limit in limits.items() if limit is not None}
+        if "no_speech" in limits and getattr(self.bundle.model, "no_speech_id", None) is None:
+            raise ConfigError(
+                f"{self.model or 'This model'} knows no probability that nobody speaks, as Whisper does: leave out the "
+                "no-speech threshold, and give a log-probability threshold or another VAD."
+            )
+        return self.task.model_copy(update={"checks": self.task.checks.with_limits(limits)}) if limits else self.task
+
     def transcribe(self, recordings: Iterable[Recording]) -> Iterator[Transcript]:
-        """A transcript (the JSON contract) for each recording, in their order. Segments carry `log_prob` and, where
-        checks failed in every attempt, `failed`."""
+        """A transcript (the JSON contract) for each recording, in their order. Segments carry `log_prob`; what failed
+        the checks in every attempt is listed apart, or carries `failed` (see `keep_failed`)."""
         jobs: list[_Job] = []
         pooled = 0.0
         for recording in recordings:
@@ -113,14 +154,21 @@ class Transcriber:
         """A recording with its windows, or with the error of reading it."""
         job = _Job(recording)
         try:
-            activity = (self.detector or EnergyDetector()).activity(recording.blocks(), self.rate)
+            activity = self.vad_detector.activity(recording.blocks(), self.rate)
             job.turns = SpeakerTurns(self.diarizer(recording)) if self.diarizer is not None else None
         except AudioError as error:
             job.error = error
             return job
         limit = self.bundle.processor.max_seconds
         job.samples = activity.samples
-        job.windows = cut(activity, self.rate, LONGEST if limit is None else min(LONGEST, limit))
+        job.windows = cut(
+            activity,
+            self.rate,
+            LONGEST if limit is None else min(LONGEST, limit),
+            padding=self.speech_pad,
+            silence=self.min_silence,
+            shortest=self.min_speech,
+        )
         if job.turns is not None and not self.timed:
             job.windows = divide_at_turns(job.windows, job.turns, self.rate)
         return job
@@ -170,6 +218,7 @@ class Transcriber:
 
     def _transcript(self, job: _Job) -> Transcript:
         segments: list[dict[str, Any]] = []
+        failed: list[dict[str, Any]] = []
         words = list(self._words(job)) if self.timed else []
         turns = job.turns if job.turns is not None and job.turns.names else None
         if turns is not None:
@@ -184,8 +233,11 @@ class Transcriber:
                 "end": round(window.speech_end / self.rate, 3),
                 "text": output["text"],
                 "log_prob": output["log_prob"],
-                **({"failed": output["failed"]} if output["failed"] else {}),
+                **{name: output[name] for name in ("failed", "no_speech_prob") if output.get(name)},
             }
+            if reasons := self._reasons_to_leave_out(output):
+                failed.append({**{k: segment[k] for k in ("start", "end", "text")}, "reason": ", ".join(reasons)})
+                continue
             segment_words = [word for k, word in words if k == i]
             if turns is None:
                 segments.append(segment)
@@ -202,14 +254,21 @@ class Transcriber:
             text=space.join(s["text"] for s in segments),
             **({"words": [word for _, word in words]} if self.words else {}),
             segments=segments,
+            **({"failed": failed} if failed else {}),
             model=self.model,
         )
+
+    def _reasons_to_leave_out(self, output: dict[str, Any]) -> list[str]:
+        """The checks for which a window's text is left out: of `no_room` only the word times are wrong."""
+        return [] if self.keep_failed else [name for name in output["failed"] if name != "no_room"]
 
     def _words(self, job: _Job) -> Iterator[tuple[int, dict[str, Any]]]:
         """The words of all windows, each with its window's number and times from the start of the recording, in order
         and without overlap."""
         end = 0.0
         for i, window in enumerate(job.windows):
+            if self._reasons_to_leave_out(job.outputs[i]):
+                continue
             offset = window.start / self.rate
             for word in job.outputs[i]["words"]:
                 start = max(end, round(word["start"] + offset, 3))

@@ -6,12 +6,14 @@ them. Audio passes through in blocks: of a two-hour file only these frames are h
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from stentor.audio.activity import Activity, frame_levels, runs
+from stentor.audio.activity import Activity, EnergyDetector, frame_levels, runs
 from stentor.errors import ConfigError
 
 
@@ -29,6 +31,27 @@ class Detector(Protocol):
     """Finds speech in audio that comes in blocks (float32 [samples] at `rate` Hz, any block sizes)."""
 
     def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity: ...
+
+
+def open_detector(vad: str = "energy", threshold: float | None = None) -> Detector:
+    """The detector of a kind: `energy`, `silero` (the model of the package silero-vad) or the path of a
+    `silero_vad.onnx`. `threshold`: dB above the noise floor (energy) or a probability (Silero); None: its default.
+    Raises ConfigError."""
+    if vad == "energy":
+        if threshold is not None and not 0 < threshold < 100:
+            raise ConfigError(f"The VAD threshold {threshold:g}: give dB above the noise floor, such as 6.")
+        return EnergyDetector() if threshold is None else EnergyDetector(margin=threshold)
+    if threshold is not None and not 0 < threshold < 1:
+        raise ConfigError(f"The VAD threshold {threshold:g}: Silero's is a probability between 0 and 1, such as 0.5.")
+    if vad == "silero":
+        package = find_spec("silero_vad")
+        if package is None or package.origin is None:
+            raise ConfigError(
+                "--vad silero takes its model from the package silero-vad, which is not installed: `pip install "
+                "silero-vad`, or give the path of a silero_vad.onnx in its place."
+            )
+        vad = str(Path(package.origin).parent / "data" / "silero_vad.onnx")
+    return SileroDetector(vad, 0.5 if threshold is None else threshold)
 
 
 class SileroDetector:
@@ -97,28 +120,34 @@ def cut(
     rate: int,
     longest: float = 30.0,
     pause: float = 0.3,
-    padding: float = 0.15,
-    silence: float = 2.0,
+    padding: float | None = None,
+    silence: float | None = None,
+    shortest: float = 0.0,
 ) -> list[Window]:
     """Windows of at most `longest` seconds, in order, without overlap; together they hold every frame of speech.
 
-    A recording that is no longer than `longest` and holds speech is one window, as it is. Otherwise speech is cut in
-    the middle of a pause (at least `pause` seconds), the longest one in the second half of the window; speech that
-    goes on without one is cut at its quietest point there. Silence over `silence` seconds belongs to no window, but
-    for `padding` seconds on either side of speech.
+    A recording that is no longer than `longest` and holds speech is one window, as it is, unless `padding`, `silence`
+    or `shortest` is given. Otherwise speech is cut in the middle of a pause (at least `pause` seconds), the longest one
+    in the second half of the window; speech that goes on without one is cut at its quietest point there. Silence over
+    `silence` seconds (None: 2) belongs to no window, but for `padding` seconds (None: 0.15) on either side of speech.
+    Speech of less than `shortest` seconds between two such silences is left out.
     """
     hop, samples = activity.hop, activity.samples
     if not activity.speech.any():
         return []
     regions = [(int(a) * hop, min(int(b) * hop, samples)) for a, b in runs(activity.speech)]
-    if samples <= longest * rate:
+    if samples <= longest * rate and padding is None and silence is None and not shortest:
         return [Window(0, samples, regions[0][0], regions[-1][1])]
-    pad, most = round(padding * rate), int(longest * rate)
+    pad, most = round((0.15 if padding is None else padding) * rate), int(longest * rate)
+    groups = list(_runs(regions, round((2.0 if silence is None else silence) * rate)))
+    middles = [0, *((a[-1][1] + b[0][0]) // 2 for a, b in pairwise(groups)), samples]
     windows = []
-    for run in _runs(regions, round(silence * rate)):
+    for run, first, last in zip(groups, middles, middles[1:], strict=False):
         # `run` is a list of regions; around it there is silence of more than `silence`, of which it takes `pad`.
-        start = max(0, run[0][0] - pad)
-        end = min(samples, run[-1][1] + pad)
+        if run[-1][1] - run[0][0] < shortest * rate:
+            continue
+        start = max(first, run[0][0] - pad)
+        end = min(last, run[-1][1] + pad)
         for a, b in _divide(start, end, run, activity.levels, hop, most, round(pause * rate)):
             inside = [(max(a, s), min(b, e)) for s, e in run if s < b and e > a]
             if inside:

@@ -4,14 +4,17 @@ The checks and the fallback to higher temperatures are those of Whisper (Radford
 section 4.5), with a check of the speaking rate added.
 """
 
+from __future__ import annotations
+
 import math
 import zlib
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 
+from stentor.errors import ConfigError
 from stentor.section import Section
 
 
@@ -28,6 +31,9 @@ class Checks(Section):
     checked."""
     mean_log_prob: float | None = Field(-1.0, lt=0)
     """Least mean log-probability of the answer's tokens. Null: not checked."""
+    no_speech: float | None = Field(0.6, gt=0, le=1)
+    """Highest probability that nobody speaks, of models that know it (Whisper's `<|nospeech|>`), for an answer under
+    `mean_log_prob`; with a higher one it is not decoded again. Null: not checked."""
     words_per_second: tuple[float, float] | None = (0.0, 10.0)
     """Least and most words between spaces per second of audio. Null: not checked."""
     temperatures: list[float] = [0.0, 0.2, 0.4, 0.6, 0.8]
@@ -48,6 +54,14 @@ class Checks(Section):
             raise ValueError("give at least one temperature, none negative, in rising order")
         return value
 
+    def with_limits(self, limits: dict[str, float]) -> Checks:
+        """The checks, on, with other limits by their names. Raises ConfigError for one that is impossible."""
+        try:
+            return Checks.model_validate({**self.model_dump(), **limits, "on": True})
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ConfigError(f"The threshold {first['loc'][0]} {first['input']:g}: {first['msg']}.") from None
+
     def failed(self, output: dict[str, Any], seconds: float) -> list[str]:
         """Names of the checks that a task output fails; `seconds` is the length of its audio."""
         failures = []
@@ -55,6 +69,8 @@ class Checks(Section):
             failures.append("compression_ratio")
         if self.mean_log_prob is not None and output["log_prob"] < self.mean_log_prob:
             failures.append("mean_log_prob")
+            if self.no_speech is not None and output.get("no_speech_prob", 0.0) > self.no_speech:
+                failures.append("no_speech")
         if self.words_per_second is not None and seconds > 0:
             least, most = self.words_per_second
             if not least <= len(output["text"].split()) / seconds <= most:

@@ -6,7 +6,9 @@ A family that serves this task gives, besides what every family gives:
   `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head); in training it may use
   `Example.extra["times"]`, the record's word times `{"word", "start", "end"}` in seconds;
 * model: `generate(inputs, max_new_tokens=[...], eos_ids={...}, beams=, temperature=, generator=)`, a list of (token ids
-  without the end token, their log-probabilities), and with a CTC head `ctc_classes(**inputs)`.
+  without the end token, their log-probabilities), and with a CTC head `ctc_classes(**inputs)`. With an attribute
+  `no_speech_id` that is not None, `generate` also takes an empty list `no_speech`, and fills it with the probability
+  that nobody speaks, for each item.
 """
 
 from __future__ import annotations
@@ -79,8 +81,8 @@ class Transcribe(Task):
         """Decode; `checked` overrides `checks.evaluate` (transcribing files follows `checks.on`).
 
         Each output: `text`; `words` with `confidence` (see `word_confidences`); `log_prob`, the mean over the tokens
-        (0 for an empty answer); `compression_ratio`; `temperature`; `failed`, the names of checks that the answer
-        fails; `ctc`, the text of the CTC head, where the model has one.
+        (0 for an empty answer); `compression_ratio`; `no_speech_prob`, where the model knows it; `temperature`;
+        `failed`, the names of checks that the answer fails; `ctc`, the text of the CTC head, where the model has one.
         """
         coldest, *hotter = self.checks.temperatures
         outputs = self._decode(bundle, examples, coldest, ctc=True)
@@ -91,7 +93,7 @@ class Transcribe(Task):
             output["failed"] = self.checks.failed(output, length)
         best = list(outputs)
         for temperature in hotter:
-            again = [i for i, output in enumerate(best) if output["failed"]]
+            again = [i for i, output in enumerate(best) if output["failed"] and "no_speech" not in output["failed"]]
             if not again:
                 break
             for i, output in zip(again, self._decode(bundle, [examples[i] for i in again], temperature), strict=True):
@@ -114,6 +116,8 @@ class Transcribe(Task):
         for example in examples:
             assert example.audio is not None
             seed = zlib.crc32(example.audio.data, seed)
+        no_speech: list[float] = []
+        options = {"no_speech": no_speech} if getattr(model, "no_speech_id", None) is not None else {}
         with torch.no_grad(), bundle.cache_encoder():
             hypotheses = model.generate(
                 batch.inputs,
@@ -122,6 +126,7 @@ class Transcribe(Task):
                 beams=self.beams if temperature == 0 else 1,
                 temperature=temperature,
                 generator=torch.Generator(device).manual_seed(seed) if temperature > 0 else None,
+                **options,
             )
             ctc_texts = None
             if ctc and processor.ctc is not None:
@@ -135,6 +140,7 @@ class Transcribe(Task):
                     "words": word_confidences(ids, log_probs, processor.decode),
                     "log_prob": round(sum(log_probs) / max(len(log_probs), 1), 4),
                     "compression_ratio": round(compression_ratio(text), 3),
+                    **({"no_speech_prob": round(no_speech[i], 4)} if no_speech else {}),
                     "temperature": temperature,
                     "failed": [],
                     **({"ctc": ctc_texts[i].strip()} if ctc_texts is not None else {}),

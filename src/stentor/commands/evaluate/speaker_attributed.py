@@ -42,9 +42,8 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
     transcripts = []
     rate = recogniser.bundle.processor.sample_rate
     recordings = (ArrayRecording(audio, rate, rate, cuts[-1].id) for audio in readable_audio(plan, rate, cuts, dropped))
-    for transcript in transcribe(
-        recogniser.bundle, task, recordings, model=model, words=isinstance(task, Words), diarizer=listened
-    ):
+    options = {"model": model, "words": isinstance(task, Words), "diarizer": listened, "keep_failed": True}
+    for transcript in transcribe(recogniser.bundle, task, recordings, **options):
         transcripts.append(transcript)
     dropped.check(len(cuts) + dropped.bad, section.max_bad, data)
     if not cuts:

@@ -118,7 +118,11 @@ def assemble(family: Whisper, whisper: Any, tokenizer: Any) -> Bundle:
     whisper.model.encoder.embed_positions.requires_grad_(False)
     languages = sorted(processor.languages.values())
     suppressed, first = generation.get("suppress_tokens") or [], generation.get("begin_suppress_tokens") or []
-    return WhisperBundle(WhisperRecogniser(whisper, languages, suppressed, first), processor, family)
+    vocabulary = tokenizer.get_vocab()
+    no_speech = next((vocabulary[t] for t in ("<|nospeech|>", "<|nocaptions|>") if t in vocabulary), None)
+    if no_speech is not None and no_speech >= config.vocab_size:
+        no_speech = None
+    return WhisperBundle(WhisperRecogniser(whisper, languages, suppressed, first, no_speech), processor, family)
 
 
 def section_of(folder: Path) -> Whisper:

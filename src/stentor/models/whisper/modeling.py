@@ -17,7 +17,8 @@ class WhisperRecogniser(nn.Module):
     """The weights of a WhisperForConditionalGeneration under the same names, with losses and decoding.
 
     `languages` are the ids of the language tokens (none for English-only models), `suppressed` those that are never
-    written and `suppressed_first` those that no text begins with, as the generation config says. A half (encoder or
+    written and `suppressed_first` those that no text begins with, as the generation config says; `no_speech_id` is the
+    token that stands for audio without speech, where the vocabulary has it. A half (encoder or
     decoder) without any trainable parameter stays in evaluation mode, also while the other trains.
     """
 
@@ -25,13 +26,21 @@ class WhisperRecogniser(nn.Module):
     proj_out: Any
     config: Any
 
-    def __init__(self, whisper: Any, languages: list[int], suppressed: list[int], suppressed_first: list[int]):
+    def __init__(
+        self,
+        whisper: Any,
+        languages: list[int],
+        suppressed: list[int],
+        suppressed_first: list[int],
+        no_speech_id: int | None = None,
+    ):
         super().__init__()
         self.model = whisper.model
         self.proj_out = whisper.proj_out
         self.config = whisper.config
         self.generation_config = whisper.generation_config
         self.languages, self.suppressed, self.suppressed_first = languages, suppressed, suppressed_first
+        self.no_speech_id = no_speech_id
 
     def train(self, mode: bool = True) -> WhisperRecogniser:
         super().train(mode)
@@ -91,17 +100,26 @@ class WhisperRecogniser(nn.Module):
 
     @torch.no_grad()
     def generate(
-        self, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any
+        self,
+        inputs: dict[str, Tensor],
+        max_new_tokens: int | list[int],
+        eos_ids: set[int],
+        no_speech: list[float] | None = None,
+        **options: Any,
     ) -> list[Result]:
         """Token ids after the prompt (end token left out) and their log-probabilities, for each item of a batch.
 
         `inputs` come from the processor's `collate(labels=False)`; `options` are those of
-        `stentor.models.decoding.search`.
+        `stentor.models.decoding.search`. An empty list as `no_speech` is filled with each item's probability of the
+        token `no_speech_id` after the start token (Radford et al. 2022, section 4.5).
         """
         rows, prompt = inputs["input_ids"].shape
         longest = self.config.max_target_positions - prompt
         limits = [min(limit, longest) for limit in token_limits(max_new_tokens, rows)]
-        return search(_Decoder(self, **inputs), limits, eos_ids, **options)
+        decoder = _Decoder(self, **inputs)
+        if no_speech is not None:
+            no_speech += decoder.start_probs[:, self.no_speech_id].tolist()
+        return search(decoder, limits, eos_ids, **options)
 
 
 class _Decoder:
@@ -118,6 +136,8 @@ class _Decoder:
         out = self.model.model.decoder(
             input_ids=input_ids, encoder_hidden_states=self.hidden, past_key_values=self.cache, use_cache=True
         )
+        if self.cache is None and self.model.no_speech_id is not None:
+            self.start_probs = self.model.proj_out(out.last_hidden_state[:, 0]).float().softmax(-1)
         self.cache = out.past_key_values
         log_probs = self.model.proj_out(out.last_hidden_state[:, -1]).float().log_softmax(-1)
         log_probs[:, self.model.suppressed] = -torch.inf

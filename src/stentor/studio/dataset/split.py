@@ -44,7 +44,7 @@ def draft_by(model: Model, language: str | None = None) -> Draft:
     """Drafts of a model that transcribes (`stentor.inference.load.load`)."""
 
     def draft(audio: np.ndarray, rate: int) -> str:
-        return model.transcribe(audio, rate=rate, language=language).text
+        return model.transcribe(audio, rate=rate, language=language, keep_failed=True).text
 
     return draft
 

@@ -319,7 +319,7 @@ def _hear(model: Model, tried: RunTrial, clip: TrialClip, language: str | None, 
     if tried.task == "diarize":
         answer.segments = list(model.diarize(clip.samples, clip.rate).segments)
     else:
-        transcript = model.transcribe(clip.samples, clip.rate, language=language)
+        transcript = model.transcribe(clip.samples, clip.rate, language=language, keep_failed=True)
         answer.text, answer.words = transcript.text, transcript.words
     answer.took = time.perf_counter() - began
     if clip.text and answer.segments is None:

@@ -121,12 +121,12 @@ class Transcriber:
 
     def _with_thresholds(self) -> Transcribe:
         """The task with the thresholds of this call. Raises ConfigError for one that is impossible."""
-        limits = {
+        thresholds = {
             "no_speech": self.no_speech_threshold,
             "mean_log_prob": self.log_prob_threshold,
             "compression_ratio": self.compression_ratio_threshold,
         }
-        limits = {name: limit for name, limit in limits.items() if limit is not None}
+        limits = {name: threshold for name, threshold in thresholds.items() if threshold is not None}
         if "no_speech" in limits and getattr(self.bundle.model, "no_speech_id", None) is None:
             raise ConfigError(
                 f"{self.model or 'This model'} knows no probability that nobody speaks, as Whisper does: leave out the "

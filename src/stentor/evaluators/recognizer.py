@@ -100,8 +100,8 @@ def _transformers_recognizer(folder: Path, name: str, device: str) -> LoadedEval
     try:
         from transformers import AutoModelForSpeechSeq2Seq, AutoProcessor
 
-        model = AutoModelForSpeechSeq2Seq.from_pretrained(str(folder), use_safetensors=True)
-        processor = AutoProcessor.from_pretrained(str(folder))
+        model = AutoModelForSpeechSeq2Seq.from_pretrained(str(folder), trust_remote_code=False, use_safetensors=True)
+        processor = AutoProcessor.from_pretrained(str(folder), trust_remote_code=False)
         rate = int(processor.feature_extractor.sampling_rate)
     except (OSError, ValueError, AttributeError, ImportError) as error:
         reason = " ".join(str(error).split())[:200]

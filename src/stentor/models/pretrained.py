@@ -21,7 +21,9 @@ def part_config(part: Any, where: str) -> Any:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     if part.source is not None:
-        config = reach(part, where, lambda name, options: AutoConfig.from_pretrained(name, **options))
+        config = reach(
+            part, where, lambda name, options: AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
+        )
         return getattr(config, "encoder_config", config) if where == "model.encoder" else config
     settings = dict(part.config)
     kind = settings.pop("model_type")

@@ -239,9 +239,11 @@ class TransformersCTC:
 
         logging.disable_progress_bar()
         try:
-            self.extractor = AutoFeatureExtractor.from_pretrained(folder)
-            self.tokenizer = AutoTokenizer.from_pretrained(folder)
-            model: Any = AutoModelForCTC.from_pretrained(folder, dtype=torch.float32, use_safetensors=True)
+            self.extractor = AutoFeatureExtractor.from_pretrained(folder, trust_remote_code=False)
+            self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            model: Any = AutoModelForCTC.from_pretrained(
+                folder, trust_remote_code=False, dtype=torch.float32, use_safetensors=True
+            )
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise ConfigError(f"{folder} is not a CTC model that transformers can load: {error}") from error
         self.model = model.to(device).eval()

@@ -48,9 +48,9 @@ class WhisperAligner:
         try:
             # Only the eager kernel gives attention weights.
             model: Any = WhisperForConditionalGeneration.from_pretrained(
-                folder, dtype=torch.float32, attn_implementation="eager", use_safetensors=True
+                folder, trust_remote_code=False, dtype=torch.float32, attn_implementation="eager", use_safetensors=True
             )
-            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+            self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(f"{folder} is not a Whisper model that transformers can load: {error}") from error
         if not self.tokenizer.is_fast:

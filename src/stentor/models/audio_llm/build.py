@@ -114,7 +114,11 @@ def from_base(family: AudioLLM) -> Bundle:
     dtype = torch.bfloat16 if family.lora is not None and family.dtype == "bfloat16" else torch.float32
     _, kind = classes(family)
     model = reach(
-        family, "model", lambda name, options: kind.from_pretrained(name, dtype=dtype, use_safetensors=True, **options)
+        family,
+        "model",
+        lambda name, options: kind.from_pretrained(
+            name, trust_remote_code=False, dtype=dtype, use_safetensors=True, **options
+        ),
     )
     family._commit = getattr(config, "_commit_hash", None)
     bundle = Bundle(family.model_of(model, processor), processor, family)
@@ -126,7 +130,7 @@ def read_config(family: AudioLLM, name: str, options: dict[str, Any]) -> Any:
     """The transformers config of a folder or Hub id. Raises ConfigError for one of another family."""
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(name, **options)
+    config = AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
     kind, _ = classes(family)
     if not isinstance(config, kind):
         raise ConfigError(

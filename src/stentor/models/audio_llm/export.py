@@ -94,7 +94,7 @@ def load(family_class: type[AudioLLM], folder: Path, trainable: bool = False) ->
         facts = read_json(folder / SECTION_FILE)
         family, commit = family_class.model_validate(facts["family"]), facts["commit"]
     config_class, model_class = classes(family)
-    config = config_class.from_pretrained(folder)
+    config = config_class.from_pretrained(folder, trust_remote_code=False)
     family.inspect(config)
     processor = family.processor_of(str(folder), config)
     if (folder / ADAPTER_FILE).is_file():
@@ -104,7 +104,7 @@ def load(family_class: type[AudioLLM], folder: Path, trainable: bool = False) ->
         bundle.processor = processor
         _put_adapters(bundle, folder, trainable)
     else:
-        model = model_class.from_pretrained(folder, dtype=torch.float32)
+        model = model_class.from_pretrained(folder, trust_remote_code=False, dtype=torch.float32)
         bundle = Bundle(family.model_of(model, processor), processor, family)
         if trainable:
             adapt(bundle)  # new adapters: those of the export are folded in

@@ -83,7 +83,7 @@ def load(model_class: Any, folder: str) -> Any:
 
     logging.disable_progress_bar()
     options = {"dtype": torch.float32, "use_safetensors": True, "output_loading_info": True}
-    model, info = model_class.from_pretrained(folder, **options)
+    model, info = model_class.from_pretrained(folder, trust_remote_code=False, **options)
     parameters = {name for name, _ in model.named_parameters()}
     missing = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])} & parameters)
     if missing:  # transformers would go on with random ones

@@ -81,7 +81,7 @@ def assemble(family: CTCFamily, alphabet: str | None, texts: Callable[[], Any], 
         config.pad_token_id = tokenizer.pad_token_id
         config.bos_token_id, config.eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
     if family.source is None:
-        recogniser = AutoModelForCTC.from_config(config, dtype=torch.float32)
+        recogniser = AutoModelForCTC.from_config(config, trust_remote_code=False, dtype=torch.float32)
     else:
         recogniser = _pretrained(family, config, fresh, where)
     if config.vocab_size < max(tokenizer.get_vocab().values()) + 1 and not fresh:
@@ -130,6 +130,7 @@ def _pretrained(family: CTCFamily, config: Any, fresh: bool, where: str) -> Any:
             options = {**options, "target_lang": family.adapter.language}
         return AutoModelForCTC.from_pretrained(
             name,
+            trust_remote_code=False,
             config=config,
             dtype=torch.float32,
             use_safetensors=True,
@@ -152,7 +153,9 @@ def _pretrained(family: CTCFamily, config: Any, fresh: bool, where: str) -> Any:
 def _tokenizer(family: CTCFamily, where: str) -> Any:
     from transformers import AutoTokenizer
 
-    tokenizer = reach(family, where, lambda name, options: AutoTokenizer.from_pretrained(name, **options))
+    tokenizer = reach(
+        family, where, lambda name, options: AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
+    )
     nested = getattr(tokenizer, "vocab", None)
     if not isinstance(nested, dict) or not nested or not all(isinstance(v, dict) for v in nested.values()):
         return tokenizer
@@ -173,7 +176,7 @@ def _extractor(family: CTCFamily, config: Any) -> Any:
     if family.source is not None:
         try:
             options = {"revision": family.revision} if family.revision else {}
-            return AutoFeatureExtractor.from_pretrained(family.source, **options)
+            return AutoFeatureExtractor.from_pretrained(family.source, trust_remote_code=False, **options)
         except (OSError, ValueError):  # it holds none
             pass
     if config.model_type == "parakeet_ctc":

@@ -101,7 +101,11 @@ def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) 
     part = family.llm
     config = backbone_config(part_config(part, "model.llm"), family, "model.llm")
     if family.text is None:
-        tokenizer = reach(part, "model.llm", lambda name, options: AutoTokenizer.from_pretrained(name, **options))
+        tokenizer = reach(
+            part,
+            "model.llm",
+            lambda name, options: AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options),
+        )
     elif before is not None:  # the weights have a row for each of its tokens
         tokenizer = tokenizer_of(before, config)
     else:
@@ -119,7 +123,11 @@ def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) 
     else:
         load_options = {"config": config, "dtype": torch.float32, "use_safetensors": True}
         load_options["attn_implementation"] = flex.NAME
-        llm = reach(part, "model.llm", lambda name, options: AutoModel.from_pretrained(name, **load_options, **options))
+        llm = reach(
+            part,
+            "model.llm",
+            lambda name, options: AutoModel.from_pretrained(name, trust_remote_code=False, **load_options, **options),
+        )
     make_bidirectional(llm, "model.llm")
     model = OmniVoiceModel(llm, codebooks, entries + 1, entries)
     bundle = bundle_of(family, model, tokenizer, codec)
@@ -132,7 +140,7 @@ def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) 
 
 def tokenizer_of(folder: Path, config: Any) -> Any:
     """The tokenizer of a model's folder; `config` is that of its backbone, as transformers knows no type omnivoice."""
-    return AutoTokenizer.from_pretrained(folder, config=config)
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, config=config)
 
 
 def bundle_of(family: OmniVoice, model: OmniVoiceModel, tokenizer: Any, codec: AudioCodec | None) -> Bundle:
@@ -173,7 +181,9 @@ def backbone_config(config: Any, family: OmniVoice, key: str) -> Any:
 def backbone(config: Any, key: str) -> nn.Module:
     """An untrained backbone."""
     try:
-        return AutoModel.from_config(config, attn_implementation=flex.NAME, dtype=torch.float32)
+        return AutoModel.from_config(
+            config, trust_remote_code=False, attn_implementation=flex.NAME, dtype=torch.float32
+        )
     except ValueError as error:  # sizes that do not go together, no such attention
         raise ConfigError(f"{key}: {' '.join(str(error).split()).partition('. ')[0]}.") from error
 

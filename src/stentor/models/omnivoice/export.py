@@ -246,7 +246,9 @@ def _plain_backbone(family: OmniVoice, folder: Path) -> dict[str, Tensor]:
     llm = reach(
         section,
         "model.llm",
-        lambda name, options: AutoModel.from_pretrained(name, dtype=torch.float32, use_safetensors=True, **options),
+        lambda name, options: AutoModel.from_pretrained(
+            name, trust_remote_code=False, dtype=torch.float32, use_safetensors=True, **options
+        ),
     )
     model = OmniVoiceModel(llm, 1, 2, 1)
     resize(bundle_of(family, model, tokenizer_of(folder, llm.config), None))

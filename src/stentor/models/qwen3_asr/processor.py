@@ -174,7 +174,7 @@ def read_processor(name: str, **options: Any) -> Any:
     ConfigError when it is not that of a recogniser."""
     from transformers import Qwen3ASRProcessor
 
-    processor = Qwen3ASRProcessor.from_pretrained(name, **options)
+    processor = Qwen3ASRProcessor.from_pretrained(name, trust_remote_code=False, **options)
     missing = [t for t in (END, MARKER, processor.audio_token) if t not in processor.tokenizer.get_vocab()]
     if missing or not processor.chat_template:
         what = f"token {missing[0]}" if missing else "chat template"

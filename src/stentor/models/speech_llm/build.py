@@ -116,7 +116,9 @@ def assemble(
 
     def new_llm() -> nn.Module:
         try:
-            return AutoModelForCausalLM.from_config(llm_config, attn_implementation=attention, dtype=torch.float32)
+            return AutoModelForCausalLM.from_config(
+                llm_config, trust_remote_code=False, attn_implementation=attention, dtype=torch.float32
+            )
         except ValueError as error:  # no causal model of this kind, sizes that do not go together, no such attention
             raise ConfigError(f"model.llm: {' '.join(str(error).split())}") from error
 
@@ -137,6 +139,7 @@ def assemble(
             "model.llm",
             lambda name, options: AutoModelForCausalLM.from_pretrained(
                 name,
+                trust_remote_code=False,
                 config=llm_config,
                 dtype=torch.float32,
                 attn_implementation=attention,
@@ -198,7 +201,9 @@ def _normalize(part: Any, config: Any) -> bool | None:
     from transformers import AutoFeatureExtractor
 
     try:
-        extractor = AutoFeatureExtractor.from_pretrained(part.source, revision=part.revision or "main")
+        extractor = AutoFeatureExtractor.from_pretrained(
+            part.source, trust_remote_code=False, revision=part.revision or "main"
+        )
     except (OSError, ValueError):  # no such file: the encoder's config decides
         return None
     return getattr(extractor, "do_normalize", None)
@@ -208,7 +213,11 @@ def _tokenizer(family: SpeechLLM, texts: Any) -> Any:
     from transformers import AutoTokenizer
 
     if family.tokenizer is None:
-        return reach(family.llm, "model.llm", lambda name, options: AutoTokenizer.from_pretrained(name, **options))
+        return reach(
+            family.llm,
+            "model.llm",
+            lambda name, options: AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options),
+        )
 
     def lines() -> Iterable[str]:
         yield from texts()
@@ -228,7 +237,7 @@ def _new_encoder(config: Any) -> nn.Module:
 
         config._attn_implementation = "sdpa"
         return WhisperEncoder(config)
-    return AutoModel.from_config(config, dtype=torch.float32)
+    return AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32)
 
 
 def _load_encoder(family: SpeechLLM, config: Any) -> nn.Module:
@@ -239,9 +248,11 @@ def _load_encoder(family: SpeechLLM, config: Any) -> nn.Module:
     def load(name: str, options: dict[str, Any]) -> nn.Module:
         options = {**options, "use_safetensors": True}
         if config.model_type == "whisper":
-            return WhisperModel.from_pretrained(name, dtype=torch.float32, **options).encoder
+            return WhisperModel.from_pretrained(name, trust_remote_code=False, dtype=torch.float32, **options).encoder
         if config.model_type == "parakeet_encoder":
-            return ParakeetEncoder.from_pretrained(name, config=config, dtype=torch.float32, **options)
-        return AutoModel.from_pretrained(name, dtype=torch.float32, **options)
+            return ParakeetEncoder.from_pretrained(
+                name, trust_remote_code=False, config=config, dtype=torch.float32, **options
+            )
+        return AutoModel.from_pretrained(name, trust_remote_code=False, dtype=torch.float32, **options)
 
     return reach(family.encoder, "model.encoder", load)

@@ -352,7 +352,7 @@ class SpeechLLMProcessor:
         shape = facts["encoder"]
         shape["convs"] = tuple(tuple(conv) for conv in shape["convs"])
         return cls(
-            PreTrainedTokenizerFast.from_pretrained(folder),
+            PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False),
             Geometry(**shape),
             facts["factor"],
             PromptSection(**facts["prompt"]),

@@ -257,7 +257,7 @@ class TransformerProcessor(FeatureCache):
         return cls(
             Features(**config["features"]) if config["features"] else None,
             Geometry(**{**wave, "convs": tuple(map(tuple, wave["convs"]))}) if wave else None,
-            PreTrainedTokenizerFast.from_pretrained(folder) if config["writes"] else None,
+            PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False) if config["writes"] else None,
             config["made"],
             config["ctc_alphabet"],
             config["token_rate"],

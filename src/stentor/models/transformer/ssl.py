@@ -26,7 +26,9 @@ def geometry_of(section: SSL) -> Geometry:
         from transformers import AutoFeatureExtractor
 
         try:
-            extractor = AutoFeatureExtractor.from_pretrained(section.source, revision=section.revision or "main")
+            extractor = AutoFeatureExtractor.from_pretrained(
+                section.source, trust_remote_code=False, revision=section.revision or "main"
+            )
             normalize = getattr(extractor, "do_normalize", None)  # extractors of other kinds have no such attribute
         except (OSError, ValueError):  # it has no preprocessor_config.json: the encoder's config decides
             pass
@@ -47,10 +49,12 @@ def front_end(section: SSL, shape: Geometry, saved_config: dict[str, Any] | None
     if saved_config is None and section.source is not None:
         options = {"config": config, "dtype": torch.float32, "use_safetensors": True}
         encoder = reach(
-            section, "model.ssl", lambda name, revision: AutoModel.from_pretrained(name, **options, **revision)
+            section,
+            "model.ssl",
+            lambda name, revision: AutoModel.from_pretrained(name, trust_remote_code=False, **options, **revision),
         )
     else:
-        encoder = AutoModel.from_config(config, dtype=torch.float32)
+        encoder = AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32)
     return FrontEnd(adjust(encoder, section.source is not None), shape, section.freeze)
 
 

@@ -166,8 +166,8 @@ def read_processor(name: str, mels: int = 128, **options: Any) -> Any:
 
     need_mistral_common()
     try:
-        extractor = WhisperFeatureExtractor.from_pretrained(name, **options)
+        extractor = WhisperFeatureExtractor.from_pretrained(name, trust_remote_code=False, **options)
     except OSError:
         extractor = WhisperFeatureExtractor(feature_size=mels)
     # VoxtralProcessor.from_pretrained takes another tokenizer where the folder has no config.json to tell it which.
-    return VoxtralProcessor(extractor, MistralCommonBackend.from_pretrained(name, **options))
+    return VoxtralProcessor(extractor, MistralCommonBackend.from_pretrained(name, trust_remote_code=False, **options))

@@ -61,11 +61,17 @@ def pretrained(family: Whisper) -> Bundle:
 
     def load(name: str, options: dict[str, Any]) -> tuple[nn.Module, Any]:
         whisper = WhisperForConditionalGeneration.from_pretrained(
-            name, config=config, dtype=torch.float32, attn_implementation="sdpa", use_safetensors=True, **options
+            name,
+            trust_remote_code=False,
+            config=config,
+            dtype=torch.float32,
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            **options,
         )
         with suppress(OSError):  # older folders have none: transformers made one from the config
-            whisper.generation_config = GenerationConfig.from_pretrained(name, **options)
-        return whisper, WhisperTokenizer.from_pretrained(name, **options)
+            whisper.generation_config = GenerationConfig.from_pretrained(name, trust_remote_code=False, **options)
+        return whisper, WhisperTokenizer.from_pretrained(name, trust_remote_code=False, **options)
 
     whisper, tokenizer = reach(part, "model", load)
     if family.merges is not None:

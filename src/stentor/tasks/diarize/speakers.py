@@ -84,7 +84,9 @@ class XVectors:
         )
         self.model.to(device).eval()
         self.extractor = reach(
-            section, where, lambda name, options: AutoFeatureExtractor.from_pretrained(name, **options)
+            section,
+            where,
+            lambda name, options: AutoFeatureExtractor.from_pretrained(name, trust_remote_code=False, **options),
         )
         self.rate = int(self.extractor.sampling_rate)
         self.size = int(self.model.config.xvector_output_dim)
@@ -123,7 +125,9 @@ def embedder(section: Embedder, device: str) -> XVectors:
 
 
 def _pretrained(kind: Any, name: str, options: dict[str, Any], where: str) -> Any:
-    model, info = kind.from_pretrained(name, use_safetensors=True, output_loading_info=True, **options)
+    model, info = kind.from_pretrained(
+        name, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
+    )
     if any(key.startswith(("tdnn", "projector", "feature_extractor.")) for key in info["missing_keys"]):
         raise ConfigError(
             f"{where}.from: {name} has no trained x-vector head: name a model made for speaker "

@@ -158,7 +158,7 @@ def test_emilia(convert):
     assert (config.optim.lr, config.optim.weight_decay, config.optim.betas) == (1e-4, 0.01, (0.9, 0.999))
     train, schedule = config.train, config.schedule
     assert (train.steps, train.clip, train.seed, train.accumulate, train.precision) == (300000, 1.0, 42, 1, "bf16")
-    assert (train.log_every, train.eval_every, train.save_every, train.keep) == (100, 1000, 10000, 30)
+    assert (train.log_every, train.eval_every, train.save_every, train.keep) == (100, 1000, 10000, None)
     assert (schedule.type, schedule.warmup_ratio, schedule.warmup_steps) == ("cosine", 0.03, None)
     assert (config.data.batch_tokens, config.data.workers, config.data.max_seconds) == (8192, 4, 328)
     assert train.deepspeed is None
@@ -240,6 +240,14 @@ def test_deepspeed_warm_up_and_the_rest(convert):
     assert config.train.deepspeed == "ds_zero2.json"
 
 
+def test_schedules_and_checkpoints_are_as_omnivoice_s_trainer_takes_them(convert):
+    """Its trainer knows `constant`, takes all others for cosine, and keeps all checkpoints for 0 and less."""
+    for name, ours in (("constant", "constant"), ("cosine", "cosine"), ("linear", "cosine"), ("polynomial", "cosine")):
+        text, config, notes = convert(EMILIA | {"lr_scheduler_type": name, "keep_last_n_checkpoints": 0})
+        assert (config.schedule.type, config.train.keep) == (ours, None)
+        assert (f"#   lr_scheduler_type: {name}" in text) == bool(notes) == (name != ours)
+
+
 def test_repeats(convert):
     data = {"train": [DATA["train"][0], DATA["train"][1] | {"repeat": 3}]}
     text, config, notes = convert(EMILIA, data)
@@ -261,6 +269,8 @@ def test_the_data_config_may_be_named_in_the_file(convert, tmp_path):
         ({"learning_rte": 1e-4}, "unknown key 'learning_rte' (did you mean 'learning_rate'?): OmniVoice would drop it"),
         ({"mask_ratio": 0.5}, "unknown key 'mask_ratio'"),
         ({"audio_mask_id": 0}, "'audio_mask_id' must be the last id of audio_vocab_size, 1024"),
+        ({"num_audio_codebook": 4}, "'audio_codebook_weights' must be a weight for each of the 4 codebooks"),
+        ({"audio_codebook_weights": [1, 1]}, "a weight for each of the 8 codebooks (num_audio_codebook)"),
         ({"attn_implementation": "flash"}, "'attn_implementation' must be flex_attention or sdpa or eager"),
         ({"warmup_type": "step"}, "'warmup_type' must be ratio or steps"),
         ({"mixed_precision": "fp8"}, "'mixed_precision' must be"),

@@ -174,6 +174,37 @@ def test_every_value_arrives(tmp_path):
         assert f"  {key}: {value}\n" in comments
 
 
+@pytest.mark.parametrize(
+    ("name", "encoder", "llm", "lora", "heads"),
+    [
+        ("voxlm-edge", "openai/whisper-tiny", "Qwen/Qwen2.5-0.5B", (8, 32), 4),
+        ("voxlm-2b", "openai/whisper-small", "Qwen/Qwen2-1.5B", (16, 32), 8),
+        ("voxlm-phi-4", "openai/whisper-large-v3", "microsoft/phi-4", (32, 64), 8),
+    ],
+)
+def test_a_name_alone_is_the_variant_that_voxlm_means(tmp_path, name, encoder, llm, lora, heads):
+    result, config = converted(tmp_path, f"model: {{name: {name}}}\n")
+    model = config.model
+    assert (model.encoder.source, model.llm.source, (model.lora.rank, model.lora.alpha)) == (encoder, llm, lora)
+    assert second(tmp_path).model.aligner.heads == heads
+    assert result.notes[0] == f"filled in by the name {name}: {encoder} and {llm}."
+
+
+def test_an_unknown_name_needs_its_models(tmp_path):
+    with pytest.raises(Mistakes, match=r"given.yaml:1: 'model.name' mine is none of .*: give model.llm_model$"):
+        converted(tmp_path, "model: {name: mine, audio_encoder: openai/whisper-base}\n")
+    text = "model: {name: mine, audio_encoder: openai/whisper-base, llm_model: Qwen/Qwen2-0.5B}\n"
+    assert converted(tmp_path, text)[1].model.lora.rank == 16
+
+
+def test_the_instruction_is_trained_with(tmp_path, capsys):
+    (tmp_path / "a.yaml").write_text(GUIDE)
+    words = "Transcribe this audio clearly."
+    assert main(["config", "convert", "voxlm", str(tmp_path / "a.yaml"), "--instruction", words]) == 0
+    (tmp_path / "run.yaml").write_text(capsys.readouterr().out)
+    assert [stage.model.prompt.instruction for stage in load(tmp_path / "run.yaml").stages] == [words, words]
+
+
 def test_without_lora_and_freezing(tmp_path):
     text = GUIDE.replace("use_lora: true", "use_lora: false").replace("lora_r: 16", "freeze_llm: true\n  lora_r: 16")
     result, config = converted(tmp_path, text)

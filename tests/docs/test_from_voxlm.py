@@ -54,7 +54,7 @@ OPTIONS = {
         "--lr",
         "--alignment-weight",
     ],
-    "inference.py": ["--checkpoint", "--audio"],
+    "inference.py": ["--checkpoint", "--audio", "--instruction"],
 }
 """The flags of each script that VoxLM's guide shows, in its tables and commands."""
 OTHERS = {
@@ -134,7 +134,7 @@ def test_all_steps_of_the_guide_are_there():
 def test_every_setting_that_is_converted_is_told(tmp_path):
     from stentor.config.convert import expanded, voxlm
 
-    (tmp_path / "empty.yaml").write_text("model: {name: a}")
+    (tmp_path / "empty.yaml").write_text("model: {name: voxlm-edge}")
     implied, *of_words = (expanded(keys) for _, keys in voxlm._UNSUPPORTED)
     known = voxlm.convert(tmp_path / "empty.yaml").known - {*implied}
     assert {*voxlm._PLAIN, *voxlm._STAGE_2, *(key for keys in of_words for key in keys)} < known
@@ -230,7 +230,7 @@ def test_the_commands_are_those_of_the_conversion(tmp_path):
     converted = convert(tmp_path / "voxlm-2b.yaml")
     [block] = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
     lines = [line for line in block.splitlines() if line.startswith("stentor prepare words")]
-    assert lines == [line.strip().replace("--to ./", "--to ") for line in converted.notes[0].splitlines()[1:]]
+    assert lines == [line.strip().replace("--to ./", "--to ") for line in converted.notes[-1].splitlines()[1:]]
     assert f"runs.d/{converted.name}.yaml" in block and f"checkpoints/{converted.name} " in block
 
 

@@ -220,6 +220,8 @@ def test_a_checkpoint_of_another_version_is_neither_damaged_nor_passed_over(tmp_
 def test_prune_keeps_the_newest_and_the_best(tmp_path):
     for step in range(1, 8):
         write(tmp_path, step, fill)
+    prune(tmp_path, None, set())
+    assert len(existing(tmp_path)) == 7
     prune(tmp_path, 2, {name_of(3), name_of(7), name_of(99)})
     assert [step_of(p) for p in existing(tmp_path)] == [7, 6, 3]
     assert entries(tmp_path) == {name_of(3), name_of(6), name_of(7), "latest"}

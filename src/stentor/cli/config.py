@@ -100,11 +100,17 @@ def _convert_files(converter: Callable[[Any], Any], files: Sequence[Path | str],
 
 
 @convert.command()
-def voxlm(files: Annotated[list[Path], typer.Argument(help="Config files of VoxLM (YAML).")], to: To = None) -> None:
+def voxlm(
+    files: Annotated[list[Path], typer.Argument(help="Config files of VoxLM (YAML).")],
+    to: To = None,
+    instruction: Annotated[
+        str | None, typer.Option(help="VoxLM's --instruction, which the model is trained with.")
+    ] = None,
+) -> None:
     """VoxLM: model, training.phase1, training.phase2, data."""
     from stentor.config.convert.voxlm import convert
 
-    _convert_files(convert, files, to)
+    _convert_files(lambda path: convert(path, instruction), files, to)
 
 
 @convert.command()

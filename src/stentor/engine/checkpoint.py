@@ -160,9 +160,9 @@ def point(parent: Path, name: str, target: Path) -> None:
     os.replace(temporary, parent / name)
 
 
-def prune(parent: Path, keep: int, also: set[str]) -> None:
-    """Delete all but the `keep` newest checkpoints and those named in `also`."""
-    for folder in existing(parent)[keep:]:
+def prune(parent: Path, keep: int | None, also: set[str]) -> None:
+    """Delete all but the `keep` newest checkpoints (None: all) and those named in `also`."""
+    for folder in [] if keep is None else existing(parent)[keep:]:
         if folder.name not in also:
             (folder / META).unlink()  # from here on it no longer counts, even if the deletion is cut off
     for folder in existing(parent, complete=False):

@@ -115,8 +115,8 @@ class Train(Section):
     """Steps between evaluations. Null: after each epoch."""
     save_every: int | None = Field(None, ge=1)
     """Steps between checkpoints. Null: at each evaluation."""
-    keep: int = Field(2, ge=1)
-    """Newest checkpoints to keep."""
+    keep: int | None = Field(2, ge=1)
+    """Newest checkpoints to keep. Null: all."""
     keep_best: int = Field(1, ge=0)
     """Best checkpoints to keep besides, by the task's main metric on the first evaluation set."""
     use: Literal["best", "last", "average"] = "best"

@@ -22,7 +22,6 @@ _KEYS: dict[str, tuple[str, Any]] = {
     "max_grad_norm": ("train.clip", 1.0),
     "steps": ("train.steps", 300_000),
     "seed": ("train.seed", 42),
-    "lr_scheduler_type": ("schedule.type", "cosine"),
     "batch_tokens": ("data.batch_tokens", 8192),
     "gradient_accumulation_steps": ("train.accumulate", 1),
     "num_workers": ("data.workers", 8),
@@ -98,13 +97,19 @@ def _model(foreign: ForeignConfig, draft: Draft) -> bool:
     if _whole_number(mask, "audio_mask_id", entries, 0) != entries:
         place = mask.place if mask is not None else draft.place
         raise Mistakes([Mistake(place, f"'audio_mask_id' must be the last id of audio_vocab_size, {entries}")])
+    codebooks, weights = shape["num_audio_codebook"], foreign.values.get("audio_codebook_weights")
+    count = _whole_number(codebooks, "num_audio_codebook", _CODEBOOKS)
+    if count != (_CODEBOOKS if weights is None or not isinstance(weights.value, list) else len(weights.value)):
+        node = weights or codebooks
+        message = f"'audio_codebook_weights' must be a weight for each of the {count} codebooks (num_audio_codebook)"
+        raise Mistakes([Mistake(draft.place if node is None else node.place, message)])
     if start is not None:
         draft.put("model.from", start)
         draft.comment_out("The model that training starts from has its own:", shape.items())
     else:
         draft.put("model.llm.from", shape["llm_name_or_path"] or "Qwen/Qwen3-0.6B")
         draft.put("model.entries", entries)
-        draft.put("model.codebooks", shape["num_audio_codebook"] or _CODEBOOKS)
+        draft.put("model.codebooks", codebooks or _CODEBOOKS)
     # A checkpoint of OmniVoice's trainer has no codec beside it, the published model has.
     has_codec = start is not None and (
         str(start.value) == "k2-fsa/OmniVoice" or (Path(str(start.value)) / "audio_tokenizer").is_dir()
@@ -215,7 +220,12 @@ def _entries(
 
 
 def _schedule(foreign: ForeignConfig, draft: Draft) -> None:
-    kind = foreign.take("warmup_type")
+    shape, kind = foreign.take("lr_scheduler_type"), foreign.take("warmup_type")
+    constant = shape is not None and shape.value == "constant"
+    draft.put("schedule.type", Node("constant" if constant else "cosine", shape.place if shape else draft.place))
+    if shape is not None and shape.value not in ("constant", "cosine"):
+        draft.comment_out("OmniVoice trains cosine wherever it is not `constant`:", [("lr_scheduler_type", shape)])
+        draft.notes.append(f"lr_scheduler_type: {shape.value} is cosine, as OmniVoice trains it.")
     ratio, steps = foreign.take("warmup_ratio"), foreign.take("warmup_steps")
     if kind is not None and one_of(kind, "warmup_type", {"ratio": "ratio", "steps": "steps"}) == "steps":
         draft.put("schedule.warmup_steps", steps if steps is not None else 2000)
@@ -255,12 +265,7 @@ def _train(foreign: ForeignConfig, draft: Draft) -> None:
     count = -1 if last is None else last.value
     if isinstance(count, bool) or not isinstance(count, int):
         raise Mistakes([Mistake(place, "'keep_last_n_checkpoints' must be a whole number")])
-    if count <= 0:  # all of them
-        train = draft.root.value["train"].value
-        steps, every = train["steps"].value, train["save_every"].value
-        are_counts = all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in (steps, every))
-        count = math.ceil(steps / every) if are_counts else 1
-    draft.put("train.keep", Node(count, place))
+    draft.put("train.keep", Node(count if count > 0 else None, place))  # 0 and less: all of them
 
 
 def _whole_number(node: Node | None, key: str, default: int, least: int = 1) -> int:

@@ -51,6 +51,34 @@ _STAGE_2 = {
 """Keys of phase 2 and their counterparts in the second stage."""
 
 
+class Variant(NamedTuple):
+    """A model that VoxLM knows by its name."""
+
+    encoder: str
+    llm: str
+    rank: int = 16
+    alpha: int = 32
+    heads: int = 8
+
+
+_LARGE = "openai/whisper-large-v3"
+_VARIANTS = {
+    "voxlm-0.5b": Variant("openai/whisper-tiny", "Qwen/Qwen2-0.5B"),
+    "voxlm-2b": Variant("openai/whisper-small", "Qwen/Qwen2-1.5B"),
+    "voxlm-4b-multilingual": Variant(f"{_LARGE}-turbo", "Qwen/Qwen2.5-3B"),
+    "voxlm-9b-global": Variant(_LARGE, "Qwen/Qwen2.5-7B", 32, 64),
+    "voxlm-9b-india": Variant("ai4bharat/indicwhisper-large-v2", "Qwen/Qwen2.5-7B", 32, 64),
+    "voxlm-llama-8b": Variant(_LARGE, "meta-llama/Llama-3.1-8B-Instruct", 32, 64),
+    "voxlm-phi-4": Variant(_LARGE, "microsoft/phi-4", 32, 64),
+    "voxlm-gemma-9b": Variant(_LARGE, "google/gemma-2-9b-it", 32, 64),
+    "voxlm-edge": Variant("openai/whisper-tiny", "Qwen/Qwen2.5-0.5B", 8, 32, 4),
+    "qwen-stt-0.5b": Variant("openai/whisper-tiny", "Qwen/Qwen2-0.5B"),
+    "qwen-stt-2b": Variant("openai/whisper-small", "Qwen/Qwen2-1.5B"),
+    "qwen-stt-7b": Variant("openai/whisper-medium", "Qwen/Qwen2-7B"),
+}
+"""VoxLM's `MODEL_CONFIGS`: what stands behind a name, as its `--model` has it."""
+
+
 class LibriSpeechPart(NamedTuple):
     """A part of LibriSpeech; values of the file, or VoxLM's defaults."""
 
@@ -58,17 +86,21 @@ class LibriSpeechPart(NamedTuple):
     split: Any
 
 
-def convert(path: Path) -> Converted:
+def convert(path: Path, instruction: str | None = None) -> Converted:
     """A run file with two stages: transcription, then words.
 
-    Values that are not in the file are VoxLM's defaults. Raises `Mistakes` for values without a counterpart.
+    `instruction` is VoxLM's `--instruction`. Values that are not in the file are those of the variant that its name
+    means, or VoxLM's defaults. Raises `Mistakes` for values without a counterpart.
     """
     foreign = read(path, "_base_")
     draft = Draft(Place(0, 1, str(path)))
-    draft.put("name", foreign.take("model.name") or "voxlm")
+    name = foreign.take("model.name")
+    draft.put("name", name or "voxlm")
+    _fill_in(foreign, draft, name)
     draft.put("output", foreign.take("output.checkpoint_dir"))
     draft.put("task", "transcribe")
     positions = _model(foreign, draft)
+    draft.put("model.prompt.instruction", instruction)
     sources = _data(foreign, draft, positions)
     draft.put("optim", {"type": "adamw", "lr": 1e-4, "weight_decay": 0.01, "betas": [0.9, 0.999]})
     draft.put("schedule.type", "cosine")
@@ -81,6 +113,26 @@ def convert(path: Path) -> Converted:
     if mistakes := foreign.unknown():
         raise Mistakes(mistakes)
     return draft.converted(f"Converted from VoxLM's {path.name} by `stentor config convert voxlm`.", foreign)
+
+
+def _fill_in(foreign: ForeignConfig, draft: Draft, name: Node | None) -> None:
+    """Set what a file leaves to its name: encoder and language model, with the LoRA and heads that go with them."""
+    parts = ("model.audio_encoder", "model.llm_model")
+    missing = [key for key in parts if key not in foreign.values]
+    if name is None or not missing:
+        return
+    variant = _VARIANTS.get(str(name.value))
+    if variant is None:
+        message = (
+            f"'model.name' {name.plain()} is none of VoxLM's variants ({', '.join(_VARIANTS)}): give "
+            f"{' and '.join(missing)}"
+        )
+        raise Mistakes([Mistake(name.place, message, "model.name")])
+    keys = (*parts, "model.lora_r", "model.lora_alpha", "model.alignment_num_heads")
+    for key, value in zip(keys, variant, strict=True):
+        foreign.values.setdefault(key, Node(value, name.place))
+    models = " and ".join(str(foreign.values[key].plain()) for key in parts)
+    draft.notes.append(f"filled in by the name {name.plain()}: {models}.")
 
 
 def _model(foreign: ForeignConfig, draft: Draft) -> float:

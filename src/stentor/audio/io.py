@@ -19,6 +19,12 @@ from stentor.errors import AudioError
 SILENCE = 10 ** (-90 / 20)
 """A file whose samples are all below this (-90 dBFS, less than one step of 16 bits) is silent."""
 
+AUDIO_SUFFIXES = (
+    *(".wav", ".flac", ".mp3", ".ogg", ".opus", ".sph", ".aiff", ".aif", ".au", ".w64", ".caf"),
+    *(".m4a", ".aac", ".wma", ".amr", ".webm", ".mp4", ".mkv", ".mov"),
+)
+"""What audio files are called, where a folder is searched for them; those of the second line need FFmpeg."""
+
 # libsndfile's error codes for a file that another reader may know: unrecognised format, unsupported encoding.
 _FOREIGN = (1, 4)
 LOUDEST = 2.0**31

@@ -12,10 +12,11 @@ from stentor.cli.options import Device, Lag, Language, ModelPlugins, takes_optio
 @dataclass
 class AlignOptions:
     model: Annotated[str, typer.Argument(help="Run folder, export, CTC or Whisper model (a folder or Hub id).")]
-    audio: Annotated[str, typer.Argument(help="Audio file, of any length.")]
+    audio: Annotated[str, typer.Argument(help="Audio file of any length, an http(s) address, or - for standard input.")]
     text: Annotated[str, typer.Argument(help="What is said in it: the text itself, or a text file.")]
     format: Annotated[
-        str, typer.Option(help="json, txt, srt, vtt, ctm or textgrid; several with commas, together with --out.")
+        str,
+        typer.Option(help="json, txt, srt, vtt, ctm or textgrid; several with commas, or all, together with --out."),
     ] = "json"
     out: Annotated[str | None, typer.Option(help="Folder for the files. Without: standard output.")] = None
     engine: Annotated[str | None, typer.Option(help="aligner, ctc or whisper. Default: what the model is for.")] = None

@@ -7,17 +7,18 @@ from typing import Annotated
 import typer
 
 from stentor.cli import app
-from stentor.cli.options import Device, takes_options
+from stentor.cli.options import AudioFiles, Device, SkipExisting, takes_options
 
 
 @dataclass
 class DiarizeOptions:
     model: Annotated[str, typer.Argument(help="Run folder, export folder or Hub id.")]
-    audio: Annotated[list[str], typer.Argument(help="Audio files, of any length.")]
-    format: Annotated[str, typer.Option(help="rttm or json; both with a comma, together with --out.")] = "rttm"
+    audio: AudioFiles
+    format: Annotated[str, typer.Option(help="rttm or json; both with a comma, or all, together with --out.")] = "rttm"
     out: Annotated[
         str | None, typer.Option(help="Folder for the files (made when missing). Without: standard output.")
     ] = None
+    skip_existing: SkipExisting = False
     speakers: Annotated[int | None, typer.Option(min=1, help="Number of speakers in each file, if known.")] = None
     min_speakers: Annotated[int | None, typer.Option(min=1, help="Least number of speakers in each file.")] = None
     max_speakers: Annotated[int | None, typer.Option(min=1, help="Greatest number of speakers in a file.")] = None

@@ -9,6 +9,16 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+AudioFiles = Annotated[
+    list[str],
+    typer.Argument(
+        help="Audio files of any length, folders, patterns in quotes ('talks/**/*.mp3'), http(s) addresses, or - for "
+        "standard input."
+    ),
+]
+SkipExisting = Annotated[
+    bool, typer.Option("--skip-existing", help="Leave out files whose outputs are in the folder --out already.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Lag = Annotated[
     float | None, typer.Option(help="Seconds that a Whisper model's attention is late, taken off its times.")

@@ -6,19 +6,21 @@ from typing import Annotated
 import typer
 
 from stentor.cli import app
-from stentor.cli.options import Device, Language, ModelPlugins, takes_options
+from stentor.cli.options import AudioFiles, Device, Language, ModelPlugins, SkipExisting, takes_options
 
 
 @dataclass
 class TranscribeOptions:
     model: Annotated[str, typer.Argument(help="Run folder, export folder or Hub id.")]
-    audio: Annotated[list[str], typer.Argument(help="Audio files, of any length.")]
+    audio: AudioFiles
     format: Annotated[
-        str, typer.Option(help="json, txt, srt, vtt, ctm or textgrid; several with commas, together with --out.")
+        str,
+        typer.Option(help="json, txt, srt, vtt, ctm or textgrid; several with commas, or all, together with --out."),
     ] = "txt"
     out: Annotated[
         str | None, typer.Option(help="Folder for the files (made when missing). Without: standard output.")
     ] = None
+    skip_existing: SkipExisting = False
     words: Annotated[bool, typer.Option("--words", help="With the time of every word.")] = False
     diarizer: Annotated[str | None, typer.Option(help="A second model, that says who speaks.")] = None
     language: Language = None

@@ -11,7 +11,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.inference.align import clip_of, open_aligner
 from stentor.inference.align.base import Aligned, Clip
 from stentor.inference.formats import SUFFIXES, WRITERS
-from stentor.inference.recording import FileRecording
+from stentor.inference.inputs import label, open_recording
 
 if TYPE_CHECKING:
     from stentor.cli.align import AlignOptions
@@ -29,7 +29,7 @@ def align_file(options: AlignOptions) -> None:
     folder = None if options.out is None else make_folder(options.out)
 
     aligner = open_aligner(options.model, options.engine, options.device, options.lag)
-    clip = clip_of(FileRecording(options.audio, aligner.rate), text, options.language)
+    clip = clip_of(open_recording(options.audio, aligner.rate), text, options.language)
     (aligned,) = aligner.align([clip])
     if problem := describe_problem(clip, aligned):
         if not aligned.words:
@@ -40,7 +40,7 @@ def align_file(options: AlignOptions) -> None:
         sys.stdout.write(WRITERS[formats[0]](output))
         return
     for format in formats:
-        path = folder / f"{Path(options.audio).stem}.{SUFFIXES[format]}"
+        path = folder / f"{Path(label(options.audio)).stem}.{SUFFIXES[format]}"
         path.write_text(WRITERS[format](output), encoding="utf-8")
 
 

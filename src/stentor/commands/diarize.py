@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from stentor.commands.file_progress import Files, parse_formats, require_folder
 from stentor.inference.diarize import diarize, with_speakers
-from stentor.inference.recording import FileRecording
 
 if TYPE_CHECKING:
     from stentor.cli.diarize import DiarizeOptions
@@ -22,12 +21,14 @@ def diarize_files(options: DiarizeOptions) -> None:
     """
     formats = parse_formats(options.format, FORMATS)
     require_folder(formats, options.out)
+    files = Files(options.audio, options.out, "diarizing", formats if options.skip_existing else ())
+    if not files.audio:
+        return
     from stentor.inference.load import load
 
-    files = Files(options.audio, options.out, "diarizing")
     model = load(options.model, options.device)
     task = with_speakers(model.for_diarization(), options.speakers, options.min_speakers, options.max_speakers)
-    recordings = (FileRecording(path, model.bundle.processor.sample_rate) for path in options.audio)
+    recordings = files.recordings(model.bundle.processor.sample_rate)
     with files:
         for diarization in diarize(model.bundle, task, recordings, options.model, files.leave_out, files.add_seconds):
             rttm = diarization.rttm(files.name)

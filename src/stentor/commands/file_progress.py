@@ -6,16 +6,20 @@ import errno
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.formats import file_names
+from stentor.inference.inputs import expand, label, open_recording
+from stentor.inference.recording import Recording
 
 
 def parse_formats(option: str, known: Iterable[str]) -> list[str]:
-    """The formats of `--format`, which are separated by commas. Raises ConfigError for one that is not known."""
+    """The formats of `--format`, which are separated by commas, or `all`. Raises ConfigError for an unknown one."""
+    if option.strip().lower() == "all":
+        return list(known)
     formats = list(dict.fromkeys(f.strip().lower() for f in option.split(",") if f.strip()))
     unknown = [f for f in formats if f not in known]
     if unknown or not formats:
@@ -100,18 +104,33 @@ class FileProgress:
 
 
 class Files(FileProgress):
-    """Audio files that a command goes through. `folder`: where the outputs go, None for standard output; `failed`:
-    files that could not be read or whose output could not be written.
+    """Audio files that a command goes through. `audio`: what they are called; `folder`: where the outputs go, None for
+    standard output; `failed`: files that could not be read or whose output could not be written.
 
-    Raises ConfigError when the folder `out` cannot be made or written to.
+    With `existing`, suffixes of outputs, files that have them all are left out. Raises ConfigError when the folder
+    `out` cannot be made or written to, and as `stentor.inference.inputs.expand` does.
     """
 
-    def __init__(self, audio: Sequence[str], out: str | None, doing: str):
-        super().__init__(len(audio), doing)
-        self.audio, self.failed = audio, list[str]()
-        self.names = file_names(audio)
-        self.done = 0
+    def __init__(self, audio: Sequence[str], out: str | None, doing: str, existing: Sequence[str] = ()):
+        inputs = expand(audio)
         self.folder = None if out is None else make_folder(out)
+        if existing and self.folder is None:
+            raise ConfigError("--skip-existing looks into the folder of the outputs: give one with --out.")
+        names = file_names([label(name) for name in inputs])
+        todo = [
+            (source, name)
+            for source, name in zip(inputs, names, strict=True)
+            if not (existing and all((Path(out or "") / f"{name}.{suffix}").is_file() for suffix in existing))
+        ]
+        self.inputs, self.names = [source for source, _ in todo], [name for _, name in todo]
+        self.audio, self.failed, self.done = [label(name) for name in self.inputs], list[str](), 0
+        super().__init__(len(self.audio), doing)
+        if len(todo) < len(inputs):
+            self.print(f"{len(inputs) - len(todo)} of {len(inputs)} files have their outputs already.", error=True)
+
+    def recordings(self, rate: int) -> Iterator[Recording]:
+        """Made one at a time: each holds its audio until it is done."""
+        return (open_recording(source, rate) for source in self.inputs)
 
     @property
     def name(self) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from stentor.commands.file_progress import Files, parse_formats, require_folder
 from stentor.errors import ConfigError
 from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
-from stentor.inference.recording import FileRecording
 from stentor.inference.transcribe import transcribe
 
 DETECTION = (
@@ -35,21 +34,23 @@ def transcribe_files(options: TranscribeOptions) -> None:
     Raises ConfigError for options that do not go together, and DataError at the end when files were left out.
     """
     formats = _formats(options)
+    suffixes = [SUFFIXES[format] for format in formats]
+    files = Files(options.audio, options.out, "transcribing", suffixes if options.skip_existing else ())
+    if files.folder is None and len(files.audio) > 1 and formats[0] not in ("txt", "json"):
+        raise ConfigError(f"{formats[0]} of several files needs a folder: give one with --out.")
+    if not files.audio:
+        return
     from stentor.inference.load import load
 
-    files = Files(options.audio, options.out, "transcribing")
     model = load(options.model, options.device)
     task = model.for_transcription()
     diarizer = load(options.diarizer, options.device).speaker_segments() if options.diarizer is not None else None
-    rate = model.bundle.processor.sample_rate
-    # Made one at a time: each holds its audio until it is transcribed.
-    recordings = (FileRecording(path, rate) for path in options.audio)
     failed: list[dict[str, Any]] = []
     with files:
         for transcript in transcribe(
             model.bundle,
             task,
-            recordings,
+            files.recordings(model.bundle.processor.sample_rate),
             language=options.language,
             context=options.context,
             batch_seconds=options.batch_seconds,
@@ -62,7 +63,7 @@ def transcribe_files(options: TranscribeOptions) -> None:
         ):
             failed += transcript.failed
             if files.folder is None:
-                files.print(_printed(transcript, formats[0], options))
+                files.print(_printed(transcript, formats[0], options.cues, len(files.audio) > 1))
                 files.add_file()
             else:
                 texts = {SUFFIXES[format]: render(transcript, format, options.cues) for format in formats}
@@ -85,6 +86,8 @@ def _summary(failed: list[dict[str, Any]]) -> str:
 
 def _formats(options: TranscribeOptions) -> list[str]:
     formats = parse_formats(options.format, WRITERS)
+    if options.format.strip().lower() == "all" and not options.words:
+        formats = [format for format in formats if format not in NEED_WORDS]
     if (timed := NEED_WORDS & set(formats)) and not options.words:
         raise ConfigError(f"--format {', '.join(sorted(timed))} lists word times: it needs --words.")
     if options.cues not in ("lines", "words"):
@@ -92,14 +95,12 @@ def _formats(options: TranscribeOptions) -> list[str]:
     if options.cues == "words" and not (options.words and SUBTITLES & set(formats)):
         raise ConfigError("--cues words is a subtitle for each word: it needs --words and --format srt or vtt.")
     require_folder(formats, options.out)
-    if options.out is None and len(options.audio) > 1 and formats[0] not in ("txt", "json"):
-        raise ConfigError(f"{formats[0]} of several files needs a folder: give one with --out.")
     return formats
 
 
-def _printed(transcript: dict[str, Any], format: str, options: TranscribeOptions) -> str:
+def _printed(transcript: dict[str, Any], format: str, cues: str, several: bool) -> str:
     """For standard output: JSON as one line per file; text with the file's name in front when there are several."""
     if format == "json":
         return json.dumps(transcript, ensure_ascii=False)
-    text = render(transcript, format, options.cues).rstrip("\n")
-    return f"{transcript['audio']}\t{text}" if len(options.audio) > 1 and format == "txt" else text
+    text = render(transcript, format, cues).rstrip("\n")
+    return f"{transcript['audio']}\t{text}" if several and format == "txt" else text

@@ -17,7 +17,8 @@ import numpy as np
 
 from stentor.errors import ConfigError
 from stentor.inference.diarize import Diarization, diarize, segments_by, with_speakers
-from stentor.inference.recording import ArrayRecording, FileRecording, Recording
+from stentor.inference.inputs import open_recording
+from stentor.inference.recording import Recording
 from stentor.inference.speak import Speech, Utterance
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.voice import Voice
@@ -66,7 +67,7 @@ class Model:
         `stentor.inference.transcribe.Transcriber`. Returns the transcript dict of the JSON contract, with `.text` and
         `.words`. Raises AudioError, and ConfigError when the model was trained for another task.
         """
-        recording = self._recording(audio, rate, "transcribe")
+        recording = open_recording(audio, self.bundle.processor.sample_rate, rate)
         task = self.for_transcription()
         words = isinstance(task, Words) if words is None else words
         options = {"model": self.name, "words": words, "language": language, "context": context, **options}
@@ -88,7 +89,8 @@ class Model:
         `.speakers` and `.rttm()`. Raises AudioError, and ConfigError when the model was trained for another task.
         """
         task = with_speakers(self.for_diarization(), speakers, min_speakers, max_speakers)
-        return next(diarize(self.bundle, task, [self._recording(audio, rate, "diarize")], self.name))
+        recording = open_recording(audio, self.bundle.processor.sample_rate, rate)
+        return next(diarize(self.bundle, task, [recording], self.name))
 
     def speaker_segments(self) -> Callable[[Recording], list[dict[str, Any]]]:
         """The function from a recording to its speakers' segments; see `stentor.inference.diarize.segments_by`."""
@@ -152,14 +154,6 @@ class Model:
         if not isinstance(self.task, kind):
             raise ConfigError(f"{self.name} was trained for the task {self.task.type}, not {purpose}.")
         return self.task
-
-    def _recording(self, audio: str | Path | np.ndarray, rate: int | None, verb: str) -> Recording:
-        model_rate = self.bundle.processor.sample_rate
-        if isinstance(audio, (str, Path)):
-            return FileRecording(audio, model_rate)
-        if rate is None:
-            raise ConfigError(f"{verb}(array) needs `rate`, the array's samples per second.")
-        return ArrayRecording(audio, rate, model_rate)
 
 
 def load(path: str | Path, device: str = "auto") -> Model:

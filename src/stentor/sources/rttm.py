@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from stentor.data.rttm import RttmLine
 
-SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".sph", ".aiff", ".m4a", ".aac", ".webm", ".mp4", ".mkv")
-"""What audio files are called."""
 TOLERANCE = 1.0
 """Seconds that a segment may go beyond the end of the audio, and is clipped: times are rounded, and files lose their
 last frames."""
@@ -133,8 +131,10 @@ class Finder:
                     f"`audio` of an rttm source is a folder or a pattern with {{id}} in it, got {location}."
                 )
             raise not_found(location)
+        from stentor.audio.io import AUDIO_SUFFIXES
+
         for file in sorted(location.rglob("*")):
-            if file.suffix.lower() in SUFFIXES:
+            if file.suffix.lower() in AUDIO_SUFFIXES:
                 stem = file.stem
                 self.named[stem].append(file)
                 while "." in stem:

@@ -43,7 +43,10 @@ def finished(corpus, tiny_text, warm, tmp_path_factory):
 @pytest.fixture
 def run(finished, tiny, tmp_path):
     """A copy of the finished run: its config and its folder."""
-    return tiny(), Path(shutil.copytree(finished / "run", tmp_path / "runs" / "run"))
+    folder = Path(shutil.copytree(finished / "run", tmp_path / "runs" / "run"))
+    resolved = folder / "resolved.yaml"
+    resolved.write_text(resolved.read_text().replace(str(finished), str(tmp_path / "runs")))
+    return tiny(), folder
 
 
 def test_copies_and_broken_rows_are_tolerated(run, cli, rows):
@@ -98,3 +101,42 @@ def test_a_disk_that_fails_for_a_while(run, cli):
     weights.unlink()
     weights.with_suffix(".aside").rename(weights)
     assert "Going on from step 6" in cli("train", config, "train.steps=8").stdout
+
+
+def test_a_finished_run_with_a_damaged_export_makes_it_again(run, cli):
+    config, folder = run
+    weights = folder / "export" / "model.safetensors"
+    before = weights.read_bytes()
+    assert "is finished" in cli("train", config).stdout
+    damaged = bytearray(before)
+    damaged[-5] ^= 1
+    weights.write_bytes(damaged)
+    done = cli("train", config)
+    assert "is damaged (model.safetensors is not as it was written)" in done.stdout
+    assert "Going on from step 6 of 6" in done.stdout and weights.read_bytes() == before
+    assert (folder / "export-damaged" / "model.safetensors").read_bytes() == bytes(damaged)
+    (folder / "results.json").write_text('{"eval": ')
+    assert "results.json cannot be read" in cli("train", config).stdout
+    assert "is finished" in cli("train", config).stdout
+    weights.unlink()
+    shutil.rmtree(folder / "checkpoints")
+    done = cli("train", config, check=False)
+    assert done.returncode == 3 and "no checkpoint to make its export from" in done.stderr
+
+
+def test_changed_audio_behind_the_same_ids_is_named(tiny, corpus, cli, tmp_path):
+    data = Path(shutil.copytree(corpus, tmp_path / "data"))
+    config = tiny()
+    config.write_text(config.read_text().replace(str(corpus), str(data)))
+    folder = tmp_path / "runs" / "run"
+    cli("train", config)
+    assert "Warning: the audio" not in cli("train", config, "train.steps=8").stdout
+    for name in ("train3", "train5"):
+        audio = bytearray((data / f"{name}.wav").read_bytes())
+        audio[len(audio) // 2] ^= 1
+        (data / f"{name}.wav").write_bytes(audio)
+    done = cli("train", config, "train.steps=10")
+    assert "the audio of 2 of 16 sampled training records is not what this run was trained on" in done.stdout
+    [event] = events(folder, "changed_audio")
+    assert event["ids"] == ["train3", "train5"] and event["sampled"] == 16
+    assert "Warning: the audio" not in cli("train", config, "train.steps=12").stdout, "said once"

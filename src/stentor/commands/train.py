@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from stentor.config.schema import Config
 from stentor.data.feature_cache import FeatureCache
 from stentor.dataloading import leakage
 from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
-from stentor.engine import state
+from stentor.engine import checkpoint, state
 from stentor.engine.backend import build_backend
 from stentor.engine.device import Communicator, accelerator
 from stentor.engine.environment import environment
@@ -38,7 +39,8 @@ from stentor.engine.run_logger import RunLogger, finite
 from stentor.engine.setup import TrainingSetup
 from stentor.engine.signals import on_signal
 from stentor.engine.trainer import Trainer
-from stentor.errors import ConfigError, StentorError, Stopped
+from stentor.errors import ConfigError, DataError, StentorError, Stopped
+from stentor.inference.load import TRAINING_CONFIG
 from stentor.losses.base import expanded
 from stentor.models.parameters import adapters_in, parameter_table
 from stentor.publish.card import write_card
@@ -47,6 +49,8 @@ from stentor.report.report import write_report
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+EXPORT_FILES = "export_files"
+"""Entry of results.json: hashes of the export's files, but for those that are about it or may be changed."""
 BASELINE_FOLDER = "before"
 """Folder of a run with the scores from before training."""
 
@@ -133,7 +137,7 @@ def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str]) -> N
         logger = RunLogger(folder, device.is_main_process, None if len(stages) == 1 else str(number))
         if export is not None:
             config.model.init = str(export)
-        if not (is_same and (stage_folder / "results.json").exists()):
+        if not (is_same and run.communicator.on_main(partial(is_finished, stage_folder, logger.say))):
             run.communicator.barrier()
             if device.is_main_process:
                 (stage_folder / "results.json").unlink(missing_ok=True)
@@ -150,6 +154,31 @@ def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str]) -> N
             )
         export = stage_folder / "export"
         logger.close()
+
+
+def is_finished(folder: Path, say: Callable[[str], None]) -> bool:
+    """Whether a stage has its results and its export as they were written. What is damaged is set aside, to be made
+    again from the checkpoints; raises DataError when there are none."""
+    results, export = folder / "results.json", folder / "export"
+    if not results.exists():
+        return False
+    try:
+        damage = checkpoint.changed_file(export, json.loads(results.read_bytes()).get(EXPORT_FILES, {}))
+    except (ValueError, AttributeError):
+        damage = "results.json cannot be read"
+    if damage is None:
+        return True
+    if not checkpoint.existing(folder / "checkpoints"):
+        raise DataError(
+            f"The finished run {folder} is damaged ({damage}), and there is no checkpoint to make its export from. Put "
+            f"it back from a copy; or, to train anew, delete {results} or choose another `name`."
+        )
+    say(f"The finished run {folder} is damaged ({damage}). Its export is made again from the checkpoints.")
+    if export.exists():
+        aside = folder / "export-damaged"
+        shutil.rmtree(aside, ignore_errors=True)
+        export.rename(aside)
+    return False
 
 
 def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score_first: bool) -> None:
@@ -217,6 +246,11 @@ def finish(trainer: Trainer, folder: Path, command: Sequence[str]) -> None:
     export.mkdir(exist_ok=True)
     state.export(trainer, export, weights)
     results["export"] = check_run(trainer, folder, weights, trainer.setup.eval_sets)
+    results[EXPORT_FILES] = {
+        str(p.relative_to(export)): checkpoint.hash_of(p)
+        for p in sorted(export.rglob("*"))
+        if p.is_file() and p.name != TRAINING_CONFIG  # which `evaluate --tune` changes
+    }
     write_json(export / "train_results.json", {k: results[k] for k in ("seconds", "steps", "data")})
     write_json(export / "eval_results.json", results["eval"])
     write_card(export, trainer.config.plain(), results)

@@ -68,6 +68,8 @@ class TrainState:
     """Losses since the last row of metrics."""
     lanes: list[Any]
     """Where each shard of a stream goes on."""
+    audio: dict[str, str] = field(default_factory=dict)
+    """Hashes of the audio of some training records, by id; older checkpoints have none."""
 
     def as_dict(self) -> dict[str, Any]:
         """The content of state.json."""
@@ -78,7 +80,8 @@ class TrainState:
         """Raises KeyError with the name of a key that is missing."""
         progress = TrainProgress(**{f.name: content[f.name] for f in fields(TrainProgress)})
         progress.bad = {name: (reason, message) for name, (reason, message) in progress.bad.items()}
-        return cls(progress, **{f.name: content[f.name] for f in fields(cls) if f.name != "progress"})
+        required = {f.name: content[f.name] for f in fields(cls) if f.name not in ("progress", "audio")}
+        return cls(progress, **required, audio=content.get("audio", {}))
 
 
 def save(trainer: Trainer) -> None:
@@ -130,6 +133,7 @@ def _state_of(trainer: Trainer, optimizer: dict[str, Any]) -> TrainState:
         optimizer=optimizer,
         meter=meter,
         lanes=[lane for part in trainer.communicator.gather(lanes) for lane in part],
+        audio=trainer.audio,
     )
 
 
@@ -179,6 +183,7 @@ def load(trainer: Trainer, folder: Path) -> None:
         averaged = resume / "ema.safetensors"
         trainer.ema.load(checkpoint.load_tensors(averaged) if averaged.exists() else weights)
     _restore(trainer, state)
+    _warn_of_changed_audio(trainer, state.audio)
     trainer.logger.forget_after(trainer.step)
     trainer.say(f"Going on from step {trainer.step} of {trainer.total_steps} ({folder.name}).")
 
@@ -198,6 +203,18 @@ def _restore(trainer: Trainer, state: TrainState) -> None:
         if (callback_state := state.callbacks.get(f"{number}-{callback.type}")) is not None:
             callback.load_state_dict(callback_state)
     _keep_step_size(trainer, state.batches_per_step)
+
+
+def _warn_of_changed_audio(trainer: Trainer, before: dict[str, str]) -> None:
+    both = before.keys() & trainer.audio.keys()
+    if changed := sorted(name for name in both if before[name] != trainer.audio[name]):
+        trainer.event("changed_audio", ids=changed, sampled=len(both))
+        named = ", ".join(changed[:5]) + (" ..." if len(changed) > 5 else "")
+        trainer.say(
+            f"Warning: the audio of {len(changed)} of {len(both)} sampled training records is not what this run was "
+            f"trained on so far ({named}). It goes on with the audio as it is now; to train on this audio from the "
+            "start, choose another `name`."
+        )
 
 
 def _keep_step_size(trainer: Trainer, before: int) -> None:

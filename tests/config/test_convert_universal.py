@@ -297,7 +297,11 @@ def test_each_snippet_alone(tmp_path):
     _, config = converted(tmp_path, DATASET)
     assert (config.task.type, config.model.kind, config.data.train[0].name) == ("diarize", "encoder", "ami")
 
+    _, config = converted(tmp_path, "logging:\n  tensorboard: true\n  interval: 10\n")
+    assert (config.train.log_every, config.callbacks[0].tensorboard) == (10, True), "as the document shows it"
+
     result, config = converted(tmp_path, MINIMAL)
+    assert config.train.keep is None, "all, as there"
     assert (config.name, config.train.epochs, config.train.clip) == ("given", 10, None)
     assert (config.optim.weight_decay, config.optim.betas) == (0, (0.9, 0.999)), "theirs where they are not given"
     assert (config.schedule.type, config.schedule.warmup_steps, config.schedule.min_ratio) == ("cosine", 0, 0.01)

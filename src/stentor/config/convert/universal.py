@@ -104,6 +104,8 @@ def convert(path: Path) -> Converted:
     """
     foreign = read(path, "")
     foreign.drop_nulls()
+    for key in [key for key in foreign.values if key.startswith("logging.")]:  # as its document shows the section
+        foreign.values[f"training.{key}"] = foreign.values.pop(key)
     place = Place(0, 1, str(path))
     job = Conversion(foreign, Draft(place))
     draft = job.draft
@@ -305,6 +307,8 @@ def _train(job: Conversion) -> None:
     if mixed is not None:
         words = {True: "auto", False: "fp32", "no": "fp32", "fp16": "fp16", "bf16": "bf16"}
         draft.put("train.precision", Node(words.get(mixed.value, mixed.value), mixed.place))
+    if any(key.startswith("training.checkpoint.") for key in foreign.values):
+        draft.put("train.keep", Node(None, draft.place))  # theirs
     for switch, title, key in _SWITCHES:
         if foreign.take_flag(f"training.{switch}"):
             draft.comment_out(title, foreign.take_each([key], "training."))

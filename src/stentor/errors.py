@@ -12,6 +12,14 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a disk without room."""
 TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{6,}\b|\bBearer\s+[\w.~+/=-]{6,}")
 """What looks like a token of the Hugging Face Hub, wherever it came from."""
+URL_USER = re.compile(r"(?<=://)[^/\s'\"?#<>]+(?=@)")
+"""User and password of an address."""
+URL_SIGNATURE = re.compile(
+    r"([?&;](?:X-(?:Amz|Goog)-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|signature|sig|(?:\w+[_-])?token"
+    r"|(?:api[_-]?)?key|password|secret)=)[^&;\s'\"<>\\]+",
+    re.IGNORECASE,
+)
+"""What lets anyone who has an address read what it names: signatures of S3, Google and Azure, tokens, passwords."""
 SECRET_NAMES = re.compile(r"(?:^|_)(?:TOKEN|API_KEY|ACCESS_KEY|SECRET|PASSWORD)$")
 """Environment variables that hold secrets, of the Hub and of trackers."""
 LEAST_SECRET = 8
@@ -62,10 +70,10 @@ def hide(secret: str) -> None:
 
 
 def without_secrets(text: str) -> str:
-    """The text without anything that is, or looks like, an access token."""
+    """The text without anything that is, or looks like, an access token, a password or a signature of an address."""
     for value in tuple(_HIDDEN):  # another thread may add one
         text = text.replace(value, "***")
     for name, value in os.environ.items():
         if len(value) >= LEAST_SECRET and SECRET_NAMES.search(name):
             text = text.replace(value, "***")
-    return TOKEN.sub("***", text)
+    return TOKEN.sub("***", URL_SIGNATURE.sub(r"\1***", URL_USER.sub("***", text)))

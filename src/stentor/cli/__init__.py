@@ -1,6 +1,7 @@
 """Command line: each module in this folder adds its verbs to `app`; no logic lives here."""
 
 import importlib
+import io
 import pkgutil
 import sys
 import traceback
@@ -67,7 +68,8 @@ def main(argv: list[str] | None = None) -> int:
     except typer.Abort:
         return 130
     except CLICK_ERROR as error:
-        error.show()
+        error.show(text := io.StringIO())
+        print(without_secrets(text.getvalue()), end="", file=sys.stderr)
         return 2
     except StentorError as error:
         print(f"stentor: {without_secrets(str(error))}", file=sys.stderr)
@@ -101,7 +103,7 @@ def _reason(error: OSError) -> str:
     """Sentence for an error of a file or a disk, which is the user's to mend, wherever it was raised."""
     problem = f"{error.filename} cannot be used" if error.filename else "A file could not be written"
     mend = "make room" if error.errno in FULL else "check the path and its permissions"
-    return f"{problem} ({error.strerror or error}): {mend}, then run the same command again."
+    return without_secrets(f"{problem} ({error.strerror or error}): {mend}, then run the same command again.")
 
 
 def run() -> None:

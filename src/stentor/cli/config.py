@@ -9,6 +9,7 @@ import typer
 
 from stentor.cli import verb_group
 from stentor.cli.options import Plugins, takes_options
+from stentor.errors import without_secrets
 
 config = verb_group("config", "Check, show, look up and convert configs.")
 convert = verb_group("convert", "Turn the config of another system into a run file.", config)
@@ -50,7 +51,7 @@ def show(options: RunFileOptions) -> None:
     """Print a run file in full, with every default, its base and the changes."""
     from stentor.config import load
 
-    typer.echo(load.resolved(load.load(options.run, options.overrides).config), nl=False)
+    typer.echo(without_secrets(load.resolved(load.load(options.run, options.overrides).config)), nl=False)
 
 
 @config.command()
@@ -95,8 +96,8 @@ def _convert_files(converter: Callable[[Any], Any], files: Sequence[Path | str],
 
     text, notes = convert_files(converter, files, to)
     for note in notes:
-        typer.echo(note, err=True)
-    typer.echo(text, nl=False)
+        typer.echo(without_secrets(note), err=True)
+    typer.echo(without_secrets(text), nl=False)
 
 
 @convert.command()

@@ -23,7 +23,7 @@ from stentor.engine.evaluate import EvalSet, breakdown
 from stentor.engine.run_logger import finite
 from stentor.engine.signals import on_signal
 from stentor.engine.trainer import Trainer
-from stentor.errors import Stopped
+from stentor.errors import Stopped, without_secrets
 from stentor.metrics.format import figure, label, percent
 
 
@@ -119,7 +119,7 @@ def _read(folder: Path, name: str) -> dict[str, Any] | None:
 def _write(folder: Path, name: str, content: dict[str, Any], predictions: Sequence[Prediction]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(vars(p), ensure_ascii=False) + "\n" for p in predictions)
+        file.write(without_secrets("".join(json.dumps(vars(p), ensure_ascii=False) + "\n" for p in predictions)))
     temporary = folder / f"{name}.json.tmp"
     temporary.write_text(json.dumps(finite(content), indent=1, ensure_ascii=False), encoding="utf-8")
     temporary.replace(folder / f"{name}.json")  # last: where it is there, both are complete

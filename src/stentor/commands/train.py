@@ -39,7 +39,7 @@ from stentor.engine.run_logger import RunLogger, finite
 from stentor.engine.setup import TrainingSetup
 from stentor.engine.signals import on_signal
 from stentor.engine.trainer import Trainer
-from stentor.errors import ConfigError, DataError, StentorError, Stopped
+from stentor.errors import ConfigError, DataError, StentorError, Stopped, without_secrets
 from stentor.inference.load import TRAINING_CONFIG
 from stentor.losses.base import expanded
 from stentor.models.parameters import adapters_in, parameter_table
@@ -116,6 +116,7 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
     if len({(c.train.device, c.train.precision) for c in stages}) > 1:
         raise ConfigError("stages: `train.device` and `train.precision` must be the same in all stages.")
     device = accelerator(stages[0].train)
+    texts = {name: without_secrets(text) for name, text in texts.items()}
     run = Run(folder, device, Communicator(device.num_processes), command or sys.argv)
     with contextlib.ExitStack() as stack:
         run.communicator.on_main(lambda: stack.enter_context(run_lock(folder)))
@@ -279,7 +280,7 @@ def score_sets(trainer: Trainer, folder: Path) -> dict[str, Any]:
                 results[key][name] = entry
         (folder / "predictions").mkdir(parents=True, exist_ok=True)
         with (folder / "predictions" / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(vars(p), ensure_ascii=False) + "\n" for p in predictions)
+            file.write(without_secrets("".join(json.dumps(vars(p), ensure_ascii=False) + "\n" for p in predictions)))
     return {k: v for k, v in results.items() if v or k == "eval"}
 
 
@@ -314,4 +315,4 @@ def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    path.write_text(without_secrets(json.dumps(content, indent=1, ensure_ascii=False)), encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stentor.data.batch import Batch
 from stentor.dataloading.batch_sampler import PlannedBatch
 from stentor.engine.totals import MicroBatchLoss
-from stentor.errors import DataError, StentorError
+from stentor.errors import DataError, StentorError, without_secrets
 
 if TYPE_CHECKING:
     from stentor.engine.trainer import Trainer
@@ -20,6 +20,7 @@ def count_unreadable(trainer: Trainer, dropped: Iterable[tuple[str, str, str]]) 
     they are more than the share `data.max_bad`."""
     bad = trainer.progress.bad
     for name, reason, message in dropped:
+        message = without_secrets(message)
         if name not in bad:
             bad[name] = (reason, message)
             trainer.dropped.add(reason, message)

@@ -11,7 +11,7 @@ import torch
 
 from stentor.dataloading.stream_shards import ShardedStream
 from stentor.engine import checkpoint, ema
-from stentor.errors import ConfigError, StentorError
+from stentor.errors import ConfigError, StentorError, without_secrets
 from stentor.section.contract import violation
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> 
     """An export folder from whole weights: the family's files and the config they were trained with."""
     trainer.bundle.family.save(trainer.bundle, weights, folder)
     text = json.dumps(trainer.config.plain(), indent=1, ensure_ascii=False)
-    (folder / "training_config.json").write_text(text, encoding="utf-8")
+    (folder / "training_config.json").write_text(without_secrets(text), encoding="utf-8")
 
 
 def _best_checkpoints(trainer: Trainer) -> list[Path]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from stentor.errors import without_secrets
 from stentor.metrics.format import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
 from stentor.publish.usage import how_to_use, library
 from stentor.report.changes import changes, groups
@@ -53,7 +54,8 @@ def write_card(
         eval_results=model_index(config, results, pipeline or task) or None,
     )
     path = folder / "README.md"
-    path.write_text(f"---\n{data.to_yaml()}\n---\n\n{body(config, results, title, folder)}", encoding="utf-8")
+    card = f"---\n{data.to_yaml()}\n---\n\n{body(config, results, title, folder)}"
+    path.write_text(without_secrets(card), encoding="utf-8")
     _write_eval_results(folder / ".eval_results", config, results, task_of)
     return path
 

@@ -14,7 +14,7 @@ from stentor.dataloading.dataset import eval_plan
 from stentor.dataloading.mixing import DropCounter
 from stentor.dataloading.section import Data
 from stentor.engine.section import Train
-from stentor.errors import AudioError, ConfigError
+from stentor.errors import AudioError, ConfigError, without_secrets
 from stentor.inference.load import Model
 from stentor.metrics.format import MINOR, figure, interval
 from stentor.sources.base import Source
@@ -103,7 +103,7 @@ def write_figures(
     path.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
     if predictions is not None:
         with path.with_suffix(".predictions.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions)
+            file.write(without_secrets("".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions)))
 
 
 def records(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.data.atomic_write import atomic_path
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, without_secrets
 
 
 class Journal:
@@ -21,7 +21,7 @@ class Journal:
         self.path = path
         self.offsets: dict[str, int] = {}
         """Of each id, the byte at which its line begins."""
-        header = json.dumps({"settings": settings}, ensure_ascii=False).encode() + b"\n"
+        header = without_secrets(json.dumps({"settings": settings}, ensure_ascii=False)).encode() + b"\n"
         if not path.exists():
             path.write_bytes(header)
             return
@@ -96,7 +96,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def write_json(path: Path, content: Any, indent: int | None = 1) -> None:
-    write_lines(path, [json.dumps(content, indent=indent, ensure_ascii=False) + "\n"])
+    write_lines(path, [without_secrets(json.dumps(content, indent=indent, ensure_ascii=False)) + "\n"])
 
 
 def write_jsonl(path: Path, records: Iterable[Any]) -> None:

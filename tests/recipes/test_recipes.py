@@ -180,7 +180,7 @@ def less(place: str, source, corpus: Path) -> list[str]:
 def cut_down(loaded, corpus: Path) -> list[str]:
     """Overrides that leave a recipe as it is but for the amount of data and what is not at hand."""
     config = loaded.config
-    changes = ["data.workers=0", "train.device=cpu", "train.precision=fp32", "train.compile=false"]
+    changes = ["prepare=[]", "data.workers=0", "train.device=cpu", "train.precision=fp32", "train.compile=false"]
     changes.append("train.epochs=1" if config.train.steps is None else "train.steps=2")
     for key, source in sources(config.data).items():
         changes += less(key, source, corpus)

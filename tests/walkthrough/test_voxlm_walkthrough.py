@@ -7,6 +7,7 @@ are made to know one sentence, as pretrained models would, so that there is some
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -219,3 +220,57 @@ def test_the_guide_from_first_to_last_step(workplace, capsys):
     check_times(answer["words"], answer["duration"])
     assert answer["duration"] == pytest.approx(timed["dev-clean"][1]["duration"], abs=0.01)
     assert answer["segments"][0]["text"] == SENTENCE
+
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "voxlm_05b.yaml"
+SMALL = {
+    "encoder": {"model_type": "whisper", "num_mel_bins": 80, "d_model": 32, "encoder_layers": 1, "encoder_ffn_dim": 64}
+    | {"encoder_attention_heads": 2, "max_source_positions": 1500},
+    "llm": {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    | {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 512},
+}
+SHORT = [
+    *(f"model.{part}={json.dumps({'from': None, 'config': config})}" for part, config in SMALL.items()),
+    *("model.tokenizer=characters", "prepare.2.model=models/whisper", "prepare.3.model=models/whisper"),
+    *("data.workers=0", "train.device=cpu", "train.precision=fp32", "train.epochs=1", "stages.1.train.epochs=1"),
+]
+
+
+def test_one_command(workplace, tmp_path, monkeypatch, capsys):
+    """`stentor train recipes/voxlm_05b.yaml`, from a corpus on disk and nothing else to a checked export."""
+
+    def stentor(*arguments: object) -> str:
+        assert main([*map(str, arguments), *SHORT]) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    shutil.copytree(workplace / "data" / "LibriSpeech", tmp_path / "data" / "LibriSpeech")
+    shutil.copytree(workplace / "models", tmp_path / "models")
+    monkeypatch.chdir(tmp_path)
+    checked, planned = stentor("config", "check", RECIPE), stentor("train", RECIPE, "--plan-only")
+    for text in (checked, planned):
+        assert text.count("to be prepared: data/manifests (type=corpus, name=librispeech, from=data, split=") == 2
+        assert text.count("to be prepared: data/timestamps/") == 2
+    assert "stentor prepare run" in planned and not (tmp_path / "data" / "timestamps").exists()
+    assert main(["train", str(RECIPE), *SHORT, "--plan-only", "--json", "plan.json"]) == 2
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["train", str(RECIPE), *SHORT]) == 2 and "prepare run" in capsys.readouterr().err
+    monkeypatch.delenv("WORLD_SIZE")
+
+    # Steps that are done stay so; one whose outcome is gone is done again, in its turn.
+    done = stentor("prepare", "run", RECIPE)
+    assert done.count("\nprepared: ") == 4 and "to be prepared" not in done
+    (tmp_path / "data" / "timestamps" / "dev-clean.jsonl").unlink()
+    out = stentor("train", RECIPE)
+    assert re.findall(r"Preparing (\S+) \((\w+), (\d) of 4\)", out) == [
+        ("data/timestamps/dev-clean.jsonl", "words", "4")
+    ]
+    run = tmp_path / "runs" / "voxlm-0.5b"
+    results = json.loads((run / "results.json").read_text())
+    assert results["export"] and results["data"]["used"] == 12
+    assert (run / "export" / "config.json").exists()
+    assert "Preparing" not in stentor("train", RECIPE)
+    planned = stentor("train", RECIPE, "--plan-only")
+    assert planned.count("prepared: ") == 4 and planned.count("Parameters") == 2
+    # Other settings are another thing to be made.
+    checked = stentor("config", "check", RECIPE, "prepare.3.max_wer=0.5")
+    assert checked.count("to be prepared: ") == 1

@@ -40,9 +40,11 @@ class SchemaOptions:
 @takes_options
 def check(options: RunFileOptions) -> None:
     """Say whether a run file is right, or everything that is wrong with it."""
+    from stentor.commands.prepare.run import listing
     from stentor.config import load
 
-    typer.echo(f"{options.run} is right: {load.describe(load.load(options.run, options.overrides))}")
+    loaded = load.load(options.run, options.overrides)
+    typer.echo("\n  ".join([f"{options.run} is right: {load.describe(loaded)}", *listing(loaded.config.prepare)]))
 
 
 @config.command()

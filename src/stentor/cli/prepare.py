@@ -211,3 +211,25 @@ def prepare_mixtures(options: MixturesOptions) -> None:
     from stentor.commands.prepare.mixtures import prepare_mixtures
 
     prepare_mixtures(options)
+
+
+@dataclass
+class RunOptions:
+    config: Annotated[Path, typer.Argument(help="The YAML (or JSON) file of the run.")]
+    overrides: Annotated[
+        list[str], typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as prepare.0.jobs=4.")
+    ] = field(default_factory=list)
+    plugin: Plugins = field(default_factory=list)
+
+
+@prepare.command("run")
+@takes_options
+def prepare_for_run(options: RunOptions) -> None:
+    """Do what a run's section `prepare:` asks for, as `stentor train` does first."""
+    from stentor.commands.prepare.run import listing, prepare_run
+    from stentor.config.load import load
+
+    steps = load(options.config, options.overrides).config.prepare
+    prepare_run(steps, options.plugin)
+    for line in listing(steps):
+        typer.echo(line)

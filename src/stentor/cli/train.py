@@ -103,10 +103,21 @@ class ExportOptions:
 @takes_options
 def train(options: TrainOptions) -> None:
     """Train from a YAML file; the same command again goes on where it stopped."""
+    from stentor.commands.prepare.run import listing, pending, prepare_run
     from stentor.config.load import load, resolved, stage_configs
+    from stentor.errors import ConfigError
 
     loaded = load(options.config, options.overrides)
+    steps = loaded.config.prepare
     if options.plan_only:
+        for line in listing(steps):
+            typer.echo(line)
+        if pending(steps):
+            rest = f"The plan comes from what is prepared: `stentor prepare run {options.config}` first."
+            if options.json is not None:
+                raise ConfigError(rest)
+            typer.echo(rest)
+            return
         from stentor.commands.plan.plan import show
 
         typer.echo(show(stage_configs(loaded), options.processes, options.json))
@@ -115,6 +126,10 @@ def train(options: TrainOptions) -> None:
         raise typer.BadParameter("it is for --plan-only: results are in RUN/results.json", param_hint="--json")
     from stentor.engine.launch import launch, launched
 
+    if not launched(options.processes):
+        prepare_run(steps, options.plugin)
+    elif pending(steps):
+        raise ConfigError(f"The launcher comes too early: `stentor prepare run {options.config}` first, once.")
     if not launched(options.processes) and options.processes > 1:
         plugins = [part for path in options.plugin for part in ("--plugin", str(path))]
         arguments = [str(options.config), *options.overrides, *plugins, "--processes", str(options.processes)]

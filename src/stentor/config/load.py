@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,9 +109,10 @@ def parse_source(spec: str) -> Source:
     from stentor.sources.base import Source
 
     place = Place(0, 0, f"data `{spec}`")
-    first, *keys = [spec] if Path(spec).exists() else _split_list(spec)
+    # Unlike that of Path, this `exists` is not an error for a text that is too long for a path.
+    first, *keys = [spec] if os.path.exists(spec) else _split_list(spec)
     root = Node({}, place)
-    if "=" in first and not Path(first).exists():
+    if "=" in first and not os.path.exists(first):
         keys = [first, *keys]
     else:
         kinds = {".jsonl": "jsonl", ".json": "jsonl", ".rttm": "rttm", ".lst": "shards", ".tar": "shards"}

@@ -153,8 +153,8 @@ def stage(root: Node, overrides: Node, schema: type[Section], mistakes: list[Mis
     for key, node in overrides.value.items():
         try:
             path = split_key(key)
-            if path[0] == "stages":
-                raise ValueError("a stage has no stages of its own")
+            if path[0] in ("stages", "prepare"):
+                raise ValueError(f"a stage has no `{path[0]}` of its own")
             plain = put(plain, path, node, schema)
         except ValueError as error:
             mistakes.append(Mistake(node.place, str(error), key))

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import model_validator
 
 from stentor.callbacks.base import Callback
+from stentor.config.prepare.base import Preparation
 from stentor.dataloading.section import Data
 from stentor.engine.section import Optim, Schedule, Train
 from stentor.losses.base import Loss
@@ -36,6 +37,8 @@ class Config(Section):
     """The loop: length, precision, evaluation, checkpoints."""
     callbacks: list[Callback] = []
     """What else happens around the loop."""
+    prepare: list[Preparation] = []
+    """What is made of corpora before the run, once: each step is skipped where it is done. `[]`: nothing."""
     stages: list[dict[str, Any]] | None = None
     """Sets of overrides that run in order; each stage starts from the export of the one before."""
 

@@ -149,6 +149,8 @@ class Corpus(Source):
 
     def _download(self, folder: Path) -> Path:
         download = recipe("download", self.name)
+        if self.split and self._unpacked_elsewhere(folder, self.split):
+            return folder
         parameters = inspect.signature(download).parameters
         arguments = {k: v for k, v in self.options.items() if k in parameters}
         if "dataset_parts" in parameters and self.split:
@@ -157,6 +159,12 @@ class Corpus(Source):
         first = "target_dir" if "target_dir" in parameters else next(iter(parameters))
         got = self._call(download, {first: folder, **arguments})
         return Path(got) if isinstance(got, str | Path) and Path(got).is_dir() else folder
+
+    def _unpacked_elsewhere(self, folder: Path, split: str) -> bool:
+        """Whether a part is there that lhotse did not unpack: it would remove it and fetch it again."""
+        part = folder / "LibriSpeech" / split
+        by_lhotse = (part / ".completed").exists() or (folder / f"{split}.tar.gz").exists()
+        return self.name == "librispeech" and part.is_dir() and not by_lhotse
 
     def _arguments(self, prepare: Callable[..., Any], folder: Path) -> dict[str, Any]:
         """What the recipe is called with: `from` as its corpus folder, `options`, and its other needs."""

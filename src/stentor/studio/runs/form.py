@@ -25,8 +25,8 @@ from stentor.section import Section, alternatives, field_docs, summary
 BASIC = ("train.epochs", "optim.lr", "data.max_items", "model.lora.rank")
 """Keys that most runs change. A family that lacks one simply does not show it."""
 _LONGEST_LABEL = 48
-_FREE = ("name", "output", "stages")
-"""Keys that the studio sets itself, and stages, which are written as YAML."""
+_FREE = ("name", "output", "prepare", "stages")
+"""Keys that the studio sets itself, and those that are written as YAML."""
 
 Kind = Literal["integer", "number", "switch", "choice", "text", "yaml"]
 

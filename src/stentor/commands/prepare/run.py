@@ -1,0 +1,58 @@
+"""Preparation of a run: the steps of its section `prepare:`, in their order, each by the verb of its name, once.
+
+A step is done when its `marker` holds its settings and what it makes is there; until then the verb goes on where it was
+stopped, by its own journal.
+"""
+
+import importlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from stentor.commands.prepare.journal import write_json
+from stentor.config.prepare.base import Preparation, options_of
+
+PLACE_ALONE = {"jobs", "device"}
+"""Keys that change nothing in what is made."""
+
+
+def pending(steps: Sequence[Preparation]) -> list[Preparation]:
+    """The steps that are not done."""
+    return [step for step in steps if not _is_done(step)]
+
+
+def listing(steps: Sequence[Preparation]) -> list[str]:
+    """A line for each step, for a person."""
+    return [f"{'prepared' if _is_done(step) else 'to be prepared'}: {step.to} ({_text(step)})" for step in steps]
+
+
+def prepare_run(steps: Sequence[Preparation], plugins: Sequence[Path] = ()) -> None:
+    """Do what is not done. Raises what the verbs raise: `Stopped` at a signal, DataError, ConfigError."""
+    for number, step in enumerate(steps, 1):
+        if _is_done(step):
+            continue
+        print(f"Preparing {step.to} ({step.type}, {number} of {len(steps)}).", flush=True)
+        verb = getattr(importlib.import_module(f"stentor.commands.prepare.{step.type}"), f"prepare_{step.type}")
+        verb(SimpleNamespace(**step.options(), plugin=list(plugins)))
+        write_json(step.marker, _settings(step))
+
+
+def _text(step: Preparation) -> str:
+    return ", ".join(option for option in options_of(step) if not option.startswith("to="))
+
+
+def _settings(step: Preparation) -> dict[str, Any]:
+    return step.model_dump(mode="json", by_alias=True, exclude=PLACE_ALONE, serialize_as_any=True)
+
+
+def _is_done(step: Preparation) -> bool:
+    if not step.to.exists():
+        return False
+    if not step.marker.is_file():  # perhaps made by the verb itself, which writes a codec whole or not at all
+        return step.type == "codec" and (step.to / "config.json").is_file()
+    try:
+        return bool(json.loads(step.marker.read_text(encoding="utf-8")) == _settings(step))
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""Section `prepare:`: what is made of corpora before a run, once."""

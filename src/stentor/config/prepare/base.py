@@ -1,0 +1,31 @@
+"""Base of the steps of `prepare:`."""
+
+from pathlib import Path
+from typing import Any
+
+from stentor.section import Choice, Section
+
+
+class Preparation(Choice):
+    """One step of `prepare:`, as the verb of the same name: made before the run, in the order of the list, unless it
+    was made before."""
+
+    to: Path
+    """What is made: a manifest (.jsonl) for `words`, otherwise a folder."""
+
+    @property
+    def marker(self) -> Path:
+        """The file that says with which settings the step was done."""
+        return self.to.with_name(f"{self.to.name}.prepared.json")
+
+    def options(self) -> dict[str, Any]:
+        """The options of the verb, by name."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name != "type"}
+
+
+def options_of(section: Section) -> list[str]:
+    """The keys of a section as they were written, `key=value` on the command line."""
+    from stentor.config.load import inline
+
+    written = section.model_dump(mode="json", by_alias=True, exclude_unset=True, serialize_as_any=True)
+    return [f"{key}={inline(value)}" for key, value in written.items()]

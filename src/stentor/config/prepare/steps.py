@@ -1,0 +1,109 @@
+"""Steps of `prepare:`: a corpus, word times, a codec, codec tokens. The keys are the options of the verbs."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from stentor.config.load import inline
+from stentor.config.prepare.base import Preparation, options_of
+from stentor.models.codecs.base import Codec
+from stentor.sources.base import Source
+
+
+class CorpusStep(Preparation):
+    """Manifests of a known corpus, taken from a folder or fetched: `PART.jsonl` in `to`."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    type: Literal["corpus"] = "corpus"
+    name: str
+    """Name of the lhotse recipe, such as librispeech."""
+    from_: Path | None = Field(None, alias="from")
+    """Folder of the corpus as it was unpacked. Null with `download`: the folder `download` in `to`."""
+    split: str | None = None
+    """Only this part, such as dev-clean. Null: all."""
+    download: bool = False
+    """Fetch what is missing. Read the corpus's licence first."""
+    recordings: bool = False
+    """Whole recordings with segments, for diarization."""
+    settings: dict[str, Any] = {}
+    """Other options of the lhotse recipe."""
+
+    @property
+    def marker(self) -> Path:
+        return self.to / f"{(self.split or self.name).replace('/', '-')}.prepared.json"
+
+    def options(self) -> dict[str, Any]:
+        option = [f"{key}={inline(value)}" for key, value in self.settings.items()]
+        return {**super().options(), "source": self.from_, "option": option}
+
+
+class DataStep(Preparation):
+    """A step that is made of records."""
+
+    data: Source
+    """The records."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+
+    def options(self) -> dict[str, Any]:
+        return {**super().options(), "data": ",".join(options_of(self.data))}
+
+
+class WordsStep(DataStep):
+    """Word times, as a manifest."""
+
+    type: Literal["words"] = "words"
+    engine: str | None = None
+    """aligner, ctc, whisper or voice. Null: what the model is for."""
+    model: str | None = None
+    """Run folder, export, CTC or Whisper model (a folder or Hub id)."""
+    max_wer: float | None = Field(None, ge=0)
+    """Drop records whose free transcription has a higher word error rate. Null: 0.3."""
+    lag: float | None = None
+    """Seconds that a Whisper model's attention is late. Null: as measured."""
+    jobs: int = Field(1, ge=1)
+    """Processes."""
+
+
+class CodecStep(DataStep):
+    """An audio codec that is fitted on the data, or a published one."""
+
+    type: Literal["codec"] = "codec"
+    codec: Codec
+    """Its kind and settings."""
+    hours: float = Field(2.0, ge=0)
+    """Most hours of audio that are read for fitting."""
+    seed: int = 0
+    """Of the fit."""
+
+    def options(self) -> dict[str, Any]:
+        option = [part for part in options_of(self.codec) if not part.startswith("type=")]
+        return {**super().options(), "codec": self.codec.type, "option": option}
+
+
+class TokensStep(DataStep):
+    """Codec tokens, in tar shards."""
+
+    type: Literal["tokens"] = "tokens"
+    codec: str
+    """A codec's folder, type or Hub id; none packs the audio."""
+    samples_per_shard: int = Field(1000, ge=1)
+    """Most samples in a shard."""
+    min_shards: int = Field(32, ge=1)
+    """Least shards."""
+    min_seconds: float | None = Field(None, ge=0)
+    """Leave out shorter records. Null: none."""
+    max_seconds: float | None = Field(None, ge=0)
+    """Leave out longer records. Null: none."""
+    noisy_prompts: bool = False
+    """Make the beginning of each utterance noisy."""
+    seed: int = 0
+    """Order of the samples."""
+    jobs: int | None = Field(None, ge=1)
+    """Processes. Null: one for each device."""
+
+    def options(self) -> dict[str, Any]:
+        rest = {"num_machines": 1, "machine_index": 0, "noise": [], "reverb": [], "rate": None}
+        return {**super().options(), **rest}

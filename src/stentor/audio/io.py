@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from stentor.audio.channels import to_mono
 from stentor.errors import AudioError
 
 SILENCE = 10 ** (-90 / 20)
@@ -79,14 +80,20 @@ def probe(path: str | Path) -> AudioInfo:
 
 
 def read(
-    path: str | Path, rate: int = 16000, start: float = 0.0, duration: float | None = None, check_silence: bool = True
+    path: str | Path,
+    rate: int = 16000,
+    start: float = 0.0,
+    duration: float | None = None,
+    check_silence: bool = True,
+    channel: int | None = None,
 ) -> np.ndarray:
-    """A piece of a file as float32 [samples] at `rate` Hz: the mean of its channels, resampled with soxr (HQ).
+    """A piece of a file as float32 [samples] at `rate` Hz: the mean of its channels (see `to_mono`), or the `channel`
+    of this number (from 0), resampled with soxr (HQ).
 
     `start` and `duration` are seconds; None reads to the end. Raises `AudioError` with one of the reasons `missing`,
     `unreadable`, `empty` (no samples), `truncated` (the samples end more than 0.2 s and 5 % before the header or the
-    request says), `not_finite` (NaN, infinite or absurdly large samples) and, with `check_silence`, `silent` (all below
-    -90 dBFS).
+    request says), `no_channel`, `not_finite` (NaN, infinite or absurdly large samples) and, with `check_silence`,
+    `silent` (all below -90 dBFS).
     """
     path = _existing(path)
     import soundfile
@@ -102,7 +109,7 @@ def read(
     check_length(path, start, expected, seconds)
     if not len(samples):
         raise AudioError(f"{path} has no samples.", "empty")
-    mono = samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
+    mono = to_mono(samples, str(path), channel)
     check_finite(mono, str(path))
     if check_silence and np.abs(mono).max() < SILENCE:
         raise AudioError(f"{path} is silent from {start:g} to {start + seconds:.2f} s.", "silent")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.fields import list_field, seconds_field, uem_field
+from stentor.data.fields import channel_of, list_field, seconds_field, uem_field
 from stentor.data.rttm import clip_spans
 from stentor.errors import AudioError, DataError
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 FIELDS = ("id", "audio_path", "text", "start", "duration", "language", "language_id", "speaker", "words", "segments")
 RATE = 16000
-PART_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "uem")
+PART_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "uem", "channel")
 """Custom keys that describe the parts of a mixed cut and not the mixture."""
-AUDIO_KEYS = ("audio_path", "start", "duration", "voice", "mixed_turn", "made_noise")
+AUDIO_KEYS = ("audio_path", "start", "duration", "channel", "voice", "mixed_turn", "made_noise")
 """Keys of a record that its audio is read from (see stentor.data.load_record_audio)."""
 
 
@@ -57,7 +57,8 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
     file = folder / path
     start = seconds_field(record, "start", where) or 0.0
     duration = seconds_field(record, "duration", where)
-    name = record.get("id") or (f"{path}@{start:g}" if start else path)
+    channel = "" if channel_of(record) is None else f"#{channel_of(record)}"
+    name = record.get("id") or (f"{path}@{start:g}" if start else path) + channel
     if duration is None:
         from stentor.audio.io import probe
 
@@ -242,6 +243,18 @@ def set_language(cut: Cut, language: str) -> None:
     """Give the language to supervisions that name none."""
     for *_, supervision in _supervised(cut):
         supervision.language = supervision.language or language
+
+
+def set_channel(cut: Cut, channel: int) -> None:
+    """Give the channel to the recordings of a cut that name none."""
+    from lhotse.cut import MixedCut
+    from lhotse.cut.data import DataCut
+
+    if isinstance(cut, MixedCut):
+        for track in cut.tracks:
+            set_channel(track.cut, channel)
+    elif isinstance(cut, DataCut) and channel_of(cut.custom) is None:
+        cut.custom = {**(cut.custom or {}), "channel": channel}
 
 
 def words_of(cut: Cut) -> list[dict[str, Any]]:

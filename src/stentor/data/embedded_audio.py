@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.fields import channel_of
 from stentor.data.tar import read_member
 from stentor.errors import AudioError
 
@@ -39,17 +40,22 @@ def load_embedded(cut: Cut, rate: int) -> np.ndarray:
 
     if not cut.recording.sources:
         location = cut.custom["tar"] if "tar" in cut.custom else cut.custom["hub"]
-        return load_at(location, cut.recording.id, rate, cut.start, cut.duration)
+        return load_at(location, cut.recording.id, rate, cut.start, cut.duration, channel_of(cut.custom))
     with as_file(cut.recording.sources[0].source, cut.recording.id) as file:
-        return read(file, rate=rate, start=cut.start, duration=cut.duration)
+        return read(file, rate=rate, start=cut.start, duration=cut.duration, channel=channel_of(cut.custom))
 
 
 def load_at(
-    location: Mapping[str, Any], name: str, rate: int, start: float = 0.0, duration: float | None = None
+    location: Mapping[str, Any],
+    name: str,
+    rate: int,
+    start: float = 0.0,
+    duration: float | None = None,
+    channel: int | None = None,
 ) -> np.ndarray:
     """The audio in a row of an Arrow file, `{"arrow": path, "column": name, "row": number}`, or in a tar
-    file, `{"path": tar, "offset", "size"}` in bytes: float32 [samples] at `rate` Hz, mono. `name` stands in errors.
-    Raises `AudioError`."""
+    file, `{"path": tar, "offset", "size"}` in bytes: float32 [samples] at `rate` Hz, mono (see
+    `stentor.audio.io.read`). `name` stands in errors. Raises `AudioError`."""
     from stentor.audio.io import read
 
     if "arrow" in location:
@@ -57,7 +63,7 @@ def load_at(
     else:
         data = read_member(location, name)
     with as_file(data, name) as file:
-        return read(file, rate=rate, start=start, duration=duration)
+        return read(file, rate=rate, start=start, duration=duration, channel=channel)
 
 
 def encoded_duration(data: Any, name: str) -> float:

@@ -1,5 +1,6 @@
 """Fields of manifest records, checked: each error names the line, the key and what it should be."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from stentor.errors import DataError, RecordError
@@ -18,6 +19,13 @@ def seconds_field(record: dict[str, Any], key: str, where: str) -> float | None:
     if not 0 <= value <= LONGEST:
         raise RecordError(f"{where}: `{key}` must be a number of seconds, got {str(value)[:20]}.", "wrong_range")
     return float(value)
+
+
+def channel_of(fields: Mapping[str, Any] | None) -> int | None:
+    """The channel, from 0, that a record or the custom keys of a cut name; None when they name none. A key `channel`
+    that is no number, such as the name of a broadcaster, is none."""
+    channel = (fields or {}).get("channel")
+    return channel if type(channel) is int and channel >= 0 else None
 
 
 def uem_field(value: Any, where: str) -> list[tuple[float, float]]:

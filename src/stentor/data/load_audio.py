@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stentor.audio.channels import to_mono
 from stentor.data.augment import builtin_noise, decoded, simulate_response, stretch
 from stentor.data.codec_tokens import has_codes
 from stentor.data.cut import RATE, audio_path, is_spoken, turn_of
 from stentor.data.embedded_audio import is_embedded, load_embedded
+from stentor.data.fields import channel_of
 from stentor.errors import AudioError
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ def load_audio(cut: Cut, rate: int = RATE) -> np.ndarray:
     if path is not None:
         from stentor.audio.io import read
 
-        return read(path, rate=rate, start=cut.start, duration=cut.duration)
+        return read(path, rate=rate, start=cut.start, duration=cut.duration, channel=channel_of(cut.custom))
     return load_with_lhotse(cut, rate)
 
 
@@ -165,7 +167,9 @@ def load_with_lhotse(cut: Cut, rate: int) -> np.ndarray:
         raise
     except Exception as error:  # lhotse raises many kinds; each means that this one cut cannot be read
         raise AudioError(f"{cut.id}: lhotse could not read the audio ({error}).") from error
-    mono = np.asarray(audio.mean(axis=0), np.float32)
+    # A cut that lhotse gives one channel of a recording names it itself.
+    channel = None if isinstance(cut, MixedCut) or len(audio) == 1 else channel_of(cut.custom)
+    mono = np.asarray(to_mono(audio.T, cut.id, channel), np.float32)
     return mono if cut.sampling_rate == rate else soxr.resample(mono, cut.sampling_rate, rate)
 
 

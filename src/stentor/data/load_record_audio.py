@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from stentor.data.cut import turn_of
+from stentor.data.fields import channel_of
 from stentor.data.load_audio import apply_room_and_level
 
 
@@ -27,7 +28,7 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
     if path := record.get("audio_path"):
         from stentor.audio.io import read
 
-        return read(path, rate=rate, start=start, duration=duration)
+        return read(path, rate=rate, start=start, duration=duration, channel=channel_of(record))
     if voice := record.get("voice"):
         from stentor.audio.synth import say
         from stentor.data.load_audio import crop
@@ -36,7 +37,7 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
     if location := record.get("tar") or record.get("hub"):
         from stentor.data.embedded_audio import load_at
 
-        return load_at(location, record.get("id", ""), rate, start, duration)
+        return load_at(location, record.get("id", ""), rate, start, duration, channel_of(record))
     if parts := record.get("parts"):
         import numpy as np
 

@@ -26,6 +26,7 @@ BAD = (
     "not_finite",
     "silent",
     "truncated",
+    "no_channel",
     "unknown_language",
     "not_in_alphabet",
     "no_codec",

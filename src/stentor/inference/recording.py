@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from stentor.audio.channels import frames_first, to_mono
 from stentor.audio.io import check_finite, check_length, probe, read
 from stentor.errors import AudioError
 
@@ -38,48 +39,46 @@ class FileRecording:
     Formats that only FFmpeg reads (m4a, webm) cannot be entered in the middle; they are held once, at `rate`.
     """
 
-    def __init__(self, path: str | Path, rate: int):
-        self.path, self.name, self.rate = Path(path), str(path), rate
+    def __init__(self, path: str | Path, rate: int, channel: int | None = None):
+        self.path, self.name, self.rate, self.channel = Path(path), str(path), rate, channel
         self._blocks: list[np.ndarray] | None = None
 
     def blocks(self) -> Iterator[np.ndarray]:
         duration = probe(self.path).duration
         if duration <= BLOCK:
-            self._blocks = [read(self.path, rate=self.rate, check_silence=False)]
+            self._blocks = [self._read()]
             yield from self._blocks
         elif _seekable(self.path):
             # The last block takes the milliseconds that are over.
             count = max(1, round(duration / BLOCK))
             for i in range(count):
                 length = BLOCK if i < count - 1 else duration - i * BLOCK
-                yield read(self.path, rate=self.rate, start=i * BLOCK, duration=length, check_silence=False)
+                yield self._read(i * BLOCK, length)
         else:
             self._blocks = []
-            for block in _decoded(self.path, self.rate):
+            for block in _decoded(self.path, self.rate, self.channel):
                 self._blocks.append(block)
                 yield block
 
     def at(self, rate: int) -> FileRecording:
-        return self if rate == self.rate else FileRecording(self.path, rate)
+        return self if rate == self.rate else FileRecording(self.path, rate, self.channel)
 
     def read(self, start: int, end: int) -> np.ndarray:
         if self._blocks is not None:
             return _slice(self._blocks, start, end)
 
-        return read(
-            self.path, rate=self.rate, start=start / self.rate, duration=(end - start) / self.rate, check_silence=False
-        )
+        return self._read(start / self.rate, (end - start) / self.rate)
+
+    def _read(self, start: float = 0.0, duration: float | None = None) -> np.ndarray:
+        return read(self.path, self.rate, start, duration, check_silence=False, channel=self.channel)
 
 
 class ArrayRecording:
-    """Audio in memory, mono or [channels, samples], at any rate."""
+    """Audio in memory, [samples], [samples, channels] or [channels, samples], at any rate: the mean of its channels, or
+    one of them (from 0)."""
 
-    def __init__(self, audio: np.ndarray, source_rate: int, rate: int, name: str = "array"):
-        audio = np.asarray(audio, np.float32)
-        if audio.ndim == 2:
-            audio = audio.mean(0)
-        if audio.ndim != 1 or not len(audio):
-            raise AudioError(f"Audio must be [samples] or [channels, samples], not {list(audio.shape)}.", "empty")
+    def __init__(self, audio: np.ndarray, source_rate: int, rate: int, name: str = "array", channel: int | None = None):
+        audio = to_mono(frames_first(np.asarray(audio, np.float32)), name, channel)
         check_finite(audio, "The audio array")
         if source_rate != rate:
             import soxr
@@ -118,31 +117,32 @@ def _seekable(path: Path) -> bool:
         return False
 
 
-def _decoded(path: Path, rate: int) -> Iterator[np.ndarray]:
-    """A file through FFmpeg, mono float32 at `rate`, about a minute at a time. Raises AudioError."""
+def _decoded(path: Path, rate: int, channel: int | None) -> Iterator[np.ndarray]:
+    """A file through FFmpeg, mono float32 at `rate`, about a minute at a time; see `read`. Raises AudioError."""
     import av
 
-    resampler = av.AudioResampler(format="flt", layout="mono", rate=rate)
-    pieces: list[np.ndarray] = []
+    resampler = av.AudioResampler(format="fltp", rate=rate)
+    pieces: list[np.ndarray] = []  # [channels, samples]
     samples = total = 0
     try:
         with av.open(str(path)) as container:
             frames = container.decode(container.streams.audio[0])
             for frame in itertools.chain(frames, [None]):  # None: what the resampler still holds
                 for out in resampler.resample(frame):
-                    pieces.append(out.to_ndarray()[0])
-                    samples += len(pieces[-1])
+                    pieces.append(out.to_ndarray())
+                    samples += out.samples
                 if samples >= BLOCK * rate:
-                    yield _finite(np.concatenate(pieces), path)
+                    yield _mono(pieces, path, channel)
                     total += samples
                     pieces, samples = [], 0
     except av.FFmpegError as error:
         raise AudioError(f"{path} is damaged or cut short: {error}.", "truncated") from None
     if pieces:
-        yield _finite(np.concatenate(pieces), path)
+        yield _mono(pieces, path, channel)
     check_length(path, 0.0, probe(path).duration, (total + samples) / rate)
 
 
-def _finite(audio: np.ndarray, path: Path) -> np.ndarray:
+def _mono(pieces: list[np.ndarray], path: Path, channel: int | None) -> np.ndarray:
+    audio = to_mono(np.concatenate(pieces, axis=1).T, str(path), channel)
     check_finite(audio, str(path))
     return audio

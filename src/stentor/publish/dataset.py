@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.audio.io import probe
+from stentor.data.fields import channel_of
 from stentor.data.jsonl import MAX_PROBLEMS, each_line
 from stentor.errors import AudioError, DataError
 from stentor.metrics.format import duration
@@ -165,6 +166,8 @@ def _write(
             "id": name,
             "duration": round(seconds, 3),
         }
+        if channel_of(record) is not None:
+            del row["channel"]  # the file has this one alone
         if language := record.get("language") or record.get("language_id"):
             row["language"] = language
             facts.languages[str(language)] += seconds  # type: ignore[assignment]
@@ -223,7 +226,8 @@ def _put(
     if seconds <= 0:
         raise AudioError(f"{source} has no audio from {start:g} s on.", "empty")
     (folder / file).parent.mkdir(parents=True, exist_ok=True)
-    if is_whole_file and not flac and source.suffix.lower() in PLAYED:
+    channel = channel_of(record)
+    if is_whole_file and channel is None and not flac and source.suffix.lower() in PLAYED:
         file = file.with_name(file.name + source.suffix.lower())
         if not (link and _linked(source, folder / file)):
             shutil.copyfile(source, folder / file)
@@ -231,7 +235,7 @@ def _put(
     file = file.with_name(file.name + ".flac")
     from stentor.audio.io import read, write
 
-    audio = read(source, info.sample_rate, start, None if is_whole_file else seconds, check_silence=False)
+    audio = read(source, info.sample_rate, start, None if is_whole_file else seconds, False, channel)
     write(folder / file, audio, info.sample_rate)
     return file, len(audio) / info.sample_rate, info.sample_rate
 

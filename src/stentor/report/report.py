@@ -39,6 +39,7 @@ REASONS = {
     "no_words": "no word times to cut at",
     "no_piece": "no piece of the wanted length between pauses",
     "not_single": "not one recording of one speaker",
+    "no_channel": "the file has fewer channels",
     "truncated": "much shorter than its header says",
 }
 """What the drop reasons mean; others are shown by their name alone."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from stentor.data.cut import UnusableRecord, field_of, set_language
+from stentor.data.cut import UnusableRecord, field_of, set_channel, set_language
 from stentor.section import Choice
 from stentor.section.contract import violation
 
@@ -23,6 +23,9 @@ class Source(Choice):
     all training sources or on none."""
     language: str | None = None
     """Language of records that name none, as a code such as `en`."""
+    channel: int | None = Field(None, ge=0)
+    """Channel, from 0, of recordings that name none (key `channel`), such as one side of a telephone call. Null: the
+    mean of all."""
     where: dict[str, Any] = {}
     """Keep only records whose field has this value, or one of these values: `{speaker: [anna, ben]}`."""
     exclude: dict[str, Any] = {}
@@ -83,6 +86,8 @@ class Source(Choice):
                     raise violation(self, "records", expected, cut)
                 if self.language:
                     set_language(cut, self.language)
+                if self.channel is not None:
+                    set_channel(cut, self.channel)
                 if not all(_matches(field_of(cut, key), value) for key, value in self.where.items()):
                     continue
                 if any(_matches(field_of(cut, key), value) for key, value in self.exclude.items()):

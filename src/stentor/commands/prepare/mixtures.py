@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FOLDER_ITEMS = 1000
 """Audio files in one folder."""
-GENERATION_KEYS = {"audio_path", "start", "parts", "mixed_turn", "made_noise", "voice"}
+GENERATION_KEYS = {"audio_path", "start", "channel", "parts", "mixed_turn", "made_noise", "voice"}
 """Keys that say how to generate the audio, which a stored record does not need."""
 
 

@@ -49,7 +49,7 @@ def sound(request: Request, projects: Projects) -> RouteResult:
     job = _job(request, projects)
     record = _record(job, request.query_params.get("set", ""), request.query_params.get("id", ""))
     path = _file_of(projects, record.get("audio_path"))
-    part = {"audio_path": str(path), "start": float(record.get("start") or 0.0)}
+    part = {"audio_path": str(path), "start": float(record.get("start") or 0.0), "channel": record.get("channel")}
     if record.get("duration"):
         part["duration"] = min(float(record["duration"]), LONGEST)
     wav = audio_of(part)

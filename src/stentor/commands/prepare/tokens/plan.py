@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.commands.prepare.journal import fingerprint
 from stentor.commands.prepare.pipeline import NAMED, Reject
 from stentor.data.cut import UnusableRecord, record_from_cut, text_of
+from stentor.data.fields import channel_of
 from stentor.errors import DataError
 from stentor.sources.shards import GENERATION_KEYS
 
@@ -127,6 +128,8 @@ def describe(cut: Cut) -> dict[str, Any]:
     record = record_from_cut(cut)
     if record["audio_path"] is None:
         record = {k: v for k, v in record.items() if k != "audio_path" and k not in GENERATION_KEYS}
+    if channel_of(record) is not None:
+        del record["channel"]  # what is written is mono
     if "language" in record:
         record["language_id"] = record["language"]
     return record

@@ -23,6 +23,7 @@ from stentor.data.cut import (
     text_of,
     words_of,
 )
+from stentor.data.fields import channel_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError
 from stentor.inference.align import clip_of, open_aligner
@@ -134,7 +135,7 @@ class WordsWorker:
             audio = self.home / self.options.to.stem / f"{name}.flac"
             write(audio, load_audio(cut, RATE), RATE)
             record["audio_path"] = str(audio)
-            record.pop("start", None)
+            record = {key: value for key, value in record.items() if key not in ("start", "channel")}
         path = Path(record["audio_path"])
         record["audio_path"] = str(path.relative_to(self.home) if path.is_relative_to(self.home) else path)
         return {**record, "words": words}
@@ -156,7 +157,7 @@ def _clip(cut: Cut, rate: int) -> Clip:
     path = audio_path(cut)
     recording: Recording
     if path is not None and cut.duration > BLOCK:
-        recording = FilePiece(path, rate, cut.start, cut.duration)
+        recording = FilePiece(path, rate, cut.start, cut.duration, channel_of(cut.custom))
     else:
         recording = ArrayRecording(load_audio(cut, rate), rate, rate, cut.id)
     return clip_of(recording, text_of(cut) or "", language_of(cut), cut.id)
@@ -165,8 +166,8 @@ def _clip(cut: Cut, rate: int) -> Clip:
 class FilePiece:
     """A long piece of an audio file, read again whenever it is needed; see `stentor.inference.recording.Recording`."""
 
-    def __init__(self, path: str, rate: int, start: float, duration: float):
-        self.path, self.name, self.rate = path, path, rate
+    def __init__(self, path: str, rate: int, start: float, duration: float, channel: int | None = None):
+        self.path, self.name, self.rate, self.channel = path, path, rate, channel
         self.start, self.duration = start, duration
 
     def blocks(self) -> Iterator[np.ndarray]:
@@ -181,7 +182,8 @@ class FilePiece:
             start=self.start + start / self.rate,
             duration=(end - start) / self.rate,
             check_silence=False,
+            channel=self.channel,
         )
 
     def at(self, rate: int) -> FilePiece:
-        return FilePiece(self.path, rate, self.start, self.duration)
+        return FilePiece(self.path, rate, self.start, self.duration, self.channel)

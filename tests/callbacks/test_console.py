@@ -103,3 +103,25 @@ def test_no_stdout_at_all(script, tmp_path):
     done = subprocess.run(shell, stderr=subprocess.PIPE, text=True, env=environment())
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "done").exists()
+
+
+def test_the_time_left_goes_by_the_steps_alone(trainer, monkeypatch):
+    """Scoring the base model for 500 s before the first step, or for 50 s between two, says nothing of the steps."""
+    from types import SimpleNamespace
+
+    from stentor.callbacks import console
+
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(console, "_on_terminal", lambda: False)
+    callback = console.Console()
+    callback.on_start(trainer)
+    clock.now += 500.0
+    for trainer.step in range(1, 41):
+        clock.now += 2.0
+        callback.on_step(trainer)
+        if trainer.step % 10 == 0:
+            clock.now += 50.0
+            callback.on_evaluate(trainer, "dev", {}, [])
+    callback.on_metrics(trainer, {"step": 40, "train/loss": 1.0})
+    assert trainer.messages[-1].endswith("  2 min 00 s left")

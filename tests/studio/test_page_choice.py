@@ -43,6 +43,36 @@ def test_another_data_set_shows_its_own_rows(chromium, opened):
         )
 
 
+def test_a_quick_change_after_a_choice(chromium, opened):
+    """The model and, before the page has answered, how often it is trained; then one without a name."""
+    import studio_steps as studio
+    from stentor.audio.synth import say
+    from stentor.studio.projects import Projects
+
+    dataset = Projects(opened.folder).create("voice", "en")
+    for text in ("one two", "three four", "five six"):
+        dataset.add(say(text, voice="en-us", speed=170, pitch=50).audio, 16000, text)
+    opened.start()
+    with chromium() as browser:
+        page = browser.open(opened.address)
+        studio.step(page, "3 Train")
+        page.wait(f"{studio.YAML}.includes('train:')", "a run file is proposed")
+        for model, epochs, sign in (
+            (studio.SMALL, 7, "speech_llm"),
+            ("Small encoder and decoder, from nothing (4 million)", 9, "decoder:"),
+        ):
+            page.choose("#model", model)
+            page.fill("#basic_epochs input, #basic_epochs textarea", str(epochs))
+            page.wait(f"{studio.YAML}.includes('{sign}') && /epochs: {epochs}\\s/.test({studio.YAML})", "both count")
+            page.still("#basic", 2)
+            assert page.js(f"/epochs: {epochs}\\s/.test({studio.YAML})")
+            assert page.value("#basic_epochs input, #basic_epochs textarea") == str(epochs)
+        page.choose("#model", "Another model")
+        page.wait("document.querySelector('#model_about').innerText.includes('name on the Hub')", "a name is asked for")
+        page.wait(f"{studio.YAML} === '' && !document.querySelector('#yaml_said .fine')", "there is no run file")
+        assert page.errors == []
+
+
 def test_a_data_set_is_deleted_when_the_person_is_sure(chromium, opened):
     from stentor.studio.projects import Projects
 

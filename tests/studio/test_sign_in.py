@@ -24,6 +24,7 @@ def test_with_a_password_from_a_desk_and_from_a_phone(chromium, opened):
             page.click("stentor-header form button")
             page.wait("document.querySelector('input[name=password]')", "signed out")
         assert page.hosts == {"127.0.0.1"}
+        assert not [error for error in page.errors if "401" not in error], page.errors
 
 
 def test_with_the_printed_address(chromium, opened):
@@ -40,3 +41,4 @@ def test_with_the_printed_address(chromium, opened):
         opened.start()
         page.reload()
         page.wait("document.querySelector('#create')", "the page is there after a restart", 180)
+        assert len(page.errors) == 1 and "401" in page.errors[0], "the address without its token, and nothing else"

@@ -33,12 +33,14 @@ class Console(Callback):
 
     _progress: Progress | None = PrivateAttr(None)
     _bar: Any = PrivateAttr(None)
-    _started: float = PrivateAttr(0.0)
-    _first: int = PrivateAttr(0)
+    _trained: float = PrivateAttr(0.0)
+    """Seconds from the end of a step to the end of the next one, without evaluations, over all `_steps`."""
+    _steps: int = PrivateAttr(0)
+    _last: float | None = PrivateAttr(None)
     _drawn: float = PrivateAttr(0.0)
 
     def on_start(self, trainer: Trainer) -> None:
-        self._started, self._first, self._drawn = time.monotonic(), trainer.step, 0.0
+        self._trained, self._steps, self._last, self._drawn = 0.0, 0, None, 0.0
         if not trainer.main or not _on_terminal():
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -61,12 +63,17 @@ class Console(Callback):
         self._guard(self._progress.start)
 
     def on_step(self, trainer: Trainer) -> None:
+        now = time.monotonic()
+        if self._last is not None:  # the first step takes longer than others
+            self._trained += now - self._last
+            self._steps += 1
+        self._last = now
         if self._progress is None:
             return
         last = trainer.step >= (trainer.total_steps or float("inf"))
-        if time.monotonic() - self._drawn < REFRESH and not last:
+        if now - self._drawn < REFRESH and not last:
             return
-        self._drawn = time.monotonic()
+        self._drawn = now
         left = self._left(trainer)
         self._progress.update(self._bar, completed=trainer.step, left=f"{duration(left)} left" if left else "")
         self._guard(self._progress.refresh)
@@ -83,6 +90,8 @@ class Console(Callback):
             trainer.say(self._row(trainer, metrics))
 
     def on_evaluate(self, trainer: Trainer, name: str, scores: dict[str, Score], predictions: list[Prediction]) -> None:
+        if self._last is not None:
+            self._last = time.monotonic()
         if trainer.main:
             trainer.say(f"step {trainer.step}  {name}: {scores_text(scores)}")
 
@@ -108,10 +117,9 @@ class Console(Callback):
         return "  ".join(parts)
 
     def _left(self, trainer: Trainer) -> float | None:
-        done = trainer.step - self._first
-        if not trainer.total_steps or done <= 0:
+        if not trainer.total_steps or not self._steps:
             return None
-        return (time.monotonic() - self._started) / done * max(0, trainer.total_steps - trainer.step)
+        return self._trained / self._steps * max(0, trainer.total_steps - trainer.step)
 
     def _guard(self, action: Any) -> None:
         """Write; when nobody reads any more (a closed pipe or terminal), go on in silence: training matters more."""

@@ -101,6 +101,8 @@ class StudioServer:
             await answer(scope, receive, send)
         elif path == "/favicon.ico":
             await Response(page_files()["icon.svg"], media_type=KINDS[".svg"])(scope, receive, send)
+        elif path == "/manifest.json":  # browsers ask for it without their cookies
+            await JSONResponse({"name": say("title")})(scope, receive, send)
         elif path.startswith("/studio/page/") or path == "/studio/texts.json":  # the same for everybody
             await self.ours(scope, receive, send)
         else:

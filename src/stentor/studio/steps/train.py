@@ -6,6 +6,7 @@ of step.
 """
 
 import html
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from stentor.errors import StentorError
 from stentor.studio.projects import Projects
 from stentor.studio.runs import jobs, plans, settings
 from stentor.studio.runs.form import BASIC, FormField, changed, form, form_of, read, sections, shown, value_of
+from stentor.studio.runs.open_run_file import OpenRunFile
 from stentor.studio.runs.path_policy import checked
 from stentor.studio.runs.settings import FULL, LORA, OWN
 from stentor.studio.runs.try_model import MODEL_CACHE
@@ -52,18 +54,18 @@ class Selection(NamedTuple):
 def build(shared: Shared, tab: gr.Tab) -> None:
     """Choices, settings, run file, plan and start."""
     widgets = _layout(shared)
-    yaml, remarks, basics = widgets.yaml, widgets.remarks, widgets.basics
+    yaml, remarks, basics, open_file = widgets.yaml, widgets.remarks, widgets.basics, widgets.open_file
     _listen_to_choices(shared, tab, widgets)
     shared.on(yaml.change, lambda projects, text: _remarks(projects, text or ""), yaml, remarks, trigger_mode=LAST)
     shared.on(yaml.blur, lambda projects, text: _settled(projects, text or "")[1:], yaml, basics)
     for key, widget in zip(BASIC, basics, strict=True):
-        _listen(shared, widget, key, yaml, remarks)
+        _listen(shared, widget, key, yaml, remarks, open_file)
     _listen_to_start(shared, widgets)
 
 
 def _layout(shared: Shared) -> SimpleNamespace:
     rows = {row.key: row for row in form("transcribe", "whisper")}
-    widgets = SimpleNamespace()
+    widgets = SimpleNamespace(open_file=gr.State(OpenRunFile()))
     gr.Markdown(say("train_intro"))
     widgets.facts = gr.HTML(elem_id="train_facts")
     # Lists follow one another: what is chosen is checked by `_choose`, not against a list that has just changed.
@@ -84,7 +86,7 @@ def _layout(shared: Shared) -> SimpleNamespace:
     with gr.Accordion(say("advanced"), open=False, elem_id="advanced"):
         gr.Markdown(say("advanced_help"))
         for section, meaning in sections().items():
-            _group(shared, section, meaning, widgets.yaml, widgets.remarks)
+            _group(shared, section, meaning, widgets)
     widgets.remarks.render()
     with gr.Row(equal_height=True):
         widgets.name = gr.Textbox(**labelled("run_name"), max_length=64, scale=2, min_width=240)
@@ -94,8 +96,6 @@ def _layout(shared: Shared) -> SimpleNamespace:
     widgets.yaml.render()
     widgets.make = gr.Button(say("make_yaml"), elem_id="make", size="sm")
     widgets.command = gr.Code(**labelled("command"), language="shell", interactive=False, lines=1)
-    widgets.written_for = gr.State(())
-    """The `Selection` of the run file, once there is one."""
     widgets.retried = gr.State("")
     """The run whose settings were taken over, if any."""
     return widgets
@@ -103,9 +103,9 @@ def _layout(shared: Shared) -> SimpleNamespace:
 
 def _listen_to_choices(shared: Shared, tab: gr.Tab, widgets: SimpleNamespace) -> None:
     w = widgets
-    inputs = [shared.dataset, w.task, w.model, w.family, w.source, w.method, w.yaml, w.written_for]
+    inputs = [shared.dataset, w.task, w.model, w.family, w.source, w.method, w.yaml, w.open_file]
     outputs = [w.facts, w.task, w.model, w.about, w.other, w.family, w.method]
-    outputs += [w.remarks, *w.basics, w.yaml, w.name, w.written_for]
+    outputs += [w.remarks, *w.basics, w.yaml, w.name]
     # One listener for all, so that they follow each other.
     choices = [tab.select, shared.dataset.change, w.task.input, w.model.input, w.family.input]
     choices += [w.source.submit, w.source.blur, shared.started.change]
@@ -129,12 +129,19 @@ def _listen_to_start(shared: Shared, widgets: SimpleNamespace) -> None:
 
 def _choose(projects: Projects, *values: Any, anew: bool = False, method_too: bool = False) -> list[Any]:
     """All that follows from the choices. The run file is written where one has changed, or `anew`; with `method_too`
-    the method of training is taken from the page."""
-    dataset, task, choice, family, source, method, text, before = values
+    the method of training is taken from the page. Without a model there is no run file."""
+    began, open_file = time.monotonic(), values[-1]
+    with open_file.choosing:
+        return _chosen(projects, *values, began=began, anew=anew, method_too=method_too)
+
+
+def _chosen(projects: Projects, *values: Any, began: float, anew: bool, method_too: bool) -> list[Any]:
+    dataset, task, choice, family, source, method, text, open_file = values
+    before = open_file.selection
     try:
         facts = settings.facts(projects.dataset(dataset)) if dataset else None
     except StentorError as error:
-        return [_line(str(error)), *[gr.skip()] * (10 + len(BASIC))]
+        return [_line(str(error)), *[gr.skip()] * (9 + len(BASIC))]
     tasks = settings.tasks(facts)
     task = task if task in _keys(tasks) else tasks[0][1]
     models = settings.models(task, projects)
@@ -143,7 +150,7 @@ def _choose(projects: Projects, *values: Any, anew: bool = False, method_too: bo
     families = settings.pretrained_families(task)
     family = family if family in _keys(families) else (families[0][1] if families else None)
     now = Selection(str(dataset), task, str(choice), str(family) if choice == OWN else "", source or "", method)
-    methods, tree = (FULL, LORA), None
+    methods, written = (FULL, LORA), None
     try:
         model = settings.chosen(str(choice), task, projects, family, source)
         methods, line = model.methods, model.help
@@ -155,14 +162,18 @@ def _choose(projects: Projects, *values: Any, anew: bool = False, method_too: bo
         now = now._replace(method=method)
         if dataset and (anew or now != before or not text.strip()):
             tree = settings.start(task, model, method, projects.dataset(dataset))
+            written = open_file.choose(dump(tree), began, _with_setting)
     except StentorError as error:
-        line = str(error)
+        line, written = str(error), "" if now != before else None
+    open_file.selection = now
     records = "" if facts is None else say("train_hours", train=facts.records, time=plans.duration(facts.hours * 3600))
     if facts is not None and task.startswith("transcribe"):
         records += " " + few_held_out(projects.dataset(str(dataset)))
-    written = "" if tree is None else dump(tree)
     # What a person has just typed is left alone where no choice has changed.
-    new = [*_settled(projects, written), written, settings.run_name(projects, dataset, str(choice), source), now]
+    new = [gr.skip()] * (3 + len(BASIC))
+    if written is not None:
+        name = settings.run_name(projects, dataset, str(choice), source) if written else gr.skip()
+        new = [*_settled(projects, written), written, name]
     return [
         _line(records),
         gr.Dropdown(tasks, value=task),
@@ -171,8 +182,15 @@ def _choose(projects: Projects, *values: Any, anew: bool = False, method_too: bo
         gr.Row(visible=choice == OWN),
         gr.Dropdown(families, value=family),
         gr.Radio(_methods(methods), value=method, visible=len(methods) > 1),
-        *([gr.skip()] * len(new) if tree is None else new),
+        *new,
     ]
+
+
+def _with_setting(text: str, key: str, value: Any) -> str:
+    """A run file with one setting as a person has it; as it is where it has no such setting."""
+    rows, _ = form_of(text)
+    row = next((r for r in rows if r.key == key), None)
+    return text if row is None else changed(text, row, value)
 
 
 def _keys(choices: Sequence[tuple[str, str]]) -> set[str]:
@@ -215,9 +233,10 @@ def _reused(projects: Projects, name: str) -> list[Any]:
     return [text, *_settled(projects, text), _next(projects, name), name, "", gr.skip()]
 
 
-def _group(shared: Shared, section: str, meaning: str, yaml: Any, remarks: Any) -> None:
+def _group(shared: Shared, section: str, meaning: str, widgets: SimpleNamespace) -> None:
     """A group of settings, whose widgets are made when it is opened: hundreds would make the page slow."""
     with gr.Accordion(f"{section}: {meaning}" if meaning else section, open=False, elem_id=f"group_{section}") as group:
+        yaml, remarks, open_file = widgets.yaml, widgets.remarks, widgets.open_file
 
         @gr.render(inputs=yaml, triggers=[group.expand], show_progress="hidden")
         def fields(text: str) -> None:
@@ -229,13 +248,14 @@ def _group(shared: Shared, section: str, meaning: str, yaml: Any, remarks: Any) 
             with gr.Column(elem_classes="stentor-settings"):
                 for row in rows:
                     if row.section == section and not row.basic:
-                        _listen(shared, _widget(row, shown(row, tree)), row.key, yaml, remarks)
+                        _listen(shared, _widget(row, shown(row, tree)), row.key, yaml, remarks, open_file)
 
 
-def _listen(shared: Shared, widget: Any, key: str, yaml: Any, remarks: Any) -> None:
+def _listen(shared: Shared, widget: Any, key: str, yaml: Any, remarks: Any, open_file: Any) -> None:
     """Put what the widget holds into the run file. Not `input`: a text box sends that for keys alone, neither when
     something is pasted nor when something is deleted. What the page itself writes into it changes nothing."""
-    shared.on(widget.change, partial(_edited, key=key), [yaml, widget], [yaml, remarks], trigger_mode="always_last")
+    inputs, outputs = [yaml, widget, open_file], [yaml, remarks, widget]
+    shared.on(widget.change, partial(_edited, key=key), inputs, outputs, trigger_mode=LAST)
 
 
 def _widget(row: FormField, value: Any) -> Any:
@@ -250,18 +270,19 @@ def _widget(row: FormField, value: Any) -> Any:
     return gr.Textbox(**common, lines=1 if row.kind != "yaml" or len(str(value)) < 60 else 3, max_lines=8)
 
 
-def _edited(projects: Projects, text: str, value: Any, key: str) -> list[Any]:
-    """The run file with one setting changed, and what there is to say of it."""
+def _edited(projects: Projects, text: str, value: Any, open_file: OpenRunFile, key: str) -> list[Any]:
+    """The run file with one setting changed, and what there is to say of it; the value, too, where a choice was
+    answered meanwhile and has written another into the page."""
     text = text or ""
     try:
         rows, tree = form_of(text)
         row = next((r for r in rows if r.key == key), None)
         if row is None or read(row, value) == value_of(row, tree):
-            return [gr.skip(), _remarks(projects, text)]
-        new = changed(text, row, value)
+            return [gr.skip(), _remarks(projects, text), gr.skip()]
+        new, overwritten = open_file.edit(text, key, value, lambda latest: _with_setting(latest, key, value))
     except StentorError as error:
-        return [gr.skip(), _line(str(error), "wrong")]
-    return [new, _remarks(projects, new)]
+        return [gr.skip(), _line(str(error), "wrong"), gr.skip()]
+    return [new, _remarks(projects, new), value if overwritten else gr.skip()]
 
 
 def _settled(projects: Projects, text: str) -> list[Any]:

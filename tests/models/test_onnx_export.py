@@ -104,6 +104,7 @@ def test_the_folder_holds_what_a_runner_needs(exported):
         "tokenizer.json",
         "tokenizer_config.json",
         "training_config.json",
+        "transcribe.py",
     }
     assert {p.name for p in model.iterdir()} <= {p.name for p in folder.parent.iterdir()}
     facts = json.loads((folder / "onnx_config.json").read_text())
@@ -269,6 +270,11 @@ def edit(path, **facts):
     ("options", "message"),
     [
         (["--format", "gguf"], "--format gguf is not known"),
+        (
+            ["--onnx", "--quantization", "int4"],
+            "--quantization int4 is not for ONNX graphs; they know int8 and float16",
+        ),
+        (["--quantization", "int8"], "add --format onnx or ct2"),
         (["--onnx"], "is an ONNX export already"),
         (["--merge"], "is an ONNX export already"),
     ],

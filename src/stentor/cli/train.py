@@ -94,7 +94,10 @@ class ExportOptions:
         False
     )
     quantization: Annotated[
-        str | None, typer.Option(help="Of ct2: float16, bfloat16, int8, int8_float16, int16. Default: float32.")
+        str | None,
+        typer.Option(
+            help="Of onnx: int8, float16. Of ct2: float16, bfloat16, int8, int8_float16, int16. Default: float32."
+        ),
     ] = None
     plugin: Plugins = field(default_factory=list)
 

@@ -1,13 +1,25 @@
-"""Usage section of a model card for an ONNX export."""
+"""Usage section of a model card for an ONNX export, and the program beside the graphs that runs them."""
 
+import shutil
 from pathlib import Path
 
+PROGRAM = Path(__file__).parent / "templates" / "onnx" / "transcribe.py"
 TITLE = "## ONNX"
 TEXT = """\
 {title}
 
-These are ONNX graphs for onnxruntime; weights and activations are float32. Checked when they were written, against the
-same model in torch: {checked}.
+These are ONNX graphs for onnxruntime; {numbers}. Checked when they were written, against the same model in torch:
+{checked}.
+
+`transcribe.py` runs them without Stentor and torch: features, prompt, decoding loop and windows for long recordings in
+under 200 lines to read and to take from.
+
+```bash
+pip install numpy onnxruntime tokenizers soundfile
+python transcribe.py speech.wav
+```
+
+Stentor runs them too, with word times, subtitles, beams and second attempts:
 
 ```python
 import stentor  # pip install "stentor[onnx]"
@@ -18,9 +30,15 @@ print(stentor.load("FOLDER").transcribe("speech.wav").text)
 |---|---|
 {graphs}
 
-`onnx_config.json` names their outputs and holds what a runner of its own needs: frame rate, size of the cache of keys
-and values, end token. `stentor/models/speech_llm/onnx_model.py` is such a runner.
+`onnx_config.json` names their outputs and holds frame rate, size of the cache of keys and values, tokens of the prompt
+and end token; `preprocessor_config.json` the features and the words of the prompt.
 """
+NUMBERS = {
+    None: "weights and activations are float32",
+    "int8": "weights are in 8 bits and multiplied in integers, the rest is float32",
+    "float16": "weights are stored in float16, activations are float32",
+}
+"""Per quantization what the numbers are."""
 GRAPHS = {
     "encoder": "features and their length to encoder frames and to the language model's audio positions",
     "ctc": "encoder frames to log-probabilities of the CTC classes",
@@ -29,11 +47,14 @@ GRAPHS = {
 }
 
 
-def add_usage(folder: Path, checked: str) -> None:
-    """Add the section on ONNX to README.md of a folder with graphs; a folder without gets a README.md of that alone."""
+def add_usage(folder: Path, checked: str, quantization: str | None = None) -> None:
+    """Add the program to a folder with graphs, and the section on ONNX to its README.md; without one it gets a file of
+    that alone."""
+    shutil.copyfile(PROGRAM, folder / PROGRAM.name)
     path = folder / "README.md"
     before = path.read_text(encoding="utf-8").split(f"\n{TITLE}\n")[0].rstrip() + "\n\n" if path.exists() else ""
     rows = "\n".join(
         f"| `{name}.onnx` | {does} |" for name, does in GRAPHS.items() if (folder / f"{name}.onnx").exists()
     )
-    path.write_text(before + TEXT.format(title=TITLE, checked=checked, graphs=rows), encoding="utf-8")
+    text = TEXT.format(title=TITLE, numbers=NUMBERS[quantization], checked=checked, graphs=rows)
+    path.write_text(before + text, encoding="utf-8")

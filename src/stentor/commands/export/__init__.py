@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stentor.commands.export import verify_ct2, verify_onnx
+from stentor.commands.export import quantize_onnx, verify_ct2, verify_onnx
 from stentor.commands.export.agreement import COARSE, FULL, HALF, Different
 from stentor.commands.export.probe import ModelOutputs, clips
 from stentor.commands.export.verify import (
@@ -31,9 +31,9 @@ FACTS = ("training_config.json", "train_results.json", "eval_results.json", "REA
 def export(model: str, to: Path, merge: bool, format: str, quantization: str | None = None) -> str:
     """Write a copy of a model for others into `to`; what it was compared by is said in the answer.
 
-    `format`: `hf` (the model's own export, with adapters folded in when `merge` is set), `onnx`, `ct2` (CTranslate2,
-    with its weights in `quantization`), or several with commas: then graphs go into `to/onnx` and CTranslate2's files
-    into `to/ct2`. Everything is loaded back and compared with the model before it appears in `to`: raises
+    `format`: `hf` (the model's own export, with adapters folded in when `merge` is set), `onnx`, `ct2` (CTranslate2),
+    both with their weights in `quantization`, or several with commas: then graphs go into `to/onnx` and CTranslate2's
+    files into `to/ct2`. Everything is loaded back and compared with the model before it appears in `to`: raises
     `StentorError` when it differs, ConfigError for formats that the model has not.
     """
     formats = [f.strip() for f in format.split(",")]
@@ -41,8 +41,10 @@ def export(model: str, to: Path, merge: bool, format: str, quantization: str | N
         raise ConfigError(
             f"--format {unknown[0]} is not known; known are {', '.join(FORMATS)}, or several with commas."
         )
-    if quantization is not None and "ct2" not in formats:
-        raise ConfigError("--quantization is for CTranslate2: add --format ct2, or leave it out.")
+    if quantization is not None and not {"ct2", "onnx"} & set(formats):
+        raise ConfigError("--quantization is for ONNX and CTranslate2: add --format onnx or ct2, or leave it out.")
+    if quantization is not None and "onnx" in formats:
+        quantize_onnx.check_kind(quantization)
     source = find_export(model)
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ConfigError(f"{to} is not empty: choose another folder, so that nothing is overwritten.")
@@ -51,7 +53,7 @@ def export(model: str, to: Path, merge: bool, format: str, quantization: str | N
     folders = {f: to if formats == [f] or f == "hf" else to / f for f in formats}
     sentences = []
     if "onnx" in formats:
-        checked = _export_onnx(model, source, folders["onnx"])
+        checked = _export_onnx(model, source, folders["onnx"], quantization)
         sentences.append(f"ONNX graphs are in {folders['onnx']}, checked with onnxruntime on {checked}.")
     if "ct2" in formats:
         checked = _export_ct2(model, source, folders["ct2"], quantization)
@@ -142,16 +144,23 @@ def _merge(model: str, source: Path, to: Path) -> str:
             raise _set_aside(folder, to, error) from error
 
 
-def _export_onnx(model: str, source: Path, to: Path) -> str:
+def _export_onnx(model: str, source: Path, to: Path, quantization: str | None) -> str:
     """Write and check the graphs; returns what was compared."""
     loaded = load(model, "cpu")
     loaded.for_transcription()
     with _written(to) as folder:
         loaded.bundle.family.save_onnx(loaded.bundle, folder)
         _copy_facts(source, folder)
-        agreement = verify_onnx.compare(loaded, load(folder, "cpu"), clips(loaded))
-        add_usage(folder, str(agreement))
-    return str(agreement)
+        checked = str(verify_onnx.compare(loaded, load(folder, "cpu"), clips(loaded)))
+        if quantization is not None:
+            quantize_onnx.quantize(folder, quantization)
+            try:
+                agreement = verify_onnx.compare_quantized(loaded, folder, quantization)
+            except Different as error:
+                raise _set_aside(folder, to, error) from error
+            checked += f"; then with weights in {quantization}, {agreement} in {quantization}"
+        add_usage(folder, checked, quantization)
+    return checked
 
 
 def _export_ct2(model: str, source: Path, to: Path, quantization: str | None) -> str:

@@ -1,11 +1,17 @@
 """Verification of an ONNX export: the same clips through it and through the model."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from stentor.commands.export.agreement import Agreement, Different
+from stentor.commands.export.agreement import COARSE, HALF, Agreement, Different
+from stentor.commands.export.probe import ModelOutputs
+from stentor.commands.export.verify import probe_model
 from stentor.data.batch import Example
-from stentor.inference.load import Model
+from stentor.inference.load import Model, load
+from stentor.models.speech_llm.onnx import CONFIG
+from stentor.tasks.transcribe import Transcribe
 from stentor.tasks.words import Words
 
 ROUNDING = 0.001
@@ -59,6 +65,20 @@ def compare(model: Model, exported: Model, examples: Sequence[Example]) -> Agree
         largest = 1000 * max(differences)
         summary += f", {len(differences)} words with times at most {largest:.0f} ms apart"
     return Agreement(summary)
+
+
+def compare_quantized(model: Model, folder: Path, kind: str) -> Agreement:
+    """Decode up to 16 clips with a model and with its quantized graphs. Raises `Different` where that changes more than
+    coarser weights explain; the answer has the word error rates of both and is written into `onnx_config.json`."""
+    reference = probe_model(model)
+    assert reference is not None  # a recogniser can always be given the built-in voice
+    probe, original = reference
+    exported = load(folder, "cpu").bundle
+    outputs = ModelOutputs(Transcribe.predict(model.for_transcription(), exported, probe.examples, checked=False))
+    agreement = probe.compare(original, outputs, COARSE if kind == "int8" else HALF)
+    facts = json.loads((folder / CONFIG).read_text(encoding="utf-8")) | {"quantized": agreement.as_dict()}
+    (folder / CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    return agreement
 
 
 def _time_difference(word: dict[str, Any], onnx: dict[str, Any], example: Example, step: float) -> float:

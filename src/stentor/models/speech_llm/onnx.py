@@ -178,6 +178,8 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
         "seconds_per_frame": 1 / model.shape.frame_rate,
         "frames_per_position": bundle.processor.factor,
         "eos_id": bundle.processor.eos_id,
+        "max_seconds": bundle.processor.max_seconds,
+        "prompt": bundle.processor.prompt_ids(),
         "cache": {
             "layers": len(example["past"]) // 2,
             "heads": example["past"][0].shape[1],

@@ -124,6 +124,10 @@ class SpeechLLMProcessor:
             parts.append(f"Context: {context}")
         return " ".join(parts) + "\n" if parts else ""
 
+    def prompt_ids(self) -> dict[str, list[int]]:
+        """Token ids at the `start` of a sequence, before the words of the prompt, and `after` the audio."""
+        return {"start": list(self._start), "after": list(self._after)}
+
     def sequence(self, example: Example, samples: int, labels: bool) -> TokenSequence:
         """The ids around the audio of one example."""
         language, context = example.language, example.context

@@ -215,10 +215,12 @@ def test_published_models_are_told_of_words_that_they_do_not_know(tmp_path, run,
     assert "'posh' is not among them (gender: male, female," in err
     assert "names more than one pitch: low pitch, high pitch." in err
     code, _, err = run(
-        folder, "one", "--out", out, "--steps", 1, "--instruct", "Female, young adult", "--language", "en"
+        folder, "one", "--out", out, "--force", "--steps", 1, "--instruct", "Female, young adult", "--language", "en"
     )
     assert (code, err) == (0, "")
-    assert "no code such as en" in run(folder, "one", "--out", out, "--steps", 1, "--language", "Klingonese")[2]
+    assert (
+        "no code such as en" in run(folder, "one", "--out", out, "--force", "--steps", 1, "--language", "Klingonese")[2]
+    )
 
 
 def lines(path, *records):
@@ -302,8 +304,8 @@ def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
     assert code == 3 and "2 spoken" in printed
     messages = [line.removeprefix(f"stentor: {texts}:") for line in err.splitlines()]
     starts = [
-        "2: the line is no JSON (",
-        "3: the line is no JSON object, such as",
+        "2: not JSON (",
+        "3: each line must be a JSON object, got [1].",
         "4: the line has no `text`.",
         "5: the line has 3 as `text`, which must be text.",
         "6: the line has the id '../z', which is no name for a file.",
@@ -322,6 +324,105 @@ def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
         + ". The reasons are above; the others are done."
     )
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["good.wav", "last.wav", "speech.jsonl"]
+
+
+def test_the_lists_of_omnivoice_are_understood(talker, model, run, reference, tmp_path):
+    """A line as k2-fsa/OmniVoice's README has it, and what `read_test_list` reads there besides."""
+    line = {
+        "id": "sample_001",
+        "text": "one two",
+        "ref_audio": str(reference),
+        "ref_text": "five six",
+        "instruct": None,
+        "language_id": "en",
+        "language_name": "English",
+        "duration": 1.5,
+        "speed": 1.2,
+    }
+    texts = lines(
+        tmp_path / "t.jsonl", line, {"id": "b", "text": "two", "ref_audo": "x.wav"}, {**line, "reference": "a"}
+    )
+    out = tmp_path / "out"
+    code, printed, err = run(talker, "--from", texts, "--out", out)
+    first, second, _ = err.splitlines()
+    assert code == 3 and "1 spoken" in printed
+    assert first.endswith(":2: the line has the key `ref_audo`, which means nothing here; did you mean `ref_audio`?")
+    assert second.endswith(":3: the line has both `reference` and `ref_audio`, which mean the same.")
+    (record,) = map(json.loads, (out / "speech.jsonl").read_text().splitlines())
+    assert record["language"] == "en" and record["duration"] == 1.5 and "ref_text" not in record
+    cloned = model.speak(
+        "one two", reference=reference, reference_text="five six", language="en", duration=1.5, seed=_seed("sample_001")
+    )
+    assert np.abs(read(out / "sample_001.wav") - cloned.audio).max() <= 1 / 32768
+
+
+def _seed(name):
+    from stentor.tasks.speak import seed_of
+
+    return seed_of(0, name)
+
+
+def test_nothing_is_written_over_without_a_word(talker, run, reference, tmp_path):
+    out, voice = tmp_path / "a.wav", tmp_path / "anna"
+    clone = ["--reference", reference, "--reference-text", "five"]
+    assert run(talker, "one", "--out", out, *clone, "--save-voice", voice)[0] == 0
+    before = out.read_bytes()
+    code, _, err = run(talker, "two three", "--out", out)
+    assert (
+        code == 2 and err == f"stentor: --out: {out} exists already. Give another name, or --force to write over it.\n"
+    )
+    code, _, err = run(talker, *clone, "--save-voice", voice)
+    assert code == 2 and f"--save-voice: {voice}.json exists already." in err and out.read_bytes() == before
+    assert run(talker, "two three", "--out", out, "--force", *clone, "--save-voice", voice)[0] == 0
+    assert out.read_bytes() != before
+
+
+def test_letters_that_no_training_text_had_are_told(tmp_path, run):
+    folder = make_model(tmp_path / "bytes")
+    facts = json.loads((folder / "stentor.json").read_text())
+    (folder / "stentor.json").write_text(json.dumps({**facts, "letters": "enotwz"}))
+    code, _, err = run(folder, "one two six", "--out", tmp_path / "a.wav", "--steps", 1)
+    assert code == 0 and "No text that this model was trained on has s i x: how it speaks that is a guess." in err
+    assert run(folder, "one two", "--out", tmp_path / "b.wav", "--steps", 1)[2] == ""
+
+
+def test_letters_of_the_training_texts_are_kept(tmp_path):
+    from stentor.models.base import Family, TaskRequirements
+    from stentor.sources.base import Source
+
+    section = json.loads((make_model(tmp_path / "first") / "training_config.json").read_text())["model"]
+    soundfile.write(tmp_path / "a.wav", voiced(1), RATE)
+    records = [
+        {"audio_path": "a.wav", "text": "two won", "id": "a"},
+        {"audio_path": "a.wav", "text": "ñ, 2!", "id": "b"},
+    ]
+    manifest = lines(tmp_path / "m.jsonl", *records)
+    cuts = list(Source.model_validate({"type": "jsonl", "path": str(manifest)}).cuts())
+
+    def letters(cuts, complete=True, **changes):
+        asked = TaskRequirements("speak", ("codes",), texts=lambda: TEXTS, cuts=lambda: cuts, complete=complete)
+        return Family.model_validate({**section, **changes}).build(asked)
+
+    bundle = letters(cuts)
+    assert bundle.processor.letters == "2notwñ"
+    assert letters(cuts, complete=False).processor.letters is None  # a stream: nobody has read all of it
+    state = bundle.model.state_dict()
+    tensors = {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}
+    bundle.family.save(bundle, tensors, tmp_path / "second")
+    assert letters(cuts[:1], init=str(tmp_path / "second")).processor.letters == "2notwñ"
+    assert letters(cuts, init=str(tmp_path / "first")).processor.letters is None  # of texts that nobody wrote down
+
+
+def test_damaged_weights_are_told_as_such(tmp_path, run):
+    from safetensors.torch import load_file, save_file
+
+    folder = make_model(tmp_path / "damaged")
+    weights = load_file(folder / "model.safetensors")
+    name = next(n for n in weights if "q_proj" in n)
+    weights[name][0, 0] = float("nan")
+    save_file(weights, folder / "model.safetensors")
+    code, _, err = run(folder, "one", "--out", tmp_path / "a.wav")
+    assert code == 2 and f"{folder}: the weight {name} holds NaN or infinite values" in err
 
 
 def test_what_the_command_says_is_for_lines_that_do_not(talker, model, run, reference, tmp_path):

@@ -245,7 +245,18 @@ def test_labels_that_are_no_text(shards):
     path = shards((3, 3))
     (path.parent / "txts" / "shard-000001.jsonl").write_bytes(b"\xff\xfe")
     records = list(read(path).cuts())
-    assert reasons(records) == {"unreadable": 3} and "not UTF-8" in records[3].message
+    assert reasons(records) == {"unreadable": 1, "no_label": 3} and "1.jsonl:1: not UTF-8" in records[3].message
+
+
+def test_two_labels_of_one_id_are_counted_and_not_paired(shards):
+    path = shards((4, 3))
+    labels = path.parent / "txts" / "shard-000001.jsonl"
+    one, two, three = map(json.loads, labels.read_text().splitlines())
+    labels.write_text("".join(json.dumps(label) + "\n" for label in (one, {**two, "id": one["id"]}, three)))
+    for stream in (False, True):
+        records = list(read(path, stream=stream).cuts())
+        assert reasons(records) == {"duplicate_id": 2, "no_label": 1}
+        assert f"shard-000001.jsonl:2: 2 labels have the id '{one['id']}'" in records[5].message
 
 
 def test_shards_of_audio_are_not_searched_for_codes(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """What the task asks of a model to hear it speak, with a family of a few lines."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from stentor.data.audio_base64 import decode_audio
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
+from stentor.sources.base import Source
 from stentor.tasks.speak import Speak, seed_of
 
 
@@ -46,7 +48,8 @@ def example(name, frames, instruct=None):
 
 @pytest.fixture
 def bundle():
-    return SimpleNamespace(model=Model(), processor=Processor())
+    family = SimpleNamespace(model_dump=lambda by_alias: {})
+    return SimpleNamespace(model=Model(), processor=Processor(), family=family)
 
 
 def test_each_text_is_asked_for_in_its_voice_and_as_long_as_its_recording(bundle):
@@ -100,4 +103,28 @@ def test_a_judge_that_is_not_there_is_told_of_at_once():
 def test_what_was_never_told_in_training_is_not_told_in_speaking():
     task = Speak(type="speak", language_ratio=0.0, instruct_ratio=0.5)
     assert task.learned_style("en", "ann") == {"language": None, "instruct": "ann"}
-    assert Speak(type="speak", instruct_ratio=0.0).learned_style("en", "ann") == {"language": "en", "instruct": None}
+    task = Speak(type="speak", instruct_ratio=0.0)
+    assert task.learned_style("en", "ann") == {"language": "en", "instruct": None}
+
+
+def test_what_the_model_before_was_told_is_told(tmp_path):
+    task = Speak(type="speak", instruct_ratio=0.0)
+    assert task.learned_style("en", "ann", {"from": "k2-fsa/OmniVoice"})["instruct"] == "ann"
+    for number, (ratio, origin, expected) in enumerate(
+        [(0.5, None, "ann"), (0.0, None, None), (0.0, "k2-fsa/OmniVoice", "ann"), (0.0, str(tmp_path / "0"), "ann")]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        config = {"task": {"type": "speak", "instruct_ratio": ratio}, "model": {"from": origin}}
+        (folder / "training_config.json").write_text(json.dumps(config))
+        assert task.learned_style("en", "ann", {"init": str(folder)})["instruct"] == expected
+
+
+def test_instructs_that_training_leaves_out_are_told(tmp_path):
+    (tmp_path / "a.wav").touch()
+    records = [{"id": i, "audio_path": "a.wav", "duration": 1, "text": "a", "instruct": "x"} for i in ("a", "b")]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    cuts = list(Source.model_validate({"type": "jsonl", "path": str(tmp_path / "m.jsonl")}).cuts())
+    assert Speak(type="speak").data_warnings(cuts) == []
+    (sentence,) = Speak(type="speak", instruct_ratio=0.0).data_warnings(cuts)
+    assert sentence.startswith("2 training records have an instruct that the model is never told")

@@ -49,7 +49,9 @@ class SpeakOptions:
         typer.Option("--from", help="JSONL with a `text` a line; `id`, `voice`, `reference`, `instruct` ... too."),
     ] = None
     format: Annotated[str, typer.Option(help="With --from: wav, flac or ogg.")] = "wav"
-    force: Annotated[bool, typer.Option("--force", help="With --from: speak again what is there already.")] = False
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over what is there already; with --from: speak it again.")
+    ] = False
     compile: Annotated[bool, typer.Option("--compile", help="Through torch.compile: slow start, then fast.")] = False
     device: Device = "auto"
     plugin: ModelPlugins = field(default_factory=list)

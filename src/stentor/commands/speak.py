@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import sys
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from stentor.audio.io import WRITTEN, probe
 from stentor.commands.file_progress import FileProgress
 from stentor.data.atomic_write import atomic_path
+from stentor.data.jsonl import open_text, parse_object
 from stentor.errors import AudioError, ConfigError, DataError, StentorError
 from stentor.inference.speak import Utterance
 from stentor.inference.speak.speaker import Speaker
-from stentor.inference.speak.voice import save_voice
+from stentor.inference.speak.voice import save_voice, voice_file
 from stentor.tasks.speak import seed_of
 
 if TYPE_CHECKING:
@@ -62,6 +64,14 @@ def _check(options: SpeakOptions) -> None:
         raise ConfigError("The text is empty: there is nothing to speak.")
     if options.text is not None or options.from_ is not None:
         _check_out(options)
+    if options.save_voice is not None:
+        _check_new(voice_file(options.save_voice), "--save-voice", options.force)
+
+
+def _check_new(path: Path, option: str, force: bool) -> None:
+    """Raises ConfigError for a file that is there already."""
+    if path.exists() and not force:
+        raise ConfigError(f"{option}: {path} exists already. Give another name, or --force to write over it.")
 
 
 def _check_out(options: SpeakOptions) -> None:
@@ -75,6 +85,7 @@ def _check_out(options: SpeakOptions) -> None:
             raise ConfigError(f"--out {out} is a folder: give a file, such as {out / 'speech.wav'}.")
         if out.suffix.lower().lstrip(".") not in WRITTEN:
             raise ConfigError(f"--out {out}: audio is written as .wav, .flac or .ogg.")
+        _check_new(out, "--out", options.force)
     elif out.is_file():
         raise ConfigError(f"--out {out} is a file: give a folder for the speech of --from.")
     _writable(out if options.from_ is not None else out.parent)
@@ -156,7 +167,11 @@ TYPES: dict[str, tuple[type, ...]] = {
     "speed": (int, float),
     "seed": (int,),
 }
-"""Keys of a line that mean something here; null is as if the key were not there, other keys are passed through."""
+"""Keys of a line that mean something here; null is as if the key were not there."""
+ALIASES = {"ref_audio": "reference", "ref_text": "reference_text", "language_id": "language"}
+"""OmniVoice's names."""
+IGNORED = ("speaker", "audio_path", "start", "words", "segments", "uem", "text_pinyin", "language_name")
+"""Other keys of manifests and of OmniVoice's lists, which may stand there."""
 
 
 def read_lines(path: str) -> list[TextLine]:
@@ -164,31 +179,42 @@ def read_lines(path: str) -> list[TextLine]:
 
     Raises ConfigError when the file cannot be read, DataError when it holds no line.
     """
-    try:
-        content = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"--from {path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"--from {path} is no UTF-8 text: it holds one JSON object a line.") from None
     lines: list[TextLine] = []
     seen: dict[str, int] = {}
-    for number, written in enumerate(content.split("\n"), 1):
-        if not written.strip():
-            continue
+    try:
+        with open_text(Path(path)) as texts:
+            written = [(number, line) for number, line in texts.numbered() if not isinstance(line, str) or line.strip()]
+    except DataError as error:
+        raise ConfigError(f"--from {error}") from None
+    for number, text in written:
+        where = f"{path}:{number}"
         try:
-            record = json.loads(written)
-        except ValueError as error:
-            lines.append(TextLine(number, {}, f"is no JSON ({error})"))
-            continue
-        if not isinstance(record, dict):
-            lines.append(TextLine(number, {}, f"is no JSON object, such as {json.dumps({'id': 'a', 'text': '...'})}"))
+            record = parse_object(text, where)
+        except DataError as error:
+            lines.append(TextLine(number, {}, str(error).removeprefix(f"{where}: ")))
             continue
         line = TextLine(number, {key: value for key, value in record.items() if value is not None})
-        line.problem = _problem(line, seen)
+        problem = _rename(line.record) or _problem(line, seen)
+        line.problem = problem and f"the line {problem}{'' if problem.endswith('?') else '.'}"
         lines.append(line)
     if not lines:
         raise DataError(f"--from {path} is empty: it holds one JSON object a line.")
     return lines
+
+
+def _rename(record: dict[str, Any]) -> str | None:
+    """Give `ALIASES` our names; what is wrong with the keys."""
+    for alias, key in ALIASES.items():
+        if alias in record and key in record:
+            return f"has both `{key}` and `{alias}`, which mean the same"
+        if alias in record:
+            record[key] = record.pop(alias)
+    for key in record:
+        if key not in TYPES and key not in IGNORED:
+            matches = difflib.get_close_matches(key, [*TYPES, *ALIASES], 1)
+            hint = f"did you mean `{matches[0]}`?" if matches else f"known are {', '.join(TYPES)}"
+            return f"has the key `{key}`, which means nothing here; {hint}"
+    return None
 
 
 def _problem(line: TextLine, seen: dict[str, int]) -> str | None:
@@ -245,7 +271,7 @@ def _many(options: SpeakOptions, speaker: Speaker, lines: list[TextLine]) -> Non
 
         for line in lines:
             if line.problem is not None:
-                leave_out(line, f"the line {line.problem}.")
+                leave_out(line, line.problem)
                 continue
             path = folder / f"{line.id}.{options.format}"
             if not options.force and (record := _former_record(path, line)) is not None:
@@ -300,7 +326,8 @@ class _Defaults:
         if voice is None and reference is None:
             voice, reference = options.voice, options.reference
             reference_text = options.reference_text if reference_text is None else reference_text
-        duration, speed = record.get("duration"), record.get("speed")
+        duration = record.get("duration")
+        speed = None if duration is not None else record.get("speed")  # as in OmniVoice: the duration counts
         if duration is None and speed is None:
             duration, speed = options.duration, options.speed
         return self.speaker.prepare(
@@ -318,8 +345,9 @@ class _Defaults:
         )
 
     def _path(self, written: str) -> str:
-        """As in manifests: relative to the file's folder."""
-        return written if Path(written).is_absolute() else str(self.folder / written)
+        """As in manifests: relative to the file's folder; or, as in OmniVoice, to the working directory."""
+        beside = self.folder / written
+        return written if Path(written).exists() and not beside.exists() else str(beside)
 
 
 NOT_KEPT = ("reference", "reference_text", "voice", "speed", "seed", "audio_path", "start", "duration", "words")

@@ -43,6 +43,7 @@ from stentor.errors import ConfigError, DataError, StentorError, Stopped, withou
 from stentor.inference.load import TRAINING_CONFIG
 from stentor.losses.base import expanded
 from stentor.models.parameters import adapters_in, parameter_table
+from stentor.models.weights_io import check_weights
 from stentor.publish.card import write_card
 from stentor.report.report import write_report
 
@@ -65,8 +66,10 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     train_data = train_dataset(config.data, config.train.seed, task.drop_reason, say, segments)
     requirements = task.requirements(sections)
     requirements.texts, requirements.cuts = train_data.texts, train_data.cuts
+    requirements.complete = not train_data.streams
     torch.manual_seed(config.train.seed)
     bundle = config.model.build(requirements)
+    check_weights(bundle.model.named_parameters(), "model")
     losses = expanded(sections, bundle.codebooks)
     processor, family = bundle.processor, bundle.family
 

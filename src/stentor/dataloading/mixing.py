@@ -32,6 +32,7 @@ BAD = (
     "no_codec",
     "other_codec",
     "no_member",
+    "duplicate_id",
     "no_audio",
     "wrong_type",
     "wrong_shape",

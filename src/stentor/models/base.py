@@ -40,6 +40,8 @@ class TaskRequirements:
     cuts: Callable[[], Iterable[Cut]] | None = None
     """Training records, of a stream the first ones, for what is made from more than their texts, such as a codec that
     is fitted on their audio (`stentor.data.load_audio.load_audio`). Their audio is only read when it is asked for."""
+    complete: bool = True
+    """Whether `texts` and `cuts` give all of the training data and not only the first of it."""
     classes: int | None = None
     """Number of output classes, for tasks that label frames."""
     scores: tuple[str, ...] = ()

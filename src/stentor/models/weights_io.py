@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +148,20 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     adapters = {}
     if (folder / ADAPTER_FILE).exists():
         adapters = {n.removeprefix(PEFT_PREFIX): t for n, t in load_file(folder / ADAPTER_FILE).items()}
+    check_weights((weights | adapters).items(), str(folder))
     return weights, adapters
+
+
+def check_weights(weights: Iterable[tuple[str, Tensor]], origin: str) -> None:
+    """Raises ConfigError for the first of the named weights that holds NaN or infinite values."""
+    for name, tensor in weights:
+        if not tensor.is_floating_point() or tensor.is_meta or not tensor.numel():
+            continue
+        if not all(math.isfinite(bound) for bound in tensor.detach().aminmax()):
+            raise ConfigError(
+                f"{origin}: the weight {name} holds NaN or infinite values: the model is damaged, or its training went "
+                "wrong. Take an earlier checkpoint, or get it again."
+            )
 
 
 def load_adapters(model: nn.Module, adapters: dict[str, Tensor]) -> None:

@@ -170,19 +170,21 @@ class Shards(Source):
                 "does not exist." if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}."
             )
         members = {} if contents is None else _by_id(contents)
-        known: set[str] = set()
+        labels = [(number, _label(line, f"{shard.labels}:{number}")) for number, line in lines]
+        known = Counter(label["id"] for _, label in labels if isinstance(label, dict))
         for i in range(len(lines)) if order is None else order.permutation(len(lines)):
-            number, line = lines[i]
+            number, label = labels[i]
             where = f"{shard.labels}:{number}"
-            try:
-                label = parse_object(line, where)
-                if not isinstance(name := label.get("id"), str):
-                    raise DataError(f"{where} is not a JSON object with an `id`.")
-            except DataError as error:
-                yield UnusableRecord(f"{stem}:{number}", "unreadable", str(error))
+            if isinstance(label, DataError):
+                yield UnusableRecord(f"{stem}:{number}", "unreadable", str(label))
                 continue
-            known.add(name)
-            if contents is None:
+            name = label["id"]
+            if known[name] > 1:
+                message = (
+                    f"{where}: {known[name]} labels have the id '{name}': nobody knows which is that of its audio."
+                )
+                yield UnusableRecord(name, "duplicate_id", message)
+            elif contents is None:
                 yield UnusableRecord(name, "missing", f"{name}: {why}")
             elif name in members:
                 yield self._record(label, shard, *members[name], where)
@@ -309,6 +311,17 @@ def _place(written: str, folder: Path, files: Any) -> Path:
         if files.exist(str(place)):
             return place
     return folder / path
+
+
+def _label(line: str | RecordError, where: str) -> dict[str, Any] | DataError:
+    """The label in a line, or why there is none."""
+    try:
+        label = parse_object(line, where)
+        if not isinstance(label.get("id"), str):
+            raise DataError(f"{where} is not a JSON object with an `id`.")
+    except DataError as error:
+        return error
+    return label
 
 
 def _lines(path: Path) -> list[tuple[int, str | RecordError]]:

@@ -80,7 +80,7 @@ class _Part:
 
 
 def check(utterance: Utterance, bundle: Bundle) -> list[str]:
-    """Sentences for a person about characters that are left out; none when all is well.
+    """Sentences for a person about characters that are left out or new to the model; none when all is well.
 
     Raises ConfigError for values out of range, DataError for a text of which nothing can be spoken.
     """
@@ -101,12 +101,19 @@ def check(utterance: Utterance, bundle: Bundle) -> list[str]:
             f"This model cannot speak the text: it knows none of its letters ({letters[:60]}). Write it in the letters "
             f"that it was trained on{', numbers in words (--normalize)' if _numbers(unknown) else ''}."
         )
+    sentences, advice = [], "; --normalize writes numbers in words"
     if unknown:
-        return [
+        sentences.append(
             f"This model does not know {printed(unknown)} in the text, and leaves it out"
-            f"{'; --normalize writes numbers in words' if _numbers(unknown) else ''}."
-        ]
-    return []
+            f"{advice if _numbers(unknown) else ''}."
+        )
+    learned = getattr(bundle.processor, "letters", None)
+    if learned is not None and (new := "".join(c for c in dict.fromkeys(text) if c.isalnum() and c not in learned)):
+        sentences.append(
+            f"No text that this model was trained on has {printed(new)}: how it speaks that is a guess"
+            f"{advice if _numbers(new) else ''}."
+        )
+    return sentences
 
 
 def spelled(text: str, bundle: Bundle) -> tuple[str, str]:

@@ -56,8 +56,9 @@ class Speaker:
         self.codec = bundle.processor.codec  # type: ignore[attr-defined]
         self.generation: Generation = _generation(task.generation, settings)
         self.published = not training
+        self.model_section: Mapping[str, Any] = training.get("model", {})
         # A model that never saw the token for it is confused by it.
-        learned = self.published or bool(training.get("model", {}).get("from"))
+        learned = self.published or bool(self.model_section.get("from"))
         self.denoise = learned if denoise is None else denoise
         self.remark = remark or log.warning
         self.normalize = normalize
@@ -115,10 +116,17 @@ class Speaker:
 
     def speak(self, utterances: Sequence[Utterance], finish: bool = True) -> Iterator[Speech]:
         """Each utterance spoken, in their order."""
-        learned = [replace(u, **self.task.learned_style(u.language, u.instruct)) for u in utterances]
-        for name in ("language", "instruct"):
+        learned = [
+            replace(u, **self.task.learned_style(u.language, u.instruct, self.model_section)) for u in utterances
+        ]
+        for name, ratio in (("language", self.task.language_ratio), ("instruct", self.task.instruct_ratio)):
             if any(getattr(u, name) != getattr(v, name) for u, v in zip(utterances, learned)):
                 self._warn_once(f"This model was never told a record's {name} in training: it is left out.")
+            elif not ratio and any(getattr(u, name) for u in utterances):
+                self._warn_once(
+                    f"This model was fine-tuned without the {name} of its records (`task.{name}_ratio: 0`): it knows "
+                    "what the model that it began from learned of them, and may have forgotten some of it."
+                )
         return speak(self.bundle, learned, self.generation, finish, self.denoise, **self.options)
 
     def _language(self, language: str | None) -> str | None:

@@ -107,6 +107,11 @@ def load_voice(path: str | Path, codec: AudioCodec) -> Voice:
     return voice
 
 
+def voice_file(path: str | Path) -> Path:
+    """The file that tells of a saved voice, by its name with or without an ending."""
+    return _with(_base(path), ".json")
+
+
 def _base(path: str | Path) -> Path:
     path = Path(path)
     return path.with_suffix("") if path.suffix in SUFFIXES else path

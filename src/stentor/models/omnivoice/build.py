@@ -26,7 +26,7 @@ from stentor.models.packing import flex, items
 from stentor.models.peft import adapt, is_adapter
 from stentor.models.pretrained import part_config, reach, set_memory_options
 from stentor.models.speech_llm.tokenizers import bpe, characters
-from stentor.models.weights_io import load_adapters
+from stentor.models.weights_io import SECTION_FILE, check_weights, load_adapters, read_json
 
 FIT_SECONDS = 3600.0
 """Audio that a codec is fitted on at most."""
@@ -62,12 +62,27 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     require_codec(processor, requirements)
     if family.source is None and requirements.cuts is not None:
         processor.pace = fit_speaking_rate(requirements.cuts())
+    processor.letters = learned_letters(family, processor, requirements, before)
     adapters = initialise(bundle, before) if before else {}
     adapt(bundle.model, family.lora, family.freeze)
     if adapters:
         load_adapters(bundle.model, adapters)
     finish(bundle)
     return bundle
+
+
+def learned_letters(
+    family: OmniVoice, processor: OmniVoiceProcessor, requirements: TaskRequirements, before: Path | None
+) -> str | None:
+    """Letters and digits of the training texts and of those that the model `before`, or of `from`, was trained on."""
+    known: str | None = processor.letters if family.source is not None else ""
+    if before is not None:
+        known = read_json(before / SECTION_FILE).get("letters") if (before / SECTION_FILE).is_file() else None
+    if known is None or requirements.cuts is None or not requirements.complete:
+        return None
+    keys = ("text", "text_pinyin")
+    texts = (str(value) for cut in requirements.cuts() for key in keys if (value := field_of(cut, key)))
+    return "".join(sorted({c for text in texts for c in text if c.isalnum()}.union(known)))
 
 
 def require_codec(processor: OmniVoiceProcessor, requirements: TaskRequirements) -> None:
@@ -192,6 +207,7 @@ def backbone(config: Any, key: str) -> nn.Module:
 def make_bidirectional(llm: Any, key: str) -> None:
     """Take the causal mask from a decoder, and try on two short items that each position then sees all of its item and
     nothing of the other. Raises ConfigError for a decoder that cannot."""
+    check_weights(llm.named_parameters(), key)
     config = llm.config
     config.is_causal = False
     for module in llm.modules():

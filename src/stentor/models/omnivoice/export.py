@@ -119,6 +119,7 @@ def _write_configs(bundle: Bundle, folder: Path) -> None:
         "family": family.model_dump(mode="json", by_alias=True),
         "commit": family._commit,
         "pace": bundle.processor.pace,  # type: ignore[attr-defined]
+        "letters": bundle.processor.letters,  # type: ignore[attr-defined]
     }
     write_json(folder / SECTION_FILE, facts)
 
@@ -150,8 +151,11 @@ def _read(family: OmniVoice, folder: Path, key: str) -> tuple[Bundle, dict[str, 
     codec = open_codec(str(folder / CODEC)) if (folder / CODEC).is_dir() else None
     check_codec(codec, model.codebooks, model.vocabulary - 1, key)
     bundle = bundle_of(family, model, tokenizer, codec)
-    if (folder / SECTION_FILE).is_file() and (pace := read_json(folder / SECTION_FILE).get("pace")):
-        bundle.processor.pace = SpeakingRate(*pace)  # type: ignore[attr-defined]
+    if (folder / SECTION_FILE).is_file():
+        facts = read_json(folder / SECTION_FILE)
+        bundle.processor.letters = facts.get("letters")  # type: ignore[attr-defined]
+        if pace := facts.get("pace"):
+            bundle.processor.pace = SpeakingRate(*pace)  # type: ignore[attr-defined]
     try:
         weights, adapters = read_weights(folder)
     except SafetensorError:

@@ -52,6 +52,7 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
         self.codebooks, self.vocabulary, self.mask_id = codebooks, vocabulary, mask_id
         self.codec = codec
         self.instruct_from: str | None = None  # the field that describes the voice of records without an `instruct`
+        self.letters: str | None = None  # letters and digits of the training texts; None: not known
         self.pace: SpeakingRate | None = None  # of the training records, for the length of what is spoken
         self.pad_id = padding_id(tokenizer)
         self.flex = False  # packed batches carry the block tables of flex_attention

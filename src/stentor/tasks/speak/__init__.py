@@ -15,7 +15,10 @@ A family that serves this task gives, besides what every family gives:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -165,12 +168,24 @@ class Speak(Task):
             clean_from=field_of(cut, "clean_start_token_idx"),
         )
 
-    def learned_style(self, language: str | None, instruct: str | None) -> dict[str, Any]:
+    def data_warnings(self, cuts: Iterable[Cut]) -> list[str]:
+        if self.instruct_ratio > 0:
+            return []
+        described = [cut.id for cut in cuts if self.spoken(cut).instruct is not None]
+        return described and [
+            f"{len(described):,} training records have an instruct that the model is never told: `task.instruct_ratio` "
+            "is 0. Set it to 1 to train voices by description or name."
+        ]
+
+    def learned_style(
+        self, language: str | None, instruct: str | None, model: Mapping[str, Any] = MappingProxyType({})
+    ) -> dict[str, Any]:
         """`language` and `instruct` of an utterance; None for a kind that the model never had in training, whose tokens
-        it has not learned."""
+        it has not learned. `model` is the section that it was trained with: a model that this one began from (`from`,
+        `init`) may have learned them."""
         return {
-            "language": language if self.language_ratio > 0 else None,
-            "instruct": instruct if self.instruct_ratio > 0 else None,
+            "language": language if self.language_ratio > 0 or _base_learned(model, "language_ratio") else None,
+            "instruct": instruct if self.instruct_ratio > 0 or _base_learned(model, "instruct_ratio") else None,
         }
 
     # Answers
@@ -199,10 +214,11 @@ class Speak(Task):
             return [{"silent": "the model has no codec"} for _ in examples]
         codes = [processor.codes(e) for e in examples]
         prompts = [self._prompt_frames(e, c.shape[1]) for e, c in zip(examples, codes, strict=True)]
+        section = bundle.family.model_dump(by_alias=True)
         utterances = [
             processor.utterance(
                 e.text,
-                **self.learned_style(e.language, e.extra["instruct"]),
+                **self.learned_style(e.language, e.extra["instruct"], section),
                 reference=(c[:, :p], "") if p else None,
                 frames=c.shape[1] - p,
             )
@@ -275,3 +291,17 @@ class Speak(Task):
 def seed_of(seed: int, name: str) -> int:
     """The seed of one record's utterance: a function of the section's seed and the record's id."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=4).digest(), "little")
+
+
+def _base_learned(model: Mapping[str, Any], ratio: str) -> bool:
+    """Whether a model that one with the section `model` began from may have learned what the key `ratio` is about: a
+    published one, or one of ours that says so."""
+    origin = model.get("from") or model.get("init")
+    if not origin:
+        return False
+    try:
+        earlier = json.loads((Path(origin) / "training_config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return True
+    learned = earlier.get("task", {}).get(ratio, 1.0) > 0
+    return learned or _base_learned(earlier.get("model", {}), ratio)

@@ -24,7 +24,19 @@ class TranscribeOptions:
     words: Annotated[bool, typer.Option("--words", help="With the time of every word.")] = False
     diarizer: Annotated[str | None, typer.Option(help="A second model, that says who speaks.")] = None
     language: Language = None
-    context: Annotated[str | None, typer.Option(help="Names and terms that may be heard.")] = None
+    context: Annotated[
+        str | None, typer.Option(help="What the recordings are about, for models that read a context.")
+    ] = None
+    prompt: Annotated[
+        str | None, typer.Option(help="Text that is said to come before, for Whisper models: its style is taken up.")
+    ] = None
+    hotwords: Annotated[
+        str | None, typer.Option(help="Names and terms that may be heard, with commas (Whisper and speech LLMs).")
+    ] = None
+    beams: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept while decoding (default 1: greedy).")] = None
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="Lowest sampling temperature (default 0: the most probable text).")
+    ] = None
     device: Device = "auto"
     batch_seconds: Annotated[float, typer.Option(min=1.0, help="Seconds of audio that are decoded together.")] = 120.0
     vad: Annotated[

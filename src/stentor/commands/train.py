@@ -26,6 +26,7 @@ from stentor.callbacks.samples import Samples
 from stentor.commands.baseline import load_baselines, score_baseline, wants_baseline
 from stentor.commands.export.verify import check_run
 from stentor.config.schema import Config
+from stentor.data.cut import field_of
 from stentor.data.feature_cache import FeatureCache
 from stentor.dataloading import leakage
 from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
@@ -291,12 +292,15 @@ def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
     """Data, parameters, length and environment of the run: entries of results.json."""
     setup, progress = trainer.setup, trainer.progress
     train_data, model, parts = setup.train_data, setup.bundle.model, setup.bundle.parts()
+    cuts = train_data.cuts
+    cuts = train_data.cuts
     table = parameter_table(model, parts)
     return {
         "data": {
             "used": train_data.records,
             "hours": round(train_data.hours, 4),
-            **({} if train_data.streams else {"longest_seconds": round(max(c.duration for c in train_data.cuts()), 2)}),
+            **({} if train_data.streams else {"longest_seconds": round(max(c.duration for c in cuts()), 2)}),
+            **({} if train_data.streams else {"with_context": sum(bool(field_of(c, "context")) for c in cuts())}),
             **({} if train_data.replay is None else {"replay": train_data.replayed}),
             **train_data.dropped.facts(),
             "overlap": setup.overlap,

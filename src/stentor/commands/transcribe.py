@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 from stentor.commands.file_progress import Files, parse_formats, require_folder
 from stentor.errors import ConfigError
 from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
-from stentor.inference.transcribe import transcribe
 
-DETECTION = (
+PASSED_ON = (
+    "language",
+    "context",
+    "prompt",
+    "hotwords",
+    "beams",
+    "temperature",
+    "batch_seconds",
+    "words",
     "vad",
     "vad_threshold",
     "min_speech",
@@ -43,23 +50,16 @@ def transcribe_files(options: TranscribeOptions) -> None:
     from stentor.inference.load import load
 
     model = load(options.model, options.device)
-    task = model.for_transcription()
-    diarizer = load(options.diarizer, options.device).speaker_segments() if options.diarizer is not None else None
+    diarizer = load(options.diarizer, options.device) if options.diarizer is not None else None
     failed: list[dict[str, Any]] = []
     with files:
-        for transcript in transcribe(
-            model.bundle,
-            task,
+        for transcript in model.transcribe_many(
             files.recordings(model.bundle.processor.sample_rate),
-            language=options.language,
-            context=options.context,
-            batch_seconds=options.batch_seconds,
-            model=options.model,
-            words=options.words,
+            diarizer=diarizer,
             on_error=files.leave_out,
             on_window=files.add_seconds,
-            diarizer=diarizer,
-            **{name: getattr(options, name) for name in DETECTION},
+            on_warning=lambda sentence: files.print(f"stentor: warning: {sentence}", error=True),
+            **{name: getattr(options, name) for name in PASSED_ON},
         ):
             failed += transcript.failed
             if files.folder is None:

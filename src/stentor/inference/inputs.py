@@ -76,6 +76,8 @@ def label(name: str) -> str:
 def open_recording(audio: Any, rate: int, source_rate: int | None = None) -> Recording:
     """A recording at `rate` Hz of a path, an address, `-` (standard input), the bytes of an audio file, an open binary
     file, or an array at `source_rate` Hz. Nothing is read yet. Raises ConfigError for anything else."""
+    if hasattr(audio, "blocks"):
+        return audio  # type: ignore[no-any-return]  # a recording already
     if isinstance(audio, str) and audio == STDIN:
         return StreamRecording(label(audio), rate, lambda file: shutil.copyfileobj(sys.stdin.buffer, file))
     if isinstance(audio, str) and is_url(audio):

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -32,6 +33,8 @@ from stentor.tasks.words import Words
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 
+log = logging.getLogger(__name__)
+Audio = str | Path | bytes | np.ndarray | BinaryIO | Recording
 CONFIG = "config.json"
 TRAINING_CONFIG = "training_config.json"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -52,7 +55,7 @@ class Model:
 
     def transcribe(
         self,
-        audio: str | Path | np.ndarray,
+        audio: Audio,
         rate: int | None = None,
         language: str | None = None,
         context: str | None = None,
@@ -60,7 +63,8 @@ class Model:
         diarizer: Model | None = None,
         **options: Any,
     ) -> Transcript:
-        """The transcript of one file, or of an array [samples] or [channels, samples] at `rate` Hz, of any length.
+        """The transcript of one recording of any length: a path, an http(s) address, the bytes of a file, an open
+        binary file, or an array [samples] or [channels, samples] at `rate` Hz.
 
         `words`: with word times; default when the model has learned them. `diarizer`: a second model, for the task
         `diarize`, that puts a speaker on every word and segment. `options` are other fields of
@@ -68,12 +72,42 @@ class Model:
         `.words`. Raises AudioError, and ConfigError when the model was trained for another task.
         """
         recording = open_recording(audio, self.bundle.processor.sample_rate, rate)
-        task = self.for_transcription()
-        words = isinstance(task, Words) if words is None else words
-        options = {"model": self.name, "words": words, "language": language, "context": context, **options}
+        options |= {"language": language, "context": context, "words": words, "diarizer": diarizer}
+        return next(self.transcribe_many([recording], **options))
+
+    def transcribe_many(
+        self,
+        recordings: Iterable[Audio],
+        rate: int | None = None,
+        words: bool | None = None,
+        diarizer: Model | None = None,
+        **options: Any,
+    ) -> Iterator[Transcript]:
+        """Transcripts of many recordings, in their order, as they are done. Windows of several recordings are decoded
+        together, so this is several times as fast as one call after another; recordings are opened as they are needed
+        and their audio is not kept. Arrays are all at `rate` Hz.
+
+        Parameters and errors as in `transcribe`; with `on_error=function` an unreadable recording is handed to it,
+        as (name, AudioError), and left out.
+        """
+        task, model_rate = self.for_transcription(), self.bundle.processor.sample_rate
+        options = {"model": self.name, "words": isinstance(task, Words) if words is None else words, **options}
         if diarizer is not None:
             options["diarizer"] = diarizer.speaker_segments()
-        return next(transcribe(self.bundle, task, [recording], **options))
+        places = self.bundle.family.decoding_options()
+        if options.get("context") and "context" in places and self.learned_context is False:
+            warn = options.get("on_warning", log.warning)
+            warn(f"{self.name} was trained on records without any context: it has not learned to use one.")
+        return transcribe(self.bundle, task, (open_recording(r, model_rate, rate) for r in recordings), **options)
+
+    @property
+    def learned_context(self) -> bool | None:
+        """Whether the records of its training had a context. None when that is not known."""
+        if (self.training.get("task") or {}).get("context"):
+            return True
+        results = self.folder / "train_results.json"
+        count = (_json(results).get("data") or {}).get("with_context") if results.is_file() else None
+        return None if count is None else count > 0
 
     def diarize(
         self,

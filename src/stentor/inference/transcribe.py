@@ -1,11 +1,13 @@
 """Transcription of recordings of any length: windows between pauses, decoded in batches across files."""
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from stentor.data.batch import Example
 from stentor.errors import AudioError, ConfigError
+from stentor.inference.decoding_options import hints, with_search
 from stentor.inference.recording import Recording
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker, with_speaker
 from stentor.inference.vad import Detector, Window, cut, open_detector
@@ -13,6 +15,8 @@ from stentor.models.base import Bundle
 from stentor.tasks.transcribe import Transcribe, seconds_of
 from stentor.tasks.words import Words, units
 from stentor.text.normalize import SPACELESS, language_code
+
+log = logging.getLogger(__name__)
 
 LONGEST = 30.0
 """Seconds of audio in a window, unless the model's encoder takes less."""
@@ -68,7 +72,15 @@ class Transcriber:
     task: Transcribe
     language: str | None = None
     context: str | None = None
-    """Names and terms that may occur. None: the task's."""
+    """What the recordings are about, for models that read a context. None: the task's."""
+    prompt: str | None = None
+    """Text that is said to come before each window, for Whisper models: its style is taken up."""
+    hotwords: str | Sequence[str] | None = None
+    """Names and terms that may occur; they become part of the context or of the prompt."""
+    beams: int | None = None
+    """Hypotheses kept while decoding. None: the task's `beams`."""
+    temperature: float | Sequence[float] | None = None
+    """In the place of the lowest of the task's `checks.temperatures`, or all of them."""
     batch_seconds: float = 120.0
     """Most padded audio of a batch."""
     detector: Detector | None = None
@@ -101,6 +113,8 @@ class Transcriber:
     """Called with the name and the error of an unreadable recording, which is then left out. None: raise it."""
     on_window: Callable[[float], None] | None = None
     """Called with the seconds of each window that is done."""
+    on_warning: Callable[[str], None] = log.warning
+    """Called with a sentence about an option that has no effect."""
     diarizer: Callable[[Recording], list[dict[str, Any]]] | None = None
     """Who speaks when in a recording, as `{"speaker", "start", "end"}` in seconds (see
     `stentor.inference.diarize.segments_by`). Words then have a `speaker`, and a segment is what one speaker says. A
@@ -115,6 +129,10 @@ class Transcriber:
                 "alone (leave out --words)."
             )
         self.task = self._with_thresholds()
+        family = self.bundle.family
+        self.task = with_search(self.task, family, self.beams, self.temperature)
+        context, self.prompt = hints(family, self.context, self.prompt, self.hotwords, self.on_warning)
+        self.context = context or self.task.context
         self.vad_detector = self.detector or open_detector(self.vad, self.vad_threshold)
         self.timed = isinstance(self.task, Words) and (self.words or self.diarizer is not None)
         self.rate = self.bundle.processor.sample_rate
@@ -205,8 +223,8 @@ class Transcriber:
                     continue
                 name = f"{job.recording.name}@{window.start / self.rate:.2f}"
                 ready.append((job, i))
-                context = self.context or self.task.context
-                examples.append(Example(name, audio, language=self.language, context=context))
+                extra = {"prompt": self.prompt} if self.prompt else {}
+                examples.append(Example(name, audio, language=self.language, context=self.context, extra=extra))
             if not examples:
                 continue
             options = {"words": self.timed} if isinstance(self.task, Words) else {}
@@ -219,6 +237,7 @@ class Transcriber:
     def _transcript(self, job: _Job) -> Transcript:
         segments: list[dict[str, Any]] = []
         failed: list[dict[str, Any]] = []
+        language = self.language or self._detected_language(job)
         words = list(self._words(job)) if self.timed else []
         turns = job.turns if job.turns is not None and job.turns.names else None
         if turns is not None:
@@ -242,15 +261,15 @@ class Transcriber:
             if turns is None:
                 segments.append(segment)
             elif segment_words:
-                spans = [unit["span"] for unit in units(output["text"], self.language)]
+                spans = [unit["span"] for unit in units(output["text"], language)]
                 segments += split_by_speaker(segment, segment_words, spans)
             else:
                 segments.append(with_speaker(segment, turns, segments[-1]["speaker"] if segments else None))
-        space = "" if language_code(self.language) in SPACELESS else " "
+        space = "" if language_code(language) in SPACELESS else " "
         return Transcript(
             audio=job.recording.name,
             duration=round(job.samples / self.rate, 3),
-            language=self.language,
+            language=language,
             text=space.join(s["text"] for s in segments),
             **({"words": [word for _, word in words]} if self.words else {}),
             segments=segments,
@@ -261,6 +280,14 @@ class Transcriber:
     def _reasons_to_leave_out(self, output: dict[str, Any]) -> list[str]:
         """The checks for which a window's text is left out: of `no_room` only the word times are wrong."""
         return [] if self.keep_failed else [name for name in output["failed"] if name != "no_room"]
+
+    def _detected_language(self, job: _Job) -> str | None:
+        """The language that the model detected in most of the speech; None where it detects none."""
+        seconds: dict[str, int] = {}
+        for window, output in zip(job.windows, (job.outputs[i] for i in range(len(job.windows)))):
+            if output["text"] and (code := output.get("language")):
+                seconds[code] = seconds.get(code, 0) + window.speech_end - window.speech_start
+        return max(seconds, key=lambda code: seconds[code], default=None)
 
     def _words(self, job: _Job) -> Iterator[tuple[int, dict[str, Any]]]:
         """The words of all windows, each with its window's number and times from the start of the recording, in order

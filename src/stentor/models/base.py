@@ -136,6 +136,11 @@ class Family(Choice):
         None when it can."""
         return None
 
+    def decoding_options(self) -> frozenset[str]:
+        """What one call of transcription may ask of a model of these settings: `beams`, `temperature`, and hints that
+        `Processor.collate` reads: `context` (`Example.context`), `prompt` (`Example.extra["prompt"]`)."""
+        return frozenset({"beams", "temperature"})
+
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         """Why this model can do nothing with a record, as (reason, sentence), from its metadata alone: a language that
         it does not know or, in `training`, letters that it cannot write. None when it can."""

@@ -8,7 +8,9 @@ A family that serves this task gives, besides what every family gives:
 * model: `generate(inputs, max_new_tokens=[...], eos_ids={...}, beams=, temperature=, generator=)`, a list of (token ids
   without the end token, their log-probabilities), and with a CTC head `ctc_classes(**inputs)`. With an attribute
   `no_speech_id` that is not None, `generate` also takes an empty list `no_speech`, and fills it with the probability
-  that nobody speaks, for each item.
+  that nobody speaks, for each item. With an attribute `names_language` that is true, it takes an empty list `named`,
+  and fills it with the tokens that name the language of each item, of which `processor.named_language(ids)` makes a
+  code, None for no language.
 """
 
 from __future__ import annotations
@@ -117,7 +119,10 @@ class Transcribe(Task):
             assert example.audio is not None
             seed = zlib.crc32(example.audio.data, seed)
         no_speech: list[float] = []
-        options = {"no_speech": no_speech} if getattr(model, "no_speech_id", None) is not None else {}
+        named: list[list[int]] = []
+        options: dict[str, Any] = {"named": named} if getattr(model, "names_language", False) else {}
+        if getattr(model, "no_speech_id", None) is not None:
+            options["no_speech"] = no_speech
         with torch.no_grad(), bundle.cache_encoder():
             hypotheses = model.generate(
                 batch.inputs,
@@ -141,6 +146,7 @@ class Transcribe(Task):
                     "log_prob": round(sum(log_probs) / max(len(log_probs), 1), 4),
                     "compression_ratio": round(compression_ratio(text), 3),
                     **({"no_speech_prob": round(no_speech[i], 4)} if no_speech else {}),
+                    **({"language": processor.named_language(named[i])} if named else {}),
                     "temperature": temperature,
                     "failed": [],
                     **({"ctc": ctc_texts[i].strip()} if ctc_texts is not None else {}),

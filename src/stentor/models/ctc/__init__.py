@@ -70,6 +70,9 @@ class CTCFamily(PretrainedFamily):
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
     implementation: ClassVar[str | None] = __name__
 
+    def decoding_options(self) -> frozenset[str]:
+        return frozenset()
+
     @model_validator(mode="after")
     def _one_origin(self) -> CTCFamily:
         check(self.quantize, self.lora)

@@ -36,6 +36,9 @@ class Qwen3ASR(AudioLLM):
     architecture: ClassVar[str] = "Qwen3ASRForConditionalGeneration"
     tokenizer_holds: ClassVar[str] = "the processor of a Qwen3-ASR model"
 
+    def decoding_options(self) -> frozenset[str]:
+        return super().decoding_options() | {"context"}
+
     @classmethod
     def can_load(cls, config: dict[str, Any]) -> bool:
         """Qwen3-ASR as transformers writes it; not the forced aligner, which has the same `model_type`."""

@@ -11,6 +11,8 @@ from stentor.models.decoding import Result
 class Qwen3ASRModel(AudioLLMModel):
     """See `AudioLLMModel`. What it generates up to `marker_id` names the language and is no part of the text."""
 
+    names_language = True
+
     def __init__(self, pretrained: Any, marker_id: int, end_ids: set[int]):
         """`marker_id`: the token after which the transcript begins; `end_ids`: all tokens that end an answer."""
         super().__init__(pretrained)
@@ -28,9 +30,17 @@ class Qwen3ASRModel(AudioLLMModel):
         return self.multi_modal_projector(hidden.to(self.multi_modal_projector.linear_1.weight.dtype))
 
     def generate(
-        self, inputs: dict[str, Tensor], max_new_tokens: list[int], eos_ids: set[int], **options: Any
+        self,
+        inputs: dict[str, Tensor],
+        max_new_tokens: list[int],
+        eos_ids: set[int],
+        named: list[list[int]] | None = None,
+        **options: Any,
     ) -> list[Result]:
+        """See `AudioLLMModel.generate`. An empty list as `named` is filled with the tokens that name each language."""
         results = super().generate(inputs, max_new_tokens, eos_ids | self.end_ids, **options)
+        if named is not None:
+            named += [ids[: len(ids) - len(self._text(ids, [])[0])] for ids, _ in results]
         return [self._text(ids, log_probs) for ids, log_probs in results]
 
     def _text(self, ids: list[int], log_probs: list[float]) -> Result:

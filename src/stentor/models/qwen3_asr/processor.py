@@ -91,6 +91,11 @@ class Qwen3ASRTranscription(AudioLLMProcessor):
     def _naming(self, name: str | None) -> list[int]:
         return self._all_ids(f"language {name}{MARKER}")
 
+    def named_language(self, ids: Sequence[int]) -> str | None:
+        """The code of the language that the model named before its text; None when it named none."""
+        name = self.hf.tokenizer.decode(list(ids)).removesuffix(MARKER).removeprefix("language ").strip()
+        return next((code for code, known in languages().items() if known == name), None)
+
     def _all_ids(self, text: str) -> list[int]:
         """Tokens of a text, special ones included."""
         return self.hf.tokenizer(text, add_special_tokens=False).input_ids

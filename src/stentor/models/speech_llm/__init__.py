@@ -162,6 +162,9 @@ class SpeechLLM(PretrainedFamily):
             raise ValueError("a pretrained language model comes with its own tokenizer: leave `tokenizer` out")
         return self
 
+    def decoding_options(self) -> frozenset[str]:
+        return super().decoding_options() | ({"context"} if self.prompt.context else set())
+
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         from stentor.data.cut import text_of
 

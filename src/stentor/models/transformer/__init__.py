@@ -123,6 +123,9 @@ class Transformer(Family):
         kinds = [kind for kind, served in SERVES.items() if task.is_a(served)]
         return "kind", f"a model of the kind {self.kind} cannot {task.type}: take {' or '.join(kinds)}"
 
+    def decoding_options(self) -> frozenset[str]:
+        return frozenset() if self.kind == "encoder" else super().decoding_options()
+
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         """Besides records that the processor drops, clips and texts that there are not enough learnt positions for."""
         reason: tuple[str, str] | None = processor.drop_reason(cut, training)

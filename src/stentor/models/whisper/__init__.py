@@ -73,6 +73,9 @@ class Whisper(Family):
         check_origin(self)
         return self
 
+    def decoding_options(self) -> frozenset[str]:
+        return super().decoding_options() | {"prompt"}
+
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         from stentor.data.cut import language_of
 

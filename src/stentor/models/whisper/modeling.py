@@ -41,6 +41,7 @@ class WhisperRecogniser(nn.Module):
         self.generation_config = whisper.generation_config
         self.languages, self.suppressed, self.suppressed_first = languages, suppressed, suppressed_first
         self.no_speech_id = no_speech_id
+        self.names_language = bool(languages)
 
     def train(self, mode: bool = True) -> WhisperRecogniser:
         super().train(mode)
@@ -60,8 +61,9 @@ class WhisperRecogniser(nn.Module):
                 return whisper_layers(encoder, hidden)
             return encoder(features).last_hidden_state
 
-    def prompted(self, hidden: Tensor, input_ids: Tensor, detect: Tensor | None) -> Tensor:
-        """`input_ids` with the language token, the second, of the rows in `detect` [B] set to the one that it detects.
+    def prompted(self, hidden: Tensor, input_ids: Tensor, detect: Tensor | None, start: int = 0) -> Tensor:
+        """`input_ids` with the language token, after the start token in the column `start`, of the rows in `detect` [B]
+        set to the one that it detects.
 
         As in transformers: the likeliest language token after the start token.
         """
@@ -74,12 +76,12 @@ class WhisperRecogniser(nn.Module):
             unknown = torch.arange(len(detect), device=detect.device) == 0  # another process may have one to detect
         with torch.no_grad():
             state = self.model.decoder(
-                input_ids=input_ids[unknown, :1], encoder_hidden_states=hidden[unknown], use_cache=False
+                input_ids=input_ids[unknown, start : start + 1], encoder_hidden_states=hidden[unknown], use_cache=False
             ).last_hidden_state[:, -1]
             languages = torch.tensor(self.languages, device=input_ids.device)
             likeliest = languages[self.proj_out(state)[:, languages].argmax(-1)]
         input_ids = input_ids.clone()
-        input_ids[detect, 1] = likeliest[: detect.sum()]
+        input_ids[detect, start + 1] = likeliest[: detect.sum()]
         return input_ids
 
     def forward(
@@ -105,13 +107,15 @@ class WhisperRecogniser(nn.Module):
         max_new_tokens: int | list[int],
         eos_ids: set[int],
         no_speech: list[float] | None = None,
+        named: list[list[int]] | None = None,
         **options: Any,
     ) -> list[Result]:
         """Token ids after the prompt (end token left out) and their log-probabilities, for each item of a batch.
 
         `inputs` come from the processor's `collate(labels=False)`; `options` are those of
         `stentor.models.decoding.search`. An empty list as `no_speech` is filled with each item's probability of the
-        token `no_speech_id` after the start token (Radford et al. 2022, section 4.5).
+        token `no_speech_id` after the start token (Radford et al. 2022, section 4.5), and one as `named` with its
+        language token, given or detected.
         """
         rows, prompt = inputs["input_ids"].shape
         longest = self.config.max_target_positions - prompt
@@ -119,6 +123,8 @@ class WhisperRecogniser(nn.Module):
         decoder = _Decoder(self, **inputs)
         if no_speech is not None:
             no_speech += decoder.start_probs[:, self.no_speech_id].tolist()
+        if named is not None:
+            named += decoder.language_ids.tolist()
         return search(decoder, limits, eos_ids, **options)
 
 
@@ -129,7 +135,11 @@ class _Decoder:
         self.model = model
         self.hidden = model.encode(features)
         self.cache: Any = None
-        self.log_probs = self._run(model.prompted(self.hidden, input_ids, detect))
+        # Text that is said to come before stands in front of the start token.
+        self.start = int((input_ids[0] == model.config.decoder_start_token_id).int().argmax())
+        input_ids = model.prompted(self.hidden, input_ids, detect, self.start)
+        self.language_ids = input_ids[:, self.start + 1 : self.start + 2]
+        self.log_probs = self._run(input_ids)
         self.log_probs[:, model.suppressed_first] = -torch.inf
 
     def _run(self, input_ids: Tensor) -> Tensor:
@@ -137,7 +147,7 @@ class _Decoder:
             input_ids=input_ids, encoder_hidden_states=self.hidden, past_key_values=self.cache, use_cache=True
         )
         if self.cache is None and self.model.no_speech_id is not None:
-            self.start_probs = self.model.proj_out(out.last_hidden_state[:, 0]).float().softmax(-1)
+            self.start_probs = self.model.proj_out(out.last_hidden_state[:, self.start]).float().softmax(-1)
         self.cache = out.past_key_values
         log_probs = self.model.proj_out(out.last_hidden_state[:, -1]).float().log_softmax(-1)
         log_probs[:, self.model.suppressed] = -torch.inf

@@ -106,6 +106,19 @@ class WhisperProcessor:
             prompt += [self.languages[code] if code else self.start_id, self.transcribe_id]
         return prompt if timed else [*prompt, self.plain_id]
 
+    def previous(self, example: Example) -> list[int]:
+        """The tokens of the text that is said to come before (`extra["prompt"]`), its last ones where it is long, as
+        in `WhisperTokenizer.get_prompt_ids`; none without one."""
+        text = (example.extra.get("prompt") or "").strip()
+        if not text:
+            return []
+        ids = self.tokenizer(f" {text}", add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return [self.tokenizer.get_vocab()["<|startofprev|>"], *ids[-(self.most // 2 - 1) :]]
+
+    def named_language(self, ids: Sequence[int]) -> str | None:
+        """The code of a language token."""
+        return next((code for code, token in self.languages.items() if token in ids), None)
+
     def _ids(self, text: str, code: str | None) -> list[int]:
         """Whisper was trained on texts that begin with a space, where the language has spaces."""
         text = text.strip() if code in SPACELESS else f" {text.strip()}"
@@ -177,7 +190,7 @@ class WhisperProcessor:
         `Batch.dropped`; in a batch for generation they raise DataError. The language token is learnt where the
         language is known; the other tokens of the prompt are given, not learnt.
         """
-        sequences = [self.sequence(e) if labels else (self.prompt(e.language), 0) for e in examples]
+        sequences = [self.sequence(e) if labels else (self.previous(e) + self.prompt(e.language), 0) for e in examples]
         reasons = [self._drop_reason(e, len(ids)) for e, (ids, _) in zip(examples, sequences)]
         usable, dropped = split_usable(examples, reasons, labels)
         if not usable:

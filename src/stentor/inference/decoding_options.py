@@ -1,0 +1,64 @@
+"""Decoding options of one call: beams, temperature, prompt and hotwords, as far as the model's family can do them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from stentor.errors import ConfigError
+from stentor.models.base import Family
+from stentor.tasks.transcribe import Transcribe
+
+
+def with_search(
+    task: Transcribe, family: Family, beams: int | None, temperature: float | Sequence[float] | None
+) -> Transcribe:
+    """The task with other beams and sampling temperatures: one in the place of the lowest, or all that are tried in
+    turn. None: the task's own. Raises ConfigError for what cannot be, or what the family cannot do."""
+    if temperature is None:
+        temperatures = task.checks.temperatures
+    elif isinstance(temperature, (int, float)):
+        temperatures = [temperature, *(t for t in task.checks.temperatures if t > temperature)]
+    else:
+        temperatures = list(temperature)
+    rising = all(a < b for a, b in pairwise(temperatures))
+    if not temperatures or not rising or not all(math.isfinite(t) and t >= 0 for t in temperatures):
+        raise ConfigError(f"The temperature must be 0 or more, several of them in rising order, not {temperature}.")
+    if beams is not None and beams < 1:
+        raise ConfigError(f"The number of beams must be 1 or more, not {beams}.")
+    for name, wanted in (("beams", (beams or 1) > 1), ("temperature", temperature is not None and temperatures[0] > 0)):
+        if wanted and name not in family.decoding_options():
+            raise ConfigError(f"A model of the family {family.type} decodes greedily: leave out the {name}.")
+    if (beams or 1) > 1 and temperatures[0] > 0:
+        raise ConfigError("Beams search for the most probable text, a temperature samples: leave out one of them.")
+    checks = task.checks.model_copy(update={"temperatures": temperatures})
+    return task.model_copy(update={"checks": checks, "beams": task.beams if beams is None else beams})
+
+
+def hints(
+    family: Family,
+    context: str | None,
+    prompt: str | None,
+    hotwords: str | Sequence[str] | None,
+    warn: Callable[[str], None],
+) -> tuple[str | None, str | None]:
+    """The context and the prompt that examples get, hotwords being put into the one that the family has.
+
+    Raises ConfigError for a prompt or hotwords where it has no place for them; warns of a context without a place.
+    """
+    places = family.decoding_options() & {"context", "prompt"}
+    names = hotwords if isinstance(hotwords, str) else ", ".join(hotwords or ())
+    if prompt and "prompt" not in places:
+        mend = "give it as the context" if "context" in places else "leave it out"
+        raise ConfigError(f"A model of the family {family.type} takes no prompt: {mend}.")
+    if names and not places:
+        raise ConfigError(
+            f"A model of the family {family.type} takes no hotwords, as nothing can be said to it: leave them out."
+        )
+    if context and "context" not in places:
+        mend = "give it as the prompt" if "prompt" in places else "it is not used"
+        warn(f"This model of the family {family.type} has no place for a context: {mend}.")
+    if "prompt" in places:
+        return context, " ".join(filter(None, [names, prompt])) or None
+    return ". ".join(filter(None, [context, names])) or None, None

@@ -1,0 +1,227 @@
+"""Beams, temperature, prompt, hotwords and language of one call; several recordings in one call."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from stentor.audio.features import WhisperMel
+from stentor.errors import AudioError, ConfigError
+from stentor.inference.decoding_options import hints, with_search
+from stentor.inference.load import load
+from stentor.models.base import Family, TaskRequirements
+from stentor.tasks.transcribe import Transcribe
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "models"))
+from tiny_speech_llm import family as speech_llm
+
+from tiny_configs import QUIET_WAVE, WHISPER
+
+RATE = 16000
+PROMPT, HOTWORDS = "Mister Quilter said:", ["Boz", "Ruskin"]
+
+
+@pytest.fixture
+def run(run):
+    return partial(run, "transcribe")
+
+
+@pytest.fixture
+def asked(meter, monkeypatch):
+    """The options of each call of `generate` of the loud-or-quiet model: a list of dicts."""
+    calls, loads = [], meter.load
+
+    def load(folder, trainable=False):
+        bundle = loads(folder, trainable)
+        answer = bundle.model.generate
+        bundle.model.generate = lambda inputs, **options: calls.append(options) or answer(inputs, **options)
+        return bundle
+
+    monkeypatch.setattr(meter, "load", load)
+    return calls
+
+
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory):
+    """A folder with a tiny multilingual Whisper with random weights, as transformers writes it."""
+    torch.manual_seed(0)
+    bundle = Family.model_validate({"type": "whisper", "config": WHISPER}).build(
+        TaskRequirements("transcribe", ("text",))
+    )
+    folder = tmp_path_factory.mktemp("whisper")
+    bundle.family.save_merged(bundle, folder)
+    return folder
+
+
+def ctc():
+    return Family.model_validate({"type": "ctc", "config": QUIET_WAVE})
+
+
+def test_beams_and_temperature(export, tone, run, asked):
+    path = tone("a.wav", (1, -10))
+    assert run(export(), path, "--beams", "4")[0] == 0
+    assert (asked[-1]["beams"], asked[-1]["temperature"]) == (4, 0.0)
+    model = load(path.parent / "model")
+    model.transcribe(path, temperature=0.5)
+    assert (asked[-1]["beams"], asked[-1]["temperature"]) == (1, 0.5)
+    asked.clear()
+    model.transcribe(path, temperature=[0.3, 0.7], log_prob_threshold=-0.01)  # which every answer fails
+    assert [call["temperature"] for call in asked] == [0.3, 0.7]
+    asked.clear()
+    model.transcribe(path)
+    assert (asked[-1]["beams"], asked[-1]["temperature"]) == (1, 0.0)
+
+
+def test_one_temperature_takes_the_place_of_the_lowest():
+    task = with_search(Transcribe(), speech_llm(), None, 0.5)
+    assert task.checks.temperatures == [0.5, 0.6, 0.8]
+    assert Transcribe().checks.temperatures[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beams": 0}, "beams must be 1 or more, not 0"),
+        ({"temperature": -0.1}, "temperature must be 0 or more"),
+        ({"temperature": float("nan")}, "temperature must be 0 or more"),
+        ({"temperature": []}, "temperature must be 0 or more"),
+        ({"temperature": [0.4, 0.2]}, "rising order"),
+        ({"beams": 2, "temperature": 0.2}, "leave out one of them"),
+    ],
+)
+def test_what_cannot_be_searched(options, message):
+    with pytest.raises(ConfigError, match=message):
+        with_search(Transcribe(), speech_llm(), **{"beams": None, "temperature": None, **options})
+
+
+def test_families_without_search():
+    with_search(Transcribe(), ctc(), 1, 0.0)  # what they do anyway
+    with pytest.raises(ConfigError, match="family ctc decodes greedily: leave out the beams"):
+        with_search(Transcribe(), ctc(), 2, None)
+    with pytest.raises(ConfigError, match="family ctc decodes greedily: leave out the temperature"):
+        with_search(Transcribe(), ctc(), None, 0.4)
+
+
+def test_hotwords_go_where_the_family_reads_them():
+    warnings = []
+    recogniser = Family.model_validate({"type": "whisper", "config": WHISPER})
+    assert hints(recogniser, None, PROMPT, HOTWORDS, warnings.append) == (None, f"Boz, Ruskin {PROMPT}")
+    heard = speech_llm(prompt={})
+    assert hints(heard, "A lecture", None, "Boz", warnings.append) == ("A lecture. Boz", None)
+    assert hints(heard, None, None, None, warnings.append) == (None, None)
+    assert warnings == []
+
+
+def test_hints_without_a_place():
+    warnings = []
+    deaf = speech_llm(prompt={"context": False})
+    with pytest.raises(ConfigError, match="family ctc takes no hotwords"):
+        hints(ctc(), None, None, HOTWORDS, warnings.append)
+    with pytest.raises(ConfigError, match="family ctc takes no prompt: leave it out"):
+        hints(ctc(), None, PROMPT, None, warnings.append)
+    with pytest.raises(ConfigError, match="family speech_llm takes no prompt: give it as the context"):
+        hints(speech_llm(prompt={}), None, PROMPT, None, warnings.append)
+    with pytest.raises(ConfigError, match="family speech_llm takes no hotwords"):
+        hints(deaf, None, None, HOTWORDS, warnings.append)
+    assert warnings == []
+    hints(deaf, "A lecture", None, None, warnings.append)
+    assert warnings == ["This model of the family speech_llm has no place for a context: it is not used."]
+
+
+def test_on_the_command_line(export, tone, run):
+    path = tone("a.wav", (1, -10))
+    code, out, err = run(export(), path, "--context", "A lecture")
+    assert (code, out) == (0, "level 10\n")
+    assert err == "stentor: warning: This model of the family test_meter has no place for a context: it is not used.\n"
+    for option, message in (("--hotwords", "takes no hotwords"), ("--prompt", "takes no prompt")):
+        code, _, err = run(path.parent / "model", path, option, "Boz")
+        assert code == 2 and f"family test_meter {message}" in err
+
+
+def test_a_context_that_was_never_learned(export, tone, meter, monkeypatch):
+    monkeypatch.setattr(meter, "decoding_options", lambda self: frozenset({"context"}))
+    path, folder, warnings = tone("a.wav", (1, -10)), export(), []
+    model = load(folder)
+    for count, warned in ((3, 0), (0, 1)):
+        (folder / "train_results.json").write_text(f'{{"data": {{"with_context": {count}}}}}')
+        model.transcribe(path, context="A lecture", on_warning=warnings.append)
+        assert len(warnings) == warned
+    assert "was trained on records without any context" in warnings[0]
+
+
+def test_a_prompt_is_transformers_prompt_ids(shared_data):
+    """OpenAI's encoder with a decoder of 1,200 merges: answers with a prompt equal transformers' `generate`."""
+    from transformers import WhisperForConditionalGeneration
+
+    model = load(shared_data / "weights" / "whisper-tiny.en-rebuilt")
+    processor = model.bundle.processor
+    clip = next((shared_data / "librispeech").rglob("*.mp3"))
+    transcript = model.transcribe(clip, prompt=PROMPT, hotwords=HOTWORDS, language="en", temperature=[0.0])
+    prompt_ids = processor.tokenizer.get_prompt_ids(f"Boz, Ruskin {PROMPT}", return_tensors="pt")
+    plain = WhisperForConditionalGeneration.from_pretrained(model.folder, trust_remote_code=False).float()
+    audio = model.bundle.processor._mel([read(clip)])[0]
+    expected = plain.generate(audio, prompt_ids=prompt_ids, max_new_tokens=200)[0]
+    assert transcript.text == processor.decode(expected.tolist()).strip()
+    assert transcript.text != model.transcribe(clip, language="en", temperature=[0.0]).text
+
+
+def read(path):
+    from stentor.audio import io
+
+    return io.read(path)
+
+
+def test_a_long_prompt_keeps_its_end_and_special_tokens_are_letters(whisper):
+    from stentor.data.batch import Example
+
+    processor = load(whisper).bundle.processor
+    ids = processor.previous(Example("a", extra={"prompt": "<|endoftext|>" + "ab" * 500}))
+    assert len(ids) == 1 + processor.most // 2 - 1
+    assert ids[0] == processor.tokenizer.get_vocab()["<|startofprev|>"]
+    short = processor.previous(Example("a", extra={"prompt": "<|endoftext|> ab"}))
+    assert processor.eos_id not in short and processor.tokenizer.decode(short[1:]) == " <|endoftext|> ab"
+    assert short == processor.tokenizer.get_prompt_ids("ab").tolist()[:2] + short[2:]
+
+
+@pytest.mark.parametrize("prompt", [None, PROMPT])
+def test_the_detected_language_is_transformers_own(whisper, tmp_path, prompt):
+    from transformers import WhisperForConditionalGeneration
+
+    path = tmp_path / "noise.wav"
+    soundfile.write(
+        path,
+        0.1 * np.random.default_rng(0).standard_normal(2 * RATE) * np.tile(np.repeat([1, 0.1], RATE // 4), 4),
+        RATE,
+    )
+    model = load(whisper)
+    transcript = model.transcribe(path, prompt=prompt, keep_failed=True)
+    plain = WhisperForConditionalGeneration.from_pretrained(whisper, trust_remote_code=False)
+    (token,) = plain.detect_language(WhisperMel(80, pad_to_30s=True)([read(path)])[0]).tolist()
+    assert transcript.text and transcript["language"] == model.bundle.processor.named_language([token])
+    assert model.transcribe(path, language="sv", prompt=prompt)["language"] == "sv"
+
+
+def test_many_recordings_share_batches(export, tone):
+    files = [tone(f"{i}.wav", (1, -10 - i)) for i in range(20)]
+    model = load(export())
+    audio, rate = soundfile.read(files[3])
+    mixed = [*map(str, files[:3]), (audio.astype(np.float32)), files[4].read_bytes(), *files[5:]]
+    transcripts = list(model.transcribe_many(mixed, rate=rate, language="en"))
+    assert [t.text for t in transcripts] == [f"level {10 + i}" for i in range(20)]
+    assert {t["language"] for t in transcripts} == {"en"}
+    assert len(model.bundle.model.batches) == 1  # one after another it would be 20
+
+
+def test_many_recordings_with_one_that_cannot_be_read(export, tone, tmp_path):
+    files = [tone("a.wav", (1, -10)), tmp_path / "missing.wav", tone("b.wav", (1, -20))]
+    model, errors = load(export()), []
+    texts = [
+        t.text for t in model.transcribe_many(files, on_error=lambda name, error: errors.append((name, error.reason)))
+    ]
+    assert texts == ["level 10", "level 20"] and errors == [(str(files[1]), "missing")]
+    with pytest.raises(AudioError, match=r"missing\.wav does not exist"):
+        list(model.transcribe_many(files))

@@ -12,7 +12,7 @@ from stentor.data.load_record_audio import load_record
 from stentor.errors import DataError
 from stentor.sources.base import Source
 
-CLIPS = {"type": "synth", "texts": ["one", "two", "three"], "voices": ["en", "en-us+f3"]}
+CLIPS = {"type": "synth", "texts": ["one", "two", "three"], "voices": ["en", "en-us+f3"], "silence": None}
 
 
 def join(**options):
@@ -62,7 +62,7 @@ def test_language_is_set_on_the_clips_themselves():
 
 
 def test_snr_of_a_track_is_obeyed():
-    (cut,) = join(count=1, items=[2, 2], pause=[0, 0]).cuts()
+    (cut,) = join(count=1, items=[2, 2], pause=[0, 0], silence=[0, 0]).cuts()
     first, second = (t for t in cut.tracks if t.type == "MonoCut")
     second.offset, second.snr = 0.0, 10.0
     noise = load_audio(cut)[: round(second.cut.duration * 16000)].astype(float)

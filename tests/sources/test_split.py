@@ -8,11 +8,16 @@ from stentor.data.load_audio import load_audio
 from stentor.errors import DataError
 from stentor.sources.base import Source
 
-LONG = {"type": "synth", "texts": ["one two three, four five. six seven eight nine ten"], "voices": ["en", "en-us+f3"]}
+LONG = {
+    "type": "synth",
+    "texts": ["one two three, four five. six seven eight nine ten"],
+    "voices": ["en", "en-us+f3"],
+    "silence": None,
+}
 
 
 def split(**options):
-    return Source.model_validate({"type": "split", "source": LONG, "pause": 0.0, **options})
+    return Source.model_validate({"type": "split", "source": LONG, "pause": 0.0, "silence": None, **options})
 
 
 def test_pieces_are_stretches_of_the_whole():
@@ -71,3 +76,13 @@ def test_deterministic_and_seeded():
 def test_a_joined_source_is_refused():
     with pytest.raises(DataError, match="join source of a split has no record that can be cut: 3 not_single"):
         list(split(source={"type": "join", "source": LONG, "count": 3}).cuts())
+
+
+def test_pieces_have_room_unless_it_is_null():
+    tight = {c.id: c for c in split(count=9).cuts()}
+    for cut in split(count=9, silence=[0.1, 0.3]).cuts():
+        piece, words = tight[cut.id], words_of(cut)
+        before = words[0]["start"] - words_of(piece)[0]["start"]
+        after = cut.duration - piece.duration - before
+        assert 0.0999 < before < 0.3001 and 0.0999 < after < 0.3001 and text_of(cut) == text_of(piece)
+        assert not load_audio(cut)[: round(before * 16000) - 1].any()

@@ -18,8 +18,10 @@ MARGIN = 6.0
 STEADY = 3.5
 """Least dB between floor and peak of speech. Measured: white, pink and brown noise 0.4 to 3.1; speech that pink noise
 drowns by 5 dB 5.6 to 7.1; 2,500 spoken digits, cut tightly, at least 4.3."""
-EDGE_MARGIN, EDGE_DEPTH, EDGE_FRAMES = 6.0, 15.0, 20
-"""See `_first_speech`: dB, dB, frames."""
+SILENCE = -65.0
+"""Level in dB under which nothing is speech."""
+SOFT, EDGE_MARGIN, EDGE_DEPTH, EDGE_FRAMES = 35.0, 6.0, 15.0, 20
+"""See `_first_speech`: dB, dB, dB, frames."""
 
 
 @dataclass
@@ -43,7 +45,7 @@ class EnergyDetector:
     are no speech.
     """
 
-    def __init__(self, margin: float = MARGIN, ratio: float = 0.2, silence: float = -65.0):
+    def __init__(self, margin: float = MARGIN, ratio: float = 0.2, silence: float = SILENCE):
         self.margin, self.ratio, self.silence = margin, ratio, silence
 
     def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity:
@@ -83,18 +85,20 @@ def speech_with_room(audio: np.ndarray, rate: int, room: float = ROOM) -> tuple[
 def _first_speech(levels: np.ndarray, speech: np.ndarray) -> int | None:
     """First frame of speech; None without any.
 
-    Noise at the edge of a recording that is clean elsewhere stands out of the recording's floor as speech does. It is
-    steady and well under the speech: frames that stay within `EDGE_MARGIN` dB of how the recording begins, `EDGE_DEPTH`
-    dB under its peak and for at least `EDGE_FRAMES` frames, are no speech.
+    In a clip that begins with speech the detector takes soft consonants for its floor: speech is followed back as far
+    as it is at most `SOFT` dB under the peak. Noise at the edge of a recording that is clean elsewhere stands out as
+    speech does. It is steady and well under the speech: frames that stay within `EDGE_MARGIN` dB of how the recording
+    begins, `EDGE_DEPTH` dB under its peak and for at least `EDGE_FRAMES` frames, are no speech.
     """
     if not speech.any():
         return None
-    first = int(speech.argmax())
+    peak = float(np.quantile(levels, 0.95))
+    soft = np.flatnonzero(levels[: int(speech.argmax())] <= max(peak - SOFT, SILENCE))
+    first = int(soft[-1]) + 1 if len(soft) else 0
     begin = float(np.median(levels[: EDGE_FRAMES // 2]))
-    if begin > float(np.quantile(levels, 0.95)) - EDGE_DEPTH:
+    if begin > peak - EDGE_DEPTH:
         return first
-    louder = levels > begin + EDGE_MARGIN
-    edge = int(louder.argmax())
+    edge = int((levels > begin + EDGE_MARGIN).argmax())
     return max(first, edge) if edge >= EDGE_FRAMES else first
 
 
@@ -117,7 +121,7 @@ def frame_levels(blocks: Iterable[np.ndarray], rate: int) -> tuple[np.ndarray, i
     buffer = np.zeros(0)
     powers: list[Any] = []
     samples = 0
-    for block in blocks:
+    for block in filter(len, blocks):
         samples += len(block)
         filtered, memory = sosfilt(sos, block, zi=memory)
         buffer = np.concatenate([buffer, filtered])

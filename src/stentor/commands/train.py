@@ -28,6 +28,7 @@ from stentor.commands.export.verify import check_run
 from stentor.config.schema import Config
 from stentor.data.cut import field_of
 from stentor.data.feature_cache import FeatureCache
+from stentor.data.trained_speech import TrainedSpeech
 from stentor.dataloading import leakage
 from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
 from stentor.engine import checkpoint, state
@@ -82,6 +83,8 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     if isinstance(processor, FeatureCache):
         for line in processor.check_cache([] if train_data.streams else list(train_data.cuts()), config.data.augment):
             say(line)
+    if isinstance(getattr(processor, "trained_speech", None), TrainedSpeech) and not train_data.streams:
+        processor.trained_speech.extend(train_data.cuts())
     batch_sampler = train_data.batch_sampler(processor.tokens)
     batches_per_epoch = None if train_data.streams else len(list(batch_sampler.epoch(0)))
     if batches_per_epoch == 0:

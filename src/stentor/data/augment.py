@@ -39,6 +39,8 @@ class Noise(Section):
     """Signal-to-noise ratio in dB."""
     p: Probability = 0.5
     """How often."""
+    partial: Probability = 0.0
+    """How often the noise begins or ends inside the item, in place of lasting through it."""
 
     @model_validator(mode="after")
     def _from_somewhere(self) -> Noise:
@@ -59,6 +61,9 @@ class Noise(Section):
         signal, power = np.mean(np.square(audio, dtype=np.float64)), np.mean(np.square(noise, dtype=np.float64))
         if signal == 0 or power == 0:
             return audio
+        if self.partial and rng.random() < self.partial:
+            edge = int(rng.integers(len(audio) + 1))
+            noise = np.concatenate([noise[:edge], np.zeros(len(audio) - edge, noise.dtype)])[:: rng.choice([1, -1])]
         return audio + noise * np.float32(np.sqrt(signal / power * 10 ** (-snr / 10)))
 
 

@@ -23,7 +23,8 @@ MAX_BYTES = 256 * 2**20
 CHUNK = 64
 """Utterances that a worker process takes at a time."""
 
-_cache: OrderedDict[tuple[Any, ...], np.ndarray] = OrderedDict()
+_cache: OrderedDict[tuple[Any, ...], tuple[np.ndarray, list[dict[str, Any]]]] = OrderedDict()
+"""PCM and word times by arguments."""
 _num_bytes = 0
 
 SynthArguments = dict[str, Any]
@@ -40,16 +41,32 @@ def synthesized_audio(arguments: SynthArguments, rate: int) -> np.ndarray:
     if rate != RATE:
         return say(**arguments).audio_at(rate)
     if key not in _cache:
-        _store(key, _pcm(say(**arguments).audio))
+        speech = say(**arguments)
+        _store(key, _pcm(speech.audio), speech.words)
     _cache.move_to_end(key)
-    return _cache[key].astype(np.float32) / 32768
+    return _cache[key][0].astype(np.float32) / 32768
 
 
 def synthesize_all(utterances: Sequence[SynthArguments]) -> Iterator[tuple[int, list[dict[str, Any]]] | str]:
     """(samples at 16 kHz, word times) of each utterance in order, or the reason why it cannot be synthesized.
 
-    Uses this process's share of the cores where it can fork and there is enough to do.
+    Uses this process's share of the cores where it can fork and there is enough to do; what the cache holds is not
+    synthesized again.
     """
+    cached = {tuple(arguments.values()) for arguments in utterances} & _cache.keys()
+    missing = [arguments for arguments in utterances if tuple(arguments.values()) not in cached]
+    results = _synthesize_missing(missing)
+    for arguments in utterances:
+        if (key := tuple(arguments.values())) in cached and key in _cache:
+            pcm, words = _cache[key]
+            yield len(pcm), words
+        elif key in cached:  # it fell out of the cache since
+            yield _cached(arguments, _synthesize(arguments))
+        else:
+            yield next(results)
+
+
+def _synthesize_missing(utterances: Sequence[SynthArguments]) -> Iterator[tuple[int, list[dict[str, Any]]] | str]:
     jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     jobs = max(1, jobs // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     if jobs == 1 or len(utterances) < 4 * CHUNK or multiprocessing.current_process().daemon:
@@ -64,7 +81,7 @@ def _cached(arguments: SynthArguments, result: Any) -> tuple[int, list[dict[str,
     if isinstance(result, str):
         return result
     pcm, words = result
-    _store(tuple(arguments.values()), pcm)
+    _store(tuple(arguments.values()), pcm, words)
     return len(pcm), words
 
 
@@ -85,10 +102,10 @@ def _pcm(samples: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
 
 
-def _store(key: tuple[Any, ...], pcm: np.ndarray) -> None:
+def _store(key: tuple[Any, ...], pcm: np.ndarray, words: list[dict[str, Any]]) -> None:
     global _num_bytes
     if key not in _cache:
-        _cache[key] = pcm
+        _cache[key] = pcm, words
         _num_bytes += pcm.nbytes
         while _num_bytes > MAX_BYTES and len(_cache) > 1:
-            _num_bytes -= _cache.popitem(last=False)[1].nbytes
+            _num_bytes -= _cache.popitem(last=False)[1][0].nbytes

@@ -12,6 +12,7 @@ import numpy as np
 
 from stentor.data.cut import UnusableRecord, language_of
 from stentor.data.seeding import rng
+from stentor.dataloading.listing import with_counter
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
 from stentor.sources.base import Source
@@ -201,7 +202,7 @@ def read_pools(
     records are broken or nothing is left."""
     pools, num_dropped = [], dropped.reasons.total()
     for source in sources:
-        cuts = list(filter_cuts(source.cuts(), data, dropped, *drop_reasons))
+        cuts = list(filter_cuts(with_counter(source.cuts(), f"{name} ({source.type})"), data, dropped, *drop_reasons))
         pools.append(Pool(cuts, source.repeat, source.weight))
     usable = sum(len(pool.cuts) for pool in pools)
     dropped.check(usable + dropped.reasons.total() - num_dropped, data.max_bad, name)

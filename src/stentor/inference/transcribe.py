@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stentor.data.batch import Example
+from stentor.data.trained_speech import TrainedSpeech
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.decoding_options import hints, with_search
 from stentor.inference.recording import Recording
@@ -19,7 +20,7 @@ from stentor.text.normalize import SPACELESS, language_code
 log = logging.getLogger(__name__)
 
 LONGEST = 30.0
-"""Seconds of audio in a window, unless the model's encoder takes less."""
+"""Seconds of audio in a window, unless the model's encoder takes less or its training clips were shorter."""
 POOL = 16
 """Batches that are gathered before windows are sorted by length: less padding, later first results."""
 
@@ -135,7 +136,10 @@ class Transcriber:
         self.context = context or self.task.context
         self.vad_detector = self.detector or open_detector(self.vad, self.vad_threshold)
         self.timed = isinstance(self.task, Words) and (self.words or self.diarizer is not None)
-        self.rate = self.bundle.processor.sample_rate
+        processor = self.bundle.processor
+        self.rate = processor.sample_rate
+        self.trained = getattr(processor, "trained_speech", None) or TrainedSpeech()
+        self.longest = self.trained.window_seconds(min(LONGEST, processor.max_seconds or LONGEST))
 
     def _with_thresholds(self) -> Transcribe:
         """The task with the thresholds of this call. Raises ConfigError for one that is impossible."""
@@ -177,14 +181,13 @@ class Transcriber:
         except AudioError as error:
             job.error = error
             return job
-        limit = self.bundle.processor.max_seconds
         job.samples = activity.samples
         job.windows = cut(
             activity,
             self.rate,
-            LONGEST if limit is None else min(LONGEST, limit),
-            padding=self.speech_pad,
-            silence=self.min_silence,
+            self.longest,
+            padding=self.trained.room if self.speech_pad is None else self.speech_pad,
+            silence=self.trained.pause_limit if self.min_silence is None else self.min_silence,
             shortest=self.min_speech,
         )
         if job.turns is not None and not self.timed:

@@ -49,6 +49,10 @@ class Source(Choice):
         """
         raise NotImplementedError
 
+    def tight(self) -> "Source":
+        """The source as it is inside one that puts pauses between clips itself."""
+        return self
+
     def num_shards(self, most: int) -> int:
         """Of a stream: into how many shards, a divisor of `most`, it can be cut so that each reads no other's data."""
         return 1

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from stentor.data.augment import Noise, Reverb, list_audio
 from stentor.data.cut import RATE
@@ -87,6 +87,11 @@ class Conversation(Source):
     again. Null: each run listens."""
     seed: int = 0
     """Draws everything. Training and test sources differ by their utterances, not by the seed."""
+
+    @field_validator("source")
+    @classmethod
+    def _tight(cls, source: Source) -> Source:
+        return source.tight()
 
     @model_validator(mode="after")
     def _fits(self) -> Conversation:

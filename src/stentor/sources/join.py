@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, field_validator
 
 from stentor.data.cut import UnusableRecord, field_of
 from stentor.errors import DataError
@@ -31,12 +31,17 @@ class Join(Source):
     """Fewest and most clips in one utterance."""
     pause: Range = (0.0, 0.2)
     """Seconds of silence between two clips."""
-    silence: Range = (0.0, 0.0)
+    silence: Range = (0.1, 0.3)
     """Seconds of silence before the first and after the last clip, both drawn."""
     same: str | None = "speaker"
     """Field that all clips of one utterance share. Null: any clips together."""
     seed: int = 0
     """Draws clips and pauses."""
+
+    @field_validator("source")
+    @classmethod
+    def _tight(cls, source: Source) -> Source:
+        return source.tight()
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         groups: dict[Any, list[Cut]] = defaultdict(list)

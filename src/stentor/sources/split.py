@@ -9,12 +9,13 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, field_validator
 
 from stentor.data.cut import RATE, UnusableRecord, text_of, words_of
 from stentor.errors import DataError
-from stentor.section import IntRange
+from stentor.section import IntRange, Range
 from stentor.sources.base import Source
+from stentor.sources.synth import chain
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -36,8 +37,15 @@ class Split(Source):
     """Fewest and most words in one piece."""
     pause: float = Field(0.05, ge=0)
     """Seconds without a word where a piece may begin or end; the ends of a record always count."""
+    silence: Range | None = (0.1, 0.3)
+    """Seconds of silence put before and after each piece, both drawn. Null: none."""
     seed: int = 0
     """Draws the pieces."""
+
+    @field_validator("source")
+    @classmethod
+    def _tight(cls, source: Source) -> Source:
+        return source.tight()
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         divisible: list[tuple[Cut, list[tuple[int, int]]]] = []
@@ -65,12 +73,15 @@ class Split(Source):
         if not divisible:
             why = ", ".join(f"{count} {reason}" for reason, count in left.most_common()) or "it is empty"
             raise DataError(f"The {self.source.type} source of a split has no record that can be cut: {why}.")
-        rng = random.Random(f"split/{self.seed}")
+        rng, silence = random.Random(f"split/{self.seed}"), random.Random(f"silence/{self.seed}")
         order: list[int] = []
         for number in range(self.count):
             order = order or rng.sample(range(len(divisible)), len(divisible))
             cut, pieces = divisible[order.pop()]
-            yield _piece(cut, *rng.choice(pieces), name=f"{cut.id}-split{self.seed}-{number:05d}")
+            piece = _piece(cut, *rng.choice(pieces), name=f"{cut.id}-split{self.seed}-{number:05d}")
+            if self.silence is not None:
+                piece = chain(piece.id, [piece], [silence.uniform(*self.silence)], silence.uniform(*self.silence))
+            yield piece
 
     def _pieces(self, words: list[dict]) -> list[tuple[int, int]]:
         """All (first word, word after the last) that may be cut out."""

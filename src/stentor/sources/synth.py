@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 GENERATED = 1000
 """Utterances of a generated text kind when `count` is null."""
+HELD_OUT = 10
+"""One generated text in so many is held out."""
+DRAWS = 1000
+"""Texts that are drawn at most until one belongs to the part."""
 
 EFFECTS = frozenset(
     {"Demonic", "Tweaky", "UniRobot", "anikaRobot", "croak", "fast", "whisper", "whisperf"}
@@ -40,6 +45,24 @@ class Phrases(Section):
     `sentences`: millions of sentences as in talk."""
     words: IntRange | None = None
     """Fewest and most digits in a string, or words in a sentence. Null: 2 to 6 digits, 4 to 14 words."""
+    part: Literal["train", "test"] | None = None
+    """`test`: only texts that are held out, a tenth of all; `train`: only the others. Null: all."""
+
+    def text(self, rng: random.Random) -> str:
+        """One text, drawn."""
+        for _ in range(DRAWS):
+            if self.kind == "digits":
+                text = digit_string(rng, *(self.words or (2, 6)))
+            elif self.kind == "sentences":
+                text = sentence(rng, *(self.words or (4, 14)))
+            else:
+                text = command(rng)
+            if self.part is None or (zlib.crc32(text.encode()) % HELD_OUT == 0) == (self.part == "test"):
+                return text
+        raise ConfigError(
+            f"texts: {self.kind} with `words: {list(self.words or ())}` are too few to hold a tenth of them out for "
+            f"`part: {self.part}`: allow more words, or leave `part` out."
+        )
 
 
 class Voices(Section):
@@ -100,10 +123,14 @@ class Synth(Source):
     """Words per minute."""
     pitch: IntRange = (20, 80)
     """Pitch, 0 to 99."""
-    silence: Range | None = None
-    """Seconds of silence before and after each utterance, both drawn. Null: none."""
+    silence: Range | None = (0.1, 0.3)
+    """Seconds of silence before and after each utterance, both drawn. Null: none, as inside sources that put pauses
+    between clips themselves."""
     seed: int = 0
     """Draws texts, voices, speed and pitch. Train and test parts draw differently with the same seed."""
+
+    def tight(self) -> Source:
+        return self if "silence" in self.model_fields_set else self.model_copy(update={"silence": None})
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         from stentor.audio.synth import RATE
@@ -152,11 +179,7 @@ class Synth(Source):
 
     def _generate(self, count: int, rng: random.Random) -> list[str]:
         phrases = self.texts if isinstance(self.texts, Phrases) else Phrases(kind=self.texts)
-        if phrases.kind == "digits":
-            return [digit_string(rng, *(phrases.words or (2, 6))) for _ in range(count)]
-        if phrases.kind == "sentences":
-            return [sentence(rng, *(phrases.words or (4, 14))) for _ in range(count)]
-        return [command(rng) for _ in range(count)]
+        return [phrases.text(rng) for _ in range(count)]
 
     def _listed(self) -> list[str]:
         if isinstance(self.texts, Path):

@@ -3,7 +3,8 @@
 A family that serves this task gives, besides what every family gives:
 
 * processor: `decode(ids)`, `eos_id`, `max_new_tokens(seconds)`, `max_seconds` (longest clip, None for any length) and
-  `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head); in training it may use
+  `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head); where clips are to be given
+  as they were in training, `trained_speech` (see `stentor.data.trained_speech`); in training it may use
   `Example.extra["times"]`, the record's word times `{"word", "start", "end"}` in seconds;
 * model: `generate(inputs, max_new_tokens=[...], eos_ids={...}, beams=, temperature=, generator=)`, a list of (token ids
   without the end token, their log-probabilities), and with a CTC head `ctc_classes(**inputs)`. With an attribute
@@ -108,9 +109,12 @@ class Transcribe(Task):
     ) -> list[dict[str, Any]]:
         import torch
 
+        from stentor.data.trained_speech import with_room
+
         processor: Any = bundle.processor
         model: Any = bundle.model
         device = next(model.parameters()).device
+        examples, _ = with_room(processor, examples)
         batch = processor.collate(examples, labels=False).to(device)
         # Sampling is seeded by the audio, not by its name: a transcript repeats exactly wherever the file lies, and
         # training's randomness is left alone.

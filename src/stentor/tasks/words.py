@@ -104,6 +104,7 @@ class Words(Transcribe):
         """The words of each example with times; None where they do not fit into the audio."""
         import torch
 
+        from stentor.data.trained_speech import with_room
         from stentor.metrics.calibration import confidence
 
         model: Any = bundle.model
@@ -119,6 +120,7 @@ class Words(Transcribe):
             dataclasses.replace(e, rng=None, extra={"words": words}) for e, words in zip(examples, words_of_texts)
         ]
         device = next(model.parameters()).device
+        targets, earlier = with_room(processor, targets)
         with torch.no_grad():
             batch = processor.collate(targets, labels=True).to(device)
             if batch.dropped:
@@ -137,8 +139,8 @@ class Words(Transcribe):
                 [
                     {
                         "word": word["word"],
-                        "start": round(min(start, length), 3),
-                        "end": round(min(end, length), 3),
+                        "start": round(min(max(start - earlier[row], 0.0), length), 3),
+                        "end": round(min(max(end - earlier[row], 0.0), length), 3),
                         "confidence": round(confidence((probability, certainty), calibration), 4),
                         "signs": [round(probability, 6), round(certainty, 6)],
                     }

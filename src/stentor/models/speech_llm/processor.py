@@ -15,6 +15,7 @@ from torch import Tensor
 from stentor.audio.features import WhisperMel
 from stentor.data.batch import Batch, Example
 from stentor.data.cut import field_of, language_of, text_of
+from stentor.data.trained_speech import TrainedSpeech
 from stentor.models.collate import SHORTEST, audio_batch, mask_features, num_samples, pad_shortest, split_usable
 from stentor.models.speech_llm import PromptSection
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
@@ -45,6 +46,7 @@ class SpeechLLMProcessor:
     """Features, prompt and labels of the speech LLM."""
 
     sample_rate = SAMPLE_RATE
+    trained_speech = TrainedSpeech()
 
     def __init__(
         self,
@@ -344,6 +346,7 @@ class SpeechLLMProcessor:
             "made": self.tokenizer_type,
             "token_rate": self.token_rate,
             "pad_id": self.pad_id,
+            "trained_speech": asdict(self.trained_speech),
         }
         write_json(folder / FILE, facts)
 
@@ -355,7 +358,7 @@ class SpeechLLMProcessor:
         facts = read_json(folder / FILE)
         shape = facts["encoder"]
         shape["convs"] = tuple(tuple(conv) for conv in shape["convs"])
-        return cls(
+        processor = cls(
             PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False),
             Geometry(**shape),
             facts["factor"],
@@ -364,3 +367,5 @@ class SpeechLLMProcessor:
             facts["made"],
             facts["token_rate"],
         )
+        processor.trained_speech = TrainedSpeech.of_export(facts)
+        return processor

@@ -17,6 +17,7 @@ from stentor.data.augment import Augment
 from stentor.data.batch import Batch, Example
 from stentor.data.cut import text_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
+from stentor.data.trained_speech import TrainedSpeech
 from stentor.errors import DataError
 from stentor.models.collate import SHORTEST, audio_batch, num_samples, pad_shortest, spec_augment
 from stentor.models.speech_llm.encoders import SAMPLE_RATE, Geometry
@@ -40,6 +41,7 @@ class TransformerProcessor(FeatureCache):
     """
 
     max_seconds: float | None = None
+    trained_speech = TrainedSpeech()
 
     def __init__(
         self,
@@ -244,6 +246,7 @@ class TransformerProcessor(FeatureCache):
             "ctc_alphabet": self.ctc.characters if self.ctc else None,
             "token_rate": self.token_rate,
             "writes": self.tokenizer is not None,
+            "trained_speech": asdict(self.trained_speech),
         }
         write_json(folder / FILE, config)
 
@@ -254,7 +257,7 @@ class TransformerProcessor(FeatureCache):
 
         config = read_json(folder / FILE)
         wave = config["wave"]
-        return cls(
+        processor = cls(
             Features(**config["features"]) if config["features"] else None,
             Geometry(**{**wave, "convs": tuple(map(tuple, wave["convs"]))}) if wave else None,
             PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False) if config["writes"] else None,
@@ -262,6 +265,8 @@ class TransformerProcessor(FeatureCache):
             config["ctc_alphabet"],
             config["token_rate"],
         )
+        processor.trained_speech = TrainedSpeech.of_export(config)
+        return processor
 
 
 def _padded(rows: list[list[int]], fill: int) -> Tensor:

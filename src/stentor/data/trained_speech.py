@@ -1,0 +1,81 @@
+"""Trained speech: what the clips were like that a recogniser was trained on, so that it is given such clips afterwards.
+
+A model that heard 0.1 to 0.3 seconds of quiet around speech is lost where a clip begins with speech, and one that never
+heard a pause of a second inside a clip is lost after one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from stentor.audio.activity import ROOM, speech_with_room
+from stentor.data.batch import Example
+from stentor.data.cut import words_of
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+
+@dataclass
+class TrainedSpeech:
+    """Room, length and pauses of the training clips, all in seconds. None: unknown, as in exports of before it was
+    written down; clips are then given as they are."""
+
+    room: float | None = None
+    """Quiet before and after the speech of a clip."""
+    longest: float | None = None
+    """The longest clip."""
+    pause: float | None = None
+    """The longest pause between two words of a clip, where word times are known."""
+
+    @classmethod
+    def of_export(cls, facts: Mapping[str, Any]) -> TrainedSpeech:
+        """From the contents of preprocessor_config.json."""
+        return cls(**facts.get("trained_speech", {}))
+
+    def extend(self, cuts: Iterable[Cut]) -> None:
+        """Add training clips."""
+        for cut in cuts:
+            self.longest = max(self.longest or 0.0, cut.duration)
+            if words := words_of(cut):
+                pauses = [b["start"] - a["end"] for a, b in pairwise(words)]
+                self.pause = max(self.pause or 0.0, *pauses, 0.0)
+
+    def window_seconds(self, limit: float) -> float:
+        """Longest window of speech, before it is given its room, for a model that takes clips of up to `limit`."""
+        longest = min(limit, self.longest or limit)
+        return longest - 2 * (self.room or 0.0) if longest > 4 * (self.room or 0.0) else longest
+
+    @property
+    def pause_limit(self) -> float | None:
+        """Longest silence that a window may hold: as in training, but at least the room around it. None: unknown."""
+        return None if self.room is None or self.pause is None else max(self.room, min(self.pause, MOST_PAUSE))
+
+
+def with_room(processor: Any, examples: Sequence[Example]) -> tuple[list[Example], list[float]]:
+    """The examples with as much quiet around their speech as the model heard in training, and the seconds by which
+    each begins earlier. A clip that would get too long for the model stays as it is, and so do all where the processor
+    has no `trained_speech` with a `room`."""
+    trained: TrainedSpeech | None = getattr(processor, "trained_speech", None)
+    if trained is None or trained.room is None:
+        return list(examples), [0.0] * len(examples)
+    limit = processor.max_seconds
+    roomy, earlier = [], []
+    for example in examples:
+        assert example.audio is not None
+        audio, seconds = speech_with_room(example.audio, processor.sample_rate, trained.room)
+        if limit is not None and len(audio) > max(limit * processor.sample_rate, len(example.audio)):
+            audio, seconds = example.audio, 0.0
+        roomy.append(dataclasses.replace(example, audio=audio))
+        earlier.append(seconds)
+    return roomy, earlier
+
+
+def new_trained_speech(before: Any) -> TrainedSpeech:
+    """Of a model that is about to be trained: goes on from the processor `before` of an earlier stage, where there is
+    one."""
+    return TrainedSpeech(room=ROOM) if before is None else dataclasses.replace(before.trained_speech)

@@ -10,9 +10,6 @@ FRAME = 0.01
 """Seconds per frame."""
 FLOOR = -100.0
 """Level of digital silence in dB; full scale is 0."""
-ROOM = 0.2
-"""Seconds of quiet before and after speech that recognisers trained here are given: what `silence` of the sources puts
-there in the mean."""
 MARGIN = 6.0
 """Decibels above the noise floor from which on there is speech."""
 STEADY = 3.5
@@ -62,7 +59,7 @@ class EnergyDetector:
         return Activity(levels, _without_clicks(speech) | steady, hop, samples)
 
 
-def speech_with_room(audio: np.ndarray, rate: int, room: float = ROOM) -> tuple[np.ndarray, float]:
+def speech_with_room(audio: np.ndarray, rate: int, room: float) -> tuple[np.ndarray, float]:
     """`audio` float32 [samples] with `room` seconds around its speech, and the seconds that it now begins earlier
     (negative where its beginning was cut off).
 

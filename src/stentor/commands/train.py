@@ -48,6 +48,7 @@ from stentor.models.parameters import adapters_in, parameter_table
 from stentor.models.weights_io import check_weights
 from stentor.publish.card import write_card
 from stentor.report.report import write_report
+from stentor.tasks.transcribe import Transcribe
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -83,8 +84,6 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     if isinstance(processor, FeatureCache):
         for line in processor.check_cache([] if train_data.streams else list(train_data.cuts()), config.data.augment):
             say(line)
-    if isinstance(getattr(processor, "trained_speech", None), TrainedSpeech) and not train_data.streams:
-        processor.trained_speech.extend(train_data.cuts())
     batch_sampler = train_data.batch_sampler(processor.tokens)
     batches_per_epoch = None if train_data.streams else len(list(batch_sampler.epoch(0)))
     if batches_per_epoch == 0:
@@ -193,6 +192,9 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score
     """Train one stage into `folder` and write its results. `score_first`: score the sets before step 1 where the config
     asks for it."""
     setup = prepare(config, logger.say)
+    trained_speech: TrainedSpeech | None = getattr(setup.bundle.processor, "trained_speech", None)
+    if trained_speech is not None and isinstance(config.task, Transcribe) and not setup.train_data.streams:
+        trained_speech.measure(list(setup.train_data.cuts()))
     backend = build_backend(config, setup, run.device)
     trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, folder / "checkpoints")
     for line in summary(setup):

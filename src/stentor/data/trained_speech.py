@@ -7,17 +7,27 @@ heard a pause of a second inside a clip is lost after one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from stentor.audio.activity import ROOM, speech_with_room
+from stentor.audio.activity import speech_with_room
 from stentor.data.batch import Example
-from stentor.data.cut import words_of
+from stentor.data.cut import RATE, words_of
+from stentor.data.load_audio import load_audio
+from stentor.errors import AudioError
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
+
+MOST_ROOM = 0.5
+"""Seconds of room that a clip is given at most."""
+MOST_PAUSE = 2.0
+"""Seconds of silence that a window holds at most, however long the pauses in training were."""
+LISTENED = 64
+"""Clips without word times whose audio is read to measure their room."""
 
 
 @dataclass
@@ -37,13 +47,19 @@ class TrainedSpeech:
         """From the contents of preprocessor_config.json."""
         return cls(**facts.get("trained_speech", {}))
 
-    def extend(self, cuts: Iterable[Cut]) -> None:
-        """Add training clips."""
+    def measure(self, cuts: Sequence[Cut]) -> None:
+        """Take note of training clips. Their room is the median, by word times, or where there are none in the audio
+        of `LISTENED` clips."""
+        rooms = []
         for cut in cuts:
             self.longest = max(self.longest or 0.0, cut.duration)
             if words := words_of(cut):
-                pauses = [b["start"] - a["end"] for a, b in pairwise(words)]
-                self.pause = max(self.pause or 0.0, *pauses, 0.0)
+                rooms += [words[0]["start"], cut.duration - words[-1]["end"]]
+                self.pause = max(self.pause or 0.0, *(b["start"] - a["end"] for a, b in pairwise(words)), 0.0)
+        for cut in [] if rooms else cuts[:: max(1, len(cuts) // LISTENED)]:
+            rooms += _audible_room(cut)
+        if rooms:
+            self.room = round(min(max(median(rooms), 0.0), MOST_ROOM), 3)
 
     def window_seconds(self, limit: float) -> float:
         """Longest window of speech, before it is given its room, for a model that takes clips of up to `limit`."""
@@ -75,7 +91,11 @@ def with_room(processor: Any, examples: Sequence[Example]) -> tuple[list[Example
     return roomy, earlier
 
 
-def new_trained_speech(before: Any) -> TrainedSpeech:
-    """Of a model that is about to be trained: goes on from the processor `before` of an earlier stage, where there is
-    one."""
-    return TrainedSpeech(room=ROOM) if before is None else dataclasses.replace(before.trained_speech)
+def _audible_room(cut: Cut) -> list[float]:
+    """Seconds before and after the speech of a clip; empty without speech, or without readable audio."""
+    try:
+        audio = load_audio(cut)
+    except AudioError:
+        return []
+    trimmed, earlier = speech_with_room(audio, RATE, 0.0)
+    return [-earlier, (len(audio) - len(trimmed)) / RATE + earlier] if len(trimmed) < len(audio) else []

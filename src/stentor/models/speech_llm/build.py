@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.data.trained_speech import new_trained_speech
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import adapt, base_name, is_adapter
@@ -48,7 +47,8 @@ def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     shape = geometry(encoder_config, family.encoder.window, normalize, family.encoder.log_mel)
     stride = factor(shape.frame_rate, family.projector.rate)
     processor = SpeechLLMProcessor(tokenizer, shape, stride, family.prompt, ctc, tokenizer_type, family.token_rate)
-    processor.trained_speech = new_trained_speech(before)
+    if before is not None:
+        processor.trained_speech = before.trained_speech
     bundle = assemble(family, processor, encoder_config, llm_config)
     adapters = initialise(bundle, Path(family.init)) if family.init else {}
     adapt(bundle.model, family.lora, family.freeze)

@@ -46,7 +46,6 @@ class SpeechLLMProcessor:
     """Features, prompt and labels of the speech LLM."""
 
     sample_rate = SAMPLE_RATE
-    trained_speech = TrainedSpeech()
 
     def __init__(
         self,
@@ -71,6 +70,7 @@ class SpeechLLMProcessor:
         self.pad_id = padding_id(tokenizer)
         self.flex = False  # packed batches carry the block tables of flex_attention
         self._mel: Any = None
+        self.trained_speech = TrainedSpeech()
         # Tokenizers made here mark the start of the text with <s>; a pretrained model gets a line break, and its own
         # start token where its tokenizer puts one.
         self._start = [] if tokenizer_type else tokenizer("")["input_ids"][:1]

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from stentor.data.trained_speech import new_trained_speech
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import freeze_parameters
@@ -21,7 +20,8 @@ def build(family: Transformer, requirements: TaskRequirements) -> Bundle:
     _check_terms(family, requirements)
     before = TransformerProcessor.load(export_folder(family.init)) if family.init is not None else None
     processor = _processor(family, requirements, before)
-    processor.trained_speech = new_trained_speech(before)
+    if before is not None:
+        processor.trained_speech = before.trained_speech
     bundle = assemble(family, processor, requirements.classes)
     if family.init is not None:
         initialise(bundle, Path(family.init))

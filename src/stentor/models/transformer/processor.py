@@ -41,7 +41,6 @@ class TransformerProcessor(FeatureCache):
     """
 
     max_seconds: float | None = None
-    trained_speech = TrainedSpeech()
 
     def __init__(
         self,
@@ -60,6 +59,7 @@ class TransformerProcessor(FeatureCache):
         self.ctc = CTCAlphabet(ctc) if ctc is not None else None
         self.token_rate = token_rate or (25.0 if tokenizer_type == "characters" else 8.0)
         self.store = FeatureStore.of(features) if features is not None and features.store is not None else None
+        self.trained_speech = TrainedSpeech()
         self.eos_id = 0  # of a CTC head alone: its blank, for its texts have no end token
         if tokenizer is not None:
             self.eos_id, self.bos_id = int(tokenizer.eos_token_id), int(tokenizer.bos_token_id)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from stentor.config.prepare.base import Preparation
 from stentor.dataloading.section import Data
 from stentor.sources.base import Source
 
@@ -15,9 +16,12 @@ EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_yaml_examples_are_valid(example):
-    data = YAML(typ="safe").load(example)["data"]
-    data.setdefault("train", ["synth"])
-    assert Data.model_validate(data)
+    sections = YAML(typ="safe").load(example)
+    for step in sections.pop("prepare", []):
+        assert Preparation.model_validate(step).options()
+    for data in sections.values():
+        data.setdefault("train", ["synth"])
+        assert Data.model_validate(data)
 
 
 def test_all_sources_and_anchors_are_there():

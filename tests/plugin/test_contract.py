@@ -90,7 +90,7 @@ def plugin(tmp_path):
             "Half (FILE) lacks `classes`, `targets`, `decode`: a class of its kind (Labels) needs classes, losses",
         ),
         (
-            CALLBACK.replace("HOOK", "on_epoc_end(self, trainer, epoch)").replace("BODY", "pass"),
+            CALLBACK.replace("HOOK", "on_epoc_end(self, trainer, epoch, metrics)").replace("BODY", "pass"),
             "Watch.on_epoc_end (FILE, line 17) is never called: there is no such hook (did you mean on_epoch_end?)",
         ),
         (
@@ -218,15 +218,18 @@ def test_wrong_labels_name_their_place(plugin, meetings, cli, tmp_path, targets,
 
 def test_epochs_end(plugin, tiny, cli, tmp_path):
     """Each epoch begins and ends once, also across a stop; `stop` at an end is obeyed before another step."""
-    body = 'print(f"{trainer.step}:{epoch}", file=open(self.to, "a")); epoch == self.last and trainer.stop("enough")'
-    text = CALLBACK.replace("HOOK", "on_epoch_end(self, trainer, epoch)").replace("BODY", body)
+    body = """with open(self.to, "a") as file:
+            print(f"{trainer.step}:{epoch}:{metrics['step']}", file=file)
+        if epoch == self.last:
+            trainer.stop("enough")"""
+    text = CALLBACK.replace("HOOK", "on_epoch_end(self, trainer, epoch, metrics)").replace("BODY", body)
     path = plugin(text.replace('"watch"\n', '"watch"\n    to: str\n    last: int = -1\n', 1))
     ends = tmp_path / "ends.txt"
     watch = f"callbacks=[{{type: watch, to: {ends}}}]"
     cli("train", tiny(), watch, "data.batch_tokens=4000", "data.max_items=8", "train.steps=5", "--plugin", path)
-    assert ends.read_text().split() == ["2:0", "4:1", "5:2"]  # 16 records are two batches
+    assert ends.read_text().split() == ["2:0:2", "4:1:4", "5:2:5"]  # 16 records are two batches
     ends.unlink()
     watch = f"callbacks=[{{type: watch, to: {ends}, last: 1}}]"
     cli("train", tiny(), watch, "data.batch_tokens=4000", "data.max_items=8", "name=b", "--plugin", path)
-    assert ends.read_text().split() == ["2:0", "4:1"]
+    assert ends.read_text().split() == ["2:0:2", "4:1:4"]
     assert json.loads((tmp_path / "runs" / "b" / "results.json").read_text())["steps"] == 4

@@ -32,9 +32,9 @@ class Callback(Choice):
     def on_epoch(self, trainer: Trainer, epoch: int) -> None:
         """When the data of a new epoch begins."""
 
-    def on_epoch_end(self, trainer: Trainer, epoch: int) -> None:
+    def on_epoch_end(self, trainer: Trainer, epoch: int, metrics: dict[str, Any]) -> None:
         """When an epoch was trained on: after its last step, and what is scored and saved there. Also for the epoch
-        that training ends in, before `on_end`."""
+        that training ends in, before `on_end`. `metrics` is the newest value of each metric, as in metrics.jsonl."""
 
     def on_batch(self, trainer: Trainer, batch: Batch) -> None:
         """Before each micro-batch's forward."""

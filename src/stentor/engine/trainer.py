@@ -73,6 +73,8 @@ class Trainer:
         self.lr = 0.0
         self.extra: dict[str, Any] = {}
         """What callbacks add to the next row of training metrics."""
+        self.metrics: dict[str, Any] = {}
+        """The newest value of each metric that was logged since this process began."""
         self.at_start: Callable[[], None] | None = None
         """Done once at step 0, when the dry run has shown that training is possible."""
         self.stop_reason: str | None = None
@@ -103,6 +105,7 @@ class Trainer:
         row = {"step": self.step, "epoch": round(self.progress_epochs(), 4), "time": time.time(), **metrics}
         if self.main:
             self.logger.metrics(row)
+        self.metrics |= row
         self._call("on_metrics", row)
 
     def stop(self, reason: str) -> None:
@@ -215,7 +218,7 @@ class Trainer:
                 self.save()
                 saved_step = self.step
         else:
-            self._call("on_epoch_end", self.epoch)
+            self._call("on_epoch_end", self.epoch, dict(self.metrics))
         if saved_step != self.step:
             self.save()
         if self.stop_reason:
@@ -264,7 +267,7 @@ class Trainer:
         if epoch == self.epoch and self.step:
             return True
         if self.step:
-            self._call("on_epoch_end", self.epoch)
+            self._call("on_epoch_end", self.epoch, dict(self.metrics))
         if self.stop_reason is None:
             self.progress.epoch = epoch
             self._call("on_epoch", epoch)

@@ -92,11 +92,11 @@ def test_what_can_be_published(projects, voice, run):
         (PublishOrder("model", "first", "--public/x"), "USER/REPO"),
         (PublishOrder("model", "first", "anna/../x"), "USER/REPO"),
         (PublishOrder("model", "first", "anna/x\n--public"), "USER/REPO"),
-        (PublishOrder("model", "../first", "anna/x"), "cannot be the run's name"),
-        (PublishOrder("model", "--merge", "anna/x"), "cannot be the run's name"),
+        (PublishOrder("model", "../first", "anna/x"), "no run"),
+        (PublishOrder("model", "--merge", "anna/x"), "no run"),
         (PublishOrder("model", "none", "anna/x"), "no run none"),
-        (PublishOrder("demo", "../../etc/x", "anna/x"), "cannot be the run's name"),
-        (PublishOrder("demo", "ben/private", "anna/x"), "cannot be the run's name"),  # nobody published it from here
+        (PublishOrder("demo", "../../etc/x", "anna/x"), "no run"),
+        (PublishOrder("demo", "ben/private", "anna/x"), "no run"),  # nobody published it from here
         (PublishOrder("dataset", "../voice", "anna/x"), "cannot be the data set's name"),
         (PublishOrder("dataset", "none", "anna/x"), "no data set none"),
         (PublishOrder("model", "first", "anna/x", licence="--public"), "no licence"),

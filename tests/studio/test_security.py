@@ -298,7 +298,7 @@ def test_hand_written_manifests_serve_nothing_else(client, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["--to", "-x", "a b", "a\nb", "a;b", "$(id)", "../x", "", "x" * 65, "ä", None, 7, ["x"]]
+    "name", ["--to", "-x", "a b", "a\nb", "a;b", "$(id)", "../x", "", "x" * 65, "a\u202eb", None, 7, ["x"]]
 )
 def test_names_never_become_options_or_paths(projects, name):
     from stentor.studio.runs import jobs

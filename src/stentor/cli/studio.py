@@ -28,6 +28,10 @@ def studio(
         list[Path] | None,
         typer.Option(help="Folder with models that people who sign in may train from. May be repeated."),
     ] = None,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder with runs of `stentor train` to show beside the studio's own. May be repeated."),
+    ] = None,
     publish: Annotated[
         bool,
         typer.Option("--publish", help="Each person with a name may publish with this machine's login of the Hub."),
@@ -36,4 +40,4 @@ def studio(
     """Open the studio: record, check, train, try and publish in the browser."""
     from stentor.studio.serve import serve
 
-    serve(host, port, folder, password_env, tuple(models or ()), publish)
+    serve(host, port, folder, password_env, tuple(models or ()), publish, tuple(runs or ()))

@@ -14,6 +14,18 @@ LOCK = ".lock"
 """File of the run folder that is locked; its text says by whom."""
 
 
+def run_locked(folder: Path) -> bool:
+    """Whether some other process trains into a run folder."""
+    with contextlib.suppress(FileNotFoundError), (folder / LOCK).open("rb") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return True
+        except OSError:
+            return False
+    return False
+
+
 @contextlib.contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
     """Hold the lock of a run folder, which is made when it is not there. Raises ConfigError that names the other one.

@@ -15,28 +15,56 @@ from typing import Any
 
 from stentor.errors import ConfigError, StentorError
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-"""Names of data sets, runs and records. None begins with a dash, so none can be taken for an option of a command."""
+LONGEST_NAME = 64
+_MOST_NAME_BYTES = 200
+"""Of a name in UTF-8: disks take 255, and what is written beside a folder has a longer name."""
 LONGEST_TEXT = 5000
 """Characters of the longest transcript."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
+def is_name(name: object) -> bool:
+    """Whether something can name a data set or a run: letters of any alphabet, digits, - and _, in composed characters
+    (NFC). None begins with a dash, so none can be taken for an option of a command; no sign is invisible."""
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= LONGEST_NAME
+        or len(name.encode("utf-8", "replace")) > _MOST_NAME_BYTES
+    ):
+        return False
+    return name[0].isalnum() and all(map(_in_names, name)) and unicodedata.is_normalized("NFC", name)
+
+
+def _in_names(sign: str) -> bool:
+    """Letters, digits, and the marks that many alphabets write their vowels with."""
+    return sign.isalnum() or sign in "-_" or unicodedata.category(sign) in ("Mn", "Mc")
+
+
 def checked_name(name: str, what: str = "name") -> str:
-    """The name as it is. Raises ConfigError for one that could not be a folder's name everywhere."""
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    """The name in composed characters. Raises ConfigError for one that could not be a folder's name everywhere."""
+    composed = unicodedata.normalize("NFC", name) if isinstance(name, str) else name
+    if not is_name(composed):
         shown = str(name)[:80]
         raise ConfigError(
-            f"{shown!r} cannot be the {what}: use 1 to 64 letters (a to z), digits, - and _, and begin with a letter "
-            "or a digit."
+            f"{shown!r} cannot be the {what}: use 1 to {LONGEST_NAME} letters, digits, - and _, and begin with a "
+            "letter or a digit."
         )
-    return name
+    return composed
+
+
+def same_name(name: str) -> str:
+    """What is equal of names that a disk, or a person, may take for the same."""
+    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def name_from(text: str, otherwise: str = "recording") -> str:
     """A valid name that resembles a text, such as the name of an uploaded file."""
-    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", plain).strip("-_")[:64] or otherwise
+    composed = unicodedata.normalize("NFC", text)
+    plain = "".join(sign if _in_names(sign) else "-" for sign in composed)
+    short = (
+        re.sub("-+", "-", plain).strip("-_")[:LONGEST_NAME].encode()[: _MOST_NAME_BYTES - 10].decode("utf-8", "ignore")
+    )
+    return short if is_name(short) else otherwise
 
 
 def new_id() -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stentor.errors import ConfigError, StentorError
 from stentor.studio.dataset_folder import RATES, DataSet, Record, label
-from stentor.studio.files import NAME, checked_name, disk_errors, inside, write_json
+from stentor.studio.files import checked_name, disk_errors, inside, is_name, same_name, write_json
 
 __all__ = ["RATES", "DataSet", "Projects", "Record"]
 
@@ -19,12 +19,20 @@ class Projects:
     """The folder that the studio keeps everything of one person in.
 
     `guarded`: the person sits elsewhere and has signed in, so that their runs may read this folder and `models` only.
-    `publishes`: they may publish with the Hub's login of this machine.
+    `publishes`: they may publish with the Hub's login of this machine. `more_runs`: folders of runs that were trained
+    elsewhere, to be looked at.
     """
 
-    def __init__(self, folder: Path, guarded: bool = False, models: tuple[Path, ...] = (), publishes: bool = True):
+    def __init__(
+        self,
+        folder: Path,
+        guarded: bool = False,
+        models: tuple[Path, ...] = (),
+        publishes: bool = True,
+        more_runs: tuple[Path, ...] = (),
+    ):
         self.folder = Path(folder).expanduser().resolve()
-        self.guarded, self.models, self.publishes = guarded, models, publishes
+        self.guarded, self.models, self.publishes, self.more_runs = guarded, models, publishes, more_runs
         with disk_errors(self.folder):
             for name in ("datasets", "runs", "tmp"):
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -39,14 +47,15 @@ class Projects:
 
     def datasets(self) -> list[str]:
         """Names of the data sets, the one that changed last first."""
-        folders = [p.parent for p in (self.folder / "datasets").glob("*/dataset.json") if NAME.fullmatch(p.parent.name)]
+        folders = [p.parent for p in (self.folder / "datasets").glob("*/dataset.json") if is_name(p.parent.name)]
         return [p.name for p in sorted(folders, key=lambda p: p.stat().st_mtime, reverse=True)]
 
     def create(self, name: str, language: str | None = None) -> DataSet:
         """A new, empty data set. Raises ConfigError for an invalid name and for one that is taken (also on disks that
         ignore case)."""
-        folder = inside(self.folder, "datasets", checked_name(name, "data set's name"))
-        if name.lower() in {p.name.lower() for p in folder.parent.iterdir()}:
+        name = checked_name(name, "data set's name")
+        folder = inside(self.folder, "datasets", name)
+        if same_name(name) in {same_name(p.name) for p in folder.parent.iterdir()}:
             raise ConfigError(f"There is a data set {name} already: open it, or choose another name.")
         with disk_errors(folder):
             try:

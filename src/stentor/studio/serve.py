@@ -37,6 +37,7 @@ def serve(
     password_env: str | None = None,
     models: tuple[Path, ...] = (),
     publish: bool = False,
+    more_runs: tuple[Path, ...] = (),
 ) -> None:
     """Open the studio and stay until it is interrupted.
 
@@ -48,9 +49,11 @@ def serve(
         os.environ.pop(password_env, None)
     if importlib.util.find_spec("gradio") is None:
         raise ConfigError("The studio needs Gradio: pip install 'stentor[studio]'.")
-    if missing := [path for path in models if not path.is_dir()]:
-        raise ConfigError(f"--models {missing[0]} is no folder.")
-    accounts = Accounts(folder, words, tuple(path.resolve() for path in models), publish)
+    for option, paths in (("--models", models), ("--runs", more_runs)):
+        if missing := [path for path in paths if not path.is_dir()]:
+            raise ConfigError(f"{option} {missing[0]} is no folder.")
+    resolved = [tuple(path.resolve() for path in paths) for paths in (models, more_runs)]
+    accounts = Accounts(folder, words, resolved[0], publish, resolved[1])
     # Uploads on their way go through here, and nothing is told to anybody.
     place = Path(folder).expanduser().resolve() / "tmp" / "page"
     os.environ["GRADIO_TEMP_DIR"] = str(place)

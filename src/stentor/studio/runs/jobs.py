@@ -5,6 +5,9 @@
     runs/NAME/data/        its own copy of the recordings that it learns from (data_snapshot.py)
     runs/NAME/...          what every detached command leaves (detached.py) and what `stentor train` writes
 
+Runs that were trained on the command line are there as well, in `runs/` or in a folder that was named at the start:
+they have no studio.json, and are looked at, tried, published and trained on, but not stopped, resumed or deleted here.
+
 Nothing is held in memory: any page of any studio sees the same, before and after a restart.
 """
 
@@ -15,10 +18,12 @@ import secrets
 import shutil
 import signal
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from stentor.engine.run_lock import run_locked
 from stentor.errors import ConfigError, StentorError
 from stentor.studio.files import checked_name, disk_errors, inside, read_json, stamp, write_bytes, write_json
 from stentor.studio.projects import Projects
@@ -62,19 +67,30 @@ class Job:
     """One run: its folder. All there is to know is read from it by the functions here."""
 
     folder: Path
+    number: int = 1
+    """Of the runs that have the same name, in several folders."""
 
     @property
     def name(self) -> str:
-        return self.folder.name
+        return self.folder.name if self.number == 1 else f"{self.folder.name} ({self.number})"
+
+    @property
+    def by_studio(self) -> bool:
+        """Whether the studio started it."""
+        return (self.folder / "studio.json").is_file()
+
+    @property
+    def config(self) -> Path:
+        return self.folder / ("run.yaml" if self.by_studio else "config.yaml")
 
     @property
     def yaml(self) -> str:
-        return (self.folder / "run.yaml").read_text(encoding="utf-8")
+        return self.config.read_text(encoding="utf-8")
 
     @property
     def about(self) -> dict[str, Any]:
         """`created` (seconds since 1970), `retry_of` (a run's name, or not there)."""
-        return read_json(self.folder / "studio.json")
+        return read_json(self.folder / "studio.json") or {"created": (stamp(self.config) or (0, 0))[0] / 1e9}
 
 
 def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str | None = None) -> Job:
@@ -119,6 +135,7 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
 
 def resume(projects: Projects, job: Job) -> None:
     """Run the same command again: it goes on from its last checkpoint. Raises ConfigError while it still runs."""
+    _require_by_studio(job)
     with _exclusive(job.folder, job.name) as lock:
         _launch(job.folder, projects, lock)
 
@@ -136,20 +153,25 @@ def kill(job: Job) -> None:
 
 def find(projects: Projects, name: str) -> Job:
     """The run of this name. Raises ConfigError."""
-    folder = inside(projects.runs, checked_name(name, "run's name"))
-    if not (folder / "studio.json").is_file():
-        raise ConfigError(f"There is no run {name}.")
-    return Job(folder)
+    for job in jobs(projects):
+        if job.name == name:
+            return job
+    raise ConfigError(f"There is no run {str(name)[:80]}.")
 
 
 def jobs(projects: Projects) -> list[Job]:
     """All runs of the folder, the newest first."""
-    jobs_on_disk = [Job(path.parent) for path in projects.runs.glob("*/studio.json")]
+    jobs_on_disk, numbers = [], Counter[str]()
+    for folder in (path for root in (projects.runs, *projects.more_runs) for path in sorted(root.glob("*/"))):
+        if not folder.is_symlink() and ((folder / "studio.json").is_file() or _is_run(folder)):
+            numbers[folder.name] += 1
+            jobs_on_disk.append(Job(folder, numbers[folder.name]))
     return sorted(jobs_on_disk, key=lambda job: (job.about.get("created", 0.0), job.name), reverse=True)
 
 
 def delete(projects: Projects, job: Job) -> None:
     """Remove a run with its checkpoints. Raises ConfigError while it runs."""
+    _require_by_studio(job)
     with _exclusive(job.folder, job.name):
         projects.discard(job.folder)
     forget_progress()
@@ -157,7 +179,7 @@ def delete(projects: Projects, job: Job) -> None:
 
 def state(job: Job) -> RunStatus:
     """Where a run stands, from its folder alone."""
-    ending = detached.ending(job.folder)
+    ending = _ending(job)
     now = progress_of(job.folder)
     with now.lock:
         return _status(ending, now)
@@ -166,7 +188,7 @@ def state(job: Job) -> RunStatus:
 def word(job: Job) -> State:
     """The state alone, which for a run that ended well or badly costs next to nothing. `running` may still be
     `waiting`."""
-    ending = detached.ending(job.folder)
+    ending = _ending(job)
     if ending.alive:
         return "stopping" if ending.stopping else "running"
     return state(job).state if ending.exit is None else _state_of(ending, None)
@@ -174,7 +196,24 @@ def word(job: Job) -> State:
 
 def alive(job: Job) -> bool:
     """Whether a run's processes live."""
-    return detached.alive(job.folder)
+    return _ending(job).alive
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether `stentor train` has written into a folder."""
+    return all((folder / name).is_file() for name in ("config.yaml", "events.jsonl"))
+
+
+def _ending(job: Job) -> Ending:
+    """How a run stands; of one that the studio did not start, whether its training holds its lock."""
+    if job.by_studio:
+        return detached.ending(job.folder)
+    return Ending(run_locked(job.folder), None, "", 1.0, None, False)
+
+
+def _require_by_studio(job: Job) -> None:
+    if not job.by_studio:
+        raise ConfigError(say("run_elsewhere", name=job.name))
 
 
 def log(job: Job, lines: int = 200) -> str:

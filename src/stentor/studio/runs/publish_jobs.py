@@ -16,6 +16,7 @@ import signal
 import tempfile
 import threading
 import time
+import unicodedata
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -129,7 +130,9 @@ def split_choice(key: str) -> tuple[What, str]:
 def suggested(key: str, user: str | None) -> str:
     """A name for the repository of `what:of`: that of the run or data set, under the user whose token it is."""
     what, of = split_choice(key)
-    name = of.rpartition("/")[2]
+    letters = unicodedata.normalize("NFKD", of.rpartition("/")[2]).encode("ascii", "ignore").decode()
+    name = re.sub("[^A-Za-z0-9_-]+", "-", letters).strip("-_") if of else ""  # the Hub takes these only
+    name = name or ("voice" if of else "")
     return f"{user}/{name}{'-demo' if what == 'demo' else ''}" if user and name else ""
 
 
@@ -167,7 +170,7 @@ def checked(projects: Projects, order: PublishOrder) -> PublishOrder:
     if order.what == "dataset":
         projects.dataset(order.of)
     elif not (order.what == "demo" and order.of in _on_hub(projects)):
-        job = jobs.find(projects, checked_name(order.of, "run's name"))
+        job = jobs.find(projects, order.of)
         if not (job.folder / "export").is_dir():
             raise ConfigError(f"The run {order.of} has no finished model yet: publish it when it has.")
     return order

@@ -25,7 +25,7 @@ from stentor.config.load import load
 from stentor.errors import ConfigError, StentorError
 from stentor.models.base import Family
 from stentor.studio.dataset_folder import DataSet
-from stentor.studio.files import name_from, read_json
+from stentor.studio.files import name_from, read_json, same_name
 from stentor.studio.projects import Projects
 from stentor.studio.runs.jobs import find, jobs
 from stentor.studio.texts import say, texts
@@ -216,7 +216,7 @@ def _run_model(projects: Projects, name: str, task: str) -> ModelChoice:
     job = find(projects, name)
     if not (job.folder / "export" / "config.json").is_file():
         raise ConfigError(say("run_unfinished", name=name))
-    loaded = load(job.folder / "run.yaml")
+    loaded = load(job.config)
     last = (loaded.stages or (loaded.config,))[-1]
     before, family = last.task.type, last.model
     model = {"type": family.type, **family.model_dump(mode="json", by_alias=True, exclude_unset=True)}
@@ -323,8 +323,9 @@ def run_name(projects: Projects, dataset: str | None, choice: str, source: str |
 
 def free_name(projects: Projects, stem: str) -> str:
     """`stem`, or else `stem-2` and so on: the first that no run has."""
-    taken = {path.name.lower() for path in projects.runs.iterdir()}
-    return next(n for i in range(1, 10_000) if (n := stem if i == 1 else f"{stem[:58]}-{i}").lower() not in taken)
+    taken = {same_name(path.name) for path in projects.runs.iterdir()}
+    names = (stem if i == 1 else f"{stem[:58]}-{i}" for i in range(1, 10_000))
+    return next(name for name in names if same_name(name) not in taken)
 
 
 def command(projects: Projects, name: str | None) -> str:

@@ -81,6 +81,8 @@ def view(projects: Projects, job: Job, others: Sequence[Job] = ()) -> RunView:
 
 def possible(job: Job, now: RunStatus) -> frozenset[str]:
     """What a person may do with a run now."""
+    if not job.by_studio:
+        return frozenset({"retry"})
     if not now.alive:
         resume = {"resume"} if now.state in ("stopped", "failed") else set()
         return frozenset({"retry", "delete", *resume})

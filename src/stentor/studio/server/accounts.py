@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from stentor.errors import ConfigError
-from stentor.studio.files import NAME, disk_errors, inside
+from stentor.studio.files import disk_errors, inside
 from stentor.studio.projects import Projects
 
 OWNER = "owner"
@@ -82,8 +82,16 @@ class Accounts:
     """The people of a studio, their folders, and which browsers have signed in (sessions are held in memory: after a
     restart everybody signs in again). Without passwords there is one person, whose browser holds `token`."""
 
-    def __init__(self, folder: Path, passwords: dict[str, str], models: tuple[Path, ...] = (), publish: bool = False):
-        """`words`: password by person; `publish`: whether people who are named use the owner's login of the Hub."""
+    def __init__(
+        self,
+        folder: Path,
+        passwords: dict[str, str],
+        models: tuple[Path, ...] = (),
+        publish: bool = False,
+        more_runs: tuple[Path, ...] = (),
+    ):
+        """`passwords`: by person; `publish`: whether people who are named use the owner's login of the Hub;
+        `more_runs`: see `Projects`. Raises ConfigError for these where several people are named."""
         self.guarded = bool(passwords)
         self.named = self.guarded and set(passwords) != {OWNER}
         self._salt = secrets.token_bytes(16)
@@ -93,8 +101,12 @@ class Accounts:
         folders = (
             {name: inside(Path(folder), "users", name) for name in passwords} if self.named else {OWNER: Path(folder)}
         )
+        if self.named and more_runs:
+            raise ConfigError("--runs shows the runs of one person: leave it away where several sign in.")
         publishes = publish or not self.named
-        self._projects = {name: Projects(path, self.guarded, models, publishes) for name, path in folders.items()}
+        self._projects = {
+            name: Projects(path, self.guarded, models, publishes, more_runs) for name, path in folders.items()
+        }
         self.token = "" if self.guarded else local_token(self._projects[OWNER].folder)
 
     def projects(self, name: str) -> Projects:
@@ -109,7 +121,7 @@ class Accounts:
         """The secret of a new session; None unless the password is right."""
         name = name if self.named else OWNER
         # An unknown name takes as long as a wrong password.
-        digest = self._digests.get(name, b"") if NAME.fullmatch(name) else b""
+        digest = self._digests.get(name, b"")
         if not hmac.compare_digest(self._digest(password), digest):
             return None
         with self._lock:

@@ -333,3 +333,55 @@ def test_wrong_source(spec, message):
     with pytest.raises(Mistakes) as caught:
         parse_source(spec)
     assert str(caught.value) == message
+
+
+# keys that exclude each other, entries that are taken out
+
+
+def test_an_override_replaces_what_it_excludes(run):
+    epochs = run(RUN + "train: {epochs: 20}\nschedule: {warmup_ratio: 0.1}\n")
+    config = load(epochs, ["train.steps=60", "schedule={warmup_steps: 5}"]).config
+    assert (config.train.steps, config.train.epochs) == (60, None)
+    assert (config.schedule.warmup_steps, config.schedule.warmup_ratio) == (5, None)
+    child = run("base: run.yaml\ntrain: {steps: 7}\nstages: [{train.epochs: 2}, {train: {epochs: 3}}]\n", "child.yaml")
+    loaded = load(child)
+    assert loaded.config.train.steps == 7 and [s.train.steps for s in loaded.stages] == [None, None]
+    assert [s.train.epochs for s in loaded.stages] == [2, 3]
+    assert load(child, ["model.encoder.config={model_type: whisper}"]).config.model.encoder.source is None
+    assert load(epochs, ["train.steps=null"]).config.train.epochs == 20
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [["train.steps=6", "train.epochs=2"], ["train.epochs=2", "train={steps: 6}"], ["train={steps: 6, epochs: 2}"]],
+)
+def test_two_overrides_that_exclude_each_other_are_refused(run, overrides):
+    with pytest.raises(Mistakes, match="give `steps` or `epochs`, not both"):
+        load(run(), overrides)
+
+
+def test_null_takes_an_entry_out_of_a_mapping(run):
+    sets = "  eval:\n    dev: {type: jsonl, path: d.jsonl}\n    far: {type: jsonl, path: f.jsonl}\n"
+    path = run(RUN.replace("optim:", sets + "optim:") + "losses: {text: {type: cross_entropy}, ctc: {type: ctc}}\n")
+    config = load(path, ["data.eval.far=null", "losses.ctc=null"]).config
+    assert list(config.data.eval) == ["dev"] and list(config.losses) == ["text"]
+    assert load(path, ["losses=null"]).config.losses is None
+    assert list(load(run("base: run.yaml\ndata: {eval: {dev: null}}\n", "child.yaml")).config.data.eval) == ["far"]
+    with pytest.raises(Mistakes, match="nowhere"):
+        load(path, ["data.eval.nowhere=null"])
+    tied = load(path, ["model.encoder.config={model_type: whisper, bos_token_id: null}"])  # null means something
+    assert tied.config.model.encoder.config["bos_token_id"] is None
+
+
+@pytest.mark.parametrize("depth", [60, 3000, 100_000])
+@pytest.mark.parametrize("text", ["data: {}\n", '{{"data": {}}}', "override"])
+def test_a_config_has_few_levels(run, depth, text):
+    nested = "[" * depth + "]" * depth
+    name = "run.json" if text.startswith("{") else "run.yaml"
+    with pytest.raises(Mistakes, match="more than 50 levels; this is no config") as caught:
+        if text == "override":
+            load(run(), [f"data.train={nested}"])
+        else:
+            load(run(text.format(nested), name))
+    [mistake] = caught.value.mistakes
+    assert str(mistake).startswith(("run.", "override `data.train="))

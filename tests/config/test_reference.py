@@ -33,7 +33,7 @@ def test_reference_has_every_key_with_its_meaning():
     text = markdown()
     for section in ("optim", "schedule", "train", "data"):
         assert f"## `{section}`" in text
-    assert "| `lr` | number ≥ 0 | `0.001` | Peak learning rate. |" in text
+    assert "| `lr` | number ≥ 0, ≤ 100 | `0.001` | Peak learning rate. |" in text
     assert "`model` with `type: speech_llm`" in text
     for key, _, _, meaning in keys():
         if not key.endswith("].type"):

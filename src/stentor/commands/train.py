@@ -48,10 +48,14 @@ from stentor.models.parameters import adapters_in, parameter_table
 from stentor.models.weights_io import check_weights
 from stentor.publish.card import write_card
 from stentor.report.report import write_report
+from stentor.section.contract import blame
 from stentor.tasks.transcribe import Transcribe
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+
+    from stentor.models.base import Bundle
+    from stentor.tasks.base import TaskRequirements
 
 EXPORT_FILES = "export_files"
 """Entry of results.json: hashes of the export's files, but for those that are about it or may be changed."""
@@ -71,7 +75,7 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     requirements.texts, requirements.cuts = train_data.texts, train_data.cuts
     requirements.complete = not train_data.streams
     torch.manual_seed(config.train.seed)
-    bundle = config.model.build(requirements)
+    bundle = build_model(config, requirements)
     check_weights(bundle.model.named_parameters(), "model")
     losses = expanded(sections, bundle.codebooks)
     processor, family = bundle.processor, bundle.family
@@ -103,6 +107,20 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     return TrainingSetup(
         task, losses, train_data, bundle, batch_sampler, evals, tests, batches_per_epoch, overlap, data_warnings
     )
+
+
+def build_model(config: Config, requirements: TaskRequirements) -> Bundle:
+    """The model of the config. Raises ConfigError for sizes that torch or transformers refuse."""
+    try:
+        return config.model.build(requirements)
+    except torch.OutOfMemoryError:
+        raise
+    except (ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
+        problem = " ".join(str(error).split())[:300].rstrip(".")
+        raise blame(error) or ConfigError(
+            f"The model that `model:` describes cannot be built: {problem}. Check its sizes: widths must be multiples "
+            "of their heads, and the weights must fit into memory."
+        ) from error
 
 
 @dataclass

@@ -24,6 +24,7 @@ _BOOL = {word: word.lower() == "true" for word in ("true", "True", "TRUE", "fals
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _MAX_VALUES = 100_000
+_MAX_DEPTH = 50
 
 
 @dataclass(frozen=True, order=True)
@@ -144,6 +145,8 @@ def parse_value(text: str, place: Place) -> Node:
     except YAMLError as error:
         problem = getattr(error, "problem", None) or str(error)
         raise Mistakes([Mistake(place, f"the value is not valid YAML: {problem}")]) from None
+    except Mistakes as error:
+        mistakes += error.mistakes
     if mistakes:
         raise Mistakes([Mistake(place, m.text, m.key) for m in mistakes])
     return moved(node, place)
@@ -209,6 +212,8 @@ class _Reader:
         from ruamel.yaml.events import AliasEvent, MappingStartEvent, SequenceStartEvent
 
         place = self.place(event)
+        if len(path) > _MAX_DEPTH:
+            raise Mistakes([self.mistake(event, f"more than {_MAX_DEPTH} levels; this is no config", path[:3])])
         before = self.count
         self.count += 1
         if isinstance(event, AliasEvent):
@@ -295,6 +300,8 @@ def _check_json(text: str, source: str, rank: int) -> None:
     except json.JSONDecodeError as error:
         place = Place(rank, error.lineno, source)
         raise Mistakes([Mistake(place, f"not valid JSON: {error.msg} (column {error.colno})")]) from None
+    except RecursionError:
+        raise Mistakes([Mistake(Place(rank, 1, source), f"more than {_MAX_DEPTH} levels; this is no config")]) from None
 
 
 def _syntax(error: Any, text: str, source: str, rank: int) -> Mistake:

@@ -1,7 +1,8 @@
 """Merging of config trees: `base:` files, stages and `key=value` overrides.
 
-One rule for all three: mappings merge key by key, everything else is replaced; and where the `type` of a choice
-changes, its section starts anew, because the keys of one kind mean nothing to another.
+One rule for all three: mappings merge key by key, everything else is replaced. Where the `type` of a choice changes,
+its section starts anew, because the keys of one kind mean nothing to another; a key takes the place of one that
+excludes it, and null takes an entry out of a mapping of names.
 """
 
 import os
@@ -21,7 +22,7 @@ from stentor.config.document import (
     read_text,
     split_key,
 )
-from stentor.config.schema_walk import at, inner, is_open, takes_list
+from stentor.config.schema_walk import at, drops_null, inner, is_open, section_of, takes_list
 from stentor.config.type_names import show
 from stentor.section import Choice, Section, alternatives
 
@@ -70,8 +71,23 @@ def merge(base: Node, child: Node, annotation: Any) -> Node:
     merged = dict(base.value)
     plain = {**base.plain(), **child.plain()}
     for key, node in child.value.items():
-        merged[key] = merge(merged[key], node, inner(annotation, plain, key)) if key in merged else node
+        below = merge(merged[key], node, inner(annotation, plain, key)) if key in merged else node
+        _set(merged, key, below, annotation, [k for k in child.value if k != key])
     return Node(merged, child.place)
+
+
+def _set(entries: dict[str, Node], key: str, node: Node, annotation: Any, beside: Sequence[str] = ()) -> None:
+    """Set a key over those below it. Null takes a named entry out, where nothing else is meant by it; a key that
+    excludes others takes their place, but for those `beside` it and of other overrides, which are refused."""
+    if node.value is None and key in entries and drops_null(annotation):
+        del entries[key]
+        return
+    section = section_of(annotation, {k: v.plain() for k, v in entries.items() if k == "type"})
+    for group in section.exclusive if section is not None and node.value is not None else ():
+        for other in group if key in group else ():
+            if other not in (key, *beside) and other in entries and entries[other].place.rank < _OVERRIDES:
+                del entries[other]
+    entries[key] = node
 
 
 def spelled_out(node: Node, annotation: Any) -> Node:
@@ -144,7 +160,9 @@ def _put(root: Node | None, path: list[Key], depth: int, node: Node, annotation:
         raise Mistakes([Mistake(node.place, text, dotted(path))])
     name = str(key)
     value = _put(root.value.get(name), path, depth + 1, node, inner(annotation, root.plain(), name))
-    return Node({**root.value, name: value}, root.place)
+    entries = dict(root.value)
+    _set(entries, name, value, annotation)
+    return Node(entries, root.place)
 
 
 def stage(root: Node, overrides: Node, schema: type[Section], mistakes: list[Mistake]) -> Node:

@@ -21,8 +21,10 @@ _HEAD = """# Reference of the config
 
 Every key of a run file; a required key has no default. `base: other.yaml` (a path relative to the file) starts from
 another file: mappings merge, lists are replaced, and where the `type` of a section changes, it starts anew. `key=value`
-on the command line, such as `optim.lr=1e-4` or `data.train.0.path=x.jsonl`, changes any key by the same rule. A section
-that has a `type` may be written as a bare string: `optim: sgd` stands for `optim: {type: sgd}`.
+on the command line, such as `optim.lr=1e-4` or `data.train.0.path=x.jsonl`, changes any key by the same rule. A key
+takes the place of one that excludes it (`train.steps=60` that of `epochs`), and `null` takes an entry out of a mapping
+of names (`data.eval.far=null`). A section that has a `type` may be written as a bare string: `optim: sgd` stands for
+`optim: {type: sgd}`.
 """
 
 

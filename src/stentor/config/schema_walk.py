@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -70,6 +71,12 @@ def at(schema: Any, data: Any, path: Sequence[Key]) -> Any:
 
 def takes_list(annotation: Any) -> bool:
     return any(get_origin(k) in (list, tuple, set) for k in alternatives(annotation))
+
+
+def drops_null(annotation: Any) -> bool:
+    """Whether this is a mapping of names to what cannot be null."""
+    entries = [get_args(k)[1] for k in alternatives(annotation) if get_origin(k) is dict]
+    return bool(entries) and not any(kind in (Any, NoneType) for entry in entries for kind in alternatives(entry))
 
 
 def takes_names(annotation: Any) -> bool:

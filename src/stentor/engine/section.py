@@ -1,6 +1,6 @@
 """The sections `optim:`, `schedule:` and `train:`."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,7 +12,7 @@ class ParameterGroup(Section):
 
     params: list[str] = Field(min_length=1)
     """Globs on full parameter names, such as `encoder.*`; the first group that matches a parameter takes it."""
-    lr: float | None = Field(None, ge=0)
+    lr: float | None = Field(None, ge=0, le=100)
     """Peak learning rate of the group. Null: as `optim.lr`."""
     weight_decay: float | None = Field(None, ge=0)
     """Weight decay of the group. Null: as `optim.weight_decay`."""
@@ -23,7 +23,7 @@ class Optim(Section):
 
     type: Literal["adam", "adamw", "sgd", "adagrad", "rmsprop", "adamax", "muon", "adamw8bit"] = "adamw"
     """`muon` updates the hidden matrices with Muon and everything else with AdamW; `adamw8bit` needs bitsandbytes."""
-    lr: float = Field(1e-3, ge=0)
+    lr: float = Field(1e-3, ge=0, le=100)
     """Peak learning rate."""
     weight_decay: float = Field(0.01, ge=0)
     """Decoupled weight decay (an L2 penalty for sgd, adam, adagrad, rmsprop and adamax)."""
@@ -37,7 +37,7 @@ class Optim(Section):
     """Nesterov momentum for sgd."""
     amsgrad: bool = False
     """The AMSGrad variant of adam and adamw."""
-    muon_lr: float = Field(2e-2, gt=0)
+    muon_lr: float = Field(2e-2, gt=0, le=100)
     """Peak learning rate of the matrices that Muon updates."""
     groups: list[ParameterGroup] = []
     """Parameter groups with settings of their own."""
@@ -74,6 +74,7 @@ class Schedule(Section):
     """Evaluations without a better main metric before plateau multiplies by `gamma`."""
     decay_ratio: float = Field(0.2, gt=0, le=1)
     """Share of all steps at the end in which warmup_stable_decay falls linearly."""
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("warmup_steps", "warmup_ratio"),)
 
     @model_validator(mode="after")
     def _one_warmup(self) -> "Schedule":
@@ -131,6 +132,7 @@ class Train(Section):
     """Run the largest batch once before step 1, so that a lack of memory shows at once."""
     find_unused: bool = False
     """Let DDP look for parameters without a gradient (slower; for models that use a part of themselves per batch)."""
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("steps", "epochs"),)
 
     @model_validator(mode="after")
     def _one_length(self) -> "Train":

@@ -3,12 +3,38 @@ families that have such parts."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import re
+from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from stentor.models.base import Family
 from stentor.section import Section
+
+SIZE = re.compile(r"(?:^|_)(?:layers|heads|(?<!window_)(?<!chunk_)size|dim|d_model|channels|bins)$")
+"""Keys of transformers' configs that count something; of a window or chunk -1 may mean all."""
+LARGEST = 10**8
+"""More than any of them is in any model."""
+
+
+def check_sizes(config: Any) -> Any:
+    """The config of transformers as it is; ValueError for a size that no model can have."""
+    if not isinstance(config, dict):
+        return config
+    for key, value in config.items():
+        check_sizes(value)
+        sizes = value if isinstance(value, list) else [value]
+        for size in sizes if SIZE.search(key) else ():
+            if isinstance(size, int | float) and not (isinstance(size, int) and 0 <= size <= LARGEST):
+                raise ValueError(f"`{key}` must be a whole number from 0 to {LARGEST:,}, not {size}")
+    heads, groups = config.get("num_attention_heads"), config.get("num_key_value_heads")
+    if heads == 0 or (isinstance(heads, int) and isinstance(groups, int) and (groups == 0 or heads % groups)):
+        raise ValueError(f"`num_attention_heads` ({heads}) must be a multiple of `num_key_value_heads` ({groups})")
+    return config
+
+
+TransformersConfig = Annotated[dict[str, Any] | None, AfterValidator(check_sizes)]
+"""Keys of a config of transformers, nested as there."""
 
 
 class PretrainedSection(Section):
@@ -17,10 +43,11 @@ class PretrainedSection(Section):
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
     example: ClassVar[str] = "{model_type: whisper, d_model: 144}"
     """A `config`, for messages."""
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
 
     source: str | None = Field(None, alias="from")
     """Hub id or local folder of a pretrained model."""
-    config: dict[str, Any] | None = None
+    config: TransformersConfig = None
     """Build it untrained from a transformers config, such as `{model_type: whisper, d_model: 144}`."""
     revision: str | None = None
     """Branch, tag or commit of the Hub model. Null: the default branch."""

@@ -38,6 +38,9 @@ class Section(BaseModel):
         extra="forbid", validate_assignment=True, arbitrary_types_allowed=False, allow_inf_nan=False
     )
 
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Groups of keys, as written in a file, of which one may be set: an override of one replaces the others."""
+
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> Any:
         schema = handler(core_schema)

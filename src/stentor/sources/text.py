@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,6 +26,7 @@ class Text(Source):
     """A UTF-8 file with one text per line, plain or gzipped; empty lines are left out."""
     texts: list[str] | None = Field(None, min_length=1)
     """The texts themselves, in place of a file."""
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("path", "texts"),)
 
     @model_validator(mode="after")
     def _one_origin(self) -> Text:

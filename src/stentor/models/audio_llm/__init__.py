@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from stentor.errors import DataError
 from stentor.models.peft import Lora
-from stentor.models.pretrained_section import PretrainedFamily
+from stentor.models.pretrained_section import PretrainedFamily, TransformersConfig
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict
 
@@ -42,7 +42,7 @@ class AudioLLM(PretrainedFamily):
     """Hub id or local folder of the model with its processor."""
     revision: str | None = None
     """Branch, tag or commit of the Hub model. Null: the default branch."""
-    config: dict[str, Any] | None = None
+    config: TransformersConfig = None
     """Build it untrained from the keys of its transformers config (`audio_config`, `text_config`). Needs
     `tokenizer`."""
     tokenizer: str | None = None
@@ -68,6 +68,7 @@ class AudioLLM(PretrainedFamily):
 
     architecture: ClassVar[str]
     """transformers' class of the whole model."""
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
     tokenizer_holds: ClassVar[str]
     """What the folder `tokenizer` must hold, for messages."""
     always_float32: ClassVar[tuple[str, ...]] = ()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from stentor.models.peft import Lora
-from stentor.models.pretrained_section import PretrainedFamily, check_origin
+from stentor.models.pretrained_section import PretrainedFamily, TransformersConfig, check_origin
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict, Section
 
@@ -48,7 +48,7 @@ class CTCFamily(PretrainedFamily):
     type: Literal["ctc"] = "ctc"
     source: str | None = Field(None, alias="from")
     """Hub id or local folder of a pretrained model, with or without a CTC head."""
-    config: dict[str, Any] | None = None
+    config: TransformersConfig = None
     """Build it untrained from a transformers config, such as `{model_type: wav2vec2, hidden_size: 144}`."""
     revision: str | None = None
     """Branch, tag or commit of the Hub model. Null: the default branch."""
@@ -68,6 +68,7 @@ class CTCFamily(PretrainedFamily):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
     implementation: ClassVar[str | None] = __name__
 
     def decoding_options(self) -> frozenset[str]:

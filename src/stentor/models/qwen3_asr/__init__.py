@@ -13,6 +13,7 @@ from pydantic import Field
 
 from stentor.errors import ConfigError
 from stentor.models.audio_llm import AudioLLM
+from stentor.models.pretrained_section import TransformersConfig
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +29,7 @@ class Qwen3ASR(AudioLLM):
     type: Literal["qwen3_asr"] = "qwen3_asr"
     source: str | None = Field(None, alias="from")
     """Hub id or local folder of a Qwen3-ASR model in the layout of transformers, such as Qwen/Qwen3-ASR-0.6B-hf."""
-    config: dict[str, Any] | None = None
+    config: TransformersConfig = None
     """Build it untrained from the keys of a Qwen3ASRConfig (`audio_config`, `text_config`). Needs `tokenizer`."""
     tokenizer: str | None = None
     """Hub id or local folder with the processor (tokenizer and chat template) for a model built from `config`."""

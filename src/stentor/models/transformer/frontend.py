@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from stentor.audio.kaldi import KaldiFeatures
-from stentor.models.pretrained_section import PretrainedSection
+from stentor.models.pretrained_section import PretrainedSection, TransformersConfig
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,7 +88,7 @@ class SSL(PretrainedSection):
 
     source: str | None = Field(None, alias="from")
     """Hub id or local folder, such as `microsoft/wavlm-base-plus`."""
-    config: dict[str, Any] | None = None
+    config: TransformersConfig = None
     """Build it untrained from a transformers config, such as `{model_type: wavlm, hidden_size: 144}`."""
     freeze: bool = True
     """Train only the mix of its layers. When it is trained as well, give it a learning rate of its own, about a tenth,

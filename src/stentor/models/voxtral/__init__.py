@@ -12,6 +12,7 @@ from pydantic import Field
 
 from stentor.errors import ConfigError
 from stentor.models.audio_llm import AudioLLM
+from stentor.models.pretrained_section import TransformersConfig
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +27,7 @@ class Voxtral(AudioLLM):
     type: Literal["voxtral"] = "voxtral"
     source: str | None = Field(None, alias="from")
     """Hub id or local folder of a Voxtral model with its processor, such as mistralai/Voxtral-Mini-3B-2507."""
-    config: dict[str, Any] | None = None
+    config: TransformersConfig = None
     """Build it untrained from the keys of a VoxtralConfig (`audio_config`, `text_config`). Needs `tokenizer`."""
     tokenizer: str | None = None
     """Hub id or local folder with the tekken.json for a model built from `config`."""

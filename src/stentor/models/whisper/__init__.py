@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from stentor.models.base import Bundle, Family
 from stentor.models.peft import Lora
-from stentor.models.pretrained_section import check_origin
+from stentor.models.pretrained_section import TransformersConfig, check_origin
 from stentor.models.quantize import Bits, check
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Whisper(Family):
     type: Literal["whisper"] = "whisper"
     source: str | None = Field(None, alias="from")
     """Hub id or local folder of a pretrained Whisper, such as `openai/whisper-small`."""
-    config: dict[str, Any] | None = None
+    config: TransformersConfig = None
     """Build it untrained from a transformers config, such as `{d_model: 64, encoder_layers: 2}`; its tokenizer has the
     256 bytes and Whisper's special tokens."""
     revision: str | None = None
@@ -66,6 +66,7 @@ class Whisper(Family):
     wrap_layers: ClassVar[tuple[str, ...]] = ("WhisperEncoderLayer", "WhisperDecoderLayer")
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
     implementation: ClassVar[str | None] = __name__
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
 
     @model_validator(mode="after")
     def _one_origin(self) -> Whisper:

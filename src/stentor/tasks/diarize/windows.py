@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import ConfigDict, Field, model_validator
 
 from stentor.section import ConfigConflict, Section
@@ -49,6 +51,8 @@ class Windows(Section):
     embedding: Embedder | None = None
     """A model that tells voices apart, in the place of the model's own embeddings. Null: the model's own, if it has
     them, and else the long-term spectra of the voices."""
+
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("speakers", "min_speakers"), ("speakers", "max_speakers"))
 
     @model_validator(mode="after")
     def _fits(self) -> Windows:

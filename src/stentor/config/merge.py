@@ -83,7 +83,7 @@ def _set(entries: dict[str, Node], key: str, node: Node, annotation: Any, beside
         del entries[key]
         return
     section = section_of(annotation, {k: v.plain() for k, v in entries.items() if k == "type"})
-    for group in section.exclusive if section is not None and node.value is not None else ():
+    for group in section.exclusive_keys if section is not None and node.value is not None else ():
         for other in group if key in group else ():
             if other not in (key, *beside) and other in entries and entries[other].place.rank < _OVERRIDES:
                 del entries[other]

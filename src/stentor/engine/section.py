@@ -74,7 +74,7 @@ class Schedule(Section):
     """Evaluations without a better main metric before plateau multiplies by `gamma`."""
     decay_ratio: float = Field(0.2, gt=0, le=1)
     """Share of all steps at the end in which warmup_stable_decay falls linearly."""
-    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("warmup_steps", "warmup_ratio"),)
+    exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("warmup_steps", "warmup_ratio"),)
 
     @model_validator(mode="after")
     def _one_warmup(self) -> "Schedule":
@@ -132,7 +132,7 @@ class Train(Section):
     """Run the largest batch once before step 1, so that a lack of memory shows at once."""
     find_unused: bool = False
     """Let DDP look for parameters without a gradient (slower; for models that use a part of themselves per batch)."""
-    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("steps", "epochs"),)
+    exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("steps", "epochs"),)
 
     @model_validator(mode="after")
     def _one_length(self) -> "Train":

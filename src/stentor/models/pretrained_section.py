@@ -43,7 +43,7 @@ class PretrainedSection(Section):
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
     example: ClassVar[str] = "{model_type: whisper, d_model: 144}"
     """A `config`, for messages."""
-    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
+    exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
 
     source: str | None = Field(None, alias="from")
     """Hub id or local folder of a pretrained model."""

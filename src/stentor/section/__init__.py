@@ -38,7 +38,7 @@ class Section(BaseModel):
         extra="forbid", validate_assignment=True, arbitrary_types_allowed=False, allow_inf_nan=False
     )
 
-    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Groups of keys, as written in a file, of which one may be set: an override of one replaces the others."""
 
     @classmethod

@@ -26,7 +26,7 @@ class Text(Source):
     """A UTF-8 file with one text per line, plain or gzipped; empty lines are left out."""
     texts: list[str] | None = Field(None, min_length=1)
     """The texts themselves, in place of a file."""
-    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("path", "texts"),)
+    exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("path", "texts"),)
 
     @model_validator(mode="after")
     def _one_origin(self) -> Text:

@@ -68,7 +68,7 @@ class AudioLLM(PretrainedFamily):
 
     architecture: ClassVar[str]
     """transformers' class of the whole model."""
-    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
+    exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
     tokenizer_holds: ClassVar[str]
     """What the folder `tokenizer` must hold, for messages."""
     always_float32: ClassVar[tuple[str, ...]] = ()

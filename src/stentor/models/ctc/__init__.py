@@ -68,7 +68,7 @@ class CTCFamily(PretrainedFamily):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
-    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
+    exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
     implementation: ClassVar[str | None] = __name__
 
     def decoding_options(self) -> frozenset[str]:

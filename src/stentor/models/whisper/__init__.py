@@ -66,7 +66,7 @@ class Whisper(Family):
     wrap_layers: ClassVar[tuple[str, ...]] = ("WhisperEncoderLayer", "WhisperDecoderLayer")
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
     implementation: ClassVar[str | None] = __name__
-    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
+    exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
 
     @model_validator(mode="after")
     def _one_origin(self) -> Whisper:

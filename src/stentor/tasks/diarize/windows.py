@@ -52,7 +52,7 @@ class Windows(Section):
     """A model that tells voices apart, in the place of the model's own embeddings. Null: the model's own, if it has
     them, and else the long-term spectra of the voices."""
 
-    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("speakers", "min_speakers"), ("speakers", "max_speakers"))
+    exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("speakers", "min_speakers"), ("speakers", "max_speakers"))
 
     @model_validator(mode="after")
     def _fits(self) -> Windows:

@@ -62,7 +62,7 @@ def test_a_codec_and_its_tokens_across_a_stop(run_file, tmp_path, capsys, monkey
     [
         ("prepare.0.type=codecs", "unknown type 'codecs'"),
         ("prepare.1.min_shard=2", "did you mean .min_shards"),
-        ("stages=[{prepare: []}]", "a stage has no `prepare` of its own"),
+        ("stages=[{prepare: []}]", "a stage has no prepare of its own"),
     ],
 )
 def test_mistakes_are_found_when_the_file_is_read(run_file, override, message):

@@ -172,7 +172,7 @@ def stage(root: Node, overrides: Node, schema: type[Section], mistakes: list[Mis
         try:
             path = split_key(key)
             if path[0] in ("stages", "prepare"):
-                raise ValueError(f"a stage has no `{path[0]}` of its own")
+                raise ValueError(f"a stage has no {path[0]} of its own")
             plain = put(plain, path, node, schema)
         except ValueError as error:
             mistakes.append(Mistake(node.place, str(error), key))

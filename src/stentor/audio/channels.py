@@ -29,9 +29,9 @@ def to_mono(samples: np.ndarray, name: str, channel: int | None = None) -> np.nd
                 f"{name} has {count} channel{'s' * (count > 1)}, counted from 0: there is no channel {channel}.",
                 "no_channel",
             )
-        return samples[:, channel]
+        return np.ascontiguousarray(samples[:, channel])
     if count == 1:
-        return samples[:, 0]
+        return np.ascontiguousarray(samples[:, 0])
     mono = samples.mean(axis=1)
     powers = np.square(samples).mean(axis=0) if len(samples) else np.zeros(count)
     if not np.square(mono).sum() < CANCELLED * len(mono) * powers.max():
@@ -44,7 +44,7 @@ def to_mono(samples: np.ndarray, name: str, channel: int | None = None) -> np.nd
             name,
             first,
         )
-    return samples[:, first]
+    return np.ascontiguousarray(samples[:, first])
 
 
 def frames_first(audio: np.ndarray) -> np.ndarray:

@@ -114,7 +114,7 @@ def read(
     if check_silence and np.abs(mono).max() < SILENCE:
         raise AudioError(f"{path} is silent from {start:g} to {start + seconds:.2f} s.", "silent")
     if file_rate == rate:
-        return np.ascontiguousarray(mono)
+        return mono
     import soxr
 
     return soxr.resample(mono, file_rate, rate, quality="HQ")

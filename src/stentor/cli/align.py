@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from stentor.cli import app
-from stentor.cli.options import Device, Lag, Language, ModelPlugins, takes_options
+from stentor.cli.options import Channel, Device, Lag, Language, ModelPlugins, takes_options
 
 
 @dataclass
@@ -21,6 +21,7 @@ class AlignOptions:
     out: Annotated[str | None, typer.Option(help="Folder for the files. Without: standard output.")] = None
     engine: Annotated[str | None, typer.Option(help="aligner, ctc or whisper. Default: what the model is for.")] = None
     language: Language = None
+    channel: Channel = None
     device: Device = "auto"
     lag: Lag = None
     plugin: ModelPlugins = field(default_factory=list)

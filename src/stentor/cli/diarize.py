@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from stentor.cli import app
-from stentor.cli.options import AudioFiles, Device, SkipExisting, takes_options
+from stentor.cli.options import AudioFiles, Channel, Device, SkipExisting, takes_options
 
 
 @dataclass
@@ -22,6 +22,7 @@ class DiarizeOptions:
     speakers: Annotated[int | None, typer.Option(min=1, help="Number of speakers in each file, if known.")] = None
     min_speakers: Annotated[int | None, typer.Option(min=1, help="Least number of speakers in each file.")] = None
     max_speakers: Annotated[int | None, typer.Option(min=1, help="Greatest number of speakers in a file.")] = None
+    channel: Channel = None
     device: Device = "auto"
     plugin: Annotated[list[Path], typer.Option(help="A Python file with your own model family or labels.")] = field(
         default_factory=list

@@ -19,6 +19,10 @@ AudioFiles = Annotated[
 SkipExisting = Annotated[
     bool, typer.Option("--skip-existing", help="Leave out files whose outputs are in the folder --out already.")
 ]
+Channel = Annotated[
+    int | None,
+    typer.Option(min=0, help="Channel of the recording, from 0, such as one side of a call. Default: their mean."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Lag = Annotated[
     float | None, typer.Option(help="Seconds that a Whisper model's attention is late, taken off its times.")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from stentor.cli import app
-from stentor.cli.options import AudioFiles, Device, Language, ModelPlugins, SkipExisting, takes_options
+from stentor.cli.options import AudioFiles, Channel, Device, Language, ModelPlugins, SkipExisting, takes_options
 
 
 @dataclass
@@ -37,6 +37,7 @@ class TranscribeOptions:
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="Lowest sampling temperature (default 0: the most probable text).")
     ] = None
+    channel: Channel = None
     device: Device = "auto"
     batch_seconds: Annotated[float, typer.Option(min=1.0, help="Seconds of audio that are decoded together.")] = 120.0
     vad: Annotated[

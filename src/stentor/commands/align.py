@@ -29,7 +29,7 @@ def align_file(options: AlignOptions) -> None:
     folder = None if options.out is None else make_folder(options.out)
 
     aligner = open_aligner(options.model, options.engine, options.device, options.lag)
-    clip = clip_of(open_recording(options.audio, aligner.rate), text, options.language)
+    clip = clip_of(open_recording(options.audio, aligner.rate, channel=options.channel), text, options.language)
     (aligned,) = aligner.align([clip])
     if problem := describe_problem(clip, aligned):
         if not aligned.words:
@@ -90,4 +90,5 @@ def transcript(clip: Clip, aligned: Aligned, model: str) -> dict[str, Any]:
         "words": words,
         "segments": [segment],
         "model": model,
+        **({} if clip.recording.channel is None else {"channel": clip.recording.channel}),
     }

@@ -28,7 +28,7 @@ def diarize_files(options: DiarizeOptions) -> None:
 
     model = load(options.model, options.device)
     task = with_speakers(model.for_diarization(), options.speakers, options.min_speakers, options.max_speakers)
-    recordings = files.recordings(model.bundle.processor.sample_rate)
+    recordings = files.recordings(model.bundle.processor.sample_rate, options.channel)
     with files:
         for diarization in diarize(model.bundle, task, recordings, options.model, files.leave_out, files.add_seconds):
             rttm = diarization.rttm(files.name)

@@ -128,9 +128,9 @@ class Files(FileProgress):
         if len(todo) < len(inputs):
             self.print(f"{len(inputs) - len(todo)} of {len(inputs)} files have their outputs already.", error=True)
 
-    def recordings(self, rate: int) -> Iterator[Recording]:
+    def recordings(self, rate: int, channel: int | None) -> Iterator[Recording]:
         """Made one at a time: each holds its audio until it is done."""
-        return (open_recording(source, rate) for source in self.inputs)
+        return (open_recording(source, rate, channel=channel) for source in self.inputs)
 
     @property
     def name(self) -> str:

@@ -54,7 +54,7 @@ def transcribe_files(options: TranscribeOptions) -> None:
     failed: list[dict[str, Any]] = []
     with files:
         for transcript in model.transcribe_many(
-            files.recordings(model.bundle.processor.sample_rate),
+            files.recordings(model.bundle.processor.sample_rate, options.channel),
             diarizer=diarizer,
             on_error=files.leave_out,
             on_window=files.add_seconds,

@@ -49,19 +49,19 @@ def read_rttm(path: str | Path) -> dict[str, list[dict[str, Any]]]:
     return {recording: merge_segments(segments)[0] for recording, segments in segments_of.items()}
 
 
-def format_rttm(recording: str, segments: Iterable[Mapping[str, Any]]) -> list[str]:
+def format_rttm(recording: str, segments: Iterable[Mapping[str, Any]], channel: int = 0) -> list[str]:
     """The RTTM lines of one recording, in order of start, times to 1 ms. White space in names becomes `_`.
 
-    Segments that are shorter than half a millisecond have no duration in an RTTM and are left out.
+    RTTM counts channels from 1. Segments that are shorter than half a millisecond have no duration in it and are left
+    out.
     """
     lines = []
     for segment in sorted(segments, key=lambda s: (s["start"], s["end"])):
         start, end = round(segment["start"], 3), round(segment["end"], 3)
         if end > start:
             speaker = _one_word(str(segment["speaker"]))
-            lines.append(
-                f"SPEAKER {_one_word(recording)} 1 {start:.3f} {end - start:.3f} <NA> <NA> {speaker} <NA> <NA>"
-            )
+            place = f"{_one_word(recording)} {channel + 1} {start:.3f} {end - start:.3f}"
+            lines.append(f"SPEAKER {place} <NA> <NA> {speaker} <NA> <NA>")
     return lines
 
 

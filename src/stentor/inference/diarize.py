@@ -34,7 +34,8 @@ class Diarization(dict[str, Any]):
 
     def rttm(self, name: str | None = None) -> str:
         """The lines of an RTTM file; `name` stands for the recording, by default the stem of its path."""
-        return "".join(f"{line}\n" for line in format_rttm(name or Path(self["audio"]).stem, self.segments))
+        lines = format_rttm(name or Path(self["audio"]).stem, self.segments, self.get("channel", 0))
+        return "".join(f"{line}\n" for line in lines)
 
 
 def diarize(
@@ -79,6 +80,7 @@ def diarize(
             speakers=list(dict.fromkeys(s["speaker"] for s in segments)),
             segments=segments,
             model=model,
+            **({} if recording.channel is None else {"channel": recording.channel}),
         )
         least, count = task.windows.bounds[0], len(result.speakers)
         if task.labels.permutes and least > 1 and count < least:

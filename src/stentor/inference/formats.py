@@ -53,9 +53,10 @@ def _several(transcript: Transcript) -> bool:
     return len({s["speaker"] for s in transcript["segments"] if s.get("speaker")}) > 1
 
 
-def to_ctm(transcript: Transcript, channel: str = "1") -> str:
-    """NIST CTM: `file channel start duration word confidence` per line; needs word times."""
+def to_ctm(transcript: Transcript, channel: str | None = None) -> str:
+    """NIST CTM: `file channel start duration word confidence` per line, channels from 1; needs word times."""
     name = "_".join(Path(transcript["audio"]).stem.split())
+    channel = channel or str(transcript.get("channel", 0) + 1)
     return "".join(
         f"{name} {channel} {w['start']:.3f} {w['end'] - w['start']:.3f} {'_'.join(w['word'].split())} "
         f"{w.get('confidence', 1.0):.3f}\n"

@@ -73,35 +73,36 @@ def label(name: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def open_recording(audio: Any, rate: int, source_rate: int | None = None) -> Recording:
+def open_recording(audio: Any, rate: int, source_rate: int | None = None, channel: int | None = None) -> Recording:
     """A recording at `rate` Hz of a path, an address, `-` (standard input), the bytes of an audio file, an open binary
-    file, or an array at `source_rate` Hz. Nothing is read yet. Raises ConfigError for anything else."""
+    file, or an array at `source_rate` Hz: the mean of its channels, or the `channel` of this number (from 0).
+    Nothing is read yet. Raises ConfigError for anything else."""
     if hasattr(audio, "blocks"):
         return audio  # type: ignore[no-any-return]  # a recording already
     if isinstance(audio, str) and audio == STDIN:
-        return StreamRecording(label(audio), rate, lambda file: shutil.copyfileobj(sys.stdin.buffer, file))
+        return StreamRecording(label(audio), rate, lambda file: shutil.copyfileobj(sys.stdin.buffer, file), channel)
     if isinstance(audio, str) and is_url(audio):
-        return StreamRecording(label(audio), rate, lambda file: download(audio, file))
+        return StreamRecording(label(audio), rate, lambda file: download(audio, file), channel)
     if isinstance(audio, (str, Path)):
-        return FileRecording(audio, rate)
+        return FileRecording(audio, rate, channel)
     if isinstance(audio, (bytes, bytearray, memoryview)):
-        return StreamRecording("bytes", rate, lambda file: file.write(audio))
+        return StreamRecording("bytes", rate, lambda file: file.write(audio), channel)
     if hasattr(audio, "read"):
         name = audio.name if isinstance(getattr(audio, "name", None), str) else "stream"
-        return StreamRecording(name, rate, lambda file: shutil.copyfileobj(audio, file))
+        return StreamRecording(name, rate, lambda file: shutil.copyfileobj(audio, file), channel)
     if isinstance(audio, (list, tuple)) and not all(isinstance(sample, (int, float)) for sample in audio):
         raise ConfigError("These are several recordings: give them to `transcribe_many`, or one at a time.")
     if source_rate is None:
         raise ConfigError("An array needs `rate`, its samples per second.")
-    return ArrayRecording(np.asarray(audio), source_rate, rate)
+    return ArrayRecording(np.asarray(audio), source_rate, rate, channel=channel)
 
 
 class StreamRecording(FileRecording):
     """Audio that does not lie in a file: `copy` writes it into a temporary one when it is first read. The file goes
     with the recording."""
 
-    def __init__(self, name: str, rate: int, copy: Callable[[BinaryIO], Any]):
-        super().__init__("", rate)
+    def __init__(self, name: str, rate: int, copy: Callable[[BinaryIO], Any], channel: int | None = None):
+        super().__init__("", rate, channel)
         self.name, self._copy = name, copy
 
     def blocks(self) -> Iterator[np.ndarray]:

@@ -61,17 +61,19 @@ class Model:
         context: str | None = None,
         words: bool | None = None,
         diarizer: Model | None = None,
+        channel: int | None = None,
         **options: Any,
     ) -> Transcript:
         """The transcript of one recording of any length: a path, an http(s) address, the bytes of a file, an open
-        binary file, or an array [samples] or [channels, samples] at `rate` Hz.
+        binary file, or an array [samples], [samples, channels] or [channels, samples] at `rate` Hz.
 
-        `words`: with word times; default when the model has learned them. `diarizer`: a second model, for the task
-        `diarize`, that puts a speaker on every word and segment. `options` are other fields of
-        `stentor.inference.transcribe.Transcriber`. Returns the transcript dict of the JSON contract, with `.text` and
-        `.words`. Raises AudioError, and ConfigError when the model was trained for another task.
+        `channel`: one of its channels, from 0, in the place of their mean. `words`: with word times; default when the
+        model has learned them. `diarizer`: a second model, for the task `diarize`, that puts a speaker on every word
+        and segment. `options` are other fields of `stentor.inference.transcribe.Transcriber`. Returns the transcript
+        dict of the JSON contract, with `.text` and `.words`. Raises AudioError, and ConfigError when the model was
+        trained for another task.
         """
-        recording = open_recording(audio, self.bundle.processor.sample_rate, rate)
+        recording = open_recording(audio, self.bundle.processor.sample_rate, rate, channel)
         options |= {"language": language, "context": context, "words": words, "diarizer": diarizer}
         return next(self.transcribe_many([recording], **options))
 
@@ -81,6 +83,7 @@ class Model:
         rate: int | None = None,
         words: bool | None = None,
         diarizer: Model | None = None,
+        channel: int | None = None,
         **options: Any,
     ) -> Iterator[Transcript]:
         """Transcripts of many recordings, in their order, as they are done. Windows of several recordings are decoded
@@ -98,7 +101,8 @@ class Model:
         if options.get("context") and "context" in places and self.learned_context is False:
             warn = options.get("on_warning", log.warning)
             warn(f"{self.name} was trained on records without any context: it has not learned to use one.")
-        return transcribe(self.bundle, task, (open_recording(r, model_rate, rate) for r in recordings), **options)
+        opened = (open_recording(r, model_rate, rate, channel) for r in recordings)
+        return transcribe(self.bundle, task, opened, **options)
 
     @property
     def learned_context(self) -> bool | None:
@@ -116,14 +120,15 @@ class Model:
         speakers: int | None = None,
         min_speakers: int | None = None,
         max_speakers: int | None = None,
+        channel: int | None = None,
     ) -> Diarization:
-        """Who speaks when in one file, or in an array [samples] or [channels, samples] at `rate` Hz, of any length.
+        """Who speaks when in a recording of any length, as `transcribe` takes it; an array is at `rate` Hz.
 
         The number of speakers may be given, or its bounds. Returns the dict of the JSON output, with `.segments`,
         `.speakers` and `.rttm()`. Raises AudioError, and ConfigError when the model was trained for another task.
         """
         task = with_speakers(self.for_diarization(), speakers, min_speakers, max_speakers)
-        recording = open_recording(audio, self.bundle.processor.sample_rate, rate)
+        recording = open_recording(audio, self.bundle.processor.sample_rate, rate, channel)
         return next(diarize(self.bundle, task, [recording], self.name))
 
     def speaker_segments(self) -> Callable[[Recording], list[dict[str, Any]]]:

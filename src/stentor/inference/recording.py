@@ -22,6 +22,8 @@ class Recording(Protocol):
 
     name: str
     rate: int
+    channel: int | None
+    """The channel of its source, from 0; None: the mean of all."""
 
     def blocks(self) -> Iterator[np.ndarray]:
         """All of it, float32 [samples] at a time. Raises AudioError."""
@@ -84,7 +86,7 @@ class ArrayRecording:
             import soxr
 
             audio = soxr.resample(audio, source_rate, rate)
-        self.audio, self.name, self.rate = audio, name, rate
+        self.audio, self.name, self.rate, self.channel = audio, name, rate, channel
 
     def blocks(self) -> Iterator[np.ndarray]:
         step = round(BLOCK * self.rate)
@@ -92,7 +94,11 @@ class ArrayRecording:
             yield self.audio[at : at + step]
 
     def at(self, rate: int) -> ArrayRecording:
-        return self if rate == self.rate else ArrayRecording(self.audio, self.rate, rate, self.name)
+        if rate == self.rate:
+            return self
+        recording = ArrayRecording(self.audio, self.rate, rate, self.name)
+        recording.channel = self.channel
+        return recording
 
     def read(self, start: int, end: int) -> np.ndarray:
         return self.audio[start:end]

@@ -277,6 +277,7 @@ class Transcriber:
             **({"words": [word for _, word in words]} if self.words else {}),
             segments=segments,
             **({"failed": failed} if failed else {}),
+            **({} if job.recording.channel is None else {"channel": job.recording.channel}),
             model=self.model,
         )
 

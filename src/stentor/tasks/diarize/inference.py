@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from stentor.audio.activity import runs
+from stentor.audio.io import SILENCE
 from stentor.data.batch import Example
 from stentor.errors import AudioError
 from stentor.models.base import Bundle
 from stentor.section.contract import violation
 from stentor.tasks.diarize import Diarize
 from stentor.tasks.diarize.speakers import embedder, nonoverlapping_frames, pools, spectra
+
+LEAST_SILENCE = 0.5
+"""Seconds of the shortest digital silence that a model is not believed to hear somebody in."""
 
 
 @dataclass
@@ -135,7 +140,8 @@ def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndar
     frame_embeddings = output.embeddings.float().cpu().numpy() if output.embeddings is not None else None
     for row, ((job, start, audio), length) in enumerate(zip(windows, output.lengths.tolist(), strict=True)):
         window_logits = logits[row, :length]
-        scores = task.labels.decode(window_logits)
+        silent = digital_silence(audio, length, processor.sample_rate, processor.frame_seconds)
+        scores = np.where(silent, 0.0, task.labels.decode(window_logits))
         if not isinstance(scores, np.ndarray) or scores.ndim != 2 or len(scores) != length:
             raise violation(task.labels, "decode", f"return probabilities float32 [{length}, speakers]", scores)
         job.starts.append(start)
@@ -145,7 +151,7 @@ def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndar
             # All the weight on the most probable class: the speakers of that class alone.
             one_hot = np.full_like(window_logits, -1e4)
             one_hot[np.arange(length), window_logits.argmax(1)] = 1e4
-            active = task.labels.decode(one_hot) >= 0.5
+            active = (task.labels.decode(one_hot) >= 0.5) & ~silent
             job.hard.append(active)
         job.nonoverlapping.append(nonoverlapping_frames(active).sum(0).astype(np.int32))
         if not task.labels.permutes:
@@ -158,6 +164,17 @@ def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndar
             job.embeddings.append((pooled / np.maximum(norms, 1e-9)).astype(np.float32))
         else:
             job.spectra.append(spectra(audio, active, processor.frame_seconds, processor.sample_rate))
+
+
+def digital_silence(audio: np.ndarray, frames: int, rate: int, frame_seconds: float) -> np.ndarray:
+    """The frames, bool [frames, 1], in which nobody talks whatever a model says: those of stretches of `LEAST_SILENCE`
+    seconds or more without a sample over `SILENCE` in `audio` [samples] at `rate` Hz."""
+    starts = np.minimum(np.round(np.arange(frames) * frame_seconds * rate).astype(int), max(len(audio) - 1, 0))
+    silent = np.zeros((frames, 1), bool)
+    if len(audio):
+        for start, end in runs(np.maximum.reduceat(np.abs(audio), starts) < SILENCE):
+            silent[start:end] = (end - start) * frame_seconds >= LEAST_SILENCE
+    return silent
 
 
 def _long_enough(processor: Any, audio: np.ndarray) -> np.ndarray:

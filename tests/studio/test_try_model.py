@@ -36,7 +36,7 @@ class Loud:
     def __init__(self, text="one two", words=None, segments=None):
         self.answer, self.asked = (text, words, segments), []
 
-    def transcribe(self, samples, rate, language=None):
+    def transcribe(self, samples, rate, language=None, keep_failed=False):
         self.asked.append((len(samples), rate, language))
         return type("T", (), {"text": self.answer[0], "words": self.answer[1]})
 

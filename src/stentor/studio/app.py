@@ -79,6 +79,7 @@ def page(accounts: Accounts) -> gr.Blocks:
         gr.HTML(f"<stentor-header{' signed-in' if accounts.guarded else ''}></stentor-header>", elem_id="header")
         dataset = Choice([], label=say("dataset"), visible=False, elem_id="dataset")
         with gr.Accordion(say("new_dataset"), open=True, elem_id="new") as new:
+            gr.Markdown(say("five_steps"), elem_id="five_steps")
             gr.Markdown(say("first_step"))
             with gr.Row(equal_height=True):
                 name = gr.Textbox(label=say("new_name"), max_length=64, elem_id="new_name", placeholder=say("new_hint"))

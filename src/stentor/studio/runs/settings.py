@@ -39,6 +39,8 @@ RUN = "run:"
 SECTIONS = ("task", "model", "data", "losses", "optim", "schedule", "train", "callbacks", "stages")
 _GPU = ("whisper_small", "small_speech_llm")
 _CPU = ("whisper_tiny", "small_speech_llm")
+LEAST_HOURS = 2.0
+"""Hours below which a model that begins from nothing learns little but its own recordings."""
 _REACH = 60.0
 """Seconds for which it is remembered whether the Hub can be reached."""
 
@@ -65,6 +67,11 @@ class ModelChoice:
     parameters: float = 0.0
     download: float | None = None
     """Gigabytes that have to be fetched once. None: it begins from nothing, or lies on this machine."""
+
+    @property
+    def scratch(self) -> bool:
+        """Whether it begins from nothing: neither a pretrained model nor a run."""
+        return self.name not in (OWN,) and not self.name.startswith(RUN) and self.download is None
 
     @property
     def family(self) -> str:

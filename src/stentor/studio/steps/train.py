@@ -19,7 +19,7 @@ from stentor.config.load import dump
 from stentor.errors import StentorError
 from stentor.studio.projects import Projects
 from stentor.studio.runs import jobs, plans, settings
-from stentor.studio.runs.form import BASIC, FormField, changed, form, form_of, read, sections, shown, value_of
+from stentor.studio.runs.form import BASIC, FormField, changed, form_of, read, sections, shown, value_of
 from stentor.studio.runs.open_run_file import OpenRunFile
 from stentor.studio.runs.path_policy import checked
 from stentor.studio.runs.settings import FULL, LORA, OWN
@@ -28,12 +28,7 @@ from stentor.studio.steps.choices import Choice
 from stentor.studio.steps.shared import Shared, few_held_out, labelled
 from stentor.studio.texts import say
 
-_IDS = {
-    "train.epochs": "basic_epochs",
-    "optim.lr": "basic_lr",
-    "data.max_items": "basic_batch",
-    "model.lora.rank": "basic_rank",
-}
+_IDS = {"train.epochs": "epochs", "optim.lr": "lr", "data.max_items": "batch", "model.lora.rank": "rank"}
 LAST = "always_last"
 """Of events that come while one is answered, the last is answered as well."""
 _SCROLL = "() => document.querySelector('#yaml')?.scrollIntoView({behavior: 'smooth', block: 'center'})"
@@ -64,7 +59,6 @@ def build(shared: Shared, tab: gr.Tab) -> None:
 
 
 def _layout(shared: Shared) -> SimpleNamespace:
-    rows = {row.key: row for row in form("transcribe", "whisper")}
     widgets = SimpleNamespace(open_file=gr.State(OpenRunFile()))
     gr.Markdown(say("train_intro"))
     widgets.facts = gr.HTML(elem_id="train_facts")
@@ -79,7 +73,7 @@ def _layout(shared: Shared) -> SimpleNamespace:
     widgets.method = gr.Radio(_methods((FULL, LORA)), value=FULL, **labelled("method"))
     with gr.Row(elem_id="basic"):
         widgets.basics = [
-            gr.Textbox(label=rows[key].label, info=rows[key].help, elem_id=_IDS[key], min_width=200) for key in BASIC
+            gr.Textbox(**labelled(f"basic_{_IDS[key]}", info=f"basic_{_IDS[key]}_help"), min_width=200) for key in BASIC
         ]
     widgets.yaml = gr.Code(**labelled("yaml"), language="yaml", interactive=True, render=False, lines=10, max_lines=24)
     widgets.remarks = gr.HTML(elem_id="yaml_said", render=False)
@@ -160,6 +154,8 @@ def _chosen(projects: Projects, *values: Any, began: float, anew: bool, method_t
             method = before.method  # the page may not have shown yet what was proposed
         method = method if method in methods else methods[0]
         now = now._replace(method=method)
+        if facts is not None and model.scratch and facts.hours < settings.LEAST_HOURS:
+            line = f"{line} {say('scratch_little', time=plans.duration(facts.hours * 3600))}"
         if dataset and (anew or now != before or not text.strip()):
             tree = settings.start(task, model, method, projects.dataset(dataset))
             written = open_file.choose(dump(tree), began, _with_setting)

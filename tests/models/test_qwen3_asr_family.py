@@ -10,6 +10,7 @@ from tiny_qwen3_asr import CONFIG, build, model_class, reference_loss, request, 
 from tiny_runs import from_scratch, records_of, write_records, write_run
 
 from stentor.errors import ConfigError, DataError
+from stentor.models.audio_llm.modeling import AudioLLMModel
 from stentor.models.base import Family
 from stentor.models.qwen3_asr.processor import languages, name_of
 
@@ -143,6 +144,17 @@ def test_the_language_that_was_heard_is_no_part_of_the_text(bundle):
     assert len(written) - len(ids) <= processor.naming
     assert processor.max_new_tokens(0.1) == 18 + processor.naming
     assert processor.max_new_tokens(1e9) == 64 + processor.naming
+
+
+@pytest.mark.parametrize(("language", "code"), [("en", "en"), ("French", "fr"), (None, None)])
+def test_the_language_that_was_heard_has_its_code(bundle, monkeypatch, language, code):
+    processor, named = bundle.processor, []
+    written = processor.answer(processor.ids("one two"), language)[:-1]
+    results = [(written, [0.0] * len(written)), (processor.ids("one"), [0.0])]  # the second was told the language
+    monkeypatch.setattr(AudioLLMModel, "generate", lambda *arguments, **options: results)
+    ((ids, _), _) = bundle.model.generate({}, [9, 9], {processor.eos_id}, named=named)
+    assert processor.decode(ids) == "one two"
+    assert [processor.named_language(tokens) for tokens in named] == [code, None]
 
 
 def test_layers_to_shard_are_known(bundle):

@@ -13,7 +13,11 @@ def test_one_list_is_enough(tiny, tmp_path, cli):
     assert "12 records" in plan and "dev: 4 records" in plan
     done = cli("train", yaml, "name=run")
     results = json.loads((tmp_path / "runs" / "run" / "results.json").read_text())
-    assert results["data"]["used"] == 12 and results["eval"]["dev"]["wer"]["total"] > 0
+    assert (
+        results["data"]["used"] == 12
+        and results["data"]["with_context"] == 0
+        and results["eval"]["dev"]["wer"]["total"] > 0
+    )
     shared = results["data"]["overlap"]["dev"]
     assert shared["speakers"] == [None, 0] and shared["ids"] == [0, 4] and shared["recordings"] == [0, 4]
     assert shared["texts"][1] <= 4

@@ -7,6 +7,8 @@ token (`without_secrets`).
 import errno
 import os
 import re
+from pathlib import Path
+from typing import Any
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a disk without room."""
@@ -43,6 +45,17 @@ class DataError(StentorError):
     """Data that must not be trained or scored on as it is; the message lists what is wrong."""
 
     exit_code = 3
+
+
+class MissingData(DataError):
+    """Data that is not where `path` says."""
+
+    def __init__(self, message: str, path: Path):
+        super().__init__(message)
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:  # errors go from rank to rank
+        return MissingData, (str(self), self.path)
 
 
 class RecordError(DataError):

@@ -108,6 +108,7 @@ def train(options: TrainOptions) -> None:
     """Train from a YAML file; the same command again goes on where it stopped."""
     from stentor.commands.prepare.run import listing, pending, prepare_run
     from stentor.config.load import load, resolved, stage_configs
+    from stentor.config.missing_data import located
     from stentor.errors import ConfigError
 
     loaded = load(options.config, options.overrides)
@@ -123,7 +124,8 @@ def train(options: TrainOptions) -> None:
             return
         from stentor.commands.plan.plan import show
 
-        typer.echo(show(stage_configs(loaded), options.processes, options.json))
+        with located(loaded.root):
+            typer.echo(show(stage_configs(loaded), options.processes, options.json))
         return
     if options.json is not None:
         raise typer.BadParameter("it is for --plan-only: results are in RUN/results.json", param_hint="--json")
@@ -140,7 +142,8 @@ def train(options: TrainOptions) -> None:
     from stentor.commands.train import train
 
     folder = Path(loaded.config.output) / loaded.config.name
-    train(stage_configs(loaded), folder, {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)})
+    with located(loaded.root):
+        train(stage_configs(loaded), folder, {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)})
 
 
 @app.command()

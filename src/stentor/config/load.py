@@ -38,6 +38,8 @@ class Loaded:
     """The file as written; empty when there was none."""
     path: Path | None
     overrides: tuple[str, ...]
+    root: Node
+    """The tree that it was made from."""
 
 
 def load(path: Path | None, overrides: Sequence[str] = (), schema: type[Section] = Config) -> Loaded:
@@ -78,7 +80,7 @@ def _loaded(
     stages = _stages(root, schema, mistakes)
     if mistakes:
         raise Mistakes(mistakes)
-    return Loaded(config, tuple(stages), text, path, tuple(overrides))
+    return Loaded(config, tuple(stages), text, path, tuple(overrides), root)
 
 
 def stage_configs(loaded: Loaded) -> list[Any]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stentor.errors import DataError, RecordError
+from stentor.errors import DataError, MissingData, RecordError
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -166,11 +166,11 @@ def open_text(path: Path) -> Iterator[TextLines]:
         yield TextLines(path, gzip.GzipFile(fileobj=file) if zipped else file)
 
 
-def not_found(path: Path) -> DataError:
+def not_found(path: Path) -> MissingData:
     """The error for a path that does not exist, with the nearest one that does."""
     import difflib
 
-    parent = path.parent
+    asked, parent = path, path.parent
     if not parent.is_dir():
         while not parent.is_dir():
             path, parent = parent, parent.parent
@@ -178,7 +178,7 @@ def not_found(path: Path) -> DataError:
     else:
         problem = f"{path} does not exist"
     matches = difflib.get_close_matches(path.name, os.listdir(parent), 1, 0.5)
-    return DataError(f"{problem}{f' (did you mean {parent / matches[0]}?)' if matches else ''}.")
+    return MissingData(f"{problem}{f' (did you mean {parent / matches[0]}?)' if matches else ''}.", asked)
 
 
 def parse_object(line: str | RecordError, where: str) -> dict[str, Any]:

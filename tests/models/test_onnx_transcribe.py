@@ -207,9 +207,12 @@ def test_in_an_environment_of_its_own_packages(tmp_path, here):
         lines = [line.split(None, 3) for line in done.stdout.splitlines()]
         model = stentor.load(tmp_path / kind, "cpu")
         model.task.checks.on = False
-        expected = [(str(f), s["text"]) for f in files for s in model.transcribe(f).segments]
-        assert [(name, text) for name, _, _, text in lines] == expected and len(expected) > 41
-        heads = dict(expected)
-        rates[kind] = score(texts, [heads.get(str(f), "") for f in files[:-1]]).value
-    print(rates)
+        segments = {str(f): model.transcribe(f).segments for f in files}
+        long_starts = [float(start) for name, start, _, _ in lines if name == str(files[-1])]
+        # Windows longer than any training clip come out by chance; those of a model that knows them are its clips.
+        assert len(long_starts) == len(segments.pop(str(files[-1]))) > 1
+        output = {name: text for name, _, _, text in lines}
+        if kind != "int8":  # activations of a batch are quantized together
+            assert [output.get(f) for f in segments] == [s[0]["text"] if s else None for s in segments.values()]
+        rates[kind] = score(texts, [output.get(str(f), "") for f in files[:-1]]).value
     assert rates["float32"] < 0.2 and max(rates.values()) - min(rates.values()) < 0.02, rates

@@ -4,6 +4,7 @@ DeepSpeed; the trainer knows no difference."""
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ class AccelerateBackend:
         if self.sharded:
             check_shard_options(config.train, family.wrap_layers, family.type)
             self.model: nn.Module = setup.bundle.model
-            self.description = shard(self.model, accelerator, family.wrap_layers)
+            self.description = shard(self.model, accelerator, family.wrap_layers, config.train.compile)
         else:
             self.model, self.description = replicate(setup.bundle.model, config.train, accelerator)
         self.optimizers = [accelerator.prepare_optimizer(o) for o in build(config.optim, setup.bundle.model)]
@@ -72,7 +73,7 @@ class AccelerateBackend:
         sums = self.loss_sums(batch)
         torch.stack([s.float() / max(batch.counts[t], 1) for t, s in sums.items()]).sum().backward()
 
-    def optimizer_step(self, lr_factor: float, on_gradients: Callable[[], None]) -> Tensor:
+    def optimizer_step(self, lr_factor: float, on_gradients: Callable[[], None]) -> float:
         """Clip the gradients and step with the peak learning rates times `lr_factor`, unless a gradient is not finite.
         Returns the norm before clipping. `on_gradients` is called when the parameters hold the complete gradients."""
         scaler = self.accelerator.scaler  # of fp16
@@ -81,8 +82,9 @@ class AccelerateBackend:
         on_gradients()
         parameters = [p for o in self.optimizers for group in o.param_groups for p in group["params"]]
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.clip or float("inf"))
-        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-        if bool(torch.isfinite(norm)):
+        # The one point of a step at which the host waits for the device: an update with NaN cannot be taken back.
+        norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+        if math.isfinite(norm):
             for optimizer in self.optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = group["peak"] * lr_factor
@@ -133,8 +135,6 @@ def replicate(model: nn.Module, train: Train, accelerator: Accelerator) -> tuple
 
 def check_shard_options(train: Train, layers: Sequence[str], family: str) -> None:
     """Raises ConfigError for what does not go together with `train.shard`."""
-    if train.compile:
-        raise ConfigError("`train.compile` and `train.shard` do not go together yet: leave one out.")
     if not layers:
         raise ConfigError(
             f"`train.shard` is set, but model family '{family}' names no layers to shard by: use "
@@ -147,8 +147,9 @@ def check_shard_options(train: Train, layers: Sequence[str], family: str) -> Non
         )
 
 
-def shard(model: nn.Module, accelerator: Accelerator, layers: Sequence[str]) -> str:
-    """Shard the model in place (FSDP2), each layer of these class names by itself; returns a description.
+def shard(model: nn.Module, accelerator: Accelerator, layers: Sequence[str], compile: bool = False) -> str:
+    """Shard the model in place (FSDP2), each layer of these class names by itself; returns a description. With
+    `compile` each of these layers is compiled, so that what gathers its weights stays between the graphs.
 
     torch's `fully_shard` does it, the same way on CPU and GPU: Accelerate ignores an FSDP plugin on CPU without a word.
     """
@@ -164,6 +165,8 @@ def shard(model: nn.Module, accelerator: Accelerator, layers: Sequence[str]) -> 
     )
     # Layer by layer each is moved to its device and divided: the whole model need not fit into one.
     units = [module for module in model.modules() if type(module).__name__ in layers]
+    for module in units if compile else ():
+        module.compile(dynamic=True)
     for module in [*units, model]:
         fully_shard(module, mesh=mesh, mp_policy=policy)
     for method in ("generate", "align", "ctc_classes", "label_frames", "speak"):  # what tasks call besides forward

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -179,14 +180,13 @@ class DeepSpeedBackend:
             loss = torch.stack([s.float() / max(batch.counts[t], 1) for t, s in sums.items()]).sum()
             self.engine.backward(0.0 * loss)
 
-    def optimizer_step(self, lr_factor: float, on_gradients: Callable[[], None]) -> Tensor:
+    def optimizer_step(self, lr_factor: float, on_gradients: Callable[[], None]) -> float:
         """`on_gradients` is never called: DeepSpeed holds the gradients, not the parameters. Where the norm is not
         finite, it left the weights alone."""
         for group in self.inner.param_groups:
             group["lr"] = group["peak"] * lr_factor
         self.engine.step()
-        norm = self.engine.get_global_grad_norm() if self.engine.was_step_applied() else float("inf")
-        return torch.as_tensor(norm, dtype=torch.float32)
+        return float(self.engine.get_global_grad_norm()) if self.engine.was_step_applied() else math.inf
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -28,7 +28,7 @@ class MetricAccumulator:
     def reset(self) -> None:
         self.sums = {t: torch.zeros((), dtype=torch.float64, device=self.device) for t in self.losses}
         self.counts: Counter[str] = Counter()
-        self.norms: list[torch.Tensor] = []
+        self.norms: list[float] = []
         self.restart()
 
     def restart(self) -> None:
@@ -42,7 +42,7 @@ class MetricAccumulator:
         return {
             "sums": dict(zip(self.losses, sums)),
             "counts": dict(self.counts),
-            "norms": [float(n) for n in self.norms],
+            "norms": list(self.norms),
             "flops_per_slot": self.flops_per_slot,
         }
 
@@ -52,7 +52,7 @@ class MetricAccumulator:
             if main and term in self.sums:
                 self.sums[term] += value
         self.counts = Counter(state["counts"])
-        self.norms = [torch.tensor(n, device=self.device) for n in state["norms"]]
+        self.norms = list(state["norms"])
         self.flops_per_slot = state["flops_per_slot"]
 
     def add_batch(self, totals: StepTotals) -> None:
@@ -61,12 +61,12 @@ class MetricAccumulator:
         self.num_positions += totals.positions
         self.seconds += totals.seconds
 
-    def add_step(self, losses: Sequence[MicroBatchLoss], totals: StepTotals, norm: torch.Tensor) -> None:
+    def add_step(self, losses: Sequence[MicroBatchLoss], totals: StepTotals, norm: float) -> None:
         """An optimizer step: the summed losses of this rank's micro-batches, all ranks' targets, the gradient norm."""
         for term in self.losses:
             self.sums[term] += sum(loss.sums[term] for loss in losses).double()  # type: ignore[union-attr]
             self.counts[term] += round(totals.targets[term])
-        self.norms.append(norm.detach())
+        self.norms.append(norm)
 
     def row(self, lr: float) -> dict[str, Any]:
         """The metrics since the last reading (all ranks must call), and a new start."""
@@ -78,7 +78,7 @@ class MetricAccumulator:
             "train/loss": sum(self.losses[t].weight * v for t, v in means.items() if v is not None),
             **{f"train/{t}": v for t, v in means.items()},
             "lr": lr,
-            "grad_norm": float(torch.stack(self.norms).mean()) if self.norms else None,
+            "grad_norm": float(torch.tensor(self.norms).mean()) if self.norms else None,
             "tokens_per_second": self.tokens / spent,
             "audio_seconds_per_second": self.seconds / spent,
             "padding": 1 - self.tokens / self.num_positions if self.num_positions else 0.0,

@@ -103,7 +103,7 @@ class Train(Section):
     the path of its JSON file. What the other sections say (optimizer, precision, clipping, batches) is left out of it,
     or "auto"."""
     compile: bool = False
-    """Compile the model with torch.compile."""
+    """Compile the model with torch.compile; with `shard` layer by layer."""
     clip: float | None = Field(1.0, gt=0)
     """Largest gradient norm. Null: no clipping."""
     ema: float | None = Field(None, gt=0, lt=1)

@@ -309,7 +309,7 @@ class Trainer:
         lr_factor = factor(self.config.schedule, self.step, self.total_steps) * self.plateau.factor
         self.lr = self.config.optim.lr * lr_factor
         norm = self.backend.optimizer_step(lr_factor, lambda: self._call("before_optimizer"))
-        if not bool(torch.isfinite(norm)):
+        if not math.isfinite(norm):
             bad_records.report_skipped_step(self, losses)
             return
         self.progress.skipped = 0

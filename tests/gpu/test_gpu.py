@@ -46,9 +46,13 @@ WORDS = {"task": {"type": "words", "normalizer": "none"}, "losses": {"text": "cr
 SPEAK = {"task": {"type": "speak", "samples": 0, "generation": {"steps": 2}}, "losses": None}
 CASES: dict[str, dict] = {
     "speech_llm padded": {"model": SPEECH_LLM, "data": {"layout": "padded"}},
-    "speech_llm packed, flex": {"model": {**SPEECH_LLM, "llm": {"config": QWEN}}, "data": {"layout": "packed"}},
+    "speech_llm packed, flex": {
+        "model": SPEECH_LLM,
+        "cuda": {"llm": {"config": QWEN, "attention": "flex"}},  # which is for CUDA alone
+        "data": {"layout": "packed"},
+    },
     "speech_llm words": {"model": {**SPEECH_LLM, "aligner": {"width": 32}}, **WORDS},
-    "speech_llm lora": {"model": {**SPEECH_LLM, "llm": {"config": QWEN, "lora": LORA}}, "lr": 1e-2},
+    "speech_llm lora": {"model": {**SPEECH_LLM, "lora": LORA}, "lr": 1e-2},
     "speech_llm compiled": {"model": SPEECH_LLM, "train": {"compile": True}},
     "whisper": {"model": "whisper"},
     "whisper lora": {"model": "whisper", "extra": {"lora": LORA}, "lr": 1e-2},
@@ -62,7 +66,7 @@ CASES: dict[str, dict] = {
         "task": {"type": "diarize", "labels": {"type": "speaker", "speakers": 3}, "chunk": 6},
         "losses": None,
     },
-    "omnivoice packed, flex": {"model": OMNIVOICE, "data": {"layout": "packed"}, **SPEAK},
+    "omnivoice packed, flex": {"model": {**OMNIVOICE, "attention": "flex"}, "data": {"layout": "packed"}, **SPEAK},
     "omnivoice padded": {"model": OMNIVOICE, "data": {"layout": "padded"}, **SPEAK},
 }
 
@@ -88,6 +92,7 @@ class Runs:
             model = from_scratch(model, self.folder) | settings.get("extra", {})
         data = self.meetings if settings.get("task", {}).get("type") == "diarize" else self.corpus
         device = device or self.device
+        model = model | (settings.get("cuda", {}) if device == "cuda" else {})
         config = {
             "name": name,
             "output": str(self.folder),
@@ -137,6 +142,8 @@ def test_the_loss_falls_as_on_the_cpu(runs, case):
     """20 steps in bf16, beside float32 on the CPU, which computes with the same weights and the same batches."""
     if "4 bit" in case:
         pytest.importorskip("bitsandbytes", reason="4 bits need stentor[quantize]")
+    if runs.device == "cpu" and CASES[case].get("train", {}).get("compile"):
+        pytest.skip("compiling for the CPU takes minutes and says nothing about a GPU")
     name = case.replace(" ", "-").replace(",", "")
     mine = losses_of(runs.train(name, case))
     options = {"compile": False} if CASES[case].get("train", {}).get("compile") else {}
@@ -249,6 +256,8 @@ def test_a_step_waits_for_the_device_once(runs, device, monkeypatch):
 
 def test_compiled_layers_in_shards(runs, device, cli):
     """`train.compile` with `train.shard`, in a group of one process, as a launcher starts it."""
+    if device == "cpu":
+        pytest.skip("compiling for the CPU takes minutes; tests/engine/test_compiled_shards.py has it")
     path = runs.write("compiled-shards", "whisper", compile=True, shard=True, steps=4)
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29571"}
     cli("train", path, **ranks)

@@ -41,16 +41,6 @@ def test_one_family(real_family, together, same_run):
 
 
 @pytest.mark.slow
-def test_compiled_shards(real_family, together, same_run):
-    """Layers that are compiled one by one, in shards, give the numbers of one process."""
-    runs = real_family.runs
-    together([["train", real_family("compiled-fsdp", "whisper"), SHARD, "train.compile=true"]], processes=2)
-    together([["train", real_family("compiled-one", "whisper"), "train.accumulate=4"]], processes=1)
-    same_run(runs / "compiled-one", runs / "compiled-fsdp", rel=1e-4, atol=1e-4)
-    assert "4 layers sharded" in (runs / "compiled-fsdp" / "log.txt").read_text()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family(family, real_family, together, same_run):
     """Every way to spread it; and runs that go on from two processes to one to two, DDP and FSDP2 in turn; and

@@ -81,9 +81,9 @@ class AccelerateBackend:
             self.accelerator.unscale_gradients(optimizer)
         on_gradients()
         parameters = [p for o in self.optimizers for group in o.param_groups for p in group["params"]]
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.clip or float("inf"))
+        total = torch.nn.utils.clip_grad_norm_(parameters, self.clip or float("inf"))
         # The one point of a step at which the host waits for the device: an update with NaN cannot be taken back.
-        norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+        norm = float(total.full_tensor() if hasattr(total, "full_tensor") else total)
         if math.isfinite(norm):
             for optimizer in self.optimizers:
                 for group in optimizer.param_groups:

@@ -24,8 +24,8 @@ def page(projects, monkeypatch):
         def __init__(self):
             self.open_file, self.text, self.remarks, self.basics = OpenRunFile(), "", "", {}
 
-        def choose(self, model, source="", at=None, **how):
-            values = ["mine", "transcribe", model, None, source, "full", self.text if at is None else at]
+        def choose(self, model, source="", at=None, hub="", **how):
+            values = ["mine", "transcribe", model, None, source, hub, "full", self.text if at is None else at]
             answer = train._choose(projects, *values, self.open_file, **how)
             self.about, (self.remarks, *basics, text, _) = answer[3], answer[7:]
             if isinstance(text, str):
@@ -104,3 +104,17 @@ def test_ten_minutes_of_one_voice(page, monkeypatch):
     monkeypatch.setattr(settings, "reachable", lambda: False)
     page.choose(settings.first("transcribe"))
     assert "begins from nothing" in page.about and "Whisper" in page.about
+
+
+def test_a_data_set_of_the_hub(page):
+    from stentor.config.load import load_text
+
+    page.choose("whisper_tiny", hub="google/fleurs de_de")
+    data = load_text(page.text).config.data
+    (train,), held_out = data.train, data.eval["held_out"]
+    assert (train.type, train.name, train.config, train.part) == ("hub", "google/fleurs", "de_de", "train")
+    assert held_out.part == "validation"
+    page.choose("whisper_tiny", hub="not a name")
+    assert page.text == "" and "USER/NAME" in page.about
+    page.choose("whisper_tiny")
+    assert "train.jsonl" in page.text

@@ -24,6 +24,7 @@ from stentor.commands.plan.suggest import EPOCHS, method_of, suggest
 from stentor.config.load import load
 from stentor.errors import ConfigError, StentorError
 from stentor.models.base import Family
+from stentor.publish.card import HUB_ID
 from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import name_from, read_json, same_name
 from stentor.studio.projects import Projects
@@ -90,6 +91,10 @@ class DatasetFacts:
     """Whether records say who spoke when."""
     words: bool
     """Whether records say when each word was said."""
+
+
+ON_HUB = DatasetFacts(records=4000, hours=10.0, speakers=(2, 2), segments=True, words=True)
+"""What is taken for granted of a data set on the Hub, which nobody has looked into yet: the plan says what it has."""
 
 
 # ---------------------------------------------------------------------------------------------- what there is to choose
@@ -265,15 +270,16 @@ def facts(dataset: DataSet) -> DatasetFacts:
     )
 
 
-def start(task: str, model: ModelChoice, method: str, dataset: DataSet) -> dict[str, Any]:
+def start(task: str, model: ModelChoice, method: str, dataset: DataSet | str) -> dict[str, Any]:
     """The run as plain data. Learning rate and epochs are those that `stentor train --plan-only` suggests for the
-    model, the way it is trained and the hours of the data set, where it suggests any.
+    model, the way it is trained and the hours of the data set, where it suggests any. `dataset` may be one on the Hub:
+    `USER/NAME`, or `USER/NAME CONFIG`.
 
     Raises ConfigError for a method that the model does not have and for data that cannot serve the task.
     """
     if method not in model.methods:
         raise ConfigError(say("no_method"))
-    data_facts = facts(dataset)
+    data_facts = ON_HUB if isinstance(dataset, str) else facts(dataset)
     if reason := missing(task, data_facts):
         raise ConfigError(reason)
     tree: dict[str, Any] = {"task": {"type": task}}
@@ -300,8 +306,14 @@ def start(task: str, model: ModelChoice, method: str, dataset: DataSet) -> dict[
     return {key: tree[key] for key in SECTIONS if key in tree}
 
 
-def _sources(task: str, dataset: DataSet, data_facts: DatasetFacts) -> dict[str, Any]:
-    """The sections `train` and `eval` of the data set's own division."""
+def _sources(task: str, dataset: DataSet | str, data_facts: DatasetFacts) -> dict[str, Any]:
+    """The sections `train` and `eval` of the data set's own division; of one on the Hub a share is held out."""
+    if isinstance(dataset, str):
+        name, _, config = dataset.partition(" ")
+        if not HUB_ID.fullmatch(name):
+            raise ConfigError(say("no_hub_data", name=name[:80]))
+        source = {"type": "hub", "name": name, **({"config": config.strip()} if config.strip() else {})}
+        return {"train": [{**source, "part": "train"}], "eval": {"held_out": {**source, "part": "validation"}}}
     parts = {name: {"type": "jsonl", "path": str(path)} for name, path in dataset.parts().items()}
     if task == "diarize" and not data_facts.segments:
         # Recordings of single speakers become conversations; each part has its own.

@@ -44,6 +44,8 @@ class Selection(NamedTuple):
     """Of a model that is on no list, whose Hub id or folder is `source`; empty otherwise."""
     source: str
     method: str
+    hub: str
+    """The data set on the Hub that takes the place of `dataset`; empty for none."""
 
 
 def build(shared: Shared, tab: gr.Tab) -> None:
@@ -70,6 +72,7 @@ def _layout(shared: Shared) -> SimpleNamespace:
     with gr.Row(visible=False) as widgets.other:
         widgets.family = Choice([], **labelled("family"))
         widgets.source = gr.Textbox(**labelled("own", info="own_help"), max_length=300, scale=2)
+    widgets.hub = gr.Textbox(**labelled("hub_data", info="hub_data_help"), max_length=200)
     widgets.method = gr.Radio(_methods((FULL, LORA)), value=FULL, **labelled("method"))
     with gr.Row(elem_id="basic"):
         widgets.basics = [
@@ -97,12 +100,12 @@ def _layout(shared: Shared) -> SimpleNamespace:
 
 def _listen_to_choices(shared: Shared, tab: gr.Tab, widgets: SimpleNamespace) -> None:
     w = widgets
-    inputs = [shared.dataset, w.task, w.model, w.family, w.source, w.method, w.yaml, w.open_file]
+    inputs = [shared.dataset, w.task, w.model, w.family, w.source, w.hub, w.method, w.yaml, w.open_file]
     outputs = [w.facts, w.task, w.model, w.about, w.other, w.family, w.method]
     outputs += [w.remarks, *w.basics, w.yaml, w.name]
     # One listener for all, so that they follow each other.
     choices = [tab.select, shared.dataset.change, w.task.input, w.model.input, w.family.input]
-    choices += [w.source.submit, w.source.blur, shared.started.change]
+    choices += [w.source.submit, w.source.blur, w.hub.submit, w.hub.blur, shared.started.change]
     shared.on(partial(gr.on, choices), _choose, inputs, outputs, trigger_mode=LAST)
     shared.on(w.method.input, partial(_choose, method_too=True), inputs, outputs, trigger_mode=LAST)
     shared.on(w.make.click, partial(_choose, anew=True, method_too=True), inputs, outputs, trigger_mode=LAST)
@@ -130,10 +133,11 @@ def _choose(projects: Projects, *values: Any, anew: bool = False, method_too: bo
 
 
 def _chosen(projects: Projects, *values: Any, began: float, anew: bool, method_too: bool) -> list[Any]:
-    dataset, task, choice, family, source, method, text, open_file = values
+    dataset, task, choice, family, source, hub, method, text, open_file = values
+    hub = (hub or "").strip()
     before = open_file.selection
     try:
-        facts = settings.facts(projects.dataset(dataset)) if dataset else None
+        facts = settings.facts(projects.dataset(dataset)) if dataset and not hub else None
     except StentorError as error:
         return [_line(str(error)), *[gr.skip()] * (9 + len(BASIC))]
     tasks = settings.tasks(facts)
@@ -143,7 +147,7 @@ def _chosen(projects: Projects, *values: Any, began: float, anew: bool, method_t
         choice = settings.first(task)
     families = settings.pretrained_families(task)
     family = family if family in _keys(families) else (families[0][1] if families else None)
-    now = Selection(str(dataset), task, str(choice), str(family) if choice == OWN else "", source or "", method)
+    now = Selection(str(dataset), task, str(choice), str(family) if choice == OWN else "", source or "", method, hub)
     methods, written = (FULL, LORA), None
     try:
         model = settings.chosen(str(choice), task, projects, family, source)
@@ -156,8 +160,8 @@ def _chosen(projects: Projects, *values: Any, began: float, anew: bool, method_t
         now = now._replace(method=method)
         if facts is not None and model.scratch and facts.hours < settings.LEAST_HOURS:
             line = f"{line} {say('scratch_little', time=plans.duration(facts.hours * 3600))}"
-        if dataset and (anew or now != before or not text.strip()):
-            tree = settings.start(task, model, method, projects.dataset(dataset))
+        if (dataset or hub) and (anew or now != before or not text.strip()):
+            tree = settings.start(task, model, method, hub or projects.dataset(dataset))
             written = open_file.choose(dump(tree), began, _with_setting)
     except StentorError as error:
         line, written = str(error), "" if now != before else None
@@ -168,7 +172,8 @@ def _chosen(projects: Projects, *values: Any, began: float, anew: bool, method_t
     # What a person has just typed is left alone where no choice has changed.
     new = [gr.skip()] * (3 + len(BASIC))
     if written is not None:
-        name = settings.run_name(projects, dataset, str(choice), source) if written else gr.skip()
+        about = hub.split()[0].rpartition("/")[2] if hub else dataset
+        name = settings.run_name(projects, about, str(choice), source) if written else gr.skip()
         new = [*_settled(projects, written), written, name]
     return [
         _line(records),
@@ -270,6 +275,8 @@ def _edited(projects: Projects, text: str, value: Any, open_file: OpenRunFile, k
     """The run file with one setting changed, and what there is to say of it; the value, too, where a choice was
     answered meanwhile and has written another into the page."""
     text = text or ""
+    if not text.strip():  # the page fills its fields before its editor
+        return [gr.skip()] * 3
     try:
         rows, tree = form_of(text)
         row = next((r for r in rows if r.key == key), None)

@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.file_progress import Files, parse_formats, require_folder
 from stentor.errors import ConfigError
 from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
-
-PASSED_ON = (
-    "language",
-    "context",
-    "prompt",
-    "hotwords",
-    "beams",
-    "temperature",
-    "batch_seconds",
-    "words",
-    "vad",
-    "vad_threshold",
-    "min_speech",
-    "min_silence",
-    "speech_pad",
-    "no_speech_threshold",
-    "log_prob_threshold",
-    "compression_ratio_threshold",
-    "keep_failed",
-)
-"""Options that go to `Transcriber` as they are."""
+from stentor.inference.transcribe import Transcriber
 
 if TYPE_CHECKING:
     from stentor.cli.transcribe import TranscribeOptions
@@ -51,6 +32,7 @@ def transcribe_files(options: TranscribeOptions) -> None:
 
     model = load(options.model, options.device)
     diarizer = load(options.diarizer, options.device) if options.diarizer is not None else None
+    passed_on = ({f.name for f in fields(options)} & {f.name for f in fields(Transcriber)}) - {"model", "diarizer"}
     failed: list[dict[str, Any]] = []
     with files:
         for transcript in model.transcribe_many(
@@ -59,7 +41,7 @@ def transcribe_files(options: TranscribeOptions) -> None:
             on_error=files.leave_out,
             on_window=files.add_seconds,
             on_warning=lambda sentence: files.print(f"stentor: warning: {sentence}", error=True),
-            **{name: getattr(options, name) for name in PASSED_ON},
+            **{name: getattr(options, name) for name in passed_on},
         ):
             failed += transcript.failed
             if files.folder is None:

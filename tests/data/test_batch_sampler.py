@@ -1,5 +1,6 @@
 from collections import Counter
 from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -320,3 +321,19 @@ def test_the_largest_batch_of_an_endless_stream(cut):
     items = stream(source).largest()
     assert max(price(i.cut, i.seconds) for i in items) * len(items) > 350
     assert source.read < 1000
+
+
+def test_what_a_record_costs_is_asked_once_an_epoch():
+    """Of a large manifest, tokenising the texts is most of the work of planning."""
+    asked = []
+
+    def cost(cut, seconds):
+        asked.append(cut.id)
+        return round(seconds * 25)
+
+    cuts = [SimpleNamespace(id=str(i), duration=1 + i % 7, custom=None) for i in range(100)]
+    sampler = BatchSampler(lambda epoch: ((cut, 0) for cut in cuts), cost, BatchLimits("padded", 600, None, 4, 1000), 0)
+    batches = list(sampler.epoch(0))
+    figures, largest = sampler.statistics(), sampler.largest()
+    assert sorted(asked) == sorted(cut.id for cut in cuts)
+    assert figures["tokens"] == sum(25 * cut.duration for cut in cuts) and largest in batches

@@ -32,6 +32,8 @@ class Item:
     epoch: int
     copy: int = 0
     speed: float = 1.0
+    cost: int = 0
+    """Sequence positions that it takes in a batch."""
 
     @property
     def seconds(self) -> float:
@@ -176,12 +178,12 @@ class BatchSampler:
         """Batches of the items; `key` seeds their order."""
         fitting, costs = [], []
         for item in items:
-            cost = self.cost(item.cut, item.seconds)
-            if cost > self.limits.budget:
-                self.on_too_long(item, cost)
+            item.cost = self.cost(item.cut, item.seconds)
+            if item.cost > self.limits.budget:
+                self.on_too_long(item, item.cost)
             else:
                 fitting.append(item)
-                costs.append(cost)
+                costs.append(item.cost)
         if not fitting:
             return []
         return [[fitting[i] for i in batch] for batch in self.limits.group(costs, rng(self.seed, "plan", *key))]
@@ -220,13 +222,10 @@ class BatchSampler:
         """The batches of one rank: every `world`-th, from `skip` batches after a position (see `batches`) on."""
         return islice(self.batches(epoch, batch_in_epoch, index), skip + rank, None, world)
 
-    def _costs(self, items: Iterable[Item]) -> list[int]:
-        return [self.cost(item.cut, item.seconds) for item in items]
-
     def statistics(self, epoch: int = 0) -> dict[str, float]:
         """Batches, items, positions, fill (used share of padded positions) and budget use of one listed epoch."""
         batches = list(self.epoch(epoch))
-        costs = [self._costs(items) for items in batches]
+        costs = [[item.cost for item in items] for items in batches]
         tokens, slots = sum(map(sum, costs)), sum(map(self.limits.num_positions, costs))
         room = len(batches) * self.limits.budget if self.limits.layout == "packed" else slots
         return {
@@ -243,7 +242,7 @@ class BatchSampler:
         stream, among the first `LOOK_AHEAD` batches."""
 
         def size(items: list[Item]) -> tuple[int, int]:
-            costs = self._costs(items)
+            costs = [item.cost for item in items]
             return self.limits.num_positions(costs), max(costs)
 
         return max(islice(self.epoch(epoch), None if self.stream_window is None else LOOK_AHEAD), key=size)

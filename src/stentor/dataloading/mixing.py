@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -195,6 +197,19 @@ class ReplayMix:
                 yield self.pools[pool].cuts[orders[pool][position]], copy
 
 
+@contextmanager
+def many_objects() -> Iterator[None]:
+    """Inside, many objects are made that stay: the garbage collector looks through the newest alone, and through none
+    of them later."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 1000)
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.set_threshold(*thresholds)
+
+
 def read_pools(
     sources: Sequence[Source], data: Data, dropped: DropCounter, name: str, *drop_reasons: DropReason
 ) -> list[Pool]:
@@ -202,7 +217,9 @@ def read_pools(
     records are broken or nothing is left."""
     pools, num_dropped = [], dropped.reasons.total()
     for source in sources:
-        cuts = list(filter_cuts(with_counter(source.cuts(), f"{name} ({source.type})"), data, dropped, *drop_reasons))
+        records = with_counter(source.cuts(), f"{name} ({source.type})")
+        with many_objects():
+            cuts = list(filter_cuts(records, data, dropped, *drop_reasons))
         pools.append(Pool(cuts, source.repeat, source.weight))
     usable = sum(len(pool.cuts) for pool in pools)
     dropped.check(usable + dropped.reasons.total() - num_dropped, data.max_bad, name)

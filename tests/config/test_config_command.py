@@ -49,7 +49,7 @@ def test_show_is_the_resolved_run(run, capsys, tmp_path):
 def test_keys_schema_and_reference(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["config", "keys", "optim.lr"]) == 0
-    assert capsys.readouterr().out == "optim.lr  (number ≥ 0; default 0.001)\n    Peak learning rate.\n"
+    assert capsys.readouterr().out == "optim.lr  (number ≥ 0, ≤ 100; default 0.001)\n    Peak learning rate.\n"
     assert main(["config", "keys", "nope"]) == 2
     assert main(["config", "schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Stentor run"

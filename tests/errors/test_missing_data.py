@@ -34,7 +34,7 @@ def test_a_recipe_without_its_data(attempt, tmp_path, monkeypatch, recipe, key, 
     code, shown = attempt("train", RECIPES / f"{recipe}.yaml", f"{key}=nowhere/x.jsonl", "--plan-only")
     assert (
         code == 3
-        and f"override `{key}=nowhere/x.jsonl`: '{key}' is nowhere/x.jsonl. The folder nowhere does not exist" in shown
+        and f"override `{key}=nowhere/x.jsonl`: '{key}' is nowhere/x.jsonl: The folder nowhere does not exist" in shown
     )
 
 

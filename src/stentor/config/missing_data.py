@@ -16,7 +16,8 @@ def located(root: Node) -> Iterator[None]:
     except MissingData as error:
         for place, keys in _leaves(root, error.path):
             key = dotted(keys)
-            raise DataError(f"{place}: '{key}' is {error.path}. {error} {_mend(error.path, key)}") from None
+            value = "" if str(error).startswith(str(error.path)) else f" is {error.path}"
+            raise DataError(f"{place}: '{key}'{value}: {error} {_mend(error.path, key)}") from None
         raise
 
 

@@ -118,6 +118,13 @@ def test_texts_and_cuts_of_lhotse_count_their_bad_lines_too(folder):
     assert ["cuts.jsonl:2: `duration` must be" in bad[0].message, "surrogate" in bad[1].message] == [True, True]
 
 
+def test_a_manifest_whose_name_is_not_utf8(folder, attempt, monkeypatch):
+    monkeypatch.chdir(folder)
+    manifest(folder, GOOD, name="tr\udce4in.jsonl")
+    code, output = attempt("prepare", "check", "tr\udce4in.jsonl", "--to", "check", "--jobs", 1)
+    assert code == 3 and "is no text, as of a file whose name is not UTF-8: rename it." in output
+
+
 def test_prepare_check_and_training_count_what_no_one_can_use(folder, attempt, tiny_text):
     loud = np.zeros(RATE, np.float32)
     loud[5] = 8e29

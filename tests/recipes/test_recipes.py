@@ -244,6 +244,10 @@ def test_recipe_is_right_and_short(path, capsys):
     assert len(text.splitlines()) < 50
     assert str(ROOT.parent) not in text and "../" not in text
     assert main(["config", "check", str(path)]) == 0, capsys.readouterr().err
+    train = load(path).config.train
+    assert train.steps is None or (train.save_every or train.eval_every or 0) < train.steps, (
+        "nothing is saved before the end"
+    )
 
 
 @pytest.mark.parametrize(

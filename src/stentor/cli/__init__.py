@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from stentor.engine.signals import stop_at_once
-from stentor.errors import FULL, StentorError, without_secrets
+from stentor.errors import FULL, DataError, StentorError, without_secrets
 
 DEBUG = "--debug"
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
@@ -76,6 +76,10 @@ def main(argv: list[str] | None = None) -> int:
         if debug:
             print(without_secrets(traceback.format_exc()), file=sys.stderr)
         return error.exit_code
+    except UnicodeEncodeError as error:
+        part = error.object[max(0, error.start - 40) : error.end + 40]
+        print(f"stentor: {part!r} is no text, as of a file whose name is not UTF-8: rename it.", file=sys.stderr)
+        return DataError.exit_code
     except BrokenPipeError:
         return 1
     except KeyboardInterrupt:

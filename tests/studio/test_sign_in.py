@@ -37,8 +37,9 @@ def test_with_the_printed_address(chromium, opened):
         page.go(opened.address + "#speak")
         page.wait("document.querySelector('#create')", "the page is there", 180)
         assert page.js("location.href") == f"{bare}#speak"
+        refused = [error for error in page.errors if "401" in error]
+        assert len(refused) == 1, "the address without its token is refused, and nothing else"
         opened.kill()
         opened.start()
         page.reload()
         page.wait("document.querySelector('#create')", "the page is there after a restart", 180)
-        assert len(page.errors) == 1 and "401" in page.errors[0], "the address without its token, and nothing else"

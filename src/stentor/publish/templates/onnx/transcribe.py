@@ -2,8 +2,7 @@
 
     python transcribe.py speech.wav talk.flac --language en --context "names and terms that may occur"
 
-Does what `stentor transcribe` does first: greedy search on windows between pauses, cut as the model was trained. Left
-out: second attempts at answers that look wrong, beams, batches, word times (aligner.onnx).
+As `stentor transcribe` does first: greedy search on windows between pauses. No second attempts, beams, word times.
 """
 
 import argparse
@@ -17,7 +16,7 @@ import soundfile
 from tokenizers import Tokenizer
 
 RATE, HOP = 16000, 160
-LONGEST, SILENCE, PAUSE, PADDING = 30.0, 2.0, 0.3, 0.15  # seconds; see `windows`
+LONGEST, SILENCE, PAUSE, PADDING = 30.0, 2.0, 0.3, 0.15  # seconds, where training does not say; see `windows`
 
 
 class Recognizer:
@@ -31,18 +30,17 @@ class Recognizer:
         self.limit, self.room, pause = self.facts["max_seconds"], trained.get("room"), trained.get("pause")
         room, longest = self.room or 0.0, min(LONGEST, self.limit or LONGEST, trained.get("longest") or LONGEST)
         self.longest = longest - 2 * room if longest > 4 * room else longest
-        self.silence = SILENCE if self.room is None or pause is None else min(SILENCE, max(pause, room))
+        self.silence = None if self.room is None or pause is None else max(room, min(pause, SILENCE))
 
     def transcribe(self, audio, language=None, context=None):
         """Segments {"start", "end", "text"} (seconds) of audio, float32 [samples] at 16 kHz."""
-        spans = windows(audio, self.longest, self.silence)
+        spans = windows(audio, self.longest, self.room, self.silence)
         texts = [self.decode(self.with_room(audio[a:b]), language, context) for a, b in spans]
         return [{"start": a / RATE, "end": b / RATE, "text": t} for (a, b), t in zip(spans, texts) if t]
 
     def with_room(self, clip):
         """The clip with as much quiet around its speech as the training clips had."""
-        levels = frame_levels(clip)
-        speech = find_speech(levels)
+        speech = find_speech(levels := frame_levels(clip))
         if self.room is None or not speech.any():
             return clip
         room = round(self.room * RATE)
@@ -117,19 +115,22 @@ def mel_power(signal, frames, size, window, count):
     return power @ (triangles * 2 / (high - low))
 
 
-def windows(audio, longest, silence):
-    """(start, end) of windows of at most `longest` seconds that hold no more than `silence` without speech, cut in the
-    longest pause of their second half."""
-    levels = frame_levels(audio)
-    regions = [(a * HOP, min(b * HOP, len(audio))) for a, b in runs(find_speech(levels)).tolist()]
-    gap, most = round(silence * RATE), int(longest * RATE)
+def windows(audio, longest, padding, silence):
+    """(start, end) of windows of at most `longest` seconds, cut in the longest pause of their second half. They hold no
+    silence over `silence` seconds (None: 2), of which they take `padding` (None: 0.15) at their ends."""
+    regions = [
+        (a * HOP, min(b * HOP, len(audio))) for a, b in runs(find_speech(levels := frame_levels(audio))).tolist()
+    ]
+    gap, most = round((SILENCE if silence is None else silence) * RATE), int(longest * RATE)
     pauses = [(b - a, (a + b) // 2) for (_, a), (b, _) in pairwise(regions)]
-    if regions and len(audio) <= longest * RATE and (silence >= SILENCE or all(p <= gap for p, _ in pauses)):
+    if regions and len(audio) <= longest * RATE and padding is None and silence is None:
         return [(0, len(audio))]
-    padding, pieces = min(round(PADDING * RATE), gap // 2), []
+    pad, pieces = round((PADDING if padding is None else padding) * RATE), []
     starts = [r[0] for i, r in enumerate(regions) if i == 0 or pauses[i - 1][0] > gap]
     ends = [r[1] for i, r in enumerate(regions) if i == len(pauses) or pauses[i][0] > gap]
-    for start, end in ((max(0, a - padding), min(len(audio), b + padding)) for a, b in zip(starts, ends)):
+    middles = [0, *((a + b) // 2 for a, b in zip(ends, starts[1:])), len(audio)]
+    for start, end, first, last in zip(starts, ends, middles, middles[1:]):
+        start, end = max(first, start - pad), min(last, end + pad)
         while end - start > most:
             first, last = start + most // 2, start + most
             places = [(p, middle) for p, middle in pauses if p >= PAUSE * RATE and first <= middle <= last]
@@ -161,7 +162,7 @@ def find_speech(levels):
     floor, peak = (np.interp(np.arange(len(levels)), centres, q) for q in quantiles.T)
     speech = levels > np.maximum(floor + np.maximum(6.0, 0.2 * (peak - floor)), -65.0)
     steady = (peak - floor < 6.0) & (floor > -65.0)
-    steady &= steady.all() | (floor > np.quantile(levels, 0.1) + 6.0)
+    steady &= (steady.all() | (floor > np.quantile(levels, 0.1) + 6.0)) & (peak - floor >= 3.5)
     edges = runs(speech)
     apart = np.concatenate([[len(speech)], edges[1:, 0] - edges[:-1, 1], [len(speech)]])
     for (start, end), before, after in zip(edges, apart, apart[1:]):
@@ -171,13 +172,14 @@ def find_speech(levels):
 
 def first_speech(levels, speech):
     """The first frame of speech; steady noise at the edge of a recording that is clean elsewhere is none."""
-    first, begin = int(speech.argmax()), float(np.median(levels[:10]))
-    edge = 0 if begin > float(np.quantile(levels, 0.95)) - 15 else int((levels > begin + 6).argmax())
+    peak, begin = float(np.quantile(levels, 0.95)), float(np.median(levels[:10]))
+    soft = np.flatnonzero(levels[: int(speech.argmax())] <= max(peak - 35, -65))  # soft consonants are speech
+    first = int(soft[-1]) + 1 if len(soft) else 0
+    edge = 0 if begin > peak - 15 else int((levels > begin + 6).argmax())
     return max(first, edge) if edge >= 20 else first
 
 
-def runs(mask):
-    """First frame, and the frame after the last, of each stretch of True: [N, 2]."""
+def runs(mask):  # first frame, and the frame after the last, of each stretch of True: [N, 2]
     return np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]))).reshape(-1, 2)
 
 

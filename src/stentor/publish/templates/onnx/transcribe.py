@@ -118,9 +118,8 @@ def mel_power(signal, frames, size, window, count):
 def windows(audio, longest, padding, silence):
     """(start, end) of windows of at most `longest` seconds, cut in the longest pause of their second half. They hold no
     silence over `silence` seconds (None: 2), of which they take `padding` (None: 0.15) at their ends."""
-    regions = [
-        (a * HOP, min(b * HOP, len(audio))) for a, b in runs(find_speech(levels := frame_levels(audio))).tolist()
-    ]
+    spoken = runs(find_speech(levels := frame_levels(audio))) * HOP
+    regions = np.minimum(spoken, len(audio)).tolist()
     gap, most = round((SILENCE if silence is None else silence) * RATE), int(longest * RATE)
     pauses = [(b - a, (a + b) // 2) for (_, a), (b, _) in pairwise(regions)]
     if regions and len(audio) <= longest * RATE and padding is None and silence is None:

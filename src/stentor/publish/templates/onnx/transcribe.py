@@ -79,11 +79,10 @@ class Recognizer:
 
     def words_before(self, language, context):
         prompt = self.settings["prompt"]
-        words = [prompt["instruction"] or ""]
+        words = [prompt["instruction"]] if prompt["instruction"] else []
         words += [f"Language: {language}."] if language and prompt["language"] else []
         words += [f"Context: {context}"] if context and prompt["context"] else []
-        text = " ".join(filter(None, words))
-        return self.tokenizer.encode(f"{text}\n", add_special_tokens=False).ids if text else []
+        return self.tokenizer.encode(" ".join(words) + "\n", add_special_tokens=False).ids if words else []
 
     def features(self, clip):
         """What the encoder reads, audio [T] or log-mel [mels, T], and how many of its T steps are the clip."""

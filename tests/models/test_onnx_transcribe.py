@@ -225,4 +225,4 @@ def test_in_an_environment_of_its_own_packages(tmp_path, here):
         if kind != "int8":  # activations of a batch are quantized together
             assert output == {f: [s["text"] for s in each] for f, each in segments.items()}
         rates[kind] = score(texts, [" ".join(output[str(f)]) for f in files[:-1]]).value
-    assert rates["float32"] < 0.2 and max(rates.values()) - min(rates.values()) < 0.02, rates
+    assert rates["float32"] < 0.4 and max(rates.values()) - min(rates.values()) < 0.03, rates

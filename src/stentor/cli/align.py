@@ -1,30 +1,35 @@
 """`stentor align`: when each word of a known text was said."""
 
-from dataclasses import dataclass, field
-from typing import Annotated
-
-import typer
+from dataclasses import dataclass
+from pathlib import Path
 
 from stentor.cli import app
-from stentor.cli.options import Channel, Device, Lag, Language, ModelPlugins, takes_options
+from stentor.cli.options import (
+    CHANNEL,
+    DEVICE,
+    LAG,
+    LANGUAGE,
+    MODEL_PLUGINS,
+    TRANSCRIPT_FORMATS,
+    Argument,
+    Option,
+    takes_options,
+)
 
 
 @dataclass
 class AlignOptions:
-    model: Annotated[str, typer.Argument(help="Run folder, export, CTC or Whisper model (a folder or Hub id).")]
-    audio: Annotated[str, typer.Argument(help="Audio file of any length, an http(s) address, or - for standard input.")]
-    text: Annotated[str, typer.Argument(help="What is said in it: the text itself, or a text file.")]
-    format: Annotated[
-        str,
-        typer.Option(help="json, txt, srt, vtt, ctm or textgrid; several with commas, or all, together with --out."),
-    ] = "json"
-    out: Annotated[str | None, typer.Option(help="Folder for the files. Without: standard output.")] = None
-    engine: Annotated[str | None, typer.Option(help="aligner, ctc or whisper. Default: what the model is for.")] = None
-    language: Language = None
-    channel: Channel = None
-    device: Device = "auto"
-    lag: Lag = None
-    plugin: ModelPlugins = field(default_factory=list)
+    model: str = Argument("Run folder, export, CTC or Whisper model (a folder or Hub id).")
+    audio: str = Argument("Audio file of any length, an http(s) address, or - for standard input.")
+    text: str = Argument("What is said in it: the text itself, or a text file.")
+    format: str = Option(TRANSCRIPT_FORMATS, "json")
+    out: str | None = Option("Folder for the files. Without: standard output.")
+    engine: str | None = Option("aligner, ctc or whisper. Default: what the model is for.")
+    language: str | None = Option(LANGUAGE)
+    channel: int | None = Option(CHANNEL, min=0)
+    device: str = Option(DEVICE, "auto")
+    lag: float | None = Option(LAG)
+    plugin: list[Path] = Option(MODEL_PLUGINS, [])
 
 
 @app.command()

@@ -1,39 +1,38 @@
 """`stentor config ...`: check a run file, show it in full, look up keys, convert the configs of other systems."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from stentor.cli import verb_group
-from stentor.cli.options import Plugins, takes_options
+from stentor.cli.options import Argument, Option, takes_options
 from stentor.errors import without_secrets
 
 config = verb_group("config", "Check, show, look up and convert configs.")
 convert = verb_group("convert", "Turn the config of another system into a run file.", config)
-To = Annotated[Path | None, typer.Option("--to", help="Write each to this folder as NAME.yaml instead of printing it.")]
+PLUGINS = "A Python file whose classes extend Stentor. May be given several times."
+TO = "Write each to this folder as NAME.yaml instead of printing it."
 
 
 @dataclass
 class RunFileOptions:
-    run: Annotated[Path, typer.Argument(help="The run file (YAML or JSON).")]
-    overrides: Annotated[
-        list[str], typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as optim.lr=1e-4.")
-    ] = field(default_factory=list)
-    plugin: Plugins = field(default_factory=list)
+    run: Path = Argument("The run file (YAML or JSON).")
+    overrides: list[str] = Argument("Changes, such as optim.lr=1e-4.", [], metavar="[KEY=VALUE]...")
+    plugin: list[Path] = Option(PLUGINS, [])
 
 
 @dataclass
 class KeysOptions:
-    prefix: Annotated[str, typer.Argument(help="Show the keys that begin with this, such as optim or data.train.")] = ""
-    plugin: Plugins = field(default_factory=list)
+    prefix: str = Argument("Show the keys that begin with this, such as optim or data.train.", "")
+    plugin: list[Path] = Option(PLUGINS, [])
 
 
 @dataclass
 class SchemaOptions:
-    plugin: Plugins = field(default_factory=list)
+    plugin: list[Path] = Option(PLUGINS, [])
 
 
 @config.command()
@@ -102,62 +101,68 @@ def _convert_files(converter: Callable[[Any], Any], files: Sequence[Path | str],
     typer.echo(without_secrets(text), nl=False)
 
 
+@dataclass
+class VoxLMOptions:
+    files: list[Path] = Argument("Config files of VoxLM (YAML).")
+    to: Path | None = Option(TO)
+    instruction: str | None = Option("VoxLM's --instruction, which the model is trained with.")
+
+
 @convert.command()
-def voxlm(
-    files: Annotated[list[Path], typer.Argument(help="Config files of VoxLM (YAML).")],
-    to: To = None,
-    instruction: Annotated[
-        str | None, typer.Option(help="VoxLM's --instruction, which the model is trained with.")
-    ] = None,
-) -> None:
+@takes_options
+def voxlm(options: VoxLMOptions) -> None:
     """VoxLM: model, training.phase1, training.phase2, data."""
     from stentor.config.convert.voxlm import convert
 
-    _convert_files(lambda path: convert(path, instruction), files, to)
+    _convert_files(lambda path: convert(path, options.instruction), options.files, options.to)
+
+
+@dataclass
+class UniversalOptions:
+    files: list[Path] = Argument("Config files of the universal training pipeline (YAML).")
+    to: Path | None = Option(TO)
 
 
 @convert.command()
-def universal(
-    files: Annotated[list[Path], typer.Argument(help="Config files of the universal training pipeline (YAML).")],
-    to: To = None,
-) -> None:
+@takes_options
+def universal(options: UniversalOptions) -> None:
     """Universal training pipeline: model, global_config and datasets, training."""
     from stentor.config.convert.universal import convert
 
-    _convert_files(convert, files, to)
+    _convert_files(convert, options.files, options.to)
+
+
+@dataclass
+class OmniVoiceOptions:
+    train: Path = Argument("OmniVoice's training config (JSON).")
+    data: Path | None = Argument("Its data config (JSON). Default: the one that the training config names.", None)
+    output_dir: str | None = Option("OmniVoice's --output_dir: the run folder.")
+    to: Path | None = Option("Write it to this folder as NAME.yaml instead of printing it.")
 
 
 @convert.command()
-def omnivoice(
-    train: Annotated[Path, typer.Argument(help="OmniVoice's training config (JSON).")],
-    data: Annotated[
-        Path | None, typer.Argument(help="Its data config (JSON). Default: the one that the training config names.")
-    ] = None,
-    output_dir: Annotated[
-        str | None, typer.Option("--output-dir", help="OmniVoice's --output_dir: the run folder.")
-    ] = None,
-    to: Annotated[
-        Path | None, typer.Option("--to", help="Write it to this folder as NAME.yaml instead of printing it.")
-    ] = None,
-) -> None:
+@takes_options
+def omnivoice(options: OmniVoiceOptions) -> None:
     """OmniVoice: its training config with its data config."""
     from stentor.config.convert.omnivoice import convert
 
-    _convert_files(lambda file: convert(file, data, output_dir), [train], to)
+    _convert_files(lambda file: convert(file, options.data, options.output_dir), [options.train], options.to)
+
+
+@dataclass
+class VoxtralOptions:
+    commands: list[str] = Argument(
+        "Shell scripts that call train.py or train_lora.py, or such a command itself, in quotes.",
+        metavar="FILE_OR_COMMAND...",
+    )
+    to: Path | None = Option(TO)
 
 
 @convert.command()
-def voxtral(
-    commands: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE_OR_COMMAND...",
-            help="Shell scripts that call train.py or train_lora.py, or such a command itself, in quotes.",
-        ),
-    ],
-    to: To = None,
-) -> None:
+@takes_options
+def voxtral(options: VoxtralOptions) -> None:
     """Voxtral fine-tuning scripts: --use-lora, --train-batch-size, --dataset-jsonl, ..."""
     from stentor.config.convert.voxtral import convert
 
-    _convert_files(convert, [c if " " in c and not Path(c).exists() else Path(c) for c in commands], to)
+    commands = [c if " " in c and not Path(c).exists() else Path(c) for c in options.commands]
+    _convert_files(convert, commands, options.to)

@@ -1,32 +1,25 @@
 """`stentor diarize`: who spoke when, in audio files of any length."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from stentor.cli import app
-from stentor.cli.options import AudioFiles, Channel, Device, SkipExisting, takes_options
+from stentor.cli.options import AUDIO_FILES, CHANNEL, DEVICE, Argument, Flag, Option, takes_options
 
 
 @dataclass
 class DiarizeOptions:
-    model: Annotated[str, typer.Argument(help="Run folder, export folder or Hub id.")]
-    audio: AudioFiles
-    format: Annotated[str, typer.Option(help="rttm or json; both with a comma, or all, together with --out.")] = "rttm"
-    out: Annotated[
-        str | None, typer.Option(help="Folder for the files (made when missing). Without: standard output.")
-    ] = None
-    skip_existing: SkipExisting = False
-    speakers: Annotated[int | None, typer.Option(min=1, help="Number of speakers in each file, if known.")] = None
-    min_speakers: Annotated[int | None, typer.Option(min=1, help="Least number of speakers in each file.")] = None
-    max_speakers: Annotated[int | None, typer.Option(min=1, help="Greatest number of speakers in a file.")] = None
-    channel: Channel = None
-    device: Device = "auto"
-    plugin: Annotated[list[Path], typer.Option(help="A Python file with your own model family or labels.")] = field(
-        default_factory=list
-    )
+    model: str = Argument("Run folder, export folder or Hub id.")
+    audio: list[str] = Argument(AUDIO_FILES)
+    format: str = Option("rttm or json; both with a comma, or all, together with --out.", "rttm")
+    out: str | None = Option("Folder for the files (made when missing). Without: standard output.")
+    skip_existing: bool = Flag("Leave out files whose outputs are in the folder --out already.")
+    speakers: int | None = Option("Number of speakers in each file, if known.", min=1)
+    min_speakers: int | None = Option("Least number of speakers in each file.", min=1)
+    max_speakers: int | None = Option("Greatest number of speakers in a file.", min=1)
+    channel: int | None = Option(CHANNEL, min=0)
+    device: str = Option(DEVICE, "auto")
+    plugin: list[Path] = Option("A Python file with your own model family or labels.", [])
 
 
 @app.command()

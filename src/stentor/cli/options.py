@@ -1,37 +1,49 @@
-"""Options of verbs: a dataclass declares them with Typer's metadata, and the verb gets one object of it."""
+"""Options of verbs: a dataclass declares them, field by field, and the verb gets one object of it."""
 
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, fields
-from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from dataclasses import MISSING, field, fields
+from typing import Any, get_type_hints
 
 import typer
 
-AudioFiles = Annotated[
-    list[str],
-    typer.Argument(
-        help="Audio files of any length, folders, patterns in quotes ('talks/**/*.mp3'), http(s) addresses, or - for "
-        "standard input."
-    ),
-]
-SkipExisting = Annotated[
-    bool, typer.Option("--skip-existing", help="Leave out files whose outputs are in the folder --out already.")
-]
-Channel = Annotated[
-    int | None,
-    typer.Option(min=0, help="Channel of the recording, from 0, such as one side of a call. Default: their mean."),
-]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
-Lag = Annotated[
-    float | None, typer.Option(help="Seconds that a Whisper model's attention is late, taken off its times.")
-]
-Language = Annotated[str | None, typer.Option(help="Language that is spoken, as a code such as en.")]
-ModelPlugins = Annotated[list[Path], typer.Option(help="A Python file with your own model family.")]
-Plugins = Annotated[
-    list[Path], typer.Option(help="A Python file whose classes extend Stentor. May be given several times.")
-]
+REQUIRED: Any = MISSING
+"""Default of an option that must be given."""
+
+AUDIO_FILES = (
+    "Audio files of any length, folders, patterns in quotes ('talks/**/*.mp3'), http(s) addresses, or - for standard "
+    "input."
+)
+CHANNEL = "Channel of the recording, from 0, such as one side of a call. Default: their mean."
+DEVICE = "auto, cpu, cuda, cuda:N or mps."
+LAG = "Seconds that a Whisper model's attention is late, taken off its times."
+LANGUAGE = "Language that is spoken, as a code such as en."
+MODEL_PLUGINS = "A Python file with your own model family."
+TRANSCRIPT_FORMATS = "json, txt, srt, vtt, ctm or textgrid; several with commas, or all, together with --out."
+
+
+# Named as Typer's, whose work they do.
+def Option(help: str, default: Any = None, flags: str | None = None, **settings: Any) -> Any:
+    """A field that is an option, `--` and its name unless `flags` says otherwise; `settings` are Typer's, as `min`."""
+    return _field(default, typer.Option, flags, help=help, **settings)
+
+
+def Flag(help: str) -> Any:
+    """A field that is False unless its option is there."""
+    return Option(help, False)
+
+
+def Argument(help: str, default: Any = REQUIRED, **settings: Any) -> Any:
+    """A field that is an argument; `settings` are Typer's, as `metavar`."""
+    return _field(default, typer.Argument, None, help=help, **settings)
+
+
+def _field(default: Any, kind: Callable[..., Any], flags: str | None, **settings: Any) -> Any:
+    metadata = {"kind": kind, "flags": flags, "settings": settings}
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def takes_options(verb: Callable[[Any], None]) -> Callable[..., None]:
@@ -41,7 +53,7 @@ def takes_options(verb: Callable[[Any], None]) -> Callable[..., None]:
     options as one object.
     """
     (options_class,) = (p.annotation for p in inspect.signature(verb).parameters.values())
-    annotations = get_type_hints(options_class, include_extras=True)
+    types = get_type_hints(options_class)
 
     @functools.wraps(verb)
     def call(**values: Any) -> None:
@@ -53,11 +65,15 @@ def takes_options(verb: Callable[[Any], None]) -> Callable[..., None]:
         verb(options)
 
     parameters = []
-    for field in fields(options_class):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
-        kind, annotation = inspect.Parameter.KEYWORD_ONLY, annotations[field.name]
-        parameters.append(inspect.Parameter(field.name, kind, default=default, annotation=annotation))
-    vars(call).update(__signature__=inspect.Signature(parameters), __annotations__=annotations)
+    for declared in fields(options_class):
+        default = ... if declared.default is MISSING else declared.default
+        if declared.default_factory is not MISSING:
+            default = declared.default_factory()
+        flags = declared.metadata["flags"]
+        if default is False and flags is None:  # without the --no-... that Typer would add
+            flags = f"--{declared.name.replace('_', '-')}"
+        info = declared.metadata["kind"](default, *([flags] if flags else []), **declared.metadata["settings"])
+        kind, annotation = inspect.Parameter.KEYWORD_ONLY, types[declared.name]
+        parameters.append(inspect.Parameter(declared.name, kind, default=info, annotation=annotation))
+    vars(call).update(__signature__=inspect.Signature(parameters), __annotations__=types)
     return call

@@ -1,33 +1,28 @@
 """`stentor prepare ...`: make data ready for training, and look at it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from stentor.cli import verb_group
-from stentor.cli.options import Device, Lag, takes_options
+from stentor.cli.options import DEVICE, LAG, REQUIRED, Argument, Flag, Option, takes_options
 
 prepare = verb_group("prepare", "Make data ready for training, and look at it.")
-Data = Annotated[str, typer.Argument(help="A manifest path, or type=...,key=value: records with texts.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes, of one thread each when more than one.")]
-Plugins = Annotated[list[Path], typer.Option(help="A Python file whose classes extend Stentor. May be repeated.")]
+DATA = "A manifest path, or type=...,key=value: records with texts."
+JOBS = "Processes, of one thread each when more than one."
+PLUGINS = "A Python file whose classes extend Stentor. May be repeated."
 
 
 @dataclass
 class CorpusOptions:
-    name: Annotated[str, typer.Argument(help="Name of the lhotse recipe, such as librispeech or commonvoice.")]
-    to: Annotated[Path, typer.Option("--to", help="Folder for the manifests: one PART.jsonl for each part.")]
-    source: Annotated[Path | None, typer.Option("--from", help="Folder of the corpus as it was unpacked.")] = None
-    split: Annotated[str | None, typer.Option(help="Only this part, such as dev-clean. Default: all.")] = None
-    download: Annotated[bool, typer.Option("--download", help="Download what is missing (into TO/download).")] = False
-    recordings: Annotated[
-        bool, typer.Option("--recordings", help="Whole recordings with segments, for diarization.")
-    ] = False
-    option: Annotated[list[str], typer.Option(help="KEY=VALUE for the recipe. May be given several times.")] = field(
-        default_factory=list
-    )
+    name: str = Argument("Name of the lhotse recipe, such as librispeech or commonvoice.")
+    to: Path = Option("Folder for the manifests: one PART.jsonl for each part.", REQUIRED)
+    source: Path | None = Option("Folder of the corpus as it was unpacked.", None, "--from")
+    split: str | None = Option("Only this part, such as dev-clean. Default: all.")
+    download: bool = Flag("Download what is missing (into TO/download).")
+    recordings: bool = Flag("Whole recordings with segments, for diarization.")
+    option: list[str] = Option("KEY=VALUE for the recipe. May be given several times.", [])
 
 
 @prepare.command("corpus")
@@ -41,11 +36,11 @@ def prepare_corpus(options: CorpusOptions) -> None:
 
 @dataclass
 class CheckOptions:
-    data: Annotated[list[str], typer.Argument(help="Manifest paths, or type=...,key=value. Several are compared.")]
-    model: Annotated[str | None, typer.Option(help="Compare the texts with this model's tokenizer.")] = None
-    to: Annotated[Path, typer.Option(help="Folder for check.html and check.json.")] = Path("data-check")
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes that decode audio. Default: all cores.")] = None
-    plugin: Plugins = field(default_factory=list)
+    data: list[str] = Argument("Manifest paths, or type=...,key=value. Several are compared.")
+    model: str | None = Option("Compare the texts with this model's tokenizer.")
+    to: Path = Option("Folder for check.html and check.json.", Path("data-check"))
+    jobs: int | None = Option("Processes that decode audio. Default: all cores.", min=1)
+    plugin: list[Path] = Option(PLUGINS, [])
 
 
 @prepare.command("check")
@@ -59,23 +54,15 @@ def prepare_check(options: CheckOptions) -> None:
 
 @dataclass
 class WordsOptions:
-    data: Data
-    to: Annotated[Path, typer.Option("--to", help="The manifest to write (.jsonl), with `words`.")]
-    engine: Annotated[
-        str | None,
-        typer.Option(help="aligner, ctc, whisper or voice (the built-in voice). Default: what the model is for."),
-    ] = None
-    model: Annotated[
-        str | None, typer.Option(help="Run folder, export, CTC or Whisper model (a folder or Hub id).")
-    ] = None
-    jobs: Jobs = 1
-    max_wer: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Drop records whose free transcription has a higher word error rate (0.3)."),
-    ] = None
-    device: Device = "auto"
-    lag: Lag = None
-    plugin: Plugins = field(default_factory=list)
+    data: str = Argument(DATA)
+    to: Path = Option("The manifest to write (.jsonl), with `words`.", REQUIRED)
+    engine: str | None = Option("aligner, ctc, whisper or voice (the built-in voice). Default: what the model is for.")
+    model: str | None = Option("Run folder, export, CTC or Whisper model (a folder or Hub id).")
+    jobs: int = Option(JOBS, 1, min=1)
+    max_wer: float | None = Option("Drop records whose free transcription has a higher word error rate (0.3).", min=0.0)
+    device: str = Option(DEVICE, "auto")
+    lag: float | None = Option(LAG)
+    plugin: list[Path] = Option(PLUGINS, [])
 
 
 @prepare.command("words")
@@ -89,20 +76,16 @@ def prepare_words(options: WordsOptions) -> None:
 
 @dataclass
 class FeaturesOptions:
-    to: Annotated[Path, typer.Option("--to", help="Folder to fill; train with `model.features.store: TO`.")]
-    data: Annotated[
-        str | None,
-        typer.Argument(help="A manifest path, or type=...,key=value. Default: what the run of --config trains on."),
-    ] = None
-    config: Annotated[
-        Path | None, typer.Option(help="A run's YAML: its features and, for diarization, its chunks are taken.")
-    ] = None
-    option: Annotated[
-        list[str],
-        typer.Option(help="KEY=VALUE of `model.features`, such as num_mel_bins=40. May be given several times."),
-    ] = field(default_factory=list)
-    jobs: Jobs = 1
-    plugin: Plugins = field(default_factory=list)
+    to: Path = Option("Folder to fill; train with `model.features.store: TO`.", REQUIRED)
+    data: str | None = Argument(
+        "A manifest path, or type=...,key=value. Default: what the run of --config trains on.", None
+    )
+    config: Path | None = Option("A run's YAML: its features and, for diarization, its chunks are taken.")
+    option: list[str] = Option(
+        "KEY=VALUE of `model.features`, such as num_mel_bins=40. May be given several times.", []
+    )
+    jobs: int = Option(JOBS, 1, min=1)
+    plugin: list[Path] = Option(PLUGINS, [])
 
 
 @prepare.command("features")
@@ -116,18 +99,16 @@ def prepare_features(options: FeaturesOptions) -> None:
 
 @dataclass
 class CodecOptions:
-    data: Annotated[str, typer.Argument(help="A manifest path, or type=...,key=value: speech.")]
-    to: Annotated[Path, typer.Option("--to", help="Folder for the codec: a new one.")]
-    codec: Annotated[
-        str, typer.Option(help="mel_rvq (fitted on the data), higgs_audio_v2, mimi, dac, encodec, xcodec2 or another.")
-    ] = "mel_rvq"
-    option: Annotated[
-        list[str], typer.Option(help="KEY=VALUE of `model.codec`, such as codebooks=8. May be given several times.")
-    ] = field(default_factory=list)
-    hours: Annotated[float, typer.Option(min=0.0, help="Most hours of audio that are read for fitting.")] = 2.0
-    seed: Annotated[int, typer.Option(help="Of the fit, and of the records that are kept out of it.")] = 0
-    device: Device = "auto"
-    plugin: Plugins = field(default_factory=list)
+    data: str = Argument("A manifest path, or type=...,key=value: speech.")
+    to: Path = Option("Folder for the codec: a new one.", REQUIRED)
+    codec: str = Option(
+        "mel_rvq (fitted on the data), higgs_audio_v2, mimi, dac, encodec, xcodec2 or another.", "mel_rvq"
+    )
+    option: list[str] = Option("KEY=VALUE of `model.codec`, such as codebooks=8. May be given several times.", [])
+    hours: float = Option("Most hours of audio that are read for fitting.", 2.0, min=0.0)
+    seed: int = Option("Of the fit, and of the records that are kept out of it.", 0)
+    device: str = Option(DEVICE, "auto")
+    plugin: list[Path] = Option(PLUGINS, [])
 
 
 @prepare.command("codec")
@@ -141,43 +122,27 @@ def prepare_codec(options: CodecOptions) -> None:
 
 @dataclass
 class TokensOptions:
-    data: Data
-    codec: Annotated[
-        str,
-        typer.Option(
-            help="A codec's folder, type or Hub id; mel_rvq is fitted on DATA first; none packs the audio (FLAC)."
-        ),
-    ]
-    to: Annotated[Path, typer.Option("--to", help="Folder for the shards, data.lst and errors.jsonl.")]
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Processes, dealt over the devices; of one thread each when more than one. "
-            "Default: one for each device.",
-        ),
-    ] = None
-    samples_per_shard: Annotated[int, typer.Option(min=1, help="Most samples in a shard.")] = 1000
-    min_shards: Annotated[
-        int, typer.Option(min=1, help="Least shards: as many as GPUs times data workers in training.")
-    ] = 32
-    num_machines: Annotated[int, typer.Option(min=1, help="Machines that share the work (and the folder).")] = 1
-    machine_index: Annotated[int, typer.Option(min=0, help="Which of them this is, from 0.")] = 0
-    min_seconds: Annotated[float | None, typer.Option(min=0.0, help="Leave out shorter records.")] = None
-    max_seconds: Annotated[float | None, typer.Option(min=0.0, help="Leave out longer records.")] = None
-    device: Annotated[str, typer.Option(help="auto (all GPUs), cpu, cuda:N, several as cuda:0,1, or mps.")] = "auto"
-    seed: Annotated[int, typer.Option(help="Order of the samples, and what is drawn for noisy prompts.")] = 0
-    noisy_prompts: Annotated[
-        bool, typer.Option("--noisy-prompts", help="Make the beginning of each utterance noisy, with made noise.")
-    ] = False
-    noise: Annotated[
-        list[Path], typer.Option(help="Noisy prompts with these noises: a folder, manifest or file. May be repeated.")
-    ] = field(default_factory=list)
-    reverb: Annotated[
-        list[Path], typer.Option(help="Noisy prompts in these rooms (impulse responses): as --noise. May be repeated.")
-    ] = field(default_factory=list)
-    rate: Annotated[int | None, typer.Option(min=1000, help="Hz, with --codec none. Default: 24000.")] = None
-    plugin: Plugins = field(default_factory=list)
+    data: str = Argument(DATA)
+    codec: str = Option(
+        "A codec's folder, type or Hub id; mel_rvq is fitted on DATA first; none packs the audio (FLAC).", REQUIRED
+    )
+    to: Path = Option("Folder for the shards, data.lst and errors.jsonl.", REQUIRED)
+    jobs: int | None = Option(
+        "Processes, dealt over the devices; of one thread each when more than one. Default: one for each device.", min=1
+    )
+    samples_per_shard: int = Option("Most samples in a shard.", 1000, min=1)
+    min_shards: int = Option("Least shards: as many as GPUs times data workers in training.", 32, min=1)
+    num_machines: int = Option("Machines that share the work (and the folder).", 1, min=1)
+    machine_index: int = Option("Which of them this is, from 0.", 0, min=0)
+    min_seconds: float | None = Option("Leave out shorter records.", min=0.0)
+    max_seconds: float | None = Option("Leave out longer records.", min=0.0)
+    device: str = Option("auto (all GPUs), cpu, cuda:N, several as cuda:0,1, or mps.", "auto")
+    seed: int = Option("Order of the samples, and what is drawn for noisy prompts.", 0)
+    noisy_prompts: bool = Flag("Make the beginning of each utterance noisy, with made noise.")
+    noise: list[Path] = Option("Noisy prompts with these noises: a folder, manifest or file. May be repeated.", [])
+    reverb: list[Path] = Option("Noisy prompts in these rooms (impulse responses): as --noise. May be repeated.", [])
+    rate: int | None = Option("Hz, with --codec none. Default: 24000.", min=1000)
+    plugin: list[Path] = Option(PLUGINS, [])
 
 
 @prepare.command("tokens")
@@ -191,17 +156,11 @@ def prepare_tokens(options: TokensOptions) -> None:
 
 @dataclass
 class MixturesOptions:
-    data: Annotated[
-        str | None, typer.Argument(help="What to mix, as type=conversation,source.type=...,count=1000.")
-    ] = None
-    to: Annotated[Path, typer.Option("--to", help="Folder for manifest.jsonl, reference.rttm and the audio.")] = Path(
-        "mixtures"
-    )
-    config: Annotated[
-        Path | None, typer.Option(help="A YAML file with the keys of the source, instead of the argument.")
-    ] = None
-    jobs: Annotated[int, typer.Option(min=1, help="Processes that mix audio.")] = 1
-    plugin: Plugins = field(default_factory=list)
+    data: str | None = Argument("What to mix, as type=conversation,source.type=...,count=1000.", None)
+    to: Path = Option("Folder for manifest.jsonl, reference.rttm and the audio.", Path("mixtures"))
+    config: Path | None = Option("A YAML file with the keys of the source, instead of the argument.")
+    jobs: int = Option("Processes that mix audio.", 1, min=1)
+    plugin: list[Path] = Option(PLUGINS, [])
 
 
 @prepare.command("mixtures")
@@ -215,11 +174,9 @@ def prepare_mixtures(options: MixturesOptions) -> None:
 
 @dataclass
 class RunOptions:
-    config: Annotated[Path, typer.Argument(help="The YAML (or JSON) file of the run.")]
-    overrides: Annotated[
-        list[str], typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as prepare.0.jobs=4.")
-    ] = field(default_factory=list)
-    plugin: Plugins = field(default_factory=list)
+    config: Path = Argument("The YAML (or JSON) file of the run.")
+    overrides: list[str] = Argument("Overrides, such as prepare.0.jobs=4.", [], metavar="[KEY=VALUE]...")
+    plugin: list[Path] = Option(PLUGINS, [])
 
 
 @prepare.command("run")

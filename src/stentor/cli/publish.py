@@ -1,81 +1,62 @@
 """`stentor publish ...`: a model, a data set or a demo on the Hugging Face Hub."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from stentor.cli import verb_group
-from stentor.cli.options import takes_options
+from stentor.cli.options import Argument, Flag, Option, takes_options
 
 publish = verb_group(
     "publish",
     "Put a model, a data set or a demo on the Hugging Face Hub. The token comes from HF_TOKEN or the Hub's own login "
     "(`hf auth login`). After a broken connection the same command goes on.",
 )
-Card = Annotated[Path | None, typer.Option(help="A README.md of yours instead of the one that is written.")]
+CARD = "A README.md of yours instead of the one that is written."
 
 
 @dataclass(kw_only=True)
 class PublishOptions:
     """Shared by the three verbs."""
 
-    to: Annotated[
-        str | None, typer.Option("--to", help="Repository on the Hub: USER/REPO. Made when there is none.")
-    ] = None
-    private: Annotated[
-        bool | None,
-        typer.Option("--private/--public", help="Who can see it. Default: private; --public makes it for everybody."),
-    ] = None
-    dry_run: Annotated[
-        Path | None,
-        typer.Option("--dry-run", help="Write everything that would be sent into this folder; send nothing."),
-    ] = None
-    message: Annotated[str | None, typer.Option(help="First line of the commit.")] = None
+    to: str | None = Option("Repository on the Hub: USER/REPO. Made when there is none.")
+    private: bool | None = Option(
+        "Who can see it. Default: private; --public makes it for everybody.", None, "--private/--public"
+    )
+    dry_run: Path | None = Option("Write everything that would be sent into this folder; send nothing.")
+    message: str | None = Option("First line of the commit.")
 
 
 @dataclass(kw_only=True)
 class LicensedOptions(PublishOptions):
     """Shared by models and data sets."""
 
-    license: Annotated[
-        str | None,
-        typer.Option("--license", help="The licence, as the Hub spells it: apache-2.0, cc-by-4.0, cc0-1.0 ..."),
-    ] = None
-    card: Card = None
+    license: str | None = Option("The licence, as the Hub spells it: apache-2.0, cc-by-4.0, cc0-1.0 ...")
+    card: Path | None = Option(CARD)
 
 
 @dataclass(kw_only=True)
 class PublishModelOptions(LicensedOptions):
-    model: Annotated[str, typer.Argument(help="Run folder or export folder.")]
-    merge: Annotated[
-        bool, typer.Option("--merge", help="The whole model, with adapters folded in: it needs no base.")
-    ] = False
+    model: str = Argument("Run folder or export folder.")
+    merge: bool = Flag("The whole model, with adapters folded in: it needs no base.")
 
 
 @dataclass(kw_only=True)
 class PublishDatasetOptions(LicensedOptions):
-    data: Annotated[
-        list[str], typer.Argument(help="Manifests, or SPLIT=MANIFEST such as test=test.jsonl; a folder with one.")
-    ]
-    name: Annotated[str | None, typer.Option(help="Title of its card. Default: the repository's name.")] = None
-    flac: Annotated[
-        bool, typer.Option("--flac", help="All audio as FLAC. Without: files as they are, parts of files as FLAC.")
-    ] = False
+    data: list[str] = Argument("Manifests, or SPLIT=MANIFEST such as test=test.jsonl; a folder with one.")
+    name: str | None = Option("Title of its card. Default: the repository's name.")
+    flac: bool = Flag("All audio as FLAC. Without: files as they are, parts of files as FLAC.")
 
 
 @dataclass(kw_only=True)
 class PublishDemoOptions(PublishOptions):
-    model: Annotated[str, typer.Argument(help="Run folder, export folder or Hub id.")]
-    title: Annotated[str | None, typer.Option(help="Title of its page. Default: the model's name.")] = None
-    task: Annotated[str | None, typer.Option(help="transcribe, words, diarize or speak. Default: found out.")] = None
-    hardware: Annotated[str, typer.Option(help="The Hub's name of the machine it is made for.")] = "cpu-basic"
-    secret: Annotated[
-        list[str],
-        typer.Option(help="Name of an environment variable that becomes a secret of the Space. May be repeated."),
-    ] = field(default_factory=list)
-    card: Card = None
+    model: str = Argument("Run folder, export folder or Hub id.")
+    title: str | None = Option("Title of its page. Default: the model's name.")
+    task: str | None = Option("transcribe, words, diarize or speak. Default: found out.")
+    hardware: str = Option("The Hub's name of the machine it is made for.", "cpu-basic")
+    secret: list[str] = Option(
+        "Name of an environment variable that becomes a secret of the Space. May be repeated.", []
+    )
+    card: Path | None = Option(CARD)
 
 
 @publish.command("model")

@@ -1,43 +1,33 @@
 """`stentor studio`: record, train and publish in the browser."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from stentor.cli import app
+from stentor.cli.options import Flag, Option, takes_options
+
+
+@dataclass
+class StudioOptions:
+    host: str = Option("Address to listen on. Another than this machine's own needs a password.", "127.0.0.1")
+    port: int = Option("Port to listen on; 0 takes a free one.", 7860, min=0, max=65535)
+    folder: Path = Option("Where data sets and runs are kept (made when missing).", Path("studio"))
+    password_env: str | None = Option(
+        "Name of the environment variable that holds the password, or NAME:PASSWORD for each person: each then has "
+        "projects of their own."
+    )
+    models: list[Path] = Option("Folder with models that people who sign in may train from. May be repeated.", [])
+    runs: list[Path] = Option(
+        "Folder with runs of `stentor train` to show beside the studio's own. May be repeated.", []
+    )
+    publish: bool = Flag("Each person with a name may publish with this machine's login of the Hub.")
 
 
 @app.command()
-def studio(
-    host: Annotated[
-        str, typer.Option(help="Address to listen on. Another than this machine's own needs a password.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 7860,
-    folder: Annotated[Path, typer.Option(help="Where data sets and runs are kept (made when missing).")] = Path(
-        "studio"
-    ),
-    password_env: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the environment variable that holds the password, or NAME:PASSWORD for each person: "
-            "each then has projects of their own."
-        ),
-    ] = None,
-    models: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder with models that people who sign in may train from. May be repeated."),
-    ] = None,
-    runs: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder with runs of `stentor train` to show beside the studio's own. May be repeated."),
-    ] = None,
-    publish: Annotated[
-        bool,
-        typer.Option("--publish", help="Each person with a name may publish with this machine's login of the Hub."),
-    ] = False,
-) -> None:
+@takes_options
+def studio(options: StudioOptions) -> None:
     """Open the studio: record, check, train, try and publish in the browser."""
     from stentor.studio.serve import serve
 
-    serve(host, port, folder, password_env, tuple(models or ()), publish, tuple(runs or ()))
+    models, runs = tuple(options.models), tuple(options.runs)
+    serve(options.host, options.port, options.folder, options.password_env, models, options.publish, runs)

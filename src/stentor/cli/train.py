@@ -1,105 +1,67 @@
 """`stentor train`, `stentor quickstart`, `stentor evaluate`, `stentor export`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from stentor.cli import app
-from stentor.cli.options import takes_options
+from stentor.cli.options import REQUIRED, Argument, Flag, Option, takes_options
 
-Plugins = Annotated[list[Path], typer.Option(help="A Python file with your own sources, models, losses, callbacks.")]
-FinishedModel = Annotated[str, typer.Argument(help="A run folder, an export folder or a Hub id.")]
+FINISHED_MODEL = "A run folder, an export folder or a Hub id."
+PLUGINS = "A Python file with your own sources, models, losses, callbacks."
 
 
 @dataclass
 class TrainOptions:
-    config: Annotated[Path, typer.Argument(help="The YAML (or JSON) file of the run.")]
-    overrides: Annotated[
-        list[str], typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as optim.lr=3e-4.")
-    ] = field(default_factory=list)
-    plugin: Plugins = field(default_factory=list)
-    plan_only: Annotated[bool, typer.Option("--plan-only", help="Show parameters, batches and memory, and stop.")] = (
-        False
-    )
-    processes: Annotated[int, typer.Option(min=1, help="Processes on this machine: one for each GPU.")] = 1
-    json: Annotated[Path | None, typer.Option(help="With --plan-only: write the plan of each stage to this file.")] = (
-        None
-    )
+    config: Path = Argument("The YAML (or JSON) file of the run.")
+    overrides: list[str] = Argument("Overrides, such as optim.lr=3e-4.", [], metavar="[KEY=VALUE]...")
+    plugin: list[Path] = Option(PLUGINS, [])
+    plan_only: bool = Flag("Show parameters, batches and memory, and stop.")
+    processes: int = Option("Processes on this machine: one for each GPU.", 1, min=1)
+    json: Path | None = Option("With --plan-only: write the plan of each stage to this file.")
 
 
 @dataclass
 class EvaluateOptions:
-    model: FinishedModel
-    data: Annotated[str, typer.Option(help="A manifest path, or type=...,key=value of one data source.")]
-    task: Annotated[str | None, typer.Option(help="Task type. Default: the one the model was trained for.")] = None
-    json: Annotated[Path | None, typer.Option(help="Write the scores (and predictions beside it) to this file.")] = None
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Most sequence positions in a batch.")] = 2000
-    tune: Annotated[
-        bool,
-        typer.Option(
-            "--tune", help="Diarization: search the thresholds with the least errors on the data and store them."
-        ),
-    ] = False
-    diarizer: Annotated[
-        str | None, typer.Option(help="A second model, that says who speaks: score text and speakers (cpWER).")
-    ] = None
-    recognizer: Annotated[
-        str | None,
-        typer.Option(help="Of models that speak: one that writes down their speech (WER), also of transformers."),
-    ] = None
-    embedder: Annotated[
-        str | None,
-        typer.Option(help="Of models that speak: one that embeds voices (similarity), or cepstra (built in)."),
-    ] = None
-    judge: Annotated[
-        list[str], typer.Option(help="Of models that speak: another judge as type=...,key=value, such as a plug-in's.")
-    ] = field(default_factory=list)
-    voice: Annotated[
-        str, typer.Option(help="Of models that speak: take it from a reference, an instruct, none, or auto.")
-    ] = "auto"
-    length: Annotated[str, typer.Option(help="Of models that speak: as long as recorded, or by the duration rule.")] = (
-        "recorded"
+    model: str = Argument(FINISHED_MODEL)
+    data: str = Option("A manifest path, or type=...,key=value of one data source.", REQUIRED)
+    task: str | None = Option("Task type. Default: the one the model was trained for.")
+    json: Path | None = Option("Write the scores (and predictions beside it) to this file.")
+    batch_tokens: int = Option("Most sequence positions in a batch.", 2000, min=1)
+    tune: bool = Flag("Diarization: search the thresholds with the least errors on the data and store them.")
+    diarizer: str | None = Option("A second model, that says who speaks: score text and speakers (cpWER).")
+    recognizer: str | None = Option(
+        "Of models that speak: one that writes down their speech (WER), also of transformers."
     )
-    generation: Annotated[
-        str | None, typer.Option(help="Of models that speak: settings such as steps=16,guidance=0.")
-    ] = None
-    denoise: Annotated[
-        bool | None,
-        typer.Option(
-            "--denoise/--no-denoise", help="Of models that speak: ask for clean speech after noisy references."
-        ),
-    ] = None
-    normalizer: Annotated[str, typer.Option(help="Of models that speak: whisper_basic, whisper_english or none.")] = (
-        "whisper_basic"
+    embedder: str | None = Option("Of models that speak: one that embeds voices (similarity), or cepstra (built in).")
+    judge: list[str] = Option("Of models that speak: another judge as type=...,key=value, such as a plug-in's.", [])
+    voice: str = Option("Of models that speak: take it from a reference, an instruct, none, or auto.", "auto")
+    length: str = Option("Of models that speak: as long as recorded, or by the duration rule.", "recorded")
+    generation: str | None = Option("Of models that speak: settings such as steps=16,guidance=0.")
+    denoise: bool | None = Option(
+        "Of models that speak: ask for clean speech after noisy references.", None, "--denoise/--no-denoise"
     )
-    audio: Annotated[Path | None, typer.Option(help="Of models that speak: write their speech to this folder.")] = None
-    plugin: Plugins = field(default_factory=list)
+    normalizer: str = Option("Of models that speak: whisper_basic, whisper_english or none.", "whisper_basic")
+    audio: Path | None = Option("Of models that speak: write their speech to this folder.")
+    plugin: list[Path] = Option(PLUGINS, [])
 
 
 @dataclass
 class ExportOptions:
-    model: FinishedModel
-    to: Annotated[Path, typer.Option(help="Folder to write.")]
-    merge: Annotated[bool, typer.Option("--merge", help="Fold adapters into the weights and write them whole.")] = False
-    format: Annotated[
-        str,
-        typer.Option(
-            help="hf: safetensors and JSON in the Hub's layout. onnx: graphs. ct2: CTranslate2 (Whisper). Several with "
-            "commas."
-        ),
-    ] = "hf"
-    onnx: Annotated[bool, typer.Option("--onnx", help="Short for --format onnx: graphs, checked with onnxruntime.")] = (
-        False
+    model: str = Argument(FINISHED_MODEL)
+    to: Path = Option("Folder to write.", REQUIRED)
+    merge: bool = Flag("Fold adapters into the weights and write them whole.")
+    format: str = Option(
+        "hf: safetensors and JSON in the Hub's layout. onnx: graphs. ct2: CTranslate2 (Whisper). Several with commas.",
+        "hf",
     )
-    quantization: Annotated[
-        str | None,
-        typer.Option(
-            help="Of onnx: int8, float16. Of ct2: float16, bfloat16, int8, int8_float16, int16. Default: float32."
-        ),
-    ] = None
-    plugin: Plugins = field(default_factory=list)
+    onnx: bool = Flag("Short for --format onnx: graphs, checked with onnxruntime.")
+    quantization: str | None = Option(
+        "Of onnx: int8, float16. Of ct2: float16, bfloat16, int8, int8_float16, int16. Default: float32."
+    )
+    plugin: list[Path] = Option(PLUGINS, [])
 
 
 @app.command()

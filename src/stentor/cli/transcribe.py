@@ -1,76 +1,54 @@
 """`stentor transcribe`: text for audio files of any length."""
 
-from dataclasses import dataclass, field
-from typing import Annotated
-
-import typer
+from dataclasses import dataclass
+from pathlib import Path
 
 from stentor.cli import app
-from stentor.cli.options import AudioFiles, Channel, Device, Language, ModelPlugins, SkipExisting, takes_options
+from stentor.cli.options import (
+    AUDIO_FILES,
+    CHANNEL,
+    DEVICE,
+    LANGUAGE,
+    MODEL_PLUGINS,
+    TRANSCRIPT_FORMATS,
+    Argument,
+    Flag,
+    Option,
+    takes_options,
+)
 
 
 @dataclass
 class TranscribeOptions:
-    model: Annotated[str, typer.Argument(help="Run folder, export folder or Hub id.")]
-    audio: AudioFiles
-    format: Annotated[
-        str,
-        typer.Option(help="json, txt, srt, vtt, ctm or textgrid; several with commas, or all, together with --out."),
-    ] = "txt"
-    out: Annotated[
-        str | None, typer.Option(help="Folder for the files (made when missing). Without: standard output.")
-    ] = None
-    skip_existing: SkipExisting = False
-    words: Annotated[bool, typer.Option("--words", help="With the time of every word.")] = False
-    diarizer: Annotated[str | None, typer.Option(help="A second model, that says who speaks.")] = None
-    language: Language = None
-    context: Annotated[
-        str | None, typer.Option(help="What the recordings are about, for models that read a context.")
-    ] = None
-    prompt: Annotated[
-        str | None, typer.Option(help="Text that is said to come before, for Whisper models: its style is taken up.")
-    ] = None
-    hotwords: Annotated[
-        str | None, typer.Option(help="Names and terms that may be heard, with commas (Whisper and speech LLMs).")
-    ] = None
-    beams: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept while decoding (default 1: greedy).")] = None
-    temperature: Annotated[
-        float | None, typer.Option(min=0.0, help="Lowest sampling temperature (default 0: the most probable text).")
-    ] = None
-    channel: Channel = None
-    device: Device = "auto"
-    batch_seconds: Annotated[float, typer.Option(min=1.0, help="Seconds of audio that are decoded together.")] = 120.0
-    vad: Annotated[
-        str, typer.Option(help="What finds speech: energy, silero, or a silero_vad.onnx file (needs stentor[vad]).")
-    ] = "energy"
-    vad_threshold: Annotated[
-        float | None, typer.Option(help="dB above the noise floor (energy, default 6) or probability (silero, 0.5).")
-    ] = None
-    min_speech: Annotated[
-        float, typer.Option(min=0.0, help="Seconds; shorter speech between silences is left out.")
-    ] = 0.0
-    min_silence: Annotated[
-        float | None, typer.Option(min=0.0, help="Seconds; longer silence is not given to the model (default 2).")
-    ] = None
-    speech_pad: Annotated[
-        float | None, typer.Option(min=0.0, help="Seconds of such silence that stay around speech (default 0.15).")
-    ] = None
-    no_speech_threshold: Annotated[
-        float | None, typer.Option(help="Highest probability that nobody speaks, of Whisper models (default 0.6).")
-    ] = None
-    log_prob_threshold: Annotated[
-        float | None, typer.Option(help="Least mean log-probability of a text (default -1).")
-    ] = None
-    compression_ratio_threshold: Annotated[
-        float | None, typer.Option(help="Most that a text may repeat itself (default 2.4).")
-    ] = None
-    keep_failed: Annotated[
-        bool, typer.Option("--keep-failed", help="Write text that seems made up as well, instead of counting it.")
-    ] = False
-    cues: Annotated[
-        str, typer.Option(help="What a subtitle holds: lines (to be read) or words (one each, needs --words).")
-    ] = "lines"
-    plugin: ModelPlugins = field(default_factory=list)
+    model: str = Argument("Run folder, export folder or Hub id.")
+    audio: list[str] = Argument(AUDIO_FILES)
+    format: str = Option(TRANSCRIPT_FORMATS, "txt")
+    out: str | None = Option("Folder for the files (made when missing). Without: standard output.")
+    skip_existing: bool = Flag("Leave out files whose outputs are in the folder --out already.")
+    words: bool = Flag("With the time of every word.")
+    diarizer: str | None = Option("A second model, that says who speaks.")
+    language: str | None = Option(LANGUAGE)
+    context: str | None = Option("What the recordings are about, for models that read a context.")
+    prompt: str | None = Option("Text that is said to come before, for Whisper models: its style is taken up.")
+    hotwords: str | None = Option("Names and terms that may be heard, with commas (Whisper and speech LLMs).")
+    beams: int | None = Option("Hypotheses kept while decoding (default 1: greedy).", min=1)
+    temperature: float | None = Option("Lowest sampling temperature (default 0: the most probable text).", min=0.0)
+    channel: int | None = Option(CHANNEL, min=0)
+    device: str = Option(DEVICE, "auto")
+    batch_seconds: float = Option("Seconds of audio that are decoded together.", 120.0, min=1.0)
+    vad: str = Option("What finds speech: energy, silero, or a silero_vad.onnx file (needs stentor[vad]).", "energy")
+    vad_threshold: float | None = Option("dB above the noise floor (energy, default 6) or probability (silero, 0.5).")
+    min_speech: float = Option("Seconds; shorter speech between silences is left out.", 0.0, min=0.0)
+    min_silence: float | None = Option("Seconds; longer silence is not given to the model (default 2).", min=0.0)
+    speech_pad: float | None = Option("Seconds of such silence that stay around speech (default 0.15).", min=0.0)
+    no_speech_threshold: float | None = Option(
+        "Highest probability that nobody speaks, of Whisper models (default 0.6)."
+    )
+    log_prob_threshold: float | None = Option("Least mean log-probability of a text (default -1).")
+    compression_ratio_threshold: float | None = Option("Most that a text may repeat itself (default 2.4).")
+    keep_failed: bool = Flag("Write text that seems made up as well, instead of counting it.")
+    cues: str = Option("What a subtitle holds: lines (to be read) or words (one each, needs --words).", "lines")
+    plugin: list[Path] = Option(MODEL_PLUGINS, [])
 
 
 @app.command()

@@ -87,4 +87,4 @@ def test_a_folder_that_cannot_be_written_to_is_noticed_before_the_model_is_loade
         pytest.skip("there is no folder here that nobody can write to")
     more = ["one two"] if verb == "align" else []
     code, _, err = run(verb, "no_such_model", tone("a.wav", (1, -10)), *more, "--out", "/proc")
-    assert code == 2 and err.startswith("stentor: The folder --out /proc cannot be written to")
+    assert code == 2 and err.startswith("stentor: The folder /proc of --out cannot be written to (")

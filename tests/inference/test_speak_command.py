@@ -454,11 +454,13 @@ def test_a_text_from_standard_input(talker, run, tmp_path, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_written_to_is_told_before_the_work(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("os.access", lambda path, mode: False)
+    def refuse(dir: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     code, _, err = run("no-model", "one", "--out", tmp_path / "a.wav")
-    assert (
-        code == 2 and err == f"stentor: The folder {tmp_path} of --out cannot be written to: check its permissions.\n"
-    )
+    problem = f"The folder {tmp_path} of --out cannot be written to (Permission denied)"
+    assert (code, err) == (2, f"stentor: {problem}: check the path and its permissions.\n")
 
 
 def test_a_model_that_was_trained_packed_says_the_same(talker, model, tmp_path):

@@ -277,7 +277,6 @@ def _promised_bytes(file: Any, path: Path) -> tuple[int, int]:
 
 
 def _is_text(path: Path) -> bool:
-    """Whether the beginning of a file is plain text."""
     with path.open("rb") as raw:
         head = raw.read(512)
     return all(byte >= 32 or byte in b"\t\r\n" for byte in head) and head.isascii()

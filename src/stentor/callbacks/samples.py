@@ -33,11 +33,9 @@ RATE = 16000
 class Sound:
     """Something to be heard in a tracker."""
 
-    kind: str
-    """`samples`: a recording; `spoken`: an answer."""
+    kind: str  # `samples`: a recording; `spoken`: an answer
     id: str
-    samples: np.ndarray
-    """float32 [samples]"""
+    samples: np.ndarray  # float32 [samples]
     rate: int
 
 
@@ -107,7 +105,6 @@ class Samples(Callback):
         return sorted(predictions, key=rank)[: self.count]
 
     def _folder(self, trainer: Trainer) -> Path:
-        """Of this stage's files."""
         stage = trainer.logger.where().get("stage")
         return trainer.folder / FOLDER / f"stage-{stage}" if stage else trainer.folder / FOLDER
 

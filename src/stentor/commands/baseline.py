@@ -32,8 +32,7 @@ class Baseline:
     """One set as it was scored before training."""
 
     name: str
-    scores: dict[str, dict[str, Any]]
-    """As in results.json."""
+    scores: dict[str, dict[str, Any]]  # as in results.json
     predictions: list[Prediction]
 
     def compare(

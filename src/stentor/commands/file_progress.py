@@ -33,18 +33,27 @@ def require_folder(formats: Sequence[str], out: str | None) -> None:
         raise ConfigError("Several formats cannot share standard output: give a folder with --out.")
 
 
-def make_folder(out: str) -> Path:
+def make_folder(out: str | Path) -> Path:
     """The folder of `--out`. Raises ConfigError when it cannot be made or written to, before any work is done."""
-    folder = Path(out)
+    folder, verb = Path(out), "made"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"The folder --out {folder} cannot be made: {error.strerror}.") from error
-    try:
+        verb = "written to"
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise ConfigError(f"The folder --out {folder} cannot be written to: {error.strerror}.") from error
+        problem = f"The folder {folder} of --out cannot be {verb} ({error.strerror})"
+        raise ConfigError(f"{problem}: check the path and its permissions.") from error
     return folder
+
+
+def check_failed(failed: Sequence[str], total: int, what: str, most: int | None = None) -> None:
+    """Raises DataError when `what` could not be done of `total` files or lines; it names `most` of them, None: all."""
+    if failed:
+        named = [*failed[:most], *(["..."] if failed[most or len(failed) :] else [])]
+        raise DataError(
+            f"{len(failed)} of {total} {what}: {', '.join(named)}. "
+            f"The reasons are above{'; the others are done' if len(failed) < total else ''}."
+        )
 
 
 class FileProgress:
@@ -168,8 +177,4 @@ class Files(FileProgress):
 
     def check(self, done: str) -> None:
         """Raises DataError when files were left out; `done` is the verb of the message, such as `transcribed`."""
-        if self.failed:
-            raise DataError(
-                f"{len(self.failed)} of {len(self.audio)} files could not be {done}: {', '.join(self.failed)}. "
-                f"The reasons are above{'; the others are done' if len(self.failed) < len(self.audio) else ''}."
-            )
+        check_failed(self.failed, len(self.audio), f"files could not be {done}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import sys
 import time
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import WRITTEN, probe
-from stentor.commands.file_progress import FileProgress
+from stentor.commands.file_progress import FileProgress, check_failed, make_folder
 from stentor.data.atomic_write import atomic_path
 from stentor.data.jsonl import open_text, parse_object
 from stentor.errors import AudioError, ConfigError, DataError, StentorError
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
 MANIFEST = "speech.jsonl"
 BATCH = 32
 """Lines of a file that are spoken together."""
+SHARED = ("text", "voice", "language", "instruct", "duration", "speed", "seed", "reference", "reference_text")
+"""Fields of an utterance that are options of the command."""
 
 
 def speak_files(options: SpeakOptions) -> None:
@@ -69,7 +70,6 @@ def _check(options: SpeakOptions) -> None:
 
 
 def _check_new(path: Path, option: str, force: bool) -> None:
-    """Raises ConfigError for a file that is there already."""
     if path.exists() and not force:
         raise ConfigError(f"{option}: {path} exists already. Give another name, or --force to write over it.")
 
@@ -88,17 +88,7 @@ def _check_out(options: SpeakOptions) -> None:
         _check_new(out, "--out", options.force)
     elif out.is_file():
         raise ConfigError(f"--out {out} is a file: give a folder for the speech of --from.")
-    _writable(out if options.from_ is not None else out.parent)
-
-
-def _writable(folder: Path) -> None:
-    """Before the model is loaded and the work done. Raises ConfigError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"The folder {folder} of --out cannot be made: {error.strerror}.") from None
-    if not os.access(folder, os.W_OK):
-        raise ConfigError(f"The folder {folder} of --out cannot be written to: check its permissions.")
+    make_folder(out if options.from_ is not None else out.parent)
 
 
 def _warn(sentence: str) -> None:
@@ -115,20 +105,9 @@ def _save_voice(options: SpeakOptions, speaker: Speaker) -> None:
 def _one(options: SpeakOptions, speaker: Speaker) -> None:
     from stentor.audio.io import write
 
-    assert options.text is not None and options.out is not None
-    asked = speaker.prepare(
-        Utterance(
-            options.text,
-            options.voice,
-            options.language,
-            options.instruct,
-            options.duration,
-            1.0 if options.speed is None else options.speed,
-            options.seed,
-            options.reference,
-            options.reference_text,
-        )
-    )
+    assert options.out is not None
+    shared = {name: getattr(options, name) for name in SHARED if getattr(options, name) is not None}
+    asked = speaker.prepare(Utterance(**shared))
     began = time.perf_counter()
     speech = next(speaker.speak([asked], not options.raw))
     took = time.perf_counter() - began
@@ -147,8 +126,7 @@ class TextLine:
 
     number: int
     record: dict[str, Any]
-    problem: str | None = None
-    """Why it cannot be spoken."""
+    problem: str | None = None  # why it cannot be spoken
 
     @property
     def id(self) -> str:
@@ -294,17 +272,7 @@ def _many(options: SpeakOptions, speaker: Speaker, lines: list[TextLine]) -> Non
         print(timing(f"{folder}: {new} spoken", seconds, took))
     if len(records) > new:
         print(f"{folder}: {len(records) - new} kept as they are; --force speaks them again")
-    _check_failed(failed, len(lines))
-
-
-def _check_failed(failed: list[str], total: int) -> None:
-    """Raises DataError when lines could not be spoken."""
-    if failed:
-        raise DataError(
-            f"{len(failed)} of {total} lines could not be spoken: {', '.join(failed[:20])}"
-            f"{', ...' if len(failed) > 20 else ''}. The reasons are above"
-            f"{'; the others are done' if len(failed) < total else ''}."
-        )
+    check_failed(failed, len(lines), "lines could not be spoken", most=20)
 
 
 class _Defaults:

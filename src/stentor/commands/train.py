@@ -130,8 +130,7 @@ class Run:
     folder: Path
     device: Accelerator
     communicator: Communicator
-    command: Sequence[str]
-    """Command line, for results.json."""
+    command: Sequence[str]  # command line, for results.json
 
 
 def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command: list[str] | None = None) -> Path:

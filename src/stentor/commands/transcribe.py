@@ -56,7 +56,6 @@ def transcribe_files(options: TranscribeOptions) -> None:
 
 
 def _summary(failed: list[dict[str, Any]]) -> str:
-    """How many segments were left out of the transcripts, and why."""
     reasons = Counter(name for segment in failed for name in segment["reason"].split(", "))
     seconds = sum(s["end"] - s["start"] for s in failed)
     return (

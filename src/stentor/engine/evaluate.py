@@ -46,10 +46,8 @@ class EvalOptions:
     prefetch: int = 1
     shards_weights: bool = False
     """Whether the model is sharded: then all ranks run it together, and every rank takes every batch."""
-    packed: bool = False
-    """Layout of the batches."""
-    max_bad: float = 1.0
-    """Largest share of records that may turn out unreadable."""
+    packed: bool = False  # layout of the batches
+    max_bad: float = 1.0  # largest share of records that may turn out unreadable
 
 
 class EvalReader(BatchDataset):
@@ -149,15 +147,12 @@ def _answers(task: Task, bundle: Bundle, examples: list[Example]) -> list[dict[s
 class _EvalRun:
     """What one rank, and after `gather` all ranks, found of a set."""
 
-    sums: dict[str, float]
-    """Summed loss of each term."""
-    counts: dict[str, int]
-    """Targets of each term."""
+    sums: dict[str, float]  # summed loss of each term
+    counts: dict[str, int]  # targets of each term
     predictions: list[Prediction] = field(default_factory=list)
     dropped: list[tuple[str, str, str]] = field(default_factory=list)
     """(id, reason, message) of unreadable records."""
-    read: int = 0
-    """Records that were read."""
+    read: int = 0  # records that were read
 
     def gather(self, communicator: Communicator) -> None:
         parts = communicator.gather((self.predictions, self.dropped, self.read))

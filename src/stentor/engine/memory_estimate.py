@@ -34,8 +34,7 @@ class MemoryEstimate:
 
     weights: float
     gradients: float
-    optimizer: float
-    """State of the optimizer, and the moving average of `train.ema`."""
+    optimizer: float  # state of the optimizer, and the moving average of `train.ema`
     activations: float | None = None
     """What the largest batch keeps for the backward pass, with the working memory of its largest moment."""
     together: bool = False

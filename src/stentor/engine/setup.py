@@ -24,12 +24,9 @@ class TrainingSetup:
     batch_sampler: BatchSampler | ShardedStream
     evals: list[EvalSet]
     tests: list[EvalSet]
-    batches_per_epoch: int | None
-    """None for a stream."""
-    overlap: Overlap
-    """What training shares with the evaluation and test sets."""
-    data_warnings: list[str]
-    """What the task finds unusual in the training data."""
+    batches_per_epoch: int | None  # none for a stream
+    overlap: Overlap  # what training shares with the evaluation and test sets
+    data_warnings: list[str]  # what the task finds unusual in the training data
 
     @property
     def eval_sets(self) -> list[EvalSet]:

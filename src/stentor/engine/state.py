@@ -23,26 +23,19 @@ if TYPE_CHECKING:
 class TrainProgress:
     """How far training has come. The fields are keys of state.json."""
 
-    step: int = 0
-    """Optimizer steps done, skipped ones included."""
-    epoch: int = 0
-    """The epoch whose batches are being trained on."""
+    step: int = 0  # optimizer steps done, skipped ones included
+    epoch: int = 0  # the epoch whose batches are being trained on
     position: dict[str, int] = field(default_factory=lambda: {"epoch": 0, "within": 0, "index": 0})
     """Of the last batch: its epoch, its number in the epoch and its number in the run."""
-    next_index: int = 0
-    """Number in the run of the next step's first batch."""
-    skipped: int = 0
-    """Updates in a row that were skipped for a loss or gradient that was not finite."""
-    seconds: float = 0.0
-    """Time in the loop, over all processes that this run has been."""
+    next_index: int = 0  # number in the run of the next step's first batch
+    skipped: int = 0  # updates in a row that were skipped for a loss or gradient that was not finite
+    seconds: float = 0.0  # time in the loop, over all processes that this run has been
     best: list[dict[str, Any]] = field(default_factory=list)
     """{"step", "value"} of the best evaluations, best first."""
     bad: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Records whose audio could not be used: id -> (reason, message)."""
-    seen: int = 0
-    """Records that were read or tried."""
-    evaluated: int = 0
-    """The step that was scored last."""
+    seen: int = 0  # records that were read or tried
+    evaluated: int = 0  # the step that was scored last
 
 
 @dataclass
@@ -50,24 +43,15 @@ class TrainState:
     """Everything that the next step depends on beside tensors: state.json of a checkpoint."""
 
     progress: TrainProgress
-    batches_per_step: int
-    """Batches that all processes together took in an optimizer step."""
-    fingerprint: str
-    """Of the training data and its batching."""
-    optim: str
-    """`optim.type`"""
-    plateau: list[Any]
-    """Best metric, evaluations without a better one, and factor of the schedule `plateau`."""
-    scaler: dict[str, Any] | None
-    """Loss scale of fp16."""
-    callbacks: dict[str, dict[str, Any]]
-    """State of each callback by `NUMBER-TYPE`."""
-    optimizer: dict[str, Any]
-    """Values of the optimizer's state that are no tensors, by `PARAMETER|KEY`."""
-    meter: dict[str, Any]
-    """Losses since the last row of metrics."""
-    lanes: list[Any]
-    """Where each shard of a stream goes on."""
+    batches_per_step: int  # batches that all processes together took in an optimizer step
+    fingerprint: str  # of the training data and its batching
+    optim: str  # `optim.type`
+    plateau: list[Any]  # best metric, evaluations without a better one, and factor of the schedule `plateau`
+    scaler: dict[str, Any] | None  # loss scale of fp16
+    callbacks: dict[str, dict[str, Any]]  # state of each callback by `NUMBER-TYPE`
+    optimizer: dict[str, Any]  # values of the optimizer's state that are no tensors, by `PARAMETER|KEY`
+    meter: dict[str, Any]  # losses since the last row of metrics
+    lanes: list[Any]  # where each shard of a stream goes on
     audio: dict[str, str] = field(default_factory=dict)
     """Hashes of the audio of some training records, by id; older checkpoints have none."""
 
@@ -189,7 +173,6 @@ def load(trainer: Trainer, folder: Path) -> None:
 
 
 def _restore(trainer: Trainer, state: TrainState) -> None:
-    """Everything but tensors."""
     trainer.progress = state.progress
     if isinstance(trainer.batch_sampler, ShardedStream):
         trainer.batch_sampler.go_on(state.lanes)

@@ -19,22 +19,14 @@ from stentor.tasks.base import Task
 class StepTotals:
     """Counts of one optimizer step, of one rank's micro-batches or (`reduced`) of all."""
 
-    targets: dict[str, float]
-    """Targets of each loss term: its summed loss is divided by them."""
-    epoch: float = 0.0
-    """Epoch of the step's first batch."""
-    signalled: float = 0.0
-    """Ranks that a signal asked to stop."""
-    num_dropped: float = 0.0
-    """Records that turned out unreadable, those known before left out."""
-    num_read: float = 0.0
-    """Records that were read or tried."""
-    tokens: float = 0.0
-    """Sequence positions that hold something."""
-    positions: float = 0.0
-    """Sequence positions in all, padding included."""
-    seconds: float = 0.0
-    """Seconds of audio."""
+    targets: dict[str, float]  # targets of each loss term: its summed loss is divided by them
+    epoch: float = 0.0  # epoch of the step's first batch
+    signalled: float = 0.0  # ranks that a signal asked to stop
+    num_dropped: float = 0.0  # records that turned out unreadable, those known before left out
+    num_read: float = 0.0  # records that were read or tried
+    tokens: float = 0.0  # sequence positions that hold something
+    positions: float = 0.0  # sequence positions in all, padding included
+    seconds: float = 0.0  # seconds of audio
 
     @classmethod
     def of(cls, batches: Sequence[Batch], task: Task, losses: Mapping[str, Loss]) -> StepTotals:

@@ -225,7 +225,6 @@ class Trainer:
             self.say(f"Stopped early at step {self.step}: {self.stop_reason}.")
 
     def _micro_batches(self, loader: Iterator[MicroBatch], saved_step: int) -> list[MicroBatch]:
-        """The next step's micro-batches of this rank."""
         waited = time.monotonic()
         try:
             micro_batches = [self._next(loader) for _ in range(self.accumulate)]
@@ -274,7 +273,6 @@ class Trainer:
         return self.stop_reason is None
 
     def _reduce_totals(self, micro_batches: Sequence[MicroBatch]) -> StepTotals:
-        """Count targets, records and positions over all micro-batches and ranks."""
         rank_batches = [batch for _, batch in micro_batches]
         dropped = [d for batch in rank_batches for d in batch.dropped if d[0] not in self.progress.bad]
         totals = StepTotals.of(rank_batches, self.task, self.losses)
@@ -305,7 +303,6 @@ class Trainer:
         return MicroBatchLoss(ids, {t: sums[t].detach() * float(not is_empty) for t in self.losses})
 
     def _optimizer_step(self, losses: Sequence[MicroBatchLoss], totals: StepTotals) -> None:
-        """Clip the gradients and step, or skip the update where one is not finite."""
         lr_factor = factor(self.config.schedule, self.step, self.total_steps) * self.plateau.factor
         self.lr = self.config.optim.lr * lr_factor
         norm = self.backend.optimizer_step(lr_factor, lambda: self._call("before_optimizer"))

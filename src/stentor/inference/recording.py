@@ -105,7 +105,6 @@ class ArrayRecording:
 
 
 def _slice(blocks: list[np.ndarray], start: int, end: int) -> np.ndarray:
-    """Samples [start, end) of blocks that follow one another."""
     parts, at = [], 0
     for block in blocks:
         if at < end and at + len(block) > start:

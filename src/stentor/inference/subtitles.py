@@ -146,10 +146,8 @@ class _Unit:
     text: str
     start: float
     end: float
-    space: bool
-    """Whether a space separates it from the one before."""
-    starts_word: bool
-    """Whether it begins a word."""
+    space: bool  # whether a space separates it from the one before
+    starts_word: bool  # whether it begins a word
     width: int
 
     @property

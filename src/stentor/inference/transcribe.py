@@ -51,8 +51,6 @@ class Transcript(dict[str, Any]):
 
 @dataclass
 class _Job:
-    """One recording in progress."""
-
     recording: Recording
     samples: int = 0
     windows: list[Window] = field(default_factory=list)
@@ -173,7 +171,6 @@ class Transcriber:
         yield from self._finished(jobs)
 
     def _job(self, recording: Recording) -> _Job:
-        """A recording with its windows, or with the error of reading it."""
         job = _Job(recording)
         try:
             activity = self.vad_detector.activity(recording.blocks(), self.rate)
@@ -206,7 +203,6 @@ class Transcriber:
                 self.on_error(job.recording.name, job.error)
 
     def _decode(self, jobs: list[_Job]) -> None:
-        """Decode all windows of the jobs that have none decoded yet."""
         pool = [(job, i) for job in jobs if not job.done for i in range(len(job.windows)) if i not in job.outputs]
 
         def samples(item: tuple[_Job, int]) -> int:

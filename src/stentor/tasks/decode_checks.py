@@ -142,7 +142,6 @@ def word_confidences(
 
 
 def _common_prefix(a: str, b: str) -> int:
-    """Length of the common prefix."""
     if b.startswith(a):
         return len(a)
     return next(i for i, (x, y) in enumerate(zip(a + "\0", b + "\1", strict=False)) if x != y)

@@ -35,14 +35,10 @@ def voice() -> Iterator[Finding]:
     rc, _, err = python_process(VOICE_PROBE)
     if rc == 0:
         yield Finding("voice", OK, "espeak-ng speaks")
-    else:
-        why = last_line(err) or f"exit code {rc}"
-        yield Finding(
-            "voice",
-            BROKEN if "espeak" in why else WARNING,
-            f"the built-in voice does not speak: {why}",
-            "pip install --force-reinstall espeakng-loader (needed for `stentor quickstart` and the source `synth`).",
-        )
+        return
+    why = last_line(err) or f"exit code {rc}"
+    mend = "pip install --force-reinstall espeakng-loader (needed for `stentor quickstart` and the source `synth`)."
+    yield Finding("voice", BROKEN if "espeak" in why else WARNING, f"the built-in voice does not speak: {why}", mend)
 
 
 def soundfile() -> Iterator[Finding]:
@@ -62,9 +58,8 @@ def soundfile() -> Iterator[Finding]:
 
 def av() -> Iterator[Finding]:
     if not installed("av"):
-        yield Finding(
-            "other formats", NOTE, "PyAV is not installed: no m4a, aac, wma, webm or video", "pip install 'stentor[av]'"
-        )
+        what = "PyAV is not installed: no m4a, aac, wma, webm or video"
+        yield Finding("other formats", NOTE, what, "pip install 'stentor[av]'")
         return
     rc, out, err = python_process("import av; print(av.__version__)")
     if rc == 0:

@@ -21,10 +21,8 @@ class Finding:
 
     name: str
     state: str
-    answer: str
-    """What there is."""
-    mend: str = ""
-    """What to do about it; empty when nothing is wrong."""
+    answer: str  # what there is
+    mend: str = ""  # what to do about it; empty when nothing is wrong
 
 
 def numbers(version: str) -> tuple[int, ...]:

@@ -70,35 +70,23 @@ def _gpu(report: dict[str, Any], driver: dict[str, str] | None) -> Iterator[Find
             if report["works"]:
                 yield Finding("gpu", OK, about)
             else:
-                yield Finding(
-                    "gpu",
-                    BROKEN,
-                    f"{about}, but a computation on it fails: {last_line(report.get('error', ''))}",
-                    "Install a torch build that knows this GPU (pytorch.org), or train with train.device=cpu.",
-                )
+                about += f", but a computation on it fails: {last_line(report.get('error', ''))}"
+                mend = "Install a torch build that knows this GPU (pytorch.org), or train with train.device=cpu."
+                yield Finding("gpu", BROKEN, about, mend)
         if driver is not None and report["cuda"] and numbers(driver["cuda"])[0] < numbers(report["cuda"])[0]:
-            yield Finding(
-                "driver",
-                WARNING,
-                f"driver {driver['driver']} is made for CUDA {driver['cuda']}, torch for {report['cuda']}",
-                "Update the NVIDIA driver.",
-            )
+            about = f"driver {driver['driver']} is made for CUDA {driver['cuda']}, torch for {report['cuda']}"
+            yield Finding("driver", WARNING, about, "Update the NVIDIA driver.")
     elif driver is not None and not gpu_build:
-        yield Finding(
-            "gpu",
-            WARNING,
-            f"{driver['name']} is there, but this torch is a CPU build",
-            "Install a CUDA build of torch (pytorch.org) to train on the GPU.",
-        )
+        mend = "Install a CUDA build of torch (pytorch.org) to train on the GPU."
+        yield Finding("gpu", WARNING, f"{driver['name']} is there, but this torch is a CPU build", mend)
     elif driver is not None:
         message = f": {report['said'][0]}" if report["said"] else ""
-        yield Finding(
-            "gpu",
-            WARNING,
+        about = (
             f"{driver['name']} is there, but torch (CUDA {report['cuda']}) cannot use it with driver "
-            f"{driver['driver']} (CUDA {driver['cuda']}){message}",
-            "Update the NVIDIA driver, or install a torch build for an older CUDA (pytorch.org).",
+            f"{driver['driver']} (CUDA {driver['cuda']}){message}"
         )
+        mend = "Update the NVIDIA driver, or install a torch build for an older CUDA (pytorch.org)."
+        yield Finding("gpu", WARNING, about, mend)
     elif report["mps"]:
         yield Finding("gpu", NOTE, "Apple GPU: used for transcribing (--device mps), not for training")
     else:
@@ -110,12 +98,8 @@ def _nvidia() -> dict[str, str] | None:
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
-    query = subprocess.run(
-        [program, "--query-gpu=name,driver_version", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+    arguments = [program, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    query = subprocess.run(arguments, capture_output=True, text=True, timeout=30)
     if query.returncode != 0 or "," not in query.stdout:
         return None
     name, driver = query.stdout.splitlines()[0].rsplit(",", 1)
@@ -132,12 +116,9 @@ def machine() -> Iterator[Finding]:
     if sys.platform == "linux" and os.path.isdir("/dev/shm"):
         shared = shutil.disk_usage("/dev/shm").total
         if shared < 256 * 2**20:
-            yield Finding(
-                "shared memory",
-                WARNING,
-                f"/dev/shm has {shared / 2**20:.0f} MiB: loader workers may die of a bus error",
-                "Start the container with more (docker run --shm-size=2g or --ipc=host), or set data.workers=0.",
-            )
+            about = f"/dev/shm has {shared / 2**20:.0f} MiB: loader workers may die of a bus error"
+            mend = "Start the container with more (docker run --shm-size=2g or --ipc=host), or set data.workers=0."
+            yield Finding("shared memory", WARNING, about, mend)
     if os.name == "posix":
         import resource
 
@@ -165,12 +146,8 @@ def disk() -> Iterator[Finding]:
         with tempfile.TemporaryFile(dir=place) as file:
             file.write(b"stentor")
     except OSError as error:
-        yield Finding(
-            "disk",
-            BROKEN,
-            f"nothing can be written to {name} ({error.strerror})",
-            "Run from a folder that you may write to, or set output=FOLDER.",
-        )
+        mend = "Run from a folder that you may write to, or set output=FOLDER."
+        yield Finding("disk", BROKEN, f"nothing can be written to {name} ({error.strerror})", mend)
         return
     about = f"{free / 1e9:.1f} GB free in {name}"
     if free < 5e9:

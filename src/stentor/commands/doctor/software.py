@@ -1,11 +1,12 @@
 """Python, the packages and the accounts."""
 
 import importlib.metadata
+import operator as op
 import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from stentor.commands.doctor.finding import (
@@ -70,14 +71,7 @@ def requirements() -> list[tuple[str, str]]:
 
 def within(version: str, bounds: str) -> bool:
     """Whether a version satisfies bounds such as `>=1.33,<2` (numbers only: local and pre-release tags are ignored)."""
-    compare: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
-        ">=": lambda a, b: a >= b,
-        "<=": lambda a, b: a <= b,
-        "==": lambda a, b: a == b,
-        "!=": lambda a, b: a != b,
-        ">": lambda a, b: a > b,
-        "<": lambda a, b: a < b,
-    }
+    compare = {">=": op.ge, "<=": op.le, "==": op.eq, "!=": op.ne, ">": op.gt, "<": op.lt}
     ours = numbers(version)
     for bound in filter(None, bounds.split(",")):
         match = re.match(r"(>=|<=|==|!=|>|<)(.+)", bound)
@@ -97,12 +91,9 @@ def transformers() -> Iterator[Finding]:
     culprit = next((n for n in ("torchaudio", "torchcodec", "torchvision") if n in err and installed(n)), None)
     reason = last_line(err) or f"exit code {rc}"
     if culprit is None:
-        yield Finding(
-            "transformers",
-            BROKEN,
-            f"`from transformers import WhisperFeatureExtractor` fails: {reason}",
-            "Install Stentor again into a new environment; the message says which package is broken.",
-        )
+        about = f"`from transformers import WhisperFeatureExtractor` fails: {reason}"
+        mend = "Install Stentor again into a new environment; the message says which package is broken."
+        yield Finding("transformers", BROKEN, about, mend)
         return
     yield Finding(
         "transformers",
@@ -140,9 +131,8 @@ def hub() -> Iterator[Finding]:
     cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
     place = next(p for p in (cache, *cache.parents) if p.exists())
     if not os.access(place, os.W_OK):
-        yield Finding(
-            "model cache", WARNING, f"{cache} cannot be written to", "Set HF_HOME to a folder that you may write to."
-        )
+        mend = "Set HF_HOME to a folder that you may write to."
+        yield Finding("model cache", WARNING, f"{cache} cannot be written to", mend)
     else:
         cached = len(list(cache.glob("models--*"))) if cache.exists() else 0
         offline = ", offline (HF_HUB_OFFLINE)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""

@@ -144,7 +144,6 @@ def left_out(dropped: DropCounter) -> str:
 
 
 def _parts_text(parts: Mapping[str, Any], most: int = 20) -> str:
-    """The main metric by language and the like, one line for each value."""
     lines = []
     for field, values in parts.items():
         for value, scores in list(values.items())[:most]:

@@ -68,16 +68,13 @@ def check_options(options: EvaluateOptions) -> None:
 
 @dataclass
 class _Job:
-    """The records on their way."""
-
     model: Model
     task: Speak
     speaker: Speaker
     options: EvaluateOptions
     evaluators: list[SpeechEvaluator]
     items: list[Item]
-    references: dict[str, Item]
-    """By id of a record, another recording of its speaker."""
+    references: dict[str, Item]  # by id of a record, another recording of its speaker
     device: Any
     codes: dict[str, np.ndarray] = field(default_factory=dict)
     computing: float = 0.0
@@ -157,7 +154,6 @@ def text(scores: dict[str, Score], how: dict[str, Any], records: int) -> str:
 
 
 def _speaker(loaded: Model, options: EvaluateOptions) -> Speaker:
-    """The model, ready to speak with the settings of generation that were asked for."""
     settings = loaded.for_speech().generation
     if options.generation is not None:
         settings = parse_section(options.generation, Generation, "--generation", settings)

@@ -34,16 +34,11 @@ class Method:
     """One way to train the model: full, LoRA, LoRA 8-bit, LoRA 4-bit."""
 
     name: str
-    trained: set[str]
-    """Names of the parameters that train, adapters left out."""
-    adapters: int = 0
-    """Parameters of adapters."""
-    bits: Bits | None = None
-    """What frozen weights are held in."""
-    chosen: bool = False
-    """Whether the config says so."""
-    estimate: MemoryEstimate = field(init=False)
-    """Per process."""
+    trained: set[str]  # names of the parameters that train, adapters left out
+    adapters: int = 0  # parameters of adapters
+    bits: Bits | None = None  # what frozen weights are held in
+    chosen: bool = False  # whether the config says so
+    estimate: MemoryEstimate = field(init=False)  # per process
 
 
 class Weights:

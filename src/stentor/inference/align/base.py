@@ -22,8 +22,7 @@ class Clip:
     text: str
     language: str | None
     recording: Recording
-    activity: Activity
-    """Levels and speech of the recording, see `stentor.audio.activity.Activity`."""
+    activity: Activity  # levels and speech of the recording, see `stentor.audio.activity.Activity`
 
     @property
     def samples(self) -> int:
@@ -45,8 +44,7 @@ class Word:
     word: str
     start: float
     end: float
-    confidence: float
-    """From 0 to 1; its meaning depends on the engine."""
+    confidence: float  # from 0 to 1; its meaning depends on the engine
 
     def as_dict(self, shift: float = 0.0) -> dict[str, Any]:
         return {
@@ -62,12 +60,10 @@ class Aligned:
     """Word times of one clip."""
 
     words: list[Word]
-    hypothesis: str | None = None
-    """The model's own transcript, where that was asked for or needed."""
+    hypothesis: str | None = None  # the model's own transcript, where that was asked for or needed
     cost: float | None = None
     """How much less likely the text is than the model's own transcript, in the engine's measure."""
-    reason: Reason | None = None
-    """What is wrong. With `mismatch` there are words all the same."""
+    reason: Reason | None = None  # what is wrong. With `mismatch` there are words all the same
 
 
 class Aligner(Protocol):

@@ -56,17 +56,11 @@ class Acoustic(Protocol):
 
 @dataclass
 class _Item:
-    """One clip to be aligned."""
-
     clip: Clip
-    emissions: Tensor
-    """Log-probabilities [T, C] of the classes that the text needs: blank first, wildcard last."""
-    labels: list[int]
-    """The text as columns of the emissions."""
-    owners: list[int]
-    """The word that each label belongs to; -1 between words."""
-    best: np.ndarray
-    """Best log-probability of each frame among all classes [T]."""
+    emissions: Tensor  # log-probabilities [T, C] of the classes that the text needs: blank first, wildcard last
+    labels: list[int]  # the text as columns of the emissions
+    owners: list[int]  # the word that each label belongs to; -1 between words
+    best: np.ndarray  # best log-probability of each frame among all classes [T]
     hypothesis: str | None
 
 

@@ -33,10 +33,8 @@ _WORST = -1e30  # stands for minus infinity: sums of it stay finite and lose aga
 class Path:
     """The best path of one item."""
 
-    states: np.ndarray
-    """int64 [frames]: 2 * i + 1 in label i, an even number 2 * i in the blank before it."""
-    score: float
-    """Log-probability of the path."""
+    states: np.ndarray  # int64 [frames]: 2 * i + 1 in label i, an even number 2 * i in the blank before it
+    score: float  # log-probability of the path
 
     def labels(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """First frame of each of `count` labels, and the frame after its last: int64 [count] each."""

@@ -86,7 +86,6 @@ class WhisperAligner:
         return [*ids, known["<|notimestamps|>"]]
 
     def _recognize(self, clip: Clip, window: Window) -> str:
-        """The model's own transcript of a stretch of audio."""
         encoded, _ = self._encoded(clip, window)
         prompt = self._prompt(clip.language)
         seconds = (window.end - window.start) / self.rate

@@ -68,8 +68,6 @@ class Speech:
 
 @dataclass(eq=False)
 class _Part:
-    """A text that is spoken in one go."""
-
     utterance: int
     """Number of its utterance."""
     number: int
@@ -203,7 +201,6 @@ def _seed(utterance: Utterance, generation: Generation) -> int:
 
 
 def _divide(number: int, utterance: Utterance, reference: tuple[np.ndarray, str] | None, bundle: Bundle) -> list[_Part]:
-    """The parts of an utterance, with the frames of each."""
     text, duration = spelled(utterance.text, bundle)[0], utterance.duration
     processor: Any = bundle.processor
     frame_rate, pace = processor.codec.frame_rate, processor.pace

@@ -30,10 +30,8 @@ class WindowOutputs:
     frame_seconds: float
     samples: int
     rate: int
-    starts: np.ndarray
-    """First frame of each window, int64 [W], rising."""
-    lengths: np.ndarray
-    """Frames of each window, int64 [W]; the others of T are padding."""
+    starts: np.ndarray  # first frame of each window, int64 [W], rising
+    lengths: np.ndarray  # frames of each window, int64 [W]; the others of T are padding
     scores: np.ndarray
     """Probability that each of the window's own S speakers talks, float16 [W, T, S]; 0 where padded."""
     hard: np.ndarray | None
@@ -128,7 +126,6 @@ def _cut(bundle: Bundle, task: Diarize, blocks: Iterable[np.ndarray], job: _Job)
 
 @torch.no_grad()
 def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndarray]]) -> None:
-    """Run the model over windows and add its outputs to their recordings."""
     model: Any = bundle.model
     processor: Any = bundle.processor
     device = next(model.parameters()).device

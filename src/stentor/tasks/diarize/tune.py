@@ -38,10 +38,8 @@ class TuningRecording:
     """One recording of a development set: the model's outputs, and who spoke when."""
 
     outputs: WindowOutputs
-    reference: np.ndarray
-    """Who speaks, bool [G, N] on the grid."""
-    scored: np.ndarray
-    """Which steps of the grid count, bool [G]."""
+    reference: np.ndarray  # who speaks, bool [G, N] on the grid
+    scored: np.ndarray  # which steps of the grid count, bool [G]
 
     @classmethod
     def of(

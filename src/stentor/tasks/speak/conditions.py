@@ -23,10 +23,8 @@ class Spoken:
     text: str
     language: str | None = None
     instruct: str | None = None
-    pinyin: str | None = None
-    """The text with pinyin for some of its characters."""
-    clean_from: int | None = None
-    """First frame of the clean audio, where the frames before were made noisy."""
+    pinyin: str | None = None  # the text with pinyin for some of its characters
+    clean_from: int | None = None  # first frame of the clean audio, where the frames before were made noisy
 
 
 @dataclass(frozen=True)
@@ -37,17 +35,12 @@ class Conditions:
     """The audio alone, without style, text or prompt: what classifier-free guidance guides away from."""
     prompt_frames_ratio: float
     """The first int(frames * ratio) frames stay as they are and are not learned; see `prompt_frames`."""
-    language: str | None
-    """None: not given."""
-    instruct: str | None
-    """The voice in words. None: not given."""
+    language: str | None  # none: not given
+    instruct: str | None  # the voice in words. None: not given
     text: str
-    denoise: bool
-    """Whether the prompt is noisy and clean speech is wanted after it."""
-    clean_from: int | None
-    """The prompt is exactly this many frames, whatever the ratio says."""
-    mask_ratio: float
-    """Probability with which each cell (codebook, frame) after the prompt is masked."""
+    denoise: bool  # whether the prompt is noisy and clean speech is wanted after it
+    clean_from: int | None  # the prompt is exactly this many frames, whatever the ratio says
+    mask_ratio: float  # probability with which each cell (codebook, frame) after the prompt is masked
 
     def prompt_frames(self, frames: int) -> int:
         """Frames of the prompt in a sample of `frames` frames; at least one is left to be learned."""

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 class LoadedEvaluator:
     """An evaluator with its model."""
 
-    rate: int
-    """Samples per second of the audio that it takes."""
+    rate: int  # samples per second of the audio that it takes
     evaluate: Callable[[Sequence[np.ndarray], Sequence[str | None]], list[Any]]
     """One output for each clip, float32 [samples] at `rate`, in the language beside it (None: not known)."""
 

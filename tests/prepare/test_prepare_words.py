@@ -15,7 +15,12 @@ from stentor.errors import ConfigError, DataError
 
 SLOW = """\
 import json, os, time
+from typing import Literal
 import stentor.commands.prepare.words.worker as words
+from stentor.callbacks.base import Callback
+
+class Slow(Callback):
+    type: Literal["slow"] = "slow"
 
 process = words.WordsWorker.process
 

@@ -14,7 +14,7 @@ from speaking import RATE, TEXTS, make_model, voiced
 import stentor
 from stentor.audio.io import read, write
 from stentor.inference.speak import Utterance, speak
-from stentor.tasks.speak.duration import frames
+from stentor.tasks.speak.duration import estimate
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,10 @@ def test_everything_that_is_asked_for_reaches_the_model(model, reference, monkey
     assert text == "eight nine" and (options["language"], options["instruct"]) == ("en", "low")
     codes, prompt_text = options["reference"]
     assert prompt_text == "one two three four five" and codes.shape[0] == 3 and abs(codes.shape[1] - 100) <= 15
-    assert options["frames"] == frames("eight nine", 50.0, prompt_text, codes.shape[1]) and options["denoise"] is False
+    assert (
+        options["frames"] == round(50 * estimate("eight nine", prompt_text, codes.shape[1] / 50))
+        and options["denoise"] is False
+    )
     assert asked == [
         {
             "steps": 2,
@@ -107,7 +110,7 @@ def test_everything_that_is_asked_for_reaches_the_model(model, reference, monkey
     ]
     model.speak("eight nine", **voice, denoise=True, speed=2.0)
     assert prompts[1][1]["denoise"] is True
-    assert prompts[1][1]["frames"] == frames("eight nine", 50.0, prompt_text, codes.shape[1], speed=2.0)
+    assert prompts[1][1]["frames"] == round(50 * estimate("eight nine", prompt_text, codes.shape[1] / 50, speed=2.0))
     model.speak("eight nine", duration=3.5)
     assert prompts[2][1]["frames"] == 175 and prompts[2][1]["reference"] is None
 
@@ -141,7 +144,7 @@ def test_a_long_text_goes_on_in_the_voice_of_its_first_part(model, monkeypatch):
     speech = model.speak(text, steps=1)
     assert len(speech.texts) >= 3 and " ".join(speech.texts) == text == " ".join(t for t, _ in prompts)
     assert prompts[0][1] is None
-    first = frames(speech.texts[0], 50.0)
+    first = round(50 * estimate(speech.texts[0]))
     for _, (codes, words) in prompts[1:]:
         assert words == speech.texts[0] and np.array_equal(codes, speech.codes[:, :first])
 
@@ -487,4 +490,4 @@ def test_the_pace_of_the_training_data_says_how_long(talker, model, tmp_path):
     paced = stentor.load(tmp_path / "paced")
     assert paced.bundle.processor.pace == SpeakingRate(0.2, 0.1)
     assert paced.speak("one two").codes.shape[1] == round((0.2 + 6.2 * 0.1) * 50)
-    assert model.speak("one two").codes.shape[1] == frames("one two", 50.0)
+    assert model.speak("one two").codes.shape[1] == round(50 * estimate("one two"))

@@ -46,17 +46,10 @@ class Console(Callback):
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         # No refresh thread: a bar that is drawn from the loop cannot outlive it or write into a closed terminal.
-        self._progress = Progress(
-            TextColumn("[bold]train"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
-            auto_refresh=False,
-            transient=True,
-            expand=True,
-        )
+        figures, left = TextColumn("{task.fields[figures]}"), TextColumn("{task.fields[left]}")
+        columns = [TextColumn("[bold]train"), BarColumn(bar_width=None), MofNCompleteColumn(), figures]
+        columns += [TimeElapsedColumn(), left]
+        self._progress = Progress(*columns, auto_refresh=False, transient=True, expand=True)
         self._bar = self._progress.add_task(
             "train", total=trainer.total_steps, completed=trainer.step, figures="", left=""
         )
@@ -106,12 +99,8 @@ class Console(Callback):
         terms = [k for k, v in metrics.items() if k.startswith("train/") and k != "train/loss" and v is not None]
         if 1 < len(terms) <= MOST_TERMS:
             parts += [f"{k.removeprefix('train/')} {metrics[k]:.4g}" for k in terms]
-        if (lr := metrics.get("lr")) is not None:
-            parts.append(f"lr {lr:.2e}")
-        if (norm := metrics.get("grad_norm")) is not None:
-            parts.append(f"norm {norm:.3g}")
-        if (rate := metrics.get("audio_seconds_per_second")) is not None:
-            parts.append(f"{rate:.0f} audio s/s")
+        forms = {"lr": "lr {:.2e}", "grad_norm": "norm {:.3g}", "audio_seconds_per_second": "{:.0f} audio s/s"}
+        parts += [form.format(metrics[key]) for key, form in forms.items() if metrics.get(key) is not None]
         if left := self._left(trainer):
             parts.append(f"{duration(left)} left")
         return "  ".join(parts)

@@ -52,18 +52,14 @@ class Redraw(Callback):
 
     def on_batch(self, trainer: Trainer, batch: Batch) -> None:
         if trainer.step % self.every == 0 and trainer.step != self._drawn_at:
+            import torch
+
             self._drawn_at = trainer.step
-            self._redraw(trainer)
+            for layer, module in enumerate(random_features(trainer)):
+                if not module.fixed:
+                    seed = seed_of(trainer.config.train.seed, trainer.step, layer)
+                    module.redraw(torch.Generator().manual_seed(seed))
             trainer.event("redrawn", step=trainer.step)
-
-    @staticmethod
-    def _redraw(trainer: Trainer) -> None:
-        import torch
-
-        for layer, module in enumerate(random_features(trainer)):
-            if not module.fixed:
-                seed = seed_of(trainer.config.train.seed, trainer.step, layer)
-                module.redraw(torch.Generator().manual_seed(seed))
 
 
 def random_features(trainer: Trainer) -> list[RandomFeatures]:

@@ -62,10 +62,8 @@ class Samples(Callback):
         trainer.logger.forget_after(trainer.step, FILE)
         if trainer.main:
             for folder in self._folder(trainer).glob("step-*"):
-                if (
-                    folder.name.removeprefix("step-").isdigit()
-                    and int(folder.name.removeprefix("step-")) > trainer.step
-                ):
+                step = folder.name.removeprefix("step-")
+                if step.isdigit() and int(step) > trainer.step:
                     shutil.rmtree(folder)
 
     def on_evaluate(self, trainer: Trainer, name: str, scores: dict[str, Score], predictions: list[Prediction]) -> None:
@@ -74,16 +72,9 @@ class Samples(Callback):
         probe = self.pick(predictions)
         with (trainer.folder / FILE).open("a", encoding="utf-8") as file:
             for p in probe:
-                row = {
-                    "step": trainer.step,
-                    **trainer.logger.where(),
-                    "set": name,
-                    "id": p.id,
-                    "seconds": p.seconds,
-                    "reference": p.reference,
-                    "output": self._with_files(trainer, name, p),
-                    "record": p.record,
-                }
+                row = {"step": trainer.step, **trainer.logger.where(), "set": name, "id": p.id, "seconds": p.seconds}
+                output = self._with_files(trainer, name, p)
+                row |= {"reference": p.reference, "output": output, "record": p.record}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         trackers = list(trainer.accelerator.trackers)
         if not trackers:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from stentor.engine.trainer import Trainer
 
-PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"}
-
 
 class WandB(Section):
     """Weights & Biases. The key comes from `wandb login` or WANDB_API_KEY, never from the config."""
@@ -67,10 +65,8 @@ class Tracking(Callback):
         resumed = bool(self._run_id)
         self._run_id = self._run_id or uuid.uuid4().hex[:8]
         for name, make in self._makers(trainer, resumed).items():
-            if importlib.util.find_spec(PACKAGES[name]) is None:
-                trainer.say(
-                    f"{name} is not installed, so nothing is sent to it; to have it: pip install {PACKAGES[name]}"
-                )
+            if importlib.util.find_spec(name) is None:
+                trainer.say(f"{name} is not installed, so nothing is sent to it; to have it: pip install {name}")
                 continue
             try:
                 tracker = make()

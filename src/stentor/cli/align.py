@@ -13,12 +13,15 @@ from stentor.cli.options import (
     TRANSCRIPT_FORMATS,
     Argument,
     Option,
-    takes_options,
+    verb,
 )
 
 
+@verb(app, "align", "stentor.commands.align:align_file")
 @dataclass
 class AlignOptions:
+    """Find out when each word of a known text is said in a recording."""
+
     model: str = Argument("Run folder, export, CTC or Whisper model (a folder or Hub id).")
     audio: str = Argument("Audio file of any length, an http(s) address, or - for standard input.")
     text: str = Argument("What is said in it: the text itself, or a text file.")
@@ -30,12 +33,3 @@ class AlignOptions:
     device: str = Option(DEVICE, "auto")
     lag: float | None = Option(LAG)
     plugin: list[Path] = Option(MODEL_PLUGINS, [])
-
-
-@app.command()
-@takes_options
-def align(options: AlignOptions) -> None:
-    """Find out when each word of a known text is said in a recording."""
-    from stentor.commands.align import align_file
-
-    align_file(options)

@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.cli import app
-from stentor.cli.options import AUDIO_FILES, CHANNEL, DEVICE, Argument, Flag, Option, takes_options
+from stentor.cli.options import AUDIO_FILES, CHANNEL, DEVICE, Argument, Flag, Option, verb
 
 
+@verb(app, "diarize", "stentor.commands.diarize:diarize_files")
 @dataclass
 class DiarizeOptions:
+    """Say who speaks when in audio files, as RTTM or JSON."""
+
     model: str = Argument("Run folder, export folder or Hub id.")
     audio: list[str] = Argument(AUDIO_FILES)
     format: str = Option("rttm or json; both with a comma, or all, together with --out.", "rttm")
@@ -20,12 +23,3 @@ class DiarizeOptions:
     channel: int | None = Option(CHANNEL, min=0)
     device: str = Option(DEVICE, "auto")
     plugin: list[Path] = Option("A Python file with your own model family or labels.", [])
-
-
-@app.command()
-@takes_options
-def diarize(options: DiarizeOptions) -> None:
-    """Say who speaks when in audio files, as RTTM or JSON."""
-    from stentor.commands.diarize import diarize_files
-
-    diarize_files(options)

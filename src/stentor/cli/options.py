@@ -1,6 +1,7 @@
 """Options of verbs: a dataclass declares them, field by field, and the verb gets one object of it."""
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, field, fields
@@ -44,6 +45,22 @@ def _field(default: Any, kind: Callable[..., Any], flags: str | None, **settings
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def verb(group: typer.Typer, name: str, function: str) -> Callable[[type], type]:
+    """Makes the dataclass below it a verb of `group`, with its docstring as the help: its options are handed to
+    `function`, written `MODULE:NAME`, whose module is imported when the verb is called."""
+
+    def add(options_class: type) -> type:
+        def call(options: Any) -> None:
+            module, _, attribute = function.partition(":")
+            getattr(importlib.import_module(module), attribute)(options)
+
+        call.__annotations__["options"] = options_class
+        group.command(name, help=inspect.getdoc(options_class))(takes_options(call))
+        return options_class
+
+    return add
 
 
 def takes_options(verb: Callable[[Any], None]) -> Callable[..., None]:

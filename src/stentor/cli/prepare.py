@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from stentor.cli import verb_group
-from stentor.cli.options import DEVICE, LAG, REQUIRED, Argument, Flag, Option, takes_options
+from stentor.cli.options import DEVICE, LAG, REQUIRED, Argument, Flag, Option, takes_options, verb
 
 prepare = verb_group("prepare", "Make data ready for training, and look at it.")
 DATA = "A manifest path, or type=...,key=value: records with texts."
@@ -14,8 +14,11 @@ JOBS = "Processes, of one thread each when more than one."
 PLUGINS = "A Python file whose classes extend Stentor. May be repeated."
 
 
+@verb(prepare, "corpus", "stentor.commands.prepare.corpus:prepare_corpus")
 @dataclass
 class CorpusOptions:
+    """Write manifests of a known corpus, on disk or downloaded."""
+
     name: str = Argument("Name of the lhotse recipe, such as librispeech or commonvoice.")
     to: Path = Option("Folder for the manifests: one PART.jsonl for each part.", REQUIRED)
     source: Path | None = Option("Folder of the corpus as it was unpacked.", None, "--from")
@@ -25,17 +28,11 @@ class CorpusOptions:
     option: list[str] = Option("KEY=VALUE for the recipe. May be given several times.", [])
 
 
-@prepare.command("corpus")
-@takes_options
-def prepare_corpus(options: CorpusOptions) -> None:
-    """Write manifests of a known corpus, on disk or downloaded."""
-    from stentor.commands.prepare.corpus import prepare_corpus
-
-    prepare_corpus(options)
-
-
+@verb(prepare, "check", "stentor.commands.prepare.check:check_data")
 @dataclass
 class CheckOptions:
+    """Decode and inspect all records; write a page with what there is and what looks wrong."""
+
     data: list[str] = Argument("Manifest paths, or type=...,key=value. Several are compared.")
     model: str | None = Option("Compare the texts with this model's tokenizer.")
     to: Path = Option("Folder for check.html and check.json.", Path("data-check"))
@@ -43,17 +40,11 @@ class CheckOptions:
     plugin: list[Path] = Option(PLUGINS, [])
 
 
-@prepare.command("check")
-@takes_options
-def prepare_check(options: CheckOptions) -> None:
-    """Decode and inspect all records; write a page with what there is and what looks wrong."""
-    from stentor.commands.prepare.check import check_data
-
-    check_data(options)
-
-
+@verb(prepare, "words", "stentor.commands.prepare.words:prepare_words")
 @dataclass
 class WordsOptions:
+    """Find out when each word of a transcribed corpus was said. The same command goes on after a kill."""
+
     data: str = Argument(DATA)
     to: Path = Option("The manifest to write (.jsonl), with `words`.", REQUIRED)
     engine: str | None = Option("aligner, ctc, whisper or voice (the built-in voice). Default: what the model is for.")
@@ -65,17 +56,11 @@ class WordsOptions:
     plugin: list[Path] = Option(PLUGINS, [])
 
 
-@prepare.command("words")
-@takes_options
-def prepare_words(options: WordsOptions) -> None:
-    """Find out when each word of a transcribed corpus was said. The same command goes on after a kill."""
-    from stentor.commands.prepare.words import prepare_words
-
-    prepare_words(options)
-
-
+@verb(prepare, "features", "stentor.commands.prepare.features:prepare_features")
 @dataclass
 class FeaturesOptions:
+    """Compute the features of a data set and store them for training. The same command goes on after a kill."""
+
     to: Path = Option("Folder to fill; train with `model.features.store: TO`.", REQUIRED)
     data: str | None = Argument(
         "A manifest path, or type=...,key=value. Default: what the run of --config trains on.", None
@@ -88,17 +73,11 @@ class FeaturesOptions:
     plugin: list[Path] = Option(PLUGINS, [])
 
 
-@prepare.command("features")
-@takes_options
-def prepare_features(options: FeaturesOptions) -> None:
-    """Compute the features of a data set and store them for training. The same command goes on after a kill."""
-    from stentor.commands.prepare.features import prepare_features
-
-    prepare_features(options)
-
-
+@verb(prepare, "codec", "stentor.commands.prepare.codec:prepare_codec")
 @dataclass
 class CodecOptions:
+    """Fit an audio codec on a data set (or take a published one), and report what speech loses in it."""
+
     data: str = Argument("A manifest path, or type=...,key=value: speech.")
     to: Path = Option("Folder for the codec: a new one.", REQUIRED)
     codec: str = Option(
@@ -111,17 +90,11 @@ class CodecOptions:
     plugin: list[Path] = Option(PLUGINS, [])
 
 
-@prepare.command("codec")
-@takes_options
-def prepare_codec(options: CodecOptions) -> None:
-    """Fit an audio codec on a data set (or take a published one), and report what speech loses in it."""
-    from stentor.commands.prepare.codec import prepare_codec
-
-    prepare_codec(options)
-
-
+@verb(prepare, "tokens", "stentor.commands.prepare.tokens:prepare_tokens")
 @dataclass
 class TokensOptions:
+    """Encode a data set for speech synthesis, into tar shards. The same command goes on after a kill."""
+
     data: str = Argument(DATA)
     codec: str = Option(
         "A codec's folder, type or Hub id; mel_rvq is fitted on DATA first; none packs the audio (FLAC).", REQUIRED
@@ -145,31 +118,16 @@ class TokensOptions:
     plugin: list[Path] = Option(PLUGINS, [])
 
 
-@prepare.command("tokens")
-@takes_options
-def prepare_tokens(options: TokensOptions) -> None:
-    """Encode a data set for speech synthesis, into tar shards. The same command goes on after a kill."""
-    from stentor.commands.prepare.tokens import prepare_tokens
-
-    prepare_tokens(options)
-
-
+@verb(prepare, "mixtures", "stentor.commands.prepare.mixtures:prepare_mixtures")
 @dataclass
 class MixturesOptions:
+    """Store simulated conversations with who speaks when. The same command goes on after a kill."""
+
     data: str | None = Argument("What to mix, as type=conversation,source.type=...,count=1000.", None)
     to: Path = Option("Folder for manifest.jsonl, reference.rttm and the audio.", Path("mixtures"))
     config: Path | None = Option("A YAML file with the keys of the source, instead of the argument.")
     jobs: int = Option("Processes that mix audio.", 1, min=1)
     plugin: list[Path] = Option(PLUGINS, [])
-
-
-@prepare.command("mixtures")
-@takes_options
-def prepare_mixtures(options: MixturesOptions) -> None:
-    """Store simulated conversations with who speaks when. The same command goes on after a kill."""
-    from stentor.commands.prepare.mixtures import prepare_mixtures
-
-    prepare_mixtures(options)
 
 
 @dataclass

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.cli import verb_group
-from stentor.cli.options import Argument, Flag, Option, takes_options
+from stentor.cli.options import Argument, Flag, Option, verb
 
 publish = verb_group(
     "publish",
@@ -34,21 +34,30 @@ class LicensedOptions(PublishOptions):
     card: Path | None = Option(CARD)
 
 
+@verb(publish, "model", "stentor.commands.publish:publish_model")
 @dataclass(kw_only=True)
 class PublishModelOptions(LicensedOptions):
+    """Publish a model with its card: results, usage, limits, licences and how to repeat it."""
+
     model: str = Argument("Run folder or export folder.")
     merge: bool = Flag("The whole model, with adapters folded in: it needs no base.")
 
 
+@verb(publish, "dataset", "stentor.commands.publish:publish_dataset")
 @dataclass(kw_only=True)
 class PublishDatasetOptions(LicensedOptions):
+    """Publish a data set: audio and transcripts as the Hub's viewer plays them, with a data card."""
+
     data: list[str] = Argument("Manifests, or SPLIT=MANIFEST such as test=test.jsonl; a folder with one.")
     name: str | None = Option("Title of its card. Default: the repository's name.")
     flac: bool = Flag("All audio as FLAC. Without: files as they are, parts of files as FLAC.")
 
 
+@verb(publish, "demo", "stentor.commands.publish:publish_demo")
 @dataclass(kw_only=True)
 class PublishDemoOptions(PublishOptions):
+    """Publish a demo of a model as a Gradio Space."""
+
     model: str = Argument("Run folder, export folder or Hub id.")
     title: str | None = Option("Title of its page. Default: the model's name.")
     task: str | None = Option("transcribe, words, diarize or speak. Default: found out.")
@@ -57,30 +66,3 @@ class PublishDemoOptions(PublishOptions):
         "Name of an environment variable that becomes a secret of the Space. May be repeated.", []
     )
     card: Path | None = Option(CARD)
-
-
-@publish.command("model")
-@takes_options
-def publish_model(options: PublishModelOptions) -> None:
-    """Publish a model with its card: results, usage, limits, licences and how to repeat it."""
-    from stentor.commands.publish import publish_model
-
-    publish_model(options)
-
-
-@publish.command("dataset")
-@takes_options
-def publish_dataset(options: PublishDatasetOptions) -> None:
-    """Publish a data set: audio and transcripts as the Hub's viewer plays them, with a data card."""
-    from stentor.commands.publish import publish_dataset
-
-    publish_dataset(options)
-
-
-@publish.command("demo")
-@takes_options
-def publish_demo(options: PublishDemoOptions) -> None:
-    """Publish a demo of a model as a Gradio Space."""
-    from stentor.commands.publish import publish_demo
-
-    publish_demo(options)

@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.cli import app
-from stentor.cli.options import DEVICE, MODEL_PLUGINS, Argument, Flag, Option, takes_options
+from stentor.cli.options import DEVICE, MODEL_PLUGINS, Argument, Flag, Option, verb
 
 
+@verb(app, "speak", "stentor.commands.speak:speak_files")
 @dataclass
 class SpeakOptions:
+    """Say a text, in the model's voice or in another, and write it as audio."""
+
     model: str = Argument("Run folder, export folder or Hub id.")
     text: str | None = Argument("What to say, of any length; `-` reads it from standard input.", None)
     out: str | None = Option("The file to write: .wav, .flac or .ogg. With --from: a folder.")
@@ -37,12 +40,3 @@ class SpeakOptions:
     compile: bool = Flag("Through torch.compile: slow start, then fast.")
     device: str = Option(DEVICE, "auto")
     plugin: list[Path] = Option(MODEL_PLUGINS, [])
-
-
-@app.command()
-@takes_options
-def speak(options: SpeakOptions) -> None:
-    """Say a text, in the model's voice or in another, and write it as audio."""
-    from stentor.commands.speak import speak_files
-
-    speak_files(options)

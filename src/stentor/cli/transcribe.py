@@ -14,12 +14,15 @@ from stentor.cli.options import (
     Argument,
     Flag,
     Option,
-    takes_options,
+    verb,
 )
 
 
+@verb(app, "transcribe", "stentor.commands.transcribe:transcribe_files")
 @dataclass
 class TranscribeOptions:
+    """Write down what is said in audio files, as text, JSON or subtitles."""
+
     model: str = Argument("Run folder, export folder or Hub id.")
     audio: list[str] = Argument(AUDIO_FILES)
     format: str = Option(TRANSCRIPT_FORMATS, "txt")
@@ -49,12 +52,3 @@ class TranscribeOptions:
     keep_failed: bool = Flag("Write text that seems made up as well, instead of counting it.")
     cues: str = Option("What a subtitle holds: lines (to be read) or words (one each, needs --words).", "lines")
     plugin: list[Path] = Option(MODEL_PLUGINS, [])
-
-
-@app.command()
-@takes_options
-def transcribe(options: TranscribeOptions) -> None:
-    """Write down what is said in audio files, as text, JSON or subtitles."""
-    from stentor.commands.transcribe import transcribe_files
-
-    transcribe_files(options)

@@ -81,14 +81,13 @@ def describe_problem(clip: Clip, aligned: Aligned) -> str | None:
 def transcript(clip: Clip, aligned: Aligned, model: str) -> dict[str, Any]:
     """The transcript as `stentor transcribe --words` writes it."""
     words = [word.as_dict() for word in aligned.words]
-    segment = {"start": words[0]["start"], "end": words[-1]["end"], "text": clip.text}
     return {
         "audio": clip.recording.name,
         "duration": round(clip.seconds, 3),
         "language": clip.language,
         "text": clip.text,
         "words": words,
-        "segments": [segment],
+        "segments": [{"start": words[0]["start"], "end": words[-1]["end"], "text": clip.text}],
         "model": model,
         **({} if clip.recording.channel is None else {"channel": clip.recording.channel}),
     }

@@ -66,16 +66,9 @@ class FileProgress:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-            self.bar = Progress(
-                TextColumn(doing),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("files"),
-                TextColumn("{task.fields[minutes]:.1f} min of audio"),
-                TimeElapsedColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
+            done = TextColumn("{task.fields[minutes]:.1f} min of audio")
+            columns = [TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn("files"), done]
+            self.bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
             self.task = self.bar.add_task("", total=files, minutes=0.0)
 
     def __enter__(self) -> FileProgress:

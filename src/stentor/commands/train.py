@@ -315,7 +315,6 @@ def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
     setup, progress = trainer.setup, trainer.progress
     train_data, model, parts = setup.train_data, setup.bundle.model, setup.bundle.parts()
     cuts = train_data.cuts
-    cuts = train_data.cuts
     table = parameter_table(model, parts)
     return {
         "data": {

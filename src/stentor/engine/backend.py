@@ -41,7 +41,7 @@ class AccelerateBackend:
         self.bundle, family = setup.bundle, setup.bundle.family
         self.sharded = self.shards_weights = config.train.shard
         if self.sharded:
-            check_shard_options(config.train, family.wrap_layers, family.type)
+            check_shard_options(family.wrap_layers, family.type)
             self.model: nn.Module = setup.bundle.model
             self.description = shard(self.model, accelerator, family.wrap_layers, config.train.compile)
         else:
@@ -133,7 +133,7 @@ def replicate(model: nn.Module, train: Train, accelerator: Accelerator) -> tuple
     return wrapped, f"{accelerator.num_processes} processes (DDP) on {accelerator.device.type}"
 
 
-def check_shard_options(train: Train, layers: Sequence[str], family: str) -> None:
+def check_shard_options(layers: Sequence[str], family: str) -> None:
     """Raises ConfigError for what does not go together with `train.shard`."""
     if not layers:
         raise ConfigError(

@@ -36,14 +36,9 @@ def dry_run(trainer: Trainer) -> None:
     # Tensors can be watched where a forward pass is neither collective nor compiled.
     watchable = trainer.model is model and trainer.world == 1
     smaller = [read(count) for count in (1, 2)] if watchable and len(items) > 2 else []
-    expected = memory_estimate.estimate(
-        model,
-        trainer.config,
-        trainer.world,
-        trainer.backend.trial,
-        [(small.num_positions, small) for small in smaller if small.ids],
-        batch.num_positions,
-    )
+    tries = [(small.num_positions, small) for small in smaller if small.ids]
+    config, world, run = trainer.config, trainer.world, trainer.backend.trial
+    expected = memory_estimate.estimate(model, config, world, run, tries, batch.num_positions)
     began = time.monotonic()
     size = f"{len(items)} items, {batch.num_positions} positions, {batch.seconds:.0f} s"
     try:

@@ -24,7 +24,7 @@ class TrainingSetup:
     batch_sampler: BatchSampler | ShardedStream
     evals: list[EvalSet]
     tests: list[EvalSet]
-    batches_per_epoch: int | None  # none for a stream
+    batches_per_epoch: int | None  # None for a stream
     overlap: Overlap  # what training shares with the evaluation and test sets
     data_warnings: list[str]  # what the task finds unusual in the training data
 

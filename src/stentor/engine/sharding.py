@@ -63,24 +63,19 @@ def assign_zero_parameter(parameter: Any, value: Tensor) -> None:
 
 def assign_zero_state(parameter: Any, value: Tensor, key: str | None) -> None:
     """Set the optimizer's copy of a parameter (`key` None) or of its state `key` from the whole tensor."""
-    from deepspeed.utils import (
-        safe_set_full_fp32_param,
-        safe_set_full_optimizer_state,
-        safe_set_local_fp32_param,
-        safe_set_local_optimizer_state,
-    )
+    from deepspeed import utils
 
     value = value.float()
     if is_zero_sharded(parameter):  # the whole-tensor calls fail where the last shard is padded
         shard = _zero_shard(parameter, value)
         if key is None:
-            safe_set_local_fp32_param(parameter, shard)
+            utils.safe_set_local_fp32_param(parameter, shard)
         else:
-            safe_set_local_optimizer_state(parameter, shard, key)
+            utils.safe_set_local_optimizer_state(parameter, shard, key)
     elif key is None:
-        safe_set_full_fp32_param(parameter, value)
+        utils.safe_set_full_fp32_param(parameter, value)
     else:
-        safe_set_full_optimizer_state(parameter, value, key)
+        utils.safe_set_full_optimizer_state(parameter, value, key)
 
 
 def _zero_shard(parameter: Any, value: Tensor) -> Tensor:

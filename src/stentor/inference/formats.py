@@ -71,16 +71,8 @@ def to_textgrid(transcript: Transcript) -> str:
     for word in _words(transcript, "textgrid"):
         tiers.setdefault(word.get("speaker") or "words", []).append(word)
     tiers = tiers or {"words": []}
-    lines = [
-        'File type = "ooTextFile"',
-        'Object class = "TextGrid"',
-        "",
-        "xmin = 0",
-        f"xmax = {_number(end)}",
-        "tiers? <exists>",
-        f"size = {len(tiers)}",
-        "item []:",
-    ]
+    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0", f"xmax = {_number(end)}"]
+    lines += ["tiers? <exists>", f"size = {len(tiers)}", "item []:"]
     for i, (name, words) in enumerate(tiers.items(), 1):
         intervals = list(_intervals(words, end))
         lines += [f"    item [{i}]:", '        class = "IntervalTier"', f'        name = "{_quote(name)}"']

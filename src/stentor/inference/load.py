@@ -272,23 +272,17 @@ def pick_device(name: str) -> Any:
 
 
 def _download(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-    )
+    from huggingface_hub import errors, snapshot_download
 
     try:
         # Weights in other formats than safetensors are never loaded.
         folder = Path(snapshot_download(name, ignore_patterns=["*.bin", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack"]))
-    except RepositoryNotFoundError as error:
+    except errors.RepositoryNotFoundError as error:
         raise ConfigError(
             f"There is no folder {name} here, and no model {name} on the Hugging Face Hub that you may read "
             "(private ones need `hf auth login`)."
         ) from error
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, OSError) as error:
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, errors.HfHubHTTPError, OSError) as error:
         raise ConfigError(
             f"There is no folder {name} here, and the Hugging Face Hub cannot be reached to look for the model {name}. "
             "Check the path or the connection."

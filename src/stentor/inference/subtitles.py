@@ -60,16 +60,11 @@ def cues(transcript: dict[str, Any], kind: str = "lines") -> list[Cue]:
     """
     words = _words_as_written(transcript)
     spaceless = _spaceless(transcript)
-    spoken = [
-        cue
-        for name in dict.fromkeys(w.get("speaker") for w in words)
-        for cue in _spoken(
-            _units([w for w in words if w.get("speaker") == name], spaceless),
-            sorted((w["start"], w["end"]) for w in words if w.get("speaker") != name),
-            name,
-            kind,
-        )
-    ]
+    spoken: list[Cue] = []
+    for name in dict.fromkeys(w.get("speaker") for w in words):
+        units = _units([w for w in words if w.get("speaker") == name], spaceless)
+        others = sorted((w["start"], w["end"]) for w in words if w.get("speaker") != name)
+        spoken += _spoken(units, others, name, kind)
     return _timed(_apart(spoken), transcript["duration"], kind)
 
 

@@ -47,14 +47,8 @@ def python_process(code: str) -> tuple[int, str, str]:
     # The same places to import from, whatever the current folder holds.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-        )
+        command, nothing = [sys.executable, "-c", code], subprocess.DEVNULL
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment, stdin=nothing)
     except subprocess.TimeoutExpired:
         return 124, "", f"no answer within {TIMEOUT:.0f} s"
     if done.returncode < 0:

@@ -23,6 +23,7 @@ from stentor.tasks.speak import Speak
 
 if TYPE_CHECKING:
     import numpy as np
+    from accelerate import Accelerator
     from lhotse.cut import Cut
 
     from stentor.cli.train import EvaluateOptions
@@ -31,10 +32,8 @@ if TYPE_CHECKING:
 def evaluate(options: EvaluateOptions) -> str:
     """Score a model on one data source; returns the scores as text and writes them to `--json` when given, with
     `NAME.predictions.jsonl` beside it."""
-    import torch
-
     from stentor.commands.evaluate import speech
-    from stentor.engine.device import Communicator, accelerator
+    from stentor.engine.device import Communicator
     from stentor.engine.evaluate import EvalOptions, EvalSet, breakdown
     from stentor.engine.evaluate import evaluate as score
     from stentor.inference.load import load
@@ -47,9 +46,7 @@ def evaluate(options: EvaluateOptions) -> str:
     if (speech_options := speech.speech_options(options)) and not speaks:
         raise ConfigError(f"{speech_options[0]} is for models that speak; {options.model} is one for {task.type}.")
     plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
-    precision = loaded.training.get("train", {}).get("precision", "auto")  # a folder of transformers says nothing
-    device = accelerator(Train(precision=precision if torch.cuda.is_available() else "auto"))
-    loaded.bundle.model.to(device.device)
+    device = placed(loaded)
     eval_set = EvalSet(options.data if speaks else "data", plan, dropped)
     settings: dict[str, Any] = {}
     if speaks:
@@ -77,6 +74,18 @@ def evaluate(options: EvaluateOptions) -> str:
         return speech.text(scores, settings, len(predictions)) + tail
     minor = "".join(f"\n{metric} {figure(metric, s.value)}" for metric, s in scores.items() if metric in MINOR)
     return f"{len(predictions)} records  {scores_text(scores)}{minor}{tail}"
+
+
+def placed(loaded: Model) -> Accelerator:
+    """The device of an evaluation, in the precision of the training, with the model on it."""
+    import torch
+
+    from stentor.engine.device import accelerator
+
+    precision = loaded.training.get("train", {}).get("precision", "auto")  # a folder of transformers says nothing
+    device = accelerator(Train(precision=precision if torch.cuda.is_available() else "auto"))
+    loaded.bundle.model.to(device.device)
+    return device
 
 
 def _task(loaded: Model, options: EvaluateOptions) -> Task:

@@ -196,17 +196,10 @@ def _speak_all(job: _Job, control: Communicator) -> list[dict[str, Any]]:
         evaluations = evaluate_items(job.evaluators, columns, job.rate, languages, str(job.device))
         for (item, _), output, evaluated in zip(ready, outputs, evaluations, strict=True):
             shown = {kind: evaluated[kind] for kind in ("text", "quality") if kind in evaluated}  # no embeddings
-            rows.append(
-                {
-                    "id": item.cut.id,
-                    "reference": job.task.reference(item.cut),
-                    "output": {**output["facts"], **({"heard": shown} if shown else {})},
-                    "seconds": item.cut.duration,
-                    "record": record_from_cut(item.cut),
-                    "like": output["like"],
-                    "evaluated": evaluated,
-                }
-            )
+            facts = {**output["facts"], **({"heard": shown} if shown else {})}
+            row = {"id": item.cut.id, "reference": job.task.reference(item.cut), "output": facts}
+            row |= {"seconds": item.cut.duration, "record": record_from_cut(item.cut)}
+            rows.append({**row, "like": output["like"], "evaluated": evaluated})
     return [row for part in control.gather(rows) for row in part]
 
 

@@ -7,14 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from stentor.commands.evaluate import left_out, readable_audio, records, write_figures
+from stentor.commands.evaluate import left_out, placed, readable_audio, records, write_figures
 from stentor.config.load import parse_source
 from stentor.data.atomic_write import atomic_path
 from stentor.data.batch import Prediction
-from stentor.engine.device import accelerator
-from stentor.engine.section import Train
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import TRAINING_CONFIG, find_export
 from stentor.metrics.format import figure
@@ -44,9 +40,7 @@ def tune(model: str, data: str, out: Path | None) -> str:
     task: Diarize = loaded.for_diarization()
     plan, dropped, section = records(loaded, task, source, data)
     cuts: list[Cut] = []
-    precision = loaded.training.get("train", {}).get("precision", "auto")
-    device = accelerator(Train(precision=precision if torch.cuda.is_available() else "auto"))
-    loaded.bundle.model.to(device.device)
+    device = placed(loaded)
     rate = loaded.bundle.processor.sample_rate
     with device.autocast():
         outputs = list(
@@ -68,13 +62,10 @@ def tune(model: str, data: str, out: Path | None) -> str:
     metric = task.main_metric()[0]
     if after[metric].value >= before[metric].value:  # the grid of the search is not the metric itself
         windows, after = task.windows, before
-    changed = {
-        key: (old, new)
-        for key, new in windows.model_dump(mode="json", by_alias=True).items()
-        if new != (old := task.windows.model_dump(mode="json", by_alias=True)[key])
-    }
+    old, new = (w.model_dump(mode="json", by_alias=True) for w in (task.windows, windows))
+    changed = {key: (old[key], new[key]) for key in new if new[key] != old[key]}
     if changed:
-        loaded.training["task"]["windows"] = windows.model_dump(mode="json", by_alias=True)
+        loaded.training["task"]["windows"] = new
         with atomic_path(folder / TRAINING_CONFIG) as part, part.open("w", encoding="utf-8") as file:
             file.write(json.dumps(loaded.training, indent=1, ensure_ascii=False))
             file.flush()
@@ -85,7 +76,7 @@ def tune(model: str, data: str, out: Path | None) -> str:
             "data": data,
             "records": len(cuts),
             "changed": {key: {"before": old, "after": new} for key, (old, new) in changed.items()},
-            "windows": windows.model_dump(mode="json", by_alias=True),
+            "windows": new,
             "before": {name: score.as_dict() for name, score in before.items()},
             "after": {name: score.as_dict() for name, score in after.items()},
             **dropped.facts(),
@@ -115,20 +106,12 @@ def _tunable_export(model: str) -> Path:
 def _scores(
     task: Diarize, windows: Windows, outputs: list[WindowOutputs], references: list[dict[str, Any]], cuts: list[Cut]
 ) -> dict[str, Score]:
-    return task.score(
-        [
-            Prediction(
-                cut.id,
-                reference,
-                {
-                    "segments": diarization(h, windows, task.labels.permutes, task.labels.names),
-                    "frame_seconds": h.frame_seconds,
-                },
-                cut.duration,
-            )
-            for cut, reference, h in zip(cuts, references, outputs, strict=True)
-        ]
-    )
+    predictions = []
+    for cut, reference, output in zip(cuts, references, outputs, strict=True):
+        segments = diarization(output, windows, task.labels.permutes, task.labels.names)
+        answer = {"segments": segments, "frame_seconds": output.frame_seconds}
+        predictions.append(Prediction(cut.id, reference, answer, cut.duration))
+    return task.score(predictions)
 
 
 def _text(

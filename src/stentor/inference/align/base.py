@@ -46,13 +46,9 @@ class Word:
     end: float
     confidence: float  # from 0 to 1; its meaning depends on the engine
 
-    def as_dict(self, shift: float = 0.0) -> dict[str, Any]:
-        return {
-            "word": self.word,
-            "start": round(self.start + shift, 3),
-            "end": round(self.end + shift, 3),
-            "confidence": round(self.confidence, 4),
-        }
+    def as_dict(self) -> dict[str, Any]:
+        start, end, confidence = round(self.start, 3), round(self.end, 3), round(self.confidence, 4)
+        return {"word": self.word, "start": start, "end": end, "confidence": confidence}
 
 
 @dataclass

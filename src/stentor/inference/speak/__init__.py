@@ -164,16 +164,10 @@ def speak(
         for part in parts:
             utterance, first = utterances[part.utterance], parts_of[part.utterance][0]
             reference = references[part.utterance]
-            prompts.append(
-                processor.utterance(
-                    part.text,
-                    language=utterance.language,
-                    instruct=utterance.instruct,
-                    reference=(first.codes, first.text) if reference is None and part.number else reference,
-                    frames=part.frames,
-                    denoise=denoise and reference is not None,
-                )
-            )
+            prompt = {"language": utterance.language, "instruct": utterance.instruct, "frames": part.frames}
+            prompt["denoise"] = denoise and reference is not None
+            before = (first.codes, first.text) if reference is None and part.number else reference
+            prompts.append(processor.utterance(part.text, reference=before, **prompt))
             seeds.append(_seed(utterance, generation) + part.number)
         for part, codes in zip(parts, model.speak(prompts, seeds=seeds, **settings)):
             part.codes = codes

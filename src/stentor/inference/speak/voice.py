@@ -122,13 +122,7 @@ def _with(base: Path, suffix: str) -> Path:
 
 
 def _shape(codec: AudioCodec) -> dict[str, Any]:
-    return {
-        "type": codec.type,
-        "sample_rate": codec.sample_rate,
-        "frame_rate": codec.frame_rate,
-        "codebooks": codec.codebooks,
-        "vocabulary": codec.vocabulary,
-    }
+    return {name: getattr(codec, name) for name in ("type", "sample_rate", "frame_rate", "codebooks", "vocabulary")}
 
 
 def _codec_name(shape: dict[str, Any]) -> str:

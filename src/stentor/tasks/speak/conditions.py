@@ -35,7 +35,7 @@ class Conditions:
     """The audio alone, without style, text or prompt: what classifier-free guidance guides away from."""
     prompt_frames_ratio: float
     """The first int(frames * ratio) frames stay as they are and are not learned; see `prompt_frames`."""
-    language: str | None  # none: not given
+    language: str | None  # None: not given
     instruct: str | None  # the voice in words. None: not given
     text: str
     denoise: bool  # whether the prompt is noisy and clean speech is wanted after it

@@ -28,16 +28,3 @@ def estimate(
     if reference_text and reference_seconds and weight(reference_text):
         seconds *= reference_seconds / usual.seconds(reference_text)
     return SHORT * (seconds / SHORT) ** (1 / 3) if pace is None and seconds < SHORT else seconds
-
-
-def frames(
-    text: str,
-    frame_rate: float,
-    reference_text: str | None = None,
-    reference_frames: int | None = None,
-    speed: float = 1.0,
-    pace: SpeakingRate | None = None,
-) -> int:
-    """`estimate` in frames of a codec with `frame_rate` frames a second; at least 1."""
-    seconds = None if reference_frames is None else reference_frames / frame_rate
-    return max(1, round(estimate(text, reference_text, seconds, speed, pace) * frame_rate))

@@ -9,7 +9,8 @@ import pytest
 
 from stentor.commands.prepare.executor import LocalExecutor
 from stentor.commands.prepare.journal import Journal, fingerprint, write_lines
-from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, Reject, print_reasons, refuse_rejects, summarize
+from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, print_reasons, refuse_rejects, summarize
+from stentor.data.cut import UnusableRecord
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
 
 GROUPS = [list(range(i, i + 3)) for i in range(0, 30, 3)]
@@ -24,7 +25,7 @@ class Squares:
     def process(self, group):
         time.sleep(0.05 if group[0] < 6 else 0)
         outputs = [{"id": str(n), "square": n * n} for n in group if n % 10 != 7]
-        return outputs, [Reject(str(n), "seven", f"{n} ends in 7.") for n in group if n % 10 == 7]
+        return outputs, [UnusableRecord(str(n), "seven", f"{n} ends in 7.") for n in group if n % 10 == 7]
 
 
 class Failing(Squares):
@@ -130,7 +131,7 @@ def test_processes_are_dealt_to_the_devices():
 
 
 def test_rejects_are_counted_by_reason(capsys):
-    rejects = [Reject(str(n), "odd" if n % 2 else "even", f"number {n}") for n in range(51)]
+    rejects = [UnusableRecord(str(n), "odd" if n % 2 else "even", f"number {n}") for n in range(51)]
     summary = summarize(rejects[:3])
     assert summary == {
         "even": {"count": 2, "first": ["number 0", "number 2"]},

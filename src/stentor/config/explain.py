@@ -28,35 +28,14 @@ from stentor.section import Choice, ConfigConflict, Section, alternatives, conve
 _TYPES = ("conversion", "path_type")
 
 # Names that other toolkits use for what has another name here.
-_ELSEWHERE = {
-    "learning_rate": "lr",
-    "optimizer": "optim",
-    "scheduler": "schedule",
-    "warmup": "warmup_steps",
-    "num_epochs": "epochs",
-    "num_train_epochs": "epochs",
-    "max_epochs": "epochs",
-    "max_steps": "steps",
-    "batch_size": "batch_tokens",
-    "grad_accum": "accumulate",
-    "gradient_accumulation_steps": "accumulate",
-    "max_grad_norm": "clip",
-    "gradient_clipping": "clip",
-    "mixed_precision": "precision",
-    "torch_compile": "compile",
-    "eval_steps": "eval_every",
-    "save_steps": "save_every",
-    "logging_steps": "log_every",
-    "random_seed": "seed",
-    "num_workers": "workers",
-    "validation": "eval",
-    "dev": "eval",
-    "val": "eval",
-    "output_dir": "output",
-    "lora_r": "rank",
-    "lora_alpha": "alpha",
-    "r": "rank",
-}
+_SYNONYMS = """
+learning_rate=lr optimizer=optim scheduler=schedule warmup=warmup_steps num_epochs=epochs num_train_epochs=epochs
+max_epochs=epochs max_steps=steps batch_size=batch_tokens grad_accum=accumulate gradient_accumulation_steps=accumulate
+max_grad_norm=clip gradient_clipping=clip mixed_precision=precision torch_compile=compile eval_steps=eval_every
+save_steps=save_every logging_steps=log_every random_seed=seed num_workers=workers validation=eval dev=eval val=eval
+output_dir=output lora_r=rank lora_alpha=alpha r=rank
+"""
+_ELSEWHERE = dict(pair.split("=") for pair in _SYNONYMS.split())
 
 
 def explain(error: ValidationError, root: Node, schema: type[Section]) -> list[Mistake]:

@@ -8,7 +8,7 @@ rate is known when it is read, and `load_audio` resamples it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from stentor.data.rttm import clip_spans
 from stentor.errors import AudioError, DataError
 
 if TYPE_CHECKING:
-    from lhotse import MonoCut, Recording
+    from lhotse import AudioSource, MonoCut, Recording
     from lhotse.cut import Cut
     from lhotse.supervision import SupervisionSegment
 
@@ -42,13 +42,20 @@ class UnusableRecord:
     message: str
 
 
+def divided(records: Iterable[Any]) -> tuple[list[Any], list[UnusableRecord]]:
+    """What can be used, and what cannot; both in their order."""
+    listed = list(records)
+    unusable = [record for record in listed if isinstance(record, UnusableRecord)]
+    return [record for record in listed if not isinstance(record, UnusableRecord)], unusable
+
+
 def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | UnusableRecord:
     """A lhotse cut from one manifest record.
 
     `folder` is what relative paths start from; `where` ("file.jsonl:12") is named in errors. The audio file's header
     is read only when the record has no duration. Raises `DataError` when the record breaks the contract.
     """
-    from lhotse import AudioSource, Recording
+    from lhotse import AudioSource
 
     path = record.get("audio_path")
     if not isinstance(path, str) or not path:
@@ -70,15 +77,15 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
             return UnusableRecord(name, "empty", f"{where}: {file} ends before the record's start at {start:g} s.")
     elif duration == 0:
         return UnusableRecord(name, "empty", f"{where}: the record's duration is 0.")
-    total = start + duration
-    recording = Recording(
-        id=str(file),
-        sources=[AudioSource("file", [0], str(file))],
-        sampling_rate=RATE,
-        num_samples=round(total * RATE),
-        duration=total,
-    )
+    recording = recording_of(str(file), start + duration, [AudioSource("file", [0], str(file))])
     return cut_with_recording(record, name, recording, start, duration, where)
+
+
+def recording_of(name: str, seconds: float, sources: Sequence[AudioSource] = ()) -> Recording:
+    """A recording of so many seconds, without sources where its audio is made or lies elsewhere."""
+    from lhotse import Recording
+
+    return Recording(name, list(sources), RATE, num_samples=round(seconds * RATE), duration=seconds)
 
 
 def check_text_fields(record: dict[str, Any], where: str) -> None:
@@ -209,9 +216,8 @@ def is_spoken(cut: Cut) -> bool:
     """Whether the cut is an utterance of the built-in voice: its recording has no audio but the key `voice`."""
     from lhotse.cut.data import DataCut
 
-    return (
-        isinstance(cut, DataCut) and cut.recording is not None and not cut.recording.sources and cut.has_custom("voice")
-    )
+    in_file = not isinstance(cut, DataCut) or cut.recording is None or cut.recording.sources
+    return not in_file and cut.has_custom("voice")
 
 
 def text_of(cut: Cut) -> str | None:
@@ -325,10 +331,9 @@ def _scored(cut: Cut, at: float = 0.0) -> list[list[float]] | None:
     parts = [(t, _scored(t.cut, at + t.offset)) for t in cut.tracks if not t.mute]
     if all(spans is None for _, spans in parts):
         return None
-    unmarked = [
-        [at + t.offset, at + t.offset + t.cut.duration] for t, spans in parts if spans is None and t.cut.supervisions
-    ]
-    return unmarked + [span for _, spans in parts for span in spans or []]
+    unmarked = [track for track, spans in parts if spans is None and track.cut.supervisions]
+    spoken = [[at + t.offset, at + t.offset + t.cut.duration] for t in unmarked]
+    return spoken + [span for _, spans in parts for span in spans or []]
 
 
 def field_of(cut: Cut, key: str) -> Any:

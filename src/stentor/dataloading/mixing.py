@@ -22,25 +22,11 @@ from stentor.sources.base import Source
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-BAD = (
-    "missing",
-    "unreadable",
-    "empty",
-    "not_finite",
-    "silent",
-    "truncated",
-    "no_channel",
-    "unknown_language",
-    "not_in_alphabet",
-    "no_codec",
-    "other_codec",
-    "no_member",
-    "duplicate_id",
-    "no_audio",
-    "wrong_type",
-    "wrong_shape",
-    "wrong_range",
-)
+_REASONS = """
+missing unreadable empty not_finite silent truncated no_channel unknown_language not_in_alphabet no_codec other_codec
+no_member duplicate_id no_audio wrong_type wrong_shape wrong_range
+"""
+BAD = tuple(_REASONS.split())
 """Drop reasons that mean a broken record, or one for another model, as against one that is merely not wanted (too long,
 no text)."""
 DropReason = Callable[["Cut"], tuple[str, str] | None]

@@ -126,10 +126,8 @@ def scores(files: Sequence[DiarizedRecording], speaker_labels: bool = True) -> d
     compared by name, and what is about speakers is left out (`der_no_overlap`, `jer`, `speaker_count`). `low` and
     `high` are percentiles of a bootstrap over recordings with a fixed seed.
     """
-    results = {
-        "der": der(files, speaker_labels=speaker_labels),
-        "der_collar": der(files, COLLAR, speaker_labels=speaker_labels),
-    }
+    collars = {"der": 0.0, "der_collar": COLLAR}
+    results = {name: der(files, collar, speaker_labels=speaker_labels) for name, collar in collars.items()}
     if speaker_labels:
         results["der_no_overlap"] = der(files, skip_overlap=True)
         results["jer"] = jer(files)

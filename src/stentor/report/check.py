@@ -56,9 +56,8 @@ def render(report: DatasetReport) -> str:
                 spare -= len(sound or "")
             records.append({**record, "sound": sound})
         title, about = KINDS[finding.kind]
-        findings.append(
-            {"kind": finding.kind, "title": title, "about": about, "count": finding.count, "records": records}
-        )
+        finding_page = {"kind": finding.kind, "title": title, "about": about, "count": finding.count}
+        findings.append({**finding_page, "records": records})
     return pages.get_template("check.html").render(
         report=report,
         style=template_source(pages, "report.css"),

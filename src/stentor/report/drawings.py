@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from stentor.data.audio_base64 import encode_audio
 from stentor.report import timeline, word_times
 from stentor.report.examples import UNSURE, compare
-from stentor.report.figures import SIZE, Tick
+from stentor.report.figures import SIZE
 from stentor.report.sounds import data_url
 from stentor.report.spectrogram import png, spectrogram
 
@@ -50,7 +49,7 @@ def words(transcript: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: in
     if not transcript:
         return _nothing()
     samples, seconds, partly = _shown(samples, rate)
-    lines = [_word_line(transcript, samples, rate, *span) for span in _spans(seconds, LINE)]
+    lines = [_word_line(transcript, samples, rate, *span) for span in timeline.spans_of(seconds, LINE)]
     return _render("words.html", "answered", Answer(lines, _sound(samples, rate), partly))
 
 
@@ -64,7 +63,7 @@ def speakers(segments: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: i
     samples, seconds, partly = _shown(samples, rate)
     inside = [{**s, "end": min(s["end"], seconds)} for s in segments if s["start"] < seconds]
     compared = timeline.compare(inside, [], None, seconds)
-    lines = [timeline.line(compared, *span) for span in _spans(seconds, timeline.LINE)]
+    lines = [timeline.line(compared, *span) for span in timeline.spans_of(seconds, timeline.LINE)]
     return _render("timeline.html", "answered", Answer(lines, _sound(samples, rate), partly))
 
 
@@ -88,8 +87,7 @@ def sound(samples: np.ndarray, rate: int) -> str:
     """A player over the sound's spectrogram. `samples` float32 [samples] at `rate` Hz, at most `LONGEST` seconds of
     which are drawn; it can be heard whole."""
     shown, seconds, _ = _shown(samples, rate)
-    tick = next((t for t in timeline.TICKS if seconds / t <= timeline.MOST_TICKS), timeline.TICKS[-1])
-    ticks = [Tick(100 * i * tick / seconds, timeline.clock(i * tick, tick)) for i in range(int(seconds / tick) + 1)]
+    ticks = timeline.ticks_of(0.0, seconds, timeline.step_of(seconds))
     picture = data_url("image/png", png(spectrogram(shown, rate)))
     line = word_times.Drawing(0.0, seconds, ticks, picture=picture)
     return _render("words.html", "answered", Answer([line], _sound(samples, rate), ""))
@@ -158,12 +156,6 @@ def _shown(samples: np.ndarray, rate: int) -> tuple[np.ndarray, float, str]:
     return samples[: round(LONGEST * rate)], LONGEST, note
 
 
-def _spans(seconds: float, longest: float) -> list[tuple[float, float]]:
-    """Begin and end of lines of the same length."""
-    count = max(1, ceil(seconds / longest - 1e-6))
-    return [(i * seconds / count, (i + 1) * seconds / count) for i in range(count)]
-
-
 def _word_line(
     transcript: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int, begin: float, end: float
 ) -> word_times.Drawing:
@@ -171,22 +163,17 @@ def _word_line(
         sure = word.get("confidence")
         title = f"{word['word']}: {word['start']:.2f}–{word['end']:.2f} s"
         title += "" if sure is None else f", confidence {sure:.2f}"
-        shown = word_times.box(
-            word, begin, end, "right unsure" if sure is not None and sure < UNSURE else "right", title
-        )
+        kind = "right unsure" if sure is not None and sure < UNSURE else "right"
+        shown = word_times.box(word, begin, end, kind, title)
         shown.start, shown.end = word["start"], word["end"]  # the sound is that of the whole recording
         return shown
 
-    length = end - begin
     outputs = [boxed(w) for w in transcript if word_times.has_times(w) and w["start"] < end and w["end"] > begin]
-    tick = 0.5 if length > 2 else 0.2
-    first = ceil(begin / tick - 1e-9)
-    times = [i * tick for i in range(first, int(end / tick + 1e-9) + 1)]
     picture = png(spectrogram(samples[round(begin * rate) : round(end * rate)], rate))
     return word_times.Drawing(
         begin,
         end,
-        [Tick(100 * (t - begin) / length, timeline.clock(t, tick)) for t in times],
+        timeline.ticks_of(begin, end, 0.5 if end - begin > 2 else 0.2),
         outputs=outputs,
         output_lines=word_times.lines(outputs, 0, SIZE),
         picture=data_url("image/png", picture),

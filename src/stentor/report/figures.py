@@ -155,13 +155,7 @@ def chart(
 def values(chart: Chart) -> dict[str, Any]:
     """What `charts.js` shows of a chart under the pointer, as plain data."""
     lines = [{"name": line.name, "xs": line.xs, "ys": line.ys} for line in chart.lines]
-    return {
-        "percent": chart.percent,
-        "bounds": chart.bounds,
-        "log": chart.log,
-        "ordered": chart.ordered,
-        "lines": lines,
-    }
+    return {key: getattr(chart, key) for key in ("percent", "bounds", "log", "ordered")} | {"lines": lines}
 
 
 def value_text(value: float, percent: bool = False) -> str:
@@ -247,9 +241,7 @@ def _tick_text(value: float, percent: bool) -> str:
 def _smoothing(curve: Curve) -> int:
     """Rows that a moving average spans: 1 (none) for short or already smooth curves."""
     n = len(curve.ys)
-    if n < 60:
-        return 1
-    return max(5, 2 * (n // 60) + 1)
+    return 1 if n < 60 else max(5, 2 * (n // 60) + 1)
 
 
 def _moving_average(values: Sequence[float], width: int) -> list[float]:

@@ -212,13 +212,13 @@ def timelines(
 def draw(row: Mapping[str, Any], compared: Compared) -> TimelineDrawing:
     """One recording, in lines of at most `LINE` seconds."""
     seconds = _seconds(row)
-    count = max(1, ceil(seconds / LINE - 1e-6))
-    spans = [(i * seconds / count, (i + 1) * seconds / count) for i in range(count)]
+    spans = spans_of(seconds, LINE)
     shown = sorted(sorted(spans, key=lambda span: -compared.errors(*span))[:LINES])
     parts = [f"{kind} {compared.seconds(kind):.1f} s" for kind in KINDS if compared.seconds(kind) >= 0.05]
     wrong, total = compared.errors(), compared.total
     rate = wrong / total if total else float(wrong > 0)
     num_names, num_output_names = len(compared.names), len(compared.output_names)
+    partly = f"{len(shown)} of {len(spans)} parts are drawn, those with most that is wrong"
     return TimelineDrawing(
         id=str(row["id"]),
         seconds=seconds,
@@ -228,7 +228,7 @@ def draw(row: Mapping[str, Any], compared: Compared) -> TimelineDrawing:
         + (f", {num_output_names} heard" if num_output_names != num_names else ""),
         right=wrong < 0.0005,
         lines=[line(compared, *span) for span in shown],
-        partly=f"{len(shown)} of {count} parts are drawn, those with most that is wrong" if count > LINES else "",
+        partly=partly if len(spans) > LINES else "",
     )
 
 
@@ -269,9 +269,6 @@ def line(compared: Compared, begin: float, end: float) -> TimelineRow:
         )
         for i, (reference, output) in enumerate(people)
     ]
-    tick = next((t for t in TICKS if (end - begin) / t <= MOST_TICKS), TICKS[-1])
-    first = ceil(begin / tick - 1e-9)
-    times = [t * tick for t in range(first, int(end / tick + 1e-9) + 1)]
     return TimelineRow(
         begin,
         end,
@@ -279,8 +276,25 @@ def line(compared: Compared, begin: float, end: float) -> TimelineRow:
         [(kind, [bar(*span, kind) for span in stretches(compared.wrong[kind] > 0)]) for kind in KINDS],
         path(compared.active.sum(0) > 1),
         [bar(*span, "not scored") for span in stretches(~compared.scored)],
-        [Tick(100 * (t - begin) / (end - begin), clock(t, tick)) for t in times],
+        ticks_of(begin, end, step_of(end - begin)),
     )
+
+
+def spans_of(seconds: float, longest: float) -> list[tuple[float, float]]:
+    """Begin and end of lines of the same length."""
+    count = max(1, ceil(seconds / longest - 1e-6))
+    return [(i * seconds / count, (i + 1) * seconds / count) for i in range(count)]
+
+
+def step_of(seconds: float) -> float:
+    """Seconds between the ticks of a line."""
+    return next((t for t in TICKS if seconds / t <= MOST_TICKS), TICKS[-1])
+
+
+def ticks_of(begin: float, end: float, step: float) -> list[Tick]:
+    """The ticks between two times, at multiples of `step` seconds."""
+    times = [i * step for i in range(ceil(begin / step - 1e-9), int(end / step + 1e-9) + 1)]
+    return [Tick(100 * (t - begin) / (end - begin), clock(t, step)) for t in times]
 
 
 def clock(seconds: float, step: float = 1.0) -> str:

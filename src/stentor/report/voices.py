@@ -1,7 +1,6 @@
 """Speech that a model has said, for the report: the recording, the best its codec could do, and what was said, at the
 end and on the way there, each as a player above its spectrogram."""
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 from stentor.data.audio_base64 import decode_audio, encode_audio, is_encoded_audio
 from stentor.errors import StentorError
 from stentor.report.run_folder import RunFolder
-from stentor.report.sounds import LONGEST, RATE, samples_of
+from stentor.report.sounds import LONGEST, RATE, data_url, samples_of
 
 STEPS = 6
 """Evaluations of which an item is heard, the first and the last among them."""
@@ -85,9 +84,8 @@ def voiced_sets(run: RunFolder, budget: int) -> tuple[list[SpokenSet], int]:
         sets.append((spoken, rows_of_set, last if name in finals else last - 1))
     for spoken, rows_of_set, last in sets:
         for voice in spoken.voices:
-            rows = sorted(
-                (r for r in rows_of_set if r["id"] == voice.id and r["step"] <= last), key=lambda r: r["step"]
-            )
+            rows = [r for r in rows_of_set if r["id"] == voice.id and r["step"] <= last]
+            rows.sort(key=lambda r: r["step"])
             first = [r for r in run.before.get(spoken.name, []) if r["id"] == voice.id]
             for row in [*first, *spread(rows, STEPS)]:
                 label = f"step {row['step']:,}" if "step" in row else "before training"
@@ -122,14 +120,12 @@ class AudioBudget:
         seconds = len(samples) / sound["rate"]
         if not 0 < seconds <= LONGEST:
             return None
-        picture = base64.b64encode(png(spectrogram(samples, sound["rate"]))).decode()
+        picture = data_url("image/png", png(spectrogram(samples, sound["rate"])))
         cost = len(sound["flac"]) + len(picture)
         if cost > self.left:
             return None
         self.left -= cost
-        return Strip(
-            label, note, seconds, f"data:audio/flac;base64,{sound['flac']}", f"data:image/png;base64,{picture}"
-        )
+        return Strip(label, note, seconds, f"data:audio/flac;base64,{sound['flac']}", picture)
 
 
 def _voice(run: RunFolder, row: Mapping[str, Any], step: int | None, budget: AudioBudget) -> SpokenExample | None:
@@ -140,20 +136,14 @@ def _voice(run: RunFolder, row: Mapping[str, Any], step: int | None, budget: Aud
     if prompt := output.get("prompt_seconds"):
         speech.note, speech.prompt = f"the first {prompt:.1f} s are the recording's own", _prompt(row, speech)
     recording = budget.strip("recording", "", _recording(record))
-    codec = budget.strip(
-        "codec", "the recording's codec tokens: the best that could be said", _sound(run, output.get("codec"))
-    )
-    labels = [
-        ("voice", reference.get("instruct")),
-        ("speaker", reference.get("speaker")),
-        ("", reference.get("language")),
-    ]
-    facts = list(dict.fromkeys(f"{kind} {value}".strip() for kind, value in labels if value))
+    best = "the recording's codec tokens: the best that could be said"
+    codec = budget.strip("codec", best, _sound(run, output.get("codec")))
+    labels = (("voice", "instruct"), ("speaker", "speaker"), ("", "language"))
+    facts = list(dict.fromkeys(f"{kind} {reference[key]}".strip() for kind, key in labels if reference.get(key)))
     if reference.get("instruct") == reference.get("speaker"):
         facts = [f for f in facts if not f.startswith("speaker ")]
-    transcripts = (output.get("heard") or {}).get(
-        "text"
-    ) or {}  # of stentor.tasks.speak.evaluator_scores.evaluate_items
+    # Of stentor.tasks.speak.evaluator_scores.evaluate_items.
+    transcripts = (output.get("heard") or {}).get("text") or {}
     for strip, column in ((speech, "synthetic"), (codec, "codec"), (recording, "real")):
         if strip is not None and column in transcripts:
             strip.transcript = transcripts[column] or "(nothing)"

@@ -140,10 +140,7 @@ def word_times(
         histogram=None,
         calibration=calibration(scores["ece"]) if scores["ece"]["value"] is not None else None,
     )
-    items = [
-        (row, match(row["reference"]["words"], row["output"]["words"], details["normalizer"], _language(row)))
-        for row in rows
-    ]
+    items = [(row, _matched(row, details["normalizer"])) for row in rows]
     starts, ends = ([e for _, m in items for e in m.errors(slot)] for slot in ("start", "end"))
     if starts or ends:
         view.histogram = histogram(starts, ends)
@@ -164,9 +161,7 @@ def histogram(starts: Sequence[float], ends: Sequence[float]) -> Histogram:
     """Of signed errors in ms, over the middle range that holds nearly all of them."""
     errors = {"start": starts, "end": ends}
     total = len(starts) + len(ends)
-    limit = next(
-        (end for end in ENDS if sum(-end <= e < end for es in errors.values() for e in es) >= INSIDE * total), ENDS[-1]
-    )
+    limit = next((end for end in ENDS if sum(-end <= e < end for e in (*starts, *ends)) >= INSIDE * total), ENDS[-1])
     counts = {slot: [0] * BARS for slot in errors}
     for slot, values in errors.items():
         for e in values:
@@ -298,8 +293,9 @@ def _choose(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
     return [item[1:] for item in worst], [item[1:] for item in rest[:TYPICAL]]
 
 
-def _language(row: Mapping[str, Any]) -> str | None:
-    return row["reference"].get("language")
+def _matched(row: Mapping[str, Any], normalizer: str) -> Matches:
+    reference = row["reference"]
+    return match(reference["words"], row["output"]["words"], normalizer, reference.get("language"))
 
 
 def _stretch(seconds: float, matches: Matches, focused: bool) -> tuple[float, float]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from stentor.data.augment import Noise, Reverb, list_audio
-from stentor.data.cut import RATE
+from stentor.data.cut import RATE, recording_of
 from stentor.data.rttm import read_rttm
 from stentor.errors import DataError
 from stentor.section import ConfigConflict, IntRange, Range
@@ -96,15 +96,13 @@ class Conversation(Source):
     @model_validator(mode="after")
     def _fits(self) -> Conversation:
         if (self.seconds is None) == (self.turns is None):
-            raise ConfigConflict(
-                "turns", "a conversation ends after `seconds` or after `turns`: give one, and null for the other"
-            )
+            why = "a conversation ends after `seconds` or after `turns`: give one, and null for the other"
+            raise ConfigConflict("turns", why)
         if self.speaker_weights is not None and len(self.speaker_weights) != len(self._numbers()):
             raise ConfigConflict("speaker_weights", f"needs one weight for each number of `speakers` {self._numbers()}")
         if self.noise is not None and "babble" in self.noise.builtin:
-            raise ConfigConflict(
-                "noise.builtin", "babble is made of one utterance; here give white, pink, brown or hum"
-            )
+            why = "babble is made of one utterance; here give white, pink, brown or hum"
+            raise ConfigConflict("noise.builtin", why)
         if (self.seconds if isinstance(self.seconds, float) else (self.seconds or (1.0,))[0]) < 2 * LEAST:
             raise ConfigConflict("seconds", f"a conversation lasts {2 * LEAST:g} s at least")
         return self
@@ -180,9 +178,8 @@ class Scene:
             if end > begin and rng.random() < self.sampler.backchannel:
                 self._backchannel(speaker, begin, end)
             floor = max(self.ends.values())
-            same = len(self.speakers) == 1 or (
-                rng.random() < self.sampler.same_speaker and not self._late(floor, unheard)
-            )
+            same = len(self.speakers) == 1
+            same = same or (rng.random() < self.sampler.same_speaker and not self._late(floor, unheard))
             if not same:
                 speaker = self._next(speaker, unheard, floor)
             begin, last_begin = self._begin(speaker, floor, last_begin, same), begin
@@ -255,7 +252,7 @@ class Scene:
         return {speaker: {"rt60": round(rt60, 3), "seed": rng.getrandbits(32)} for speaker in self.speakers}
 
     def _background(self, length: float) -> list[Any]:
-        from lhotse import MonoCut, Recording
+        from lhotse import MonoCut
         from lhotse.cut import PaddingCut
         from lhotse.cut.set import MixTrack
 
@@ -269,13 +266,8 @@ class Scene:
         while source is not None and (offset := len(tracks) * NOISE_SECONDS) < length:
             seconds = min(NOISE_SECONDS, on_grid(length - offset))
             name = f"{self.name}-noise{len(tracks)}"
-            recording = Recording(
-                id=name, sources=[], sampling_rate=RATE, num_samples=round(seconds * RATE), duration=seconds
-            )
-            noise = {**source, "seed": rng.getrandbits(32), "seconds": seconds}
-            cut = MonoCut(
-                id=name, start=0.0, duration=seconds, channel=0, recording=recording, custom={"made_noise": noise}
-            )
+            custom = {"made_noise": {**source, "seed": rng.getrandbits(32), "seconds": seconds}}
+            cut = MonoCut(name, 0.0, seconds, channel=0, recording=recording_of(name, seconds), custom=custom)
             tracks.append(MixTrack(cut=cut, offset=offset))
         return [*tracks, MixTrack(cut=silence)]
 

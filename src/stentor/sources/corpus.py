@@ -41,17 +41,9 @@ LANGUAGES = {
     "tibetan": "bo",
 }
 """Language names that lhotse's recipes write, as codes."""
-NO_RECIPE = {
-    "msdwild": "MSDWild",
-    "avaavd": "AVA-AVD",
-    "ego4d": "Ego4D",
-    "ramc": "MagicData-RAMC",
-    "displace": "DISPLACE",
-    "magicdataramc": "MagicData-RAMC",
-    "simsamu": "SIMSAMU",
-    "repere": "REPERE",
-    "dihard2": "DIHARD II",
-}
+DIARIZED = ("MSDWild", "AVA-AVD", "Ego4D", "MagicData-RAMC", "DISPLACE", "SIMSAMU", "REPERE")
+NO_RECIPE = {"".join(c for c in title.lower() if c.isalnum()): title for title in DIARIZED}
+NO_RECIPE |= {"ramc": "MagicData-RAMC", "dihard2": "DIHARD II"}
 """Corpora for diarization that come with RTTM files and for which lhotse has no recipe, by their plain names."""
 
 

@@ -237,16 +237,13 @@ class Hub(Source):
     def _column_names(self, available: list[str], preset: Preset | None, name: str) -> dict[str, str]:
         """The column of each key. Raises `DataError` with the columns there are."""
         columns_there = ", ".join(available)
-        if wrong := sorted(set(self.columns.model_dump(exclude_none=True).values()) - set(available)):
-            raise DataError(
-                f"{name} has no column {', '.join(map(repr, wrong))} (named in `columns`); it has: {columns_there}."
-            )
         bounded = {k for k, bounds in self.quality.items() if bounds != (None, None)}
-        if wrong := sorted(bounded - {*available, *COMPUTED}):
-            raise DataError(
-                f"{name} has no column {', '.join(map(repr, wrong))} (named in `quality`); it has: "
-                f"{', '.join([*available, *COMPUTED])}."
-            )
+        for section, columns, known in (
+            ("columns", set(self.columns.model_dump(exclude_none=True).values()), available),
+            ("quality", bounded, [*available, *COMPUTED]),
+        ):
+            if wrong := ", ".join(map(repr, sorted(columns - set(known)))):
+                raise DataError(f"{name} has no column {wrong} (named in `{section}`); it has: {', '.join(known)}.")
         expected = preset.quality if preset else {}
         if wrong := sorted(set(expected) - {*available, *COMPUTED, *self.quality}):
             raise DataError(

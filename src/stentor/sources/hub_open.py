@@ -163,9 +163,8 @@ def _audio_column(label: str, features: dict[str, Any], columns: list[str], audi
     if audio is not None and not kinds:
         raise DataError(f"{label} has no column '{audio}' (the audio); it has: {', '.join(columns)}.")
     if not kinds and not usual:
-        raise DataError(
-            f"{label}: which column is the audio? It has: {', '.join(columns)}. Set `columns: {{audio: ...}}`."
-        )
+        known = ", ".join(columns)
+        raise DataError(f"{label}: which column is the audio? It has: {known}. Set `columns: {{audio: ...}}`.")
     return (kinds or usual)[0]
 
 

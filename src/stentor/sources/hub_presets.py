@@ -36,15 +36,15 @@ def _same(codes: str) -> dict[str, str]:
     return {code: code for code in codes.split()}
 
 
-def _spelled(languages: str) -> dict[str, str]:
-    """Code -> spelling, of languages written `code=spelling`."""
-    return dict(language.split("=") for language in languages.split())
+def _pairs(text: str) -> dict[str, str]:
+    """A table written `key=value key=value`."""
+    return dict(pair.split("=") for pair in text.split())
 
 
 GRANARY_LANGUAGES = _same("bg hr cs da nl en et fi fr de el hu it lv lt mt pl pt ro sk sl es sv ru uk")
 """The 25 European languages of Granary (Koluguri et al. 2025)."""
 
-GRANARY_NAMES = _spelled(
+GRANARY_NAMES = _pairs(
     "bg=Bulgarian hr=Croatian cs=Czech da=Danish nl=Dutch en=English et=Estonian fi=Finnish fr=French de=German "
     "el=Greek hu=Hungarian it=Italian lv=Latvian lt=Lithuanian pl=Polish pt=Portuguese ro=Romanian ru=Russian "
     "sk=Slovak es=Spanish sv=Swedish uk=Ukrainian"
@@ -61,14 +61,8 @@ FLEURS = (
 )
 """FLEURS's spellings of its 102 languages."""
 
-MLS = _spelled("de=german nl=dutch fr=french es=spanish it=italian pt=portuguese pl=polish")
-MLS_COLUMNS = {
-    "audio": "audio",
-    "text": "transcript",
-    "speaker": "speaker_id",
-    "id": "id",
-    "duration": "audio_duration",
-}
+MLS = _pairs("de=german nl=dutch fr=french es=spanish it=italian pt=portuguese pl=polish")
+MLS_COLUMNS = _pairs("audio=audio text=transcript speaker=speaker_id id=id duration=audio_duration")
 
 
 def _granary_transcripts(subset: str, languages: dict[str, str]) -> Preset:
@@ -133,13 +127,7 @@ PRESETS: dict[str, Preset | dict[str, Preset]] = {
     "emilia": {
         subset: Preset(
             "amphion/Emilia-Dataset",
-            {
-                "audio": "mp3",
-                "text": "json.text",
-                "speaker": "json.speaker",
-                "id": "json.id",
-                "duration": "json.duration",
-            },
+            _pairs("audio=mp3 text=json.text speaker=json.speaker id=json.id duration=json.duration"),
             config=None,
             languages={c: c.upper() for c in ("zh", "en", "ja", "fr", "de", "ko")},
             stream=True,

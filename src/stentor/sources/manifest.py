@@ -85,9 +85,8 @@ def split_utterances(cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | Unu
         for supervision in cut.supervisions:
             start, end = max(0.0, supervision.start), min(supervision.end, cut.duration)
             if end <= start:
-                yield UnusableRecord(
-                    supervision.id, "empty", f"{supervision.id} lies outside of its recording {cut.id}."
-                )
+                message = f"{supervision.id} lies outside of its recording {cut.id}."
+                yield UnusableRecord(supervision.id, "empty", message)
                 continue
             fields = {
                 "id": supervision.id,

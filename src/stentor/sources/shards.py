@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from stentor.data.codec_tokens import shape_at
-from stentor.data.cut import RATE, UnusableRecord, check_text_fields, cut_with_recording
+from stentor.data.cut import UnusableRecord, check_text_fields, cut_with_recording, recording_of
 from stentor.data.embedded_audio import encoded_duration
 from stentor.data.fields import seconds_field
 from stentor.data.jsonl import FileIndex, not_found, open_text, parse_object
@@ -180,9 +180,8 @@ class Shards(Source):
                 continue
             name = label["id"]
             if known[name] > 1:
-                message = (
-                    f"{where}: {known[name]} labels have the id '{name}': nobody knows which is that of its audio."
-                )
+                count = f"{known[name]} labels have the id '{name}'"
+                message = f"{where}: {count}: nobody knows which is that of its audio."
                 yield UnusableRecord(name, "duplicate_id", message)
             elif contents is None:
                 yield UnusableRecord(name, "missing", f"{name}: {why}")
@@ -199,8 +198,6 @@ class Shards(Source):
     def _record(
         self, label: dict[str, Any], shard: TokenShard, member: str, place: ByteRange, where: str
     ) -> Cut | UnusableRecord:
-        from lhotse import Recording
-
         at: dict[str, Any] = {"path": str(shard.tar), "offset": place.offset, "size": place.size}
         name = f"{shard.tar}:{member}"
         codes = member.endswith(".npy")
@@ -213,10 +210,7 @@ class Shards(Source):
             if not seconds:
                 seconds = label["num_tokens"] / self.frame_rate if codes else _seconds(at, name)
             # The member is the whole record, wherever its audio began.
-            recording = Recording(
-                id=name, sources=[], sampling_rate=RATE, num_samples=round(seconds * RATE), duration=seconds
-            )
-            cut = cut_with_recording(label, label["id"], recording, 0.0, seconds, where)
+            cut = cut_with_recording(label, label["id"], recording_of(name, seconds), 0.0, seconds, where)
         except RecordError as error:
             return UnusableRecord(label["id"], error.reason, f"{where}: {str(error).removeprefix(f'{where}: ')}")
         except DataError as error:

@@ -14,10 +14,10 @@ import numpy as np
 
 from stentor.audio.io import write
 from stentor.commands.prepare.executor import LocalExecutor
-from stentor.commands.prepare.pipeline import Reject, first_of, print_reasons, refuse_rejects
+from stentor.commands.prepare.pipeline import first_of, print_reasons, refuse_rejects, reject
 from stentor.config.load import load, parse_source
 from stentor.data.atomic_write import atomic_path
-from stentor.data.cut import UnusableRecord
+from stentor.data.cut import UnusableRecord, divided
 from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.load import pick_device
@@ -45,9 +45,8 @@ def prepare_codec(options: CodecOptions) -> None:
     to = options.to.expanduser()
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ConfigError(f"--to {options.to} holds something already; name a new folder, or remove it.")
-    records = list(parse_source(options.data).cuts())
-    reader = AudioReader([Reject(r.id, r.reason, r.message) for r in records if isinstance(r, UnusableRecord)])
-    cuts = [record for record in records if not isinstance(record, UnusableRecord)]
+    cuts, rejects = divided(parse_source(options.data).cuts())
+    reader = AudioReader(rejects)
     if not cuts:
         reasons = f" {first_of([reject.message for reject in reader.rejects])}" if reader.rejects else ""
         raise DataError(f"{options.data} has no usable records.{reasons}")
@@ -101,17 +100,17 @@ class AudioWorker:
     def setup(self, device: str) -> None:
         pass
 
-    def process(self, group: Cut) -> tuple[list[np.ndarray], list[Reject]]:
+    def process(self, group: Cut) -> tuple[list[np.ndarray], list[UnusableRecord]]:
         try:
             return [at_peak(load_audio(group, self.rate))], []
         except AudioError as error:
-            return [], [Reject(group.id, error.reason, f"{group.id}: {error}")]
+            return [], [reject(group, error)]
 
 
 class AudioReader:
     """Reads the audio of records while it is needed, and collects those that cannot be used."""
 
-    def __init__(self, rejects: list[Reject]):
+    def __init__(self, rejects: list[UnusableRecord]):
         self.rejects = rejects
         self.read, self.seconds = 0, 0.0
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stentor.commands.prepare.executor import LocalExecutor
-from stentor.commands.prepare.pipeline import Pipeline, Reject, Writer, print_reasons, refuse_rejects
+from stentor.commands.prepare.pipeline import Pipeline, Writer, print_reasons, refuse_rejects, reject
 from stentor.config.load import load, parse_source
 from stentor.data.cut import UnusableRecord
 from stentor.dataloading.dataset import train_dataset
@@ -90,16 +90,16 @@ class FeaturesWorker:
     def setup(self, device: str) -> None:
         pass
 
-    def process(self, group: Sequence[Cut | UnusableRecord]) -> tuple[list[None], list[Reject]]:
+    def process(self, group: Sequence[Cut | UnusableRecord]) -> tuple[list[None], list[UnusableRecord]]:
         rejects = []
         for cut in group:
             if isinstance(cut, UnusableRecord):
-                rejects.append(Reject(cut.id, cut.reason, cut.message))
+                rejects.append(cut)
                 continue
             try:
                 self.store.get(cut, self.features.raw)
             except AudioError as error:
-                rejects.append(Reject(cut.id, error.reason, f"{cut.id}: {error}"))
+                rejects.append(reject(cut, error))
         return [], rejects
 
 
@@ -108,11 +108,11 @@ class StoreWriter(Writer["Sequence[Cut | UnusableRecord]", None]):
 
     def __init__(self, store: FeatureStore):
         self.store = store
-        self.rejects: list[Reject] = []
+        self.rejects: list[UnusableRecord] = []
 
     def remaining(self, groups: Sequence[Sequence[Cut | UnusableRecord]]) -> list[Sequence[Cut | UnusableRecord]]:
         rests = ([c for c in group if isinstance(c, UnusableRecord) or not self.store.has(c)] for group in groups)
         return [rest for rest in rests if rest]
 
-    def write(self, group: Sequence[Cut | UnusableRecord], outputs: list[None], rejects: list[Reject]) -> None:
+    def write(self, group: Sequence[Cut | UnusableRecord], outputs: list[None], rejects: list[UnusableRecord]) -> None:
         self.rejects += rejects

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 from stentor.audio.io import write
 from stentor.commands.prepare.executor import LocalExecutor
 from stentor.commands.prepare.journal import Journal, fingerprint, write_json, write_jsonl
-from stentor.commands.prepare.pipeline import NAMED, JournalWriter, Pipeline, Reject, summarize
+from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, refuse_rejects, reject, summarize
 from stentor.config.load import load, parse_source
-from stentor.data.cut import RATE, UnusableRecord, record_from_cut, segments_of
-from stentor.data.dataset_report import MAX_BAD
+from stentor.data.cut import RATE, UnusableRecord, divided, record_from_cut, segments_of
 from stentor.data.load_audio import load_audio
 from stentor.data.rttm import write_rttm
 from stentor.errors import AudioError, ConfigError, DataError
@@ -68,7 +67,7 @@ def prepare_mixtures(options: MixturesOptions) -> None:
     ).run([[index] for index in range(len(cuts))])
     outcomes = list(journal.lines(cut.id for cut in cuts))
     records = [o["record"] for o in outcomes if "record" in o]
-    rejects = [Reject(o["id"], o["dropped"], o["message"]) for o in outcomes if "dropped" in o]
+    rejects = [UnusableRecord(o["id"], o["dropped"], o["message"]) for o in outcomes if "dropped" in o]
     write_jsonl(manifest, records)
     write_rttm(options.to / "reference.rttm", {r["id"]: r.get("segments", []) for r in records})
     summary = {**_summary(records), "dropped": summarize(rejects)}
@@ -79,11 +78,9 @@ def prepare_mixtures(options: MixturesOptions) -> None:
         f"{summary['overlap']:.1%} of the speech overlaps\nwritten: {manifest} and {options.to / 'reference.rttm'}",
         flush=True,
     )
-    if len(rejects) > MAX_BAD * len(outcomes) or not records:
-        messages = [message for group in summary["dropped"].values() for message in group["first"]][:NAMED]
-        raise DataError(
-            f"{len(rejects):,} of {len(outcomes):,} records cannot be used. The first are:\n  " + "\n  ".join(messages)
-        )
+    refuse_rejects([reject.message for reject in rejects], len(outcomes))
+    if not outcomes:
+        raise DataError("There is nothing to mix: the source has no records.")
 
 
 def _source(options: MixturesOptions) -> Source:
@@ -121,19 +118,17 @@ class MixturesWorker:
     def is_written(self, index: int) -> bool:
         return isinstance(self.cuts[index], UnusableRecord) or (self.folder / self.audio_path(index)).exists()
 
-    def process(self, group: list[int]) -> tuple[list[dict[str, Any]], list[Reject]]:
-        results = [self._mix(index) for index in group]
-        rejects = [result for result in results if isinstance(result, Reject)]
-        return [result for result in results if not isinstance(result, Reject)], rejects
+    def process(self, group: list[int]) -> tuple[list[dict[str, Any]], list[UnusableRecord]]:
+        return divided(self._mix(index) for index in group)
 
-    def _mix(self, index: int) -> dict[str, Any] | Reject:
+    def _mix(self, index: int) -> dict[str, Any] | UnusableRecord:
         cut, path = self.cuts[index], self.audio_path(index)
         if isinstance(cut, UnusableRecord):
-            return Reject(cut.id, cut.reason, cut.message)
+            return cut
         try:
             write(self.folder / path, load_audio(cut, RATE), RATE)
         except AudioError as error:
-            return Reject(cut.id, error.reason, f"{cut.id}: {error}")
+            return reject(cut, error)
         record = {k: v for k, v in record_from_cut(cut).items() if k not in GENERATION_KEYS}
         segments = record.get("segments") or segments_of(cut)
         return {"id": cut.id, "audio_path": path, **record, "segments": segments}

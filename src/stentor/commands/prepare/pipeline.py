@@ -14,27 +14,22 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from stentor.commands.prepare.executor import Executor, Worker
 from stentor.commands.prepare.journal import Journal
+from stentor.data.cut import UnusableRecord
 from stentor.data.dataset_report import MAX_BAD
-from stentor.errors import DataError, Stopped
+from stentor.errors import AudioError, DataError, Stopped
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
 
 NAMED = 20
 """Unusable records that an error names, and that a summary names of each reason."""
 
 GroupT = TypeVar("GroupT", bound=Sized)
 OutputT = TypeVar("OutputT")
-
-
-class Reject(NamedTuple):
-    """A record that cannot be used."""
-
-    id: str
-    reason: str
-    """A short word, by which rejects are counted."""
-    message: str
 
 
 class Writer(Generic[GroupT, OutputT]):
@@ -44,7 +39,7 @@ class Writer(Generic[GroupT, OutputT]):
         """The groups, or what is left of them, that are still to be processed."""
         raise NotImplementedError
 
-    def write(self, group: GroupT, outputs: list[OutputT], rejects: list[Reject]) -> None:
+    def write(self, group: GroupT, outputs: list[OutputT], rejects: list[UnusableRecord]) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -61,7 +56,7 @@ class JournalWriter(Writer[list[Any], dict[str, Any]]):
         rests = ([item for item in group if not self.is_done(item)] for group in groups)
         return [rest for rest in rests if rest]
 
-    def write(self, group: list[Any], outputs: list[dict[str, Any]], rejects: list[Reject]) -> None:
+    def write(self, group: list[Any], outputs: list[dict[str, Any]], rejects: list[UnusableRecord]) -> None:
         records = [{"id": record["id"], "record": record} for record in outputs]
         self.journal.add([*records, *({"id": r.id, "dropped": r.reason, "message": r.message} for r in rejects)])
 
@@ -70,7 +65,7 @@ class JournalWriter(Writer[list[Any], dict[str, Any]]):
 class Pipeline(Generic[GroupT, OutputT]):
     """Worker, writer and executor of a command, and how it speaks of its progress."""
 
-    worker: Worker[GroupT, tuple[list[OutputT], list[Reject]]]
+    worker: Worker[GroupT, tuple[list[OutputT], list[UnusableRecord]]]
     writer: Writer[GroupT, OutputT]
     executor: Executor
     title: str
@@ -155,7 +150,12 @@ def progress(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def summarize(rejects: Sequence[Reject]) -> dict[str, dict[str, Any]]:
+def reject(cut: Cut, error: AudioError) -> UnusableRecord:
+    """A record whose audio cannot be used."""
+    return UnusableRecord(cut.id, error.reason, f"{cut.id}: {error}")
+
+
+def summarize(rejects: Sequence[UnusableRecord]) -> dict[str, dict[str, Any]]:
     """Of each reason, most frequent first: `count`, and as `first` the messages of the first records."""
     counts = Counter(reject.reason for reject in rejects)
     return {
@@ -164,7 +164,7 @@ def summarize(rejects: Sequence[Reject]) -> dict[str, dict[str, Any]]:
     }
 
 
-def print_reasons(rejects: Sequence[Reject]) -> None:
+def print_reasons(rejects: Sequence[UnusableRecord]) -> None:
     if rejects:
         counts = Counter(reject.reason for reject in rejects)
         print("unusable: " + ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common()))

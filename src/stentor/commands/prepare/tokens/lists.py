@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.journal import Journal, write_json, write_jsonl, write_lines
-from stentor.commands.prepare.pipeline import Reject, format_table, refuse_rejects
+from stentor.commands.prepare.pipeline import format_table, refuse_rejects
 from stentor.commands.prepare.tokens.shards import Shard
+from stentor.data.cut import UnusableRecord
 from stentor.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def _facts(shard: Sequence[SampleGroup], journal: Journal) -> ShardFacts:
     }
 
 
-def _rejects(planned: Iterable[Reject], shards: Iterable[ShardFacts]) -> list[Reject]:
-    return [*planned, *(Reject(**error) for shard in shards for error in shard["errors"])]
+def _rejects(planned: Iterable[UnusableRecord], shards: Iterable[ShardFacts]) -> list[UnusableRecord]:
+    return [*planned, *(UnusableRecord(**error) for shard in shards for error in shard["errors"])]
 
 
 def _write_lists(plan: ShardPlan, options: TokensOptions, shards: Sequence[ShardFacts]) -> None:
@@ -95,11 +96,11 @@ def _write_lists(plan: ShardPlan, options: TokensOptions, shards: Sequence[Shard
         "dropped": dict(Counter(reject.reason for reject in rejects).most_common()),
     }
     write_lines(options.to / "data.lst", lines)
-    write_jsonl(options.to / "errors.jsonl", [reject._asdict() for reject in rejects])
+    write_jsonl(options.to / "errors.jsonl", [vars(reject) for reject in rejects])
     write_json(options.to / "summary.json", summary)
 
 
-def _report(shards: Sequence[ShardFacts], rejects: Sequence[Reject], options: TokensOptions) -> None:
+def _report(shards: Sequence[ShardFacts], rejects: Sequence[UnusableRecord], options: TokensOptions) -> None:
     """Print what became of the records of this machine. Raises DataError."""
     samples = sum(facts["samples"] for facts in shards)
     hours = sum(facts["seconds"] for facts in shards) / 3600

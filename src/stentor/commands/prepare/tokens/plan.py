@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.journal import fingerprint
-from stentor.commands.prepare.pipeline import NAMED, Reject
+from stentor.commands.prepare.pipeline import NAMED
 from stentor.data.cut import UnusableRecord, record_from_cut, text_of
 from stentor.data.fields import channel_of
 from stentor.errors import DataError
@@ -61,7 +61,7 @@ class ShardPlan:
     records: int
     """Records of the data, used or not."""
     shards: list[list[SampleGroup]]
-    rejects: list[Reject]
+    rejects: list[UnusableRecord]
     """Records that are left out already without their audio."""
     fingerprint: str
     """Another one when a record is added, taken away or changed."""
@@ -77,12 +77,12 @@ def plan_shards(records: Sequence[Cut | UnusableRecord], options: TokensOptions)
     Raises DataError for ids that occur more than once.
     """
     _refuse_duplicates(records)
-    rejects: list[Reject] = []
+    rejects: list[UnusableRecord] = []
     cuts: list[Cut] = []
     for record in records:
         problem = _problem(record, options)
         if problem is not None:
-            rejects.append(Reject(record.id, *problem))
+            rejects.append(UnusableRecord(record.id, *problem))
         elif not isinstance(record, UnusableRecord):
             cuts.append(record)
     names = member_names([cut.id for cut in cuts])

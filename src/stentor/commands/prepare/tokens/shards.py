@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from stentor.commands.prepare.journal import Journal, write_jsonl
-from stentor.commands.prepare.pipeline import Reject, Writer
+from stentor.commands.prepare.pipeline import Writer
 from stentor.commands.prepare.tokens.plan import SampleGroup
 from stentor.commands.prepare.tokens.worker import Member
+from stentor.data.cut import UnusableRecord
 
 
 class Shard:
@@ -91,7 +92,7 @@ class ShardWriter(Writer[SampleGroup, Member]):
             self._finish(files, shard)
         return shard[count:]
 
-    def write(self, group: SampleGroup, outputs: list[Member], rejects: list[Reject]) -> None:
+    def write(self, group: SampleGroup, outputs: list[Member], rejects: list[UnusableRecord]) -> None:
         shard = self.shards[group.shard]
         if self.current is None:
             before = [] if group.number == 0 else [shard[group.number - 1].id]
@@ -101,7 +102,7 @@ class ShardWriter(Writer[SampleGroup, Member]):
         for name, data, _ in outputs:
             self.current.add(name, data)
         labels = [label for _, _, label in outputs]
-        errors = [reject._asdict() for reject in rejects]
+        errors = [vars(reject) for reject in rejects]
         self.journal.add([{"id": group.id, "end": self.current.flush(), "labels": labels, "errors": errors}])
         if group.id == shard[-1].id:
             self._finish(self.current, shard)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.audio.io import encode
-from stentor.commands.prepare.pipeline import Reject
+from stentor.commands.prepare.pipeline import reject
 from stentor.commands.prepare.tokens.noisy import HEADROOM, noisy_prompts
 from stentor.commands.prepare.tokens.plan import describe
 from stentor.commands.prepare.words.worker import batches
+from stentor.data.cut import UnusableRecord, divided
 from stentor.data.load_audio import load_audio
 from stentor.data.seeding import rng
 from stentor.errors import AudioError
@@ -45,25 +46,23 @@ class TokensWorker:
             self.codec = open_codec(self.codec_name, device)
             self.rate = self.codec.sample_rate
 
-    def process(self, group: SampleGroup) -> tuple[list[Member], list[Reject]]:
+    def process(self, group: SampleGroup) -> tuple[list[Member], list[UnusableRecord]]:
         """The members of a group and its rejects, both in the group's order."""
-        results: dict[str, Member | Reject] = {}
+        results: dict[str, Member | UnusableRecord] = {}
         for batch in _batches(group.samples):
             inputs: list[tuple[Sample, np.ndarray, dict[str, Any]]] = []
             for name, cut in batch:
                 try:
                     inputs.append(((name, cut), *self._prepare(cut)))
                 except AudioError as error:
-                    results[name] = Reject(cut.id, error.reason, f"{cut.id}: {error}")
+                    results[name] = reject(cut, error)
             encoded = self._encode([audio for _, audio, _ in inputs])
             for ((name, cut), audio, extra), data in zip(inputs, encoded):
                 if isinstance(data, AudioError):
-                    results[name] = Reject(cut.id, data.reason, f"{cut.id}: {data}")
+                    results[name] = reject(cut, data)
                 else:
                     results[name] = self._member(name, cut, audio, data, extra)
-        ordered = [results[name] for name, _ in group.samples]
-        rejects = [result for result in ordered if isinstance(result, Reject)]
-        return [result for result in ordered if not isinstance(result, Reject)], rejects
+        return divided(results[name] for name, _ in group.samples)
 
     def _prepare(self, cut: Cut) -> tuple[np.ndarray, dict[str, Any]]:
         """The audio to encode, float32 [samples], and further keys of its label. Raises AudioError."""

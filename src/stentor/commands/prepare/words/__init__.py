@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.executor import LocalExecutor
 from stentor.commands.prepare.journal import Journal, fingerprint, write_json, write_jsonl
-from stentor.commands.prepare.pipeline import NAMED, JournalWriter, Pipeline, Reject, format_table, summarize
+from stentor.commands.prepare.pipeline import NAMED, JournalWriter, Pipeline, format_table, summarize
 from stentor.commands.prepare.words.worker import WordsWorker, batches
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, audio_path, text_of
@@ -107,13 +107,13 @@ class WordsSummary:
     def __init__(self) -> None:
         self.num_timed = self.words = 0
         self.seconds = 0.0
-        self.rejects: list[Reject] = []
+        self.rejects: list[UnusableRecord] = []
 
     def counted(self, outcomes: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """The records among lines of the journal; all lines are counted."""
         for outcome in outcomes:
             if "record" not in outcome:
-                self.rejects.append(Reject(outcome["id"], outcome["dropped"], outcome["message"]))
+                self.rejects.append(UnusableRecord(outcome["id"], outcome["dropped"], outcome["message"]))
                 continue
             record = outcome["record"]
             self.num_timed += 1

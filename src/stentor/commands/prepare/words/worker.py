@@ -12,11 +12,12 @@ from lhotse.cut import Cut, MixedCut, PaddingCut
 
 from stentor.audio.io import read, write
 from stentor.audio.synth import say
-from stentor.commands.prepare.pipeline import Reject
+from stentor.commands.prepare.pipeline import reject
 from stentor.data.cut import (
     RATE,
     UnusableRecord,
     audio_path,
+    divided,
     is_spoken,
     language_of,
     record_from_cut,
@@ -74,25 +75,24 @@ class WordsWorker:
             assert self.options.model is not None
             self.aligner: Aligner = open_aligner(self.options.model, self.engine, device, self.options.lag)
 
-    def process(self, group: Sequence[Cut | UnusableRecord]) -> tuple[list[dict[str, Any]], list[Reject]]:
-        results: list[dict[str, Any] | Reject] = []
+    def process(self, group: Sequence[Cut | UnusableRecord]) -> tuple[list[dict[str, Any]], list[UnusableRecord]]:
+        results: list[dict[str, Any] | UnusableRecord] = []
         clips: list[tuple[Cut, Clip]] = []
         for cut in group:
             if isinstance(cut, UnusableRecord):
-                results.append(Reject(cut.id, cut.reason, cut.message))
+                results.append(cut)
             elif not (text_of(cut) or "").strip():
-                results.append(Reject(cut.id, "empty_text", f"{cut.id} has no text."))
+                results.append(UnusableRecord(cut.id, "empty_text", f"{cut.id} has no text."))
             elif self.engine == "voice":
                 results.append(self._voice_record(cut))
             else:
                 try:
                     clips.append((cut, _clip(cut, self.aligner.rate)))
                 except AudioError as error:
-                    results.append(Reject(cut.id, error.reason, f"{cut.id}: {error}"))
+                    results.append(reject(cut, error))
         aligned = self._align([clip for _, clip in clips]) if clips else []
         results += [self._aligned_record(cut, clip, result) for (cut, clip), result in zip(clips, aligned)]
-        rejects = [result for result in results if isinstance(result, Reject)]
-        return [result for result in results if not isinstance(result, Reject)], rejects
+        return divided(results)
 
     def _align(self, clips: Sequence[Clip]) -> list[Aligned | AudioError]:
         """All at once; when some audio turns out unreadable, one by one."""
@@ -103,28 +103,28 @@ class WordsWorker:
                 return [error]
             return [self._align([clip])[0] for clip in clips]
 
-    def _aligned_record(self, cut: Cut, clip: Clip, aligned: Aligned | AudioError) -> dict[str, Any] | Reject:
+    def _aligned_record(self, cut: Cut, clip: Clip, aligned: Aligned | AudioError) -> dict[str, Any] | UnusableRecord:
         if isinstance(aligned, AudioError):
-            return Reject(cut.id, aligned.reason, f"{cut.id}: {aligned}")
+            return reject(cut, aligned)
         if aligned.reason is not None:
-            return Reject(cut.id, aligned.reason, f"{cut.id} ({cut.duration:.2f} s): {_shortened(clip.text)}")
+            return UnusableRecord(cut.id, aligned.reason, f"{cut.id} ({cut.duration:.2f} s): {_shortened(clip.text)}")
         if self.options.max_wer is not None:
             hypothesis = aligned.hypothesis or ""
             pair = [normalize(text, "whisper_basic", clip.language) for text in (clip.text, hypothesis)]
             wer = rate(word_errors([(pair[0], pair[1])], clip.language))
             if wer > self.options.max_wer:
                 message = f"{cut.id}: WER {wer:.0%}: {_shortened(clip.text)} / heard: {_shortened(hypothesis)}"
-                return Reject(cut.id, "wer", message)
+                return UnusableRecord(cut.id, "wer", message)
         return self._record(cut, [word.as_dict() for word in aligned.words])
 
-    def _voice_record(self, cut: Cut) -> dict[str, Any] | Reject:
+    def _voice_record(self, cut: Cut) -> dict[str, Any] | UnusableRecord:
         """The times that the built-in voice itself knows."""
         words = words_of(cut)
         voice = (cut.custom or {}).get("voice") if hasattr(cut, "custom") else None
         if voice and not words:
             words = say(**voice).words
         if not words or not (voice or _all_spoken(cut)):
-            return Reject(cut.id, "not_voice", f"{cut.id} was not spoken by the built-in voice.")
+            return UnusableRecord(cut.id, "not_voice", f"{cut.id} was not spoken by the built-in voice.")
         return self._record(cut, words)
 
     def _record(self, cut: Cut, words: list[dict[str, Any]]) -> dict[str, Any]:

@@ -338,16 +338,10 @@ def _scored(cut: Cut, at: float = 0.0) -> list[list[float]] | None:
 
 def field_of(cut: Cut, key: str) -> Any:
     """A manifest field of a cut by its manifest name; None when absent."""
-    getters = {
-        "speaker": speaker_of,
-        "language": language_of,
-        "text": text_of,
-        "words": words_of,
-        "audio_path": audio_path,
-        "id": lambda cut: cut.id,
-        "start": lambda cut: cut.start,
-        "duration": lambda cut: cut.duration,
-    }
+    if key in ("id", "start", "duration"):
+        return getattr(cut, key)
+    getters = {"speaker": speaker_of, "language": language_of, "text": text_of, "words": words_of}
+    getters["audio_path"] = audio_path
     return getters[key](cut) if key in getters else custom_of(cut).get(key)
 
 

@@ -103,19 +103,12 @@ def check(
     good = [row for row in rows if not row.sound.reason]
     letters = _characters(good, writable)
     findings = [f for f in _findings(rows, {c["character"] for c in letters if c["outside"]}) if f.count]
-    lengths, rates = [r.seconds for r in good], [r.rate for r in good if r.rate]
+    values: dict[str, list[float]] = {"length": [r.seconds for r in good], "rate": [r.rate for r in good if r.rate]}
+    values["level"] = [r.sound.level for r in good if r.sound.rate]
     return DatasetReport(
         sets=[{"name": name, **_totals([r for r in rows if r.set == name])} for name in sources],
         totals=_totals(rows),
-        histograms={
-            name: histogram(values)
-            for name, values in (
-                ("length", lengths),
-                ("rate", rates),
-                ("level", [r.sound.level for r in good if r.sound.rate]),
-            )
-            if values
-        },
+        histograms={name: histogram(of_records) for name, of_records in values.items() if of_records},
         languages=_groups(good, "language"),
         speakers=_groups(good, "speaker"),
         texts=_texts(good),
@@ -288,15 +281,11 @@ def outliers_by_kind(
 def _findings(rows: Sequence[CheckedRecord], outside: set[str]) -> Iterator[DataFinding]:
     """One finding of each kind, also those without records."""
     for kind, outliers in outliers_by_kind(rows, outside).items():
-        yield DataFinding(
-            kind,
-            len(outliers),
-            [
-                {"id": r.id, "set": r.set, "detail": detail, "text": r.text, "seconds": round(r.seconds, 3)}
-                for _, r, detail in outliers[:LISTED]
-            ],
-            [r for _, r, _ in outliers[:LISTED]],
-        )
+        records = [
+            {"id": r.id, "set": r.set, "detail": detail, "text": r.text, "seconds": round(r.seconds, 3)}
+            for _, r, detail in outliers[:LISTED]
+        ]
+        yield DataFinding(kind, len(outliers), records, [r for _, r, _ in outliers[:LISTED]])
 
 
 def summary(report: DatasetReport) -> list[str]:

@@ -110,10 +110,18 @@ def load_turn(cut: Cut, rate: int, echo: bool = False) -> np.ndarray:
     turn = cut.custom["mixed_turn"]
     custom = {k: v for k, v in cut.custom.items() if k != "mixed_turn"}
     dry = load_audio(replace(cut, start=turn["first"], duration=turn["seconds"], custom=custom, supervisions=[]), rate)
-    first = round((cut.start - turn["first"]) * rate)
+    return turn_piece(dry, turn, cut.start, cut.duration, rate, echo)
+
+
+def turn_piece(
+    dry: np.ndarray, turn: Mapping[str, Any], start: float, duration: float, rate: int, echo: bool
+) -> np.ndarray:
+    """Of a turn, float32 [samples] as it was recorded, what a cut covers, in its room and at its level; see
+    `load_turn`."""
+    first = round((start - turn["first"]) * rate)
     wet = apply_room_and_level(dry, turn, rate)
     # A cut may be a sample longer than its turn by rounding.
-    last = first + round(cut.duration * rate)
+    last = first + round(duration * rate)
     return wet[first:] if echo and last >= len(dry) - 1 else wet[first : min(last, len(dry))]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from stentor.data.cut import turn_of
 from stentor.data.fields import channel_of
-from stentor.data.load_audio import apply_room_and_level
+from stentor.data.load_audio import crop, make_noise, turn_piece
 
 
 def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | None:
@@ -22,8 +22,6 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
     if (turn := turn_of(record)) is not None:
         return _load_turn({k: v for k, v in record.items() if k != "mixed_turn"}, turn, rate)
     if isinstance(noise := record.get("made_noise"), dict) and not record.get("audio_path"):
-        from stentor.data.load_audio import crop, make_noise
-
         return crop(make_noise(noise, rate), start, duration, rate)
     if path := record.get("audio_path"):
         from stentor.audio.io import read
@@ -31,7 +29,6 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
         return read(path, rate=rate, start=start, duration=duration, channel=channel_of(record))
     if voice := record.get("voice"):
         from stentor.audio.synth import say
-        from stentor.data.load_audio import crop
 
         return crop(say(**voice).audio_at(rate), start, duration, rate)
     if location := record.get("tar") or record.get("hub"):
@@ -39,8 +36,6 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
 
         return load_at(location, record.get("id", ""), rate, start, duration, channel_of(record))
     if parts := record.get("parts"):
-        import numpy as np
-
         joined = np.zeros(round(record["duration"] * rate), np.float32)
         for part in parts:
             first = round(part["at"] * rate)
@@ -53,9 +48,5 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
 def _load_turn(record: Mapping[str, Any], turn: Mapping[str, Any], rate: int) -> np.ndarray | None:
     """A turn of a simulated conversation, with its echo where the turn was not cut short."""
     dry = load_record({**record, "start": turn["first"], "duration": turn["seconds"]}, rate)
-    if dry is None:
-        return None
-    first = round((record.get("start", 0.0) - turn["first"]) * rate)
-    last = first + round(record["duration"] * rate)
-    wet = apply_room_and_level(dry, turn, rate)
-    return wet[first:] if last >= len(dry) - 1 else wet[first:last]
+    start, duration = record.get("start", 0.0), record["duration"]
+    return None if dry is None else turn_piece(dry, turn, start, duration, rate, echo=True)

@@ -222,9 +222,9 @@ class BatchSampler:
         """The batches of one rank: every `world`-th, from `skip` batches after a position (see `batches`) on."""
         return islice(self.batches(epoch, batch_in_epoch, index), skip + rank, None, world)
 
-    def statistics(self, epoch: int = 0) -> dict[str, float]:
-        """Batches, items, positions, fill (used share of padded positions) and budget use of one listed epoch."""
-        batches = list(self.epoch(epoch))
+    def statistics(self) -> dict[str, float]:
+        """Batches, items, positions, fill (used share of padded positions) and budget use of the first listed epoch."""
+        batches = list(self.epoch(0))
         costs = [[item.cost for item in items] for items in batches]
         tokens, slots = sum(map(sum, costs)), sum(map(self.limits.num_positions, costs))
         room = len(batches) * self.limits.budget if self.limits.layout == "packed" else slots

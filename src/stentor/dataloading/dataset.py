@@ -192,17 +192,10 @@ class TrainDataset(ABC):
         changed prompt or tokenizer) and so fall into other batches."""
         data = self.data
         digest = hashlib.blake2b(digest_size=16)
-        settings: list[Any] = [
-            data.layout,
-            data.batch_tokens,
-            data.max_items,
-            data.buckets,
-            data.window,
-            data.augment.speed,
-            self.seed,
-            data.language_temperature,
-            [(s.repeat, s.weight) for s in data.train],
-        ]
+        keys = ("layout", "batch_tokens", "max_items", "buckets", "window")
+        settings: list[Any] = [getattr(data, key) for key in keys]
+        settings += [data.augment.speed, self.seed, data.language_temperature]
+        settings.append([(s.repeat, s.weight) for s in data.train])
         if data.replay is not None:
             settings.append([data.replay.share, [(s.repeat, s.weight) for s in data.replay.sources]])
         digest.update(json.dumps(settings).encode())
@@ -271,9 +264,8 @@ class StreamedDataset(TrainDataset):
         self._num_read: Counter[tuple[int, int]] = Counter()  # by (source, shard): most records read of an epoch
         self._dropped_by_shard: dict[int, DropCounter] = {}
         self._finished_shards: set[int] = set()
-        self._records_beside: dict[
-            int, list[Cut | UnusableRecord]
-        ] = {}  # by id(source): of sources that are no streams
+        # By id(source): of sources that are no streams.
+        self._records_beside: dict[int, list[Cut | UnusableRecord]] = {}
         self._model_drop_reasons: list[DropReason] = []
         self._held_out = StreamHoldOut(held_out) if held_out else None
         if data.language_temperature is not None:

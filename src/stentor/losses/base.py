@@ -43,7 +43,8 @@ class Loss(Choice):
 
     def unregularised(self) -> Loss:
         """This term without what is for training only, such as label smoothing: what evaluation measures."""
-        return self
+        smooths = "label_smoothing" in type(self).model_fields
+        return self.model_copy(update={"label_smoothing": 0.0}) if smooths else self
 
     def sum(self, *args: Any, **prediction: Any) -> torch.Tensor:
         """The summed loss, a scalar tensor, from what the model's forward returned for this term.

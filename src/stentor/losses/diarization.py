@@ -76,9 +76,6 @@ class PowersetLoss(Loss):
 
     per_frame: ClassVar[bool] = True
 
-    def unregularised(self) -> PowersetLoss:
-        return self.model_copy(update={"label_smoothing": 0.0})
-
     def sum(self, logits: Tensor, targets: Tensor) -> Tensor:
         """A float32 scalar: `logits` [B, T, classes] over the sets of `powerset_table` against the speakers' activity,
         `targets` [B, T, S] of 0 and 1 (frames with a -100 are left out).

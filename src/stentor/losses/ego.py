@@ -27,9 +27,6 @@ class EgoLoss(Loss):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of the target's probability that is spread evenly over the classes."""
 
-    def unregularised(self) -> EgoLoss:
-        return self.model_copy(update={"label_smoothing": 0.0})
-
     def sum(self, logits: Tensor, targets: Tensor) -> Tensor:
         """A float32 scalar: `logits` [B, T, S * 5] against the speakers' activity, `targets` [B, T, S] of 0 and 1
         (frames with a -100 are left out)."""

@@ -91,9 +91,6 @@ class BinaryCrossEntropy(Elementwise):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """How far targets of 0 and 1 are moved towards one half: with 0.1 they are 0.05 and 0.95."""
 
-    def unregularised(self) -> BinaryCrossEntropy:
-        return self.model_copy(update={"label_smoothing": 0.0})
-
     def entries(self, outputs: Tensor, targets: Tensor) -> Tensor:
         from torch.nn import functional as F
 

@@ -25,9 +25,6 @@ class CrossEntropy(Loss):
     chunk: ClassVar[int] = 1 << 25
     """Most logits in memory at a time (128 MiB in float32); beyond, they are computed again in the backward pass."""
 
-    def unregularised(self) -> CrossEntropy:
-        return self.model_copy(update={"label_smoothing": 0.0})
-
     def sum(
         self,
         targets: Tensor,

@@ -168,16 +168,8 @@ def compare(
         "false alarm": np.maximum(output_count - reference_count, 0) * scored,
         "confused": (np.minimum(reference_count, output_count) - right) * scored,
     }
-    return Compared(
-        edges,
-        names,
-        output_names,
-        {output_names[j]: names[i] for i, j in matched},
-        reference_active,
-        output_active,
-        wrong,
-        scored,
-    )
+    pairs = {output_names[j]: names[i] for i, j in matched}
+    return Compared(edges, names, output_names, pairs, reference_active, output_active, wrong, scored)
 
 
 def timelines(

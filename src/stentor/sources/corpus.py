@@ -27,19 +27,9 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
 
-LANGUAGES = {
-    "English": "en",
-    "Singaporean English": "en",
-    "Chinese": "zh",
-    "Mandarin": "zh",
-    "Spanish": "es",
-    "Japanese": "ja",
-    "Arabic": "ar",
-    "Korean": "ko",
-    "Hebrew": "he",
-    "Bengali": "bn",
-    "tibetan": "bo",
-}
+_NAMES = "English=en|Singaporean English=en|Chinese=zh|Mandarin=zh|Spanish=es|Japanese=ja|Arabic=ar|Korean=ko|"
+_NAMES += "Hebrew=he|Bengali=bn|tibetan=bo"
+LANGUAGES = dict(name.split("=") for name in _NAMES.split("|"))
 """Language names that lhotse's recipes write, as codes."""
 DIARIZED = ("MSDWild", "AVA-AVD", "Ego4D", "MagicData-RAMC", "DISPLACE", "SIMSAMU", "REPERE")
 NO_RECIPE = {"".join(c for c in title.lower() if c.isalnum()): title for title in DIARIZED}
@@ -102,19 +92,17 @@ class Corpus(Source):
         if self.to is None:
             yield from self._prepare()
             return
+        from lhotse import CutSet
+
         folder = self.to.expanduser()
         stem = "-".join([self.name, *(self.split.split("/") if self.split else [])])
         manifest, about = folder / f"{stem}.cuts.jsonl.gz", folder / f"{stem}.json"
         settings = {"name": self.name, "split": self.split, "from": str(self._folder()), "options": self.options}
         known = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
         if manifest.exists() and all(known.get(k) == v for k, v in settings.items()):
-            from lhotse import CutSet
-
             yield from CutSet.from_jsonl_lazy(manifest)
             yield from (UnusableRecord(*entry) for entry in known["unusable"])
             return
-        from lhotse import CutSet
-
         cuts: list[Cut] = []
         unusable: list[UnusableRecord] = []
         for cut in self._prepare():

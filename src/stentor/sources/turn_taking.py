@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, TypeAlias
@@ -50,20 +51,16 @@ Lengths: TypeAlias = float | Sequence[float]
 """A mean of an exponential distribution, or observed values in order."""
 
 
+@dataclass(frozen=True)
 class TurnSampler:
     """Draws of turn-taking: pauses, gaps and overlaps come from a mean or from observed values."""
 
-    def __init__(
-        self,
-        same_speaker: float,
-        overlap_share: float,
-        backchannel: float,
-        pause: Lengths,
-        gap: Lengths,
-        overlap: Lengths,
-    ):
-        self.same_speaker, self.overlap_share, self.backchannel = same_speaker, overlap_share, backchannel
-        self.pause, self.gap, self.overlap = pause, gap, overlap
+    same_speaker: float
+    overlap_share: float
+    backchannel: float
+    pause: Lengths
+    gap: Lengths
+    overlap: Lengths
 
     @staticmethod
     def length(values: Lengths, rng: Random) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stentor.audio.io import write
-from stentor.commands.prepare.executor import LocalExecutor
+from stentor.commands.prepare.executor import LocalExecutor, Worker
 from stentor.commands.prepare.pipeline import first_of, print_reasons, refuse_rejects, reject
 from stentor.config.load import load, parse_source
 from stentor.data.atomic_write import atomic_path
@@ -91,14 +91,11 @@ def _section(options: CodecOptions) -> Codec:
     return section
 
 
-class AudioWorker:
+class AudioWorker(Worker["Cut", "tuple[list[np.ndarray], list[UnusableRecord]]"]):
     """Cuts to audio as it will be encoded, float32 [samples] at `rate` Hz."""
 
     def __init__(self, rate: int):
         self.rate = rate
-
-    def setup(self, device: str) -> None:
-        pass
 
     def process(self, group: Cut) -> tuple[list[np.ndarray], list[UnusableRecord]]:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stentor.commands.prepare.executor import LocalExecutor
+from stentor.commands.prepare.executor import LocalExecutor, Worker
 from stentor.commands.prepare.pipeline import Pipeline, Writer, print_reasons, refuse_rejects, reject
 from stentor.config.load import load, parse_source
 from stentor.data.cut import UnusableRecord
@@ -81,14 +81,11 @@ def _features_and_cuts(options: FeaturesOptions) -> tuple[Features, Sequence[Cut
     return features, cuts
 
 
-class FeaturesWorker:
+class FeaturesWorker(Worker["Sequence[Cut | UnusableRecord]", "tuple[list[None], list[UnusableRecord]]"]):
     """Stores the features of cuts, where they are not stored yet; each process adds files of its own to the store."""
 
     def __init__(self, store: FeatureStore, features: Features):
         self.store, self.features = store, features
-
-    def setup(self, device: str) -> None:
-        pass
 
     def process(self, group: Sequence[Cut | UnusableRecord]) -> tuple[list[None], list[UnusableRecord]]:
         rejects = []

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import write
-from stentor.commands.prepare.executor import LocalExecutor
+from stentor.commands.prepare.executor import LocalExecutor, Worker
 from stentor.commands.prepare.journal import Journal, fingerprint, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, refuse_rejects, reject, summarize
 from stentor.config.load import load, parse_source
@@ -43,10 +43,8 @@ def prepare_mixtures(options: MixturesOptions) -> None:
     """
     source = _source(options)
     cuts = list(source.cuts())
-    settings = {
-        "source": source.model_dump(mode="json", by_alias=True),
-        "records": fingerprint(_description(cut) for cut in cuts),
-    }
+    digest = fingerprint(_description(cut) for cut in cuts)
+    settings = {"source": source.model_dump(mode="json", by_alias=True), "records": digest}
     manifest, summary_path = options.to / "manifest.jsonl", options.to / "summary.json"
     if manifest.is_file() and summary_path.is_file():
         if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
@@ -101,14 +99,11 @@ def _description(cut: Cut | UnusableRecord) -> list[Any]:
     return [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.duration, segments_of(cut)]
 
 
-class MixturesWorker:
+class MixturesWorker(Worker[list[int], tuple[list[dict[str, Any]], list[UnusableRecord]]]):
     """Writes the audio of mixtures, which are named by their index, and gives their manifest records."""
 
     def __init__(self, cuts: Sequence[Cut | UnusableRecord], folder: Path):
         self.cuts, self.folder = cuts, folder
-
-    def setup(self, device: str) -> None:
-        pass
 
     def audio_path(self, index: int) -> str:
         """Relative to the folder."""

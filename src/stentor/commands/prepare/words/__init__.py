@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.executor import LocalExecutor
 from stentor.commands.prepare.journal import Journal, fingerprint, write_json, write_jsonl
-from stentor.commands.prepare.pipeline import NAMED, JournalWriter, Pipeline, format_table, summarize
+from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, first_of, format_table, summarize
 from stentor.commands.prepare.words.worker import WordsWorker, batches
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, audio_path, text_of
@@ -46,14 +46,8 @@ def prepare_words(options: WordsOptions) -> None:
     """
     engine = _engine(options)
     cuts = list(parse_source(options.data).cuts())
-    settings = {
-        "data": options.data,
-        "engine": engine,
-        "model": options.model,
-        "max_wer": options.max_wer,
-        "lag": options.lag,
-        "records": fingerprint(_description(cut) for cut in cuts),
-    }
+    settings = {key: getattr(options, key) for key in ("data", "engine", "model", "max_wer", "lag")}
+    settings |= {"engine": engine, "records": fingerprint(_description(cut) for cut in cuts)}
     summary_path = options.to.with_suffix(".summary.json")
     complete = options.to.is_file() and summary_path.is_file()
     if complete and json.loads(summary_path.read_text("utf-8")).get("settings") == settings:
@@ -128,11 +122,7 @@ class WordsSummary:
             "words": self.words,
             "hours": round(self.seconds / 3600, 4),
             "dropped": {
-                reason: {
-                    "count": group["count"],
-                    "meaning": REASONS.get(reason, "audio that cannot be used"),
-                    "first": group["first"],
-                }
+                reason: {**group, "meaning": REASONS.get(reason, "audio that cannot be used")}
                 for reason, group in summarize(self.rejects).items()
             },
         }
@@ -148,9 +138,7 @@ class WordsSummary:
         unusable = [reject.message for reject in self.rejects if reject.reason not in REASONS]
         records = self.num_timed + len(self.rejects)
         if len(unusable) > MAX_BAD * records:
-            raise DataError(
-                f"{len(unusable):,} of {records:,} records have audio that cannot be used. The first are:\n  "
-                + "\n  ".join(unusable[:NAMED])
-            )
+            count = f"{len(unusable):,} of {records:,} records have audio that cannot be used"
+            raise DataError(f"{count}. {first_of(unusable)}")
         if not self.num_timed:
             raise DataError(f"No record got word times; {summary_path} says why.")

@@ -111,10 +111,8 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str, source: str, rank: int, mistakes: list[Mistake], json_file: bool = False) -> Node:
-    """The tree of one document. Mistakes that leave a readable tree are appended; a syntax error is raised.
-
-    `source` names the file in messages. An empty document is an empty mapping.
-    """
+    """The tree of one document. Mistakes that leave a readable tree are appended; a syntax error is raised. `source`
+    names the file in messages. An empty document is an empty mapping."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -173,10 +171,8 @@ def dotted(path: Sequence[Key]) -> str:
 
 
 def split_key(text: str) -> list[Key]:
-    """The parts of a dotted key; numbers index lists, and `"a.b"` in double quotes is one part.
-
-    Raises `ValueError` with a sentence when a part is empty.
-    """
+    """The parts of a dotted key; numbers index lists, and `"a.b"` in double quotes is one part. Raises `ValueError`
+    with a sentence when a part is empty."""
     parts = re.findall(r'"([^"]*)"|([^."]+)', text)
     if not parts or re.sub(r'"[^"]*"|[^."]+', "x", text) != ".".join("x" * len(parts)):
         raise ValueError(f"'{text}' is not a dotted key such as `optim.lr` or `data.train.0.path`")

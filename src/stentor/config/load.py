@@ -43,11 +43,8 @@ class Loaded:
 
 
 def load(path: Path | None, overrides: Sequence[str] = (), schema: type[Section] = Config) -> Loaded:
-    """Read a config file (YAML 1.2 or JSON), its `base:` files and the overrides.
-
-    Raises `Mistakes` (a `ConfigError`) that lists everything that is wrong, each with file and line; plain
-    `ConfigError` when the file cannot be read.
-    """
+    """Read a config file (YAML 1.2 or JSON), its `base:` files and the overrides. Raises `Mistakes` (a `ConfigError`)
+    that lists everything that is wrong, each with file and line; plain `ConfigError` when the file cannot be read."""
     mistakes: list[Mistake] = []
     text, root = "", Node({}, Place(0, 0, "config"))
     if path is not None:
@@ -104,10 +101,8 @@ def describe(loaded: Loaded) -> str:
 
 
 def parse_source(spec: str) -> Source:
-    """A data source from the command line: a path, or the keys of one `data.train` entry as `type=hub,name=...`.
-
-    A path may be followed by keys: `dev.jsonl,limit=100`. Raises `Mistakes`.
-    """
+    """A data source from the command line: a path, or the keys of one `data.train` entry as `type=hub,name=...`. A path
+    may be followed by keys: `dev.jsonl,limit=100`. Raises `Mistakes`."""
     from stentor.sources.base import Source
 
     place = Place(0, 0, f"data `{spec}`")

@@ -19,10 +19,8 @@ GROUP = "stentor.plugins"
 
 
 def load_plugins(files: Sequence[Path] = ()) -> list[str]:
-    """Import all installed plug-ins and these files; returns their names.
-
-    Raises `ConfigError` when one is missing, does not import, or has a `type` that is already taken.
-    """
+    """Import all installed plug-ins and these files; returns their names. Raises `ConfigError` when one is missing,
+    does not import, or has a `type` that is already taken."""
     names = []
     for point in entry_points(group=GROUP):
         _import(point.value.partition(":")[0], f"the installed plug-in '{point.name}'")

@@ -39,9 +39,7 @@ def markdown(schema: type[Section] = Config) -> str:
 
 def json_schema(schema: type[Section] = Config) -> dict[str, Any]:
     """JSON schema of a run file, for completion and checks in an editor; plug-ins that are loaded are included.
-
-    `$defs/Run` is the whole schema. A file with a `base:` is held to `$defs/Partial.Run`, where nothing is required.
-    """
+    `$defs/Run` is the whole schema. A file with a `base:` is held to `$defs/Partial.Run`, where nothing is required."""
     defs: dict[str, Any] = {}
     run = _references(_own_schema(schema, "", defs), defs)
     base = {"type": "string", "description": "Another config file, relative to this one, to start from."}
@@ -58,10 +56,8 @@ def json_schema(schema: type[Section] = Config) -> dict[str, Any]:
 
 
 def keys(prefix: str = "", schema: type[Section] = Config) -> Iterator[tuple[str, str, str, str]]:
-    """(dotted key, type, default, first sentence of its documentation) of every key that starts with the prefix.
-
-    Keys that exist only for one type of a choice are written `model[speech_llm].encoder`.
-    """
+    """(dotted key, type, default, first sentence of its documentation) of every key that starts with the prefix. Keys
+    that exist only for one type of a choice are written `model[speech_llm].encoder`."""
     for entry in entries(schema):
         key = _display(entry)
         if not prefix or any(k == prefix or k.startswith((f"{prefix}.", f"{prefix}[")) for k in (key, entry.key)):

@@ -22,10 +22,8 @@ def is_open(section: type[Section]) -> bool:
 
 
 def section_of(annotation: Any, value: Any = None) -> type[Section] | None:
-    """The section class that an annotation stands for; for a choice, the class that the value's `type` picks.
-
-    A choice whose type is missing or unknown gives its base class.
-    """
+    """The section class that an annotation stands for; for a choice, the class that the value's `type` picks. A choice
+    whose type is missing or unknown gives its base class."""
     for kind in alternatives(annotation):
         if isinstance(kind, type) and issubclass(kind, Section):
             return chosen(kind, value) if is_open(kind) else kind

@@ -26,10 +26,8 @@ SHORTEST = 0.08
 
 
 def speech_spans(cut: Cut) -> list[tuple[float, float]]:
-    """(start, end) of the stretches of speech in a cut with one speaker, seconds from its start, in order.
-
-    With word times: each word. Without: those of an energy detector (the audio is read). Empty when nobody speaks.
-    """
+    """(start, end) of the stretches of speech in a cut with one speaker, seconds from its start, in order. With word
+    times: each word. Without: those of an energy detector (the audio is read). Empty when nobody speaks."""
     if words := words_of(cut):
         spans = [(word["start"], word["end"]) for word in words]
     else:

@@ -177,9 +177,7 @@ class Augment(Section):
 
     def apply(self, audio: np.ndarray, rng: np.random.Generator, speed: float = 1.0, rate: int = RATE) -> np.ndarray:
         """`audio`, float32 [samples] at `rate` Hz, after speed, voice, reverb, noise, band and gain; float32, -1..1.
-
-        The result has `round(samples / speed)` samples. A pure function of its arguments (and of noise files).
-        """
+        The result has `round(samples / speed)` samples. A pure function of its arguments (and of noise files)."""
         import numpy as np
 
         if speed != 1.0:
@@ -210,10 +208,8 @@ def change_speed(audio: np.ndarray, factor: float) -> np.ndarray:
 
 
 def change_voice(audio: np.ndarray, factor: float, rate: int = RATE) -> np.ndarray:
-    """Pitch and formants times `factor`, same length: resampled, then brought back to tempo by WSOLA.
-
-    WSOLA (Verhelst and Roelands 1993): windows are overlapped where they continue the waveform best.
-    """
+    """Pitch and formants times `factor`, same length: resampled, then brought back to tempo by WSOLA. WSOLA (Verhelst
+    and Roelands 1993): windows are overlapped where they continue the waveform best."""
     import numpy as np
 
     shifted = change_speed(audio, factor)
@@ -264,10 +260,8 @@ def _band(rate: int) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def list_audio(paths: tuple[Path, ...]) -> list[Path]:
-    """Audio files of folders (searched in depth), JSONL manifests and single files, in a fixed order.
-
-    Raises `DataError` for a path that does not exist or holds no audio.
-    """
+    """Audio files of folders (searched in depth), JSONL manifests and single files, in a fixed order. Raises
+    `DataError` for a path that does not exist or holds no audio."""
     from stentor.data.jsonl import not_found, read_cuts
 
     files: list[Path] = []

@@ -50,11 +50,9 @@ def divided(records: Iterable[Any]) -> tuple[list[Any], list[UnusableRecord]]:
 
 
 def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | UnusableRecord:
-    """A lhotse cut from one manifest record.
-
-    `folder` is what relative paths start from; `where` ("file.jsonl:12") is named in errors. The audio file's header
-    is read only when the record has no duration. Raises `DataError` when the record breaks the contract.
-    """
+    """A lhotse cut from one manifest record. `folder` is what relative paths start from; `where` ("file.jsonl:12") is
+    named in errors. The audio file's header is read only when the record has no duration. Raises `DataError` when the
+    record breaks the contract."""
     from lhotse import AudioSource
 
     path = record.get("audio_path")
@@ -143,11 +141,9 @@ def _supervisions(
 
 
 def record_from_cut(cut: Cut) -> dict[str, Any]:
-    """The manifest record of a cut (the inverse of `cut_from_record`, with an absolute `audio_path`).
-
-    `audio_path` is None for cuts whose audio is not simply (a part of) one file. Where it can be had again, the record
-    says how: `voice` for generated speech, `parts` for joined cuts, each with `at` seconds.
-    """
+    """The manifest record of a cut (the inverse of `cut_from_record`, with an absolute `audio_path`). `audio_path` is
+    None for cuts whose audio is not simply (a part of) one file. Where it can be had again, the record says how:
+    `voice` for generated speech, `parts` for joined cuts, each with `at` seconds."""
     path = audio_path(cut)
     record: dict[str, Any] = {"id": cut.id, "audio_path": path and str(Path(path).absolute())}
     if cut.start:
@@ -293,11 +289,9 @@ def custom_of(cut: Cut) -> dict[str, Any]:
 
 
 def segments_of(cut: Cut) -> list[dict[str, Any]]:
-    """Who speaks when: `{"speaker", "start", "end"}` in order of start, seconds from the start of the cut.
-
-    Any kind of cut, also a window of one: what reaches beyond the cut is clipped, overlapping or touching segments of
-    one speaker are merged. Supervisions that name no speaker are left out.
-    """
+    """Who speaks when: `{"speaker", "start", "end"}` in order of start, seconds from the start of the cut. Any kind of
+    cut, also a window of one: what reaches beyond the cut is clipped, overlapping or touching segments of one speaker
+    are merged. Supervisions that name no speaker are left out."""
     spans: dict[str, list[list[float]]] = {}
     for at, _, supervision in _supervised(cut):
         if supervision.speaker:

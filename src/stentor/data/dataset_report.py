@@ -87,11 +87,9 @@ def check(
     jobs: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DatasetReport:
-    """Read and decode all records of the sources, by name, with `jobs` processes.
-
-    `tokenizer` is a tokenizer.json whose characters the texts are compared with. Raises `DataError` for a source that
-    cannot be read at all and `ConfigError` for a missing tokenizer.
-    """
+    """Read and decode all records of the sources, by name, with `jobs` processes. `tokenizer` is a tokenizer.json whose
+    characters the texts are compared with. Raises `DataError` for a source that cannot be read at all and `ConfigError`
+    for a missing tokenizer."""
     writable = characters_of(tokenizer) if tokenizer else None
     rows = [row for name, source in sources.items() for row in _rows(name, source)]
     if not rows:
@@ -136,10 +134,8 @@ def characters_of(tokenizer: Path) -> Callable[[str], bool]:
 
 
 def histogram(values: Sequence[float], bins: int = 30) -> dict[str, Any]:
-    """`{"start", "step", "counts", "below", "above", "min", "median", "mean", "max"}` with a round step.
-
-    The bars cover all but the outermost half percent on each side; those are counted in `below` and `above`.
-    """
+    """`{"start", "step", "counts", "below", "above", "min", "median", "mean", "max"}` with a round step. The bars cover
+    all but the outermost half percent on each side; those are counted in `below` and `above`."""
     data = np.asarray(values, dtype=np.float64)
     low, high = np.percentile(data, [0.5, 99.5]) if len(data) > 200 else (data.min(), data.max())
     raw = max(high - low, abs(high) * 0.01, 1e-3) / bins

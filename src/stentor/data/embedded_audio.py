@@ -68,9 +68,7 @@ def load_at(
 
 def encoded_duration(data: Any, name: str) -> float:
     """Seconds of encoded audio (bytes, or anything with the buffer protocol), from its header where that says it.
-
-    Raises `AudioError` when it cannot be read.
-    """
+    Raises `AudioError` when it cannot be read."""
     import io
 
     import pyarrow
@@ -93,10 +91,8 @@ def encoded_duration(data: Any, name: str) -> float:
 
 @contextmanager
 def as_file(data: Any, name: str) -> Iterator[Path]:
-    """Encoded audio under a path: a file in memory where the system has such (Linux), or a temporary one.
-
-    An `AudioError` raised inside names `name` in place of the path.
-    """
+    """Encoded audio under a path: a file in memory where the system has such (Linux), or a temporary one. An
+    `AudioError` raised inside names `name` in place of the path."""
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("audio"), "wb") as memory:
             memory.write(data)

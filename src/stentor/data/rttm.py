@@ -34,12 +34,9 @@ class RttmLine:
 
 
 def read_rttm(path: str | Path) -> dict[str, list[dict[str, Any]]]:
-    """The segments of each recording, `{"speaker", "start", "end"}` in seconds, in order of start.
-
-    Overlapping segments of one speaker are merged, those without a duration left out.
-
-    Raises `DataError` that names up to 20 bad lines with their mends.
-    """
+    """The segments of each recording, `{"speaker", "start", "end"}` in seconds, in order of start. Overlapping segments
+    of one speaker are merged, those without a duration left out. Raises `DataError` that names up to 20 bad lines with
+    their mends."""
     segments_of: dict[str, list[dict[str, Any]]] = {}
     for line in read_rttm_lines(path):
         if line.end == line.start:
@@ -50,11 +47,8 @@ def read_rttm(path: str | Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def format_rttm(recording: str, segments: Iterable[Mapping[str, Any]], channel: int = 0) -> list[str]:
-    """The RTTM lines of one recording, in order of start, times to 1 ms. White space in names becomes `_`.
-
-    RTTM counts channels from 1. Segments that are shorter than half a millisecond have no duration in it and are left
-    out.
-    """
+    """The RTTM lines of one recording, in order of start, times to 1 ms. White space in names becomes `_`. RTTM counts
+    channels from 1. Segments that are shorter than half a millisecond have no duration in it and are left out."""
     lines = []
     for segment in sorted(segments, key=lambda s: (s["start"], s["end"])):
         start, end = round(segment["start"], 3), round(segment["end"], 3)
@@ -76,9 +70,7 @@ def write_rttm(path: str | Path, recordings: Mapping[str, Iterable[Mapping[str, 
 
 def merge_segments(segments: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], int]:
     """The segments in order of start with overlapping ones of one speaker merged, and how many were merged away.
-
-    Segments that only touch stay apart.
-    """
+    Segments that only touch stay apart."""
     merged: list[dict[str, Any]] = []
     last: dict[str, dict[str, Any]] = {}  # by speaker
     count = 0
@@ -112,10 +104,8 @@ def clip_spans(spans: Iterable[Iterable[float]], duration: float) -> list[list[f
 
 
 def read_rttm_lines(path: str | Path) -> Iterator[RttmLine]:
-    """The speaker lines of an RTTM file as they stand, those without a duration among them.
-
-    Raises `DataError` at the end that names all bad lines.
-    """
+    """The speaker lines of an RTTM file as they stand, those without a duration among them. Raises `DataError` at the
+    end that names all bad lines."""
     return _read_lines(Path(path), "RTTM", _rttm_line, "holds no SPEAKER lines; is it an RTTM file?")
 
 

@@ -48,11 +48,9 @@ def synthesized_audio(arguments: SynthArguments, rate: int) -> np.ndarray:
 
 
 def synthesize_all(utterances: Sequence[SynthArguments]) -> Iterator[tuple[int, list[dict[str, Any]]] | str]:
-    """(samples at 16 kHz, word times) of each utterance in order, or the reason why it cannot be synthesized.
-
-    Uses this process's share of the cores where it can fork and there is enough to do; what the cache holds is not
-    synthesized again.
-    """
+    """(samples at 16 kHz, word times) of each utterance in order, or the reason why it cannot be synthesized. Uses this
+    process's share of the cores where it can fork and there is enough to do; what the cache holds is not synthesized
+    again."""
     cached = {tuple(arguments.values()) for arguments in utterances} & _cache.keys()
     missing = [arguments for arguments in utterances if tuple(arguments.values()) not in cached]
     results = _synthesize_missing(missing)

@@ -82,11 +82,9 @@ class BatchLimits:
 def pack(
     costs: Sequence[int], budget: int, max_items: int | None, window: int, generator: np.random.Generator
 ) -> list[list[int]]:
-    """Best-fit packing: lists of at most `max_items` indices whose costs add up to at most `budget`.
-
-    Looks `window` items ahead of a shuffled stream: each pack starts with a random item and takes the largest that
-    still fits until none does.
-    """
+    """Best-fit packing: lists of at most `max_items` indices whose costs add up to at most `budget`. Looks `window`
+    items ahead of a shuffled stream: each pack starts with a random item and takes the largest that still fits until
+    none does."""
     order = generator.permutation(len(costs))
     pool: list[tuple[int, int]] = []
     packs, num_read = [], 0
@@ -108,10 +106,8 @@ def pack(
 def bucket(
     costs: Sequence[int], budget: int, max_items: int | None, buckets: int, generator: np.random.Generator
 ) -> list[list[int]]:
-    """Batches of items of similar cost: items x longest stays within `budget`, at most `max_items` each.
-
-    Items are shuffled within buckets of similar cost, and a bucket's unfinished batch goes on with the next longer one.
-    """
+    """Batches of items of similar cost: items x longest stays within `budget`, at most `max_items` each. Items are
+    shuffled within buckets of similar cost, and a bucket's unfinished batch goes on with the next longer one."""
     order = np.lexsort((generator.random(len(costs)), buckets_of(costs, buckets)))
     batches: list[list[int]] = []
     batch: list[int] = []

@@ -116,10 +116,8 @@ class TrainDataset(ABC):
         return [*self.pools, *(self.replay.pools if self.replay else [])]
 
     def leave_out(self, drop_reason: DropReason) -> None:
-        """Drop (and count) the records that the model can do nothing with; to be called before `batch_sampler`.
-
-        Raises `DataError` when they are more than `data.max_bad` allows, or all.
-        """
+        """Drop (and count) the records that the model can do nothing with; to be called before `batch_sampler`. Raises
+        `DataError` when they are more than `data.max_bad` allows, or all."""
         for pool in self._all_pools():
             pool.cuts = list(filter_cuts(pool.cuts, self.data, self.dropped, drop_reason))
 

@@ -24,10 +24,8 @@ training data is a stream, or names no speakers."""
 
 
 def leakage(train: Iterable[Cut] | None, sets: Mapping[str, Iterable[Cut]]) -> Overlap:
-    """Speakers, texts, ids and recordings that each set shares with the training data (None: a stream, unknown).
-
-    Texts are equal when their words are: case and punctuation do not count.
-    """
+    """Speakers, texts, ids and recordings that each set shares with the training data (None: a stream, unknown). Texts
+    are equal when their words are: case and punctuation do not count."""
     held: dict[str, dict[str, set[str]]] = {name: {kind: set() for kind in KINDS} for name in sets}
     for name, cuts in sets.items():
         for cut in cuts:

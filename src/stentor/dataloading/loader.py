@@ -110,10 +110,8 @@ class ErrorAsResult(Dataset):
 def batches(
     dataset: Dataset, planned: Iterator[Any], workers: int, prefetch: int, pin: bool
 ) -> Generator[Any, None, None]:
-    """`dataset[p]` for each planned batch, in order, prepared ahead in `workers` processes.
-
-    Raises StentorError when a worker dies.
-    """
+    """`dataset[p]` for each planned batch, in order, prepared ahead in `workers` processes. Raises StentorError when a
+    worker dies."""
     loader = DataLoader(
         ErrorAsResult(dataset),
         sampler=PlannedSampler(planned),

@@ -127,10 +127,8 @@ class Mix:
         return round(sum(f.sum() for f in self.factors))
 
     def epoch(self, seed: int, epoch: int) -> Iterator[tuple[Cut, int]]:
-        """(cut, copy) pairs in source order; `copy` tells repeats of a record within the epoch apart.
-
-        A record with factor 2.25 comes twice, and a third time in every fourth epoch.
-        """
+        """(cut, copy) pairs in source order; `copy` tells repeats of a record within the epoch apart. A record with
+        factor 2.25 comes twice, and a third time in every fourth epoch."""
         for number, (pool, factor) in enumerate(zip(self.pools, self.factors)):
             phase = rng(seed, "mix", number).random(len(pool.cuts))
             # Whole copies by the phase-shifted running total: fractions are exact over the epochs, for every record.

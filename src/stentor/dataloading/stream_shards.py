@@ -63,10 +63,8 @@ class ShardedStream:
         self, rank: int, world: int, skip: int = 0, epoch: int = 0, batch_in_epoch: int = 0, index: int = 0
     ) -> Iterator[PlannedBatch]:
         """The batches of one rank: every `world`-th, from number `index + skip` on. `epoch` and `batch_in_epoch` are
-        those of batch `index` in its shard; where the other shards stand follows from `index` alone.
-
-        Raises `DataError` for a shard without any usable record, which would leave its turns empty.
-        """
+        those of batch `index` in its shard; where the other shards stand follows from `index` alone. Raises `DataError`
+        for a shard without any usable record, which would leave its turns empty."""
         num_shards = len(self.samplers)
         step = world // gcd(num_shards, world)  # batches of a shard between two of this rank's
         shards: dict[int, Iterator[PlannedBatch]] = {}

@@ -82,9 +82,7 @@ class Alignment(Loss):
 
 def doubtful(boundaries: Tensor, words: Tensor, timed: Tensor, size: int) -> Tensor:
     """True where a word without times may lie, bool [B, size]: between the neighbours whose times are known.
-
-    `boundaries` [B, W, 2] are start and end in grid points, valid where `timed` bool [B, W].
-    """
+    `boundaries` [B, W, 2] are start and end in grid points, valid where `timed` bool [B, W]."""
     import torch
 
     before = boundaries[..., 1].masked_fill(~timed, -1.0).cummax(1).values

@@ -47,10 +47,8 @@ class Loss(Choice):
         return self.model_copy(update={"label_smoothing": 0.0}) if smooths else self
 
     def sum(self, *args: Any, **prediction: Any) -> torch.Tensor:
-        """The summed loss, a scalar tensor, from what the model's forward returned for this term.
-
-        Targets equal to -100 and padding are left out.
-        """
+        """The summed loss, a scalar tensor, from what the model's forward returned for this term. Targets equal to -100
+        and padding are left out."""
         raise NotImplementedError
 
     def checked_sum(self, outputs: Mapping[str, Mapping[str, Any]], key: str) -> torch.Tensor:

@@ -53,10 +53,8 @@ class KLDivergence(Loss):
 
 
 def flatten_frames(loss: Loss, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """(logits float32 [N, C], targets int64 [N]) of all frames; logits are 0 where the target is -100.
-
-    Raises ConfigError when the targets are not one class per frame.
-    """
+    """(logits float32 [N, C], targets int64 [N]) of all frames; logits are 0 where the target is -100. Raises
+    ConfigError when the targets are not one class per frame."""
     if targets.dim() != logits.dim() - 1:
         raise ConfigError(
             f"losses: `{loss.type}` needs one class per frame, but these labels are {targets.shape[-1]} numbers per "

@@ -27,9 +27,7 @@ class Contrastive(Loss):
 
     def sum(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """A float32 scalar, a sum over anchors: `embeddings` [N, E] of length 1, `labels` int64 [N], -100 is left out.
-
-        An anchor is an embedding with another one of its label; there are `anchors(labels)`.
-        """
+        An anchor is an embedding with another one of its label; there are `anchors(labels)`."""
         import torch
 
         valid = labels != -100

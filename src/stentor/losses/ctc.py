@@ -16,11 +16,9 @@ class CTCLoss(Loss):
     type: Literal["ctc"] = "ctc"
 
     def sum(self, log_probs: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
-        """`log_probs` [T, B, C] with blank = 0, `lengths` [B] frames, `targets` flat, `target_lengths` [B].
-
-        Items whose target cannot be aligned with their frames (too few of them) count as zero; families leave such
-        items out beforehand so that their targets are not in the denominator either.
-        """
+        """`log_probs` [T, B, C] with blank = 0, `lengths` [B] frames, `targets` flat, `target_lengths` [B]. Items whose
+        target cannot be aligned with their frames (too few of them) count as zero; families leave such items out
+        beforehand so that their targets are not in the denominator either."""
         from torch.nn import functional as F
 
         if log_probs.shape[1] == 0:

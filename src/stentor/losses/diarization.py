@@ -78,10 +78,8 @@ class PowersetLoss(Loss):
 
     def sum(self, logits: Tensor, targets: Tensor) -> Tensor:
         """A float32 scalar: `logits` [B, T, classes] over the sets of `powerset_table` against the speakers' activity,
-        `targets` [B, T, S] of 0 and 1 (frames with a -100 are left out).
-
-        Where more speak at once than a set can hold, the set of those who come first in `targets` is meant.
-        """
+        `targets` [B, T, S] of 0 and 1 (frames with a -100 are left out). Where more speak at once than a set can hold,
+        the set of those who come first in `targets` is meant."""
         from torch.nn import functional as F
 
         table, class_of_bits = (t.to(logits.device) for t in powerset_lookup(targets.shape[-1], logits.shape[-1]))
@@ -110,9 +108,7 @@ def pairwise_sums(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def assign(cost: Tensor) -> Tensor:
     """The permutation of least cost, exactly: int64 [B, S], for `cost` [B, S, S] of giving the output i the target j.
-
-    Element i is the target of the output i. Of several the first in lexicographic order, up to `ENUMERATED` slots.
-    """
+    Element i is the target of the output i. Of several the first in lexicographic order, up to `ENUMERATED` slots."""
     import torch
 
     slots = cost.shape[-1]
@@ -165,11 +161,9 @@ def powerset_table(speakers: int, at_once: int) -> np.ndarray:
 
 @lru_cache
 def powerset_lookup(speakers: int, classes: int) -> tuple[Tensor, Tensor]:
-    """(`powerset_table` bool [classes, speakers], class of each activity `as_bits` int64 [2^speakers]).
-
-    An activity of more speakers than any class holds gets the class of its first ones. Raises ConfigError when so many
-    classes are no powerset of so many speakers.
-    """
+    """(`powerset_table` bool [classes, speakers], class of each activity `as_bits` int64 [2^speakers]). An activity of
+    more speakers than any class holds gets the class of its first ones. Raises ConfigError when so many classes are no
+    powerset of so many speakers."""
     import torch
 
     sizes = [sum(math.comb(speakers, n) for n in range(most + 1)) for most in range(1, speakers + 1)]
@@ -189,10 +183,8 @@ def powerset_lookup(speakers: int, classes: int) -> tuple[Tensor, Tensor]:
 
 
 def least_cross_entropy_order(logits: Tensor, active: Tensor, table: Tensor, class_of_bits: Tensor) -> Tensor:
-    """The permutation of least cross entropy, int64 [B, S] as `assign` gives it.
-
-    `logits` [B, T, classes] (0 in frames that are left out), `active` bool [B, T, S].
-    """
+    """The permutation of least cross entropy, int64 [B, S] as `assign` gives it. `logits` [B, T, classes] (0 in frames
+    that are left out), `active` bool [B, T, S]."""
     import torch
     from torch.nn import functional as F
 

@@ -131,11 +131,9 @@ def clamped_log(probabilities: Tensor) -> Tensor:
 
 
 def masked_pair(loss: Loss, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(outputs float32, targets float32, bool: which entries count), all of one shape.
-
-    Where the target is -100, outputs and targets are 0, so that these outputs reach neither the sum nor a gradient.
-    Raises ConfigError when the shapes differ.
-    """
+    """(outputs float32, targets float32, bool: which entries count), all of one shape. Where the target is -100,
+    outputs and targets are 0, so that these outputs reach neither the sum nor a gradient. Raises ConfigError when the
+    shapes differ."""
     if logits.shape != targets.shape:
         kind = "one class per frame" if targets.dim() == logits.dim() - 1 else f"{targets.shape[-1]} numbers per frame"
         raise ConfigError(

@@ -27,11 +27,8 @@ def logit(probability: float) -> float:
 
 
 def fit(signs: Sequence[Sequence[float]], right: Sequence[bool]) -> list[float]:
-    """The calibration (see `confidence`) that makes what was right most likely, by Newton's method.
-
-    `signs` [N, S] in [0, 1], `right` [N]. A Gaussian prior at the first sign as it is keeps the map finite where
-    everything was right.
-    """
+    """The calibration (see `confidence`) that makes what was right most likely, by Newton's method. `signs` [N, S] in
+    [0, 1], `right` [N]. A Gaussian prior at the first sign as it is keeps the map finite where everything was right."""
     x = np.array([[*map(logit, row), 1.0] for row in signs], np.float64)
     y = np.asarray(right, np.float64)
     start = np.zeros(x.shape[1])

@@ -18,11 +18,9 @@ def relative_change(
     unit: Literal["word", "character"] = "word",
     spelling: str | None = None,
 ) -> Score | None:
-    """Relative change of the corpus-level error rate from `before` to `after`: -0.25 is a quarter fewer errors.
-
-    The interval resamples items with both systems' errors on them together (paired bootstrap, Bisani and Ney 2004), so
-    it is much narrower than the two rates' own intervals suggest. None when `before` makes no error.
-    """
+    """Relative change of the corpus-level error rate from `before` to `after`: -0.25 is a quarter fewer errors. The
+    interval resamples items with both systems' errors on them together (paired bootstrap, Bisani and Ney 2004), so it
+    is much narrower than the two rates' own intervals suggest. None when `before` makes no error."""
 
     def errors(hypotheses: Sequence[str]) -> np.ndarray:
         pairs = normalized_pairs(references, hypotheses, normalizer, languages, unit, spelling)

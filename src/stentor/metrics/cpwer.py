@@ -54,22 +54,18 @@ def cpwer(files: Sequence[Attributed], normalizer: str = "whisper_basic", spelli
 def tcpwer(
     files: Sequence[Attributed], collar: float = COLLAR, normalizer: str = "whisper_basic", spelling: str | None = None
 ) -> Score:
-    """Time-constrained `cpwer`: words are paired only when at most `collar` seconds lie between them.
-
-    Words of a segment are placed by their letters, as meeteval does by default; words of the transcript that have times
-    are joined into segments where a speaker pauses no longer than half a second.
-    """
+    """Time-constrained `cpwer`: words are paired only when at most `collar` seconds lie between them. Words of a
+    segment are placed by their letters, as meeteval does by default; words of the transcript that have times are joined
+    into segments where a speaker pauses no longer than half a second."""
     wer = _meeteval()
     measure = partial(wer.time_constrained_minimum_permutation_word_error_rate, collar=collar)
     return _score(files, measure, normalizer, spelling, {"collar": collar})
 
 
 def segments_of(transcript: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Segments by speaker, `{"speaker", "start", "end", "text"}`, of a transcript in the project's JSON.
-
-    Of its `words` where it has them: words of one speaker in a row, until a pause or until another one speaks. Else its
-    `segments`. Words and segments without a speaker belong to one of their own, without a name.
-    """
+    """Segments by speaker, `{"speaker", "start", "end", "text"}`, of a transcript in the project's JSON. Of its `words`
+    where it has them: words of one speaker in a row, until a pause or until another one speaks. Else its `segments`.
+    Words and segments without a speaker belong to one of their own, without a name."""
     if not transcript.get("words"):
         return [{**s, "speaker": s.get("speaker") or ""} for s in transcript.get("segments") or ()]
     turns: list[dict[str, Any]] = []

@@ -218,10 +218,8 @@ def speaker_count(files: Sequence[DiarizedRecording]) -> Score:
 
 
 def frame_f1(files: Sequence[DiarizedRecording], speaker_labels: bool = True) -> Score:
-    """F1 of each speaker's activity in frames, of no length: twice the right seconds over those of both sides.
-
-    Speakers are matched as for `der`, no collar, overlap scored. 1 when nobody speaks on either side.
-    """
+    """F1 of each speaker's activity in frames, of no length: twice the right seconds over those of both sides. Speakers
+    are matched as for `der`, no collar, overlap scored. 1 when nobody speaks on either side."""
     rows = errors(files, speaker_labels=speaker_labels)
     both = [e.total + e.correct + e.confusion + e.false_alarm for e in rows]
     score = _ratio([2 * e.correct for e in rows], both)
@@ -239,10 +237,8 @@ def frame_f1(files: Sequence[DiarizedRecording], speaker_labels: bool = True) ->
 
 def relative_change(before: Sequence[DiarizedRecording], after: Sequence[DiarizedRecording]) -> Score | None:
     """Relative change of `der` between two systems on the same recordings in the same order: -0.25 is a quarter less.
-
     The interval resamples recordings with both systems' errors together (paired bootstrap). None when `before` makes no
-    error.
-    """
+    error."""
     first, second = (np.array([e.wrong for e in errors(files)]) for files in (before, after))
     if not first.sum():
         return None

@@ -37,10 +37,8 @@ def intelligibility(
     groups: dict[str, Sequence[str | None]] | None = None,
 ) -> dict[str, Score]:
     """`wer` and `cer` of a recogniser's transcripts of each column against the texts that were to be spoken.
-
     `transcripts` maps a column to one transcript per text, None where there is no audio (a record without real audio);
-    columns without any transcript are left out.
-    """
+    columns without any transcript are left out."""
     wer: dict[str, Score] = {}
     cer: dict[str, Score] = {}
     for column, hypotheses in transcripts.items():

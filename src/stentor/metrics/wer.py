@@ -23,10 +23,8 @@ SUBSTITUTIONS, DELETIONS, INSERTIONS, REFERENCE = range(4)
 def align(
     reference: str | Sequence[str], hypothesis: str | Sequence[str]
 ) -> list[tuple[Operation, str | None, str | None]]:
-    """A shortest edit script: `(operation, reference word, hypothesis word)`, None where a side has no word.
-
-    Strings are split at white space; pass lists for other units.
-    """
+    """A shortest edit script: `(operation, reference word, hypothesis word)`, None where a side has no word. Strings
+    are split at white space; pass lists for other units."""
     from rapidfuzz.distance import Levenshtein
 
     ref = reference.split() if isinstance(reference, str) else list(reference)
@@ -57,10 +55,8 @@ def matches(reference: Sequence[Hashable], hypothesis: Sequence[Hashable]) -> li
 
 
 def count_errors(pairs: Iterable[tuple[Sequence[Hashable], Sequence[Hashable]]]) -> np.ndarray:
-    """Errors of each (reference units, hypothesis units) pair: int64 [pairs, 4].
-
-    Columns: substitutions, deletions, insertions, reference length.
-    """
+    """Errors of each (reference units, hypothesis units) pair: int64 [pairs, 4]. Columns: substitutions, deletions,
+    insertions, reference length."""
     from rapidfuzz.distance import Levenshtein
 
     rows = []
@@ -93,11 +89,9 @@ def bootstrap(
     seed: int = 0,
     ratio: Ratio = ratio,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of `ratio(sum(errors), sum(totals))`, resampling items with replacement.
-
-    `errors` and `totals` are [items]. Deterministic for a seed. Bisani and Ney 2004, "Bootstrap estimates for
-    confidence intervals in ASR performance evaluation". (0, 0) for no items.
-    """
+    """Percentile bootstrap interval of `ratio(sum(errors), sum(totals))`, resampling items with replacement. `errors`
+    and `totals` are [items]. Deterministic for a seed. Bisani and Ney 2004, "Bootstrap estimates for confidence
+    intervals in ASR performance evaluation". (0, 0) for no items."""
     n = len(errors)
     if n == 0:
         return 0.0, 0.0
@@ -129,11 +123,9 @@ def rate_interval(
 
 
 def frequent_errors(pairs: Iterable[tuple[Sequence[str], Sequence[str]]], top: int = 20) -> dict[str, list[list[Any]]]:
-    """The most frequent errors over (reference words, hypothesis words) pairs, most frequent first.
-
-    `{"substitutions": [[reference, hypothesis, count]], "deletions": [[word, count]], "insertions": [[word, count]]}`.
-    Ties are in alphabetical order, so that the list does not depend on the order of the items.
-    """
+    """The most frequent errors over (reference words, hypothesis words) pairs, most frequent first. `{"substitutions":
+    [[reference, hypothesis, count]], "deletions": [[word, count]], "insertions": [[word, count]]}`. Ties are in
+    alphabetical order, so that the list does not depend on the order of the items."""
     counters: dict[str, Counter[tuple[str, ...]]] = {"substitute": Counter(), "delete": Counter(), "insert": Counter()}
     for reference, hypothesis in pairs:
         for operation, *units in align(reference, hypothesis):
@@ -170,11 +162,9 @@ def score(
     groups: Mapping[str, Sequence[str | None]] | None = None,
     spelling: str | None = None,
 ) -> Score:
-    """The corpus-level error rate after `normalizer`, with its interval and details.
-
-    `groups` names ways to break the rate down: `{"speaker": [one label per item]}` adds `details["by_speaker"]` when
-    there is more than one label. `languages` (one per item) picks the units, see `stentor.text.normalize.words`.
-    """
+    """The corpus-level error rate after `normalizer`, with its interval and details. `groups` names ways to break the
+    rate down: `{"speaker": [one label per item]}` adds `details["by_speaker"]` when there is more than one label.
+    `languages` (one per item) picks the units, see `stentor.text.normalize.words`."""
     pairs = normalized_pairs(references, hypotheses, normalizer, languages, unit, spelling)
     counts = count_errors(pairs)
     errors, totals = counts[:, :REFERENCE].sum(1), counts[:, REFERENCE]

@@ -42,10 +42,8 @@ class Answer:
 
 
 def words(transcript: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int) -> str:
-    """Words with their times below the recording's spectrogram; a word plays when it is clicked.
-
-    `transcript`: words as in one, `{"word", "start", "end", "confidence"}`; `samples` float32 [samples] at `rate` Hz.
-    """
+    """Words with their times below the recording's spectrogram; a word plays when it is clicked. `transcript`: words as
+    in one, `{"word", "start", "end", "confidence"}`; `samples` float32 [samples] at `rate` Hz."""
     if not transcript:
         return _nothing()
     samples, seconds, partly = _shown(samples, rate)
@@ -54,10 +52,8 @@ def words(transcript: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: in
 
 
 def speakers(segments: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int) -> str:
-    """Who speaks when, a lane for each speaker; a stretch plays when it is clicked.
-
-    `segments`: `{"speaker", "start", "end"}`; `samples` float32 [samples] at `rate` Hz.
-    """
+    """Who speaks when, a lane for each speaker; a stretch plays when it is clicked. `segments`: `{"speaker", "start",
+    "end"}`; `samples` float32 [samples] at `rate` Hz."""
     if not segments:
         return _nothing()
     samples, seconds, partly = _shown(samples, rate)

@@ -75,10 +75,8 @@ def add_sounds(examples: Sequence[ReportExample], budget: int = BUDGET) -> int:
 def compare(
     reference: str, output: str, normalizer: str, language: str | None, words: Sequence[Mapping[str, Any]] = ()
 ) -> list[Cell]:
-    """The two texts as written, aligned word by word on their normalised forms.
-
-    Words that the normaliser leaves nothing of (lone punctuation) are left out. `words` carry `confidence`.
-    """
+    """The two texts as written, aligned word by word on their normalised forms. Words that the normaliser leaves
+    nothing of (lone punctuation) are left out. `words` carry `confidence`."""
     from stentor.metrics.wer import align
 
     reference_units, output_units = _units(reference, normalizer, language), _units(output, normalizer, language)

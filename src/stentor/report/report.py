@@ -46,11 +46,8 @@ REASONS = {
 
 
 def write_report(run_folder: Path) -> Path:
-    """Write `report.html` into a run folder and answer its path.
-
-    Works for finished, running, stopped and failed runs: sections without data are left out. Raises ConfigError when
-    the folder is not a run folder.
-    """
+    """Write `report.html` into a run folder and answer its path. Works for finished, running, stopped and failed runs:
+    sections without data are left out. Raises ConfigError when the folder is not a run folder."""
     run_folder = Path(run_folder)
     path = run_folder / "report.html"
     path.write_text(render(read_run(run_folder)), encoding="utf-8")
@@ -94,10 +91,8 @@ def render(run: RunFolder) -> str:
 
 
 def script() -> tuple[str, str]:
-    """The page's script and its SHA-256 in base64.
-
-    Transcripts are strangers' text. They are escaped, and the page allows no script but the one with this hash.
-    """
+    """The page's script and its SHA-256 in base64. Transcripts are strangers' text. They are escaped, and the page
+    allows no script but the one with this hash."""
     code = "".join(_template(name) for name in ("charts.js", "report.js", "drawn.js"))
     return code, base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
 

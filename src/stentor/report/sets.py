@@ -33,11 +33,9 @@ class ExampleSet:
 def example_sets(
     run: RunFolder, budget: int, timed: Collection[str] = (), drawn: Collection[str] = ()
 ) -> list[ExampleSet]:
-    """What to show of each evaluation set: those with predictions first in the order of the results.
-
-    `budget`: bytes of sound. Of sets whose word times are shown (`timed`) only items with errors are, and nothing of
-    those with timelines (`drawn`).
-    """
+    """What to show of each evaluation set: those with predictions first in the order of the results. `budget`: bytes of
+    sound. Of sets whose word times are shown (`timed`) only items with errors are, and nothing of those with timelines
+    (`drawn`)."""
     scores = run.results.get("eval") or {}
     names = [n for n in (*scores, *(n for n in run.predictions if n not in scores)) if n not in drawn]
     sets: list[ExampleSet] = []

@@ -16,10 +16,8 @@ LEVELS = 24
 
 
 def spectrogram(samples: np.ndarray, rate: int) -> np.ndarray:
-    """Shades of grey, uint8 [ROWS, columns], low frequencies at the bottom, of float32 [samples] at `rate` Hz.
-
-    A column stands for `HOP` seconds around its middle, so that the picture spans exactly the audio.
-    """
+    """Shades of grey, uint8 [ROWS, columns], low frequencies at the bottom, of float32 [samples] at `rate` Hz. A column
+    stands for `HOP` seconds around its middle, so that the picture spans exactly the audio."""
     width, hop = round(WINDOW * rate), HOP * rate
     size = 1 << (2 * width - 1).bit_length()
     columns = max(1, round(len(samples) / hop))

@@ -175,11 +175,9 @@ def compare(
 def timelines(
     name: str, scores: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], budget: int, most: int = MOST
 ) -> tuple[Timelines, int]:
-    """What to show of an evaluation set, and what is left of `budget` (bytes of sound).
-
-    `scores` are those of `stentor.metrics.diarization.scores` as dicts, `rows` the predictions of the task `diarize`.
-    The recordings with most that is wrong come first.
-    """
+    """What to show of an evaluation set, and what is left of `budget` (bytes of sound). `scores` are those of
+    `stentor.metrics.diarization.scores` as dicts, `rows` the predictions of the task `diarize`. The recordings with
+    most that is wrong come first."""
     items = [
         (row, compare(row["reference"]["segments"], row["output"]["segments"], row["reference"]["uem"], _seconds(row)))
         for row in rows

@@ -60,11 +60,9 @@ class SpokenSet:
 
 
 def voiced_sets(run: RunFolder, budget: int) -> tuple[list[SpokenSet], int]:
-    """The spoken records of each evaluation set, and what is left of `budget` (bytes of sounds and pictures).
-
-    From the final predictions; of a run without them yet, from its newest samples. First every record gets its final
-    sounds, then, while the budget lasts, those of earlier steps.
-    """
+    """The spoken records of each evaluation set, and what is left of `budget` (bytes of sounds and pictures). From the
+    final predictions; of a run without them yet, from its newest samples. First every record gets its final sounds,
+    then, while the budget lasts, those of earlier steps."""
     finals = {name: [r for r in rows if is_encoded_audio(_audio(r))][:MOST] for name, rows in run.predictions.items()}
     stage = run.samples[-1].get("stage") if run.samples else None
     samples = [r for r in run.samples if isinstance(_audio(r), Mapping) and r.get("stage") == stage]

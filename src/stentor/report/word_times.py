@@ -119,10 +119,8 @@ class WordTimes:
 def word_times(
     name: str, scores: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], budget: int
 ) -> tuple[WordTimes, int]:
-    """What to show of an evaluation set, and what is left of `budget` (bytes of pictures and sound).
-
-    `scores` are those of `stentor.metrics.word_time.score` as dicts, `rows` the predictions.
-    """
+    """What to show of an evaluation set, and what is left of `budget` (bytes of pictures and sound). `scores` are those
+    of `stentor.metrics.word_time.score` as dicts, `rows` the predictions."""
     details = scores["word_time_mean_ms"]["details"]
 
     def value(metric: str) -> str:

@@ -171,10 +171,8 @@ def alternatives(annotation: Any) -> Iterator[Any]:
 
 
 def converts(value: Any, annotation: Any) -> bool:
-    """Whether pydantic would silently turn the value (or one inside it) into another type to fit the annotation.
-
-    True for text or a truth value where a number is meant, and for text or a number where a truth value is meant.
-    """
+    """Whether pydantic would silently turn the value (or one inside it) into another type to fit the annotation. True
+    for text or a truth value where a number is meant, and for text or a number where a truth value is meant."""
     kinds = list(alternatives(annotation))
     scalars = {k for k in kinds if k in (int, float, bool)}
     if isinstance(value, bool):

@@ -63,11 +63,9 @@ class Corpus(Source):
         yield from self.shaped(self._cuts())
 
     def parts(self) -> dict[str, Callable[[], Iterator[Cut | UnusableRecord]]]:
-        """The parts of the corpus by name, prepared now; calling one lists its whole recordings.
-
-        Raises `ConfigError` for an unknown corpus or wrong options and `DataError` when the corpus is not as it should
-        be or the recipe fails.
-        """
+        """The parts of the corpus by name, prepared now; calling one lists its whole recordings. Raises `ConfigError`
+        for an unknown corpus or wrong options and `DataError` when the corpus is not as it should be or the recipe
+        fails."""
         prepare = recipe("prepare", self.name)
         folder = self._folder()
         if self.download:

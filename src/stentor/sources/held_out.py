@@ -82,10 +82,8 @@ def held_groups(sizes: Mapping[str, int], most: float, seed: int) -> set[str]:
 
 
 def hold_out(pools: Sequence[list[Cut]], sets: Mapping[str, HeldOut]) -> list[list[Cut]]:
-    """Gives each set its records out of the listed sources' and answers what is left to train on, per source.
-
-    Raises `DataError` when there is not enough for a set.
-    """
+    """Gives each set its records out of the listed sources' and answers what is left to train on, per source. Raises
+    `DataError` when there is not enough for a set."""
     remaining = list(pools)
     for name, held_out in sets.items():
         records = [cut for cuts in remaining for cut in cuts]

@@ -119,11 +119,9 @@ class OpenDataset:
 
 
 def open_dataset(location: HubLocation, stream: bool, audio: str | None) -> OpenDataset:
-    """The data set, downloaded (or found in the cache) unless it is streamed. `audio` names its column of audio.
-
-    Raises `ConfigError` without the package `datasets` and `DataError`, saying what to do, for a data set, config,
-    split or audio column that is not there or not to be had.
-    """
+    """The data set, downloaded (or found in the cache) unless it is streamed. `audio` names its column of audio. Raises
+    `ConfigError` without the package `datasets` and `DataError`, saying what to do, for a data set, config, split or
+    audio column that is not there or not to be had."""
     split = location.split
     if "[" in split:
         raise ConfigError(f"`split: {split}`: slices are not supported; use `limit`, or `part` and `held_out`.")

@@ -76,10 +76,8 @@ def normalizer(
 
 @lru_cache(maxsize=1 << 17)
 def normalize(text: str, name: str = "whisper_basic", language: str | None = None, spelling: str | None = None) -> str:
-    """`text` in the form that is scored, see `normalizer`.
-
-    Cached: references come back at every evaluation, and the English normaliser costs several times the alignment.
-    """
+    """`text` in the form that is scored, see `normalizer`. Cached: references come back at every evaluation, and the
+    English normaliser costs several times the alignment."""
     return normalizer(name, language_code(language), spelling)(text)
 
 

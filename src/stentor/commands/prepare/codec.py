@@ -36,11 +36,8 @@ SAMPLES = 4
 
 
 def prepare_codec(options: CodecOptions) -> None:
-    """Write the codec's folder, with resynthesis.json and samples/ in it.
-
-    Raises ConfigError for wrong options and a folder that holds something, and DataError when over 1 % of the records
-    that were read cannot be used.
-    """
+    """Write the codec's folder, with resynthesis.json and samples/ in it. Raises ConfigError for wrong options and a
+    folder that holds something, and DataError when over 1 % of the records that were read cannot be used."""
     section, device = _section(options), str(pick_device(options.device))
     to = options.to.expanduser()
     if to.exists() and (not to.is_dir() or any(to.iterdir())):

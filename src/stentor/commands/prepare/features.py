@@ -25,11 +25,9 @@ GROUP_ITEMS = 8
 
 
 def prepare_features(options: FeaturesOptions) -> None:
-    """Fill the folder, or go on where a killed command stopped.
-
-    Raises ConfigError for options that do not go together and for a folder with features of other settings, `Stopped`
-    at a signal, and DataError when over 1 % of the records cannot be used (the others are stored all the same).
-    """
+    """Fill the folder, or go on where a killed command stopped. Raises ConfigError for options that do not go together
+    and for a folder with features of other settings, `Stopped` at a signal, and DataError when over 1 % of the records
+    cannot be used (the others are stored all the same)."""
     features, cuts = _features_and_cuts(options)
     store = FeatureStore(options.to.expanduser(), features, features.store_bits)
     writer = StoreWriter(store)

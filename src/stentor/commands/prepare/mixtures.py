@@ -36,11 +36,9 @@ GENERATION_KEYS = {"audio_path", "start", "channel", "parts", "mixed_turn", "mad
 
 
 def prepare_mixtures(options: MixturesOptions) -> None:
-    """Write the mixtures of a source, or go on where a killed command stopped.
-
-    Raises ConfigError for options that do not go together and for a folder that holds other mixtures, `Stopped` at a
-    signal, and DataError when nothing could be written or over 1 % cannot be used.
-    """
+    """Write the mixtures of a source, or go on where a killed command stopped. Raises ConfigError for options that do
+    not go together and for a folder that holds other mixtures, `Stopped` at a signal, and DataError when nothing could
+    be written or over 1 % cannot be used."""
     source = _source(options)
     cuts = list(source.cuts())
     digest = fingerprint(_description(cut) for cut in cuts)

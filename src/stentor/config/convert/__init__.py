@@ -177,10 +177,7 @@ def convert_files(
     convert: Callable[[Any], Converted], files: Sequence[Path | str], to: Path | None
 ) -> tuple[str, list[str]]:
     """Convert files (or text that stands for one): into the folder `to`, or as text. Returns what to print, and notes
-    for stderr.
-
-    Raises `ConfigError` rather than overwrite a file.
-    """
+    for stderr. Raises `ConfigError` rather than overwrite a file."""
     if to is None and len(files) != 1:
         raise ConfigError("Give --to FOLDER to convert more than one file.")
     done = [(file if isinstance(file, Path) else "the command line", convert(file)) for file in files]

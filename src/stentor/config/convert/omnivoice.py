@@ -52,11 +52,9 @@ _ENTRIES, _CODEBOOKS = 1024, 8
 
 
 def convert(train: Path, data: Path | None = None, output: str | None = None) -> Converted:
-    """A run file for the family `omnivoice`.
-
-    `data` and `output` are OmniVoice's `--data_config` and `--output_dir`. Values that are not in the file are
-    OmniVoice's defaults. Raises `Mistakes` for keys and values without a counterpart.
-    """
+    """A run file for the family `omnivoice`. `data` and `output` are OmniVoice's `--data_config` and `--output_dir`.
+    Values that are not in the file are OmniVoice's defaults. Raises `Mistakes` for keys and values without a
+    counterpart."""
     foreign = read(train, "")
     foreign.drop_nulls()
     draft = Draft(Place(0, 1, str(train)))

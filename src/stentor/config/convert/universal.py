@@ -97,11 +97,8 @@ _SWITCHES = (
 
 
 def convert(path: Path) -> Converted:
-    """A run file for the family `transformer`.
-
-    A file may hold any of the three sections; what it leaves out has our defaults, or theirs where a section is given.
-    Raises `Mistakes` for keys and values that are not known.
-    """
+    """A run file for the family `transformer`. A file may hold any of the three sections; what it leaves out has our
+    defaults, or theirs where a section is given. Raises `Mistakes` for keys and values that are not known."""
     foreign = read(path, "")
     foreign.drop_nulls()
     for key in [key for key in foreign.values if key.startswith("logging.")]:  # as its document shows the section

@@ -87,11 +87,9 @@ class LibriSpeechPart(NamedTuple):
 
 
 def convert(path: Path, instruction: str | None = None) -> Converted:
-    """A run file with two stages: transcription, then words.
-
-    `instruction` is VoxLM's `--instruction`. Values that are not in the file are those of the variant that its name
-    means, or VoxLM's defaults. Raises `Mistakes` for values without a counterpart.
-    """
+    """A run file with two stages: transcription, then words. `instruction` is VoxLM's `--instruction`. Values that are
+    not in the file are those of the variant that its name means, or VoxLM's defaults. Raises `Mistakes` for values
+    without a counterpart."""
     foreign = read(path, "_base_")
     draft = Draft(Place(0, 1, str(path)))
     name = foreign.take("model.name")

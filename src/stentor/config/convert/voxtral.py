@@ -86,11 +86,9 @@ class ShellWord(NamedTuple):
 
 
 def convert(script: Path | str) -> Converted:
-    """A run file from a shell script with one training command, or from the command itself.
-
-    Options that are not understood are listed in the run file and in `notes`. Raises `ConfigError` where there is no
-    such command, and `Mistakes` for values that cannot be used.
-    """
+    """A run file from a shell script with one training command, or from the command itself. Options that are not
+    understood are listed in the run file and in `notes`. Raises `ConfigError` where there is no such command, and
+    `Mistakes` for values that cannot be used."""
     place = Place(0, 1, str(script) if isinstance(script, Path) else "the command line")
     name, words = _command(_lines(read_text(script) if isinstance(script, Path) else script, place))
     options, unknown = _options(words)

@@ -34,12 +34,9 @@ RAW = "none"
 
 
 def prepare_tokens(options: TokensOptions) -> None:
-    """Write the shards, or go on where a killed command stopped.
-
-    Raises ConfigError for options that do not go together and for a folder with shards of other settings, `Stopped` at
-    a signal, and DataError when nothing could be kept or over 1 % of the records cannot be used (the shards are
-    written all the same).
-    """
+    """Write the shards, or go on where a killed command stopped. Raises ConfigError for options that do not go together
+    and for a folder with shards of other settings, `Stopped` at a signal, and DataError when nothing could be kept or
+    over 1 % of the records cannot be used (the shards are written all the same)."""
     _check_options(options)
     with Stop(lambda: f"what is done is in {options.to}") as stop:
         source = parse_source(options.data)
@@ -81,10 +78,8 @@ def prepare_tokens(options: TokensOptions) -> None:
 
 
 def device_names(device: str, codec: str | None) -> list[str]:
-    """The devices that processes are dealt to: all GPUs for `auto`, those of a list such as `cuda:0,1`.
-
-    Raises ConfigError.
-    """
+    """The devices that processes are dealt to: all GPUs for `auto`, those of a list such as `cuda:0,1`. Raises
+    ConfigError."""
     if codec is None:
         return ["cpu"]
     import torch

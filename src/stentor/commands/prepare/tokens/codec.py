@@ -29,10 +29,8 @@ def is_fitted_here(options: TokensOptions) -> bool:
 
 
 def ready_codec(options: TokensOptions, plan: ShardPlan) -> str:
-    """The name for `open_codec`: --codec itself, or TO/codec, which is fitted on the data unless it is there.
-
-    Raises ConfigError, and DataError when no audio could be read.
-    """
+    """The name for `open_codec`: --codec itself, or TO/codec, which is fitted on the data unless it is there. Raises
+    ConfigError, and DataError when no audio could be read."""
     if not is_fitted_here(options):
         return options.codec
     folder = options.to / "codec"

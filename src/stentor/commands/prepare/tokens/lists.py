@@ -31,10 +31,8 @@ def machine_summary(options: TokensOptions, machine: int) -> Path:
 
 
 def conclude(plan: ShardPlan, options: TokensOptions, journal: Journal, settings: dict[str, Any]) -> None:
-    """Write what this machine has made and, when no other is missing, the lists; count on the screen.
-
-    Raises DataError when nothing could be kept or over 1 % of the records cannot be used.
-    """
+    """Write what this machine has made and, when no other is missing, the lists; count on the screen. Raises DataError
+    when nothing could be kept or over 1 % of the records cannot be used."""
     shards = [_facts(shard, journal) for shard in plan.of_machine(options)]
     if options.num_machines > 1:
         facts = {"settings": settings, "shards": shards}

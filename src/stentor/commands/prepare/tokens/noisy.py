@@ -47,9 +47,7 @@ class NoisyPrompts:
         self, audio: np.ndarray, frames: int, hop: int, rate: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, int]:
         """`audio`, float32 [samples], with a noisy beginning; and the number of its noisy frames, of `hop` samples.
-
-        `frames` is the length in frames. Raises AudioError (`too_short`) for fewer than two.
-        """
+        `frames` is the length in frames. Raises AudioError (`too_short`) for fewer than two."""
         if frames < 2:
             raise AudioError(f"{len(audio) / rate:.3f} s are too short for a noisy beginning.", "too_short")
         noisy = max(1, int(frames * rng.uniform(*SHARE)))

@@ -72,10 +72,8 @@ class ShardPlan:
 
 
 def plan_shards(records: Sequence[Cut | UnusableRecord], options: TokensOptions) -> ShardPlan:
-    """Leave out what cannot or shall not be used, shuffle by the seed and divide evenly into shards.
-
-    Raises DataError for ids that occur more than once.
-    """
+    """Leave out what cannot or shall not be used, shuffle by the seed and divide evenly into shards. Raises DataError
+    for ids that occur more than once."""
     _refuse_duplicates(records)
     rejects: list[UnusableRecord] = []
     cuts: list[Cut] = []

@@ -39,11 +39,9 @@ REASONS = {
 
 
 def prepare_words(options: WordsOptions) -> None:
-    """Write the manifest, or go on where a killed command stopped.
-
-    Raises ConfigError for options that do not go together, `Stopped` at a signal, and DataError when nothing could be
-    kept or over 1 % of the audio cannot be used (the manifest is written all the same).
-    """
+    """Write the manifest, or go on where a killed command stopped. Raises ConfigError for options that do not go
+    together, `Stopped` at a signal, and DataError when nothing could be kept or over 1 % of the audio cannot be used
+    (the manifest is written all the same)."""
     engine = _engine(options)
     cuts = list(parse_source(options.data).cuts())
     settings = {key: getattr(options, key) for key in ("data", "engine", "model", "max_wer", "lag")}

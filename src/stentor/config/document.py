@@ -159,9 +159,7 @@ def scalar(text: str) -> Any:
     if _INT.fullmatch(text):
         return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
     if _FLOAT.fullmatch(text):
-        return float(
-            text.replace(".inf", "inf").replace(".Inf", "inf").replace(".INF", "inf").replace(".n", "n").lower()
-        )
+        return float(text.lower().replace(".inf", "inf").replace(".n", "n"))
     return text
 
 

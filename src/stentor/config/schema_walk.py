@@ -127,13 +127,12 @@ def entries(
         for steps, section in sections_in(field.annotation):
             if section in around:
                 continue
+            inside, outer = (*steps_to, *steps), (*around, section)
             if is_open(section):
                 for name, kind in kinds_of(section).items():
-                    yield from entries(
-                        kind, (*steps_to, *steps), (*kinds, ((*steps_to, *steps), name)), (*around, section)
-                    )
+                    yield from entries(kind, inside, (*kinds, (inside, name)), outer)
             else:
-                yield from entries(section, (*steps_to, *steps), kinds, (*around, section))
+                yield from entries(section, inside, kinds, outer)
 
 
 def sections_in(annotation: Any) -> Iterator[tuple[tuple[str, ...], type[Section]]]:

@@ -31,13 +31,9 @@ def has_codes(cut: Cut) -> bool:
     """Whether the cut's audio is given as codec tokens: it came from token shards."""
     from lhotse.cut.data import DataCut
 
-    return (
-        isinstance(cut, DataCut)
-        and cut.custom is not None
-        and "codes" in cut.custom
-        and cut.recording is not None
-        and not cut.recording.sources
-    )
+    if not isinstance(cut, DataCut) or cut.recording is None or cut.recording.sources:
+        return False
+    return cut.custom is not None and "codes" in cut.custom
 
 
 def load_codes(cut: Cut, codebooks: int | None = None, vocabulary: int | None = None) -> np.ndarray:
@@ -78,11 +74,8 @@ def codes_at(location: Mapping[str, Any], name: str, vocabulary: int | None = No
         raise AudioError(f"{name} has the shape {list(shape)}; codec tokens are [codebooks, frames].", "wrong_shape")
     rows, frames = shape
     if rows != location.get("codebooks", rows):
-        raise AudioError(
-            f"{name} has the shape {list(shape)}; the other records of the source have {location['codebooks']} "
-            "codebooks.",
-            "wrong_shape",
-        )
+        others = f"the other records of the source have {location['codebooks']} codebooks"
+        raise AudioError(f"{name} has the shape {list(shape)}; {others}.", "wrong_shape")
     if not rows * frames:
         raise AudioError(f"{name} has no frames.", "empty")
     if len(data) - start < rows * frames * dtype.itemsize:
@@ -91,9 +84,8 @@ def codes_at(location: Mapping[str, Any], name: str, vocabulary: int | None = No
     low, high = int(codes.min()), int(codes.max())
     largest = (1 << 31 if vocabulary is None else vocabulary) - 1
     if low < 0 or high > largest:
-        raise AudioError(
-            f"{name} has the code {low if low < 0 else high}; they must lie between 0 and {largest}.", "wrong_range"
-        )
+        wrong = low if low < 0 else high
+        raise AudioError(f"{name} has the code {wrong}; they must lie between 0 and {largest}.", "wrong_range")
     return codes.astype(np.int16 if high < 1 << 15 else np.int32, order="C")
 
 

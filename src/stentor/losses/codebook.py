@@ -46,9 +46,8 @@ class Codebook(Loss):
 
     def terms(self, name: str, codebooks: int | None) -> dict[str, Loss]:
         if codebooks is None:
-            raise ConfigError(
-                f"losses.{name}: `codebook` scores the tokens of an audio codec, which this model does not predict."
-            )
+            why = "`codebook` scores the tokens of an audio codec, which this model does not predict"
+            raise ConfigError(f"losses.{name}: {why}.")
         if self.weights is not None and len(self.weights) != codebooks:
             raise ConfigError(
                 f"losses.{name}.weights: {len(self.weights)} weights for a codec with {codebooks} codebooks; give "

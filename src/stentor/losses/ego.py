@@ -43,14 +43,12 @@ class EgoLoss(Loss):
         classes = ego_classes(targets > 0.5)
         one_hot = F.one_hot(classes, CLASSES) * valid[..., None]
         # [B, T, S, 5] as [B, T * 5, S], so that each output is compared with each speaker as its target.
-        outputs, references = (
-            x.transpose(2, 3).flatten(1, 2) for x in (scores.detach().log_softmax(-1), one_hot.float())
-        )
+        both = (scores.detach().log_softmax(-1), one_hot.float())
+        outputs, references = (x.transpose(2, 3).flatten(1, 2) for x in both)
         order = assign(-pairwise_sums(outputs, references))[:, None].expand_as(classes)
         matched = classes.gather(2, order).masked_fill(~valid, -100)
-        return F.cross_entropy(
-            scores.flatten(0, 2), matched.flatten(), reduction="sum", label_smoothing=self.label_smoothing
-        )
+        options = {"reduction": "sum", "label_smoothing": self.label_smoothing}
+        return F.cross_entropy(scores.flatten(0, 2), matched.flatten(), **options)
 
 
 def ego_classes(active: Tensor) -> Tensor:

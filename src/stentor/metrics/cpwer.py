@@ -129,7 +129,6 @@ def _meeteval() -> Any:
     try:
         from meeteval import wer
     except ImportError:
-        raise ConfigError(
-            "cpWER and tcpWER need meeteval, which is not installed: `pip install 'stentor[meeting]'`."
-        ) from None
+        why = "cpWER and tcpWER need meeteval, which is not installed: `pip install 'stentor[meeting]'`."
+        raise ConfigError(why) from None
     return wer

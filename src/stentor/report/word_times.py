@@ -234,11 +234,9 @@ def draw(row: Mapping[str, Any], matches: Matches, focused: bool, budget: int) -
     errors = [abs(e) for e in matches.errors()]
     far = sum(e > NEAR for e in errors)
     missed = len(matches.reference) - sum(len(m.reference) for m in matches.pairs)
-    verdict = (
-        f"{far} of {len(errors)} boundaries more than {NEAR:.0f} ms off"
-        if far
-        else (f"all {len(errors)} boundaries within {NEAR:.0f} ms")
-    )
+    verdict = f"all {len(errors)} boundaries within {NEAR:.0f} ms"
+    if far:
+        verdict = f"{far} of {len(errors)} boundaries more than {NEAR:.0f} ms off"
     if missed:
         verdict += f", {missed} word{'s' if missed > 1 else ''} not found"
     tick = 0.5 if length > 2 else 0.2

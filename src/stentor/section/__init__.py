@@ -152,9 +152,8 @@ class Choice(Section):
         if name is None:
             raise PydanticCustomError("no_type", "`type` is required", {"known": sorted(known)})
         if not isinstance(name, str) or name not in known:
-            raise PydanticCustomError(
-                "unknown_type", "unknown type '{name}'", {"name": str(name), "known": sorted(known)}
-            )
+            context = {"name": str(name), "known": sorted(known)}
+            raise PydanticCustomError("unknown_type", "unknown type '{name}'", context)
         # Keys are written as in a file: `from`, never the attribute's name `from_`.
         return known[name].model_validate({**value, "type": name}, by_alias=True, by_name=False)
 

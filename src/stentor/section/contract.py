@@ -7,7 +7,6 @@ import difflib
 import inspect
 import sys
 import traceback
-from types import FrameType
 from typing import Any
 
 from stentor.errors import FULL, ConfigError, StentorError
@@ -97,10 +96,5 @@ def blame(error: BaseException) -> ConfigError | None:
         return None
     frame, line = inside[-1]
     text = " ".join(str(error).split())
-    return ConfigError(
-        f"{_function(frame)} ({frame.f_code.co_filename}, line {line}) raised {type(error).__name__}: {text}"
-    )
-
-
-def _function(frame: FrameType) -> str:
-    return frame.f_code.co_qualname.replace(".<locals>", "")
+    function = frame.f_code.co_qualname.replace(".<locals>", "")
+    return ConfigError(f"{function} ({frame.f_code.co_filename}, line {line}) raised {type(error).__name__}: {text}")

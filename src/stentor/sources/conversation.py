@@ -257,9 +257,7 @@ class Scene:
         from lhotse.cut.set import MixTrack
 
         samples = round(length * RATE)
-        silence = PaddingCut(
-            id=f"{self.name}-silence", duration=length, sampling_rate=RATE, feat_value=0.0, num_samples=samples
-        )
+        silence = PaddingCut(f"{self.name}-silence", length, RATE, feat_value=0.0, num_samples=samples)
         rng = random.Random(f"{self.name}/noise")
         source = self._noise(rng)
         tracks: list[Any] = []

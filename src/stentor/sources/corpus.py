@@ -149,9 +149,8 @@ class Corpus(Source):
         parameters = inspect.signature(prepare).parameters
         if unknown := sorted(set(self.options) - set(parameters)):
             known = ", ".join(p for p in parameters if p not in ("corpus_dir", "output_dir"))
-            raise ConfigError(
-                f"The recipe for {self.name} has no option {', '.join(map(repr, unknown))}; it has: {known or 'none'}."
-            )
+            wrong = ", ".join(map(repr, unknown))
+            raise ConfigError(f"The recipe for {self.name} has no option {wrong}; it has: {known or 'none'}.")
         required = [n for n, p in parameters.items() if p.default is p.empty and n not in self.options]
         arguments = dict(self.options)
         if "output_dir" in required:

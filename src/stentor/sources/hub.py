@@ -257,9 +257,8 @@ class Hub(Source):
                 columns[key] = usual
         if "text" not in columns:
             moved = f" The preset {self.preset} looks for '{preset.columns['text']}'." if preset else ""
-            raise DataError(
-                f"{name}: which column is the transcript? It has: {columns_there}.{moved} Set `columns: {{text: ...}}`."
-            )
+            why = f"which column is the transcript? It has: {columns_there}.{moved} Set `columns: {{text: ...}}`."
+            raise DataError(f"{name}: {why}")
         return columns
 
 
@@ -283,11 +282,9 @@ class CutBuilder:
         values = {k: column_value(row.fields, c) for k, c in self.columns.items() if k != "audio"}
         record: dict[str, Any] = {k: None if v is None else str(v) for k, v in values.items() if k != "duration"}
         if not isinstance(values["text"], str | None):
-            column = self.columns["text"]
-            raise DataError(
-                f"{where}: the column '{column}' must hold text, got {values['text']!r}. Name the "
-                "column of the transcripts in `columns: {text: ...}`."
-            )
+            problem = f"the column '{self.columns['text']}' must hold text, got {values['text']!r}"
+            mend = "Name the column of the transcripts in `columns: {text: ...}`."
+            raise DataError(f"{where}: {problem}. {mend}")
         record["language"] = self._code(record.get("language"))
         record["id"] = self._unique(record.get("id") or f"{self.split}-{row.key}")
         name = record["id"]

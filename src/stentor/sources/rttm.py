@@ -127,9 +127,8 @@ class Finder:
             return
         if not location.is_dir():
             if location.exists():
-                raise DataError(
-                    f"`audio` of an rttm source is a folder or a pattern with {{id}} in it, got {location}."
-                )
+                expected = "a folder or a pattern with {id} in it"
+                raise DataError(f"`audio` of an rttm source is {expected}, got {location}.")
             raise not_found(location)
         from stentor.audio.io import AUDIO_SUFFIXES
 

@@ -141,20 +141,17 @@ def _lora(foreign: ForeignConfig, draft: Draft) -> None:
     if bias is not None and bias.value != "none":
         raise Mistakes([Mistake(bias.place, "'lora_bias' must be none: biases are not trained beside adapters here")])
     if saved is not None and sorted(map(str, saved.plain())) != _TRAINED_WHOLE:
-        message = (
-            f"'lora_modules_to_save' must be {' and '.join(_TRAINED_WHOLE)}: these are "
-            "trained whole beside adapters here, and nothing else"
-        )
-        raise Mistakes([Mistake(saved.place, message)])
+        parts = " and ".join(_TRAINED_WHOLE)
+        why = "these are trained whole beside adapters here, and nothing else"
+        raise Mistakes([Mistake(saved.place, f"'lora_modules_to_save' must be {parts}: {why}")])
     draft.comment_out("As always here:", [("lora_bias", bias), ("lora_modules_to_save", saved)])
 
 
 def _data(draft: Draft, path: Path | None) -> bool:
     """The sources; returns whether there is a dev set."""
     if path is None:
-        draft.notes.append(
-            "no data config is given: data.train names token shards, tokens/data.lst, that you have to make."
-        )
+        shards = "data.train names token shards, tokens/data.lst, that you have to make"
+        draft.notes.append(f"no data config is given: {shards}.")
         draft.put("data.train.0", {"type": "shards", "path": "tokens/data.lst"})
         return False
     root = read(path, "").root
@@ -210,9 +207,8 @@ def _entries(
         if not manifests or not all(isinstance(m.value, str) for m in manifests):
             mistakes.append(Mistake(entry.place, f"an entry of '{part}' needs a manifest_path, or a list of them"))
             continue
-        repeat, language = (
-            None if (n := values.get(k)) is None or n.value is None else n for k in ("repeat", "language_id")
-        )
+        written = {key: node for key, node in values.items() if node.value is not None}
+        repeat, language = written.get("repeat"), written.get("language_id")
         triples.append((manifests, repeat, language))
     return triples
 

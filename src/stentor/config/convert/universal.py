@@ -121,9 +121,8 @@ def convert(path: Path) -> Converted:
         draft.comment_out(f"Without a key here: {reason}.", values)
     if mistakes := mistakes + foreign.unknown():
         raise Mistakes(mistakes)
-    return draft.converted(
-        f"Converted from {path.name} of the universal pipeline by `stentor config convert universal`.", foreign
-    )
+    head = f"Converted from {path.name} of the universal pipeline by `stentor config convert universal`."
+    return draft.converted(head, foreign)
 
 
 def _task(job: Conversion) -> None:
@@ -142,13 +141,11 @@ def _task(job: Conversion) -> None:
         )
         if job.kind == "encoder_decoder":
             job.kind = "encoder"
-            draft.comment_out(
-                "Frames are labelled by an encoder alone; the decoder:", foreign.take_below("model.decoder")
-            )
+            decoder = foreign.take_below("model.decoder")
+            draft.comment_out("Frames are labelled by an encoder alone; the decoder:", decoder)
         else:
-            draft.comment_out(
-                "Of diarization, which a decoder alone cannot do:", [("training.eval_knobs.label_type", labels)]
-            )
+            values = [("training.eval_knobs.label_type", labels)]
+            draft.comment_out("Of diarization, which a decoder alone cannot do:", values)
     job.task = _TASKS[job.kind]
     draft.put("task.type", job.task)
     if job.task != "diarize":
@@ -185,13 +182,12 @@ def _model(job: Conversion) -> None:
         if positions is not None:
             value = str(positions.value)
             draft.put(f"model.{ours}.positions", Node(_POSITIONS.get(value, value), positions.place))
-        norms = [(norm, foreign.values.get(f"model.{part}.use_{norm}")) for norm in ("rezero", "scalenorm")]
-        norms = [(norm, node) for norm, node in norms if foreign.take_flag(f"model.{part}.use_{norm}")]
-        for norm, node in norms[:1]:
+        switches = {key: foreign.values.get(key) for key in (f"model.{part}.use_rezero", f"model.{part}.use_scalenorm")}
+        norms = [(key, node) for key, node in switches.items() if foreign.take_flag(key)]
+        for key, node in norms[:1]:
+            norm = key.rpartition("_")[2]
             draft.put(f"model.{ours}.norm", Node(norm, node.place if node is not None else draft.place))
-        draft.comment_out(
-            "Where both are true, theirs takes ReZero:", [(f"model.{part}.use_{norm}", n) for norm, n in norms[1:]]
-        )
+        draft.comment_out("Where both are true, theirs takes ReZero:", norms[1:])
         draft.comment_out("No layer of theirs reads it:", foreign.take_below(f"model.{part}.positional_encoding"))
     _positions(job)
 
@@ -271,10 +267,8 @@ def _optim(job: Conversion) -> None:
     draft.put_each(foreign, {k: v for k, v in _SAME.items() if v.startswith(("optim.", "schedule."))})
     if least is not None:
         if peak is None or not _number(peak, "training.optimizer.lr") > 0:
-            draft.comment_out(
-                "The lowest learning rate is a share of the peak here, which is not given:",
-                [("training.scheduler.min_lr", least)],
-            )
+            title = "The lowest learning rate is a share of the peak here, which is not given:"
+            draft.comment_out(title, [("training.scheduler.min_lr", least)])
         else:
             share = _number(least, "training.scheduler.min_lr") / _number(peak, "training.optimizer.lr")
             draft.put("schedule.min_ratio", Node(float(f"{share:.6g}"), least.place))
@@ -285,10 +279,8 @@ def _train(job: Conversion) -> None:
     epochs, steps = foreign.take("training.epochs"), foreign.take("training.max_steps")
     draft.put("train.steps", steps)
     if epochs is not None and epochs.value == 0:
-        draft.comment_out(
-            "Theirs only makes data; `stentor prepare` does. Training has its usual length:",
-            [("training.epochs", epochs)],
-        )
+        title = "Theirs only makes data; `stentor prepare` does. Training has its usual length:"
+        draft.comment_out(title, [("training.epochs", epochs)])
     elif steps is None:
         draft.put("train.epochs", epochs)
     else:
@@ -318,11 +310,9 @@ def _train(job: Conversion) -> None:
 
 def _callbacks(job: Conversion) -> None:
     foreign, draft = job.foreign, job.draft
-    intervals = [
-        (key, node)
-        for key in ("training", "model.global_config", "model.encoder", "model.decoder")
-        if (node := foreign.take(f"{key}.feature_redraw_interval")) is not None
-    ]
+    parts = ("training", "model.global_config", "model.encoder", "model.decoder")
+    values = foreign.take_each(f"{part}.feature_redraw_interval" for part in parts)
+    intervals = [(key, node) for key, node in values if node is not None]
     model = draft.root.value["model"].plain()
     if intervals and job.linear and not model.get("fixed_projection"):
         draft.put(f"{job.callback('redraw')}.every", intervals[0][1])
@@ -330,7 +320,7 @@ def _callbacks(job: Conversion) -> None:
         title = "All layers are redrawn together:"
     else:
         title = "Nothing is redrawn: there is no linear attention, or its features are fixed."
-    draft.comment_out(title, [(f"{key}.feature_redraw_interval", node) for key, node in intervals])
+    draft.comment_out(title, intervals)
     prefix = "training.early_stopping."
     stop = {key: foreign.take(prefix + key) for key in (*_EARLY_STOP, "metric", "mode")}
     if any(node is not None for node in stop.values()):

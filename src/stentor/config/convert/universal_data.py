@@ -84,9 +84,8 @@ def convert_data(job: Conversion) -> list[Mistake]:
     for key, value in _KALDI.items():
         node = job.foreign.values.get(name := f"global_config.features.{key}")
         if node is not None and node.value is not value:
-            mistakes.append(
-                Mistake(node.place, f"'{name}' must be {str(value).lower()}: there are no others here", name)
-            )
+            message = f"'{name}' must be {str(value).lower()}: there are no others here"
+            mistakes.append(Mistake(node.place, message, name))
     seconds, rate = _features(job)
     _sources(job, mistakes)
     _batches(job, seconds, rate)
@@ -156,9 +155,8 @@ def _sources(job: Conversion, mistakes: list[Mistake]) -> None:
     shared = {key: foreign.take(f"global_config.{key}") for key in _SOURCES}
     train, held_out = (_mapped(foreign, key, entries, mistakes) for key in _MAPS)
     splits = [str(node.plain()) for node in _items(foreign.take("training.validation.splits"), "splits")]
-    evaluated = (
-        any(k.startswith(("training.validation.", "training.early_stopping.")) for k in foreign.values) or splits
-    )
+    sections = ("training.validation.", "training.early_stopping.")
+    evaluated = splits or any(key.startswith(sections) for key in foreign.values)
     foreign.known.add("training.validation.max_steps")
     if not entries:
         draft.notes.append("no `datasets` are given: data.train names a manifest, train.jsonl, that you have to make.")
@@ -181,9 +179,8 @@ def _sources(job: Conversion, mistakes: list[Mistake]) -> None:
         key = f"data.eval.{split if len(entries) == 1 else f'{name}-{split}'}"
         entries[name].put(draft, key, split, shared, job.task)
         if steps is not None:
-            most = positive(steps, "training.validation.max_steps") * positive(
-                items, "training.validation.batch_size", 1
-            )
+            size = positive(items, "training.validation.batch_size", 1)
+            most = positive(steps, "training.validation.max_steps") * size
             draft.put(f"{key}.limit", Node(int(most), steps.place))
     for data_set in entries.values():
         data_set.comment(draft)

@@ -121,11 +121,8 @@ def _fill_in(foreign: ForeignConfig, draft: Draft, name: Node | None) -> None:
         return
     variant = _VARIANTS.get(str(name.value))
     if variant is None:
-        message = (
-            f"'model.name' {name.plain()} is none of VoxLM's variants ({', '.join(_VARIANTS)}): give "
-            f"{' and '.join(missing)}"
-        )
-        raise Mistakes([Mistake(name.place, message, "model.name")])
+        problem = f"'model.name' {name.plain()} is none of VoxLM's variants ({', '.join(_VARIANTS)})"
+        raise Mistakes([Mistake(name.place, f"{problem}: give {' and '.join(missing)}", "model.name")])
     keys = (*parts, "model.lora_r", "model.lora_alpha", "model.alignment_num_heads")
     for key, value in zip(keys, variant, strict=True):
         foreign.values.setdefault(key, Node(value, name.place))
@@ -157,9 +154,8 @@ def _model(foreign: ForeignConfig, draft: Draft) -> float:
             if node is not None and node.value is not None:
                 draft.put(f"model.lora.{ours}", _globs(node) if ours == "targets" else node)
     else:
-        draft.comment_out(
-            "LoRA is off (model.use_lora); its values:", [(f"model.lora.{k}", v) for k, v in theirs.items()]
-        )
+        values = [(f"model.lora.{key}", node) for key, node in theirs.items()]
+        draft.comment_out("LoRA is off (model.use_lora); its values:", values)
         frozen += ["llm.*"] if freeze_llm else []
     draft.put("model.freeze", frozen)
     rate_of_audio = foreign.take("model.sample_rate")
@@ -247,9 +243,8 @@ def _tracking(foreign: ForeignConfig, draft: Draft) -> None:
         draft.put("callbacks.0.type", "tracking")
         draft.put("callbacks.0.wandb.project", project or "voxlm")
     else:
-        draft.comment_out(
-            "Weights & Biases is off (output.use_wandb); its project:", [("output.wandb_project", project)]
-        )
+        title = "Weights & Biases is off (output.use_wandb); its project:"
+        draft.comment_out(title, [("output.wandb_project", project)])
 
 
 def _plain(value: Any) -> str:

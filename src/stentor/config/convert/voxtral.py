@@ -55,6 +55,8 @@ _OTHERS = (
 _KNOWN = (*_PLAIN, *_IMPLIED, *expanded(_OTHERS))
 _ENDS = re.compile(r"[|&;]+|[0-9]*[<>].*")
 """Where the shell's grammar ends a command."""
+_ENDS_VALUES = re.compile(rf"--[A-Za-z].*|{_ENDS.pattern}", re.DOTALL)
+"""What is no value of the option before it."""
 _SECRET = re.compile(r"token|secret|password|key|hf_\w+", re.IGNORECASE)
 _POSITIONS = 2 * 375 + 256 + 16
 """Of the language model, for an item of 60 s with as much text as the scripts keep."""
@@ -206,12 +208,7 @@ def _options(words: list[ShellWord]) -> tuple[ForeignConfig, list[Unknown]]:
         option = _SAME.get(bare, bare)
         arguments: list[str] = [value] if equals else []
         flag = option in _FLAGS
-        while (
-            not equals
-            and remaining
-            and not re.match(r"--[A-Za-z]", remaining[0].text)
-            and not _ENDS.fullmatch(remaining[0].text)
-        ):
+        while not equals and remaining and not _ENDS_VALUES.fullmatch(remaining[0].text):
             if (arguments and option in _KNOWN) or (flag and remaining[0].text.lower() not in ("true", "false")):
                 break  # one value, and none behind a switch
             arguments.append(remaining.pop(0).text)
@@ -267,9 +264,8 @@ def _data(options: ForeignConfig, draft: Draft) -> None:
     file, name, config = (options.take(f"dataset-{k}") for k in ("jsonl", "name", "config"))
     if file is not None:
         source: dict[str, Any] = {"type": "jsonl", "path": file}
-        draft.comment_out(
-            "--dataset-jsonl comes before these:", [("--dataset-name", name), ("--dataset-config", config)]
-        )
+        values = [("--dataset-name", name), ("--dataset-config", config)]
+        draft.comment_out("--dataset-jsonl comes before these:", values)
         draft.notes.append(
             f"relative `audio_path`s in {file.value} start from its folder, those of the scripts from where they were "
             "started."

@@ -41,9 +41,8 @@ def prepare_tokens(options: TokensOptions) -> None:
     with Stop(lambda: f"what is done is in {options.to}") as stop:
         source = parse_source(options.data)
         if source.streaming:
-            raise ConfigError(
-                f"{options.data} is read as a stream; shards are planned over all records: `stream=false`."
-            )
+            why = "is read as a stream; shards are planned over all records: `stream=false`"
+            raise ConfigError(f"{options.data} {why}.")
         plan = plan_shards(list(source.cuts()), options)
         settings = _settings(options, plan)
         _check_settings(options.to, settings)
@@ -124,9 +123,8 @@ def _check_options(options: TokensOptions) -> None:
     if shortest is not None and longest is not None and shortest > longest:
         raise ConfigError(f"--min-seconds {shortest:g} is more than --max-seconds {longest:g}: nothing would be left.")
     if any(c.isspace() for c in str(options.to.absolute())):
-        raise ConfigError(
-            f"--to {options.to.absolute()}: data.lst separates paths by spaces, so the folder's path must have none."
-        )
+        why = "data.lst separates paths by spaces, so the folder's path must have none"
+        raise ConfigError(f"--to {options.to.absolute()}: {why}.")
     if noisy is not None:
         noisy.check()
 

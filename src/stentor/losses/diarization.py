@@ -93,8 +93,8 @@ class PowersetLoss(Loss):
             order = least_cross_entropy_order(logits.detach(), active, table, class_of_bits)
         reordered = active.gather(2, order[:, None].expand_as(active))
         classes = class_of_bits[as_bits(reordered)].masked_fill(~valid, -100)
-        options = {"reduction": "sum", "label_smoothing": self.label_smoothing}
-        return F.cross_entropy(logits.flatten(0, 1), classes.flatten(), **options)
+        smoothing = self.label_smoothing
+        return F.cross_entropy(logits.flatten(0, 1), classes.flatten(), reduction="sum", label_smoothing=smoothing)
 
 
 def pairwise_sums(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -47,8 +47,8 @@ class EgoLoss(Loss):
         outputs, references = (x.transpose(2, 3).flatten(1, 2) for x in both)
         order = assign(-pairwise_sums(outputs, references))[:, None].expand_as(classes)
         matched = classes.gather(2, order).masked_fill(~valid, -100)
-        options = {"reduction": "sum", "label_smoothing": self.label_smoothing}
-        return F.cross_entropy(scores.flatten(0, 2), matched.flatten(), **options)
+        smoothing = self.label_smoothing
+        return F.cross_entropy(scores.flatten(0, 2), matched.flatten(), reduction="sum", label_smoothing=smoothing)
 
 
 def ego_classes(active: Tensor) -> Tensor:

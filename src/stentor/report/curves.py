@@ -92,26 +92,18 @@ def _evaluation(series: Mapping[str, Any], add: Callable[..., None]) -> None:
         top = max(max(series[k][1]) for k in keys)
         low = min(min(series[k][1]) for k in keys)
         unit = ", ms" if metric.endswith("_ms") else ""
-        add(
-            _title(metric),
-            keys,
-            [k.split("/", 2)[1] for k in keys],
-            note=f"evaluation{unit}, ring: best",
-            marks=True,
-            percent=is_rate(metric),
-            zero=is_rate(metric),
-            best=_better(metric),
-            log=low > 0 and top / low > 8,
-        )
+        names = [k.split("/", 2)[1] for k in keys]
+        shape = {"percent": is_rate(metric), "zero": is_rate(metric), "log": low > 0 and top / low > 8}
+        note = f"evaluation{unit}, ring: best"
+        add(_title(metric), keys, names, note=note, marks=True, best=_better(metric), **shape)
         if number == 0:
             _training_loss(series, add)
     if not metrics:
         _training_loss(series, add)
     for name in dict.fromkeys(key.split("/", 2)[1] for keys in codebooks.values() for key in keys):
         keys_of_set = [f"eval/{name}/{metric}" for metric in codebooks]
-        add(
-            f"Loss by codebook, {name}", keys_of_set, _numbers(keys_of_set), note="evaluation", marks=True, ordered=True
-        )
+        numbers = _numbers(keys_of_set)
+        add(f"Loss by codebook, {name}", keys_of_set, numbers, note="evaluation", marks=True, ordered=True)
 
 
 def _loop(series: Mapping[str, Any], add: Callable[..., None]) -> None:

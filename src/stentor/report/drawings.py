@@ -115,13 +115,8 @@ def environment() -> Environment:
 
     from stentor.metrics.format import count, duration, figure
 
-    pages = Environment(
-        loader=PackageLoader("stentor.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
+    pages = Environment(loader=PackageLoader("stentor.report"), autoescape=True, undefined=StrictUndefined, **blocks)
     pages.filters |= {"duration": duration, "short": count, "figure": lambda value, metric: figure(metric, value)}
     return pages
 

@@ -79,15 +79,12 @@ def main_text_metric(scores: Mapping[str, Any]) -> str:
 def _frequent(counts: Mapping[str, Sequence[Sequence[Any]]], top: int = 10) -> list[tuple[str, list[Any]]]:
     """What happened more than once: single slips are in the examples."""
     most = max((entry[-1] for entries in counts.values() for entry in entries), default=1)
-    rows = {
-        kind: [
-            ([str(w) for w in entry[:-1]], entry[-1], 100 * entry[-1] / most)
-            for entry in entries[:top]
-            if entry[-1] > 1
-        ]
-        for kind, entries in counts.items()
-    }
-    return [(kind, entries) for kind, entries in rows.items() if entries]
+    rows = []
+    for kind, entries in counts.items():
+        repeated = [(list(map(str, words)), n, 100 * n / most) for *words, n in entries[:top] if n > 1]
+        if repeated:
+            rows.append((kind, repeated))
+    return rows
 
 
 def _group(

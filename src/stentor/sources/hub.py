@@ -238,12 +238,12 @@ class Hub(Source):
         """The column of each key. Raises `DataError` with the columns there are."""
         columns_there = ", ".join(available)
         bounded = {k for k, bounds in self.quality.items() if bounds != (None, None)}
-        for section, columns, known in (
+        for section, named, known in (
             ("columns", set(self.columns.model_dump(exclude_none=True).values()), available),
             ("quality", bounded, [*available, *COMPUTED]),
         ):
-            if wrong := ", ".join(map(repr, sorted(columns - set(known)))):
-                raise DataError(f"{name} has no column {wrong} (named in `{section}`); it has: {', '.join(known)}.")
+            if unknown := ", ".join(map(repr, sorted(named - set(known)))):
+                raise DataError(f"{name} has no column {unknown} (named in `{section}`); it has: {', '.join(known)}.")
         expected = preset.quality if preset else {}
         if wrong := sorted(set(expected) - {*available, *COMPUTED, *self.quality}):
             raise DataError(

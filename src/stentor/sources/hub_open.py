@@ -241,10 +241,9 @@ def explained(name: str, config: str | None = None, revision: str | None = None)
     """Turn errors of `datasets` into a `DataError` with one sentence that says what to do, without any token."""
     try:
         yield
-    except (ImportError, OSError, RuntimeError, ValueError, KeyError, LookupError) as error:
-        raise DataError(without_secrets(_explanation(error, name, config, revision))) from None
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in LIBRARIES:
+        expected = isinstance(error, (ImportError, OSError, RuntimeError, ValueError, LookupError))
+        if not expected and type(error).__module__.partition(".")[0] not in LIBRARIES:
             raise
         raise DataError(without_secrets(_explanation(error, name, config, revision))) from None
 

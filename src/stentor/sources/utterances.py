@@ -51,19 +51,14 @@ class Turn:
         start, seconds = on_grid(self.start), on_grid(self.end - self.start)
         duration = seconds if longest is None else min(seconds, longest)
         part = {"first": round(self.utterance.start + start, 6), "seconds": seconds, "level": level, "room": room}
-        supervisions = [
+        segments = [
             self._supervision(f"{name}-{i}", a, min(b, start + duration), start)
             for i, (a, b) in enumerate(self.spans)
             if a < start + duration
         ]
-        return replace(
-            self.utterance,
-            id=name,
-            start=part["first"],
-            duration=duration,
-            supervisions=supervisions,
-            custom={**(self.utterance.custom or {}), "mixed_turn": part},
-        )
+        cut = replace(self.utterance, id=name, start=part["first"], duration=duration, supervisions=segments)
+        cut.custom = {**(self.utterance.custom or {}), "mixed_turn": part}
+        return cut
 
     def _supervision(self, name: str, a: float, b: float, start: float) -> SupervisionSegment:
         """The supervision of a segment, with its words where their times are known; a word cut off is none."""
@@ -74,15 +69,10 @@ class Turn:
             for item in (supervision.alignment or {}).get("word", [])
             if a - 1e-3 <= item.start - at and item.end - at <= b + 1e-3 and item.symbol
         ]
+        start, duration = round(a - start, 6), round(b - a, 6)
         text = " ".join(item.symbol for item in items) or None
-        return replace(
-            supervision,
-            id=name,
-            start=round(a - start, 6),
-            duration=round(b - a, 6),
-            text=text,
-            alignment={"word": items} if items else None,
-        )
+        alignment = {"word": items} if items else None
+        return replace(supervision, id=name, start=start, duration=duration, text=text, alignment=alignment)
 
 
 class UtterancePool:
@@ -226,13 +216,9 @@ def _single(cut: Cut) -> Cut | UnusableRecord:
         return UnusableRecord(cut.id, "no_speaker", message)
     if len(cut.supervisions) > 1:
         words = list(chain.from_iterable((s.alignment or {}).get("word", []) for s in cut.supervisions))
-        merged = replace(
-            cut.supervisions[0],
-            start=0.0,
-            duration=cut.duration,
-            text=None,
-            alignment={"word": sorted(words, key=lambda w: w.start)} if words else None,
-        )
+        words.sort(key=lambda word: word.start)
+        alignment = {"word": words} if words else None
+        merged = replace(cut.supervisions[0], start=0.0, duration=cut.duration, text=None, alignment=alignment)
         return replace(cut, supervisions=[merged])
     return cut
 

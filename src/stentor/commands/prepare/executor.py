@@ -26,6 +26,7 @@ class Worker(Protocol[GroupInT, ResultOutT]):
 
     def setup(self, device: str) -> None:
         """Load what all groups need; called once in each process, before its first group."""
+        return
 
     def process(self, group: GroupInT) -> ResultOutT:
         """The result of a group, which depends on nothing but the group."""

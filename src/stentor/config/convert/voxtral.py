@@ -105,11 +105,8 @@ def convert(script: Path | str) -> Converted:
     _data(options, draft)
     draft.put("optim", {"type": "adamw", "lr": 5e-5, "weight_decay": 0.0, "betas": [0.9, 0.999]})
     draft.put("schedule.type", "linear")
-    for theirs, (ours, default) in _PLAIN.items():
+    for theirs, (ours, default) in _PLAIN.items():  # steps take the place of epochs, as max_steps in the Trainer
         draft.put(ours, options.take(theirs) or default)
-    train = draft.root.value["train"].value
-    if "steps" in train:  # as in the Trainer, whose max_steps overrides the epochs
-        train.pop("epochs")
     interval = options.take("save-steps") or 50
     draft.put("train.eval_every", interval)
     draft.put("train.save_every", interval)

@@ -1,6 +1,7 @@
 """Speech that a model has said, for the report: the recording, the best its codec could do, and what was said, at the
 end and on the way there, each as a player above its spectrogram."""
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from stentor.data.audio_base64 import decode_audio, encode_audio, is_encoded_audio
 from stentor.errors import StentorError
 from stentor.report.run_folder import RunFolder
-from stentor.report.sounds import LONGEST, RATE, data_url, samples_of
+from stentor.report.sounds import LONGEST, RATE, samples_of
 
 STEPS = 6
 """Evaluations of which an item is heard, the first and the last among them."""
@@ -118,12 +119,13 @@ class AudioBudget:
         seconds = len(samples) / sound["rate"]
         if not 0 < seconds <= LONGEST:
             return None
-        picture = data_url("image/png", png(spectrogram(samples, sound["rate"])))
+        picture = base64.b64encode(png(spectrogram(samples, sound["rate"]))).decode()
         cost = len(sound["flac"]) + len(picture)
         if cost > self.left:
             return None
         self.left -= cost
-        return Strip(label, note, seconds, f"data:audio/flac;base64,{sound['flac']}", picture)
+        urls = (f"data:audio/flac;base64,{sound['flac']}", f"data:image/png;base64,{picture}")
+        return Strip(label, note, seconds, *urls)
 
 
 def _voice(run: RunFolder, row: Mapping[str, Any], step: int | None, budget: AudioBudget) -> SpokenExample | None:

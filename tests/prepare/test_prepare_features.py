@@ -90,6 +90,12 @@ def test_records_that_cannot_be_used(corpus, tmp_path, capsys):
 
 SLOWLY = """\
 import time
+from typing import Literal
+from stentor.callbacks.base import Callback
+
+class Slow(Callback):
+    type: Literal["slow"] = "slow"
+
 from stentor.audio.kaldi import KaldiFeatures
 extract = KaldiFeatures.extract
 KaldiFeatures.extract = lambda *a: (time.sleep(0.2), extract(*a))[1]

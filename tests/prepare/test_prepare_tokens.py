@@ -406,6 +406,12 @@ def test_a_codec_is_fitted_first(prepare, tmp_path, monkeypatch, few, capsys):
 
 SLOWLY = """\
 import time
+from typing import Literal
+from stentor.callbacks.base import Callback
+
+class Slow(Callback):
+    type: Literal["slow"] = "slow"
+
 from stentor.models.codecs.mel_rvq.codec import MelRVQCodec
 from stentor.commands.prepare.tokens import plan
 plan.GROUP_ITEMS = 2

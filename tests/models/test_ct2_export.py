@@ -92,7 +92,7 @@ def test_without_the_package_it_says_what_to_install(whisper, tmp_path, monkeypa
 def test_wrong_use_is_told(whisper, tmp_path, capsys):
     to = ["--to", str(tmp_path / "to")]
     assert main(["export", str(whisper), *to, "--quantization", "int8"]) == 2
-    assert "--quantization is for CTranslate2" in capsys.readouterr().err
+    assert "--quantization is for ONNX and CTranslate2" in capsys.readouterr().err
     if importlib.util.find_spec("ctranslate2"):
         assert main(["export", str(whisper), *to, "--format", "ct2", "--quantization", "int3"]) == 2
         assert "--quantization int3 is not known" in capsys.readouterr().err

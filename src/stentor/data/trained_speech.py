@@ -22,8 +22,9 @@ from stentor.errors import AudioError
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-MOST_ROOM = 0.5
-"""Seconds of room that a clip is given at most."""
+LEAST_ROOM, MOST_ROOM = 0.1, 0.5
+"""Seconds of room that a clip is given. Where training clips have less, clips are given as they are: at so small a room
+soft consonants would be cut off."""
 MOST_PAUSE = 2.0
 """Seconds of silence that a window holds at most, however long the pauses in training were."""
 LISTENED = 64
@@ -59,7 +60,8 @@ class TrainedSpeech:
         for cut in [] if rooms else cuts[:: max(1, len(cuts) // LISTENED)]:
             rooms += _audible_room(cut)
         if rooms:
-            self.room = round(min(max(median(rooms), 0.0), MOST_ROOM), 3)
+            room = round(min(median(rooms), MOST_ROOM), 3)
+            self.room = room if room >= LEAST_ROOM else None
 
     def window_seconds(self, limit: float) -> float:
         """Longest window of speech, before it is given its room, for a model that takes clips of up to `limit`."""

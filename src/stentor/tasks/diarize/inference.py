@@ -138,9 +138,10 @@ def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndar
     for row, ((job, start, audio), length) in enumerate(zip(windows, output.lengths.tolist(), strict=True)):
         window_logits = logits[row, :length]
         silent = digital_silence(audio, length, processor.sample_rate, processor.frame_seconds)
-        scores = np.where(silent, 0.0, task.labels.decode(window_logits))
+        scores = task.labels.decode(window_logits)
         if not isinstance(scores, np.ndarray) or scores.ndim != 2 or len(scores) != length:
             raise violation(task.labels, "decode", f"return probabilities float32 [{length}, speakers]", scores)
+        scores = np.where(silent, 0.0, scores)
         job.starts.append(start)
         job.scores.append(scores.astype(np.float16))
         active = scores >= 0.5

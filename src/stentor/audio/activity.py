@@ -17,8 +17,8 @@ STEADY = 3.5
 drowns by 5 dB 5.6 to 7.1; 2,500 spoken digits, cut tightly, at least 4.3."""
 SILENCE = -65.0
 """Level in dB under which nothing is speech."""
-SOFT, EDGE_MARGIN, EDGE_DEPTH, EDGE_FRAMES = 35.0, 6.0, 15.0, 20
-"""See `_first_speech`: dB, dB, dB, frames."""
+SOFT, CLOSURE, EDGE_MARGIN, EDGE_DEPTH, EDGE_FRAMES = 45.0, 15, 3.0, 15.0, 15
+"""See `_first_speech`: dB, frames, dB, dB, frames."""
 
 
 @dataclass
@@ -82,20 +82,22 @@ def speech_with_room(audio: np.ndarray, rate: int, room: float) -> tuple[np.ndar
 def _first_speech(levels: np.ndarray, speech: np.ndarray) -> int | None:
     """First frame of speech; None without any.
 
-    In a clip that begins with speech the detector takes soft consonants for its floor: speech is followed back as far
-    as it is at most `SOFT` dB under the peak. Noise at the edge of a recording that is clean elsewhere stands out as
-    speech does. It is steady and well under the speech: frames that stay within `EDGE_MARGIN` dB of how the recording
-    begins, `EDGE_DEPTH` dB under its peak and for at least `EDGE_FRAMES` frames, are no speech.
+    In a clip that begins with speech the detector takes soft consonants for its floor: speech is followed back while
+    it is at most `SOFT` dB under the peak, over closures of `CLOSURE` frames. Noise at the edge of a recording that is
+    clean elsewhere stands out as speech does. It is steady and well under the speech: frames that stay within
+    `EDGE_MARGIN` dB of how the recording begins, `EDGE_DEPTH` dB under its peak and for at least `EDGE_FRAMES` frames,
+    are no speech.
     """
     if not speech.any():
         return None
     peak = float(np.quantile(levels, 0.95))
-    soft = np.flatnonzero(levels[: int(speech.argmax())] <= max(peak - SOFT, SILENCE))
-    first = int(soft[-1]) + 1 if len(soft) else 0
-    begin = float(np.median(levels[: EDGE_FRAMES // 2]))
+    first = int(speech.argmax())
+    for frame in np.flatnonzero(levels[:first] > max(peak - SOFT, SILENCE))[::-1]:
+        first = int(frame) if first - frame <= CLOSURE else first
+    begin = float(np.median(levels[:EDGE_FRAMES]))
     if begin > peak - EDGE_DEPTH:
         return first
-    edge = int((levels > begin + EDGE_MARGIN).argmax())
+    edge = int((np.abs(levels - begin) > EDGE_MARGIN).argmax())
     return max(first, edge) if edge >= EDGE_FRAMES else first
 
 

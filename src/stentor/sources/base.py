@@ -1,9 +1,9 @@
 """Source: the base of all kinds of data; it lists lhotse cuts from metadata alone, and the loader reads the audio."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, SerializeAsAny
 
 from stentor.data.cut import UnusableRecord, field_of, set_channel, set_language
 from stentor.section import Choice
@@ -101,6 +101,10 @@ class Source(Choice):
                 yield cut
                 if self.limit is not None and seen == self.skip + self.limit:
                     return
+
+
+TightSource = Annotated[SerializeAsAny[Source], AfterValidator(lambda source: source.tight())]
+"""The source inside one that puts pauses between clips itself."""
 
 
 def _matches(value: Any, allowed: Any) -> bool:

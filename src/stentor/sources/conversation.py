@@ -19,14 +19,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from stentor.data.augment import Noise, Reverb, list_audio
 from stentor.data.cut import RATE, recording_of
 from stentor.data.rttm import read_rttm
 from stentor.errors import DataError
 from stentor.section import ConfigConflict, IntRange, Range
-from stentor.sources.base import Source
+from stentor.sources.base import Source, TightSource
 from stentor.sources.turn_taking import TurnStatistics, estimate
 from stentor.sources.utterances import UtterancePool, on_grid
 
@@ -55,7 +55,7 @@ class Conversation(Source):
     """
 
     type: Literal["conversation"] = "conversation"
-    source: SerializeAsAny[Source]
+    source: TightSource
     """Where the utterances come from: any source whose records are single recordings with a `speaker`."""
     count: int = Field(1000, ge=1)
     """How many conversations."""
@@ -87,11 +87,6 @@ class Conversation(Source):
     again. Null: each run listens."""
     seed: int = 0
     """Draws everything. Training and test sources differ by their utterances, not by the seed."""
-
-    @field_validator("source")
-    @classmethod
-    def _tight(cls, source: Source) -> Source:
-        return source.tight()
 
     @model_validator(mode="after")
     def _fits(self) -> Conversation:

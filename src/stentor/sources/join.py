@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import Field
 
 from stentor.data.cut import UnusableRecord, field_of
 from stentor.errors import DataError
 from stentor.section import IntRange, Range
-from stentor.sources.base import Source
+from stentor.sources.base import Source, TightSource
 from stentor.sources.synth import chain
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Join(Source):
     """Utterances joined from clips of another source; texts are joined with spaces and word times move along."""
 
     type: Literal["join"] = "join"
-    source: SerializeAsAny[Source]
+    source: TightSource
     """Where the clips come from: any source."""
     count: int = Field(1000, ge=1)
     """How many utterances."""
@@ -37,11 +37,6 @@ class Join(Source):
     """Field that all clips of one utterance share. Null: any clips together."""
     seed: int = 0
     """Draws clips and pauses."""
-
-    @field_validator("source")
-    @classmethod
-    def _tight(cls, source: Source) -> Source:
-        return source.tight()
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         groups: dict[Any, list[Cut]] = defaultdict(list)

@@ -9,12 +9,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import Field
 
 from stentor.data.cut import RATE, UnusableRecord, text_of, words_of
 from stentor.errors import DataError
 from stentor.section import IntRange, Range
-from stentor.sources.base import Source
+from stentor.sources.base import Source, TightSource
 from stentor.sources.synth import chain
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Split(Source):
     """Runs of consecutive words of another source's records, cut in the pauses between words."""
 
     type: Literal["split"] = "split"
-    source: SerializeAsAny[Source]
+    source: TightSource
     """Where the records come from: any source whose records are single recordings with word times."""
     count: int = Field(1000, ge=1)
     """How many pieces."""
@@ -41,11 +41,6 @@ class Split(Source):
     """Seconds of silence put before and after each piece, both drawn. Null: none."""
     seed: int = 0
     """Draws the pieces."""
-
-    @field_validator("source")
-    @classmethod
-    def _tight(cls, source: Source) -> Source:
-        return source.tight()
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         divisible: list[tuple[Cut, list[tuple[int, int]]]] = []

@@ -170,11 +170,11 @@ def find_speech(levels):
 
 def first_speech(levels, speech):
     """The first frame of speech; steady noise at the edge of a recording that is clean elsewhere is none."""
-    peak, begin = float(np.quantile(levels, 0.95)), float(np.median(levels[:10]))
-    soft = np.flatnonzero(levels[: int(speech.argmax())] <= max(peak - 35, -65))  # soft consonants are speech
-    first = int(soft[-1]) + 1 if len(soft) else 0
-    edge = 0 if begin > peak - 15 else int((levels > begin + 6).argmax())
-    return max(first, edge) if edge >= 20 else first
+    peak, begin, first = float(np.quantile(levels, 0.95)), float(np.median(levels[:15])), int(speech.argmax())
+    for frame in np.flatnonzero(levels[:first] > max(peak - 45, -65))[::-1]:  # soft consonants are speech
+        first = int(frame) if first - frame <= 15 else first
+    edge = 0 if begin > peak - 15 else int((np.abs(levels - begin) > 3).argmax())
+    return max(first, edge) if edge >= 25 else first
 
 
 def runs(mask):  # first frame, and the frame after the last, of each stretch of True: [N, 2]

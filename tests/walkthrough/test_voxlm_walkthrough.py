@@ -211,6 +211,7 @@ def test_the_guide_from_first_to_last_step(workplace, capsys):
     first = json.loads(stentor("transcribe", folder, *asked))
     Path("models").rename("models-gone")
     stentor("transcribe", model, *asked, "--out", "answers")
+    Path("models-gone").rename("models")
     answer = json.loads(Path("answers/1272-121123-0001.json").read_text())
     assert answer["audio"] == str(audio) and answer["text"] == first["text"] == SENTENCE
     assert [w["word"] for w in answer["words"]] == SENTENCE.split()

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 CONFIG = Path(__file__).with_name("quickstart.yaml")
-FRESH: dict[str, Any] = {"text": "four two nine seven one", "voice": "en-gb-scotland+f5", "speed": 160, "pitch": 45}
-"""What the trained model transcribes at the end: a sentence and a voice that are in no data set of the run."""
+FRESH: dict[str, Any] = {"text": "four two nine seven one", "voice": "en-us-nyc+steph", "speed": 160, "pitch": 45}
+"""What the trained model transcribes at the end: a sentence that is in no data set of the run, by a voice that is in no
+training data."""
 
 
 PROCESSES = 2

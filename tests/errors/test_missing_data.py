@@ -12,7 +12,11 @@ LIBRISPEECH = "`stentor prepare corpus librispeech --download --to data/librispe
     ("recipe", "key", "says"),
     [
         ("librispeech", "data.train.0.path", LIBRISPEECH),
-        ("digits", "data.train.0.source.path", "Put your data there, or name it: `data.train.0.source.path=PATH` (docs/data.md)."),
+        (
+            "digits",
+            "data.train.0.source.path",
+            "Put your data there, or name it: `data.train.0.source.path=PATH` (docs/",
+        ),
         ("encoder_diarize", "data.train.0.source.path", LIBRISPEECH),
         ("diarize_simple", "data.train.0.path", "Put your data there, or name it"),
         ("decoder_language", "data.train.0.path", "data/text/train.txt"),

@@ -148,7 +148,7 @@ def test_cpwer_of_a_recogniser_with_a_diarizer(export, diarizer, talk, tmp_path,
     pytest.importorskip("meeteval")
     path = talk("two.wav", 9, [(0, 0.5, 3.0), (1, 3.5, 6.0), (0, 6.5, 9.0)])
     segments = [
-        {"speaker": name, "start": start, "end": start + 2.5, "text": "level 8"}
+        {"speaker": name, "start": start, "end": start + 2.5, "text": "level 7"}
         for name, start in (("ann", 0.5), ("bob", 3.5), ("ann", 6.5))
     ]
     manifest = tmp_path / "set.jsonl"

@@ -31,6 +31,9 @@ from stentor.studio.texts import say
 _IDS = {"train.epochs": "epochs", "optim.lr": "lr", "data.max_items": "batch", "model.lora.rank": "rank"}
 LAST = "always_last"
 """Of events that come while one is answered, the last is answered as well."""
+_HOLD = "(...values) => { document.querySelector('#basic').inert = true; return values; }"
+"""The basic settings take nothing while a choice is answered, which writes them anew."""
+_RELEASE = "() => { document.querySelector('#basic').inert = false; }"
 _SCROLL = "() => document.querySelector('#yaml')?.scrollIntoView({behavior: 'smooth', block: 'center'})"
 
 
@@ -106,9 +109,14 @@ def _listen_to_choices(shared: Shared, tab: gr.Tab, widgets: SimpleNamespace) ->
     # One listener for all, so that they follow each other.
     choices = [tab.select, shared.dataset.change, w.task.input, w.model.input, w.family.input]
     choices += [w.source.submit, w.source.blur, w.hub.submit, w.hub.blur, shared.started.change]
-    shared.on(partial(gr.on, choices), _choose, inputs, outputs, trigger_mode=LAST)
-    shared.on(w.method.input, partial(_choose, method_too=True), inputs, outputs, trigger_mode=LAST)
-    shared.on(w.make.click, partial(_choose, anew=True, method_too=True), inputs, outputs, trigger_mode=LAST)
+    with_method = partial(_choose, method_too=True)
+    for event, answer in (
+        (partial(gr.on, choices), _choose),
+        (w.method.input, with_method),
+        (w.make.click, partial(with_method, anew=True)),
+    ):
+        (chosen,) = shared.on(event, answer, inputs, outputs, trigger_mode=LAST, js=_HOLD)
+        chosen.then(None, js=_RELEASE, api_visibility="private")
     w.make.click(lambda: "", None, w.retried, api_visibility="private", show_progress="hidden")
 
 

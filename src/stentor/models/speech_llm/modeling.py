@@ -293,13 +293,19 @@ class SpeechLLMModel(EncoderCache):
         return head_log_probs(self.head(hidden))
 
     def generate(
-        self, inputs: dict[str, Tensor], eos_ids: set[int], beams: int = 1, temperature: float = 0.0, **options: Any
+        self,
+        inputs: dict[str, Tensor],
+        max_new_tokens: int | list[int],
+        eos_ids: set[int],
+        beams: int = 1,
+        temperature: float = 0.0,
+        **options: Any,
     ) -> list[tuple[list[int], list[float]]]:
         """Token ids and their log-probabilities for each item; see `stentor.models.speech_llm.generate.generate`."""
         from stentor.models.speech_llm.generate import generate
 
         greedy = beams == 1 and not temperature and len(eos_ids) == 1
-        options |= {"eos_ids": eos_ids, "beams": beams, "temperature": temperature}
+        options |= {"max_new_tokens": max_new_tokens, "eos_ids": eos_ids, "beams": beams, "temperature": temperature}
         self._greedy_outputs = None
         if not (greedy and self._caching and self.aligner is not None):
             return generate(self, inputs, **options)

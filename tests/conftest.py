@@ -53,6 +53,25 @@ def no_process_left():
 
 
 @pytest.fixture(scope="session")
+def whisper(tmp_path_factory):
+    """A folder with a tiny multilingual Whisper with random weights, as transformers writes it."""
+    import torch
+
+    from stentor.models.base import Family, TaskRequirements
+    from tiny_configs import WHISPER
+
+    torch.manual_seed(0)
+    bundle = Family.model_validate({"type": "whisper", "config": WHISPER}).build(
+        TaskRequirements("transcribe", ("text",))
+    )
+    folder = tmp_path_factory.mktemp("whisper")
+    state = bundle.model.state_dict()
+    bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
+    (folder / "stentor.json").unlink()
+    return folder
+
+
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real speech for development; not part of the project."""
     if not SHARED.is_dir():

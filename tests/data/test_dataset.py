@@ -4,7 +4,8 @@ from itertools import islice
 import pytest
 
 from stentor.data.cut import UnusableRecord
-from stentor.dataloading.dataset import TrainDataset, eval_plan, train_dataset
+from stentor.dataloading.dataset import eval_plan, train_dataset
+from stentor.dataloading.train_dataset import TrainDataset
 from stentor.errors import ConfigError, DataError
 
 
@@ -203,7 +204,7 @@ def test_an_empty_stream_has_no_batch(source, data):
 
 
 def test_a_tokenizer_sees_the_first_texts_of_a_stream(clips, source, data, monkeypatch):
-    monkeypatch.setattr("stentor.dataloading.dataset.STREAM_TEXTS", 4)
+    monkeypatch.setattr("stentor.dataloading.streamed_dataset.STREAM_TEXTS", 4)
     train = source(clips(100), stream=True)
     assert list(dataset(data(train)).texts()) == [f"text c{i}" for i in range(4)]
     assert train._read < 10

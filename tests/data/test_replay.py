@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stentor.dataloading.dataset import TrainDataset, train_dataset
+from stentor.dataloading.dataset import train_dataset
 from stentor.dataloading.mixing import Pool, ReplayMix
+from stentor.dataloading.train_dataset import TrainDataset
 from stentor.errors import ConfigError, DataError
 
 

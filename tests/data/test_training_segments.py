@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from stentor.dataloading.dataset import TrainDataset, train_dataset, unlimited
+from stentor.dataloading.dataset import train_dataset, unlimited
+from stentor.dataloading.train_dataset import TrainDataset
 from stentor.sources.held_out import HeldOut
 
 

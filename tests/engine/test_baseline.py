@@ -5,11 +5,9 @@ import re
 import shutil
 
 import pytest
-import torch
 
 from stentor.commands.baseline import wants_baseline
 from stentor.config.load import load
-from tiny_configs import WHISPER
 
 RUN = """\
 task: {{type: transcribe, normalizer: none}}
@@ -27,22 +25,6 @@ train: {{steps: 4, log_every: 1, eval_every: 4, save_every: 2, device: cpu}}
 output: "{runs}"
 """
 SCORING = re.compile(r"Scoring (\w+) before training")
-
-
-@pytest.fixture(scope="module")
-def whisper(tmp_path_factory):
-    """A folder with a tiny Whisper as transformers writes it."""
-    from stentor.models.base import Family, TaskRequirements
-
-    torch.manual_seed(0)
-    bundle = Family.model_validate({"type": "whisper", "config": WHISPER}).build(
-        TaskRequirements("transcribe", ("text",))
-    )
-    folder = tmp_path_factory.mktemp("whisper")
-    state = bundle.model.state_dict()
-    bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
-    (folder / "stentor.json").unlink()
-    return folder
 
 
 @pytest.fixture

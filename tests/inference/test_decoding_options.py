@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-import torch
 
 from stentor.audio.features import WhisperMel
 from stentor.data.batch import Example
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.decoding_options import hints, with_search
 from stentor.inference.load import load
-from stentor.models.base import Family, TaskRequirements
+from stentor.models.base import Family
 from stentor.tasks.transcribe import Transcribe
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "models"))
@@ -44,18 +43,6 @@ def asked(meter, monkeypatch):
 
     monkeypatch.setattr(meter, "load", load)
     return calls
-
-
-@pytest.fixture(scope="module")
-def whisper(tmp_path_factory):
-    """A folder with a tiny multilingual Whisper with random weights, as transformers writes it."""
-    torch.manual_seed(0)
-    bundle = Family.model_validate({"type": "whisper", "config": WHISPER}).build(
-        TaskRequirements("transcribe", ("text",))
-    )
-    folder = tmp_path_factory.mktemp("whisper")
-    bundle.family.save_merged(bundle, folder)
-    return folder
 
 
 def ctc():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from stentor.data.cut import audio_path, text_of
-from stentor.dataloading.dataset import TrainDataset
+from stentor.dataloading.train_dataset import TrainDataset
 from stentor.text.normalize import plain_text
 
 if TYPE_CHECKING:

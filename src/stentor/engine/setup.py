@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stentor.dataloading.batch_sampler import BatchSampler
-from stentor.dataloading.dataset import TrainDataset
 from stentor.dataloading.leakage import Overlap
 from stentor.dataloading.stream_shards import ShardedStream
+from stentor.dataloading.train_dataset import TrainDataset
 from stentor.engine.evaluate import EvalSet
 from stentor.losses.base import Loss
 from stentor.models.base import Bundle

@@ -22,6 +22,7 @@ import numpy as np
 from stentor.errors import ConfigError, StentorError
 from stentor.studio import train_test_split
 from stentor.studio.files import (
+    Record,
     append_line,
     clean_text,
     disk_errors,
@@ -29,6 +30,9 @@ from stentor.studio.files import (
     locked,
     new_id,
     read_json,
+    read_records,
+    record_line,
+    record_lines,
     write_bytes,
     write_json,
 )
@@ -39,7 +43,6 @@ RATES = (4000, 192_000)
 """Sampling rates in Hz of recordings that are taken."""
 REMOVED_FOR = 30 * 24 * 3600.0
 """Seconds for which a removed recording can be put back."""
-Record = dict[str, Any]
 _LABEL = 100
 """Characters of the longest language, speaker or prompt id."""
 
@@ -125,7 +128,7 @@ class DataSet:
                 raise ConfigError(f"The data set {self.name} holds {MOST_RECORDS} recordings: begin another one.")
             record = self._saved(record, audio, rate)
             try:
-                append_line(self.manifest, _line(record))
+                append_line(self.manifest, record_line(record))
             except StentorError:
                 self.audio(record).unlink(missing_ok=True)
                 raise
@@ -191,7 +194,7 @@ class DataSet:
                 self._unshelve(record)
             if restored:
                 records = [{k: v for k, v in r.items() if k != "removed"} if r in restored else r for r in records]
-                write_bytes(self.manifest, _lines([r for r in records if "removed" not in r]))
+                write_bytes(self.manifest, record_lines([r for r in records if "removed" not in r]))
                 self._keep_removed(records)
         return len(restored)
 
@@ -288,7 +291,7 @@ class DataSet:
 
     def _known(self) -> dict[str, str]:
         """Sides as the two files say. A half-written change, which left a record in both, is taken as not made."""
-        return {r["id"]: side for side in train_test_split.SIDES for r in _read(self.folder / f"{side}.jsonl")}
+        return {r["id"]: side for side in train_test_split.SIDES for r in read_records(self.folder / f"{side}.jsonl")}
 
     def _placed(self) -> tuple[list[Record], dict[str, str]]:
         records, known, choice = self._with_text(), self._known(), self.division()
@@ -300,7 +303,7 @@ class DataSet:
         """Write the two files where they say something else."""
         paths = {side: inside(self.folder, f"{side}.jsonl") for side in train_test_split.SIDES}
         for side, path in paths.items():
-            data = _lines([r for r in records if sides[r["id"]] == side])
+            data = record_lines([r for r in records if sides[r["id"]] == side])
             if not path.is_file() or path.read_bytes() != data:
                 write_bytes(path, data)
         return paths
@@ -319,7 +322,7 @@ class DataSet:
 
     def _rewrite(self, change: Callable[[Record], Record | None]) -> None:
         """The manifest with every record as `change` answers it; None removes it."""
-        write_bytes(self.manifest, _lines([new for r in self.records() if (new := change(r)) is not None]))
+        write_bytes(self.manifest, record_lines([new for r in self.records() if (new := change(r)) is not None]))
 
     def _forget(self, records: Sequence[Record]) -> None:
         """Delete the files of records that are gone."""
@@ -344,7 +347,7 @@ class DataSet:
         """The records, and at their places those that were removed, with the time of it in `removed`."""
         records = self.records()
         listed = {r["id"] for r in records}
-        for record in _read(self._bin):
+        for record in read_records(self._bin):
             removal = record.get("removed")
             if record["id"] not in listed and isinstance(removal, dict) and removal.keys() >= {"time", "place"}:
                 records.insert(removal["place"], {**record, "removed": removal["time"]})
@@ -352,7 +355,7 @@ class DataSet:
 
     def _keep_removed(self, records: Sequence[Record]) -> None:
         removed = [(i, r) for i, r in enumerate(records) if "removed" in r]
-        write_bytes(self._bin, _lines({**r, "removed": {"time": r["removed"], "place": i}} for i, r in removed))
+        write_bytes(self._bin, record_lines({**r, "removed": {"time": r["removed"], "place": i}} for i, r in removed))
 
     def _shelf(self, record: Record) -> Path:
         return inside(self.folder, "removed", self.audio(record).name)
@@ -376,25 +379,6 @@ class DataSet:
             with contextlib.suppress(ConfigError):
                 self._shelf(record).unlink(missing_ok=True)
         self._forget(records)
-
-
-def _line(record: Record) -> str:
-    return json.dumps(record, ensure_ascii=False)
-
-
-def _lines(records: Iterable[Record]) -> bytes:
-    return "".join(_line(r) + "\n" for r in records).encode()
-
-
-def _read(path: Path) -> list[Record]:
-    """Records of a file that only this module writes; what is none is left out."""
-    records = []
-    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
-        with contextlib.suppress(ValueError):
-            record = json.loads(line)
-            if isinstance(record, dict) and isinstance(record.get("audio_path"), str) and "id" in record:
-                records.append(record)
-    return records
 
 
 def label(value: str | None) -> str | None:

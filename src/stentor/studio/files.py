@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ _MOST_NAME_BYTES = 200
 """Of a name in UTF-8: disks take 255, and what is written beside a folder has a longer name."""
 LONGEST_TEXT = 5000
 """Characters of the longest transcript."""
+Record = dict[str, Any]
+"""A recording of a data set, as a line of a manifest has it."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -208,3 +210,24 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def record_line(record: Record) -> str:
+    """A record as a line of a manifest, without its end."""
+    return json.dumps(record, ensure_ascii=False)
+
+
+def record_lines(records: Iterable[Record]) -> bytes:
+    """A whole manifest."""
+    return "".join(record_line(r) + "\n" for r in records).encode()
+
+
+def read_records(path: Path) -> list[Record]:
+    """Records of a file that only the studio writes; what is none is left out. None of a file that is not there."""
+    records = []
+    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+        with contextlib.suppress(ValueError):
+            record = json.loads(line)
+            if isinstance(record, dict) and isinstance(record.get("audio_path"), str) and "id" in record:
+                records.append(record)
+    return records

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from stentor.errors import ConfigError, StentorError
-from stentor.studio.dataset_folder import RATES, DataSet, Record, label
-from stentor.studio.files import checked_name, disk_errors, inside, is_name, same_name, write_json
+from stentor.studio.dataset_folder import RATES, DataSet, label
+from stentor.studio.files import Record, checked_name, disk_errors, inside, is_name, same_name, write_json
 
 __all__ = ["RATES", "DataSet", "Projects", "Record"]
 

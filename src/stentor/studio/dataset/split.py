@@ -11,8 +11,8 @@ from stentor.errors import AudioError
 from stentor.inference.load import Model
 from stentor.inference.recording import FileRecording
 from stentor.inference.vad import Detector, cut
-from stentor.studio.dataset_folder import DataSet, Record
-from stentor.studio.files import name_from
+from stentor.studio.dataset_folder import DataSet
+from stentor.studio.files import Record, name_from
 from stentor.studio.uploaded_audio import Upload, checked, enterable, fingerprint, read, shown
 
 LONGEST = 15.0

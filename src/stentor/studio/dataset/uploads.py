@@ -7,8 +7,8 @@ from stentor.errors import AudioError, ConfigError, DataError, StentorError
 from stentor.studio.dataset.transcript_entry import TranscriptEntry, key, stem
 from stentor.studio.dataset.transcripts import MOST_BYTES as MOST_TEXT
 from stentor.studio.dataset.transcripts import match, parse
-from stentor.studio.dataset_folder import DataSet, Record
-from stentor.studio.files import name_from
+from stentor.studio.dataset_folder import DataSet
+from stentor.studio.files import Record, name_from
 from stentor.studio.uploaded_audio import Upload, checked, enterable, fingerprint, read, shown
 
 MOST_FILES = 2000

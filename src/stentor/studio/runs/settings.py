@@ -7,18 +7,12 @@ changes in it counts.
 
 import copy
 import functools
-import json
 import math
-import os
 import shlex
-import socket
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from stentor.commands.plan.suggest import EPOCHS, method_of, suggest
 from stentor.config.load import load
@@ -26,8 +20,9 @@ from stentor.errors import ConfigError, StentorError
 from stentor.models.base import Family
 from stentor.publish.card import HUB_ID
 from stentor.studio.dataset_folder import DataSet
-from stentor.studio.files import name_from, read_json, same_name
+from stentor.studio.files import name_from, read_json, read_records, same_name
 from stentor.studio.projects import Projects
+from stentor.studio.runs.availability import has_gpu, on_disk, reachable
 from stentor.studio.runs.jobs import find, jobs
 from stentor.studio.texts import say, texts
 from stentor.tasks.base import Task
@@ -42,8 +37,6 @@ _GPU = ("whisper_small", "small_speech_llm")
 _CPU = ("whisper_tiny", "small_speech_llm")
 LEAST_HOURS = 2.0
 """Hours below which a model that begins from nothing learns little but its own recordings."""
-_REACH = 60.0
-"""Seconds for which it is remembered whether the Hub can be reached."""
 
 
 @dataclass(frozen=True)
@@ -175,10 +168,10 @@ def first(task: str) -> str:
     """The choice that a person begins with: a small pretrained model that this machine can train, one that needs no
     network where there is none."""
     candidates = [m for m in known().values() if task in m.tasks]
-    preferred = [known()[n] for n in (_GPU if _has_gpu() else _CPU)]
+    preferred = [known()[n] for n in (_GPU if has_gpu() else _CPU)]
     order = [m for m in preferred if m in candidates] + candidates
     ready = [m for m in order if m.download is None or on_disk(m.run["model"]) or reachable()]
-    if not _has_gpu():  # what is large is no way to begin without one
+    if not has_gpu():  # what is large is no way to begin without one
         ready = [m for m in ready if m.parameters < 0.3e9] or ready
     return ready[0].name if ready else OWN
 
@@ -257,7 +250,7 @@ def _run_model(projects: Projects, name: str, task: str) -> ModelChoice:
 
 def facts(dataset: DataSet) -> DatasetFacts:
     """What a data set has. Raises ConfigError where it has too little to be divided."""
-    parts = {name: _records(path) for name, path in dataset.parts().items()}
+    parts = {name: read_records(path) for name, path in dataset.parts().items()}
     train = parts["train"]
     records_of_both = [r for records in parts.values() for r in records]
     speaker_counts = [len({r["speaker"] for r in parts[p] if r.get("speaker")}) for p in ("train", "held_out")]
@@ -350,52 +343,6 @@ def free_name(projects: Projects, stem: str) -> str:
 def command(projects: Projects, name: str | None) -> str:
     """What a person types to do the same by hand."""
     return shlex.join(["stentor", "train", str(projects.runs / ((name or "").strip() or "run") / "run.yaml")])
-
-
-# --------------------------------------------------------------------------------------------------------- this machine
-
-
-_seen: list[tuple[float, bool]] = []
-
-
-def reachable() -> bool:
-    """Whether the Hub answers, as far as a second tells; remembered for a minute."""
-    if not _seen or time.monotonic() - _seen[-1][0] > _REACH:
-        _seen[:] = [(time.monotonic(), _knock())]
-    return _seen[-1][1]
-
-
-def _knock() -> bool:
-    from huggingface_hub import constants
-
-    if constants.is_offline_mode():
-        return False
-    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
-        return True  # only the proxy knows
-    place = urlsplit(constants.ENDPOINT)
-    try:
-        with socket.create_connection((str(place.hostname), place.port or 443), 1.0):
-            return True
-    except OSError:
-        return False
-
-
-def on_disk(model: Mapping[str, Any]) -> bool:
-    """Whether the pretrained parts that a section `model` names are on this machine already."""
-    from huggingface_hub import try_to_load_from_cache
-
-    sources = [s["from"] for s in (model, *(v for v in model.values() if isinstance(v, dict))) if s.get("from")]
-    return all(Path(n).is_dir() or isinstance(try_to_load_from_cache(n, "config.json"), str) for n in sources)
-
-
-@functools.cache
-def _has_gpu() -> bool:
-    """Whether there is a GPU, without the seconds that importing torch takes."""
-    return Path("/dev/kfd").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
-
-
-def _records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def _merge(tree: dict[str, Any], above: Mapping[str, Any]) -> None:

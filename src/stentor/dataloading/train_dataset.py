@@ -1,0 +1,231 @@
+"""Training data set: what all have in common, and the one of sources of known length."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stentor.data.cut import text_of
+from stentor.dataloading.batch_sampler import BatchLimits, BatchSampler, Item
+from stentor.dataloading.mixing import (
+    DropCounter,
+    DropReason,
+    Mix,
+    Pool,
+    ReplayMix,
+    filter_cuts,
+    read_pools,
+    total_hours,
+)
+from stentor.dataloading.section import Data, Replay
+from stentor.dataloading.stream_shards import ShardedStream, shard_window
+from stentor.errors import ConfigError, DataError
+from stentor.sources.held_out import HeldOut, hold_out
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+
+@dataclass(eq=False)
+class TrainDataset(ABC):
+    """What is trained on: usable records, those that are replayed, and what was dropped."""
+
+    data: Data
+    seed: int
+    """Fixes the order together with the epoch."""
+    drop_reason: DropReason
+    """Of the task."""
+    say: Callable[[str], None]
+    """Takes lines for the user."""
+    training_segments: Callable[[Cut], Iterable[Cut]] | None
+    """Of the task: the segments that a record is trained on in; records may then be of any length. None: records are
+    trained on whole."""
+    streams: ClassVar[bool]
+    """Whether the number of records is unknown until all were read."""
+    num_shards: int = field(default=1, init=False)
+    """Shards of a stream, each planned apart (see stentor.dataloading.stream_shards)."""
+    replay: ReplayMix | None = field(default=None, init=False)
+    pools: list[Pool] = field(default_factory=list, init=False)
+    dropped: DropCounter = field(default_factory=DropCounter, init=False)
+
+    def __post_init__(self) -> None:
+        evaluated = {**self.data.eval, **self.data.test}
+        self._open({name: source for name, source in evaluated.items() if isinstance(source, HeldOut)})
+        if self.data.replay is not None:
+            self._open_replay(self.data.replay)
+
+    @abstractmethod
+    def _open(self, held_out: dict[str, HeldOut]) -> None:
+        """Read what can be read of the sources, and give the sets in `held_out` their records."""
+
+    def _open_replay(self, section: Replay) -> None:
+        for number, source in enumerate(section.sources):
+            if source.streaming and source.limit is None:
+                raise ConfigError(
+                    f"data.replay.sources.{number} is a stream: set its `limit` to the number of records that are read "
+                    "and held in memory to draw from, a few times as many as an epoch replays."
+                )
+        dropped = DropCounter()
+        pools = read_pools(section.sources, self.data, dropped, "data.replay", self.drop_reason)
+        for pool in pools:
+            pool.cuts = list(self._segments(pool.cuts))
+        self.replay = ReplayMix(pools, section.share)
+        self.dropped.merge(dropped)
+        each = "" if self.streams else f", {self.replayed:,} in each epoch"
+        self.say(
+            f"Replay: {section.share:.1%} of the items are general data{each}, drawn from {len(self.replay):,} records "
+            f"({total_hours(self.replay.pools):.2f} h)."
+        )
+
+    def _segments(self, cuts: Iterable[Cut]) -> Iterable[Cut]:
+        if self.training_segments is None:
+            return cuts
+        return (segment for cut in cuts for segment in self.training_segments(cut))
+
+    def _all_pools(self) -> list[Pool]:
+        return [*self.pools, *(self.replay.pools if self.replay else [])]
+
+    def leave_out(self, drop_reason: DropReason) -> None:
+        """Drop (and count) the records that the model can do nothing with; to be called before `batch_sampler`. Raises
+        `DataError` when they are more than `data.max_bad` allows, or all."""
+        for pool in self._all_pools():
+            pool.cuts = list(filter_cuts(pool.cuts, self.data, self.dropped, drop_reason))
+
+    @property
+    def replayed(self) -> int:
+        """Replayed items in each epoch; 0 beside a stream, whose length is unknown."""
+        return 0
+
+    @property
+    def records(self) -> int:
+        """Usable records, 0 for streams."""
+        return sum(len(pool.cuts) for pool in self.pools)
+
+    @property
+    def all_records(self) -> int:
+        """Usable records whose number is known: `records` and those to replay; 0 when there are streams."""
+        return 0
+
+    @property
+    def hours(self) -> float:
+        return total_hours(self.pools)
+
+    def cuts(self) -> Iterator[Cut]:
+        """Each usable record once; of streams only the first."""
+        for pool in self._all_pools():
+            yield from pool.cuts
+
+    def texts(self) -> Iterator[str]:
+        """Training transcripts."""
+        return (text for cut in self.cuts() if (text := text_of(cut)))
+
+    @abstractmethod
+    def _epoch(self, shard: int, epoch: int) -> Iterator[tuple[Cut, int]]:
+        """(cut, copy) of an epoch (of a stream's shard), with those that are replayed in it."""
+
+    def batch_sampler(self, cost: Callable[[Cut, float], int]) -> BatchSampler | ShardedStream:
+        """The batches, given the sequence positions that an item takes."""
+        data = self.data
+        too_long: set[str] = set()
+
+        def drop(shard: int, item: Item, cost: int) -> None:
+            if item.cut.id not in too_long:
+                too_long.add(item.cut.id)
+                message = f"{item.cut.id}: {cost} positions, more than data.batch_tokens ({data.batch_tokens})"
+                self._count_too_long(shard, message, item.cut.duration)
+
+        samplers = [
+            BatchSampler(
+                partial(self._epoch, shard),
+                cost,
+                limits_of(data, data.batch_tokens),
+                seed=self.seed * self.num_shards + shard,  # or all shards would have their short items at the same time
+                speed=data.augment.speed_factor if data.augment.speed else None,
+                stream_window=shard_window(data.window, self.num_shards) if self.streams else None,
+                on_too_long=partial(drop, shard),
+            )
+            for shard in range(self.num_shards)
+        ]
+        return samplers[0] if len(samplers) == 1 else ShardedStream(samplers)
+
+    def _count_too_long(self, shard: int, message: str, seconds: float) -> None:
+        self.dropped.add("too_long_for_batch", message, seconds)
+
+    def collect(self, gather: Callable[[Any], list[Any]]) -> None:
+        """Count in `dropped` what other processes read of a stream; `gather` gives every process's value to all."""
+        return  # every process lists the same records
+
+    def fingerprint(self, sampler: BatchSampler | ShardedStream | None = None) -> str:
+        """Changes when the order of training items would change; with `sampler` also when items cost something else (a
+        changed prompt or tokenizer) and so fall into other batches."""
+        data = self.data
+        digest = hashlib.blake2b(digest_size=16)
+        keys = ("layout", "batch_tokens", "max_items", "buckets", "window")
+        settings: list[Any] = [getattr(data, key) for key in keys]
+        settings += [data.augment.speed, self.seed, data.language_temperature]
+        settings.append([(s.repeat, s.weight) for s in data.train])
+        if data.replay is not None:
+            settings.append([data.replay.share, [(s.repeat, s.weight) for s in data.replay.sources]])
+        digest.update(json.dumps(settings).encode())
+        for pool in self._all_pools():
+            for cut in pool.cuts:
+                digest.update(f"{cut.id}\0{cut.duration:.6f}\0".encode())
+        for part in self._fingerprint_parts(sampler):
+            digest.update(part.encode())
+        return digest.hexdigest()
+
+    @abstractmethod
+    def _fingerprint_parts(self, sampler: BatchSampler | ShardedStream | None) -> Iterator[str]: ...
+
+
+class ListedDataset(TrainDataset):
+    """Sources of known length: all records are listed, and each epoch is planned at once."""
+
+    streams = False
+
+    def _open(self, held_out: dict[str, HeldOut]) -> None:
+        data = self.data
+        self.say(f"Listing the training data ({', '.join(s.type for s in data.train)}) ...")
+        self.pools = read_pools(data.train, data, self.dropped, "data.train", self.drop_reason)
+        if held_out:
+            for pool, remaining in zip(self.pools, hold_out([pool.cuts for pool in self.pools], held_out)):
+                pool.cuts = remaining
+        for pool in self.pools:
+            pool.cuts = list(self._segments(pool.cuts))
+        self.mix = Mix(self.pools, data.language_temperature)
+
+    def leave_out(self, drop_reason: DropReason) -> None:
+        super().leave_out(drop_reason)
+        self.dropped.check(self.all_records + self.dropped.reasons.total(), self.data.max_bad, "data.train")
+        if not self.records:
+            raise DataError(f"data.train: no usable record ({', '.join(self.dropped.reasons)}).")
+        self.mix = Mix(self.pools, self.data.language_temperature)
+        if self.replay is not None and self.data.replay is not None:
+            self.replay = ReplayMix(self.replay.pools, self.data.replay.share)
+
+    @property
+    def replayed(self) -> int:
+        return 0 if self.replay is None else sum(self.replay.counts(len(self.mix)))
+
+    @property
+    def all_records(self) -> int:
+        return self.records + len(self.replay or ())
+
+    def _epoch(self, shard: int, epoch: int) -> Iterator[tuple[Cut, int]]:
+        yield from self.mix.epoch(self.seed, epoch)
+        if self.replay is not None:
+            yield from self.replay.epoch(self.seed, epoch, len(self.mix))
+
+    def _fingerprint_parts(self, sampler: BatchSampler | ShardedStream | None) -> Iterator[str]:
+        for items in () if sampler is None else sampler.epoch(0):
+            yield " ".join(item.cut.id for item in items) + "\n"
+
+
+def limits_of(data: Data, budget: int) -> BatchLimits:
+    """Limits of batches of at most `budget` positions."""
+    return BatchLimits(data.layout or "padded", budget, data.max_items, data.buckets, data.window)

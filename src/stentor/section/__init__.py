@@ -92,6 +92,8 @@ class Choice(Section):
     package: ClassVar[str | None] = None
     required: ClassVar[tuple[str, ...]] = ()
     hooks: ClassVar[tuple[str, ...]] = ()
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Names of a kind in run files and exports of earlier versions, which are read but never written."""
     _choices: ClassVar[Kinds]
     _searched: ClassVar[bool]
 
@@ -133,6 +135,11 @@ class Choice(Section):
         return base._choices
 
     @classmethod
+    def from_alias(cls, alias: str, keys: dict[str, Any]) -> dict[str, Any]:
+        """The keys of a section, other than `type`, that was written under one of the `aliases`."""
+        return keys
+
+    @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> Any:
         if Choice not in cls.__bases__:
             return super().__get_pydantic_json_schema__(core_schema, handler)
@@ -151,6 +158,9 @@ class Choice(Section):
         name = value.get("type", cls.default_type)
         if name is None:
             raise PydanticCustomError("no_type", "`type` is required", {"known": sorted(known)})
+        if kind := next((k for k in known.values() if name in k.aliases), None):
+            value = kind.from_alias(name, value)
+            name = kind.model_fields["type"].default
         if not isinstance(name, str) or name not in known:
             context = {"name": str(name), "known": sorted(known)}
             raise PydanticCustomError("unknown_type", "unknown type '{name}'", context)

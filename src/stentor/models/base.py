@@ -141,6 +141,11 @@ class Family(Choice):
         `Processor.collate` reads: `context` (`Example.context`), `prompt` (`Example.extra["prompt"]`)."""
         return frozenset({"beams", "temperature"})
 
+    def translates(self) -> bool:
+        """Whether a model of these settings writes a translation where `Example.extra["translate"]` is true (the task's
+        key `translate`): it is asked for in the model's own prompt."""
+        return False
+
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         """Why this model can do nothing with a record, as (reason, sentence), from its metadata alone: a language that
         it does not know or, in `training`, letters that it cannot write. None when it can."""

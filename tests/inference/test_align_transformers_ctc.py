@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from stentor.data.word_units import units
 from stentor.errors import ConfigError
 from stentor.inference.align.ctc import TransformersCTC, spelling
 from stentor.inference.align.viterbi import WILDCARD
-from stentor.tasks.words import units
 
 CPU = torch.device("cpu")
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from stentor.data.word_units import units
 from stentor.inference.formats import to_srt, to_txt, to_vtt
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker
 from stentor.inference.vad import Window
-from stentor.tasks.words import units
 
 RATE = 16000
 

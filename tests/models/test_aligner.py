@@ -8,6 +8,7 @@ import torch
 from tiny_speech_llm import TEXTS, build, examples
 
 from stentor.data.batch import Example
+from stentor.data.word_units import units
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.models.base import TaskRequirements
@@ -15,7 +16,6 @@ from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.aligner import inverse, pick, uneven
 from stentor.models.speech_llm.boundaries import Scores, decode, increasing, refine, repair
 from stentor.models.speech_llm.encoders import mask
-from stentor.tasks.words import units
 
 torch.set_num_threads(1)
 

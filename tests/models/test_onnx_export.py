@@ -11,9 +11,9 @@ from tiny_speech_llm import TEXTS, build, examples, family
 import stentor
 from stentor.audio.synth import say
 from stentor.cli import main
+from stentor.data.word_units import units
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.tasks.words import units
 
 MISSING = "ONNX exports need stentor[onnx]"
 onnx = pytest.importorskip("onnx", reason=MISSING)

@@ -14,11 +14,11 @@ from tiny_speech_llm import TEXTS
 import stentor
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import cut_from_record
+from stentor.data.word_units import timed_units, units
 from stentor.errors import ConfigError, DataError
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.speech_llm.tokenizers import bpe, characters
 from stentor.tasks.base import Task
-from stentor.tasks.words import timed_units, units
 
 ALIGNER = {"width": 16, "heads": 2}
 SECONDS = (1.0, 0.5625, 1.5)

@@ -7,6 +7,7 @@ from typing import Any
 
 from stentor.data.batch import Example
 from stentor.data.trained_speech import TrainedSpeech
+from stentor.data.word_units import units
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.decoding_options import hints, with_search
 from stentor.inference.recording import Recording
@@ -14,7 +15,7 @@ from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns,
 from stentor.inference.vad import Detector, Window, cut, open_detector
 from stentor.models.base import Bundle
 from stentor.tasks.transcribe import Transcribe, seconds_of
-from stentor.tasks.words import Words, units
+from stentor.tasks.words import Words
 from stentor.text.normalize import SPACELESS, language_code
 
 log = logging.getLogger(__name__)

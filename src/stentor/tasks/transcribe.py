@@ -4,8 +4,8 @@ A family that serves this task gives, besides what every family gives:
 
 * processor: `decode(ids)`, `eos_id`, `max_new_tokens(seconds)`, `max_seconds` (longest clip, None for any length) and
   `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head); where clips are to be given
-  as they were in training, `trained_speech` (see `stentor.data.trained_speech`); in training it may use
-  `Example.extra["times"]`, the record's word times `{"word", "start", "end"}` in seconds;
+  as they were in training, `trained_speech` (see `stentor.data.trained_speech`); for its targets it
+  may use `Example.extra["times"]`, the record's word times `{"word", "start", "end"}` in seconds;
 * model: `generate(inputs, max_new_tokens=[...], eos_ids={...}, beams=, temperature=, generator=)`, a list of (token ids
   without the end token, their log-probabilities), and with a CTC head `ctc_classes(**inputs)`. With an attribute
   `no_speech_id` that is not None, `generate` also takes an empty list `no_speech`, and fills it with the probability
@@ -69,7 +69,7 @@ class Transcribe(Task):
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
         # The audio may have been played faster or slower. All processors so far take RATE samples a second.
         scale = 1.0 if audio is None else len(audio) / RATE / cut.duration
-        times = [w | {k: w[k] * scale for k in ("start", "end")} for w in words_of(cut)] if rng is not None else []
+        times = [w | {k: w[k] * scale for k in ("start", "end")} for w in words_of(cut)]
         return Example(
             id=cut.id,
             audio=audio,

@@ -13,17 +13,16 @@ A family that serves this task gives, besides what `transcribe` asks for:
 from __future__ import annotations
 
 import dataclasses
-import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from stentor.data.batch import Prediction
 from stentor.data.cut import RATE, language_of, text_of, words_of
+from stentor.data.word_units import timed_units, units
 from stentor.errors import ConfigError, DataError
 from stentor.losses.alignment import Alignment
 from stentor.metrics.score import Score
 from stentor.tasks.transcribe import Transcribe, seconds_of
-from stentor.text.normalize import SPACELESS, language_code
 
 if TYPE_CHECKING:
     import numpy as np
@@ -167,56 +166,3 @@ class Words(Transcribe):
 
     def main_metric(self) -> tuple[str, str]:
         return "word_time_mean_ms", "min"
-
-
-def units(text: str, language: str | None) -> list[dict[str, Any]]:
-    """The words of a text, each with its `span` of characters [start, end): between spaces, or by character in
-    languages written without spaces. What has no letter or digit is not spoken and left out."""
-    words: list[dict[str, Any]] = []
-    if language_code(language) in SPACELESS:
-        for i, character in enumerate(text):
-            if words and not character.isspace() and _combining(character):
-                start = words[-1]["span"][0]
-                words[-1] = {"word": text[start : i + 1], "span": (start, i + 1)}  # a vowel sign belongs to its letter
-            elif bare(character):
-                words.append({"word": character, "span": (i, i + 1)})
-        return words
-    end = 0
-    for word in text.split():
-        start = text.index(word, end)
-        end = start + len(word)
-        if bare(word):
-            words.append({"word": word, "span": (start, end)})
-    return words
-
-
-def timed_units(text: str, words: Sequence[Mapping[str, Any]], language: str | None) -> list[dict[str, Any]]:
-    """The `units` of the text, with `start` and `end` where one of the timed words, in order, is the same word.
-
-    Case and punctuation may differ. In languages without spaces the words may have several characters, which then
-    share their time evenly.
-    """
-    from stentor.metrics.wer import matches
-
-    text_words = units(text, language)
-    timed_words = [dict(w) for w in words if bare(w["word"])]
-    if language_code(language) in SPACELESS:
-        timed_words = [
-            {"word": unit["word"], "start": w["start"] + i * seconds, "end": w["start"] + (i + 1) * seconds}
-            for w in timed_words
-            for characters in [units(w["word"], language)]
-            for seconds in [(w["end"] - w["start"]) / len(characters)]
-            for i, unit in enumerate(characters)
-        ]
-    for i, k in matches([bare(u["word"]) for u in text_words], [bare(w["word"]) for w in timed_words]):
-        text_words[i] |= {"start": timed_words[k]["start"], "end": timed_words[k]["end"]}
-    return text_words
-
-
-def bare(word: str) -> str:
-    """Letters and digits in one case: what must agree between a text and its word times."""
-    return "".join(c for c in word.casefold() if c.isalnum())
-
-
-def _combining(character: str) -> bool:
-    return unicodedata.category(character).startswith("M")

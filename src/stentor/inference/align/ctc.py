@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from stentor.data.batch import Example
+from stentor.data.word_units import units
 from stentor.errors import ConfigError
 from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.boundaries import spread
 from stentor.inference.align.viterbi import WILDCARD, Path, viterbi, with_wildcard
 from stentor.models.base import Bundle
 from stentor.models.ctc.spelling import plain
-from stentor.tasks.words import units
 
 WINDOW, CONTEXT = 24.0, 2.0
 """Seconds of each window of long audio whose emissions are used, and of context on either side."""

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from stentor.audio.features import WhisperMel
+from stentor.data.word_units import units
 from stentor.errors import ConfigError
 from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.long_audio import by_windows
 from stentor.inference.vad import Window
-from stentor.tasks.words import units
 from stentor.text.normalize import language_code
 
 FILTER = 7

@@ -145,7 +145,6 @@ def test_from_python(export, diarizer, talk):
 
 
 def test_cpwer_of_a_recogniser_with_a_diarizer(export, diarizer, talk, tmp_path, run):
-    pytest.importorskip("meeteval")
     path = talk("two.wav", 9, [(0, 0.5, 3.0), (1, 3.5, 6.0), (0, 6.5, 9.0)])
     segments = [
         {"speaker": name, "start": start, "end": start + 2.5, "text": "level 7"}

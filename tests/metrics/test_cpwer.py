@@ -1,16 +1,14 @@
-"""Word error rates with speakers: meeteval called directly, cases by hand, and what a transcript may look like."""
+"""Word error rates with speakers: cases by hand, all assignments and alignments tried, meeteval where it is installed,
+and what a transcript may look like."""
 
 import random
-import sys
+from functools import cache
+from itertools import permutations
 
 import pytest
 
-from stentor.errors import ConfigError, DataError
-from stentor.metrics.cpwer import Attributed, cpwer, segments_of, tcpwer
-
-pytest.importorskip("meeteval", reason="the extra `meeting` is not installed")
-from meeteval.io import SegLST
-from meeteval.wer import cp_word_error_rate, time_constrained_minimum_permutation_word_error_rate
+from stentor.errors import DataError
+from stentor.metrics.cpwer import Attributed, by_letters, cpwer, segments_of, tcpwer
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 
@@ -48,6 +46,8 @@ def meeting(seed, speakers=3, errors=0.0):
 
 
 def seglst(segments):
+    from meeteval.io import SegLST
+
     return SegLST(
         [
             {
@@ -68,12 +68,61 @@ def meetings():
     ]
 
 
+def least_errors(reference, hypothesis, collar):
+    """All assignments of speakers, and for each pair the recursion of the definition."""
+
+    def words(segments, speaker):
+        return [
+            timed
+            for s in sorted(segments, key=lambda s: s["start"])
+            if s["speaker"] == speaker
+            for timed in by_letters(s["text"].split(), s["start"], s["end"])
+        ]
+
+    def distance(a, b):
+        @cache
+        def rest(i, k):
+            if i == len(a) or k == len(b):
+                return len(a) - i + len(b) - k
+            (word, start, end), (other, *times) = a[i], b[k]
+            middle = sum(times) / 2
+            best = 1 + min(rest(i + 1, k), rest(i, k + 1))
+            if start < middle + collar and end > middle - collar:
+                best = min(best, rest(i + 1, k + 1) + (word != other))
+            return best
+
+        return rest(0, 0)
+
+    sides = [[words(side, name) for name in sorted({s["speaker"] for s in side})] for side in (reference, hypothesis)]
+    for side in sides:
+        side += [[]] * (max(map(len, sides)) - len(side))
+    return min(sum(map(distance, sides[0], order)) for order in permutations(sides[1]))
+
+
+def test_errors_are_the_fewest_of_all_assignments_and_alignments():
+    for i in range(30):
+        reference, hypothesis = meeting(i * 1000), meeting(i * 1000 + 1, speakers=2 + i % 3, errors=0.02 * i)
+        file = Attributed("a", reference, {"segments": hypothesis})
+        assert cpwer([file]).errors == least_errors(reference, hypothesis, 1e9)
+        for collar in (0.1, 1.0, 5.0):
+            score = tcpwer([file], collar=collar)
+            assert score.errors == least_errors(reference, hypothesis, collar)
+            assert score.errors == sum(score.details[k] for k in ("substitutions", "deletions", "insertions"))
+            added = score.details["insertions"] - score.details["deletions"]
+            assert added == sum(len(s["text"].split()) for s in hypothesis) - score.total
+
+
+def measures():
+    pytest.importorskip("meeteval")
+    from meeteval.wer import cp_word_error_rate, time_constrained_minimum_permutation_word_error_rate
+
+    return cp_word_error_rate, time_constrained_minimum_permutation_word_error_rate
+
+
 def test_both_are_those_of_meeteval():
+    cp_word_error_rate, timed = measures()
     files = meetings()
-    for ours, theirs in (
-        (cpwer, cp_word_error_rate),
-        (tcpwer, lambda r, h: time_constrained_minimum_permutation_word_error_rate(r, h, collar=5)),
-    ):
+    for ours, theirs in ((cpwer, cp_word_error_rate), (tcpwer, lambda r, h: timed(r, h, collar=5))):
         each = [theirs(seglst(f.reference), seglst(f.hypothesis["segments"])) for f in files]
         for file, expected in zip(files, each):
             score = ours([file])
@@ -81,11 +130,6 @@ def test_both_are_those_of_meeteval():
             assert score.value == pytest.approx(expected.error_rate)
         pooled, total = ours(files), sum(each[1:], each[0])
         assert (pooled.errors, pooled.total) == (total.errors, total.length)
-        assert {k: pooled.details[k] for k in ("substitutions", "deletions", "insertions")} == {
-            "substitutions": total.substitutions,
-            "deletions": total.deletions,
-            "insertions": total.insertions,
-        }
         assert pooled.details["scored_speakers"] == total.scored_speaker
         assert 0 < pooled.low < pooled.value < pooled.high
 
@@ -102,10 +146,11 @@ def test_the_segments_of_real_annotations_are_scored_as_by_meeteval(shared_data)
             segments.append(segment(fields[7], start, end, " ".join(words)))
         sides.append(segments)
     file = Attributed("FILE1", sides[0], {"segments": sides[1]})
+    cp_word_error_rate, timed_rate = measures()
     expected = cp_word_error_rate(seglst(sides[0]), seglst(sides[1]))
     assert (cpwer([file]).errors, cpwer([file]).total) == (expected.errors, expected.length)
     assert 0 < expected.errors < expected.length
-    timed = time_constrained_minimum_permutation_word_error_rate(seglst(sides[0]), seglst(sides[1]), collar=1)
+    timed = timed_rate(seglst(sides[0]), seglst(sides[1]), collar=1)
     assert tcpwer([file], collar=1).errors == timed.errors
 
 
@@ -180,13 +225,3 @@ def test_references_that_cannot_be_scored_are_refused():
         cpwer([Attributed("clip-7", [{"speaker": "A", "start": 1.5, "end": 2}], hypothesis)])
     with pytest.raises(DataError, match=r"clip-7: the segment at 0 s has no speaker"):
         cpwer([Attributed("clip-7", [{"text": "a", "start": 0, "end": 2}], hypothesis)])
-    crowd = [segment(f"s{i}", i, i + 1, "a") for i in range(21)]
-    with pytest.raises(DataError, match=r"clip-7: the reference has 21 speakers.*up to 20"):
-        cpwer([Attributed("clip-7", crowd, hypothesis)])
-
-
-def test_without_meeteval_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "meeteval", None)
-    for rate in (cpwer, tcpwer):
-        with pytest.raises(ConfigError, match=r"pip install 'stentor\[meeting\]'"):
-            rate(meetings())

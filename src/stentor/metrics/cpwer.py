@@ -1,29 +1,34 @@
-"""Word error rates of speaker-attributed transcripts: cpWER and tcpWER, by meeteval.
+"""Word error rates of speaker-attributed transcripts: cpWER and tcpWER.
 
 cpWER (Watanabe et al. 2020, CHiME-6) joins what each speaker says, in order of time, and takes the assignment of
 speakers with the fewest word errors: it counts wrong words and wrong speakers alike. tcpWER (von Neumann et al. 2023,
 MeetEval) pairs words only where their times are at most a collar apart. Both are corpus-level: all errors over all
-reference words.
+reference words. Errors and totals are those of the package meeteval; where several alignments have equally few errors,
+the one with the fewest substitutions is counted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
-from stentor.errors import ConfigError, DataError
+from stentor.errors import DataError
 from stentor.metrics.score import Score
-from stentor.metrics.wer import rate_interval
+from stentor.metrics.wer import count_errors, rate_interval
 from stentor.text.normalize import normalize, words
 
 PAUSE = 0.5
 """Seconds between two words of a speaker that begin a new segment, whose words are timed by their letters."""
-MOST_SPEAKERS = 20
-"""meeteval refuses more on either side."""
 COLLAR = 5.0
 """Seconds: meeteval's recommendation for times of segments, and CHiME's."""
+
+Stream = list[tuple[str, float, float]]
+"""What a speaker says: (word, start, end) in order of segments, seconds."""
+Measure = Callable[[Stream, Stream], tuple[int, int, int]]
+"""(substitutions, deletions, insertions) between the words of a reference and of a hypothesis."""
 
 
 @dataclass
@@ -41,25 +46,22 @@ class Attributed:
 def cpwer(files: Sequence[Attributed], normalizer: str = "whisper_basic", spelling: str | None = None) -> Score:
     """Concatenated minimum-permutation word error rate, after `normalizer` as for the plain word error rate.
 
-    Details: `substitutions`, `deletions`, `insertions`; speakers that are matched (`scored_speakers`), that have no
-    counterpart in the transcript (`missed_speakers`) or in the reference (`false_alarm_speakers`). `low` and `high`
-    come from a bootstrap over recordings. A reference without words adds its insertions to the errors and nothing to
-    the total. Raises ConfigError when meeteval is not installed, DataError when a reference has no text or no speakers
-    or there are more than 20 of them.
+    Details: `substitutions`, `deletions`, `insertions`; speakers of the reference (`scored_speakers`), and how many
+    more of them (`missed_speakers`) or fewer (`false_alarm_speakers`) there are than in the transcript. `low` and
+    `high` come from a bootstrap over recordings. A reference without words adds its insertions to the errors and
+    nothing to the total. Raises DataError when a reference has no text or no speakers.
     """
-    wer = _meeteval()
-    return _score(files, wer.cp_word_error_rate, normalizer, spelling, {})
+    return _score(files, _errors, normalizer, spelling, {})
 
 
 def tcpwer(
     files: Sequence[Attributed], collar: float = COLLAR, normalizer: str = "whisper_basic", spelling: str | None = None
 ) -> Score:
     """Time-constrained `cpwer`: words are paired only when at most `collar` seconds lie between them. Words of a
-    segment are placed by their letters, as meeteval does by default; words of the transcript that have times are joined
-    into segments where a speaker pauses no longer than half a second."""
-    wer = _meeteval()
-    measure = partial(wer.time_constrained_minimum_permutation_word_error_rate, collar=collar)
-    return _score(files, measure, normalizer, spelling, {"collar": collar})
+    segment are placed by their letters, those of the transcript at the middle of their place, as meeteval does by
+    default; words of the transcript that have times are joined into segments where a speaker pauses no longer than half
+    a second."""
+    return _score(files, partial(_timed_errors, collar=collar), normalizer, spelling, {"collar": collar})
 
 
 def segments_of(transcript: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -80,55 +82,84 @@ def segments_of(transcript: Mapping[str, Any]) -> list[dict[str, Any]]:
     return turns
 
 
-def _score(files: Sequence[Attributed], measure: Any, normalizer: str, spelling: str | None, settings: dict) -> Score:
-    from meeteval.io import SegLST
+def by_letters(units: Sequence[str], start: float, end: float) -> list[tuple[str, float, float]]:
+    """(word, start, end) of words said between two times, each as long as it has letters."""
+    ends = list(accumulate(map(len, units), initial=0))
+    scale = (end - start) / max(ends[-1], 1)
+    return [(unit, start + scale * a, start + scale * b) for unit, (a, b) in zip(units, pairwise(ends), strict=True)]
 
-    kinds = ("substitutions", "deletions", "insertions", "scored_speaker", "missed_speaker", "falarm_speaker")
+
+def _score(
+    files: Sequence[Attributed], measure: Measure, normalizer: str, spelling: str | None, settings: dict[str, Any]
+) -> Score:
     rows = []
     for file in files:
-        reference = list(_seglst(file, file.reference, normalizer, spelling))
-        hypothesis = list(_seglst(file, segments_of(file.hypothesis), normalizer, spelling))
-        for side, segments in (("reference", reference), ("transcript", hypothesis)):
-            speakers = len({s["speaker"] for s in segments})
-            if speakers > MOST_SPEAKERS:
-                raise DataError(f"{file.id}: the {side} has {speakers} speakers; cpWER takes up to {MOST_SPEAKERS}.")
-        if reference or hypothesis:
-            result = measure(SegLST(reference), SegLST(hypothesis))
-            rows.append([result.errors, result.length, *(getattr(result, kind) for kind in kinds)])
-        else:
-            rows.append([0] * (2 + len(kinds)))
-    table = np.array(rows, dtype=np.int64).reshape(-1, 2 + len(kinds))
+        reference = _streams(file, file.reference, normalizer, spelling)
+        hypothesis = _streams(file, segments_of(file.hypothesis), normalizer, spelling)
+        counts = _assigned(list(reference.values()), list(hypothesis.values()), measure)
+        missed = len(reference) - len(hypothesis)
+        total = sum(map(len, reference.values()))
+        rows.append([sum(counts), total, *counts, len(reference), max(missed, 0), max(-missed, 0)])
+    table = np.array(rows, dtype=np.int64).reshape(-1, 8)
     low, high = rate_interval(table[:, 0], table[:, 1])
-    names = (*kinds[:3], "scored_speakers", "missed_speakers", "false_alarm_speakers")
+    names = (
+        *("substitutions", "deletions", "insertions"),
+        "scored_speakers",
+        "missed_speakers",
+        "false_alarm_speakers",
+    )
     wrong, total, *sums = map(int, table.sum(0))
-    details = {"items": len(rows), **dict(zip(names, sums)), "normalizer": normalizer, **settings}
+    details = {"items": len(rows), **dict(zip(names, sums, strict=True)), "normalizer": normalizer, **settings}
     return Score(wrong / max(total, 1), wrong, total, low, high, details)
 
 
-def _seglst(
+def _assigned(reference: list[Any], hypothesis: list[Any], measure: Measure) -> tuple[int, int, int]:
+    """The counts of `measure` with each speaker's counterpart, so that they are fewest; who has none counts whole."""
+    from scipy.optimize import linear_sum_assignment
+
+    most = max(len(reference), len(hypothesis))
+    reference, hypothesis = (side + [[]] * (most - len(side)) for side in (reference, hypothesis))
+    counts = np.array([[measure(a, b) for b in hypothesis] for a in reference]).reshape(most, most, 3)
+    rows, columns = linear_sum_assignment(counts.sum(2))
+    substitutions, deletions, insertions = map(int, counts[rows, columns].sum(0))
+    return substitutions, deletions, insertions
+
+
+def _errors(reference: Stream, hypothesis: Stream) -> tuple[int, int, int]:
+    sides = [word for word, *_ in reference], [word for word, *_ in hypothesis]
+    substitutions, deletions, insertions, _ = map(int, count_errors([sides])[0])
+    return substitutions, deletions, insertions
+
+
+def _timed_errors(reference: Stream, hypothesis: Stream, collar: float) -> tuple[int, int, int]:
+    """Levenshtein distance in which words are paired only where their times, the collar around them, overlap."""
+    # Whole numbers of `error` are errors, and what is left are substitutions: they are fewest among the best.
+    error = len(reference) + len(hypothesis) + 1
+    insertions = error * np.arange(len(hypothesis) + 1)
+    texts = np.array([word for word, *_ in hypothesis], dtype=object)
+    middles = np.array([(start + end) / 2 for _, start, end in hypothesis])
+    row = insertions
+    for word, start, end in reference:
+        near = (start < middles + collar) & (end > middles - collar)
+        pair = np.where(near, np.where(texts == word, 0, error + 1), 2 * error + 1)
+        row = np.concatenate([row[:1] + error, np.minimum(row[:-1] + pair, row[1:] + error)])
+        row = np.minimum.accumulate(row - insertions) + insertions
+    errors, substitutions = divmod(int(row[-1]), error)
+    inserted = (errors - substitutions + len(hypothesis) - len(reference)) // 2
+    return substitutions, errors - substitutions - inserted, inserted
+
+
+def _streams(
     file: Attributed, segments: Sequence[Mapping[str, Any]], normalizer: str, spelling: str | None
-) -> Iterator[dict[str, Any]]:
-    """Segments as meeteval takes them, those that are empty after the normaliser left out."""
-    for segment in segments:
+) -> dict[str, Stream]:
+    """The words of each speaker after the normaliser; who says none is left out."""
+    streams: dict[str, Stream] = {}
+    for segment in sorted(segments, key=lambda s: s["start"]):
         if missing := next((key for key in ("speaker", "text") if segment.get(key) is None), None):
             raise DataError(
                 f"{file.id}: the segment at {segment['start']:g} s has no {missing}; cpWER needs `segments` with "
                 "`speaker` and `text`."
             )
         if units := words(normalize(segment["text"], normalizer, file.language, spelling), file.language):
-            yield {
-                "session_id": file.id,
-                "speaker": str(segment["speaker"]),
-                "words": " ".join(units),
-                "start_time": segment["start"],
-                "end_time": segment["end"],
-            }
-
-
-def _meeteval() -> Any:
-    try:
-        from meeteval import wer
-    except ImportError:
-        why = "cpWER and tcpWER need meeteval, which is not installed: `pip install 'stentor[meeting]'`."
-        raise ConfigError(why) from None
-    return wer
+            streams.setdefault(str(segment["speaker"]), []).extend(by_letters(units, segment["start"], segment["end"]))
+    return streams

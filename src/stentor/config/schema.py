@@ -49,6 +49,8 @@ class Config(Section):
             raise ConfigConflict("model.type", f"{family.type} serves {', '.join(family.tasks)}, not {self.task.type}")
         if conflict := family.incompatible_with(self.task):
             raise ConfigConflict(f"model.{conflict[0]}", conflict[1])
+        if conflict := self.task.incompatible_with(family):
+            raise ConfigConflict(f"task.{conflict[0]}", conflict[1])
         if self.data.layout is None:
             self.data.layout = family.layout()
         if self.data.layout not in family.layouts:

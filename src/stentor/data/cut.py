@@ -88,7 +88,7 @@ def recording_of(name: str, seconds: float, sources: Sequence[AudioSource] = ())
 
 def check_text_fields(record: dict[str, Any], where: str) -> None:
     """Raises `DataError` for keys that must hold text and hold something else."""
-    for key in ("id", "text", "language", "language_id", "speaker"):
+    for key in ("id", "text", "translation", "language", "language_id", "speaker"):
         if (value := record.get(key)) is not None and not isinstance(value, str):
             raise DataError(f"{where}: `{key}` must be a string, got {value!r}.")
 
@@ -257,6 +257,21 @@ def set_channel(cut: Cut, channel: int) -> None:
             set_channel(track.cut, channel)
     elif isinstance(cut, DataCut) and channel_of(cut.custom) is None:
         cut.custom = {**(cut.custom or {}), "channel": channel}
+
+
+def set_translation(cut: Cut) -> bool:
+    """Make the record's `translation` its text, in place; of joined records each one's. Whether there is one: a part of
+    a mixture in which nobody speaks needs none."""
+    from lhotse.cut import MixedCut
+    from lhotse.cut.data import DataCut
+
+    if isinstance(cut, MixedCut):
+        return all([set_translation(track.cut) for track in cut.tracks if not track.mute])
+    translation = custom_of(cut).get("translation")
+    if not isinstance(cut, DataCut) or not isinstance(translation, str) or not translation.strip():
+        return text_of(cut) is None
+    cut.custom = {**(cut.custom or {}), "text": translation}
+    return True
 
 
 def words_of(cut: Cut) -> list[dict[str, Any]]:

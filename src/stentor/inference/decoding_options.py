@@ -36,6 +36,14 @@ def with_search(
     return task.model_copy(update={"checks": checks, "beams": task.beams if beams is None else beams})
 
 
+def with_translation(task: Transcribe, family: Family, translate: bool | None) -> Transcribe:
+    """The task that translates, or does not; None: as it was trained. Raises ConfigError where the model cannot."""
+    task = task if translate is None else task.model_copy(update={"translate": translate})
+    if conflict := task.incompatible_with(family):
+        raise ConfigError(f"translate: {conflict[1]}.")
+    return task
+
+
 def hints(
     family: Family,
     context: str | None,

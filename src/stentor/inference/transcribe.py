@@ -9,7 +9,7 @@ from stentor.data.batch import Example
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.data.word_units import units
 from stentor.errors import AudioError, ConfigError
-from stentor.inference.decoding_options import hints, with_search
+from stentor.inference.decoding_options import hints, with_search, with_translation
 from stentor.inference.recording import Recording
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker, with_speaker
 from stentor.inference.vad import Detector, Window, cut, open_detector
@@ -77,6 +77,8 @@ class Transcriber:
     """Text that is said to come before each window, for Whisper models: its style is taken up."""
     hotwords: str | Sequence[str] | None = None
     """Names and terms that may occur; they become part of the context or of the prompt."""
+    translate: bool | None = None
+    """Write a translation, with models that translate. None: as the model was trained."""
     beams: int | None = None
     """Hypotheses kept while decoding. None: the task's `beams`."""
     temperature: float | Sequence[float] | None = None
@@ -130,6 +132,7 @@ class Transcriber:
             )
         self.task = self._with_thresholds()
         family = self.bundle.family
+        self.task = with_translation(self.task, family, self.translate)
         self.task = with_search(self.task, family, self.beams, self.temperature)
         context, self.prompt = hints(family, self.context, self.prompt, self.hotwords, self.on_warning)
         self.context = context or self.task.context
@@ -224,6 +227,7 @@ class Transcriber:
                 name = f"{job.recording.name}@{window.start / self.rate:.2f}"
                 ready.append((job, i))
                 extra = {"prompt": self.prompt} if self.prompt else {}
+                extra |= {"translate": True} if self.task.translate else {}
                 examples.append(Example(name, audio, language=self.language, context=self.context, extra=extra))
             if not examples:
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 ERROR_RATES = frozenset({"wer", "cer", "mer", "der", "jer", "ser", "eer", "cpwer", "tcpwer"})
-RATES = ERROR_RATES | {"ece", "accuracy", "precision", "recall", "f1", "within", "matched"}
+RATES = ERROR_RATES | {"chrf", "ece", "accuracy", "precision", "recall", "f1", "within", "matched"}
 """Parts of names of metrics that are shares."""
 
 LABELS = {
@@ -14,6 +14,7 @@ LABELS = {
     "der_no_overlap": "DER without overlap",
     "speaker_count": "right speaker count",
     "frame_f1": "frame F1",
+    "chrf": "chrF",
     "cpwer": "cpWER",
     "tcpwer": "tcpWER",
     "aas_ms": "accumulated average shift",

@@ -45,6 +45,8 @@ class Columns(Section):
     """The recording: a column of audio, of encoded bytes, or of paths."""
     text: str | None = None
     """Transcript."""
+    translation: str | None = None
+    """What the transcript says in another language, for `task.translate`. Null: the column `translation`."""
     language: str | None = None
     """Language of the record, as a code or as the preset's data set spells it."""
     speaker: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from stentor.models.base import TaskRequirements
+from stentor.models.base import Family, TaskRequirements
 from stentor.section import Choice
 
 if TYPE_CHECKING:
@@ -44,6 +44,11 @@ class Task(Choice):
 
     def check(self) -> None:
         """Raises ConfigError for what the section names that cannot be loaded, before training."""
+
+    def incompatible_with(self, family: Family) -> tuple[str, str] | None:
+        """Why a model of this family's settings cannot do this task as it is set, as (key of the section, sentence).
+        None when it can."""
+        return None
 
     def losses(self) -> dict[str, Loss]:
         """The loss terms used when the config has no `losses:` section."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from stentor.data.batch import Example, Prediction
-from stentor.data.cut import RATE, field_of, language_of, speaker_of, text_of, words_of
+from stentor.data.cut import RATE, field_of, language_of, set_translation, speaker_of, text_of, words_of
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.score import Score
 from stentor.tasks.base import Task
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle
+    from stentor.models.base import Bundle, Family
+
+_MEND = "leave `translate` out, or take a model that translates (stentor models --task translate)"
 
 
 class Transcribe(Task):
@@ -52,6 +54,10 @@ class Transcribe(Task):
     spelling: str | None = None
     """Path of a Whisper `normalizer.json` with British and American spellings, for `whisper_english`. Null: the
     built-in table, which is not word for word Whisper's."""
+    translate: bool = False
+    """Write down what is said in the other language that the model translates to (Whisper: English), for families that
+    can. The target is then each record's `translation`, a record without one is dropped (`no_translation`), and chrF
+    takes the place of error rates. The record's `language` is the one that is spoken."""
     context: str | None = None
     """Free text given to the model with every item, such as names and terms that may be heard. An item's own `context`
     comes before it."""
@@ -60,16 +66,25 @@ class Transcribe(Task):
     checks: Checks = Checks()
     """Signs of made-up answers, and decoding again when there is one."""
 
+    def incompatible_with(self, family: Family) -> tuple[str, str] | None:
+        if not self.translate or family.translates():
+            return None
+        return "translate", f"a model of the family {family.type} with these settings writes only what is said: {_MEND}"
+
     def losses(self) -> dict[str, Loss]:
         return {"text": CrossEntropy()}
 
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
+        # Every record passes here before its cost is counted: a translation becomes its text, for all that follows.
+        if self.translate and not set_translation(cut):
+            return "no_translation", f"{cut.id}: no `translation` (docs/data.md)"
         return None if (text_of(cut) or "").strip() else ("empty_text", cut.id)
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
         # The audio may have been played faster or slower. All processors so far take RATE samples a second.
         scale = 1.0 if audio is None else len(audio) / RATE / cut.duration
-        times = [w | {k: w[k] * scale for k in ("start", "end")} for w in words_of(cut)]
+        words = [] if self.translate else words_of(cut)
+        times = [w | {k: w[k] * scale for k in ("start", "end")} for w in words]
         return Example(
             id=cut.id,
             audio=audio,
@@ -77,7 +92,7 @@ class Transcribe(Task):
             language=language_of(cut),
             context=field_of(cut, "context") or self.context,
             rng=rng,
-            extra={"times": times} if times else {},
+            extra={**({"times": times} if times else {}), **({"translate": True} if self.translate else {})},
         )
 
     def predict(self, bundle: Bundle, examples: Sequence[Example], checked: bool | None = None) -> list[dict[str, Any]]:
@@ -162,11 +177,14 @@ class Transcribe(Task):
         return {"text": text_of(cut) or "", "language": language_of(cut), "speaker": speaker_of(cut)}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
-        """`wer` and `cer` (the main metric first), and `ctc_wer` where the model has a CTC head."""
+        """`wer` and `cer` (the main metric first), and `ctc_wer` where the model has a CTC head; `chrf` of translations."""
+        from stentor.metrics.chrf import chrf
         from stentor.metrics.wer import score
 
         references = [p.reference["text"] for p in predictions]
         hypotheses = [p.output["text"] for p in predictions]
+        if self.translate:
+            return {"chrf": chrf(references, hypotheses)}
         options = self._scoring(predictions)
         groups = {"language": options["languages"], "speaker": [p.reference.get("speaker") for p in predictions]}
         scores = {
@@ -180,9 +198,11 @@ class Transcribe(Task):
         return scores
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
-        """Of `wer` and `cer`, the main metric first."""
+        """Of `wer` and `cer`, the main metric first; none of translations, which have no errors to count."""
         from stentor.metrics.change import relative_change
 
+        if self.translate:
+            return {}
         references = [p.reference["text"] for p in after]
         texts_before, texts_after = ([p.output["text"] for p in side] for side in (before, after))
         units: dict[str, Literal["word", "character"]] = {"wer": "word", "cer": "character"}
@@ -199,7 +219,7 @@ class Transcribe(Task):
         return {"normalizer": self.normalizer, "languages": languages, "spelling": self.spelling}
 
     def main_metric(self) -> tuple[str, str]:
-        return self.metric, "min"
+        return ("chrf", "max") if self.translate else (self.metric, "min")
 
 
 def seconds_of(example: Example, rate: int) -> float:

@@ -30,13 +30,18 @@ if TYPE_CHECKING:
 
     from stentor.data.batch import Example
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle
+    from stentor.models.base import Bundle, Family
 
 
 class Words(Transcribe):
     """Write down what is said, and when each word was said."""
 
     type: Literal["words"] = "words"  # type: ignore[assignment]  # a kind of its own
+
+    def incompatible_with(self, family: Family) -> tuple[str, str] | None:
+        if self.translate:
+            return "translate", "the words of a translation are not in the recording and have no times: leave it out"
+        return super().incompatible_with(family)
 
     def losses(self) -> dict[str, Loss]:
         return {**super().losses(), "alignment": Alignment()}

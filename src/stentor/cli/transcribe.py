@@ -31,7 +31,7 @@ class TranscribeOptions:
     words: bool = Flag("With the time of every word.")
     diarizer: str | None = Option("A second model, that says who speaks.")
     language: str | None = Option(LANGUAGE)
-    translate: bool | None = Option("Write a translation, with models that can (Whisper: English).", None, "--translate")
+    translate: bool | None = Option("Write a translation, with models that can.", None, "--translate")
     context: str | None = Option("What the recordings are about, for models that read a context.")
     prompt: str | None = Option("Text that is said to come before, for Whisper models: its style is taken up.")
     hotwords: str | None = Option("Names and terms that may be heard, with commas (Whisper and speech LLMs).")

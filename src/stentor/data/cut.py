@@ -266,7 +266,7 @@ def set_translation(cut: Cut) -> bool:
     from lhotse.cut.data import DataCut
 
     if isinstance(cut, MixedCut):
-        return all([set_translation(track.cut) for track in cut.tracks if not track.mute])
+        return all(set_translation(track.cut) for track in cut.tracks if not track.mute)
     translation = custom_of(cut).get("translation")
     if not isinstance(cut, DataCut) or not isinstance(translation, str) or not translation.strip():
         return text_of(cut) is None

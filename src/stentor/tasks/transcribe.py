@@ -177,7 +177,7 @@ class Transcribe(Task):
         return {"text": text_of(cut) or "", "language": language_of(cut), "speaker": speaker_of(cut)}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
-        """`wer` and `cer` (the main metric first), and `ctc_wer` where the model has a CTC head; `chrf` of translations."""
+        """`wer` and `cer` (the main metric first), `ctc_wer` where the model has a CTC head; of translations `chrf`."""
         from stentor.metrics.chrf import chrf
         from stentor.metrics.wer import score
 

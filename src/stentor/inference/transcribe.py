@@ -226,7 +226,7 @@ class Transcriber:
                     continue
                 name = f"{job.recording.name}@{window.start / self.rate:.2f}"
                 ready.append((job, i))
-                extra = {"prompt": self.prompt} if self.prompt else {}
+                extra: dict[str, Any] = {"prompt": self.prompt} if self.prompt else {}
                 extra |= {"translate": True} if self.task.translate else {}
                 examples.append(Example(name, audio, language=self.language, context=self.context, extra=extra))
             if not examples:

@@ -28,7 +28,7 @@ from stentor.models.base import Bundle, Family
 from stentor.tasks.base import Task
 from stentor.tasks.diarize import Diarize
 from stentor.tasks.speak import Speak
-from stentor.tasks.transcribe import Transcribe
+from stentor.tasks.transcribe import Transcribe, times_tokens
 from stentor.tasks.words import Words
 
 AnyTask = TypeVar("AnyTask", bound=Task)
@@ -94,7 +94,7 @@ class Model:
         as (name, AudioError), and left out.
         """
         task, model_rate = self.for_transcription(), self.bundle.processor.sample_rate
-        options = {"model": self.name, "words": isinstance(task, Words) if words is None else words, **options}
+        options = {"model": self.name, "words": self.knows_times if words is None else words, **options}
         if diarizer is not None:
             options["diarizer"] = diarizer.speaker_segments()
         places = self.bundle.family.decoding_options()
@@ -103,6 +103,11 @@ class Model:
             warn(f"{self.name} was trained on records without any context: it has not learned to use one.")
         opened = (open_recording(r, model_rate, rate, channel) for r in recordings)
         return transcribe(self.bundle, task, opened, **options)
+
+    @property
+    def knows_times(self) -> bool:
+        """Whether its transcripts can have word times."""
+        return isinstance(self.task, Words) or times_tokens(self.bundle.model)
 
     @property
     def learned_context(self) -> bool | None:

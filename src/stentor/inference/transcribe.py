@@ -14,7 +14,7 @@ from stentor.inference.recording import Recording
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker, with_speaker
 from stentor.inference.vad import Detector, Window, cut, open_detector
 from stentor.models.base import Bundle
-from stentor.tasks.transcribe import Transcribe, seconds_of
+from stentor.tasks.transcribe import Transcribe, seconds_of, times_tokens
 from stentor.tasks.words import Words
 from stentor.text.normalize import SPACELESS, language_code
 
@@ -66,7 +66,8 @@ class _Job:
 
 @dataclass
 class Transcriber:
-    """A model with the options of its transcripts. Raises ConfigError for `words` of a task without word times."""
+    """A model with the options of its transcripts. Raises ConfigError for `words` where neither the task nor the
+    model knows word times."""
 
     bundle: Bundle
     task: Transcribe
@@ -110,7 +111,7 @@ class Transcriber:
     model: str = ""
     """The model's name, for the transcripts and messages."""
     words: bool = False
-    """Add word times; needs the task `words`."""
+    """Add word times; needs the task `words`, or a model that times its tokens."""
     on_error: Callable[[str, AudioError], None] | None = None
     """Called with the name and the error of an unreadable recording, which is then left out. None: raise it."""
     on_window: Callable[[float], None] | None = None
@@ -124,7 +125,8 @@ class Transcriber:
     another."""
 
     def __post_init__(self) -> None:
-        if self.words and not isinstance(self.task, Words):
+        knows_times = isinstance(self.task, Words) or times_tokens(self.bundle.model)
+        if self.words and not knows_times:
             raise ConfigError(
                 f"{self.model or 'This model'} gives no word times: it was trained for the task {self.task.type}. "
                 "Train it further with `task: {type: words}`, as in recipes/words_speech_llm.yaml, or ask for the text "
@@ -137,7 +139,7 @@ class Transcriber:
         context, self.prompt = hints(family, self.context, self.prompt, self.hotwords, self.on_warning)
         self.context = context or self.task.context
         self.vad_detector = self.detector or open_detector(self.vad, self.vad_threshold)
-        self.timed = isinstance(self.task, Words) and (self.words or self.diarizer is not None)
+        self.timed = knows_times and (self.words or self.diarizer is not None)
         processor = self.bundle.processor
         self.rate = processor.sample_rate
         self.trained = getattr(processor, "trained_speech", None) or TrainedSpeech()

@@ -129,16 +129,39 @@ def word_tokens(ids: Sequence[int], decode: Callable[[list[int]], str]) -> list[
 
 
 def word_confidences(
-    ids: Sequence[int], log_probs: Sequence[float], decode: Callable[[list[int]], str]
+    ids: Sequence[int],
+    log_probs: Sequence[float],
+    decode: Callable[[list[int]], str],
+    spans: Sequence[tuple[float, float]] | None = None,
+    calibration: Sequence[float] = (1.0, 0.0, 0.0),
 ) -> list[dict[str, Any]]:
     """`[{"word", "confidence"}]`: the probability of each word's least certain token.
 
-    The least, not the product: a product punishes long words and fine-grained tokenizers.
+    The least, not the product: a product punishes long words and fine-grained tokenizers. With the tokens' `spans`, the
+    first and the last second of each, also `start` and `end`, and `signs`: the least and the mean probability of the
+    tokens, of which `calibration` makes the confidence (see `stentor.metrics.calibration`).
     """
-    return [
-        {"word": word, "confidence": round(math.exp(min(log_probs[i] for i in positions)), 4)}
-        for word, positions in word_tokens(ids, decode)
-    ]
+    from stentor.metrics.calibration import confidence
+
+    words = []
+    for word, positions in word_tokens(ids, decode):
+        probabilities = [math.exp(log_probs[i]) for i in positions]
+        least = min(probabilities)
+        if spans is None:
+            words.append({"word": word, "confidence": round(least, 4)})
+            continue
+        signs = (least, sum(probabilities) / len(probabilities))
+        letters = [i for i in positions if decode([ids[i]]).strip()] or positions
+        words.append(
+            {
+                "word": word,
+                "start": round(spans[letters[0]][0], 3),
+                "end": round(spans[letters[-1]][1], 3),
+                "confidence": round(confidence(signs, calibration), 4),
+                "signs": [round(sign, 6) for sign in signs],
+            }
+        )
+    return words
 
 
 def _common_prefix(a: str, b: str) -> int:

@@ -11,13 +11,16 @@ A family that serves this task gives, besides what every family gives:
   `no_speech_id` that is not None, `generate` also takes an empty list `no_speech`, and fills it with the probability
   that nobody speaks, for each item. With an attribute `names_language` that is true, it takes an empty list `named`,
   and fills it with the tokens that name the language of each item, of which `processor.named_language(ids)` makes a
-  code, None for no language.
+  code, None for no language. With an attribute `times_tokens` that is true, it takes an empty list `spans`, and fills
+  it with the first and the last second of each token, for each item; words then have times without a task of their own,
+  and a buffer `calibration` [3] is the logistic map to their confidences (see `stentor.metrics.calibration`).
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -98,7 +101,8 @@ class Transcribe(Task):
     def predict(self, bundle: Bundle, examples: Sequence[Example], checked: bool | None = None) -> list[dict[str, Any]]:
         """Decode; `checked` overrides `checks.evaluate` (transcribing files follows `checks.on`).
 
-        Each output: `text`; `words` with `confidence` (see `word_confidences`); `log_prob`, the mean over the tokens
+        Each output: `text`; `words` with `confidence`, of models that time their tokens with `start` and `end` in
+        seconds as well (see `word_confidences`); `log_prob`, the mean over the tokens
         (0 for an empty answer); `compression_ratio`; `no_speech_prob`, where the model knows it; `temperature`;
         `failed`, the names of checks that the answer fails; `ctc`, the text of the CTC head, where the model has one.
         """
@@ -129,7 +133,8 @@ class Transcribe(Task):
         processor: Any = bundle.processor
         model: Any = bundle.model
         device = next(model.parameters()).device
-        examples, _ = with_room(processor, examples)
+        before = [seconds_of(e, processor.sample_rate) for e in examples]
+        examples, earlier = with_room(processor, examples)
         batch = processor.collate(examples, labels=False).to(device)
         # Sampling is seeded by the audio, not by its name: a transcript repeats exactly wherever the file lies, and
         # training's randomness is left alone.
@@ -139,7 +144,10 @@ class Transcribe(Task):
             seed = zlib.crc32(example.audio.data, seed)
         no_speech: list[float] = []
         named: list[list[int]] = []
+        spans: list[list[tuple[float, float]]] = []
         options: dict[str, Any] = {"named": named} if getattr(model, "names_language", False) else {}
+        if times_tokens(model):
+            options["spans"] = spans
         if getattr(model, "no_speech_id", None) is not None:
             options["no_speech"] = no_speech
         with torch.no_grad(), bundle.cache_encoder():
@@ -155,13 +163,18 @@ class Transcribe(Task):
             ctc_texts = None
             if ctc and processor.ctc is not None:
                 ctc_texts = [processor.ctc.decode(classes) for classes in model.ctc_classes(**batch.inputs)]
+        calibration = getattr(model, "calibration", None)
+        timing: dict[str, Any] = {} if calibration is None else {"calibration": calibration.tolist()}
         outputs = []
         for i, (ids, log_probs) in enumerate(hypotheses):
+            if spans:
+                within = partial(_within, seconds=before[i], earlier=earlier[i])
+                timing["spans"] = [(within(start), within(end)) for start, end in spans[i]]
             text = processor.decode(ids).strip()
             outputs.append(
                 {
                     "text": text,
-                    "words": word_confidences(ids, log_probs, processor.decode),
+                    "words": word_confidences(ids, log_probs, processor.decode, **timing),
                     "log_prob": round(sum(log_probs) / max(len(log_probs), 1), 4),
                     "compression_ratio": round(compression_ratio(text), 3),
                     **({"no_speech_prob": round(no_speech[i], 4)} if no_speech else {}),
@@ -220,6 +233,16 @@ class Transcribe(Task):
 
     def main_metric(self) -> tuple[str, str]:
         return ("chrf", "max") if self.translate else (self.metric, "min")
+
+
+def _within(time: float, seconds: float, earlier: float) -> float:
+    """A time in audio that began earlier, as one in the first `seconds` of the audio itself."""
+    return min(max(time - earlier, 0.0), seconds)
+
+
+def times_tokens(model: Any) -> bool:
+    """Whether a model knows when it wrote each token."""
+    return bool(getattr(model, "times_tokens", False))
 
 
 def seconds_of(example: Example, rate: int) -> float:

@@ -1,6 +1,7 @@
 """Speech to text with the time of every word.
 
-A family that serves this task gives, besides what `transcribe` asks for:
+Models that time their tokens (see `transcribe`) serve this task as they are; it scores their times. Another family
+gives, besides what `transcribe` asks for:
 
 * processor: `collate(examples, labels=True)` takes `Example.extra["words"]`, the words of the text as dicts with `span`
   (characters [start, end) of the text) and where known `start` and `end` in seconds, and counts the term `alignment`;
@@ -22,7 +23,7 @@ from stentor.data.word_units import timed_units, units
 from stentor.errors import ConfigError, DataError
 from stentor.losses.alignment import Alignment
 from stentor.metrics.score import Score
-from stentor.tasks.transcribe import Transcribe, seconds_of
+from stentor.tasks.transcribe import Transcribe, seconds_of, times_tokens
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,9 +75,10 @@ class Words(Transcribe):
         and the aligner's certainty of its times.
 
         Times come from a second, teacher-forced pass over the text that was written. An answer with more words than
-        the audio has room for has no words and fails the check `no_room`. With `words` False the pass is left out.
+        the audio has room for has no words and fails the check `no_room`. With `words` False, and of models that time
+        their tokens, the pass is left out.
         """
-        if not words:
+        if not words or times_tokens(bundle.model):
             return super().predict(bundle, examples, checked)
         with bundle.cache_encoder():
             outputs = super().predict(bundle, examples, checked)
@@ -113,7 +115,7 @@ class Words(Transcribe):
 
         model: Any = bundle.model
         processor: Any = bundle.processor
-        if model.aligner is None:
+        if getattr(model, "aligner", None) is None:
             raise ConfigError(
                 "This model has no alignment module: train one with the task `words` and `model.aligner`."
             )

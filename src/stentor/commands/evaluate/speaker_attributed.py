@@ -14,7 +14,6 @@ from stentor.inference.transcribe import transcribe
 from stentor.metrics.cpwer import Attributed, cpwer, tcpwer
 from stentor.metrics.diarization import DiarizedRecording, der
 from stentor.metrics.format import figure
-from stentor.tasks.words import Words
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -42,7 +41,7 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
     transcripts = []
     rate = recogniser.bundle.processor.sample_rate
     recordings = (ArrayRecording(audio, rate, rate, cuts[-1].id) for audio in readable_audio(plan, rate, cuts, dropped))
-    options = {"model": model, "words": isinstance(task, Words), "diarizer": listened, "keep_failed": True}
+    options = {"model": model, "words": recogniser.knows_times, "diarizer": listened, "keep_failed": True}
     for transcript in transcribe(recogniser.bundle, task, recordings, **options):
         transcripts.append(transcript)
     dropped.check(len(cuts) + dropped.bad, section.max_bad, data)

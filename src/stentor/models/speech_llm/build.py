@@ -13,8 +13,8 @@ from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import adapt, base_name, is_adapter
 from stentor.models.pretrained import part_config, reach, set_memory_options
 from stentor.models.quantize import quantize
-from stentor.models.speech_llm import SpeechLLM
-from stentor.models.speech_llm.encoders import WAVE, adjust, geometry
+from stentor.models.speech_llm import EncoderSection, SpeechLLM, TokenizerSection
+from stentor.models.speech_llm.encoders import WAVE, Geometry, adjust, geometry
 from stentor.models.speech_llm.modeling import SpeechLLMModel
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.speech_llm.projector import Projector, factor
@@ -43,8 +43,7 @@ def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     ctc = None
     if family.ctc:
         ctc = before.ctc.characters if before and before.ctc else alphabet(texts())
-    normalize = _normalize(family.encoder, encoder_config)
-    shape = geometry(encoder_config, family.encoder.window, normalize, family.encoder.log_mel)
+    shape = encoder_geometry(family.encoder, encoder_config)
     stride = factor(shape.frame_rate, family.projector.rate)
     processor = SpeechLLMProcessor(tokenizer, shape, stride, family.prompt, ctc, tokenizer_type, family.token_rate)
     if before is not None:
@@ -131,10 +130,8 @@ def assemble(
         llm_config.bos_token_id = tokenizer.bos_token_id
         llm_config.eos_token_id = tokenizer.eos_token_id
     # A made tokenizer has its own rows in the embeddings, so a pretrained language model cannot have one.
-    encoder_base = family.encoder.source is not None and _lacks(loaded, "encoder", lambda: _new_encoder(encoder_config))
+    encoder, encoder_base = encoder_part(family.encoder, encoder_config, loaded)
     llm_base = family.llm.source is not None and _lacks(loaded, "llm", new_llm)
-    encoder = _load_encoder(family, encoder_config) if encoder_base else _new_encoder(encoder_config)
-    encoder = adjust(encoder, pretrained=family.encoder.source is not None)
     if llm_base:
         llm = reach(
             family.llm,
@@ -196,6 +193,24 @@ def _frozen(name: str, globs: list[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
 
 
+def encoder_geometry(section: EncoderSection, config: Any) -> Geometry:
+    """The geometry of the section's encoder with its transformers config."""
+    return geometry(config, section.window, _normalize(section, config), section.log_mel)
+
+
+def encoder_part(section: EncoderSection, config: Any, loaded: set[str] | None = None) -> tuple[Any, bool]:
+    """The encoder of the section (see `adjust`), and whether its weights were read from its base: not where they are
+    among those `loaded` afterwards."""
+    from_base = section.source is not None and _lacks(loaded, "encoder", lambda: _new_encoder(config))
+    encoder = _load_encoder(section, config) if from_base else _new_encoder(config)
+    return adjust(encoder, pretrained=section.source is not None), from_base
+
+
+def made_tokenizer(section: TokenizerSection, lines: Iterable[str]) -> Any:
+    """The tokenizer of the section, made from texts."""
+    return characters(lines) if section.type == "characters" else bpe(lines, section.size)
+
+
 def _normalize(part: Any, config: Any) -> bool | None:
     """Whether a pretrained wave encoder wants normalised audio, where its preprocessor_config.json says so."""
     if part.source is None or config.model_type not in WAVE:
@@ -226,9 +241,7 @@ def _tokenizer(family: SpeechLLM, texts: Any) -> Any:
         if family.prompt.instruction:
             yield family.prompt.instruction + "\n"
 
-    if family.tokenizer.type == "characters":
-        return characters(lines())
-    return bpe(lines(), family.tokenizer.size)
+    return made_tokenizer(family.tokenizer, lines())
 
 
 def _new_encoder(config: Any) -> nn.Module:
@@ -242,7 +255,7 @@ def _new_encoder(config: Any) -> nn.Module:
     return AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32)
 
 
-def _load_encoder(family: SpeechLLM, config: Any) -> nn.Module:
+def _load_encoder(section: EncoderSection, config: Any) -> nn.Module:
     from transformers import AutoModel
     from transformers.models.parakeet.modeling_parakeet import ParakeetEncoder
     from transformers.models.whisper.modeling_whisper import WhisperModel
@@ -257,4 +270,4 @@ def _load_encoder(family: SpeechLLM, config: Any) -> nn.Module:
             )
         return AutoModel.from_pretrained(name, trust_remote_code=False, dtype=torch.float32, **options)
 
-    return reach(family.encoder, "model.encoder", load)
+    return reach(section, "model.encoder", load)

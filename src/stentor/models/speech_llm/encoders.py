@@ -40,6 +40,11 @@ class Geometry:
     max_frames: int | None = None
     """Most frames that the encoder has positions for."""
 
+    @classmethod
+    def of_export(cls, facts: dict[str, Any]) -> Geometry:
+        """From the contents of preprocessor_config.json."""
+        return cls(**{**facts, "convs": tuple(tuple(conv) for conv in facts["convs"])})
+
     @property
     def frame_rate(self) -> float:
         """Encoder frames per second."""

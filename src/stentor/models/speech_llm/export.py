@@ -7,7 +7,9 @@ tokenizer.json ...           the processor
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -31,6 +33,9 @@ from stentor.models.weights_io import (
     write_json,
     write_weights,
 )
+
+PARTS = ("encoder", "llm")
+"""Parts of a model that transformers has configs of."""
 
 
 def exported_tensor_names(bundle: Bundle) -> set[str]:
@@ -65,40 +70,50 @@ def _left_to_base(bundle: Bundle) -> set[str]:
     names: set[str] = set()
     from_base = bundle.family._from_base
     parameters = {base_name(n): p for n, p in bundle.model.named_parameters() if not is_adapter(n)}
-    for part in ("encoder.", "llm."):
-        of_part = {n: p for n, p in parameters.items() if n.startswith(part)}
+    for part in PARTS:
+        of_part = {n: p for n, p in parameters.items() if n.startswith(f"{part}.")}
         frozen = sum(p.numel() for n, p in of_part.items() if n in from_base and not p.requires_grad)
         if frozen * 2 >= sum(p.numel() for p in of_part.values()):
-            names |= {n for n in from_base if n.startswith(part)}
+            names |= {n for n in from_base if n.startswith(f"{part}.")}
     return names - {n for n, p in parameters.items() if p.requires_grad}
 
 
 def write_config(bundle: Bundle, folder: Path) -> None:
     from stentor import __version__
 
-    family, model = bundle.family, bundle.model
+    family = bundle.family
+    parts = {name: getattr(bundle.model, name).config for name in PARTS if hasattr(bundle.model, name)}
     bases = {
-        name: {"from": part.source, "commit": getattr(config, "_commit_hash", None)}
-        for name, part, config in (
-            ("encoder", family.encoder, model.encoder.config),
-            ("llm", family.llm, model.llm.config),
-        )
-        if part.source is not None
+        name: {"from": getattr(family, name).source, "commit": getattr(config, "_commit_hash", None)}
+        for name, config in parts.items()
+        if getattr(family, name).source is not None
     }
     facts = {
-        "model_type": "speech_llm",
+        "model_type": family.type,
         "stentor_version": __version__,
         "family": family.model_dump(mode="json", by_alias=True),
         "bases": bases,
         "ctc_alphabet": bundle.processor.ctc.characters if bundle.processor.ctc else None,
-        "encoder_config": json.loads(model.encoder.config.to_json_string(use_diff=False)),
-        "llm_config": json.loads(model.llm.config.to_json_string(use_diff=False)),
+        **{f"{name}_config": json.loads(config.to_json_string(use_diff=False)) for name, config in parts.items()},
     }
     write_json(folder / "config.json", facts)
 
 
 def load(family_class: type[SpeechLLM], folder: Path, trainable: bool = False) -> Bundle:
     """The bundle of an export folder; see `Family.load`. Without `trainable` adapters are folded in."""
+    return load_parts(family_class, folder, SpeechLLMProcessor, assemble, apply_memory_options, trainable)
+
+
+def load_parts(
+    family_class: type[Any],
+    folder: Path,
+    processor_class: Any,
+    assemble: Callable[..., Bundle],
+    apply_memory_options: Callable[[Bundle], None],
+    trainable: bool,
+) -> Bundle:
+    """The bundle of an export folder that `save` wrote: `assemble` takes the section, the processor, the config of each
+    of the `PARTS` that the model has, and the names of the weights that are loaded into it."""
     from transformers import AutoConfig
 
     facts = read_json(folder / "config.json")
@@ -107,11 +122,10 @@ def load(family_class: type[SpeechLLM], folder: Path, trainable: bool = False) -
         part = getattr(family, name)
         if base["commit"] and not Path(part.source).is_dir():
             part.revision = base["commit"]
-    processor = SpeechLLMProcessor.load(folder)
+    processor = processor_class.load(folder)
     weights, adapters = read_weights(folder)
-    encoder_config = AutoConfig.for_model(**facts["encoder_config"])
-    llm_config = AutoConfig.for_model(**facts["llm_config"])
-    bundle = assemble(family, processor, encoder_config, llm_config, loaded=set(weights))
+    configs = [AutoConfig.for_model(**facts[f"{name}_config"]) for name in PARTS if f"{name}_config" in facts]
+    bundle = assemble(family, processor, *configs, loaded=set(weights))
     model = bundle.model
     missing = set(model.state_dict()) - set(weights) - tied_copies(model) - family._from_base
     unexpected = set(weights) - set(model.state_dict())

@@ -12,14 +12,14 @@ import torch
 from lhotse.cut import Cut
 from torch import Tensor
 
-from stentor.audio.features import WhisperMel
 from stentor.data.batch import Batch, Example
 from stentor.data.cut import field_of, language_of, text_of
 from stentor.data.trained_speech import TrainedSpeech
-from stentor.models.collate import SHORTEST, audio_batch, mask_features, num_samples, pad_shortest, split_usable
+from stentor.models.collate import num_samples, split_usable
 from stentor.models.speech_llm import PromptSection
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
-from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
+from stentor.models.speech_llm.inputs import EncoderInputs
+from stentor.models.speech_llm.tokenizers import padding_id
 from stentor.models.weights_io import read_json, write_json
 
 FILE = "preprocessor_config.json"
@@ -42,10 +42,8 @@ class TokenSequence:
         return self.prompt + len(self.text)
 
 
-class SpeechLLMProcessor:
+class SpeechLLMProcessor(EncoderInputs):
     """Features, prompt and labels of the speech LLM."""
-
-    sample_rate = SAMPLE_RATE
 
     def __init__(
         self,
@@ -59,17 +57,14 @@ class SpeechLLMProcessor:
     ):
         """`tokenizer`: a fast transformers tokenizer; `tokenizer_type`: `characters` or `bpe` when it was made from
         the data; `factor`: encoder frames per position; `ctc`: the characters of the CTC head."""
-        self.tokenizer = tokenizer
-        self.shape = shape
+        super().__init__(tokenizer, shape, ctc)
         self.factor = factor
         self.prompt = prompt
-        self.ctc = CTCAlphabet(ctc) if ctc is not None else None
         self.tokenizer_type = tokenizer_type
         self.token_rate = token_rate or (25.0 if tokenizer_type == "characters" else 6.0)
         self.eos_id = int(tokenizer.eos_token_id)
         self.pad_id = padding_id(tokenizer)
         self.flex = False  # packed batches carry the block tables of flex_attention
-        self._mel: Any = None
         self.trained_speech = TrainedSpeech()
         # Tokenizers made here mark the start of the text with <s>; a pretrained model gets a line break, and its own
         # start token where its tokenizer puts one.
@@ -78,36 +73,11 @@ class SpeechLLMProcessor:
             self._start = []
         self._after = [tokenizer.bos_token_id] if tokenizer_type else self._ids("\n")
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_mel": None}
-
-    def _ids(self, text: str) -> list[int]:
-        if not text:
-            return []
-        # What transformers does around it takes as long again, and a plan comes past every text.
-        if (backend := getattr(self.tokenizer, "backend_tokenizer", None)) is not None:
-            return backend.encode(text, add_special_tokens=False).ids  # type: ignore[no-any-return]
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[no-any-return]
-
-    def unknown_letters(self, text: str) -> str:
-        """Up to ten letters of a text that the tokenizer has only its unknown token for; empty where all can be
-        written, as with tokenizers of bytes."""
-        unknown = self.tokenizer.unk_token_id
-        if unknown is None or unknown not in self._ids(text):
-            return ""
-        letters = [c for c in sorted(set(text)) if not c.isspace() and unknown in self._ids(c)]
-        return " ".join(letters[:10]) or repr(text)
-
     # Lengths, from metadata alone
 
     def positions(self, samples: int) -> int:
         """TokenSequence of the language model that a clip of so many samples takes."""
-        return -(-int(self.shape.frames(self.shape.steps(max(samples, SHORTEST)))) // self.factor)
-
-    @property
-    def max_seconds(self) -> float | None:
-        """Longest clip that the encoder has positions for. None: any length."""
-        return self.shape.max_samples / SAMPLE_RATE if self.shape.max_samples else None
+        return -(-self.frames(samples) // self.factor)
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """TokenSequence of the language model for one item: prompt, audio, transcript and end token."""
@@ -147,36 +117,13 @@ class SpeechLLMProcessor:
 
     # Batches
 
-    def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
-        """Log-mel [B, mels, T] or audio [B, T], zero at padding, with lengths [B] in the same steps."""
-        clips = [pad_shortest(example.audio) for example in examples]
-        lengths = torch.tensor([self.shape.steps(len(clip)) for clip in clips])
-        if self.shape.kind == "wave":
-            return audio_batch(clips, examples, self.shape.normalize), lengths
-        if self.shape.window:
-            clips = [np.pad(clip, (0, self.shape.window - len(clip))) for clip in clips]
-        features = self._log_mel(clips)
-        mask_features(features, lengths, examples)
-        return features, lengths
-
-    def _log_mel(self, clips: list[np.ndarray]) -> Tensor:
-        if self.shape.log_mel == "parakeet":
-            from transformers import ParakeetFeatureExtractor
-
-            self._mel = self._mel or ParakeetFeatureExtractor(feature_size=self.shape.mels)
-            log_mel = self._mel(clips, sampling_rate=SAMPLE_RATE, return_tensors="pt")["input_features"]
-            return log_mel[:, : max(map(len, clips)) // HOP].transpose(1, 2).contiguous()
-
-        self._mel = self._mel or WhisperMel(self.shape.mels)
-        return self._mel(clips)[0]
-
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """A batch for training (`labels`, right padding or packed) or for generation (left padding).
 
         Clips that the encoder has no positions for are left out and listed in `Batch.dropped`; in a batch for
         generation they raise DataError.
         """
-        usable, dropped = split_usable(examples, [self._too_long(e) for e in examples], labels)
+        usable, dropped = split_usable(examples, [self.too_long(e) for e in examples], labels)
         if not usable:
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
         examples = [examples[i] for i in usable]
@@ -212,13 +159,6 @@ class SpeechLLMProcessor:
             num_positions=rows * width,
             dropped=dropped,
         )
-
-    def _too_long(self, example: Example) -> tuple[str, str] | None:
-        limit, samples = self.shape.max_samples, num_samples(example)
-        if limit is None or samples <= limit:
-            return None
-        seconds = samples / SAMPLE_RATE
-        return "too_long", f"{example.id}: {seconds:.1f} s; the encoder reads {self.max_seconds:g} s."
 
     def _positions(
         self, sequences: Sequence[TokenSequence], starts: Sequence[int], rows: int, width: int
@@ -258,21 +198,10 @@ class SpeechLLMProcessor:
         inputs["targets"] = torch.tensor([token for s in sequences for token in s.text])
         counts = {"text": len(inputs["targets"])}
         if self.ctc is not None:
-            counts["ctc"] = self._ctc(examples, inputs["feature_lengths"], inputs)
+            counts["ctc"] = self.ctc_targets(examples, inputs["feature_lengths"], inputs)
         if all("words" in e.extra for e in examples):
             counts["alignment"] = self._words(examples, texts, [len(s.text) for s in sequences], inputs)
         return counts
-
-    def _ctc(self, examples: Sequence[Example], lengths: Tensor, inputs: dict[str, Tensor]) -> int:
-        """Add CTC targets of the items that fit in their frames; returns the number of targets."""
-        assert self.ctc is not None
-        spelled = [self.ctc.encode(e.text or "") for e in examples]
-        frames = self.shape.frames(lengths).tolist()
-        fits = [i for i, (word, n) in enumerate(zip(spelled, frames)) if word and ctc_frames(word) <= n]
-        inputs["ctc_rows"] = torch.tensor(fits, dtype=torch.long)
-        inputs["ctc_targets"] = torch.tensor([c for i in fits for c in spelled[i]], dtype=torch.long)
-        inputs["ctc_target_lengths"] = torch.tensor([len(spelled[i]) for i in fits], dtype=torch.long)
-        return sum(len(spelled[i]) for i in fits)
 
     def _words(
         self, examples: Sequence[Example], first: list[int], tokens: list[int], inputs: dict[str, Tensor]
@@ -361,11 +290,9 @@ class SpeechLLMProcessor:
         from transformers import PreTrainedTokenizerFast
 
         facts = read_json(folder / FILE)
-        shape = facts["encoder"]
-        shape["convs"] = tuple(tuple(conv) for conv in shape["convs"])
         processor = cls(
             PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False),
-            Geometry(**shape),
+            Geometry.of_export(facts["encoder"]),
             facts["factor"],
             PromptSection(**facts["prompt"]),
             facts["ctc_alphabet"],

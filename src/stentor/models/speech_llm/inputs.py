@@ -1,0 +1,99 @@
+"""Inputs of models with an audio encoder: features, lengths, letters and CTC targets of their processors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stentor.audio.features import WhisperMel
+from stentor.data.batch import Example
+from stentor.models.collate import SHORTEST, audio_batch, mask_features, num_samples, pad_shortest
+from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
+from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames
+
+
+class EncoderInputs:
+    """What processors share whose model is one of the encoders of `Geometry` with a tokenizer."""
+
+    sample_rate = SAMPLE_RATE
+
+    def __init__(self, tokenizer: Any, shape: Geometry, ctc: str | None = None):
+        """`tokenizer`: a fast transformers tokenizer; `ctc`: the characters of the CTC head, None without one."""
+        self.tokenizer, self.shape = tokenizer, shape
+        self.ctc = CTCAlphabet(ctc) if ctc is not None else None
+        self._mel: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_mel": None}
+
+    def _ids(self, text: str) -> list[int]:
+        if not text:
+            return []
+        # What transformers does around it takes as long again, and a plan comes past every text.
+        if (backend := getattr(self.tokenizer, "backend_tokenizer", None)) is not None:
+            return backend.encode(text, add_special_tokens=False).ids  # type: ignore[no-any-return]
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[no-any-return]
+
+    def unknown_letters(self, text: str) -> str:
+        """Up to ten letters of a text that the tokenizer has only its unknown token for; empty where all can be
+        written, as with tokenizers of bytes."""
+        unknown = self.tokenizer.unk_token_id
+        if unknown is None or unknown not in self._ids(text):
+            return ""
+        letters = [c for c in sorted(set(text)) if not c.isspace() and unknown in self._ids(c)]
+        return " ".join(letters[:10]) or repr(text)
+
+    def frames(self, samples: int) -> int:
+        """Encoder frames of a clip of so many samples, from metadata alone."""
+        return int(self.shape.frames(self.shape.steps(max(samples, SHORTEST))))
+
+    @property
+    def max_seconds(self) -> float | None:
+        """Longest clip that the encoder has positions for. None: any length."""
+        return self.shape.max_samples / SAMPLE_RATE if self.shape.max_samples else None
+
+    def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
+        """Log-mel [B, mels, T] or audio [B, T], zero at padding, with lengths [B] in the same steps."""
+        clips = [pad_shortest(example.audio) for example in examples]
+        lengths = torch.tensor([self.shape.steps(len(clip)) for clip in clips])
+        if self.shape.kind == "wave":
+            return audio_batch(clips, examples, self.shape.normalize), lengths
+        if self.shape.window:
+            clips = [np.pad(clip, (0, self.shape.window - len(clip))) for clip in clips]
+        features = self._log_mel(clips)
+        mask_features(features, lengths, examples)
+        return features, lengths
+
+    def _log_mel(self, clips: list[np.ndarray]) -> Tensor:
+        if self.shape.log_mel == "parakeet":
+            from transformers import ParakeetFeatureExtractor
+
+            self._mel = self._mel or ParakeetFeatureExtractor(feature_size=self.shape.mels)
+            log_mel = self._mel(clips, sampling_rate=SAMPLE_RATE, return_tensors="pt")["input_features"]
+            return log_mel[:, : max(map(len, clips)) // HOP].transpose(1, 2).contiguous()
+
+        self._mel = self._mel or WhisperMel(self.shape.mels)
+        return self._mel(clips)[0]
+
+    def too_long(self, example: Example) -> tuple[str, str] | None:
+        """(reason, sentence) for a clip that the encoder has no positions for."""
+        limit, samples = self.shape.max_samples, num_samples(example)
+        if limit is None or samples <= limit:
+            return None
+        seconds = samples / SAMPLE_RATE
+        return "too_long", f"{example.id}: {seconds:.1f} s; the encoder reads {self.max_seconds:g} s."
+
+    def ctc_targets(self, examples: Sequence[Example], lengths: Tensor, inputs: dict[str, Tensor]) -> int:
+        """Add CTC targets of the items that fit in their frames; returns the number of targets."""
+        assert self.ctc is not None
+        spelled = [self.ctc.encode(e.text or "") for e in examples]
+        frames = self.shape.frames(lengths).tolist()
+        fits = [i for i, (word, n) in enumerate(zip(spelled, frames)) if word and ctc_frames(word) <= n]
+        inputs["ctc_rows"] = torch.tensor(fits, dtype=torch.long)
+        inputs["ctc_targets"] = torch.tensor([c for i in fits for c in spelled[i]], dtype=torch.long)
+        inputs["ctc_target_lengths"] = torch.tensor([len(spelled[i]) for i in fits], dtype=torch.long)
+        return sum(len(spelled[i]) for i in fits)

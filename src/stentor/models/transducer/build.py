@@ -1,0 +1,73 @@
+"""Building a transducer from its config: encoder, tokenizer, predictor, joint, adapters, freezing."""
+
+from pathlib import Path
+from typing import Any
+
+from stentor.errors import ConfigError
+from stentor.models.base import Bundle, TaskRequirements
+from stentor.models.peft import adapt
+from stentor.models.pretrained import part_config, set_memory_options
+from stentor.models.quantize import quantize
+from stentor.models.speech_llm.build import encoder_geometry, encoder_part, initialise, made_tokenizer
+from stentor.models.speech_llm.tokenizers import alphabet
+from stentor.models.transducer import TransducerFamily
+from stentor.models.transducer.modeling import EncoderTransducer, Joint, Predictor
+from stentor.models.transducer.processor import TransducerProcessor
+from stentor.models.weights_io import export_folder, load_adapters
+
+
+def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
+    """See `Family.build`."""
+    if family.encoder is None:
+        raise ConfigError("model: transducers of transformers are not served yet; give `encoder`.")
+    _check_terms(family, requirements)
+    texts = requirements.texts or (lambda: iter(()))
+    before = TransducerProcessor.load(export_folder(family.init)) if family.init else None
+    config = part_config(family.encoder, "model.encoder")
+    ctc = None
+    if family.ctc:
+        ctc = before.ctc.characters if before and before.ctc else alphabet(texts())
+    # What was made from the data of an earlier stage stays: its weights have a row for each token and character.
+    tokenizer = before.tokenizer if before else made_tokenizer(family.tokenizer, texts())
+    processor = TransducerProcessor(tokenizer, encoder_geometry(family.encoder, config), ctc)
+    bundle = assemble(family, processor, config)
+    adapters = initialise(bundle, Path(family.init)) if family.init else {}
+    adapt(bundle.model, family.lora, family.freeze)
+    if adapters:
+        load_adapters(bundle.model, adapters)
+    quantize(bundle.model, family.quantize)
+    apply_memory_options(bundle)
+    return bundle
+
+
+def _check_terms(family: TransducerFamily, requirements: TaskRequirements) -> None:
+    """Raise ConfigError unless the loss terms are those of the model."""
+    terms = {"rnnt", "ctc"} if family.ctc else {"rnnt"}
+    if set(requirements.terms) != terms:
+        ctc = ", ctc: {type: ctc, weight: 0.3}" if family.ctc else ""
+        raise ConfigError(
+            f"A model of type transducer {'with' if family.ctc else 'without'} a CTC head (`model.ctc`) is trained "
+            f"with the loss terms {' and '.join(sorted(terms))}, not {', '.join(requirements.terms) or 'none'}: write "
+            f"`losses: {{rnnt: rnnt{ctc}}}`."
+        )
+
+
+def assemble(
+    family: TransducerFamily, processor: TransducerProcessor, encoder_config: Any, loaded: set[str] | None = None
+) -> Bundle:
+    """The model of the parts; a pretrained encoder gets its weights, unless they are among those `loaded` later."""
+    section = family.encoder
+    assert section is not None
+    encoder, from_base = encoder_part(section, encoder_config, loaded)
+    classes, settings = len(processor.tokenizer), family.predictor
+    predictor = Predictor(classes, settings.hidden, settings.layers, settings.dropout)
+    joint = Joint(settings.hidden, classes)
+    ctc_classes = len(processor.ctc) if processor.ctc else None
+    model = EncoderTransducer(encoder, processor.shape, predictor, joint, ctc_classes)
+    family._from_base = {name for name in model.state_dict() if from_base and name.startswith("encoder.")}
+    return Bundle(model, processor, family, model.cache_encoder)
+
+
+def apply_memory_options(bundle: Bundle) -> None:
+    """Memory options, after adapters and freezing."""
+    set_memory_options(bundle, (bundle.model.encoder,))

@@ -1,0 +1,179 @@
+"""Transducer: forward for training, greedy decoding with times, CTC classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stentor.errors import ConfigError
+from stentor.models.speech_llm.encoders import Geometry, encode
+from stentor.models.speech_llm.modeling import EncoderCache
+from stentor.models.transducer.decoding import State, greedy
+
+MAX_SYMBOLS = 10
+"""Most tokens at one frame."""
+
+
+class TransducerModel(EncoderCache):
+    """What every transducer has; `encode` and `predict` are its parts."""
+
+    blank: int
+    durations: Sequence[int] | None = None
+    """Frames that a token and its durations jump (TDT), whose logits follow those of the tokens. None: RNN-T."""
+    max_symbols = MAX_SYMBOLS
+    joint: nn.Module
+    """`joint(encoder [..., J], predictor [..., J])` gives logits [..., V]; the two are broadcast."""
+    frame_seconds: float
+    """Seconds from one frame to the next."""
+    times_tokens = True
+    calibration: Tensor
+    """The logistic map [3] to confidences, see `stentor.metrics.calibration`."""
+
+    def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Frames [B, T, J] as the joint takes them, and how many each item has [B]."""
+        raise NotImplementedError
+
+    def predict(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """Outputs [B, U, J] after each of the tokens [B, U], and the state behind them: tensors [layers, B, width].
+        The first token of a text is blank; `state` None: the start."""
+        raise NotImplementedError
+
+    def joint_arguments(
+        self, states: Tensor, frames: Tensor, targets: Tensor, target_lengths: Tensor
+    ) -> dict[str, Any]:
+        """Arguments of the transducer losses (see `stentor.losses.rnnt`) for encoded frames and targets [B, U]."""
+        outputs, _ = self.predict(F.pad(targets, (1, 0), value=self.blank), None)
+        return {
+            "encoder": states,
+            "predictor": outputs,
+            "joint": self.joint,
+            "lengths": frames,
+            "targets": targets,
+            "target_lengths": target_lengths,
+            "blank": self.blank,
+            **({} if self.durations is None else {"durations": self.durations}),
+        }
+
+    def generate(
+        self,
+        inputs: dict[str, Tensor],
+        max_new_tokens: list[int],
+        beams: int = 1,
+        spans: list[list[tuple[float, float]]] | None = None,
+        **_: Any,
+    ) -> list[tuple[list[int], list[float]]]:
+        """Token ids and their log-probabilities, greedily: the other ways have no say in it. An empty list `spans` is
+        filled with the first and the last second of each token, for each item."""
+        if beams != 1:
+            raise ConfigError("A model of type transducer decodes greedily: set `task.beams: 1`.")
+        with torch.no_grad():
+            states, frames = self.encode(inputs["features"], inputs["lengths"])
+            paths = greedy(self, states, frames, max_new_tokens)
+        if spans is not None:
+            step = self.frame_seconds
+            spans += [[(first * step, last * step) for first, last in path.spans] for path in paths]
+        return [(path.ids, path.log_probs) for path in paths]
+
+
+class Joint(nn.Module):
+    """Logits from a frame and what was written before it (Graves et al. 2013)."""
+
+    def __init__(self, hidden: int, classes: int):
+        super().__init__()
+        self.head = nn.Linear(hidden, classes)
+
+    def forward(self, encoder: Tensor, predictor: Tensor) -> Tensor:
+        return self.head(torch.tanh(encoder + predictor))
+
+
+class Predictor(nn.Module):
+    """GRU over the tokens written so far: ids [B, U] -> [B, U, hidden]."""
+
+    def __init__(self, classes: int, hidden: int, layers: int, dropout: float):
+        super().__init__()
+        self.embed = nn.Embedding(classes, hidden)
+        self.gru = nn.GRU(hidden, hidden, layers, batch_first=True)
+        self.dropout = nn.Dropout(dropout)
+        self.project = nn.Linear(hidden, hidden)
+
+    def forward(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
+        output, hidden = self.gru(self.embed(tokens), None if state is None else state[0])
+        return self.project(self.dropout(output)), (hidden,)
+
+
+class EncoderTransducer(TransducerModel):
+    """One of the encoders of `Geometry` with a GRU and a joint, and perhaps a CTC head.
+
+    Parts: `encoder`, `project`, `predictor`, `joint`, `ctc_head`. An encoder without any trainable parameter stays in
+    evaluation mode (no dropout).
+    """
+
+    blank = 0
+    encoder: Any
+    ctc_head: Any
+
+    def __init__(self, encoder: Any, shape: Geometry, predictor: Predictor, joint: Joint, ctc_classes: int | None):
+        super().__init__()
+        self.encoder, self.shape, self.predictor, self.joint = encoder, shape, predictor, joint
+        width = encoder.config.hidden_size
+        self.project = nn.Linear(width, joint.head.in_features)
+        self.ctc_head = nn.Linear(width, ctc_classes) if ctc_classes else None
+        self.frame_seconds = 1 / shape.frame_rate
+        self.register_buffer("calibration", torch.tensor([1.0, 0.0, 0.0]))
+
+    def train(self, mode: bool = True) -> EncoderTransducer:
+        super().train(mode)
+        if not any(p.requires_grad for p in self.encoder.parameters()):
+            self.encoder.eval()
+        return self
+
+    def frames(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Encoder frames [B, T, width], zero at padding, and lengths [B]. No graph is kept for a frozen encoder."""
+        if cached := self.cached(features, lengths):
+            return cached[0], cached[1]
+        needed = torch.is_grad_enabled() and any(p.requires_grad for p in self.encoder.parameters())
+        with torch.set_grad_enabled(needed):
+            hidden, frames = encode(self.encoder, self.shape, features, lengths)
+        hidden = hidden[:, : int(frames.max())]
+        self.store(features, lengths, hidden, frames)
+        return hidden, frames
+
+    def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, frames = self.frames(features, lengths)
+        return self.project(hidden), frames
+
+    def predict(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
+        output: tuple[Tensor, State] = self.predictor(tokens, state)
+        return output
+
+    def forward(
+        self, features: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, **options: Tensor
+    ) -> dict[str, dict[str, Any]]:
+        """Arguments of the losses: `rnnt`, and with a CTC head `ctc`. `targets` [B, U] are right-padded; `options` has
+        `ctc_rows`, `ctc_targets` and `ctc_target_lengths`."""
+        hidden, frames = self.frames(features, lengths)
+        losses = {"rnnt": self.joint_arguments(self.project(hidden), frames, targets, target_lengths)}
+        if self.ctc_head is not None:
+            rows = options["ctc_rows"]
+            losses["ctc"] = {
+                "log_probs": self.ctc_log_probs(hidden)[rows].transpose(0, 1),
+                "lengths": frames[rows],
+                "targets": options["ctc_targets"],
+                "target_lengths": options["ctc_target_lengths"],
+            }
+        return losses
+
+    def ctc_log_probs(self, hidden: Tensor) -> Tensor:
+        """Log-probabilities of the CTC classes [B, T, C], float32, from encoder frames."""
+        return self.ctc_head(hidden).float().log_softmax(-1)
+
+    @torch.no_grad()
+    def ctc_classes(self, features: Tensor, lengths: Tensor) -> list[list[int]]:
+        """The most likely CTC class of each frame, per clip."""
+        hidden, frames = self.frames(features, lengths)
+        best = self.ctc_log_probs(hidden).argmax(-1)
+        return [row[:n].tolist() for row, n in zip(best, frames.tolist())]

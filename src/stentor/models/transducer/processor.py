@@ -1,0 +1,92 @@
+"""Examples to batches for transducers. Holds no torch module, so that it can be sent to loader workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from lhotse.cut import Cut
+from torch.nn.utils.rnn import pad_sequence
+
+from stentor.data.batch import Batch, Example
+from stentor.models.collate import num_samples, split_usable
+from stentor.models.speech_llm.encoders import SAMPLE_RATE, Geometry
+from stentor.models.speech_llm.inputs import EncoderInputs
+from stentor.models.weights_io import read_json, write_json
+
+FILE = "preprocessor_config.json"
+
+
+class TransducerProcessor(EncoderInputs):
+    """Features and targets of a transducer whose tokenizer was made from the training transcripts."""
+
+    eos_id = 0
+    """Blank: texts have no end token."""
+
+    def tokens(self, cut: Cut, seconds: float) -> int:
+        """Frames of an item."""
+        return self.frames(round(seconds * SAMPLE_RATE))
+
+    def max_new_tokens(self, seconds: float) -> int:
+        """Four tokens a frame at most."""
+        return 4 * self.frames(round(seconds * SAMPLE_RATE))
+
+    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
+        """`features` and `lengths` (see `features`); with `labels` also `targets` [B, U], right-padded, and
+        `target_lengths` [B], and where there is a CTC head `ctc_rows`, `ctc_targets` and `ctc_target_lengths`.
+
+        Clips that the encoder has no positions for are left out and listed in `Batch.dropped`; in a batch for
+        generation they raise DataError.
+        """
+        usable, dropped = split_usable(examples, [self.too_long(e) for e in examples], labels)
+        if not usable:
+            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        examples = [examples[i] for i in usable]
+        features, lengths = self.features(examples)
+        inputs, counts = {"features": features, "lengths": lengths}, {}
+        if labels:
+            targets = [torch.tensor(self._ids(e.text or ""), dtype=torch.long) for e in examples]
+            inputs["targets"] = pad_sequence(targets, batch_first=True)
+            inputs["target_lengths"] = torch.tensor(list(map(len, targets)))
+            counts["rnnt"] = sum(map(len, targets))
+            if self.ctc is not None:
+                counts["ctc"] = self.ctc_targets(examples, lengths, inputs)
+        samples = [num_samples(e) for e in examples]
+        frames = [self.frames(n) for n in samples]
+        return Batch(
+            inputs=inputs,
+            counts=counts,
+            ids=[e.id for e in examples],
+            seconds=sum(samples) / SAMPLE_RATE,
+            tokens=sum(frames),
+            num_positions=max(frames) * len(frames),
+            dropped=dropped,
+        )
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def save(self, folder: Path) -> None:
+        """Write tokenizer.json, tokenizer_config.json and preprocessor_config.json."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.tokenizer.save_pretrained(folder)
+        facts = {
+            "processor_class": type(self).__name__,
+            "sampling_rate": SAMPLE_RATE,
+            "encoder": asdict(self.shape),
+            "ctc_alphabet": self.ctc.characters if self.ctc else None,
+        }
+        write_json(folder / FILE, facts)
+
+    @classmethod
+    def load(cls, folder: Path) -> TransducerProcessor:
+        """The processor of an export folder."""
+        from transformers import PreTrainedTokenizerFast
+
+        facts: dict[str, Any] = read_json(folder / FILE)
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False)
+        return cls(tokenizer, Geometry.of_export(facts["encoder"]), facts["ctc_alphabet"])

@@ -1,0 +1,1 @@
+"""Sums over the alignments of a transducer, for the losses `rnnt` and `tdt`."""

@@ -36,7 +36,7 @@ _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}")
 
 def drafters(projects: Projects) -> list[tuple[str, str]]:
     """(label, choice) of what can write first texts: nobody, the person's runs, the folders that this studio was given,
-    and the pretrained models of models.yaml."""
+    and the pretrained models of the catalogue."""
     rows = [(say("long_nobody"), NOBODY)]
     for name in try_model.runs(projects):
         try:

@@ -1,6 +1,6 @@
 """Settings: the choices of the step "Train", and the run file that they make.
 
-The tasks and families are those of the config's registries, `catalogue.yaml` holds the models that are proposed, and what
+The tasks and families are those of the config's registries, the catalogue holds the models that are proposed, and what
 is not chosen keeps the default of the config. The run file is the whole truth: the page shows it, and what a person
 changes in it counts.
 """
@@ -116,7 +116,7 @@ def families(task: str) -> dict[str, type[Family]]:
 
 
 def pretrained_families(task: str) -> list[tuple[str, str]]:
-    """(title, type) of the families that begin from one pretrained model (`model.from`), as `catalogue.yaml` has them."""
+    """(title, type) of the families that begin from one pretrained model (`model.from`), as the catalogue has them."""
     order = [model.family for model in known().values()]
     names = [n for n, k in families(task).items() if any(f.alias == "from" for f in k.model_fields.values())]
     names.sort(key=lambda n: order.index(n) if n in order else len(order))
@@ -131,7 +131,7 @@ def title(kind: str, name: str) -> str:
 
 @functools.cache
 def known() -> dict[str, ModelChoice]:
-    """The models of `catalogue.yaml` by name, in its order. Their `methods` follow from the schema of their families."""
+    """The models of the catalogue by name, in its order. Their `methods` follow from the schema of their families."""
     from ruamel.yaml import YAML
 
     text = resources.files("stentor.models").joinpath("catalogue.yaml").read_text(encoding="utf-8")

@@ -49,6 +49,7 @@ VOXTRAL = {
     },
 }
 WHISPER = {
+    "model_type": "whisper",
     "d_model": 1280,
     "encoder_layers": 32,
     "decoder_layers": 4,
@@ -65,6 +66,7 @@ TINY_VOXTRAL = {
     "text_config": {**TINY, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 8192},
 }
 TINY_WHISPER = {
+    "model_type": "whisper",
     "d_model": 32,
     "encoder_layers": 1,
     "decoder_layers": 1,
@@ -91,7 +93,7 @@ def section(model: str, how: str, tiny: bool, folder: Path) -> dict[str, Any]:
     """The section `model:` of a case."""
     lora = LORA if how == "lora" else None
     if model == "whisper":
-        return {"type": "whisper", "config": TINY_WHISPER if tiny else WHISPER, "lora": lora}
+        return {"type": "seq2seq", "config": TINY_WHISPER if tiny else WHISPER, "lora": lora}
     tokenizer = folder / "tekken"
     if not tokenizer.exists():
         write_tokenizer(tokenizer, WORDS["small" if tiny else "real"])

@@ -1,6 +1,7 @@
 """Configs of transformers' encoders that are tiny."""
 
 WHISPER = {
+    "model_type": "whisper",
     "d_model": 32,
     "encoder_layers": 1,
     "decoder_layers": 1,

@@ -11,7 +11,7 @@ from stentor.config.load import load
 
 RUN = """\
 task: {{type: transcribe, normalizer: none}}
-model: {{type: whisper, from: "{whisper}", full_window: 0.0, token_rate: 4}}
+model: {{type: seq2seq, from: "{whisper}", full_window: 0.0, token_rate: 4}}
 data:
   train: [{{type: jsonl, path: "{corpus}/train.jsonl"}}]
   eval: {{dev: {{type: jsonl, path: "{corpus}/dev.jsonl"}}}}

@@ -33,7 +33,7 @@ def whisper(tmp_path_factory) -> Path:
     from stentor.models.base import Family, TaskRequirements
 
     torch.manual_seed(0)
-    bundle = Family.model_validate({"type": "whisper", "config": WHISPER}).build(
+    bundle = Family.model_validate({"type": "seq2seq", "config": WHISPER}).build(
         TaskRequirements("transcribe", ("text",))
     )
     folder = tmp_path_factory.mktemp("whisper")

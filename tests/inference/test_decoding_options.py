@@ -96,7 +96,7 @@ def test_families_without_search():
 
 def test_hotwords_go_where_the_family_reads_them():
     warnings = []
-    recogniser = Family.model_validate({"type": "whisper", "config": WHISPER})
+    recogniser = Family.model_validate({"type": "seq2seq", "config": WHISPER})
     assert hints(recogniser, None, PROMPT, HOTWORDS, warnings.append) == (None, f"Boz, Ruskin {PROMPT}")
     heard = speech_llm(prompt={})
     assert hints(heard, "A lecture", None, "Boz", warnings.append) == ("A lecture. Boz", None)

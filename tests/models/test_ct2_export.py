@@ -19,7 +19,7 @@ def whisper(tmp_path_factory):
     """The export of a Whisper with shaken weights, which writes something."""
     torch.manual_seed(0)
     config = {**WHISPER, "init_std": 0.02, "max_target_positions": 64}
-    bundle = Family.model_validate({"type": "whisper", "config": config, "token_rate": 3.0}).build(
+    bundle = Family.model_validate({"type": "seq2seq", "config": config, "token_rate": 3.0}).build(
         TaskRequirements("transcribe")
     )
     for name, parameter in bundle.model.named_parameters():
@@ -56,9 +56,9 @@ def test_its_text_is_ours(whisper, tmp_path, capsys, quantization):
 
 def test_an_export_that_differs_is_not_handed_over(whisper, tmp_path, monkeypatch, capsys):
     pytest.importorskip("ctranslate2", reason="CTranslate2 exports need stentor[ct2]")
-    from stentor.models.whisper import Whisper
+    from stentor.models.seq2seq import Seq2Seq
 
-    save_ct2 = Whisper.save_ct2
+    save_ct2 = Seq2Seq.save_ct2
 
     def wrong(self, bundle, folder, quantization):
         layer = bundle.model.model.encoder.layer_norm.weight
@@ -67,7 +67,7 @@ def test_an_export_that_differs_is_not_handed_over(whisper, tmp_path, monkeypatc
         save_ct2(self, bundle, folder, quantization)
         layer.data.copy_(before)
 
-    monkeypatch.setattr(Whisper, "save_ct2", wrong)
+    monkeypatch.setattr(Seq2Seq, "save_ct2", wrong)
     assert main(["export", str(whisper), "--to", str(tmp_path / "ct2"), "--format", "ct2"]) == 1
     assert "of 4 clips give another text" in capsys.readouterr().err
     assert {p.name for p in tmp_path.iterdir()} == {"ct2-wrong"}

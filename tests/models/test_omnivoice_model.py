@@ -296,7 +296,7 @@ def test_other_families_pad():
     config = Config.model_validate(
         {
             "task": "transcribe",
-            "model": {"type": "whisper", "from": "openai/whisper-tiny"},
+            "model": {"type": "seq2seq", "from": "openai/whisper-tiny"},
             "data": {"train": [{"type": "jsonl", "path": "a.jsonl"}], "layout": None},
         }
     )

@@ -39,7 +39,7 @@ def section(kind, folder, **keys):
         tokenizer = str(tiny_voxtral.write_tokenizer(folder / "tekken"))
         return {"type": "voxtral", "config": tiny_voxtral.CONFIG, "tokenizer": tokenizer, "token_rate": 20.0, **keys}
     if kind == "whisper":
-        return {"type": "whisper", "config": WHISPER, **keys}
+        return {"type": "seq2seq", "config": WHISPER, **keys}
     if kind == "speech_llm":
         return {
             "type": "speech_llm",
@@ -266,7 +266,7 @@ def test_missing_kernels_are_named(tmp_path, monkeypatch):
 def test_a_few_steps_through_the_command_line(bits, corpus, tmp_path, cli):
     base = build("whisper", tmp_path)
     base.family.save_merged(base, tmp_path / "base")
-    model = {"type": "whisper", "from": str(tmp_path / "base"), "lora": RANKS, "quantize": bits}
+    model = {"type": "seq2seq", "from": str(tmp_path / "base"), "lora": RANKS, "quantize": bits}
     (tmp_path / "run.yaml").write_text(
         f"name: a\noutput: {tmp_path}\ntask: {{type: transcribe, normalizer: none}}\nmodel: {json.dumps(model)}\n"
         f"data:\n  train: [{{type: jsonl, path: {corpus}/train.jsonl}}]\n"

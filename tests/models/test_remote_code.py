@@ -90,7 +90,7 @@ SECTIONS = {
     "encoder": {"type": "speech_llm", "encoder": {"from": "."}, "llm": {"config": LLM}, "tokenizer": "characters"},
     "llm": {"type": "speech_llm", "encoder": {"config": {"model_type": "whisper", **WHISPER}}, "llm": {"from": "."}},
     "ctc": {"type": "ctc", "from": "."},
-    "whisper": {"type": "whisper", "from": "."},
+    "whisper": {"type": "seq2seq", "from": "."},
     "voxtral": {"type": "voxtral", "from": "."},
     "qwen3_asr": {"type": "qwen3_asr", "from": "."},
     "omnivoice": {"type": "omnivoice", "llm": {"from": "."}},

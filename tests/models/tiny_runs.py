@@ -19,7 +19,7 @@ VOXTRAL = {
     },
 }
 SECTIONS = {
-    "whisper": {"type": "whisper"},
+    "whisper": {"type": "seq2seq"},
     "voxtral": {"type": "voxtral", "max_text_tokens": 64, "token_rate": 20.0},
     "qwen3_asr": {"type": "qwen3_asr", "max_text_tokens": 64, "token_rate": 10.0},
 }

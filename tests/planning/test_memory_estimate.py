@@ -29,6 +29,7 @@ from stentor.models.base import Family, TaskRequirements
 torch.set_num_threads(1)
 
 WHISPER = {
+    "model_type": "whisper",
     "d_model": 32,
     "encoder_layers": 4,
     "decoder_layers": 3,
@@ -47,7 +48,7 @@ def section(kind, folder):
         tokenizer = str(tiny_voxtral.write_tokenizer(folder / "tekken"))
         return {"type": "voxtral", "config": tiny_voxtral.CONFIG, "tokenizer": tokenizer}
     if kind == "whisper":
-        return {"type": "whisper", "config": WHISPER}
+        return {"type": "seq2seq", "config": WHISPER}
     if kind == "ctc":
         return {"type": "ctc", "config": WAVE}
     return {
@@ -159,7 +160,7 @@ def test_the_state_of_optimizers(kind):
     config = Config.model_validate(
         {
             "task": "transcribe",
-            "model": {"type": "whisper", "config": {}},
+            "model": {"type": "seq2seq", "config": {"model_type": "whisper"}},
             "optim": kind,
             "data": {"train": [{"type": "jsonl", "path": "x"}]},
         }
@@ -178,7 +179,7 @@ def test_what_is_sharded_is_shared():
     def of(world, **train):
         config = {
             "task": "transcribe",
-            "model": {"type": "whisper", "config": {}},
+            "model": {"type": "seq2seq", "config": {"model_type": "whisper"}},
             "train": train,
             "data": {"train": [{"type": "jsonl", "path": "x"}]},
         }

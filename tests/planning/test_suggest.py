@@ -4,7 +4,7 @@ import pytest
 
 from stentor.commands.plan.suggest import EPOCHS, RATES, WHISPER, method_of, notes, suggest
 
-FAMILIES = ("whisper", "voxtral", "qwen3_asr", "ctc", "speech_llm", "a plug-in's")
+FAMILIES = ("seq2seq", "voxtral", "qwen3_asr", "ctc", "speech_llm", "a plug-in's")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -18,10 +18,10 @@ def test_there_is_always_a_figure_and_its_origin(family, method):
 @pytest.mark.parametrize(
     "family, method, parameters, lr",
     [
-        ("whisper", "full", 39e6, 3.75e-5),
-        ("whisper", "full", 244e6, 1.25e-5),
-        ("whisper", "full", 1.55e9, 4.4e-6),
-        ("whisper", "lora", 1.55e9, 2e-4),
+        ("seq2seq", "full", 39e6, 3.75e-5),
+        ("seq2seq", "full", 244e6, 1.25e-5),
+        ("seq2seq", "full", 1.55e9, 4.4e-6),
+        ("seq2seq", "lora", 1.55e9, 2e-4),
         ("voxtral", "full", 4.7e9, 5e-5),
         ("ctc", "new head", 300e6, 3e-4),
         ("ctc", "language adapter", 1e9, 1e-3),
@@ -34,7 +34,7 @@ def test_published_rates(family, method, parameters, lr):
 
 
 def test_adapters_take_more_than_all_weights():
-    for family in ("whisper", "voxtral", "qwen3_asr", "ctc"):
+    for family in ("seq2seq", "voxtral", "qwen3_asr", "ctc"):
         rates = [suggest(family, method, 10, 244e6).lr for method in ("full", "lora")]
         assert 1.5 < rates[1] / rates[0] < 50, family
 
@@ -60,10 +60,10 @@ def test_less_than_an_hour_is_learnt_at_half_the_rate():
 @pytest.mark.parametrize(
     "model, head, method",
     [
-        ({"type": "whisper", "from": "openai/whisper-small", "lora": None}, True, "full"),
-        ({"type": "whisper", "from": "openai/whisper-small", "lora": {"rank": 8}}, True, "lora"),
-        ({"type": "whisper", "from": None, "config": {"d_model": 8}}, True, "scratch"),
-        ({"type": "whisper", "from": None, "config": {"d_model": 8}, "init": "runs/a/export"}, True, "full"),
+        ({"type": "seq2seq", "from": "openai/whisper-small", "lora": None}, True, "full"),
+        ({"type": "seq2seq", "from": "openai/whisper-small", "lora": {"rank": 8}}, True, "lora"),
+        ({"type": "seq2seq", "from": None, "config": {"d_model": 8}}, True, "scratch"),
+        ({"type": "seq2seq", "from": None, "config": {"d_model": 8}, "init": "runs/a/export"}, True, "full"),
         ({"type": "speech_llm", "encoder": {"from": None}, "llm": {"from": "Qwen/Qwen3-0.6B"}}, True, "full"),
         ({"type": "speech_llm", "encoder": {"from": None}, "llm": {"from": None}, "lora": {}}, True, "scratch"),
         ({"type": "ctc", "from": "facebook/wav2vec2-base", "alphabet": None}, False, "new head"),
@@ -77,7 +77,7 @@ def test_the_method_is_read_from_the_config(model, head, method):
 
 
 def test_notes_are_about_what_is_far_off():
-    good = suggest("whisper", "full", 10, 244e6)  # 1.25e-5, 5 epochs
+    good = suggest("seq2seq", "full", 10, 244e6)  # 1.25e-5, 5 epochs
     assert notes(good, 1e-5, 3.0) == [] and notes(good, 6e-5, 20.0) == []
     assert notes(good, 1e-3, None) == ["optim.lr 0.001 is 80 times above the suggestion."]
     assert notes(good, 1e-6, 50.0) == [

@@ -39,8 +39,8 @@ SMALL = {
     "num_attention_heads: 2, num_key_value_heads: 2, tie_word_embeddings: true, max_position_embeddings: 512}}",
 }
 WHISPER = (
-    "{d_model: 32, encoder_layers: 1, encoder_attention_heads: 2, encoder_ffn_dim: 64, decoder_layers: 1, "
-    "decoder_attention_heads: 2, decoder_ffn_dim: 64, num_mel_bins: 80}"
+    "{model_type: whisper, d_model: 32, encoder_layers: 1, encoder_attention_heads: 2, encoder_ffn_dim: 64, "
+    "decoder_layers: 1, decoder_attention_heads: 2, decoder_ffn_dim: 64, num_mel_bins: 80}"
 )
 
 BACKBONE = {
@@ -197,7 +197,7 @@ def cut_down(loaded, corpus: Path) -> list[str]:
 def tiny_model(model) -> list[str]:
     """Overrides that put a tiny model of the same kind in the place of one that is not at hand."""
     match model.type:
-        case "whisper" if not Path(model.source).is_dir():
+        case "seq2seq" if not Path(model.source).is_dir():
             return ["model.from=null", "model.merges=null", f"model.config={WHISPER}"]
         case "speech_llm":
             parts = [p for p in SMALL if (origin := getattr(model, p).source) is not None and not Path(origin).is_dir()]

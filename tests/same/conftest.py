@@ -10,7 +10,7 @@ from tiny_configs import QUIET_WAVE, WHISPER
 
 MODELS = {
     "whisper": {
-        "type": "whisper",
+        "type": "seq2seq",
         "config": {**WHISPER, "encoder_layers": 2, "dropout": 0.0, "init_std": 0.1},
         "token_rate": 2.0,
     },

@@ -11,7 +11,7 @@ from stentor.studio.runs.form import BASIC, changed, form, form_of, plain, secti
 FILE = dump(
     {
         "task": {"type": "transcribe"},
-        "model": {"type": "whisper", "from": "openai/whisper-tiny", "lora": {}},
+        "model": {"type": "seq2seq", "from": "openai/whisper-tiny", "lora": {}},
         "data": {"train": [{"type": "jsonl", "path": "train.jsonl"}]},
         "optim": {"lr": 1e-5},
     }
@@ -23,8 +23,8 @@ def row(key, text=FILE):
 
 
 def test_every_row_is_a_key_of_the_schema_with_its_documentation():
-    known = {key.replace("[transcribe]", "").replace("[whisper]", "") for key, *_ in keys()}
-    rows = form("transcribe", "whisper")
+    known = {key.replace("[transcribe]", "").replace("[seq2seq]", "") for key, *_ in keys()}
+    rows = form("transcribe", "seq2seq")
     assert {row.key for row in rows} <= known
     assert {"task.beams", "model.lora.rank", "optim.lr", "train.steps", "data.augment.speed"} <= {r.key for r in rows}
     assert not [row.key for row in rows if not row.label or f"`{row.key}`" not in row.help]
@@ -33,14 +33,14 @@ def test_every_row_is_a_key_of_the_schema_with_its_documentation():
 
 
 def test_basic_rows_come_first_and_exist_for_some_family():
-    rows = form("transcribe", "whisper")
+    rows = form("transcribe", "seq2seq")
     basic = [row.basic for row in rows]
     assert basic == sorted(basic, reverse=True)
     assert {row.key for row in rows if row.basic} == set(BASIC)
 
 
 def test_limits_and_choices_are_the_schemas():
-    rows = {row.key: row for row in form("transcribe", "whisper")}
+    rows = {row.key: row for row in form("transcribe", "seq2seq")}
     assert rows["train.precision"].kind == "choice"
     assert rows["train.precision"].options == ("auto", "fp32", "bf16", "fp16")
     assert (rows["optim.momentum"].least, rows["optim.momentum"].most) == (0.0, 1.0)
@@ -78,7 +78,7 @@ def test_changes_are_written_into_the_file_and_load():
     assert changed(changed(FILE, row("train.epochs"), "3"), row("train.epochs"), "") == FILE
 
 
-@pytest.mark.parametrize("key", [r.key for r in form("transcribe", "whisper")])
+@pytest.mark.parametrize("key", [r.key for r in form("transcribe", "seq2seq")])
 def test_what_a_widget_shows_changes_nothing(key):
     """So an event that nobody caused does no harm."""
     one = row(key)

@@ -97,7 +97,7 @@ def test_tasks_go_by_what_the_recordings_have(projects):
     [
         ("nothing", None, None, "no model nothing"),
         (OWN, None, "openai/whisper-tiny", "kind"),
-        (OWN, "whisper", " ", "name on the Hub"),
+        (OWN, "seq2seq", " ", "name on the Hub"),
         ("small_speak", None, None, "no model"),
         (RUN + "missing", None, None, "no run missing"),
         (RUN + "../x", None, None, "no run"),

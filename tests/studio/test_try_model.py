@@ -99,8 +99,8 @@ def test_a_running_run_is_not_offered(projects):
 @pytest.mark.parametrize(
     ("model", "original", "parts"),
     [
-        ({"type": "whisper", "from": "openai/whisper-tiny"}, "openai/whisper-tiny", ()),
-        ({"type": "whisper", "from": "openai/whisper-tiny", "init": "elsewhere/base"}, "elsewhere/base", ()),
+        ({"type": "seq2seq", "from": "openai/whisper-tiny"}, "openai/whisper-tiny", ()),
+        ({"type": "seq2seq", "from": "openai/whisper-tiny", "init": "elsewhere/base"}, "elsewhere/base", ()),
         ({"type": "ctc", "from": None}, None, ()),
         ({"type": "speech_llm", "encoder": {"from": "a/ear"}, "llm": {"from": "b/mouth"}}, None, ("a/ear", "b/mouth")),
     ],

@@ -36,7 +36,7 @@ def chosen(base: type[Section], value: Any) -> type[Section]:
     name = value if isinstance(value, str) else base.default_type
     if isinstance(value, dict):
         name = value.get("type", base.default_type)
-    return base.choices().get(name, base) if isinstance(name, str) else base
+    return base.named(name) or base if isinstance(name, str) else base
 
 
 def inner(annotation: Any, value: Any, key: Key) -> Any:

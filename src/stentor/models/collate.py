@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stentor.data.augment import SpecAugment
 from stentor.errors import DataError
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from stentor.data.batch import Example
+    from stentor.models.speech_llm.encoders import Geometry
 
 HOP = 160
 """Samples of one frame of SpecAugment on raw audio."""
@@ -86,3 +87,18 @@ def audio_batch(clips: Sequence[np.ndarray], examples: Sequence[Example], normal
             clip = (clip - clip.mean()) / np.sqrt(clip.var() + 1e-7)
         row[: len(clip)] = torch.from_numpy(mask_audio(clip, example))
     return audio
+
+
+def encoder_inputs(shape: Geometry, extractor: Any, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
+    """Log-mel [B, mels, T] of transformers' `extractor`, or audio [B, T], under SpecAugment and zero at padding, with
+    lengths [B] in the same steps."""
+    import torch
+
+    clips = [pad_shortest(example.audio) for example in examples]
+    lengths = torch.tensor([shape.steps(len(clip)) for clip in clips])
+    if shape.kind == "wave":
+        return audio_batch(clips, examples, shape.normalize), lengths
+    log_mel = extractor(clips, sampling_rate=extractor.sampling_rate, return_tensors="pt")["input_features"]
+    features = log_mel[:, : int(lengths.max())].transpose(1, 2).contiguous()
+    mask_features(features, lengths, examples)
+    return features, lengths

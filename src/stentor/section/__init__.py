@@ -135,6 +135,12 @@ class Choice(Section):
         return base._choices
 
     @classmethod
+    def named(cls, name: Any) -> "AnyChoice | None":
+        """The kind of this `type` or former name; None for one that is not known."""
+        known = cls.choices()
+        return known.get(name) or next((k for k in known.values() if name in k.aliases), None) if name else None
+
+    @classmethod
     def from_alias(cls, alias: str, keys: dict[str, Any]) -> dict[str, Any]:
         """The keys of a section, other than `type`, that was written under one of the `aliases`."""
         return keys
@@ -158,14 +164,13 @@ class Choice(Section):
         name = value.get("type", cls.default_type)
         if name is None:
             raise PydanticCustomError("no_type", "`type` is required", {"known": sorted(known)})
-        if kind := next((k for k in known.values() if name in k.aliases), None):
-            value = kind.from_alias(name, value)
-            name = kind.model_fields["type"].default
-        if not isinstance(name, str) or name not in known:
+        kind = cls.named(name) if isinstance(name, str) else None
+        if kind is None:
             context = {"name": str(name), "known": sorted(known)}
             raise PydanticCustomError("unknown_type", "unknown type '{name}'", context)
         # Keys are written as in a file: `from`, never the attribute's name `from_`.
-        return known[name].model_validate({**value, "type": name}, by_alias=True, by_name=False)
+        keys = kind.from_alias(name, value) if name in kind.aliases else value
+        return kind.model_validate({**keys, "type": kind.model_fields["type"].default}, by_alias=True, by_name=False)
 
 
 def alternatives(annotation: Any) -> Iterator[Any]:

@@ -23,8 +23,8 @@ def transcribe(folder: Path, bundle: Bundle, examples: Sequence[Example]) -> lis
         inputs = processor.collate([example], labels=False).inputs
         with torch.no_grad():  # a language that is not named is the one that our model hears
             recogniser: Any = bundle.model
-            hidden = recogniser.encode(inputs["features"]) if "detect" in inputs else None
-            prompt = recogniser.prompted(hidden, inputs["input_ids"], inputs.get("detect"))[0].tolist()
+            states = recogniser.encode(inputs["features"]) if "detect" in inputs else None
+            prompt = recogniser.prompted(states, inputs["input_ids"], inputs.get("detect"))[0].tolist()
         features = ctranslate2.StorageView.from_array(inputs["features"].numpy())
         limit = processor.max_new_tokens(len(example.audio) / processor.sample_rate)  # type: ignore[arg-type]
         # It writes at most half of `max_length` tokens, and no more than `max_length` with the prompt.

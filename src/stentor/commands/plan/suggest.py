@@ -12,10 +12,11 @@ FAR = 5.0
 """A config whose value is this many times higher or lower than the suggestion gets a note."""
 
 WHISPER = [(60e6, 3.75e-5), (150e6, 2.5e-5), (400e6, 1.25e-5), (1e9, 6.25e-6), (float("inf"), 4.4e-6)]
-"""Peak learning rates for sizes of Whisper up to so many parameters: 1/40 of those it was pretrained with."""
+"""Peak learning rates for sizes of Whisper up to so many parameters: 1/40 of those it was pretrained with. The other
+models of its family have no published recipes and take them too."""
 
 RATES: dict[tuple[str, str], tuple[float, str]] = {
-    ("whisper", "lora"): (
+    ("seq2seq", "lora"): (
         2e-4,
         "QLoRA (Dettmers et al. 2023) for models below 33 B; PEFT's example for Whisper takes 1e-3",
     ),
@@ -74,10 +75,10 @@ def suggest(family: str, method: str, hours: float, parameters: float = 0.0) -> 
     `hours` of training data, `parameters` of the model (Whisper's rate goes by its size). Below an hour the learning
     rate of fine-tuning is halved: OmniVoice's users report over-fitting within 500 steps on 240 clips at 5e-5.
     """
-    if (family, method) == ("whisper", "full"):
+    if (family, method) == ("seq2seq", "full"):
         lr = next(rate for most, rate in WHISPER if parameters <= most)
         origin = (
-            "1/40 of the rate that this size was pretrained with (Radford et al. 2022); transformers' example for "
+            "1/40 of the rate that a Whisper of this size was pretrained with (Radford et al. 2022); transformers' example for "
             "small takes 1e-5"
         )
     else:

@@ -9,7 +9,7 @@ from lhotse.cut import Cut
 from torch import Tensor
 
 from stentor.data.batch import Batch, Example
-from stentor.models.collate import SHORTEST, audio_batch, mask_features, num_samples, pad_shortest, split_usable
+from stentor.models.collate import SHORTEST, encoder_inputs, num_samples, split_usable
 from stentor.models.ctc.spelling import spelling
 from stentor.models.speech_llm.encoders import Geometry
 from stentor.models.speech_llm.tokenizers import ctc_frames
@@ -41,14 +41,7 @@ class CTCProcessor:
 
     def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Log-mel [B, mels, T] or audio [B, T], zero at padding, with lengths [B] in the same steps."""
-        clips = [pad_shortest(example.audio) for example in examples]
-        lengths = torch.tensor([self.shape.steps(len(clip)) for clip in clips])
-        if self.shape.kind == "wave":
-            return audio_batch(clips, examples, self.shape.normalize), lengths
-        log_mel = self.extractor(clips, sampling_rate=self.sample_rate, return_tensors="pt")["input_features"]
-        features = log_mel[:, : int(lengths.max())].transpose(1, 2).contiguous()
-        mask_features(features, lengths, examples)
-        return features, lengths
+        return encoder_inputs(self.shape, self.extractor, examples)
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """`features` and `lengths` (see `features`); with `labels` also `targets` (all clips' classes end to end) and

@@ -180,20 +180,27 @@ def _wave(encoder: Any, audio: Tensor, keep: Tensor, lengths: Tensor, **options:
 
 
 class ClipNorm(nn.GroupNorm):
-    """Group norm with one channel per group (statistics over time) that leaves padding out of the statistics.
+    """Group norm of [B, C, T] that leaves padding out of the statistics of each clip.
 
-    Input [B, C, T]; `frames` [B] must be set before each forward. Parameters are those of the GroupNorm it replaces.
+    `frames` [B] must be set before each forward. Parameters are those of the GroupNorm it replaces.
     """
 
     frames: Tensor
 
+    @classmethod
+    def of(cls, norm: nn.GroupNorm) -> ClipNorm:
+        clip_norm = cls(norm.num_groups, norm.num_channels, norm.eps)
+        clip_norm.load_state_dict(norm.state_dict())
+        return clip_norm
+
     def forward(self, x: Tensor) -> Tensor:
-        keep = mask(self.frames, x.shape[2])[:, None]
-        count = self.frames[:, None, None].to(torch.float32)
-        full = x.float() * keep
-        mean = full.sum(2, keepdim=True) / count
-        var = (((full - mean) * keep) ** 2).sum(2, keepdim=True) / count
-        y = (full - mean) * torch.rsqrt(var + self.eps) * self.weight[:, None] + self.bias[:, None]
+        keep = mask(self.frames, x.shape[2])[:, None, None]
+        full = (x.float() * keep[:, 0]).unflatten(1, (self.num_groups, -1))  # [B, groups, channels, T]
+        count = (self.frames * full.shape[2])[:, None, None, None].to(torch.float32)
+        mean = full.sum((2, 3), keepdim=True) / count
+        centred = (full - mean) * keep
+        var = (centred**2).sum((2, 3), keepdim=True) / count
+        y = (centred * torch.rsqrt(var + self.eps)).flatten(1, 2) * self.weight[:, None] + self.bias[:, None]
         return y.to(x.dtype)
 
 
@@ -222,8 +229,7 @@ def adjust(encoder: Any, pretrained: bool) -> Any:
         first = encoder.feature_extractor.conv_layers[0]
         norm = getattr(first, "layer_norm", None)
         if isinstance(norm, nn.GroupNorm):
-            first.layer_norm = ClipNorm(norm.num_groups, norm.num_channels, norm.eps)
-            first.layer_norm.load_state_dict(norm.state_dict())
+            first.layer_norm = ClipNorm.of(norm)
     if config.model_type == "parakeet_encoder":
         for layer in encoder.layers:
             if pretrained:

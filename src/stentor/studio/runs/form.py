@@ -57,7 +57,7 @@ class FormField:
 
 
 @functools.cache
-def form(task: str = "transcribe", family: str = "whisper", schema: type[Section] = Config) -> list[FormField]:
+def form(task: str = "transcribe", family: str = "seq2seq", schema: type[Section] = Config) -> list[FormField]:
     """The rows of a run with this task and this family, in the order of the schema, basic ones first.
 
     Sections in lists, in mappings and with a `type` of their own (other than task and model) are one row of YAML each.

@@ -1,4 +1,4 @@
-"""Export folders of Whisper: the files of transformers and PEFT, and `stentor.json` with the family's section.
+"""Export folders: the files of transformers and PEFT, and `stentor.json` with the family's section.
 
 config.json, generation_config.json, model.safetensors     the whole model, as transformers writes it
 adapter_config.json, adapter_model.safetensors             in place of the weights: LoRA on an untouched `from`, which
@@ -12,8 +12,11 @@ from pathlib import Path
 from torch import Tensor
 
 from stentor.models.base import Bundle
-from stentor.models.peft import ADAPTER, adapt, base_name
+from stentor.models.peft import ADAPTER, adapt_only, base_name
+from stentor.models.pretrained import set_memory_options
 from stentor.models.quantize import quantize
+from stentor.models.seq2seq import Seq2Seq
+from stentor.models.seq2seq.build import class_of, plain, section_of, with_adapters
 from stentor.models.weights_io import (
     ADAPTER_FILE,
     SECTION_FILE,
@@ -26,11 +29,9 @@ from stentor.models.weights_io import (
     write_json,
     write_weights,
 )
-from stentor.models.whisper import Whisper
-from stentor.models.whisper.build import apply_memory_options, plain, section_of, with_adapters
 
 
-def left_to_base(family: Whisper) -> bool:
+def left_to_base(family: Seq2Seq) -> bool:
     """Whether the adapters alone are exported: their base can be had as it is."""
     return family.lora is not None and family.source is not None and family.init is None
 
@@ -48,10 +49,8 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     if left_to_base(family):
         settings = bundle.model.peft_config[ADAPTER]
         settings.base_model_name_or_path, settings.revision = family.source, family.revision
-        settings.auto_mapping = {
-            "base_model_class": "WhisperForConditionalGeneration",
-            "parent_library": "transformers.models.whisper.modeling_whisper",
-        }
+        base = class_of(bundle.model.config)
+        settings.auto_mapping = {"base_model_class": base.__name__, "parent_library": base.__module__}
         write_adapters(bundle.model, state, folder)
     else:
         _write_weights(bundle, fold_state(bundle.model, state), folder)
@@ -70,9 +69,9 @@ def _write_weights(bundle: Bundle, weights: dict[str, Tensor], folder: Path) -> 
     write_weights({name: tensor for name, tensor in weights.items() if name not in tied}, folder)
 
 
-def _write_facts(bundle: Bundle, family: Whisper, folder: Path) -> None:
+def _write_facts(bundle: Bundle, family: Seq2Seq, folder: Path) -> None:
     config = copy.deepcopy(bundle.model.config)
-    config.architectures, config.dtype = ["WhisperForConditionalGeneration"], "float32"
+    config.architectures, config.dtype = [class_of(config).__name__], "float32"
     config.save_pretrained(folder)
     generation = copy.deepcopy(bundle.model.generation_config)
     generation.forced_decoder_ids = None  # the old way to give language and task; transformers refuses both at once
@@ -81,8 +80,8 @@ def _write_facts(bundle: Bundle, family: Whisper, folder: Path) -> None:
     write_json(folder / SECTION_FILE, {"family": family.model_dump(mode="json", by_alias=True)})
 
 
-def load(family_class: type[Whisper], folder: Path, trainable: bool = False) -> Bundle:
-    """The bundle of an export or of any Whisper folder; see `Family.load`. Without `trainable` adapters are folded."""
+def load(family_class: type[Seq2Seq], folder: Path, trainable: bool = False) -> Bundle:
+    """The bundle of an export or of any model folder; see `Family.load`. Without `trainable` adapters are folded."""
     family = section_of(folder)
     if not trainable:
         bundle = plain(family, folder)
@@ -93,7 +92,7 @@ def load(family_class: type[Whisper], folder: Path, trainable: bool = False) -> 
         bundle = with_adapters(family, folder)
     else:
         bundle = plain(family, folder)
-        adapt(bundle.model, family.lora, family.freeze)
+        adapt_only(bundle.model, family.lora, family.freeze)
     quantize(bundle.model, family.quantize)
-    apply_memory_options(bundle)
+    set_memory_options(bundle, [bundle.model.model])
     return bundle

@@ -22,7 +22,7 @@ LORA = {"rank": 2, "alpha": 4, "dropout": 0.0}
 
 def family(**keys):
     origin = {} if "from" in keys else {"config": WHISPER}
-    return Family.model_validate({"type": "whisper", **origin, **keys})
+    return Family.model_validate({"type": "seq2seq", **origin, **keys})
 
 
 def build(**keys):
@@ -212,7 +212,7 @@ def test_a_short_window_is_transformers_encoder_with_as_many_positions(tiny):
     weights["embed_positions.weight"] = weights["embed_positions.weight"][:75]
     short.load_state_dict(weights)
     features = tiny.processor.features([example(0.5), example(1.4)])[:, :, :150]
-    assert tiny.model.encode(features).equal(short(features).last_hidden_state)
+    assert tiny.model.encode(features)[0].equal(short(features).last_hidden_state)
 
 
 def test_the_share_of_whole_windows_is_drawn_from_the_items():
@@ -362,7 +362,7 @@ def test_mistakes_are_told(tmp_path, english):
     with pytest.raises(ConfigError, match="vocab_size comes from the tokenizer"):
         family(config={**WHISPER, "vocab_size": 100}).build(TaskRequirements("transcribe"))
     with pytest.raises(ConfigError, match=r"no 'd_modle' \(did you mean 'd_model'\?\)"):
-        family(config={"d_modle": 8}).build(TaskRequirements("transcribe"))
+        family(config={"model_type": "whisper", "d_modle": 8}).build(TaskRequirements("transcribe"))
     with pytest.raises(ConfigError, match="describe the same Whisper"):
         build(config={**WHISPER, "d_model": 16}, init=str(english))
     with pytest.raises(ValueError, match="either `from`"):
@@ -422,7 +422,7 @@ def test_the_cards_example_runs_without_stentor(english, tmp_path):
     config = {"name": "mine", "task": {"type": "transcribe"}, "data": {"train": [{"type": "jsonl", "path": "a"}]}}
     for keys, library in (({"config": WHISPER}, "transformers"), ({"from": str(english), "lora": LORA}, "peft")):
         folder = save(build(**keys), tmp_path / library)
-        text = write_card(folder, {**config, "model": {"type": "whisper", **keys}}, {"eval": {}}).read_text()
+        text = write_card(folder, {**config, "model": {"type": "seq2seq", **keys}}, {"eval": {}}).read_text()
         assert ModelCard(text).data.library_name == library
         assert ("from transformers import pipeline" in text) == (library == "transformers")
         text = complete(text, "mine", "me/mine", "mit", False, {}, {})

@@ -1,12 +1,13 @@
-"""Whisper tokenizers with fewer merges than OpenAI's, or none."""
+"""Tokenizers of bytes for untrained models, and Whisper tokenizers with fewer merges than OpenAI's."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 END, START, PLAIN = "<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>"
 
 
-def byte_tokenizer() -> Any:
+def whisper_tokenizer() -> Any:
     """A WhisperTokenizer with one token per byte, then Whisper's special tokens in Whisper's order."""
     from tokenizers.pre_tokenizers import ByteLevel
     from transformers import WhisperTokenizer
@@ -19,6 +20,20 @@ def byte_tokenizer() -> Any:
     tokenizer.add_special_tokens({"additional_special_tokens": special[1:]})
     tokenizer.set_prefix_tokens()  # made before these tokens were there
     return tokenizer
+
+
+def byte_tokenizer(special: Sequence[str], **roles: str) -> Any:
+    """A PreTrainedTokenizerFast with the `special` tokens first, then one token per byte. `roles`: which of them is the
+    `bos_token`, `eos_token` and so on."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    tokens = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(special))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **roles)
 
 
 def generation_facts(tokenizer: Any) -> dict[str, Any]:

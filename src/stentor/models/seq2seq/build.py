@@ -1,0 +1,157 @@
+"""Building an encoder-decoder recogniser from its config section: weights, tokenizer, adapters, freezing."""
+
+import importlib
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+from stentor.errors import ConfigError
+from stentor.models.base import Bundle, Family, TaskRequirements
+from stentor.models.peft import adapt_only
+from stentor.models.pretrained import part_config, reach, set_memory_options
+from stentor.models.quantize import quantize
+from stentor.models.seq2seq import MODELS, Seq2Seq
+from stentor.models.weights_io import (
+    ADAPTER_FILE,
+    SECTION_FILE,
+    export_folder,
+    load_adapters,
+    merged_state,
+    read_json,
+    read_weights,
+)
+
+
+class Seq2SeqBundle(Bundle):
+    """A bundle whose parts are the encoder and the decoder."""
+
+    def parts(self) -> dict[str, nn.Module]:
+        return {"encoder": self.model.model.encoder, "decoder": self.model.model.decoder}
+
+
+def build(family: Seq2Seq, requirements: TaskRequirements) -> Bundle:
+    """A model ready to train: weights loaded, `init` applied, adapters added, parameters frozen."""
+    bundle = pretrained(family) if family.source is not None else fresh(family)
+    if other := sorted(set(requirements.terms) - {"text"}):
+        title = family.facts().title
+        raise ConfigError(f"losses.{other[0]}: {title} has no such output; it is trained with `text` alone.")
+    if family.init is not None:
+        initialise(bundle, export_folder(family.init))
+    adapt_only(bundle.model, family.lora, family.freeze)
+    quantize(bundle.model, family.quantize)
+    set_memory_options(bundle, [bundle.model.model])
+    return bundle
+
+
+def module_of(model_type: str, where: str) -> Any:
+    """The module of a model. Raises ConfigError for one that is not of this family."""
+    if model_type not in MODELS:
+        raise ConfigError(f"{where} a {model_type} model, which the family seq2seq has not; give {', '.join(MODELS)}.")
+    return importlib.import_module(f"{__package__}.{model_type}")
+
+
+def class_of(config: Any) -> Any:
+    """transformers' class of a model with this config."""
+    return transformers.AutoModelForSpeechSeq2Seq._model_mapping[type(config)]
+
+
+def pretrained(family: Seq2Seq) -> Bundle:
+    """Model, tokenizer, extractor and generation config of `from`. Raises ConfigError when they cannot be had."""
+    transformers.utils.logging.disable_progress_bar()
+    part = SimpleNamespace(source=family.source, revision=family.revision, config=None)
+    config = part_config(part, "model")
+    processor = module_of(config.model_type, f"model.from: {family.source} is").Processor
+
+    def load(name: str, options: dict[str, Any]) -> tuple[Any, Any, Any]:
+        model = class_of(config).from_pretrained(
+            name,
+            trust_remote_code=False,
+            config=config,
+            dtype=torch.float32,
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            **options,
+        )
+        with suppress(OSError):  # older folders have none: transformers made one from the config
+            model.generation_config = transformers.GenerationConfig.from_pretrained(
+                name, trust_remote_code=False, **options
+            )
+        parts = [
+            kind and getattr(transformers, kind).from_pretrained(name, trust_remote_code=False, **options)
+            for kind in (processor.tokenizer_class, processor.extractor_class)
+        ]
+        return model, *parts
+
+    return assemble(family, *reach(part, "model", load))
+
+
+def fresh(family: Seq2Seq) -> Bundle:
+    """An untrained model of `config` with a tokenizer of bytes."""
+    asked = family.config or {}
+    kind = module_of(asked["model_type"], "model.config.model_type is").Processor
+    tokenizer = kind.fresh_tokenizer()
+    ids = kind.fresh_settings(tokenizer)
+    if clash := sorted(set(ids) & set(asked)):
+        raise ConfigError(f"model.config.{clash[0]} comes from the tokenizer: leave it out.")
+    config = part_config(SimpleNamespace(source=None, revision=None, config={**ids, **asked}), "model")
+    kind.complete(config)
+    model = class_of(config)._from_config(config, dtype=torch.float32, attn_implementation="sdpa")
+    model.generation_config = transformers.GenerationConfig(**kind.fresh_generation(tokenizer, config))
+    return assemble(family, model, tokenizer, kind.fresh_extractor(config))
+
+
+def assemble(family: Seq2Seq, pretrained: Any, tokenizer: Any, extractor: Any) -> Bundle:
+    """The bundle of transformers' model, tokenizer and feature extractor. Raises ConfigError for keys that only other
+    models have."""
+    config = pretrained.config
+    family._model_type = config.model_type
+    for key in sorted({key for facts in MODELS.values() for key in facts.keys} - family.facts().keys):
+        if getattr(family, key) != type(family).model_fields[key].default:
+            raise ConfigError(f"model.{key}: {family.facts().title} has nothing of the kind: leave it out.")
+    module = module_of(config.model_type, "the model is")
+    processor = module.Processor(tokenizer, extractor, config, pretrained.generation_config.to_dict(), family)
+    return Seq2SeqBundle(module.Model(pretrained, processor), processor, family)
+
+
+def section_of(folder: Path) -> Seq2Seq:
+    """The family's section of an export; of any other model folder one that loads it."""
+    if (folder / SECTION_FILE).exists():
+        return Family.model_validate(read_json(folder / SECTION_FILE)["family"])  # type: ignore[return-value]
+    return Seq2Seq(source=str(folder))
+
+
+def with_adapters(family: Seq2Seq, folder: Path) -> Bundle:
+    """The base of an export of adapters, with these adapters."""
+    bundle = pretrained(family)
+    adapt_only(bundle.model, family.lora, family.freeze)
+    load_adapters(bundle.model, read_weights(folder)[1])
+    return bundle
+
+
+def plain(family: Seq2Seq, folder: Path) -> Bundle:
+    """The model of an export, or of any model folder, its adapters folded in."""
+    if (folder / ADAPTER_FILE).exists():
+        bundle = pretrained(family)
+        bundle.model.load_state_dict(merged_state(with_adapters(family, folder)))
+        return bundle
+    bundle = pretrained(family.model_copy(update={"source": str(folder), "revision": None}))
+    family._model_type, bundle.family = bundle.family._model_type, family
+    return bundle
+
+
+def initialise(bundle: Bundle, folder: Path) -> None:
+    """Start from the weights of an export or of any model folder, before adapters are added."""
+    state, weights = bundle.model.state_dict(), plain(section_of(folder), folder).model.state_dict()
+    for name, tensor in state.items():
+        if name not in weights or weights[name].shape != tensor.shape:
+            shape = list(weights[name].shape) if name in weights else "missing"
+            raise ConfigError(
+                f"model.init: {name} is {shape} in {folder} and {list(tensor.shape)} here; `model` must describe the "
+                f"same {bundle.family.facts().title}."
+            )
+    bundle.model.load_state_dict({name: weights[name] for name in state})

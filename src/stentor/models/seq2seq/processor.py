@@ -1,0 +1,218 @@
+"""Examples to batches for encoder-decoder recognisers. Holds no torch module, so that it can be sent to loader
+workers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from lhotse.cut import Cut
+from torch import Tensor
+
+from stentor.data.batch import Batch, Example
+from stentor.data.cut import language_of, text_of
+from stentor.errors import ConfigError
+from stentor.models.collate import encoder_inputs, num_samples, split_usable
+from stentor.models.seq2seq import MODELS, Seq2Seq
+from stentor.models.speech_llm.encoders import SAMPLE_RATE, Geometry
+
+
+class Seq2SeqProcessor:
+    """Features, prompt tokens and labels of one model. Another model overrides `geometry`, `prompt`, and what else of
+    the hooks is not as here; it declares the attributes below them.
+
+    `tokenizer` and `extractor`: transformers', which an export holds (`extractor` None where features are made here);
+    `config`: the model's transformers config; `generation`: keys of its generation config; `family`: the section.
+    """
+
+    tokenizer_class: ClassVar[str] = "AutoTokenizer"
+    extractor_class: ClassVar[str | None] = "AutoFeatureExtractor"
+    """transformers' classes that read the tokenizer and the extractor of a model's folder. None: nothing is read."""
+    processor_class: ClassVar[str]
+    """transformers' processor, as which both are written."""
+    positions_key: ClassVar[str] = "max_position_embeddings"
+    """Key of the config that holds how many positions the decoder has."""
+    sample_rate = SAMPLE_RATE
+    ctc = None
+
+    def __init__(self, tokenizer: Any, extractor: Any, config: Any, generation: dict[str, Any], family: Seq2Seq):
+        self.tokenizer, self.extractor = tokenizer, extractor
+        self.token_rate = family.token_rate
+        self.title, self.translates = MODELS[config.model_type].title, MODELS[config.model_type].translates
+        self.shape = self.geometry(config)
+        self.eos_id = int(tokenizer.eos_token_id)
+        start = config.decoder_start_token_id
+        self.start_id = int(config.bos_token_id if start is None else start)
+        self.most: int = getattr(config, self.positions_key)
+        """Decoder positions."""
+        self.max_seconds = (self.shape.max_samples or 0) / SAMPLE_RATE
+        self.languages: dict[str, int] = {}
+        """Tokens of the languages that prompts name, by code."""
+        self.codes: dict[str, str] = {}
+        """Codes by what a record may call a language."""
+
+    # Hooks: how a model is made, from its config and for a config without weights
+
+    def geometry(self, config: Any) -> Geometry:
+        """Shapes and limits of the encoder."""
+        raise NotImplementedError
+
+    @classmethod
+    def fresh_tokenizer(cls) -> Any:
+        """The tokenizer of an untrained model."""
+        raise NotImplementedError
+
+    @classmethod
+    def fresh_extractor(cls, config: Any) -> Any:
+        """The feature extractor of an untrained model; None where features are made here."""
+        return None
+
+    @classmethod
+    def fresh_settings(cls, tokenizer: Any) -> dict[str, Any]:
+        """Keys of an untrained model's config that come from its tokenizer."""
+        ends = {key: getattr(tokenizer, key) for key in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        return {"vocab_size": len(tokenizer), "decoder_start_token_id": ends["bos_token_id"], **ends}
+
+    @classmethod
+    def complete(cls, config: Any) -> None:
+        """Fill in what transformers asks of an untrained model's config but has no key for."""
+
+    @classmethod
+    def fresh_generation(cls, tokenizer: Any, config: Any) -> dict[str, Any]:
+        """Keys of an untrained model's generation config."""
+        keys = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+        return {**{key: getattr(config, key) for key in keys}, "max_length": getattr(config, cls.positions_key)}
+
+    # Hooks: languages, prompts and texts
+
+    def code(self, language: str | None) -> str | None:
+        """The code of a language that a record names by code, locale (`en-US`) or English name; None when it names none
+        or one that is not among `codes`."""
+        name = (language or "").strip().lower()
+        return self.codes.get(name) or self.codes.get(name.replace("_", "-").partition("-")[0])
+
+    def drop_reason(self, language: str | None) -> str | None:
+        """Why a record of this language cannot be used; None when it can. Models that name no language take any."""
+        return None
+
+    def prompt(self, language: str | None, translate: bool = False) -> list[int]:
+        """The tokens before the text, from the start token."""
+        return [self.start_id]
+
+    def previous(self, example: Example) -> list[int]:
+        """Tokens before the start token: those of a text that is said to come before (`extra["prompt"]`)."""
+        return []
+
+    def text_ids(self, text: str, language: str | None, translate: bool = False) -> list[int]:
+        """The tokens of a text."""
+        return self.tokenizer(text.strip(), add_special_tokens=False)["input_ids"]  # type: ignore[no-any-return]
+
+    def learnt_places(self, example: Example) -> list[int]:
+        """Places of prompt tokens that are learnt, as the text is."""
+        return []
+
+    def audio_inputs(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        """Inputs of the model from the audio: `features`, log-mel [B, mels, T] or audio [B, T], and `lengths` [B]."""
+        features, lengths = encoder_inputs(self.shape, self.extractor, examples)
+        return {"features": features, "lengths": lengths}
+
+    def language_inputs(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        """Further inputs of the model."""
+        return {}
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of generated ids, without special tokens."""
+        return self.tokenizer.decode(ids, skip_special_tokens=True)  # type: ignore[no-any-return]
+
+    # What is shared
+
+    def frames(self, samples: int) -> int:
+        """Encoder positions of a clip of so many samples, with the silence that fills its window."""
+        return int(self.shape.frames(self.shape.steps(max(samples, self.shape.window or 0))))
+
+    def tokens(self, cut: Cut, seconds: float) -> int:
+        """Positions of encoder and decoder, the most that a batch can be given, from metadata alone."""
+        language = language_of(cut)
+        text = self.text_ids(text_of(cut) or "", language)
+        return self.frames(round(seconds * SAMPLE_RATE)) + len(self.prompt(language)) + len(text)
+
+    def max_new_tokens(self, seconds: float) -> int:
+        """Most tokens that generation may write for so much audio."""
+        return min(int(seconds * self.token_rate) + 16, self.most - len(self.prompt(next(iter(self.languages), None))))
+
+    def sequence(self, example: Example) -> tuple[list[int], int]:
+        """The tokens of a training item, end token included, and how many of them are its prompt."""
+        prompt = self._prompt(example)
+        text = self.text_ids(example.text or "", example.language, bool(example.extra.get("translate")))
+        return [*prompt, *text, self.eos_id], len(prompt)
+
+    def _prompt(self, example: Example) -> list[int]:
+        translate = bool(example.extra.get("translate"))
+        if translate and not self.translates:
+            raise ConfigError(f"task.translate: this {self.title} writes what is said, never a translation of it.")
+        return self.prompt(example.language, translate)
+
+    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
+        """A batch for training (`labels`) or for generation.
+
+        Clips longer than the encoder reads, transcripts over the decoder's positions and unknown languages are left out
+        and listed in `Batch.dropped`; in a batch for generation they raise DataError. The tokens of the prompt are
+        given, not learnt, but for `learnt_places`.
+        """
+        rows = [self._row(example, labels) for example in examples]
+        usable, dropped = split_usable(examples, [reason for *_, reason in rows], labels)
+        if not usable:
+            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        examples, rows = [examples[i] for i in usable], [rows[i] for i in usable]
+        inputs = self.audio_inputs(examples)
+        fed = [ids[:-1] if labels else ids for ids, *_ in rows]
+        width = max(map(len, fed))
+        inputs["input_ids"] = torch.tensor([[*ids, *[self.eos_id] * (width - len(ids))] for ids in fed])
+        inputs |= self.language_inputs(examples)
+        counts = {}
+        if labels:
+            index: list[int] = []
+            targets: list[int] = []
+            for row, ((ids, prompt, _), example) in enumerate(zip(rows, examples)):
+                for place in (*self.learnt_places(example), *range(prompt, len(ids))):
+                    index.append(row * width + place - 1)
+                    targets.append(ids[place])
+            inputs["label_index"], inputs["targets"] = torch.tensor(index), torch.tensor(targets)
+            counts["text"] = len(targets)
+        samples = [num_samples(e) for e in examples]
+        return Batch(
+            inputs=inputs,
+            counts=counts,
+            ids=[e.id for e in examples],
+            seconds=sum(samples) / SAMPLE_RATE,
+            tokens=sum(int(self.shape.frames(self.shape.steps(n))) for n in samples) + sum(map(len, fed)),
+            num_positions=len(examples) * (int(self.shape.frames(inputs["features"].shape[-1])) + width),
+            dropped=dropped,
+        )
+
+    def _row(self, example: Example, labels: bool) -> tuple[list[int], int, tuple[str, str] | None]:
+        """The tokens of an example, how many of them are its prompt, and (reason, sentence) where it cannot be used."""
+        if num_samples(example) > self.max_seconds * SAMPLE_RATE:
+            seconds = num_samples(example) / SAMPLE_RATE
+            message = f"{example.id}: {seconds:.1f} s of audio; {self.title} reads {self.max_seconds:g} s."
+            return [], 0, ("too_long", message)
+        if unknown := self.drop_reason(example.language):
+            return [], 0, ("unknown_language", f"{example.id}: {unknown}.")
+        ids, prompt = self.sequence(example) if labels else (self.previous(example) + self._prompt(example), 0)
+        if len(ids) - 1 <= self.most:
+            return ids, prompt, None
+        message = f"{example.id}: {len(ids)} tokens of text; this {self.title} writes at most {self.most}."
+        return ids, prompt, ("text_too_long", message)
+
+    def save(self, folder: Path) -> None:
+        """Write what transformers' processor reads: tokenizer and feature extractor."""
+        import transformers
+
+        getattr(transformers, self.processor_class)(self.extractor, self.tokenizer).save_pretrained(folder)
+
+
+def language_codes() -> dict[str, str]:
+    """Codes of the languages that Whisper's tokenizer knows, by code and English name."""
+    from transformers.models.whisper.tokenization_whisper import LANGUAGES, TO_LANGUAGE_CODE
+
+    return {code: code for code in LANGUAGES} | TO_LANGUAGE_CODE

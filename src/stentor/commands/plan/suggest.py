@@ -78,8 +78,8 @@ def suggest(family: str, method: str, hours: float, parameters: float = 0.0) -> 
     if (family, method) == ("seq2seq", "full"):
         lr = next(rate for most, rate in WHISPER if parameters <= most)
         origin = (
-            "1/40 of the rate that a Whisper of this size was pretrained with (Radford et al. 2022); transformers' example for "
-            "small takes 1e-5"
+            "1/40 of the rate that a Whisper of this size was pretrained with (Radford et al. 2022); "
+            "transformers' example for small takes 1e-5"
         )
     else:
         lr, origin = RATES.get((family, method)) or RATES.get(("", method)) or RATES["", "full"]

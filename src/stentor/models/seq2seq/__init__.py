@@ -1,9 +1,9 @@
 """Family `seq2seq`: speech recognisers whose decoder attends to an audio encoder, as transformers has them, full or
 with LoRA: Whisper (Radford et al. 2022), Moonshine (Jeffries et al. 2024), Moonshine streaming and Cohere ASR.
 
-Which model it is says `model_type` of its config. `MODELS` holds what is known of each without torch; the module of
-that name holds its `Processor` (features, prompt, limits) and its `Model` (how its encoder is run), over the shared ones
-in processor.py and modeling.py. The names of parts and weights are those of transformers, and so are the exports.
+Which model it is says `model_type` of its config. `MODELS` holds what is known of each without torch; the module
+of that name holds its `Processor` (features, prompt, limits) and its `Model` (how its encoder is run), over the shared
+ones in processor.py and modeling.py. The names of parts and weights are those of transformers, and so are the exports.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Seq2Seq(PretrainedFamily):
 
     type: Literal["seq2seq"] = "seq2seq"
     source: str | None = Field(None, alias="from")
-    """Hub id or local folder of a pretrained model, such as `openai/whisper-small` or `UsefulSensors/moonshine-base`."""
+    """Hub id or local folder of a pretrained model, such as `openai/whisper-small` or `UsefulSensors/moonshine-base`.
+    """
     config: TransformersConfig = None
     """Build it untrained from a transformers config, such as `{model_type: whisper, d_model: 64, encoder_layers: 2}`;
     its tokenizer has the 256 bytes and the model's special tokens."""
@@ -132,7 +133,7 @@ class Seq2Seq(PretrainedFamily):
         return message and ("unknown_language", f"{cut.id}: {message}.")
 
     def save_ct2(self, bundle: Bundle, folder: Path, quantization: str | None) -> None:
-        """Write what CTranslate2 and faster-whisper load, adapters folded in. Raises ConfigError for all but Whisper."""
+        """Write what CTranslate2 and faster-whisper load, adapters folded in; for Whisper alone."""
         from stentor.models.seq2seq.ct2 import save
 
         if not self.facts().ct2:

@@ -123,8 +123,8 @@ def tiny(folder: Path, vocabulary: str) -> Bundle:
     """A tiny Voxtral, written to the folder as transformers reads it."""
     torch.manual_seed(0)
     tokenizer = write_tokenizer(folder / f"tekken-{vocabulary}", WORDS[vocabulary])
-    config = {"audio_config": AUDIO, "text_config": TEXT}
-    family = Family.model_validate({"type": "voxtral", "config": config, "tokenizer": str(tokenizer)})
+    config = {"model_type": "voxtral", "audio_config": AUDIO, "text_config": TEXT}
+    family = Family.model_validate({"type": "audio_llm", "config": config, "tokenizer": str(tokenizer)})
     bundle = family.build(TaskRequirements("transcribe", ("text",)))
     state = bundle.model.state_dict()
     family.save(bundle, state, folder / f"model-{vocabulary}")

@@ -30,6 +30,7 @@ from results import write
 
 RATE = 16000
 VOXTRAL = {
+    "model_type": "voxtral",
     "audio_config": {
         "hidden_size": 1280,
         "intermediate_size": 5120,
@@ -62,6 +63,7 @@ WHISPER = {
 }
 TINY = {"hidden_size": 32, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2}
 TINY_VOXTRAL = {
+    "model_type": "voxtral",
     "audio_config": {**TINY, "num_mel_bins": 128},
     "text_config": {**TINY, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 8192},
 }
@@ -99,7 +101,7 @@ def section(model: str, how: str, tiny: bool, folder: Path) -> dict[str, Any]:
         write_tokenizer(tokenizer, WORDS["small" if tiny else "real"])
     config = TINY_VOXTRAL if tiny else VOXTRAL
     return {
-        "type": "voxtral",
+        "type": "audio_llm",
         "config": config,
         "tokenizer": str(tokenizer),
         "lora": lora,

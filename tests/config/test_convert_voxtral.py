@@ -27,7 +27,7 @@ name: our voices
 output: outputs
 task: transcribe
 model:
-  type: voxtral
+  type: audio_llm
   from: mistralai/Voxtral-Mini-3B-2507
   lora:
     rank: 16

@@ -14,7 +14,7 @@ pytest.importorskip("datasets")
 
 TOKEN = "hf_secretsecretsecretsecretsecret42"
 OTHER = "wandb-0123456789abcdef"
-FAMILIES = ("whisper", "voxtral", "qwen3_asr", "ctc")
+FAMILIES = ("whisper", "audio_llm", "ctc")
 SEVERAL = """
 import contextlib, io, json, sys
 from stentor.cli import main
@@ -133,7 +133,7 @@ def test_gated_and_missing_repositories(hub, cases):
 
 def test_without_a_network(cases):
     folder, arguments = cases
-    asked = {key: a for key, a in arguments.items() if key[1] == "someone/nothing" and key[0] != "voxtral"}
+    asked = {key: a for key, a in arguments.items() if key[1] == "someone/nothing"}
     answers = dict(zip(asked, ask(folder, list(asked.values()), HF_HUB_OFFLINE="1")))
     for (kind, _), (code, message, _) in answers.items():
         sentence = (

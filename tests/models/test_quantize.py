@@ -37,7 +37,7 @@ def section(kind, folder, **keys):
     """The section `model:` of a tiny model."""
     if kind == "voxtral":
         tokenizer = str(tiny_voxtral.write_tokenizer(folder / "tekken"))
-        return {"type": "voxtral", "config": tiny_voxtral.CONFIG, "tokenizer": tokenizer, "token_rate": 20.0, **keys}
+        return {"type": "audio_llm", "config": tiny_voxtral.CONFIG, "tokenizer": tokenizer, "token_rate": 20.0, **keys}
     if kind == "whisper":
         return {"type": "seq2seq", "config": WHISPER, **keys}
     if kind == "speech_llm":

@@ -10,9 +10,9 @@ from tiny_qwen3_asr import CONFIG, build, model_class, reference_loss, request, 
 from tiny_runs import from_scratch, records_of, write_records, write_run
 
 from stentor.errors import ConfigError, DataError
-from stentor.models.audio_llm.modeling import AudioLLMModel
+from stentor.models.audio_llm import modeling
+from stentor.models.audio_llm.kinds.qwen3_asr import languages, name_of
 from stentor.models.base import Family
-from stentor.models.qwen3_asr.processor import languages, name_of
 
 torch.set_num_threads(1)
 
@@ -33,10 +33,10 @@ def test_prompts_and_features_are_those_of_the_processor(bundle, length):
         theirs = request(bundle, item)
         batch = bundle.processor.collate([item], labels=False)
         assert torch.equal(batch.inputs["input_ids"], theirs["input_ids"])
-        ours = batch.inputs["features"][None]
+        ours = batch.inputs["input_features"]
         assert ours.shape == theirs["input_features"].shape
         assert (ours - theirs["input_features"]).abs().max() < 1e-4
-        assert torch.equal(batch.inputs["frame_mask"][None], theirs["input_features_mask"])
+        assert torch.equal(batch.inputs["input_features_mask"], theirs["input_features_mask"])
 
 
 def test_prompts_of_a_batch_are_those_of_the_processor(bundle):
@@ -134,14 +134,10 @@ def test_decoding_is_that_of_transformers(bundle):
         assert len(log_probs) == len(ids) == 6 and all(p <= 0 for p in log_probs)
 
 
-def test_the_language_that_was_heard_is_no_part_of_the_text(bundle):
+def test_the_name_of_the_language_has_room(bundle):
     processor = bundle.processor
     written = processor.answer(processor.ids("one two"), "en")[:-1]
-    log_probs = [-0.1 * i for i in range(len(written))]
-    ids, of_text = bundle.model._text(written, log_probs)
-    assert processor.decode(ids) == "one two" and of_text == log_probs[-len(ids) :]
-    assert bundle.model._text(ids, of_text) == (ids, of_text)  # the language was in the prompt
-    assert len(written) - len(ids) <= processor.naming
+    assert len(written) - len(processor.ids("one two")) <= processor.naming
     assert processor.max_new_tokens(0.1) == 18 + processor.naming
     assert processor.max_new_tokens(1e9) == 64 + processor.naming
 
@@ -150,10 +146,12 @@ def test_the_language_that_was_heard_is_no_part_of_the_text(bundle):
 def test_the_language_that_was_heard_has_its_code(bundle, monkeypatch, language, code):
     processor, named = bundle.processor, []
     written = processor.answer(processor.ids("one two"), language)[:-1]
-    results = [(written, [0.0] * len(written)), (processor.ids("one"), [0.0])]  # the second was told the language
-    monkeypatch.setattr(AudioLLMModel, "generate", lambda *arguments, **options: results)
-    ((ids, _), _) = bundle.model.generate({}, [9, 9], {processor.eos_id}, named=named)
-    assert processor.decode(ids) == "one two"
+    scores = [-0.1 * i for i in range(len(written))]
+    results = [(written, scores), (processor.ids("one"), [0.0])]  # the language of the second was in the prompt
+    monkeypatch.setattr(modeling, "search", lambda *arguments, **options: results)
+    inputs = processor.collate(examples((1.0, 1.0)), labels=False).inputs
+    ((ids, log_probs), second) = bundle.model.generate(inputs, [9, 9], {processor.eos_id}, named=named)
+    assert processor.decode(ids) == "one two" and log_probs == scores[-len(ids) :] and second == results[1]
     assert [processor.named_language(tokens) for tokens in named] == [code, None]
 
 
@@ -166,7 +164,7 @@ def test_layers_to_shard_are_known(bundle):
     [
         ({"lora": {"targets": ["lm_head"]}}, r"lm_head shares its weights with the token embeddings"),
         ({"max_text_tokens": 4040}, "leave no room for audio"),
-        ({"config": {**CONFIG, "audio": {}}}, r"a Qwen3ASRConfig has no 'audio'"),
+        ({"config": {**CONFIG, "audio": {}}}, r"a Qwen3ASRConfig has no 'audio'; it has audio_config, text_config"),
         ({"config": {**CONFIG, "audio_config": {**CONFIG["audio_config"], "n_window": 40}}}, "n_window must be 50"),
         ({"config": {**CONFIG, "audio_config": {**CONFIG["audio_config"], "output_dim": 8}}}, r"output_dim \(8\) must"),
         (
@@ -183,7 +181,7 @@ def test_impossible_settings_are_refused(tokenizer, keys, message):
 @pytest.mark.parametrize(
     "keys, message",
     [
-        ({}, r"give either `from` .* or `config` \(keys of a Qwen3ASRConfig\), not both"),
+        ({}, r"give either `from` .* or `config` \(a transformers config\), not both"),
         ({"config": CONFIG}, "needs `tokenizer`, a folder with the processor of a Qwen3-ASR model"),
         ({"from": "x/y", "tokenizer": "z"}, "leave `tokenizer` out"),
         ({"from": "x/y", "quantize": "8bit"}, "add adapters"),
@@ -191,7 +189,7 @@ def test_impossible_settings_are_refused(tokenizer, keys, message):
 )
 def test_keys_that_do_not_fit_are_refused(keys, message):
     with pytest.raises(ValueError, match=message):
-        Family.model_validate({"type": "qwen3_asr", **keys})
+        Family.model_validate({"type": "audio_llm", **keys})
 
 
 def test_other_models_are_refused(tmp_path, bundle):
@@ -222,7 +220,7 @@ def test_an_export_has_each_weight_once_and_both_end_tokens(tokenizer, tmp_path)
 
 
 def test_the_forced_aligner_is_not_read():
-    kind = Family.choices()["qwen3_asr"]
+    kind = Family.choices()["audio_llm"]
     assert not kind.can_load({"model_type": "qwen3_asr", "architectures": ["Qwen3ASRForTokenClassification"]})
 
 

@@ -91,8 +91,7 @@ SECTIONS = {
     "llm": {"type": "speech_llm", "encoder": {"config": {"model_type": "whisper", **WHISPER}}, "llm": {"from": "."}},
     "ctc": {"type": "ctc", "from": "."},
     "whisper": {"type": "seq2seq", "from": "."},
-    "voxtral": {"type": "voxtral", "from": "."},
-    "qwen3_asr": {"type": "qwen3_asr", "from": "."},
+    "audio_llm": {"type": "audio_llm", "from": "."},
     "omnivoice": {"type": "omnivoice", "llm": {"from": "."}},
     "ssl": {"type": "transformer", "ssl": {"from": "."}},
 }

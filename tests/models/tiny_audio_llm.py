@@ -14,10 +14,10 @@ LORA = {"rank": 2, "alpha": 4, "dropout": 0.0, "targets": ["language_model.*.q_p
 LENGTHS = (0.5, 5.0, 29.9, 30.0, 30.1, 61.0)
 
 
-def build(family: str, config: dict, tokenizer: Path | None, /, seed: int = 0, **keys) -> Bundle:
+def build(config: dict, tokenizer: Path | None, /, seed: int = 0, **keys) -> Bundle:
     """A bundle in evaluation mode, with weights from `seed`; without a tokenizer `keys` say where both come from."""
     torch.manual_seed(seed)
-    section = {"type": family, "max_text_tokens": 64, "token_rate": 20.0, **keys}
+    section = {"type": "audio_llm", "max_text_tokens": 64, "token_rate": 20.0, **keys}
     if tokenizer is not None:
         section = {"config": config, "tokenizer": str(tokenizer), **section}
     bundle = Family.model_validate(section).build(TaskRequirements("transcribe", ("text",)))

@@ -7,6 +7,7 @@ import tiny_audio_llm
 import torch
 
 CONFIG = {
+    "model_type": "qwen3_asr",
     "audio_config": {
         "d_model": 16,
         "encoder_layers": 1,
@@ -83,7 +84,7 @@ def write_processor(folder: Path, pad: str = "<|endoftext|>") -> Path:
     return folder
 
 
-build = partial(tiny_audio_llm.build, "qwen3_asr", CONFIG)
+build = partial(tiny_audio_llm.build, CONFIG)
 
 
 def model_class() -> type:

@@ -10,6 +10,7 @@ from tiny_configs import WHISPER
 
 # Large enough to learn four clips in seconds.
 VOXTRAL = {
+    "model_type": "voxtral",
     "audio_config": {**tiny_voxtral.CONFIG["audio_config"], "hidden_size": 32, "intermediate_size": 128},
     "text_config": {
         **tiny_voxtral.CONFIG["text_config"],
@@ -20,8 +21,8 @@ VOXTRAL = {
 }
 SECTIONS = {
     "whisper": {"type": "seq2seq"},
-    "voxtral": {"type": "voxtral", "max_text_tokens": 64, "token_rate": 20.0},
-    "qwen3_asr": {"type": "qwen3_asr", "max_text_tokens": 64, "token_rate": 10.0},
+    "voxtral": {"type": "audio_llm", "max_text_tokens": 64, "token_rate": 20.0},
+    "qwen3_asr": {"type": "audio_llm", "max_text_tokens": 64, "token_rate": 10.0},
 }
 
 

@@ -10,6 +10,7 @@ import torch
 WORDS = 300  # subwords kept, the 256 bytes first
 SPECIAL = 100
 CONFIG = {
+    "model_type": "voxtral",
     "audio_config": {
         "hidden_size": 16,
         "intermediate_size": 64,
@@ -62,7 +63,7 @@ def write_tokenizer(folder: Path) -> Path:
     return folder
 
 
-build = partial(tiny_audio_llm.build, "voxtral", CONFIG)
+build = partial(tiny_audio_llm.build, CONFIG)
 
 
 def model_class() -> type:
@@ -78,7 +79,7 @@ def reference_loss(model, bundle, items) -> float:
     with torch.no_grad():
         mean = model(
             input_ids=ids,
-            input_features=batch.inputs["features"],
+            input_features=batch.inputs["input_features"],
             attention_mask=(ids != bundle.processor.pad_id).long(),
             labels=tiny_audio_llm.labels_of(batch.inputs),
         ).loss

@@ -209,11 +209,11 @@ def tiny_model(model) -> list[str]:
             return ["model.from=null", f"model.config={WAVE}"]
         case "omnivoice":
             return tiny_omnivoice(model)
-        case "voxtral":
+        case "audio_llm" if "Voxtral" in model.source:
             tokenizer = tiny_voxtral.write_tokenizer(Path("tekken"))
             config = json.dumps(tiny_voxtral.CONFIG)
             return ["model.from=null", f"model.config={config}", f"model.tokenizer={tokenizer}"]
-        case "qwen3_asr":
+        case "audio_llm":
             tokenizer = tiny_qwen3_asr.write_processor(Path("qwen"))
             config = json.dumps(tiny_qwen3_asr.CONFIG)
             # What an untrained model writes hangs on the last bit.

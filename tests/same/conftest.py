@@ -14,8 +14,8 @@ MODELS = {
         "config": {**WHISPER, "encoder_layers": 2, "dropout": 0.0, "init_std": 0.1},
         "token_rate": 2.0,
     },
-    "voxtral": {"type": "voxtral", "token_rate": 2.0},
-    "qwen3_asr": {"type": "qwen3_asr", "token_rate": 2.0},
+    "voxtral": {"type": "audio_llm", "token_rate": 2.0},
+    "qwen3_asr": {"type": "audio_llm", "token_rate": 2.0},
     "ctc": {"type": "ctc", "config": QUIET_WAVE, "alphabet": "transcripts"},
     "transformer": {
         "type": "transformer",

@@ -69,7 +69,7 @@ def test_learning_rate_and_epochs_are_those_of_the_plan(dataset):
         model = settings.known()[name]
         tree = settings.start("transcribe", model, how, dataset)
         kind = "scratch" if name.startswith("small") else how
-        good = suggest(model.family, kind, hours, model.parameters)
+        good = suggest(model.recipe or model.family, kind, hours, model.parameters)
         assert (tree["optim"]["lr"], tree["train"]["epochs"]) == (good.lr, good.epochs)
 
 

@@ -121,6 +121,11 @@ class Family(Choice):
     `save_merged`, `load(family_class, folder, trainable)` and perhaps `exported_tensor_names`: what the methods of
     these names do. The modules import torch and are imported on first use. None: the family overrides the methods."""
 
+    def recipe_name(self) -> str:
+        """What recipes for models of these settings are known by: the type or, in a family of several pretrained
+        models, the `model_type` of the built one."""
+        return self.type
+
     def layout(self) -> Literal["padded", "packed"]:
         """The layout that `data.layout: null` stands for."""
         return "padded"

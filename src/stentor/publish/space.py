@@ -57,7 +57,7 @@ PACKAGES = (
 )
 """What serving imports. No more: packages that the Hub adds to a Space pin others of their own."""
 OF_FAMILY = {"voxtral": ("mistral-common[audio]",)}
-"""What a family needs besides."""
+"""What models need besides, by the `model_type` of their config.json."""
 SPACE_EXTRAS = ("", "mcp", "oauth")
 """The Hub installs `gradio[mcp,oauth]` into every Gradio Space."""
 CPU_WHEELS = "--extra-index-url https://download.pytorch.org/whl/cpu"
@@ -160,7 +160,7 @@ def _planned(
         "instruct": f"A {named_by} of the training data." if named_by else "Such as: female, low pitch.",
         "limits": {"seconds": max_seconds, "megabytes": max_megabytes, "characters": max_characters},
     }
-    family = section.get("type") or config.get("model_type", "")
+    family = config.get("model_type") or section.get("type", "")
     return _Plan(facts, requirements(family, hardware), export, training)
 
 

@@ -123,7 +123,7 @@ def suggestion(
     if config.model.type == "ctc":
         architectures: list[str] = setup.bundle.model.recogniser.config.architectures or []  # type: ignore[union-attr, assignment]
         has_head = any(name.endswith("ForCTC") for name in architectures)
-    suggested = suggest(config.model.type, method_of(section, has_head), hours, num_parameters)
+    suggested = suggest(setup.bundle.family.recipe_name(), method_of(section, has_head), hours, num_parameters)
     return {
         **vars(suggested),
         "config": {"lr": config.optim.lr, "epochs": data["epochs"]},

@@ -235,7 +235,7 @@ def _model(options: ForeignConfig, draft: Draft, script: str) -> bool:
     """The section `model`; returns whether there are adapters."""
     lora = options.take_flag("use-lora") or script == "train_lora.py"
     frozen = options.take_flag("freeze-audio-tower")
-    draft.put("model.type", "voxtral")
+    draft.put("model.type", "audio_llm")
     draft.put("model.from", options.take("model-checkpoint") or "mistralai/Voxtral-Mini-3B-2507")
     theirs = {k: options.take(f"lora-{k}") for k in ("r", "alpha", "dropout")}
     if lora:

@@ -1,49 +1,52 @@
-"""Base of the families of pretrained speech recognisers in which an audio encoder and a projector feed a language
-model, and which transformers has as one model with a processor.
+"""Family `audio_llm`: pretrained recognisers in which an audio encoder and a projector feed a language model, and which
+transformers has as one model with a processor.
 
-Such a family is a subclass of `AudioLLM` with three hooks, a processor (`stentor.models.audio_llm.processor`) and a
-model (`stentor.models.audio_llm.modeling`). Its exports are what plain transformers or PEFT loads.
+What differs between such models is one class a model, in `kinds/` (see `stentor.models.audio_llm.processor`), known by
+the `model_type` of transformers' config. Exports are what plain transformers or PEFT loads.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from stentor.errors import DataError
 from stentor.models.peft import Lora
-from stentor.models.pretrained_section import PretrainedFamily, TransformersConfig
+from stentor.models.pretrained_section import PretrainedFamily, TransformersConfig, check_origin
 from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict
 
 if TYPE_CHECKING:
-    import torch
     from lhotse.cut import Cut
 
-    from stentor.models.audio_llm.modeling import AudioLLMModel
     from stentor.models.audio_llm.processor import AudioLLMProcessor
+
+    Processor = type[AudioLLMProcessor]
 
 
 class AudioLLMLora(Lora):
     """Low-rank adapters (PEFT). With adapters nothing else is trained."""
 
     targets: list[str] = Field([f"language_model.*.{x}_proj" for x in "qkvo"], min_length=1)
-    """Globs on module paths below `audio_tower`, `multi_modal_projector`, `language_model` and `lm_head`; `*` matches
-    anything. Each must match at least one linear layer. In the audio tower the fourth is called `out_proj`."""
+    """Globs on module paths below `language_model`, `lm_head` and the parts for audio, `audio_tower` and
+    `multi_modal_projector`, in Granite Speech `encoder` and `projector`. `*` matches anything. Each must match at least
+    one linear layer."""
 
 
 class AudioLLM(PretrainedFamily):
-    """A pretrained recogniser with an audio encoder, a projector and a language model, full or with LoRA."""
+    """A pretrained recogniser with an audio encoder, a projector and a language model, full or with LoRA: Voxtral,
+    Qwen3-ASR and others. Which one it is follows from its `model_type`."""
 
     model_config = {"populate_by_name": True, "serialize_by_alias": True}
 
+    type: Literal["audio_llm"] = "audio_llm"
     source: str | None = Field(None, alias="from")
-    """Hub id or local folder of the model with its processor."""
+    """Hub id or local folder of the model with its processor, such as mistralai/Voxtral-Mini-3B-2507."""
     revision: str | None = None
     """Branch, tag or commit of the Hub model. Null: the default branch."""
     config: TransformersConfig = None
-    """Build it untrained from the keys of its transformers config (`audio_config`, `text_config`). Needs
+    """Build it untrained from the keys of its transformers config, `model_type` (such as `voxtral`) among them. Needs
     `tokenizer`."""
     tokenizer: str | None = None
     """Hub id or local folder with the processor for a model built from `config`."""
@@ -62,51 +65,65 @@ class AudioLLM(PretrainedFamily):
     """Transcripts of more tokens are left out and counted, never cut."""
     token_rate: float = Field(10.0, gt=0)
     """Most tokens per second of audio that generation may write, on top of 16."""
+    aliases: ClassVar[tuple[str, ...]] = ("voxtral", "qwen3_asr")
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
     implementation: ClassVar[str | None] = __name__
     adapters_alone: ClassVar[bool] = True
-
-    architecture: ClassVar[str]
-    """transformers' class of the whole model."""
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
-    tokenizer_holds: ClassVar[str]
-    """What the folder `tokenizer` must hold, for messages."""
-    always_float32: ClassVar[tuple[str, ...]] = ()
-    """Names of parameters, within their part, that `dtype` leaves alone."""
+
+    _model_type: str | None = PrivateAttr(default=None)
+    """transformers' `model_type`; with `from` it is known once the model's config was read."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> AudioLLM:
         check(self.quantize, self.lora)
-        if (self.source is None) == (self.config is None):
-            kind = self.architecture.removesuffix("ForConditionalGeneration")
-            raise ValueError(f"give either `from` (a Hub id or folder) or `config` (keys of a {kind}Config), not both")
+        check_origin(self, "{model_type: voxtral, text_config: {hidden_size: 64}}")
+        if self.config is not None:
+            from stentor.models.audio_llm.kinds import known_kinds
+
+            self._model_type = str(self.config["model_type"])
+            if self._model_type not in known_kinds():
+                known = ", ".join(sorted(known_kinds()))
+                raise ConfigConflict("config.model_type", f"'{self._model_type}' is none of {known}")
+        kind = self.processor_class()
         if (self.tokenizer is None) != (self.config is None):
             raise ConfigConflict(
                 "tokenizer",
-                f"a model built from `config` needs `tokenizer`, a folder with {self.tokenizer_holds}"
-                if self.tokenizer is None
+                f"a model built from `config` needs `tokenizer`, a folder with {kind.tokenizer_holds}"
+                if kind
                 else "a pretrained model comes with its own tokenizer: leave `tokenizer` out",
             )
         return self
 
-    # What a family adds
+    def processor_class(self) -> Processor | None:
+        """The class of the model's processor; None where it is not yet known."""
+        from stentor.models.audio_llm.kinds import known_kinds
 
-    def settle(self, settings: dict[str, Any], name: str, **options: Any) -> None:
-        """Fill in what the processor of the folder or Hub id `name` knows of an untrained model's config, `settings`.
-        Raises OSError or ValueError when it cannot be read."""
-        raise NotImplementedError
+        return known_kinds()[self._model_type] if self._model_type else None
 
-    def inspect(self, config: Any) -> None:
-        """Raise ConfigError for a transformers config that this family cannot work with."""
+    def recipe_name(self) -> str:
+        return self._model_type or self.type
 
-    def processor_of(self, name: str, config: Any, **options: Any) -> AudioLLMProcessor:
-        """The processor of a folder or Hub id, for a model with this transformers config. Raises OSError or ValueError
-        when it cannot be read."""
-        raise NotImplementedError
+    @classmethod
+    def from_alias(cls, alias: str, keys: dict[str, Any]) -> dict[str, Any]:
+        config = keys.get("config")
+        return {**keys, "config": {"model_type": alias, **config}} if isinstance(config, dict) else keys
 
-    def model_of(self, pretrained: torch.nn.Module, processor: AudioLLMProcessor) -> AudioLLMModel:
-        """The model for training and decoding, made of the parts of transformers' model."""
-        raise NotImplementedError
+    @classmethod
+    def can_load(cls, config: dict[str, Any]) -> bool:
+        from stentor.models.audio_llm.kinds import known_kinds
+
+        kind = known_kinds().get(str(config.get("model_type")))
+        # Models for other purposes, such as Qwen's forced aligner, may have the same `model_type`.
+        return kind is not None and kind.architecture in (config.get("architectures") or [kind.architecture])
+
+    def decoding_options(self) -> frozenset[str]:
+        kind = self.processor_class()
+        return super().decoding_options() | (kind.hints if kind else frozenset())
+
+    def translates(self) -> bool:
+        kind = self.processor_class()
+        return kind is not None and kind.translates
 
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         from stentor.data.cut import language_of

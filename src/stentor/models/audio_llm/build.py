@@ -7,10 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from stentor.errors import ConfigError
 from stentor.models.audio_llm import AudioLLM
+from stentor.models.audio_llm.kinds import known_kinds
 from stentor.models.audio_llm.modeling import AudioLLMModel, own_name
+from stentor.models.audio_llm.processor import AudioLLMProcessor
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import adapt_only, is_adapter, lora_targets
 from stentor.models.pretrained import reach, set_memory_options
@@ -48,7 +51,7 @@ def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
     family, model = bundle.family, bundle.model
     if not (folder / SECTION_FILE).is_file():
         raise ConfigError(
-            f"model.init: {folder} is no export of a run with a {family.type} model (it has no {SECTION_FILE})."
+            f"model.init: {folder} is no export of a run with an audio_llm model (it has no {SECTION_FILE})."
         )
     before = read_json(folder / SECTION_FILE)["family"]
     weights, adapters = read_export(folder)
@@ -95,12 +98,18 @@ def adapt(bundle: Bundle) -> None:
     adapt_only(model, family.lora, family.freeze)
 
 
-def classes(family: AudioLLM) -> tuple[Any, Any]:
-    """transformers' classes (config, model) of a family."""
+def model_class(kind: type[AudioLLMProcessor]) -> Any:
+    """transformers' class of a model."""
     import transformers
 
-    model = getattr(transformers, family.architecture)
-    return model.config_class, model
+    return getattr(transformers, kind.architecture)
+
+
+def processor_of(family: AudioLLM, kind: type[AudioLLMProcessor], config: Any, name: str, **options: Any) -> Any:
+    """The processor in a folder or on the Hub, for a model with this transformers config. Raises OSError or ValueError
+    when it cannot be read."""
+    hf = kind.read(name, config.to_dict(), **options)
+    return kind(hf, config, family.max_text_tokens, family.token_rate)
 
 
 def from_base(family: AudioLLM) -> Bundle:
@@ -108,70 +117,76 @@ def from_base(family: AudioLLM) -> Bundle:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    config = reach(family, "model", lambda name, options: read_config(family, name, options))
-    processor = reach(family, "model", lambda name, options: family.processor_of(name, config, **options))
+    config, kind = reach(family, "model", lambda name, options: read_config(family, name, options))
+    processor = reach(family, "model", lambda name, options: processor_of(family, kind, config, name, **options))
     # Only what is trained has to be in float32, and adapters are added afterwards.
     dtype = torch.bfloat16 if family.lora is not None and family.dtype == "bfloat16" else torch.float32
-    _, kind = classes(family)
     model = reach(
         family,
         "model",
-        lambda name, options: kind.from_pretrained(
+        lambda name, options: model_class(kind).from_pretrained(
             name, trust_remote_code=False, dtype=dtype, use_safetensors=True, **options
         ),
     )
     family._commit = getattr(config, "_commit_hash", None)
-    bundle = Bundle(family.model_of(model, processor), processor, family)
+    bundle = Bundle(processor.model_of(model), processor, family)
     family._from_base = set(bundle.model.state_dict())
     return bundle
 
 
-def read_config(family: AudioLLM, name: str, options: dict[str, Any]) -> Any:
-    """The transformers config of a folder or Hub id. Raises ConfigError for one of another family."""
+def read_config(family: AudioLLM, name: str, options: dict[str, Any]) -> tuple[Any, type[AudioLLMProcessor]]:
+    """The transformers config of a folder or Hub id, and the class of its processor. Raises ConfigError for a model
+    that is none of the family's."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
-    kind, _ = classes(family)
-    if not isinstance(config, kind):
+    kinds = known_kinds()
+    if config.model_type not in kinds:
         raise ConfigError(
-            f"model.from: {name} is a model of the type {config.model_type}, not {kind.model_type}: give a model of "
-            "this type, or another `model.type`."
+            f"model.from: {name} is a model of the type {config.model_type}, which is none of "
+            f"{', '.join(sorted(kinds))}: give one of these types, or another `model.type`."
         )
-    family.inspect(config)
-    return config
+    kind = kinds[config.model_type]
+    family._model_type = config.model_type
+    if kind.architecture not in (config.architectures or [kind.architecture]):
+        raise ConfigError(f"model.from: a {config.architectures[0]} does not transcribe: give a recogniser.")
+    kind.inspect(config)
+    return config, kind
 
 
 def from_config(family: AudioLLM) -> Bundle:
     """An untrained model of `config`, sized for the tokenizer."""
-    settings = dict(family.config or {})
-    settings.pop("model_type", None)
+    settings, kind = dict(family.config or {}), family.processor_class()
+    assert kind is not None
+    settings.pop("model_type")
     part = SimpleNamespace(source=family.tokenizer, revision=None)
-    reach(part, "model.tokenizer", lambda name, options: family.settle(settings, name, **options))
-    kind, architecture = classes(family)
-    known = set(kind().to_dict())
+    hf = reach(part, "model.tokenizer", lambda name, options: kind.read(name, settings, **options))
+    kind.settle(settings, hf)
+    architecture = model_class(kind)
+    config_class = architecture.config_class
+    known = set(config_class().to_dict())
     if unknown := sorted(set(settings) - known):
-        raise ConfigError(
-            f"model.config: a {kind.__name__} has no '{unknown[0]}'; it has audio_config and text_config."
-        )
+        parts = ", ".join(sorted(name for name in known if name.endswith("_config")))
+        raise ConfigError(f"model.config: a {config_class.__name__} has no '{unknown[0]}'; it has {parts}.")
     try:
-        config = kind(**settings)
+        config = config_class(**settings)
         model = architecture(config)
     except Exception as error:  # transformers validates with errors of many kinds, all about these settings
         raise ConfigError(f"model.config: {' '.join(str(error).split())}") from error
-    family.inspect(config)
-    processor = reach(part, "model.tokenizer", lambda name, options: family.processor_of(name, config, **options))
-    return Bundle(family.model_of(model, processor), processor, family)
+    kind.inspect(config)
+    processor = kind(hf, config, family.max_text_tokens, family.token_rate)
+    return Bundle(processor.model_of(model), processor, family)
 
 
 def apply_memory_options(bundle: Bundle) -> None:
     """Storage and memory options, after adapters and freezing."""
-    family, model = bundle.family, bundle.model
-    for part in model.children():
+    family, model, fixed = bundle.family, bundle.model, bundle.processor.fixed
+    for path, part in model.named_children():
         trained = any(p.requires_grad for n, p in part.named_parameters() if not is_adapter(n))
         for name, parameter in part.named_parameters():
             if not parameter.is_floating_point():  # kept in 8 or 4 bits
                 continue
             small = family.dtype == "bfloat16" and not trained
-            small = small and not is_adapter(name) and name not in family.always_float32
+            small = small and not is_adapter(name) and f"{path}.{name}" not in fixed
             parameter.data = parameter.data.to(torch.bfloat16 if small else torch.float32)
-    set_memory_options(bundle, (model.audio_tower, model.language_model))
+    set_memory_options(bundle, [part for part in model.children() if isinstance(part, PreTrainedModel)])

@@ -9,14 +9,23 @@ stentor.json                 the family section and the commit of the base
 
 import json
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from stentor.models.audio_llm import AudioLLM
-from stentor.models.audio_llm.build import adapt, apply_memory_options, classes, from_base, read_export
+from stentor.models.audio_llm.build import (
+    adapt,
+    apply_memory_options,
+    from_base,
+    model_class,
+    processor_of,
+    read_config,
+    read_export,
+)
 from stentor.models.audio_llm.modeling import transformers_name
-from stentor.models.base import Bundle
+from stentor.models.base import Bundle, Family
 from stentor.models.peft import ADAPTER, base_name, is_adapter
 from stentor.models.quantize import quantize
 from stentor.models.weights_io import (
@@ -67,7 +76,7 @@ def _write_configs(bundle: Bundle, folder: Path) -> None:
 
     family = bundle.family
     config = json.loads(bundle.model.config.to_json_string())
-    config |= {"architectures": [family.architecture], "dtype": "float32"}
+    config |= {"architectures": [bundle.processor.architecture], "dtype": "float32"}
     write_json(folder / "config.json", config)
     bundle.processor.generation_config().save_pretrained(folder)
     facts = {
@@ -92,11 +101,10 @@ def load(family_class: type[AudioLLM], folder: Path, trainable: bool = False) ->
     family, commit = family_class.model_validate({"from": str(folder)}), None
     if (folder / SECTION_FILE).is_file():
         facts = read_json(folder / SECTION_FILE)
-        family, commit = family_class.model_validate(facts["family"]), facts["commit"]
-    config_class, model_class = classes(family)
-    config = config_class.from_pretrained(folder, trust_remote_code=False)
-    family.inspect(config)
-    processor = family.processor_of(str(folder), config)
+        # Of the base class, which knows the names that older exports have for this family.
+        family, commit = cast(AudioLLM, Family.model_validate(facts["family"])), facts["commit"]
+    config, kind = read_config(family, str(folder), {})
+    processor = processor_of(family, kind, config, str(folder))
     if (folder / ADAPTER_FILE).is_file():
         if commit and not Path(family.source or "").is_dir():
             family.revision = commit
@@ -104,8 +112,8 @@ def load(family_class: type[AudioLLM], folder: Path, trainable: bool = False) ->
         bundle.processor = processor
         _put_adapters(bundle, folder, trainable)
     else:
-        model = model_class.from_pretrained(folder, trust_remote_code=False, dtype=torch.float32)
-        bundle = Bundle(family.model_of(model, processor), processor, family)
+        model = model_class(kind).from_pretrained(folder, trust_remote_code=False, dtype=torch.float32)
+        bundle = Bundle(processor.model_of(model), processor, family)
         if trainable:
             adapt(bundle)  # new adapters: those of the export are folded in
             quantize(bundle.model, family.quantize)

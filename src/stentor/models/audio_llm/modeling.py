@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from stentor.models.decoding import LanguageModelDecoder, Result, search
+from stentor.models.peft import is_adapter
+
+if TYPE_CHECKING:
+    from stentor.models.audio_llm.processor import AudioLLMProcessor
 
 TEXT_INPUTS = ("input_ids", "audio_index", "attention_mask", "position_ids")
 """Inputs of a batch for generation that are not audio."""
@@ -29,26 +31,33 @@ def own_name(name: str) -> str:
 
 
 class AudioLLMModel(nn.Module):
-    """Parts `audio_tower`, `multi_modal_projector`, `language_model` and `lm_head`, under the names that transformers
-    has for them below `model.`.
+    """The parts of transformers' model, under the names that it has for them below `model.`: those that make audio into
+    positions of the language model, then `language_model` and `lm_head`.
 
     A part without any trainable parameter stays in evaluation mode (no dropout), also while the rest trains.
     """
 
     config: Any
-    audio_tower: Any
-    multi_modal_projector: Any
     language_model: Any
     lm_head: Any
 
-    def __init__(self, pretrained: Any):
-        """`pretrained`: transformers' model, whose parts are taken over."""
+    def __init__(self, pretrained: Any, processor: AudioLLMProcessor):
+        """`pretrained`: transformers' model, whose parts are taken over; of the `processor` the ids of the tokens that
+        frame an answer and the names of what is `fixed`."""
         super().__init__()
         self.config = pretrained.config
-        self.audio_tower = pretrained.model.audio_tower
-        self.multi_modal_projector = pretrained.model.multi_modal_projector
-        self.language_model = pretrained.model.language_model
-        self.lm_head = pretrained.lm_head
+        self.marker_id, self.end_ids = processor.marker_id, processor.end_ids
+        self.names_language = self.marker_id is not None
+        # transformers' own way from audio to positions, over parts of the same names.
+        self._audio_features = type(pretrained.model).get_audio_features
+        for name, part in pretrained.model.named_children():
+            if name != "language_model":
+                self.add_module(name, part)
+                part.register_forward_pre_hook(_like_weights, with_kwargs=True)
+        self.language_model, self.lm_head = pretrained.model.language_model, pretrained.lm_head
+        for name, parameter in self.named_parameters():
+            if name in processor.fixed:  # loading makes them trainable
+                parameter.requires_grad_(False)
 
     def train(self, mode: bool = True) -> AudioLLMModel:
         super().train(mode)
@@ -59,20 +68,15 @@ class AudioLLMModel(nn.Module):
 
     def audio(self, **inputs: Tensor) -> Tensor:
         """Positions of the language model [N, width] from the audio inputs of the processor."""
-        raise NotImplementedError
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """The audio tower runs in this context: no graph is kept where it is frozen."""
-        needed = torch.is_grad_enabled() and any(p.requires_grad for p in self.audio_tower.parameters())
-        with torch.set_grad_enabled(needed):
-            yield
+        return self._audio_features(self, **inputs, return_dict=True).pooler_output.flatten(0, -2)
 
     def embed(self, input_ids: Tensor, audio_index: Tensor, **audio: Tensor) -> Tensor:
         """Input of the language model [B, L, width]: token embeddings, with the audio at its positions."""
-        embeds = self.language_model.get_input_embeddings()(input_ids)
-        flat = embeds.flatten(0, 1).index_copy(0, audio_index, self.audio(**audio).to(embeds.dtype))
-        return flat.view_as(embeds)
+        # The placeholder may be beyond the vocabulary.
+        words = input_ids.flatten().index_fill(0, audio_index, 0)
+        embeds = self.language_model.get_input_embeddings()(words)
+        embeds = embeds.index_copy(0, audio_index, self.audio(**audio).to(embeds.dtype))
+        return embeds.unflatten(0, input_ids.shape)
 
     def head(self, hidden: Tensor) -> dict[str, Tensor]:
         """What the output layer computes from [N, width], in the form that the loss takes: `hidden` and `weight`, so
@@ -93,13 +97,34 @@ class AudioLLMModel(nn.Module):
 
     @torch.no_grad()
     def generate(
-        self, inputs: dict[str, Tensor], max_new_tokens: list[int], eos_ids: set[int], **options: Any
+        self,
+        inputs: dict[str, Tensor],
+        max_new_tokens: list[int],
+        eos_ids: set[int],
+        named: list[list[int]] | None = None,
+        **options: Any,
     ) -> list[Result]:
         """Token ids (end token left out) and their log-probabilities for each item of a batch made for generation;
-        `options` are those of `stentor.models.decoding.search`."""
+        `options` are those of `stentor.models.decoding.search`. What is generated up to the marker of the processor is
+        no part of the text: an empty list as `named` is filled with these tokens of each item."""
         audio = {name: tensor for name, tensor in inputs.items() if name not in TEXT_INPUTS}
         embeds = self.embed(inputs["input_ids"], inputs["audio_index"], **audio)
         decoder = LanguageModelDecoder(
             self.language_model, self.head, embeds, inputs["attention_mask"], inputs["position_ids"]
         )
-        return search(decoder, max_new_tokens, eos_ids, **options)
+        results = search(decoder, max_new_tokens, eos_ids | self.end_ids, **options)
+        begins = [ids.index(self.marker_id) + 1 if self.marker_id in ids else 0 for ids, _ in results]
+        if named is not None:
+            named += [ids[:begin] for begin, (ids, _) in zip(begins, results)]
+        return [(ids[begin:], log_probs[begin:]) for begin, (ids, log_probs) in zip(begins, results)]
+
+
+def _like_weights(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Inputs of a part in the dtype of its weights: parts that are not trained may be in bfloat16."""
+    weights = (p.dtype for n, p in part.named_parameters() if p.is_floating_point() and not is_adapter(n))
+    dtype = next(weights)
+
+    def cast(value: Any) -> Any:
+        return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    return tuple(map(cast, args)), {name: cast(value) for name, value in kwargs.items()}

@@ -1,41 +1,145 @@
-"""Examples to batches: prompts with audio positions in them, transcripts behind. Holds no torch module, so that it can
-be sent to loader workers."""
+"""What one model of the family is: its prompt, its audio, its answers. Examples become batches here; no torch module is
+held, so that it can be sent to loader workers."""
 
+from __future__ import annotations
+
+import bisect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import torch
-from lhotse.cut import Cut
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from stentor.data.batch import Batch, Example
 from stentor.data.cut import field_of, language_of, text_of
-from stentor.errors import DataError
+from stentor.errors import ConfigError, DataError
 from stentor.models.collate import num_samples, split_usable
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+    from torch import Tensor
+
+    from stentor.models.audio_llm.modeling import AudioLLMModel
 
 log = logging.getLogger("stentor")
 
-RATE = 16000
+Around = tuple[list[int], list[int]]
+"""Prompt tokens before and after the audio."""
 
 
 class AudioLLMProcessor(ABC):
-    """Features, prompts and labels around transformers' own processor, `hf`."""
+    """One model of the family, as facts (class attributes) and hooks around transformers' own processor, `hf`.
 
-    sample_rate = RATE
+    A model is a subclass in a module of `kinds/`, or of a plug-in. Most need no more than `ChatProcessor`: a
+    processor of transformers with a chat template, of which the prompt is made once and split where the audio goes:
+
+        class GlmAsr(ChatProcessor):
+            model_types = ("glmasr",)
+            architecture = "GlmAsrForConditionalGeneration"
+            tokenizer_holds = "the processor of a GLM-ASR model"
+
+            def positions(self, samples):  # of the language model, from metadata alone
+                return samples // 160 // 8
+
+            def audio_inputs(self, examples):  # arguments of transformers' `get_audio_features`
+                return {"input_features": ..., "input_features_mask": ...}
+
+    Hooks, in the order in which they are called: `read` makes `hf` from a folder; `settle` fills what it knows into the
+    config of an untrained model; `inspect` refuses configs; `setup` takes ids of tokens; `ids`, `around`, `answer`,
+    `positions` and `audio_inputs` make batches; `decode` and `named_language` read answers; `generation_config` and
+    `save` write exports. `model_of` may give a subclass of `AudioLLMModel` where audio reaches the language model in
+    another way than at positions of its own.
+    """
+
+    model_types: ClassVar[tuple[str, ...]] = ()
+    """`model_type` of the configs of transformers that it serves."""
+    architecture: ClassVar[str]
+    """transformers' class of the whole model."""
+    tokenizer_holds: ClassVar[str]
+    """What the folder `tokenizer` must hold, for messages."""
+    fixed: ClassVar[tuple[str, ...]] = ()
+    """Names of parameters that are never trained and always in float32, such as tables of sinusoids."""
+    hints: ClassVar[frozenset[str]] = frozenset()
+    """Of the hints of `Family.decoding_options` those that its prompt has a place for."""
+    translates: ClassVar[bool] = False
+    """Whether its prompt can ask for a translation."""
+    kinds: ClassVar[dict[str, type[AudioLLMProcessor]]] = {}
+    """All classes that have `model_types`, by these."""
+
+    sample_rate = 16000
     ctc = None
-    max_seconds: float | None = None
+    longest_seconds: ClassVar[float] = 36000.0
+    """Longest clip that the model is made for; how many positions it has may allow less."""
 
-    def __init__(self, hf: Any, max_text_tokens: int, token_rate: float):
-        self.hf = hf
-        self.max_text_tokens, self.token_rate = max_text_tokens, token_rate
-
-    # Ids of special tokens, which subclasses set
+    # Ids of tokens, which `setup` sets
     eos_id: int
     pad_id: int
     audio_id: int
+    end_ids: set[int]
+    """All tokens that end an answer."""
+    marker_id: int | None = None
+    """The token after which the transcript begins, in models that name the language before it."""
+    naming = 0
+    """Most tokens of an answer that are no text."""
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        for name in cls.model_types if "model_types" in vars(cls) else ():
+            AudioLLMProcessor.kinds[name] = cls
+
+    def __init__(self, hf: Any, config: Any, max_text_tokens: int, token_rate: float):
+        """`hf`: what `read` gave; `config`: the model's config of transformers."""
+        self.hf = hf
+        self.max_text_tokens, self.token_rate = max_text_tokens, token_rate
+        self._prompts: dict[tuple[str | None, bool], Around] = {}
+        self.setup(config)
+        text = config.get_text_config()
+        self.end_ids = {
+            self.eos_id,
+            *(i for part in (config, text) for i in _numbers(getattr(part, "eos_token_id", None))),
+        }
+        self.max_seconds = self._max_seconds(getattr(text, "max_position_embeddings", None))
+
+    def _max_seconds(self, positions: int | None) -> float:
+        """Whole seconds for which a language model of so many positions has room. Raises ConfigError for none."""
+        if positions is None:
+            return self.longest_seconds
+        prompts = (len(self.prompt(language, 0)) - self.positions(0) for language in (None, "en"))
+        free = positions - max(prompts) - self.naming - self.max_text_tokens - 1
+        seconds = range(int(self.longest_seconds) + 1)
+        longest = bisect.bisect_right(seconds, free, key=lambda s: self.positions(s * self.sample_rate)) - 1
+        if longest < 1:
+            raise ConfigError(
+                f"model.max_text_tokens: {self.max_text_tokens} leave no room for audio in the {positions} positions "
+                "of the language model."
+            )
+        return float(longest)
+
+    # What a model adds
+
+    @classmethod
+    @abstractmethod
+    def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
+        """transformers' processor of a folder or Hub id; `config` are keys of the model's config. Raises OSError,
+        ValueError or ConfigError when it cannot be had."""
+
+    @classmethod
+    def settle(cls, settings: dict[str, Any], hf: Any) -> None:
+        """Fill what the processor knows into an untrained model's config, `settings`."""
+        tokenizer = hf.tokenizer
+        ids = {"bos": tokenizer.bos_token_id, "eos": tokenizer.eos_token_id, "pad": tokenizer.pad_token_id}
+        text = {f"{name}_token_id": value for name, value in ids.items() if value is not None}
+        settings["text_config"] = {"vocab_size": len(tokenizer), **text, **(settings.get("text_config") or {})}
+        settings.setdefault("audio_token_id", tokenizer.convert_tokens_to_ids(hf.audio_token))
+
+    @classmethod
+    def inspect(cls, config: Any) -> None:
+        """Raise ConfigError for a transformers config that cannot be worked with."""
+        return
+
+    @abstractmethod
+    def setup(self, config: Any) -> None:
+        """Set `eos_id`, `pad_id`, `audio_id` and what else the hooks need."""
 
     @abstractmethod
     def ids(self, text: str) -> list[int]:
@@ -46,33 +150,63 @@ class AudioLLMProcessor(ABC):
         """Positions of the language model that the audio of a clip takes."""
 
     @abstractmethod
-    def around(self, language: str | None, context: str | None = None) -> tuple[list[int], list[int]]:
+    def _around(self, language: str | None, context: str | None, translate: bool) -> Around:
         """Prompt tokens before and after the audio; without a language the model finds it out. Raises DataError for a
         language that the prompt cannot name."""
 
     @abstractmethod
     def audio_inputs(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """What the model's `audio` takes, for the clips of a batch."""
-
-    @abstractmethod
-    def generation_config(self) -> Any:
-        """What transformers' `generate` should do with an export: a GenerationConfig."""
+        """What transformers' `get_audio_features` takes, for the clips of a batch. Of a clip nothing may depend on the
+        others."""
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids."""
 
+    def generation_config(self) -> Any:
+        """What transformers' `generate` should do with an export: a GenerationConfig."""
+        from transformers import GenerationConfig
+
+        return GenerationConfig(
+            eos_token_id=sorted(self.end_ids),
+            pad_token_id=self.pad_id,
+            do_sample=False,
+            max_new_tokens=self.max_text_tokens + self.naming,
+        )
+
+    def model_of(self, pretrained: Any) -> AudioLLMModel:
+        """The model for training and decoding, made of the parts of transformers' model."""
+        from stentor.models.audio_llm.modeling import AudioLLMModel
+
+        return AudioLLMModel(pretrained, self)
+
     def answer(self, text: list[int], language: str | None) -> list[int]:
         """Tokens that are learnt behind the prompt of `question`, for the tokens of a transcript."""
         return [*text, self.eos_id]
 
-    def question(self, language: str | None, context: str | None, labels: bool) -> tuple[list[int], list[int]]:
-        """`around` in training (`labels`), where a family may leave more for the model to answer, and in generation."""
-        return self.around(language, context)
+    def question(self, language: str | None, context: str | None, translate: bool, labels: bool) -> Around:
+        """`around` in training (`labels`), where a model may have more to answer, and in generation."""
+        return self.around(language, context, translate)
 
-    def prompt(self, language: str | None, samples: int, context: str | None = None, labels: bool = False) -> list[int]:
+    def around(self, language: str | None, context: str | None = None, translate: bool = False) -> Around:
+        """`_around`, remembered where there is no context."""
+        if context:
+            return self._around(language, context, translate)
+        key = (language, translate)
+        if key not in self._prompts:
+            self._prompts[key] = self._around(language, None, translate)
+        return self._prompts[key]
+
+    def prompt(
+        self,
+        language: str | None,
+        samples: int,
+        context: str | None = None,
+        labels: bool = False,
+        translate: bool = False,
+    ) -> list[int]:
         """Prompt tokens of a clip, with the placeholder at each audio position."""
-        before, after = self.question(language, context, labels)
+        before, after = self.question(language, context, translate, labels)
         return [*before, *[self.audio_id] * self.positions(samples), *after]
 
     # Lengths, from metadata alone
@@ -84,24 +218,23 @@ class AudioLLMProcessor(ABC):
             self.around(language)
         except DataError:  # left out, and counted, where its batch is made
             language = None
-        before, after = self.question(language, context, labels=True)
         text = self.answer(self.ids(text_of(cut) or ""), language)
-        return len(before) + self.positions(round(seconds * RATE)) + len(after) + len(text)
+        return len(self.prompt(language, round(seconds * self.sample_rate), context, labels=True)) + len(text)
 
     def max_new_tokens(self, seconds: float) -> int:
         """Most tokens that generation may write for so much audio."""
-        return min(int(seconds * self.token_rate) + 16, self.max_text_tokens)
+        return min(int(seconds * self.token_rate) + 16, self.max_text_tokens) + self.naming
 
     # Batches
 
     def _drop_reason(self, example: Example, tokens: int) -> tuple[str, str] | None:
         """(reason, sentence) for an example, with so many tokens of text, that cannot be used."""
-        seconds = num_samples(example) / RATE
+        seconds = num_samples(example) / self.sample_rate
         try:
             self.around(example.language)
         except DataError as error:
             return "unknown_language", f"{example.id}: {error}"
-        if self.max_seconds is not None and seconds > self.max_seconds:
+        if seconds > self.max_seconds:
             return "too_long", f"{example.id}: {seconds:.1f} s; the model reads {self.max_seconds:g} s."
         if tokens > self.max_text_tokens:
             return "text_too_long", (
@@ -119,13 +252,17 @@ class AudioLLMProcessor(ABC):
         * training: `label_index` [T], positions in the flattened sequence that predict `targets` [T];
         * generation: `attention_mask` and `position_ids` [B, L].
         """
+        import torch
+
         texts = [self.ids(e.text or "") if labels else [] for e in examples]
         reasons = [self._drop_reason(e, len(text)) for e, text in zip(examples, texts)]
         usable, dropped = split_usable(examples, reasons, labels)
         if not usable:
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
         examples, texts = [examples[i] for i in usable], [texts[i] for i in usable]
-        prompts = [self.prompt(e.language, num_samples(e), e.context, labels) for e in examples]
+        prompts = [
+            self.prompt(e.language, num_samples(e), e.context, labels, bool(e.extra.get("translate"))) for e in examples
+        ]
         answers = [self.answer(text, e.language) if labels else [] for e, text in zip(examples, texts)]
         lengths = [len(p) + len(a) for p, a in zip(prompts, answers)]
         width = max(lengths)
@@ -155,7 +292,7 @@ class AudioLLMProcessor(ABC):
             inputs=inputs,
             counts=counts,
             ids=[e.id for e in examples],
-            seconds=sum(num_samples(e) for e in examples) / RATE,
+            seconds=sum(num_samples(e) for e in examples) / self.sample_rate,
             tokens=sum(lengths),
             num_positions=ids.numel(),
             dropped=dropped,
@@ -167,3 +304,62 @@ class AudioLLMProcessor(ABC):
         """Write the files of transformers' processor."""
         folder.mkdir(parents=True, exist_ok=True)
         self.hf.save_pretrained(folder)
+
+
+class ChatProcessor(AudioLLMProcessor):
+    """A model whose processor of transformers has a chat template: its prompt is that of the processor's
+    transcription request, and its features are those of the processor's extractor."""
+
+    processor: ClassVar[str]
+    """transformers' class of the processor."""
+
+    def setup(self, config: Any) -> None:
+        tokenizer = self.hf.tokenizer
+        self.eos_id = tokenizer.eos_token_id
+        self.pad_id = self.eos_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        self.audio_id = config.audio_token_id
+
+    @classmethod
+    def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
+        import transformers
+
+        processor = getattr(transformers, cls.processor).from_pretrained(name, trust_remote_code=False, **options)
+        if not processor.chat_template:
+            raise ConfigError(f"The processor of {name} has no chat template: give {cls.tokenizer_holds}.")
+        return processor
+
+    def ids(self, text: str) -> list[int]:
+        # Special tokens that stand in a transcript are letters like any other.
+        ids: list[int] = self.hf.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+        return ids
+
+    def _all_ids(self, text: str) -> list[int]:
+        """Tokens of a text, special ones included."""
+        ids: list[int] = self.hf.tokenizer(text, add_special_tokens=False).input_ids
+        return ids
+
+    def _around(self, language: str | None, context: str | None, translate: bool) -> Around:
+        audio = self.hf.audio_token
+        text = self.request(language, context.replace(audio, "") if context else None, translate)
+        before, after = text.split(audio)
+        return self._all_ids(before), self._all_ids(after)
+
+    def request(self, language: str | None, context: str | None, translate: bool) -> str:
+        """The prompt as text, with one placeholder for the audio."""
+        import numpy as np
+
+        options = self.request_options(language, context)
+        (text,) = self.hf.apply_transcription_request(audio=np.zeros(1, np.float32), tokenize=False, **options)
+        return str(text)
+
+    def request_options(self, language: str | None, context: str | None) -> dict[str, Any]:
+        """Options of the processor's transcription request."""
+        return {}
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of generated ids, without special tokens."""
+        return str(self.hf.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+
+def _numbers(ids: int | Sequence[int] | None) -> list[int]:
+    return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)

@@ -59,6 +59,8 @@ class ModelChoice:
     methods: tuple[str, ...] = (FULL,)
     """How it can be trained."""
     parameters: float = 0.0
+    recipe: str = ""
+    """What its learning rate is known by, where that is not the family."""
     download: float | None = None
     """Gigabytes that have to be fetched once. None: it begins from nothing, or lies on this machine."""
 
@@ -284,7 +286,7 @@ def start(task: str, model: ModelChoice, method: str, dataset: DataSet | str) ->
     train = tree.setdefault("train", {})
     if task in ("transcribe", "diarize") or not {"lr", "epochs"} & {*train, *tree.get("optim", {})}:
         kind = LORA if method == LORA else method_of(tree["model"], head=False)
-        suggestion = suggest(model.family, kind, data_facts.hours, model.parameters)
+        suggestion = suggest(model.recipe or model.family, kind, data_facts.hours, model.parameters)
         tree.setdefault("optim", {}).setdefault("lr", suggestion.lr)
         train.setdefault("epochs", suggestion.epochs)
     most = tree["data"].get("max_items") or 16

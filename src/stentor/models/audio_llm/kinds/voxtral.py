@@ -1,4 +1,7 @@
-"""Examples to batches for Voxtral. Holds no torch module, so that it can be sent to loader workers."""
+"""Voxtral: Whisper encoder, projector, Llama (Liu et al. 2025, arXiv 2507.13264). The prompt is mistral-common's
+transcription request."""
+
+from __future__ import annotations
 
 import io
 import logging
@@ -6,49 +9,59 @@ import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from stentor.audio.features import HOP, WINDOW, WhisperMel
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
-from stentor.models.audio_llm.processor import RATE, AudioLLMProcessor
+from stentor.models.audio_llm.processor import Around, AudioLLMProcessor
 from stentor.models.collate import mask_features
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 log = logging.getLogger("stentor")
 
-TOKENIZER_FILE = "tekken.json"
 
-
-class Transcription(AudioLLMProcessor):
+class Voxtral(AudioLLMProcessor):
     """Features, prompt and labels of Voxtral's transcription requests.
 
     Audio is cut into windows of 30 s (the last is filled up with silence), each of which becomes `per_window` positions
     of the language model. The log-mel of a clip is computed over all its windows at once, as VoxtralProcessor does.
     """
 
-    def __init__(self, processor: Any, max_text_tokens: int, token_rate: float, positions: int | None = None):
-        """`processor`: transformers' VoxtralProcessor; `positions`: how many the language model has."""
-        super().__init__(processor, max_text_tokens, token_rate)
-        self.mel = WhisperMel(processor.feature_extractor.feature_size, windows=True)
-        self._frames: dict[str | None, tuple[list[int], list[int]]] = {}
+    model_types = ("voxtral",)
+    architecture = "VoxtralForConditionalGeneration"
+    tokenizer_holds = "a tekken.json"
+    fixed = ("audio_tower.embed_positions.weight",)
+
+    def setup(self, config: Any) -> None:
+        self.mel = WhisperMel(self.hf.feature_extractor.feature_size, windows=True)
         self._warned = False
         tekken = self._tekken
         self.bos_id, self.eos_id, self.pad_id = int(tekken.bos_id), int(tekken.eos_id), int(tekken.pad_id)
-        self.audio_id = int(processor.audio_token_id)
+        self.audio_id = int(self.hf.audio_token_id)
         self.per_window = self._request(None).count(self.audio_id)
-        if positions is not None:
-            prompt = sum(map(len, self.around("en")))
-            windows = (positions - prompt - max_text_tokens - 1) // self.per_window
-            if windows < 1:
-                raise ConfigError(
-                    f"model.max_text_tokens: {max_text_tokens} leave no room for 30 s of audio ({self.per_window} "
-                    f"positions) in the {positions} positions of the language model."
-                )
-            self.max_seconds = 30.0 * windows
+
+    @classmethod
+    def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
+        return read_processor(name, (config.get("audio_config") or {}).get("num_mel_bins", 128), **options)
+
+    @classmethod
+    def settle(cls, settings: dict[str, Any], hf: Any) -> None:
+        tekken = hf.tokenizer.tokenizer.instruct_tokenizer.tokenizer
+        special = {"bos_token_id": tekken.bos_id, "eos_token_id": tekken.eos_id, "pad_token_id": tekken.pad_id}
+        settings["text_config"] = {"vocab_size": tekken.n_words, **special, **(settings.get("text_config") or {})}
+        settings.setdefault("audio_token_id", hf.audio_token_id)
+
+    @classmethod
+    def inspect(cls, config: Any) -> None:
+        width, inner = config.audio_config.hidden_size, config.audio_config.intermediate_size
+        if inner != 4 * width:
+            raise ConfigError(
+                f"model.config.audio_config: intermediate_size must be 4 * hidden_size ({4 * width}, not {inner}): "
+                "four frames side by side are one position of the language model."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         # mistral-common's tokenizer knows its file only by a path that may be another one (or gone) elsewhere.
@@ -77,23 +90,22 @@ class Transcription(AudioLLMProcessor):
 
     def _request(self, language: str | None) -> list[int]:
         """Prompt tokens of a clip of one window, from mistral-common itself."""
+        import numpy as np
         import soundfile
         from mistral_common.protocol.transcription.request import TranscriptionRequest
 
         clip = io.BytesIO()
-        soundfile.write(clip, np.zeros(RATE, np.float32), RATE, format="WAV")
+        soundfile.write(clip, np.zeros(self.sample_rate, np.float32), self.sample_rate, format="WAV")
         request = TranscriptionRequest.from_openai({"model": "voxtral", "file": clip, "language": language})
         return self.hf.tokenizer.tokenizer.encode_transcription(request).tokens
 
-    def around(self, language: str | None, context: str | None = None) -> tuple[list[int], list[int]]:
+    def _around(self, language: str | None, context: str | None, translate: bool) -> Around:
         if context and not self._warned:
             log.warning("Voxtral's transcription prompt has no place for `context`: it is not used.")
             self._warned = True
-        if language not in self._frames:
-            ids = self._request(code(language))
-            first = ids.index(self.audio_id)
-            self._frames[language] = ids[:first], ids[first + ids.count(self.audio_id) :]
-        return self._frames[language]
+        ids = self._request(code(language))
+        first = ids.index(self.audio_id)
+        return ids[:first], ids[first + ids.count(self.audio_id) :]
 
     def positions(self, samples: int) -> int:
         return self.windows(samples) * self.per_window
@@ -107,6 +119,9 @@ class Transcription(AudioLLMProcessor):
 
     def features(self, examples: Sequence[Example]) -> Tensor:
         """Log-mel [windows of all clips, mels, 3000], the windows of a clip one after the other."""
+        import numpy as np
+        import torch
+
         clips = [np.asarray(e.audio, np.float32) for e in examples]
         mels, lengths = self.mel([clip if len(clip) else np.zeros(1, np.float32) for clip in clips])
         mask_features(mels, lengths, examples)
@@ -117,8 +132,7 @@ class Transcription(AudioLLMProcessor):
         return torch.cat([row[:count] for row, count in zip(windows, counts)])
 
     def audio_inputs(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """`features`; see `VoxtralModel.audio`."""
-        return {"features": self.features(examples)}
+        return {"input_features": self.features(examples)}
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids, without special tokens and without a language mark at the start."""
@@ -156,7 +170,7 @@ def need_mistral_common() -> None:
     from importlib.util import find_spec
 
     if find_spec("mistral_common") is None:
-        raise ConfigError("The family voxtral needs mistral-common: run pip install 'mistral-common[audio]'.")
+        raise ConfigError("Voxtral needs mistral-common: run pip install 'mistral-common[audio]'.")
 
 
 def read_processor(name: str, mels: int = 128, **options: Any) -> Any:

@@ -20,7 +20,7 @@ from stentor.models.weights_io import export_folder
 
 KINDS = (*WAVE, "parakeet_ctc")
 SWITCHED_OFF = {"apply_spec_augment": False, "layerdrop": 0.0}
-"""Settings that training does without, see `_quiet`; an export has them as they were."""
+"""Settings that training does without, see `quiet`; an export has them as they were."""
 
 
 class CTCBundle(Bundle):
@@ -75,7 +75,7 @@ def assemble(family: CTCFamily, alphabet: str | None, texts: Callable[[], Any], 
     if has_tokenizer and not has_head:
         raise ConfigError(f"{where}: {family.source} has no CTC head: set `model.alphabet: transcripts`.")
     tokenizer = from_transcripts(texts()) if fresh else _tokenizer(family, where)
-    before = _quiet(config)
+    before = quiet(config)
     if fresh:
         config.vocab_size = len(tokenizer)
         config.pad_token_id = tokenizer.pad_token_id
@@ -110,7 +110,7 @@ def apply_memory_options(bundle: Bundle) -> Bundle:
     return bundle
 
 
-def _quiet(config: Any) -> dict[str, Any]:
+def quiet(config: Any) -> dict[str, Any]:
     """Switch off transformers' own SpecAugment (ours is per item, from the item's seed) and layers that are left out at
     random (they get no gradient, which data-parallel training waits for). Returns what was set."""
     before = {}

@@ -1,0 +1,118 @@
+"""Building transformers' transducers: the model with its processor, adapters and freezing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from stentor.errors import ConfigError
+from stentor.models.base import Bundle, TaskRequirements
+from stentor.models.ctc.build import CTCBundle, quiet
+from stentor.models.peft import adapt
+from stentor.models.pretrained import part_config, reach, set_memory_options
+from stentor.models.quantize import quantize
+from stentor.models.speech_llm import TokenizerSection
+from stentor.models.speech_llm.build import made_tokenizer
+from stentor.models.speech_llm.encoders import Geometry, adjust
+from stentor.models.transducer import TransducerFamily
+from stentor.models.transducer.pretrained import KINDS, Kind
+from stentor.models.transducer.pretrained.modeling import PretrainedTransducer
+from stentor.models.transducer.pretrained.processor import BLANK, PretrainedProcessor
+from stentor.models.weights_io import export_folder
+
+
+def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
+    """See `Family.build`."""
+    texts = requirements.texts or (lambda: ())
+    origin = family
+    if family.init is not None:  # an export: its tokenizer is its own
+        nothing = dict.fromkeys(("config", "revision", "tokenizer"))
+        origin = family.model_copy(update={"source": str(export_folder(family.init)), **nothing})
+    bundle = assemble(origin, texts, "model" if family.init is None else "model.init")
+    term = bundle.model.term
+    if set(requirements.terms) != {term}:
+        raise ConfigError(
+            f"A {bundle.model.recogniser.config.model_type} is trained with one loss term named `{term}`, not "
+            f"{', '.join(requirements.terms) or 'none'}: write `losses: {{{term}: {term}}}`."
+        )
+    bundle.family = family
+    adapt(bundle.model.recogniser, family.lora, family.freeze)
+    quantize(bundle.model.recogniser, family.quantize)
+    set_memory_options(bundle, (bundle.model.recogniser.encoder,))
+    return bundle
+
+
+def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
+    """Model and processor, without freezing and adapters. A model from a config, and one whose section has a
+    `tokenizer`, writes what the texts are written with."""
+    import transformers
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    config = part_config(family, where)
+    kind = KINDS.get(config.model_type)
+    if kind is None:
+        raise ConfigError(
+            f"{where}: models of the kind {config.model_type} are not served by the family transducer; known are "
+            f"{', '.join(KINDS)}. Another encoder goes under `model.encoder`."
+        )
+    hf = None if family.source is None else _pretrained_processor(family, kind, where)
+    fresh = hf is None or family.tokenizer is not None
+    if fresh:
+        hf = _new_processor(kind, config, hf, new_tokenizer(family.tokenizer or TokenizerSection(), texts()))
+        config.vocab_size, config.pad_token_id = len(hf.tokenizer), hf.tokenizer.pad_token_id
+        config.blank_token_id = hf.tokenizer.convert_tokens_to_ids(BLANK)
+    before = quiet(config)
+    auto = getattr(transformers, f"AutoModelFor{kind.head}")
+    if family.source is None:
+        recogniser = auto.from_config(config, trust_remote_code=False, dtype=torch.float32)
+    else:
+        options = {"config": config, "dtype": torch.float32, "use_safetensors": True, "ignore_mismatched_sizes": fresh}
+        recogniser = reach(
+            family, where, lambda name, at: auto.from_pretrained(name, trust_remote_code=False, **options, **at)
+        )
+    recogniser.generation_config.decoder_start_token_id = config.blank_token_id
+    adjust(recogniser.encoder, pretrained=True)
+    shape = _geometry(config.encoder_config, kind)
+    model = PretrainedTransducer(recogniser, kind, 1 / shape.frame_rate)
+    model.before = before
+    return CTCBundle(model, PretrainedProcessor(hf, shape, kind), family)
+
+
+def new_tokenizer(section: TokenizerSection, texts: Any) -> Any:
+    """The section's tokenizer, made from texts, as transformers' processors of these models take it, with the blank as
+    the last class."""
+    from transformers import ParakeetTokenizer
+
+    tokens = made_tokenizer(section, texts)
+    names = {name: getattr(tokens, name) for name in ("pad_token", "bos_token", "eos_token", "unk_token")}
+    tokenizer = ParakeetTokenizer(tokenizer_object=tokens.backend_tokenizer, **names)
+    tokenizer.add_special_tokens({"additional_special_tokens": [BLANK]})
+    return tokenizer
+
+
+def _pretrained_processor(family: TransducerFamily, kind: Kind, where: str) -> Any:
+    import transformers
+
+    processor_class = getattr(transformers, f"{kind.processor}Processor")
+    return reach(
+        family, where, lambda name, at: processor_class.from_pretrained(name, trust_remote_code=False, **at)
+    )
+
+
+def _new_processor(kind: Kind, config: Any, base: Any, tokenizer: Any) -> Any:
+    """A processor with this tokenizer and the extractor of `base`, a new one without."""
+    import transformers
+
+    extractor = getattr(transformers, f"{kind.extractor}FeatureExtractor")
+    mels = extractor(feature_size=config.encoder_config.num_mel_bins) if base is None else base.feature_extractor
+    return getattr(transformers, f"{kind.processor}Processor")(mels, tokenizer, **kind.options)
+
+
+def _geometry(config: Any, kind: Kind) -> Geometry:
+    kernel, stride = config.subsampling_conv_kernel_size, config.subsampling_conv_stride
+    # A causal convolution is padded with kernel - 1 frames before and stride - 1 after: as many frames as from this one.
+    conv = (stride, stride, stride - 1) if kind.causal else (kernel, stride, (kernel - 1) // 2)
+    layers = config.subsampling_factor.bit_length() - 1
+    return Geometry("mel", (conv,) * layers, mels=config.num_mel_bins, max_frames=config.max_position_embeddings)

@@ -1,0 +1,57 @@
+"""A transducer of transformers, run so that a clip gives the same frames in any batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stentor.models.speech_llm.encoders import mask
+from stentor.models.transducer.decoding import State
+from stentor.models.transducer.modeling import TransducerModel
+from stentor.models.transducer.pretrained import Kind
+
+
+class PretrainedTransducer(TransducerModel):
+    """`recogniser` is the transformers model, whose weights and names an export keeps."""
+
+    before: dict[str, Any]
+    """Settings of the encoder as the base had them, which an export gets back."""
+
+    def __init__(self, recogniser: Any, kind: Kind, frame_seconds: float):
+        super().__init__()
+        config = recogniser.config
+        self.recogniser, self.term, self.frame_seconds = recogniser, kind.term, frame_seconds
+        self.blank, self.max_symbols = int(config.blank_token_id), int(config.max_symbols_per_step)
+        self.durations = tuple(config.durations) if kind.head == "TDT" else None
+        lookahead = getattr(config.encoder_config, "default_num_lookahead_tokens", None)
+        self.context = {} if lookahead is None else {"num_lookahead_tokens": lookahead}
+        self.register_buffer("calibration", torch.tensor([1.0, 0.0, 0.0]))
+
+    @property
+    def joint(self) -> nn.Module:  # type: ignore[override]
+        """transformers' joint, whose two arguments are added."""
+        joint: nn.Module = self.recogniser.joint
+        return joint
+
+    def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
+        """See `TransducerModel.encode`; `prompt_ids` [B] name the language of each item where the model has prompts."""
+        keep = mask(lengths, features.shape[2])
+        output = self.recogniser.get_audio_features(
+            (features * keep[:, None]).transpose(1, 2), attention_mask=keep, **self.context, **conditions
+        )
+        frames = output.attention_mask.sum(-1)
+        return output.pooler_output[:, : int(frames.max())], frames
+
+    def predict(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
+        decoder = self.recogniser.decoder
+        outputs, state = decoder.lstm(decoder.embedding(tokens), state)
+        return decoder.decoder_projector(outputs), state
+
+    def forward(
+        self, features: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, **conditions: Tensor
+    ) -> dict[str, dict[str, Any]]:
+        """For the loss term of the model, `tdt` or `rnnt`: the arguments of its `sum`."""
+        states, frames = self.encode(features, lengths, **conditions)
+        return {self.term: self.joint_arguments(states, frames, targets, target_lengths)}

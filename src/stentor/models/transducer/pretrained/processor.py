@@ -1,0 +1,80 @@
+"""Examples to batches for transformers' transducers, with the features and the tokenizer of the model's own processor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stentor.data.batch import Batch, Example
+from stentor.errors import DataError
+from stentor.models.collate import mask_features, pad_shortest
+from stentor.models.ctc.spelling import Pieces
+from stentor.models.speech_llm.encoders import Geometry
+from stentor.models.transducer.pretrained import Kind
+from stentor.models.transducer.processor import TransducerProcessor
+
+BLANK = "<blank>"
+AUTO = "auto"
+"""What language prompts call a language that is not known."""
+
+
+class PretrainedProcessor(TransducerProcessor):
+    """`hf` is transformers' processor of the model, whose extractor and tokenizer make what the model was trained on."""
+
+    def __init__(self, hf: Any, shape: Geometry, kind: Kind):
+        super().__init__(hf.tokenizer, shape)
+        self.hf, self.term = hf, kind.term
+        self.eos_id = int(hf.tokenizer.convert_tokens_to_ids(BLANK))  # texts have no end token
+        self.spelling = Pieces(hf.tokenizer)
+        prompts = getattr(hf, "prompt_dictionary", None) or {}
+        self.prompts = {name.lower(): i for name, i in prompts.items()}
+        """Prompts of the languages that the model can be told, by code."""
+
+    def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
+        """Log-mel [B, mels, T] of the model's own extractor, zero at padding, with lengths [B]."""
+        clips = [pad_shortest(example.audio) for example in examples]
+        lengths = torch.tensor([self.shape.steps(len(clip)) for clip in clips])
+        inputs = self.hf.feature_extractor(clips, sampling_rate=self.sample_rate, return_tensors="pt")
+        features = inputs["input_features"][:, : int(lengths.max())].transpose(1, 2).contiguous()
+        mask_features(features, lengths, examples)
+        return features, lengths
+
+    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
+        """As `TransducerProcessor.collate`, with `prompt_ids` [B] where the model takes the language of a clip."""
+        batch = super().collate(examples, packed, labels)
+        if self.prompts and batch.ids:
+            languages = {example.id: example.language for example in examples}
+            batch.inputs["prompt_ids"] = torch.tensor([self._prompt(languages[name]) for name in batch.ids])
+        return batch
+
+    def _prompt(self, language: str | None) -> int:
+        code = (language or AUTO).lower().replace("_", "-")
+        for name in (code, code.partition("-")[0]):
+            if name in self.prompts:
+                return self.prompts[name]
+        raise DataError(f"The model knows no language {language}: leave the language out to have it found out.")
+
+    def unknown_language(self, language: str | None) -> str | None:
+        """What is wrong with a language that the model has no prompt of; None where it can be told."""
+        try:
+            return self._prompt(language) and None if self.prompts else None
+        except DataError as error:
+            return str(error)
+
+    def _ids(self, text: str) -> list[int]:
+        return self.spelling.encode(text)[0]
+
+    def unknown_letters(self, text: str) -> str:
+        return self.spelling.encode(text)[1]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.spelling.decode(ids)
+
+    def save(self, folder: Path) -> None:
+        """Write the files of transformers' processor."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.hf.save_pretrained(folder)

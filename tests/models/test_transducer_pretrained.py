@@ -1,0 +1,301 @@
+"""transformers' transducers: what the family computes is what transformers computes, and exports are its folders."""
+
+import dataclasses
+import json
+import pickle
+
+import numpy as np
+import pytest
+import tiny_transducers
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForRNNT, AutoModelForTDT, AutoProcessor
+
+from stentor.data.batch import Example
+from stentor.errors import ConfigError, DataError
+from stentor.inference.load import load
+from stentor.losses.base import Loss
+from stentor.models.base import Family, TaskRequirements
+from stentor.tasks.base import Task
+
+torch.set_num_threads(1)
+
+KINDS = tuple(tiny_transducers.CONFIGS)
+TEXTS = ("one two three", "nine eight", "zero zero seven")
+SECONDS = (1.3, 0.4, 0.9)
+
+
+def term(kind):
+    return "tdt" if kind == "parakeet_tdt" else "rnnt"
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """A folder for each kind of model."""
+    folder = tmp_path_factory.mktemp("transducers")
+    return {kind: tiny_transducers.write(kind, folder / kind) for kind in KINDS}
+
+
+def build(kind, folder=None, texts=TEXTS, seed=0, **keys):
+    torch.manual_seed(seed)
+    origin = {"config": {"model_type": kind, **tiny_transducers.CONFIGS[kind]}} if folder is None else {"from": str(folder)}
+    bundle = Family.model_validate({"type": "transducer", **origin, **keys}).build(
+        TaskRequirements("transcribe", (term(kind),), lambda: iter(texts))
+    )
+    bundle.model.eval()
+    return bundle
+
+
+def examples(texts=TEXTS, language=None):
+    """Tones that change eight times a second, with pauses and a little noise."""
+    rng = np.random.default_rng(0)
+    clips = []
+    for seconds in SECONDS:
+        t = np.arange(round(seconds * 16000)) / 16000
+        tone = np.sin(2 * np.pi * (200 + 300 * np.floor(t * 8) % 1700) * t) * (np.floor(t * 5) % 2)
+        clips.append((0.1 * tone + 0.01 * rng.standard_normal(len(t))).astype(np.float32))
+    return [Example(str(i), clip, text, language) for i, (clip, text) in enumerate(zip(clips, texts))]
+
+
+def plain(kind, folder):
+    """transformers' model and processor."""
+    auto = AutoModelForTDT if kind == "parakeet_tdt" else AutoModelForRNNT
+    return auto.from_pretrained(folder).eval(), AutoProcessor.from_pretrained(folder)
+
+
+def loss_sum(bundle, items):
+    ((name, arguments),) = bundle.model(**bundle.processor.collate(items).inputs).items()
+    return Loss.model_validate(name).sum(**arguments)
+
+
+def export(bundle, folder):
+    bundle.family.save(bundle, {n: t.detach().clone() for n, t in bundle.model.state_dict().items()}, folder)
+    return folder
+
+
+def all_paths(logits, frames, ids, blank):
+    """Negative log-probability of all alignments of RNN-T, from the joint's logits [T, U + 1, V] of one item."""
+    scores = logits.double().log_softmax(-1)
+    sums = torch.full((frames, len(ids) + 1), -torch.inf, dtype=torch.float64)
+    sums[0, 0] = 0.0
+    for t in range(frames):
+        for u in range(len(ids) + 1):
+            if t:
+                sums[t, u] = torch.logaddexp(sums[t, u], sums[t - 1, u] + scores[t - 1, u, blank])
+            if u:
+                sums[t, u] = torch.logaddexp(sums[t, u], sums[t, u - 1] + scores[t, u - 1, ids[u - 1]])
+    return -(sums[-1, -1] + scores[frames - 1, len(ids), blank])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_and_loss_are_those_of_transformers(kind, checkpoints):
+    bundle = build(kind, checkpoints[kind])
+    reference, processor = plain(kind, checkpoints[kind])
+    items = examples()
+    ours = bundle.processor.collate(items).inputs
+    theirs = processor([e.audio for e in items], sampling_rate=16000)["input_features"].transpose(1, 2)
+    torch.testing.assert_close(ours["features"], theirs[..., : ours["features"].shape[-1]], atol=1e-5, rtol=1e-5)
+    expected = 0.0
+    for item in items:
+        inputs = processor([item.audio], text=[item.text], sampling_rate=16000)
+        with torch.no_grad():
+            if kind == "parakeet_tdt":
+                expected += reference(**inputs).loss * inputs["labels"].shape[1]  # a mean over the tokens
+                continue
+            labels = inputs.pop("labels")[0]  # the loss for which transformers needs torchaudio
+            logits = reference(**inputs).logits[0]
+            frames = int(reference.get_audio_features(**{n: t for n, t in inputs.items() if n != "decoder_input_ids"}).attention_mask.sum())
+            expected += all_paths(logits, frames, labels, reference.config.blank_token_id)
+    with torch.no_grad():
+        torch.testing.assert_close(loss_sum(bundle, items).double(), expected.double(), rtol=1e-5, atol=1e-3)
+
+
+def emissions(sequence, steps, blank, frames):
+    """Tokens and their frames from a row of what transformers generates."""
+    at, ids, times = 0, [], []
+    for token, step in zip(sequence.tolist()[1:], steps.tolist()[1:]):
+        if at < frames and token != blank:
+            ids.append(token)
+            times.append(at)
+        at += step
+    return ids, times
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_and_their_frames_are_those_of_transformers(kind, checkpoints):
+    bundle = build(kind, checkpoints[kind])
+    reference, processor = plain(kind, checkpoints[kind])
+    items = examples()
+    with torch.no_grad():
+        generated = reference.generate(**processor([e.audio for e in items], sampling_rate=16000), max_length=5000)
+    inputs = bundle.processor.collate(items, labels=False).inputs
+    spans = []
+    answers = bundle.model.generate(inputs, [5000] * len(items), spans=spans)
+    frames = [bundle.processor.frames(len(e.audio)) for e in items]
+    for i, (ids, log_probs) in enumerate(answers):
+        expected, times = emissions(generated.sequences[i], generated.durations[i], bundle.model.blank, frames[i])
+        assert ids == expected and len(ids) == len(log_probs) > 3
+        step = bundle.model.frame_seconds
+        assert [first for first, _ in spans[i]] == pytest.approx([t * step for t in times])
+        assert all(first < last for first, last in spans[i])
+    assert len(set(map(tuple, (ids for ids, _ in answers)))) == len(items)
+    texts = processor.batch_decode(generated.sequences, skip_special_tokens=True)
+    assert [bundle.processor.decode(ids) for ids, _ in answers] == texts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_is_its_items(kind, checkpoints):
+    bundle, items = build(kind, checkpoints[kind]), examples()
+    with torch.no_grad():
+        together, alone = loss_sum(bundle, items), sum(loss_sum(bundle, [e]) for e in items)
+        torch.testing.assert_close(together, alone, rtol=1e-6, atol=1e-4)
+        inputs = bundle.processor.collate(items, labels=False).inputs
+        batch, frames = bundle.model.encode(**inputs)
+        for row, n, e in zip(batch, frames.tolist(), items):
+            one, _ = bundle.model.encode(**bundle.processor.collate([e], labels=False).inputs)
+            assert n == bundle.processor.frames(len(e.audio)) == one.shape[1]
+            torch.testing.assert_close(row[:n], one[0], rtol=1e-4, atol=1e-4)
+    task = Task.model_validate("transcribe")
+    assert task.predict(bundle, items) == [task.predict(bundle, [e])[0] for e in items]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lora", [None, {"rank": 2, "alpha": 4, "dropout": 0.0, "targets": ["encoder.*_proj", "*.linear?", "joint.head"]}])
+def test_every_trained_parameter_gets_a_gradient(kind, lora, checkpoints):
+    bundle = build(kind, checkpoints[kind], lora=lora)
+    bundle.model.train()
+    loss_sum(bundle, examples()).backward()
+    trainable = {n: p for n, p in bundle.model.named_parameters() if p.requires_grad}
+    assert not [n for n, p in trainable.items() if p.grad is None]
+    adapters = {n for n in trainable if "lora_" in n}
+    assert bool(adapters) == bool(lora)
+    if lora:
+        others = {n.split(".")[1] for n in trainable.keys() - adapters}
+        assert others == {n for n, _ in bundle.model.recogniser.named_children()} - {"encoder", "joint"}
+        assert all(trainable[n].grad.any() for n in adapters if "lora_B" in n)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_export_with_folded_lora_says_the_same_everywhere(kind, checkpoints, tmp_path):
+    bundle = build(kind, checkpoints[kind], lora={"rank": 2, "alpha": 4, "dropout": 0.0})
+    for name, parameter in bundle.model.named_parameters():
+        if "lora_" in name:
+            parameter.data.normal_(std=0.3)
+    bundle.model.calibration.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    folder = export(bundle, tmp_path)
+    task = Task.model_validate("transcribe")
+    answers = [a["text"] for a in task.predict(bundle, examples())]
+    again = load(folder, device="cpu")
+    assert again.bundle.family.type == "transducer" and again.bundle.model.calibration.tolist() == [1.0, 2.0, 3.0]
+    assert [a["text"] for a in task.predict(again.bundle, examples())] == answers and any(answers)
+    assert not torch.equal(loss_sum(bundle, examples()), loss_sum(build(kind, checkpoints[kind]), examples()))
+    torch.testing.assert_close(loss_sum(again.bundle, examples()), loss_sum(bundle, examples()), rtol=1e-5, atol=1e-3)
+    model, processor = plain(kind, folder)
+    for example, answer in zip(examples(), answers):
+        with torch.no_grad():
+            generated = model.generate(**processor([example.audio], sampling_rate=16000), max_length=5000)
+        assert processor.batch_decode(generated.sequences, skip_special_tokens=True)[0].strip() == answer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_from_a_config_writes_with_the_letters_of_the_transcripts(kind, tmp_path):
+    bundle = build(kind, texts=("ab c", "bé!"))
+    tokens = bundle.processor.tokenizer
+    assert bundle.model.blank == len(tokens) - 1 == bundle.model.recogniser.config.vocab_size - 1
+    assert bundle.processor.decode(bundle.processor._ids("cab é")) == "cab é"
+    assert bundle.processor.unknown_letters("ab ж") == "ж"
+    batch = bundle.processor.collate(examples(texts=("ab", "c", "bé!")))
+    assert batch.counts == {term(kind): 6} and batch.inputs["target_lengths"].tolist() == [2, 1, 3]
+    model, processor = plain(kind, export(bundle, tmp_path))
+    assert processor.batch_decode([bundle.processor._ids("bé !c")]) == ["bé !c"]
+    assert model.generation_config.decoder_start_token_id == bundle.model.blank
+
+
+def test_a_pretrained_model_gets_a_new_tokenizer_where_it_is_asked_for(checkpoints, tmp_path):
+    before = build("parakeet_tdt", checkpoints["parakeet_tdt"])
+    bundle = build("parakeet_tdt", checkpoints["parakeet_tdt"], texts=("äöü",), tokenizer={"type": "characters"})
+    tensors = bundle.model.recogniser.state_dict()
+    for name, tensor in before.model.recogniser.state_dict().items():
+        changed = name in ("decoder.embedding.weight", "joint.head.weight", "joint.head.bias")
+        assert changed or torch.equal(tensors[name], tensor), name
+    assert bundle.processor.decode(bundle.processor._ids("öä")) == "öä"
+    assert loss_sum(bundle, examples(texts=("ä", "öü", ""))).isfinite()
+    other = build("parakeet_tdt", init=str(export(bundle, tmp_path)), texts=("other words",))
+    assert torch.equal(loss_sum(other, examples(texts=("ä", "ö", "ü"))), loss_sum(bundle, examples(texts=("ä", "ö", "ü"))))
+
+
+def test_languages_are_told_where_a_model_takes_them(checkpoints):
+    bundle = build("nemotron3_5_asr", checkpoints["nemotron3_5_asr"])
+    _, processor = plain("nemotron3_5_asr", checkpoints["nemotron3_5_asr"])
+    items = [dataclasses.replace(e, language=name) for e, name in zip(examples(), ("de", "en_GB", None))]
+    prompts = bundle.processor.collate(items, labels=False).inputs["prompt_ids"].tolist()
+    assert prompts == [processor.prompt_dictionary[name] for name in ("de", "en-GB", "auto")]
+    bundle.processor.collate(examples(language="de-AT"))
+    with pytest.raises(DataError, match="knows no language xx"):
+        bundle.processor.collate(examples(language="xx"), labels=False)
+    assert "xx" in bundle.processor.unknown_language("xx") and bundle.processor.unknown_language("en") is None
+    with torch.no_grad():
+        losses = {str(loss_sum(bundle, examples(language=name))) for name in (None, "de", "fr")}
+    assert len(losses) == 3
+    assert build("parakeet_tdt", checkpoints["parakeet_tdt"]).processor.unknown_language("xx") is None
+
+
+@pytest.mark.parametrize("kind", ["parakeet_tdt", "nemotron_asr_streaming"])
+def test_gradient_checkpointing_changes_no_gradient(kind, checkpoints):
+    gradients = []
+    for saving in (False, True):
+        bundle = build(kind, checkpoints[kind], gradient_checkpointing=saving, freeze=["encoder.subsampling.*"])
+        bundle.model.train()
+        loss_sum(bundle, examples()).backward()
+        gradients.append({n: p.grad for n, p in bundle.model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys() and not [n for n in gradients[0] if "subsampling" in n]
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_in_8_bits_under_adapters(checkpoints, tmp_path):
+    lora = {"rank": 2, "alpha": 4, "dropout": 0.0}
+    bundle = build("parakeet_tdt", checkpoints["parakeet_tdt"], lora=lora, quantize="8bit")
+    codes = {n for n, t in bundle.model.recogniser.state_dict().items() if t.dtype == torch.int8}
+    assert len(codes) == 2 * 9 + 1 and all(n.startswith("encoder.") for n in codes)  # layers x linear layers, and one
+    with torch.no_grad():
+        loss = loss_sum(bundle, examples())
+        torch.testing.assert_close(loss, loss_sum(build("parakeet_tdt", checkpoints["parakeet_tdt"]), examples()), rtol=0.05, atol=0)
+        model = load(export(bundle, tmp_path), device="cpu").bundle
+        torch.testing.assert_close(loss_sum(model, examples()), loss, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["parakeet_tdt", "nemotron3_5_asr"])
+def test_the_processor_travels_to_loader_workers(kind, checkpoints):
+    processor = build(kind, checkpoints[kind]).processor
+    there = pickle.loads(pickle.dumps(processor)).collate(examples())
+    here = processor.collate(examples())
+    assert there.inputs.keys() == here.inputs.keys()
+    assert all(torch.equal(there.inputs[name], tensor) for name, tensor in here.inputs.items())
+
+
+def test_exports_are_told_apart_from_those_of_other_families(checkpoints):
+    for folder in checkpoints.values():
+        config = json.loads((folder / "config.json").read_text())
+        families = {name for name, family in Family.choices().items() if family.can_load(config)}
+        assert families == {"transducer"}
+
+
+@pytest.mark.parametrize(
+    "keys, message",
+    [
+        ({"config": {"model_type": "parakeet_ctc"}}, "not served by the family transducer"),
+        ({"lora": {"targets": ["*.q_prj"]}}, "matches nothing"),
+        ({"from": "./nowhere"}, r"the folder \./nowhere does not exist"),
+        ({"init": "./nowhere"}, "is not an export folder"),
+    ],
+)
+def test_what_cannot_be_is_said(keys, message):
+    with pytest.raises(ConfigError, match=message):
+        build("parakeet_tdt", keys.pop("from", None), **keys)
+
+
+def test_the_loss_term_is_the_model_s(checkpoints):
+    family = Family.model_validate({"type": "transducer", "from": str(checkpoints["parakeet_tdt"])})
+    with pytest.raises(ConfigError, match=r"losses: \{tdt: tdt\}"):
+        family.build(TaskRequirements("transcribe", ("rnnt",), lambda: iter(TEXTS)))

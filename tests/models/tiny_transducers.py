@@ -1,0 +1,78 @@
+"""Tiny Parakeet and Nemotron transducers with their processors, made offline: subwords of the digits' names."""
+
+from pathlib import Path
+from typing import Any
+
+ENCODER = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "subsampling_conv_channels": 16,
+    "num_mel_bins": 40,
+    "subsampling_factor": 4,
+    "initializer_range": 0.1,
+    **dict.fromkeys(("dropout", "dropout_positions", "activation_dropout", "attention_dropout", "layerdrop"), 0.0),
+}
+"""Without dropout."""
+DECODER = {"decoder_hidden_size": 32, "num_decoder_layers": 2}
+STREAMING = {**ENCODER, "sliding_window": 9, "default_num_lookahead_tokens": 3}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "parakeet_tdt": {**DECODER, "encoder_config": ENCODER},
+    "parakeet_rnnt": {**DECODER, "encoder_config": ENCODER},
+    "nemotron_asr_streaming": {**DECODER, "encoder_config": STREAMING},
+    "nemotron3_5_asr": {**DECODER, "encoder_config": STREAMING, "prompt_intermediate_size": 32},
+}
+BLANK_BIAS = 4.0
+"""So that random weights stop writing."""
+PIECES = ["<unk>", "<pad>", "▁", *"efghinorstuvwxz", "on", "one", "▁one", "tw", "two", "▁two"]
+MERGES = [("o", "n"), ("on", "e"), ("▁", "one"), ("t", "w"), ("tw", "o"), ("▁", "two")]
+
+
+def tokenizer() -> Any:
+    """Subwords with `<blank>` as the last class."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import ParakeetTokenizer
+
+    model = models.BPE({piece: i for i, piece in enumerate(PIECES)}, MERGES, unk_token="<unk>")
+    subwords = Tokenizer(model)
+    subwords.pre_tokenizer, subwords.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    fast = ParakeetTokenizer(tokenizer_object=subwords, unk_token="<unk>", pad_token="<pad>")
+    fast.add_special_tokens({"additional_special_tokens": ["<blank>"]})
+    return fast
+
+
+def processor(kind: str) -> Any:
+    """transformers' processor of a kind."""
+    import transformers
+
+    if kind.startswith("parakeet"):
+        extractor = transformers.ParakeetFeatureExtractor(feature_size=ENCODER["num_mel_bins"])
+        return transformers.ParakeetProcessor(extractor, tokenizer(), decoder_type=kind.rpartition("_")[2])
+    extractor = transformers.NemotronAsrStreamingFeatureExtractor(feature_size=ENCODER["num_mel_bins"])
+    if kind == "nemotron3_5_asr":
+        return transformers.Nemotron3_5AsrProcessor(extractor, tokenizer(), default_num_lookahead_tokens=3)
+    return transformers.NemotronAsrStreamingProcessor(extractor, tokenizer(), default_num_lookahead_tokens=3)
+
+
+def write(kind: str, folder: Path, seed: int = 0) -> Path:
+    """A checkpoint as it would lie on the Hub, with random weights that write something."""
+    import torch
+    from transformers import AutoConfig, AutoModelForRNNT, AutoModelForTDT
+
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(seed)
+    hf = processor(kind)
+    blank = hf.tokenizer.convert_tokens_to_ids("<blank>")
+    config = AutoConfig.for_model(
+        kind, **CONFIGS[kind], vocab_size=blank + 1, blank_token_id=blank, pad_token_id=hf.tokenizer.pad_token_id
+    )
+    model = (AutoModelForTDT if kind == "parakeet_tdt" else AutoModelForRNNT).from_config(config)
+    for name, parameter in model.named_parameters():
+        if not name.startswith("encoder."):
+            parameter.data.normal_(std=0.5 if name.startswith("encoder_projector.") else 0.2)
+    model.joint.head.bias.data[blank] = BLANK_BIAS
+    model.generation_config.decoder_start_token_id = blank
+    model.save_pretrained(folder)
+    hf.save_pretrained(folder)
+    return folder

@@ -15,7 +15,7 @@ ENCODER = {
     **dict.fromkeys(("dropout", "dropout_positions", "activation_dropout", "attention_dropout", "layerdrop"), 0.0),
 }
 """Without dropout."""
-DECODER = {"decoder_hidden_size": 32, "num_decoder_layers": 2}
+DECODER = {"decoder_hidden_size": 32, "num_decoder_layers": 2, "max_symbols_per_step": 3}
 STREAMING = {**ENCODER, "sliding_window": 9, "default_num_lookahead_tokens": 3}
 CONFIGS: dict[str, dict[str, Any]] = {
     "parakeet_tdt": {**DECODER, "encoder_config": ENCODER},
@@ -23,8 +23,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "nemotron_asr_streaming": {**DECODER, "encoder_config": STREAMING},
     "nemotron3_5_asr": {**DECODER, "encoder_config": STREAMING, "prompt_intermediate_size": 32},
 }
-BLANK_BIAS = 4.0
-"""So that random weights stop writing."""
+BLANK_BIAS = {"parakeet_tdt": 2.0, "parakeet_rnnt": 4.0, "nemotron_asr_streaming": 6.0, "nemotron3_5_asr": 2.0}
+"""With which random weights write a little."""
 PIECES = ["<unk>", "<pad>", "▁", *"efghinorstuvwxz", "on", "one", "▁one", "tw", "two", "▁two"]
 MERGES = [("o", "n"), ("on", "e"), ("▁", "one"), ("t", "w"), ("tw", "o"), ("▁", "two")]
 
@@ -55,7 +55,7 @@ def processor(kind: str) -> Any:
     return transformers.NemotronAsrStreamingProcessor(extractor, tokenizer(), default_num_lookahead_tokens=3)
 
 
-def write(kind: str, folder: Path, seed: int = 0) -> Path:
+def write(kind: str, folder: Path, seed: int = 1) -> Path:
     """A checkpoint as it would lie on the Hub, with random weights that write something."""
     import torch
     from transformers import AutoConfig, AutoModelForRNNT, AutoModelForTDT
@@ -71,7 +71,11 @@ def write(kind: str, folder: Path, seed: int = 0) -> Path:
     for name, parameter in model.named_parameters():
         if not name.startswith("encoder."):
             parameter.data.normal_(std=0.5 if name.startswith("encoder_projector.") else 0.2)
-    model.joint.head.bias.data[blank] = BLANK_BIAS
+    model.joint.head.bias.data[blank] = BLANK_BIAS[kind]
+    if (
+        kind == "parakeet_tdt"
+    ):  # transformers' decoding takes the best of all logits, and would stay at a frame for ever
+        model.joint.head.bias.data[blank + 1 :] = torch.tensor([-25.0, *[-20.0] * 4])
     model.generation_config.decoder_start_token_id = blank
     model.save_pretrained(folder)
     hf.save_pretrained(folder)

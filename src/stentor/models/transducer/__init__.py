@@ -54,7 +54,9 @@ class TransducerFamily(PretrainedFamily):
     encoder: EncoderSection | None = None
     """The audio encoder of a transducer that is put together here."""
     predictor: PredictorSection = PredictorSection()
-    tokenizer: TokenizerSection = TokenizerSection()
+    tokenizer: TokenizerSection | None = None
+    """What it writes with, made from the training transcripts. Null: a pretrained transducer's own tokenizer, for other
+    models characters. A pretrained transducer with a new tokenizer keeps its encoder and starts to write anew."""
     ctc: CTCHeadSection | None = None
     """Auxiliary CTC head on the encoder. Null: none."""
     lora: TransducerLora | None = None
@@ -82,12 +84,21 @@ class TransducerFamily(PretrainedFamily):
             raise ConfigConflict("ctc", "goes with `encoder`: models of transformers have no such head")
         return self
 
+    @classmethod
+    def can_load(cls, config: dict[str, Any]) -> bool:
+        """Exports with an encoder of ours, and any folder of transformers with one of its transducers."""
+        from stentor.models.transducer.pretrained import KINDS
+
+        return config.get("model_type") in ("transducer", *KINDS)
+
     def decoding_options(self) -> frozenset[str]:
-        return frozenset()
+        return frozenset({"beams"})
 
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
-        from stentor.data.cut import text_of
+        from stentor.data.cut import language_of, text_of
 
+        if sentence := processor.unknown_language(language_of(cut)):
+            return "unknown_language", f"{cut.id}: {sentence}"
         unknown = processor.unknown_letters(text_of(cut) or "") if training else ""
         if not unknown:
             return None

@@ -69,18 +69,17 @@ class Item:
         arrived = self.ahead.pop(frame, {}).values() if frame < self.frames else ()
         self.present = sorted((h for h in arrived if h.score > floor), key=_loss)[: self.beams]
 
-    def follow(self, h: Hypothesis, arc: Arc, frame: int, blank: int, last: bool) -> Hypothesis | None:
-        """Lead a hypothesis along an arc; it is returned where it stays at the frame. As in greedy decoding blank and
-        the `last` token that a frame can take go on to the next frame at least."""
+    def follow(self, h: Hypothesis, arc: Arc, frame: int, blank: int) -> Hypothesis | None:
+        """Lead a hypothesis along an arc; it is returned where it stays at the frame."""
         score, best = h.score + arc.cost, h.best + arc.cost
         if arc.token == blank:
             self._add(replace(h, score=score, best=best), frame + max(arc.jump, 1))
         elif len(h.ids) < self.limit:
             spans = (*h.spans, (frame, frame + max(arc.jump, 1)))
             h = Hypothesis(score, best, h.row, (*h.ids, arc.token), (*h.log_probs, arc.log_prob), spans, unread=True)
-            if not (arc.jump or last):
+            if not arc.jump:
                 return h
-            self._add(h, frame + max(arc.jump, 1))
+            self._add(h, frame + arc.jump)
         return None
 
     def _add(self, h: Hypothesis, frame: int) -> None:
@@ -148,7 +147,7 @@ def search(
     for frame in range(states.shape[1]):
         for item in items:
             item.enter(frame)
-        for place in range(model.max_symbols):
+        for place in range(model.max_symbols + 1):
             live = [(i, h) for i, item in enumerate(items) for h in item.present]
             if not live:
                 break
@@ -156,8 +155,9 @@ def search(
             logits = model.joint(states[rows, frame], memory.read([h for _, h in live])).float()
             written: list[list[Hypothesis]] = [[] for _ in items]
             for (i, h), arcs in zip(live, _arcs(model, logits, beams), strict=True):
-                last = place == model.max_symbols - 1
-                followed = [items[i].follow(h, arc, frame, model.blank, last) for arc in arcs]
+                full = place == model.max_symbols  # only blank leads on from here
+                ways = [arc for arc in arcs if arc.token == model.blank or not full]
+                followed = [items[i].follow(h, arc, frame, model.blank) for arc in ways]
                 written[i] += [h for h in followed if h is not None]
             for item, hypotheses in zip(items, written):
                 item.stay(hypotheses)
@@ -174,9 +174,7 @@ def _arcs(model: TransducerModel, logits: Tensor, beams: int) -> list[list[Arc]]
     best, ids = tokens.topk(min(beams, tokens.shape[1] - 1), dim=-1)
     ids, best = torch.cat([torch.full_like(ids[:, :1], model.blank), ids], 1), torch.cat([blanks, best], 1)
     if not jumps:
-        return [
-            [Arc(i, int(i == model.blank), p, p) for i, p in zip(*row)] for row in zip(ids.tolist(), best.tolist())
-        ]
+        return [[Arc(i, int(i == model.blank), p, p) for i, p in zip(*row)] for row in zip(ids.tolist(), best.tolist())]
     costs = logits[:, -jumps:].log_softmax(-1).tolist()
     return [
         [Arc(i, jump, p, p + cost) for i, p in zip(*row) for jump, cost in zip(model.durations or (), of_jumps)]

@@ -8,6 +8,7 @@ from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import adapt
 from stentor.models.pretrained import part_config, set_memory_options
 from stentor.models.quantize import quantize
+from stentor.models.speech_llm import TokenizerSection
 from stentor.models.speech_llm.build import encoder_geometry, encoder_part, initialise, made_tokenizer
 from stentor.models.speech_llm.tokenizers import alphabet
 from stentor.models.transducer import TransducerFamily
@@ -19,7 +20,9 @@ from stentor.models.weights_io import export_folder, load_adapters
 def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
     """See `Family.build`."""
     if family.encoder is None:
-        raise ConfigError("model: transducers of transformers are not served yet; give `encoder`.")
+        from stentor.models.transducer.pretrained.build import build as build_pretrained
+
+        return build_pretrained(family, requirements)
     _check_terms(family, requirements)
     texts = requirements.texts or (lambda: iter(()))
     before = TransducerProcessor.load(export_folder(family.init)) if family.init else None
@@ -28,7 +31,7 @@ def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
     if family.ctc:
         ctc = before.ctc.characters if before and before.ctc else alphabet(texts())
     # What was made from the data of an earlier stage stays: its weights have a row for each token and character.
-    tokenizer = before.tokenizer if before else made_tokenizer(family.tokenizer, texts())
+    tokenizer = before.tokenizer if before else made_tokenizer(family.tokenizer or TokenizerSection(), texts())
     processor = TransducerProcessor(tokenizer, encoder_geometry(family.encoder, config), ctc)
     bundle = assemble(family, processor, config)
     adapters = initialise(bundle, Path(family.init)) if family.init else {}

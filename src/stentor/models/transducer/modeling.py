@@ -1,4 +1,4 @@
-"""Transducer: forward for training, greedy decoding with times, CTC classes."""
+"""Transducer: forward for training, decoding with times, CTC classes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stentor.errors import ConfigError
 from stentor.models.speech_llm.encoders import Geometry, encode
 from stentor.models.speech_llm.modeling import EncoderCache
+from stentor.models.transducer.beam import search
 from stentor.models.transducer.decoding import State, greedy
 
 MAX_SYMBOLS = 10
@@ -33,8 +33,9 @@ class TransducerModel(EncoderCache):
     calibration: Tensor
     """The logistic map [3] to confidences, see `stentor.metrics.calibration`."""
 
-    def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Frames [B, T, J] as the joint takes them, and how many each item has [B]."""
+    def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
+        """Frames [B, T, J] as the joint takes them, and how many each item has [B]. `conditions`: what else the
+        processor tells of the items."""
         raise NotImplementedError
 
     def predict(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
@@ -66,17 +67,19 @@ class TransducerModel(EncoderCache):
         spans: list[list[tuple[float, float]]] | None = None,
         **_: Any,
     ) -> list[tuple[list[int], list[float]]]:
-        """Token ids and their log-probabilities, greedily: the other ways have no say in it. An empty list `spans` is
-        filled with the first and the last second of each token, for each item."""
-        if beams != 1:
-            raise ConfigError("A model of type transducer decodes greedily: set `task.beams: 1`.")
+        """Token ids and their log-probabilities, greedily or by beam search: temperatures have no say in it. An empty
+        list `spans` is filled with the first and the last second of each token, for each item."""
         with torch.no_grad():
-            states, frames = self.encode(inputs["features"], inputs["lengths"])
-            paths = greedy(self, states, frames, max_new_tokens)
+            states, frames = self.encode(**inputs)
+            paths = (
+                greedy(self, states, frames, max_new_tokens)
+                if beams == 1
+                else search(self, states, frames, max_new_tokens, beams)
+            )
         if spans is not None:
             step = self.frame_seconds
             spans += [[(first * step, last * step) for first, last in path.spans] for path in paths]
-        return [(path.ids, path.log_probs) for path in paths]
+        return [(list(path.ids), list(path.log_probs)) for path in paths]
 
 
 class Joint(nn.Module):
@@ -142,7 +145,7 @@ class EncoderTransducer(TransducerModel):
         self.store(features, lengths, hidden, frames)
         return hidden, frames
 
-    def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
         hidden, frames = self.frames(features, lengths)
         return self.project(hidden), frames
 

@@ -25,6 +25,8 @@ class TransducerProcessor(EncoderInputs):
 
     eos_id = 0
     """Blank: texts have no end token."""
+    term = "rnnt"
+    """The loss term of the targets."""
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Frames of an item."""
@@ -33,6 +35,10 @@ class TransducerProcessor(EncoderInputs):
     def max_new_tokens(self, seconds: float) -> int:
         """Four tokens a frame at most."""
         return 4 * self.frames(round(seconds * SAMPLE_RATE))
+
+    def unknown_language(self, language: str | None) -> str | None:
+        """What is wrong with a language that the model must be told and does not know; None without such."""
+        return None
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """`features` and `lengths` (see `features`); with `labels` also `targets` [B, U], right-padded, and
@@ -51,7 +57,7 @@ class TransducerProcessor(EncoderInputs):
             targets = [torch.tensor(self._ids(e.text or ""), dtype=torch.long) for e in examples]
             inputs["targets"] = pad_sequence(targets, batch_first=True)
             inputs["target_lengths"] = torch.tensor(list(map(len, targets)))
-            counts["rnnt"] = sum(map(len, targets))
+            counts[self.term] = sum(map(len, targets))
             if self.ctc is not None:
                 counts["ctc"] = self.ctc_targets(examples, lengths, inputs)
         samples = [num_samples(e) for e in examples]

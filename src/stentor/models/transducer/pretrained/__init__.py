@@ -1,5 +1,5 @@
-"""transformers' transducers: Parakeet with TDT (Xu et al. 2023) and RNN-T heads on a FastConformer (Rekesh et al. 2023),
-and the streaming Nemotrons, run at full context. What differs between them is data."""
+"""transformers' transducers: Parakeet, a FastConformer (Rekesh et al. 2023) with an RNN-T or a TDT head (Xu et al.
+2023), and the streaming Nemotrons, run at full context. What differs between them is data."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -96,9 +96,7 @@ def _pretrained_processor(family: TransducerFamily, kind: Kind, where: str) -> A
     import transformers
 
     processor_class = getattr(transformers, f"{kind.processor}Processor")
-    return reach(
-        family, where, lambda name, at: processor_class.from_pretrained(name, trust_remote_code=False, **at)
-    )
+    return reach(family, where, lambda name, at: processor_class.from_pretrained(name, trust_remote_code=False, **at))
 
 
 def _new_processor(kind: Kind, config: Any, base: Any, tokenizer: Any) -> Any:
@@ -112,7 +110,7 @@ def _new_processor(kind: Kind, config: Any, base: Any, tokenizer: Any) -> Any:
 
 def _geometry(config: Any, kind: Kind) -> Geometry:
     kernel, stride = config.subsampling_conv_kernel_size, config.subsampling_conv_stride
-    # A causal convolution is padded with kernel - 1 frames before and stride - 1 after: as many frames as from this one.
+    # A causal convolution, padded with kernel - 1 frames before and stride - 1 after, gives as many frames as this one.
     conv = (stride, stride, stride - 1) if kind.causal else (kernel, stride, (kernel - 1) // 2)
     layers = config.subsampling_factor.bit_length() - 1
     return Geometry("mel", (conv,) * layers, mels=config.num_mel_bins, max_frames=config.max_position_embeddings)

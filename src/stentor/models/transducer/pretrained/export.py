@@ -16,6 +16,11 @@ from stentor.models.transducer.pretrained.build import assemble
 from stentor.models.weights_io import SECTION_FILE, cpu_state, read_json, write_json
 
 
+def exported_tensor_names(bundle: Bundle) -> set[str]:
+    """All: an export is whole."""
+    return set(bundle.model.state_dict())
+
+
 def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     """Write a folder that transformers alone reads; see `Family.save`. LoRA adapters are folded in."""
     save_recogniser(bundle, {n: t for n, t in state.items() if n.startswith(PREFIX)}, folder)

@@ -1,4 +1,4 @@
-"""Examples to batches for transformers' transducers, with the features and the tokenizer of the model's own processor."""
+"""Examples to batches for transformers' transducers, with the features and the tokenizer of their own processors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AUTO = "auto"
 
 
 class PretrainedProcessor(TransducerProcessor):
-    """`hf` is transformers' processor of the model, whose extractor and tokenizer make what the model was trained on."""
+    """`hf` is transformers' processor of the model: its extractor and tokenizer make what the model was trained on."""
 
     def __init__(self, hf: Any, shape: Geometry, kind: Kind):
         super().__init__(hf.tokenizer, shape)
@@ -60,10 +60,12 @@ class PretrainedProcessor(TransducerProcessor):
 
     def unknown_language(self, language: str | None) -> str | None:
         """What is wrong with a language that the model has no prompt of; None where it can be told."""
-        try:
-            return self._prompt(language) and None if self.prompts else None
-        except DataError as error:
-            return str(error)
+        if self.prompts:
+            try:
+                self._prompt(language)
+            except DataError as error:
+                return str(error)
+        return None
 
     def _ids(self, text: str) -> list[int]:
         return self.spelling.encode(text)[0]

@@ -1,4 +1,5 @@
-"""Calibration callback: a logistic map to confidences, fitted on held-out words at each evaluation."""
+"""Calibration callback: a logistic map to confidences and the delays of word times, fitted on held-out words at each
+evaluation."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Calibrate(Callback):
-    """Fit the map from a word's signs of certainty to its confidence. For the task `words`."""
+    """Fit the map from a word's signs of certainty to its confidence, and in transducers by how much the times of words
+    are off. For the task `words`."""
 
     type: Literal["calibrate"] = "calibrate"
     set: str | None = None
@@ -46,24 +48,35 @@ class Calibrate(Callback):
         if fitted is None:
             return
         # The model holds the average of its weights while it is scored, where there is one; both must know.
-        buffer = "aligner.calibration"
-        holders = [trainer.bundle.model.get_buffer(buffer)]
-        holders += [trainer.ema.shadow[buffer]] if trainer.ema else []
-        for tensor in holders:
-            tensor.copy_(torch.tensor(fitted))
+        holders = [dict(trainer.bundle.model.named_buffers()), *([trainer.ema.shadow] if trainer.ema else [])]
+        for name, values in fitted.items():
+            for tensors in holders:
+                for buffer in (n for n in tensors if n.rpartition(".")[2] == name):
+                    values_before = tensors[buffer] if name == "delays" else 0.0
+                    tensors[buffer].copy_(torch.tensor(values) + values_before)
 
-    def fitted(self, predictions: list[Prediction], normalizer: str) -> list[float] | None:
-        """The map (see `stentor.metrics.calibration`) for these predictions; None when there are too few words.
+    def fitted(self, predictions: list[Prediction], normalizer: str) -> dict[str, list[float]] | None:
+        """By name of the model's buffer, for these predictions: `calibration`, the map (see
+        `stentor.metrics.calibration`), and `delays`, the seconds that starts and ends of words are early in the median.
+        None when there are too few words.
 
         A word is right when the reference has it there, as the expected calibration error counts it.
         """
+        from statistics import median
+
         from stentor.metrics.calibration import fit
         from stentor.metrics.word_match import match
 
         signs: list[list[float]] = []
         right: list[bool] = []
+        errors: dict[str, list[float]] = {"start": [], "end": []}
         for p in predictions:
             matches = match(p.reference["words"], p.output["words"], normalizer, p.reference.get("language"))
             signs += [word["signs"] for word in matches.hypothesis]
             right += matches.right
-        return fit(signs, right) if len(signs) >= self.least else None
+            for slot, milliseconds in errors.items():
+                milliseconds += matches.errors(slot)
+        if len(signs) < self.least:
+            return None
+        delays = [-median(milliseconds or [0.0]) / 1000 for milliseconds in errors.values()]
+        return {"calibration": fit(signs, right), "delays": delays}

@@ -111,11 +111,12 @@ def train(options: TrainOptions) -> None:
 @app.command()
 def quickstart(
     out: Annotated[Path, typer.Option("--out", help="Run folder to write.")] = Path("runs/quickstart"),
+    model: Annotated[str, typer.Option("--model", help="transducer, or speech_llm.")] = "transducer",
 ) -> None:
     """Make a spoken corpus, train a small recogniser on it, score it on unheard voices: CPU, offline, minutes."""
     from stentor.commands.quickstart import quickstart
 
-    raise typer.Exit(quickstart(out))
+    raise typer.Exit(quickstart(out, model))
 
 
 @app.command()

@@ -59,6 +59,10 @@ class TransducerFamily(PretrainedFamily):
     models characters. A pretrained transducer with a new tokenizer keeps its encoder and starts to write anew."""
     ctc: CTCHeadSection | None = None
     """Auxiliary CTC head on the encoder. Null: none."""
+    times: bool = False
+    """A head on the encoder that says at each frame since when and for how long its word is said, for word times to the
+    millisecond. The loss term `times` trains it on records with word times. Otherwise words are where they are written,
+    to the frame."""
     lora: TransducerLora | None = None
     """Low-rank adapters. Null: none."""
     quantize: Bits | None = None
@@ -80,8 +84,9 @@ class TransducerFamily(PretrainedFamily):
                 "give one of `from` (a Hub id or folder), `config` (a transformers config) and `encoder` (the encoder "
                 "of a transducer that is put together here)"
             )
-        if self.encoder is None and self.ctc is not None:
-            raise ConfigConflict("ctc", "goes with `encoder`: models of transformers have no such head")
+        for key in ("ctc", "times") if self.encoder is None else ():
+            if getattr(self, key):
+                raise ConfigConflict(key, "goes with `encoder`: models of transformers have no such head")
         return self
 
     @classmethod

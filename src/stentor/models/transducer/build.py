@@ -33,6 +33,8 @@ def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
     # What was made from the data of an earlier stage stays: its weights have a row for each token and character.
     tokenizer = before.tokenizer if before else made_tokenizer(family.tokenizer or TokenizerSection(), texts())
     processor = TransducerProcessor(tokenizer, encoder_geometry(family.encoder, config), ctc)
+    if before is not None:
+        processor.trained_speech = before.trained_speech
     bundle = assemble(family, processor, config)
     adapters = initialise(bundle, Path(family.init)) if family.init else {}
     adapt(bundle.model, family.lora, family.freeze)
@@ -45,13 +47,14 @@ def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
 
 def _check_terms(family: TransducerFamily, requirements: TaskRequirements) -> None:
     """Raise ConfigError unless the loss terms are those of the model."""
-    terms = {"rnnt", "ctc"} if family.ctc else {"rnnt"}
-    if set(requirements.terms) != terms:
-        ctc = ", ctc: {type: ctc, weight: 0.3}" if family.ctc else ""
+    terms = {"rnnt": "rnnt", "ctc": "{type: ctc, weight: 0.3}"} if family.ctc else {"rnnt": "rnnt"}
+    if family.times:
+        terms["times"] = "{type: smooth_l1, sigmoid: false, weight: 0.1}"
+    if set(requirements.terms) != set(terms):
+        section = ", ".join(f"{name}: {loss}" for name, loss in terms.items())
         raise ConfigError(
-            f"A model of type transducer {'with' if family.ctc else 'without'} a CTC head (`model.ctc`) is trained "
-            f"with the loss terms {' and '.join(sorted(terms))}, not {', '.join(requirements.terms) or 'none'}: write "
-            f"`losses: {{rnnt: rnnt{ctc}}}`."
+            f"This model of type transducer (see `model.ctc` and `model.times`) is trained with the loss terms "
+            f"{', '.join(terms)}, not {', '.join(requirements.terms) or 'none'}: write `losses: {{{section}}}`."
         )
 
 
@@ -61,12 +64,13 @@ def assemble(
     """The model of the parts; a pretrained encoder gets its weights, unless they are among those `loaded` later."""
     section = family.encoder
     assert section is not None
+    processor.times = family.times
     encoder, from_base = encoder_part(section, encoder_config, loaded)
     classes, settings = len(processor.tokenizer), family.predictor
     predictor = Predictor(classes, settings.hidden, settings.layers, settings.dropout)
     joint = Joint(settings.hidden, classes)
     ctc_classes = len(processor.ctc) if processor.ctc else None
-    model = EncoderTransducer(encoder, processor.shape, predictor, joint, ctc_classes)
+    model = EncoderTransducer(encoder, processor.shape, predictor, joint, ctc_classes, family.times)
     family._from_base = {name for name in model.state_dict() if from_base and name.startswith("encoder.")}
     return Bundle(model, processor, family, model.cache_encoder)
 

@@ -30,8 +30,8 @@ class TransducerModel(EncoderCache):
     frame_seconds: float
     """Seconds from one frame to the next."""
     times_tokens = True
-    calibration: Tensor
-    """The logistic map [3] to confidences, see `stentor.metrics.calibration`."""
+    """Whether `generate` fills `spans`. Where the model has a buffer `delays` [2], these seconds are added to the first
+    and the last second of each token: a token is written when it was heard, not when it begins."""
 
     def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
         """Frames [B, T, J] as the joint takes them, and how many each item has [B]. `conditions`: what else the
@@ -76,10 +76,18 @@ class TransducerModel(EncoderCache):
                 if beams == 1
                 else search(self, states, frames, max_new_tokens, beams)
             )
-        if spans is not None:
-            step = self.frame_seconds
-            spans += [[(first * step, last * step) for first, last in path.spans] for path in paths]
+            if spans is not None:
+                start, end = self.delays.tolist() if hasattr(self, "delays") else (0.0, 0.0)
+                seconds = self.span_seconds(inputs, [path.spans for path in paths])
+                spans += [[(first + start, last + end) for first, last in row] for row in seconds]
         return [(list(path.ids), list(path.log_probs)) for path in paths]
+
+    def span_seconds(
+        self, inputs: dict[str, Tensor], spans: Sequence[Sequence[tuple[int, int]]]
+    ) -> list[list[tuple[float, float]]]:
+        """The first and the last second of each token, from the frames that it was written at."""
+        step = self.frame_seconds
+        return [[(first * step, last * step) for first, last in row] for row in spans]
 
 
 class Joint(nn.Module):
@@ -111,22 +119,33 @@ class Predictor(nn.Module):
 class EncoderTransducer(TransducerModel):
     """One of the encoders of `Geometry` with a GRU and a joint, and perhaps a CTC head.
 
-    Parts: `encoder`, `project`, `predictor`, `joint`, `ctc_head`. An encoder without any trainable parameter stays in
-    evaluation mode (no dropout).
+    Parts: `encoder`, `project`, `predictor`, `joint`, `ctc_head`, `times_head`. An encoder without any trainable
+    parameter stays in evaluation mode (no dropout).
     """
 
     blank = 0
     encoder: Any
     ctc_head: Any
+    times_head: Any
 
-    def __init__(self, encoder: Any, shape: Geometry, predictor: Predictor, joint: Joint, ctc_classes: int | None):
+    def __init__(
+        self,
+        encoder: Any,
+        shape: Geometry,
+        predictor: Predictor,
+        joint: Joint,
+        ctc_classes: int | None = None,
+        times: bool = False,
+    ):
         super().__init__()
         self.encoder, self.shape, self.predictor, self.joint = encoder, shape, predictor, joint
         width = encoder.config.hidden_size
         self.project = nn.Linear(width, joint.head.in_features)
         self.ctc_head = nn.Linear(width, ctc_classes) if ctc_classes else None
+        self.times_head = nn.Linear(width, 2) if times else None
         self.frame_seconds = 1 / shape.frame_rate
         self.register_buffer("calibration", torch.tensor([1.0, 0.0, 0.0]))
+        self.register_buffer("delays", torch.zeros(2))
 
     def train(self, mode: bool = True) -> EncoderTransducer:
         super().train(mode)
@@ -156,8 +175,9 @@ class EncoderTransducer(TransducerModel):
     def forward(
         self, features: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, **options: Tensor
     ) -> dict[str, dict[str, Any]]:
-        """Arguments of the losses: `rnnt`, and with a CTC head `ctc`. `targets` [B, U] are right-padded; `options` has
-        `ctc_rows`, `ctc_targets` and `ctc_target_lengths`."""
+        """Arguments of the losses: `rnnt`, with a CTC head `ctc` and with a times head `times`. `targets` [B, U] are
+        right-padded; `options` has `ctc_rows`, `ctc_targets` and `ctc_target_lengths`, and `word_times` [B, T, 2]: the
+        frames since the word at each frame began and until it ends, -100 where none is known."""
         hidden, frames = self.frames(features, lengths)
         losses = {"rnnt": self.joint_arguments(self.project(hidden), frames, targets, target_lengths)}
         if self.ctc_head is not None:
@@ -168,7 +188,23 @@ class EncoderTransducer(TransducerModel):
                 "targets": options["ctc_targets"],
                 "target_lengths": options["ctc_target_lengths"],
             }
+        if self.times_head is not None:
+            losses["times"] = {"logits": self.times_head(hidden), "targets": options["word_times"]}
         return losses
+
+    def span_seconds(
+        self, inputs: dict[str, Tensor], spans: Sequence[Sequence[tuple[int, int]]]
+    ) -> list[list[tuple[float, float]]]:
+        """With a times head the times of the word that is said where a token was written."""
+        if self.times_head is None:
+            return super().span_seconds(inputs, spans)
+        step = self.frame_seconds
+        around = self.times_head(self.frames(**inputs)[0]).float().cpu() * step
+        seconds = []
+        for row, times in zip(spans, around.tolist()):
+            centres = [((first + 0.5) * step, times[first]) for first, _ in row]
+            seconds.append([(centre - before, centre + after) for centre, (before, after) in centres])
+        return seconds
 
     def ctc_log_probs(self, hidden: Tensor) -> Tensor:
         """Log-probabilities of the CTC classes [B, T, C], float32, from encoder frames."""

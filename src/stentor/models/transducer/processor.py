@@ -9,15 +9,19 @@ from typing import Any
 
 import torch
 from lhotse.cut import Cut
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from stentor.data.batch import Batch, Example
+from stentor.data.trained_speech import TrainedSpeech
 from stentor.models.collate import num_samples, split_usable
 from stentor.models.speech_llm.encoders import SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.inputs import EncoderInputs
 from stentor.models.weights_io import read_json, write_json
 
 FILE = "preprocessor_config.json"
+UNKNOWN = -100.0
+"""Target that the losses leave out."""
 
 
 class TransducerProcessor(EncoderInputs):
@@ -27,6 +31,12 @@ class TransducerProcessor(EncoderInputs):
     """Blank: texts have no end token."""
     term = "rnnt"
     """The loss term of the targets."""
+    times = False
+    """Whether the model has a head for word times."""
+
+    def __init__(self, tokenizer: Any, shape: Geometry, ctc: str | None = None):
+        super().__init__(tokenizer, shape, ctc)
+        self.trained_speech = TrainedSpeech()
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Frames of an item."""
@@ -42,7 +52,8 @@ class TransducerProcessor(EncoderInputs):
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """`features` and `lengths` (see `features`); with `labels` also `targets` [B, U], right-padded, and
-        `target_lengths` [B], and where there is a CTC head `ctc_rows`, `ctc_targets` and `ctc_target_lengths`.
+        `target_lengths` [B], and where there is a CTC head `ctc_rows`, `ctc_targets` and `ctc_target_lengths`,
+        with a times head `word_times`.
 
         Clips that the encoder has no positions for are left out and listed in `Batch.dropped`; in a batch for
         generation they raise DataError.
@@ -60,6 +71,9 @@ class TransducerProcessor(EncoderInputs):
             counts[self.term] = sum(map(len, targets))
             if self.ctc is not None:
                 counts["ctc"] = self.ctc_targets(examples, lengths, inputs)
+            if self.times:
+                inputs["word_times"] = self._word_times(examples, lengths)
+                counts["times"] = int((inputs["word_times"] != UNKNOWN).sum())
         samples = [num_samples(e) for e in examples]
         frames = [self.frames(n) for n in samples]
         return Batch(
@@ -71,6 +85,19 @@ class TransducerProcessor(EncoderInputs):
             num_positions=max(frames) * len(frames),
             dropped=dropped,
         )
+
+    def _word_times(self, examples: Sequence[Example], lengths: Tensor) -> Tensor:
+        """Frames [B, T, 2] from the beginning of the word at the middle of each frame and to its end, from
+        `Example.extra["times"]`; -100 where no word is known."""
+        frames = self.shape.frames(lengths)
+        targets = torch.full((len(examples), int(frames.max()), 2), UNKNOWN)
+        middle = torch.arange(targets.shape[1]) + 0.5
+        for row, example in zip(targets, examples):
+            for word in example.extra.get("times", ()):
+                start, end = (word[key] * self.shape.frame_rate for key in ("start", "end"))
+                inside = (middle >= start) & (middle < end)
+                row[inside] = torch.stack([middle[inside] - start, end - middle[inside]], 1)
+        return targets
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids."""
@@ -85,6 +112,7 @@ class TransducerProcessor(EncoderInputs):
             "sampling_rate": SAMPLE_RATE,
             "encoder": asdict(self.shape),
             "ctc_alphabet": self.ctc.characters if self.ctc else None,
+            "trained_speech": asdict(self.trained_speech),
         }
         write_json(folder / FILE, facts)
 
@@ -95,4 +123,6 @@ class TransducerProcessor(EncoderInputs):
 
         facts: dict[str, Any] = read_json(folder / FILE)
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False)
-        return cls(tokenizer, Geometry.of_export(facts["encoder"]), facts["ctc_alphabet"])
+        processor = cls(tokenizer, Geometry.of_export(facts["encoder"]), facts["ctc_alphabet"])
+        processor.trained_speech = TrainedSpeech.of_export(facts)
+        return processor

@@ -1,0 +1,270 @@
+"""The family `transducer`: an encoder with a GRU and a joint learns, decodes the same in any batch, and times words."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from stentor.cli import main
+from stentor.data.batch import Example
+from stentor.errors import ConfigError
+from stentor.inference.load import load
+from stentor.losses.rnnt import RNNTLoss
+from stentor.models.base import Family, TaskRequirements
+from stentor.models.transducer.decoding import greedy
+from stentor.tasks.base import Task
+
+torch.set_num_threads(1)
+
+QUIET = dict.fromkeys(("dropout", "dropout_positions", "activation_dropout", "attention_dropout", "layerdrop"), 0.0)
+ENCODER = {
+    "model_type": "parakeet_encoder",
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+    "subsampling_conv_channels": 8,
+    "num_mel_bins": 40,
+    "subsampling_factor": 4,
+    "conv_kernel_size": 9,
+    **QUIET,
+}
+MODEL = {"type": "transducer", "encoder": {"config": ENCODER}, "predictor": {"hidden": 48}, "ctc": {}, "times": True}
+LORA = {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0, "targets": ["encoder.*_proj"]}}
+TEXTS = ("one two three", "nine eight", "zero zero seven", "six")
+SECONDS = (1.3, 0.9, 4.07, 0.5)
+
+
+def build(terms=("rnnt", "ctc", "times"), texts=TEXTS, **keys):
+    torch.manual_seed(0)
+    family = Family.model_validate({**MODEL, **keys})
+    return family.build(TaskRequirements("transcribe", terms, lambda: iter(texts)))
+
+
+def examples():
+    rng = np.random.default_rng(0)
+    return [
+        Example(f"clip{i}", rng.standard_normal(round(16000 * seconds)).astype(np.float32) / 10, text)
+        for i, (seconds, text) in enumerate(zip(SECONDS, TEXTS))
+    ]
+
+
+def losses(bundle, items):
+    batch = bundle.processor.collate(items)
+    with torch.no_grad():
+        outputs = bundle.model(**batch.inputs)
+    return RNNTLoss().sum(**outputs["rnnt"]), batch
+
+
+def test_a_batch_is_its_items():
+    bundle = build()
+    bundle.model.eval()
+    torch.nn.init.normal_(bundle.model.joint.head.weight, std=1.0)  # an untrained one writes blanks alone
+    together, batch = losses(bundle, examples())
+    alone = [losses(bundle, [example])[0] for example in examples()]
+    torch.testing.assert_close(together, sum(alone), rtol=1e-4, atol=1e-4)
+    assert batch.counts["rnnt"] == sum(map(len, TEXTS)) and batch.tokens == sum(
+        bundle.processor.frames(len(e.audio)) for e in examples()
+    )
+    task = Task.model_validate({"type": "transcribe"})
+    answers = task.predict(bundle, examples())
+    one_by_one = [task.predict(bundle, [example])[0] for example in examples()]
+    assert [a["text"] for a in answers] == [a["text"] for a in one_by_one] and any(a["words"] for a in answers)
+    for a, b in zip(answers, one_by_one):
+        times_a, times_b = ([(w["word"], w["start"], w["end"]) for w in answer["words"]] for answer in (a, b))
+        assert times_a == times_b
+        assert a["log_prob"] == pytest.approx(b["log_prob"], abs=1e-4)
+
+
+class Scripted:
+    """A model whose joint answers what a table says for a frame and the number of tokens before it."""
+
+    blank, max_symbols = 0, 3
+
+    def __init__(self, table, durations=None):
+        self.table, self.durations = table, durations
+
+    def predict(self, tokens, state):
+        count = torch.zeros(1, len(tokens), 1) if state is None else state[0] + 1
+        return count.transpose(0, 1).clone(), (count.clone(),)
+
+    def joint(self, encoder, predictor):
+        return self.table[encoder[..., 0].long(), predictor[..., 0].long().expand(encoder.shape[:-1])]
+
+
+def plain_greedy(table, frames, limit, durations, max_symbols=3):
+    """One item, one look at the joint at a time."""
+    t, ids, spans, at_frame = 0, [], [], 0
+    while t < frames and len(ids) < limit:
+        logits = table[t, len(ids)]
+        tokens = logits if durations is None else logits[: -len(durations)]
+        token = int(tokens.argmax())
+        jump = int(token == 0) if durations is None else durations[int(logits[-len(durations) :].argmax())]
+        if token == 0:
+            t, at_frame = t + max(jump, 1), 0
+            continue
+        ids.append(token)
+        spans.append((t, t + max(jump, 1)))
+        at_frame += 1
+        jump = jump or int(at_frame >= max_symbols)
+        t, at_frame = t + jump, 0 if jump else at_frame
+    return ids, spans
+
+
+@pytest.mark.parametrize("durations", [None, (0, 1, 2, 4)])
+def test_greedy_decoding_is_that_of_one_frame_at_a_time(durations):
+    for seed in range(10):
+        torch.manual_seed(seed)
+        table = torch.randn(30, 60, 5 + len(durations or ()))
+        table[..., 0] += 1.0  # blank, often
+        frames, limits = torch.tensor([30, 1, 17, 22]), [100, 100, 5, 100]
+        states = torch.arange(30.0)[None, :, None].expand(4, 30, 1)
+        paths = greedy(Scripted(table, durations), states, frames, limits)
+        for path, n, limit in zip(paths, frames.tolist(), limits):
+            assert (path.ids, path.spans) == plain_greedy(table, n, limit, durations)
+            assert len(path.log_probs) == len(path.ids)
+
+
+def test_every_trained_parameter_gets_a_gradient():
+    for lora in ({}, LORA):
+        bundle = build(**lora)
+        for name, parameter in bundle.model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter)
+        batch = bundle.processor.collate(examples())
+        outputs = bundle.model(**batch.inputs)
+        (
+            RNNTLoss().sum(**outputs["rnnt"]) + outputs["ctc"]["log_probs"].sum() + outputs["times"]["logits"].sum()
+        ).backward()
+        trained = {n: p for n, p in bundle.model.named_parameters() if p.requires_grad}
+        assert all(p.grad is not None for p in trained.values())
+        assert any("lora" in n for n in trained) == bool(lora) and any(n.startswith("joint") for n in trained)
+
+
+def test_the_processor_travels_to_loader_workers():
+    processor = build().processor
+    processor.features(examples()[:1])
+    again = pickle.loads(pickle.dumps(processor))
+    torch.testing.assert_close(again.collate(examples()).inputs, processor.collate(examples()).inputs)
+
+
+@pytest.mark.parametrize(
+    ("terms", "keys", "message"),
+    [
+        (("text",), {"times": False}, r"losses: {rnnt: rnnt, ctc: {type: ctc, weight: 0.3}}"),
+        (("rnnt", "ctc", "times"), {"ctc": None}, "loss terms rnnt, times, not rnnt, ctc, times"),
+        (("rnnt",), {}, "loss terms rnnt, ctc, times, not rnnt"),
+    ],
+)
+def test_loss_terms_are_those_of_the_model(terms, keys, message):
+    with pytest.raises(ConfigError, match=message.replace("{", r"\{")):
+        build(terms, **keys)
+
+
+def test_one_origin():
+    with pytest.raises(ValueError, match="give one of `from`"):
+        Family.model_validate({"type": "transducer"})
+
+
+# Through the command line -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run_file(tmp_path_factory, corpus):
+    """A run that learns eight clips by heart; run folders are in `runs` beside it."""
+    folder = tmp_path_factory.mktemp("transducer")
+    records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()[:8]]
+    for record in records:
+        record["audio_path"] = str(corpus / record["audio_path"])
+    (folder / "eight.jsonl").write_text("\n".join(map(json.dumps, records)) + "\n")
+    manifest = {"type": "jsonl", "path": str(folder / "eight.jsonl")}
+    config = {
+        "output": str(folder / "runs"),
+        "task": {"type": "words", "normalizer": "none"},
+        "model": MODEL,
+        "data": {"train": [manifest], "eval": {"same": manifest}, "batch_tokens": 4000, "workers": 0},
+        "losses": {
+            "rnnt": "rnnt",
+            "ctc": {"type": "ctc", "weight": 0.3},
+            "times": {"type": "smooth_l1", "sigmoid": False, "weight": 0.1},
+        },
+        "optim": {"type": "muon", "lr": 4e-3, "muon_lr": 0.02},
+        "schedule": {"type": "constant", "warmup_steps": 5},
+        "train": {"steps": 70, "log_every": 10, "eval_every": 1000, "save_every": 1000, "device": "cpu", "use": "last"},
+        "callbacks": [{"type": "calibrate", "least": 10}],
+    }
+    path = folder / "run.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def train(run_file, name, *overrides):
+    assert not main(["train", str(run_file), f"name={name}", *overrides])
+    return run_file.parent / "runs" / name
+
+
+def wer(folder):
+    return json.loads((folder / "results.json").read_text())["eval"]["same"]["wer"]["value"]
+
+
+@pytest.fixture(scope="module")
+def learnt(run_file):
+    return train(run_file, "full")
+
+
+def test_eight_clips_are_learnt_and_timed(learnt, run_file):
+    scores = json.loads((learnt / "results.json").read_text())["eval"]["same"]
+    assert scores["wer"]["value"] < 0.05 and scores["ctc_wer"]["value"] < 0.5
+    assert scores["word_time_median_ms"]["value"] < 80 and 0 <= scores["ece"]["value"] < 0.3
+    record = json.loads((run_file.parent / "eight.jsonl").read_text().splitlines()[2])
+    transcript = load(learnt).transcribe(record["audio_path"])
+    assert [w["word"] for w in transcript.words] == record["text"].split() == transcript.text.split()
+    starts = [w["start"] for w in transcript.words]
+    assert starts == sorted(starts) and all(w["start"] < w["end"] for w in transcript.words)
+
+
+def test_an_export_says_what_the_model_said(learnt):
+    lines = [json.loads(line) for line in (learnt / "predictions" / "same.jsonl").read_text().splitlines()]
+    model = load(learnt)
+    assert model.bundle.model.calibration.tolist() != [1.0, 0.0, 0.0]
+    for line in lines:
+        again = model.transcribe(line["record"]["audio_path"])
+        assert again.text == line["output"]["text"]
+        assert again.words[0]["start"] == pytest.approx(line["output"]["words"][0]["start"], abs=2e-3)
+        assert again.words[0]["confidence"] == pytest.approx(line["output"]["words"][0]["confidence"], abs=1e-3)
+
+
+def test_the_ctc_head_aligns(learnt, run_file, tmp_path):
+    record = json.loads((run_file.parent / "eight.jsonl").read_text().splitlines()[2])
+    (tmp_path / "text.txt").write_text(record["text"])
+    out = tmp_path / "out"
+    assert not main(["align", str(learnt), record["audio_path"], str(tmp_path / "text.txt"), "--out", str(out)])
+    (aligned,) = out.glob("*.json")
+    words = json.loads(aligned.read_text())["words"]
+    assert [w["word"] for w in words] == record["text"].split()
+
+
+def test_adapters_learn_and_go_on(learnt, run_file):
+    model = json.dumps(MODEL | LORA | {"init": str(learnt / "export")})
+    folder = train(run_file, "lora", f"model={model}", "train.steps=10")
+    assert wer(folder) < 0.05
+    adapters = load_file(folder / "export" / "adapter_model.safetensors")
+    assert adapters and all(".lora_" in name for name in adapters)
+
+
+def test_a_run_resumes_exactly(run_file):
+    noisy = [
+        "data.augment.speed=[0.9, 1.0, 1.1]",
+        "model.predictor.dropout=0.1",
+        "data.max_items=4",
+        "train.save_every=2",
+    ]
+    straight = train(run_file, "straight", *noisy, "train.steps=5")
+    train(run_file, "resumed", *noisy, "train.steps=3")
+    resumed = train(run_file, "resumed", *noisy, "train.steps=5")
+    assert "Going on from step 3" in (resumed / "log.txt").read_text()
+    one, other = (load_file(folder / "export" / "model.safetensors") for folder in (straight, resumed))
+    assert one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)

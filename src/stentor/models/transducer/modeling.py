@@ -77,7 +77,8 @@ class TransducerModel(EncoderCache):
                 else search(self, states, frames, max_new_tokens, beams)
             )
             if spans is not None:
-                start, end = self.delays.tolist() if hasattr(self, "delays") else (0.0, 0.0)
+                delays: Any = getattr(self, "delays", None)
+                start, end = (0.0, 0.0) if delays is None else delays.tolist()
                 seconds = self.span_seconds(inputs, [path.spans for path in paths])
                 spans += [[(first + start, last + end) for first, last in row] for row in seconds]
         return [(list(path.ids), list(path.log_probs)) for path in paths]

@@ -11,6 +11,7 @@ import torch
 import transformers
 
 CLASSES = {"whisper": "Whisper", "voxtral": "Voxtral", "qwen3_asr": "Qwen3ASR"}
+CLASSES |= {"voxtral_realtime": "VoxtralRealtime", "kyutai_speech_to_text": "KyutaiSpeechToText"}
 
 
 def load(family, folder):
@@ -46,9 +47,23 @@ def qwen3_asr(model, processor, audio, language):
     return processor.decode(ids, return_format="transcription_only"), ids
 
 
+def voxtral_realtime(model, processor, audio, language):
+    inputs = processor(audio, sampling_rate=16000, return_tensors="pt")
+    ids = model.generate(**inputs)[0, inputs["input_ids"].shape[1] :]
+    return processor.decode(ids, skip_special_tokens=True), ids
+
+
+def kyutai_speech_to_text(model, processor, audio, language):
+    from scipy.signal import resample_poly
+
+    inputs = processor(audio=resample_poly(audio, 3, 2).astype("float32"), sampling_rate=24000)
+    ids = model.generate(**inputs)[0]
+    return processor.decode(ids, skip_special_tokens=True), ids
+
+
 def main(family, folder):
     torch.set_num_threads(1)
-    transcribe = {"whisper": whisper, "voxtral": voxtral, "qwen3_asr": qwen3_asr}[family]
+    transcribe = globals()[family]
     model, processor = load(family, folder)
     answers = []
     for line in sys.stdin:

@@ -1,6 +1,7 @@
 """Building an audio language model from its config: weights, processor, adapters, freezing."""
 
 import logging
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -54,7 +55,7 @@ def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
             f"model.init: {folder} is no export of a run with an audio_llm model (it has no {SECTION_FILE})."
         )
     before = read_json(folder / SECTION_FILE)["family"]
-    weights, adapters = read_export(folder)
+    weights, adapters = read_export(bundle, folder)
     if weights:
         _check_fit(model, weights, folder)
         model.load_state_dict(weights, strict=False)  # tied copies come along
@@ -80,16 +81,17 @@ def _check_fit(model: AudioLLMModel, weights: dict[str, Tensor], folder: Path) -
         )
 
 
-def read_export(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def read_export(bundle: Bundle, folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """(weights, adapters) of an export folder under our names, adapters without PEFT's prefix."""
     weights, adapters = read_weights(folder)
-    return {own_name(n): t for n, t in weights.items()}, {own_name(n): t for n, t in adapters.items()}
+    names = bundle.processor.names
+    return {own_name(n, names): t for n, t in weights.items()}, {own_name(n, names): t for n, t in adapters.items()}
 
 
 def adapt(bundle: Bundle) -> None:
     """Freeze and add new adapters, as the family says."""
     family, model = bundle.family, bundle.model
-    tied = model.lm_head.weight is model.language_model.get_input_embeddings().weight
+    tied = model.lm_head.weight is getattr(model.language_model.get_input_embeddings(), "weight", None)
     if family.lora is not None and tied and "lm_head" in lora_targets(model, family.lora.targets):
         raise ConfigError(
             "model.lora.targets: lm_head shares its weights with the token embeddings in this model and can have no "
@@ -109,7 +111,14 @@ def processor_of(family: AudioLLM, kind: type[AudioLLMProcessor], config: Any, n
     """The processor in a folder or on the Hub, for a model with this transformers config. Raises OSError or ValueError
     when it cannot be read."""
     hf = kind.read(name, config.to_dict(), **options)
-    return kind(hf, config, family.max_text_tokens, family.token_rate)
+    return make_processor(family, kind, hf, config)
+
+
+def make_processor(family: AudioLLM, kind: type[AudioLLMProcessor], hf: Any, config: Any) -> AudioLLMProcessor:
+    """The processor of a model with this config, around that of transformers, `hf`, as the family says."""
+    if family.lora is not None and "targets" not in family.lora.model_fields_set:
+        family.lora.targets = list(kind.lora_targets)
+    return kind(hf, config, family.max_text_tokens, family.token_rate, family.delay_seconds)
 
 
 def from_base(family: AudioLLM) -> Bundle:
@@ -174,7 +183,7 @@ def from_config(family: AudioLLM) -> Bundle:
     except Exception as error:  # transformers validates with errors of many kinds, all about these settings
         raise ConfigError(f"model.config: {' '.join(str(error).split())}") from error
     kind.inspect(config)
-    processor = kind(hf, config, family.max_text_tokens, family.token_rate)
+    processor = make_processor(family, kind, hf, config)
     return Bundle(processor.model_of(model), processor, family)
 
 
@@ -187,6 +196,6 @@ def apply_memory_options(bundle: Bundle) -> None:
             if not parameter.is_floating_point():  # kept in 8 or 4 bits
                 continue
             small = family.dtype == "bfloat16" and not trained
-            small = small and not is_adapter(name) and f"{path}.{name}" not in fixed
+            small = small and not is_adapter(name) and not any(fnmatchcase(f"{path}.{name}", glob) for glob in fixed)
             parameter.data = parameter.data.to(torch.bfloat16 if small else torch.float32)
     set_memory_options(bundle, [part for part in model.children() if isinstance(part, PreTrainedModel)])

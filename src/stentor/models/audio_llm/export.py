@@ -62,11 +62,12 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     if left_to_base(bundle):
         config = bundle.model.peft_config[ADAPTER]
         config.base_model_name_or_path, config.revision = bundle.family.source, bundle.family._commit
-        write_adapters(bundle.model, state, folder, transformers_name)
+        write_adapters(bundle.model, state, folder, lambda name: transformers_name(name, bundle.processor.names))
     else:
         tied = tied_copies(bundle.model)
         weights = fold_state(bundle.model, state)
-        write_weights({transformers_name(n): t for n, t in weights.items() if n not in tied}, folder)
+        names = bundle.processor.names
+        write_weights({transformers_name(n, names): t for n, t in weights.items() if n not in tied}, folder)
     bundle.processor.save(folder)
     _write_configs(bundle, folder)
 
@@ -128,7 +129,7 @@ def _put_adapters(bundle: Bundle, folder: Path, trainable: bool) -> None:
     """The adapters of an export onto the base: folded in, but for training and where the base is kept in bfloat16,
     which would round away much of what was learnt."""
     family = bundle.family
-    _, adapters = read_export(folder)
+    _, adapters = read_export(bundle, folder)
     if trainable or family.dtype == "bfloat16":
         bundle.model.requires_grad_(False)
         put_adapters(bundle.model, adapters, family.lora, folder)

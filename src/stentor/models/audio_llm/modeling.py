@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from stentor.models.audio_llm.processor import AudioLLMProcessor
 from stentor.models.decoding import LanguageModelDecoder, Result, search
 from stentor.models.peft import is_adapter
-
-if TYPE_CHECKING:
-    from stentor.models.audio_llm.processor import AudioLLMProcessor
 
 TEXT_INPUTS = ("input_ids", "audio_index", "attention_mask", "position_ids")
 """Inputs of a batch for generation that are not audio."""
 
 
-_INNER = "model."  # transformers has all parts but the output layer below `model.`
+Names = tuple[tuple[str, str], ...]
+"""How names of tensors begin with us and with transformers, the first that fits."""
+NAMES: Names = AudioLLMProcessor.names
+"""transformers has all parts but the output layer below `model.`."""
 
 
-def transformers_name(name: str) -> str:
+def transformers_name(name: str, names: Names = NAMES) -> str:
     """transformers' name of a tensor of an `AudioLLMModel`."""
-    return name if name.startswith("lm_head.") else _INNER + name
+    own, theirs = next(pair for pair in names if name.startswith(pair[0]))
+    return theirs + name.removeprefix(own)
 
 
-def own_name(name: str) -> str:
+def own_name(name: str, names: Names = NAMES) -> str:
     """The name in an `AudioLLMModel` of a tensor of transformers' model."""
-    return name.removeprefix(_INNER)
+    own, theirs = next((pair for pair in names if name.startswith(pair[1])), ("", ""))
+    return own + name.removeprefix(theirs)
 
 
 class AudioLLMModel(nn.Module):
@@ -40,6 +44,8 @@ class AudioLLMModel(nn.Module):
     config: Any
     language_model: Any
     lm_head: Any
+    base_model_prefix = ""
+    """peft asks for it where there are models of transformers inside."""
 
     def __init__(self, pretrained: Any, processor: AudioLLMProcessor):
         """`pretrained`: transformers' model, whose parts are taken over; of the `processor` the ids of the tokens that
@@ -56,7 +62,7 @@ class AudioLLMModel(nn.Module):
                 part.register_forward_pre_hook(_like_weights, with_kwargs=True)
         self.language_model, self.lm_head = pretrained.model.language_model, pretrained.lm_head
         for name, parameter in self.named_parameters():
-            if name in processor.fixed:  # loading makes them trainable
+            if any(fnmatchcase(name, glob) for glob in processor.fixed):  # loading makes them trainable
                 parameter.requires_grad_(False)
 
     def train(self, mode: bool = True) -> AudioLLMModel:
@@ -122,7 +128,7 @@ class AudioLLMModel(nn.Module):
 def _like_weights(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Inputs of a part in the dtype of its weights: parts that are not trained may be in bfloat16."""
     weights = (p.dtype for n, p in part.named_parameters() if p.is_floating_point() and not is_adapter(n))
-    dtype = next(weights)
+    dtype = next(weights, torch.float32)
 
     def cast(value: Any) -> Any:
         return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value

@@ -58,9 +58,15 @@ class AudioLLMProcessor(ABC):
     tokenizer_holds: ClassVar[str]
     """What the folder `tokenizer` must hold, for messages."""
     fixed: ClassVar[tuple[str, ...]] = ()
-    """Names of parameters that are never trained and always in float32, such as tables of sinusoids."""
+    """Globs on names of parameters that are never trained and always in float32, such as tables of sinusoids."""
+    names: ClassVar[tuple[tuple[str, str], ...]] = (("lm_head.", "lm_head."), ("", "model."))
+    """How names of tensors begin with us and with transformers, the first that fits."""
+    lora_targets: ClassVar[tuple[str, ...]] = tuple(f"language_model.*.{x}_proj" for x in "qkvo")
+    """What `lora.targets` are where none are given."""
     hints: ClassVar[frozenset[str]] = frozenset()
     """Of the hints of `Family.decoding_options` those that its prompt has a place for."""
+    takes_delay: ClassVar[bool] = False
+    """Whether it writes while it listens, so that `delay_seconds` says something about it."""
     translates: ClassVar[bool] = False
     """Whether its prompt can ask for a translation."""
     kinds: ClassVar[dict[str, type[AudioLLMProcessor]]] = {}
@@ -87,10 +93,17 @@ class AudioLLMProcessor(ABC):
         for name in cls.model_types if "model_types" in vars(cls) else ():
             AudioLLMProcessor.kinds[name] = cls
 
-    def __init__(self, hf: Any, config: Any, max_text_tokens: int, token_rate: float):
-        """`hf`: what `read` gave; `config`: the model's config of transformers."""
-        self.hf = hf
+    def __init__(
+        self, hf: Any, config: Any, max_text_tokens: int, token_rate: float, delay_seconds: float | None = None
+    ):
+        """`hf`: what `read` gave; `config`: the model's config of transformers. `delay_seconds`: of models that write
+        while they listen; None: their own. Raises ConfigError where another model is given one."""
+        self.hf, self.delay_seconds = hf, delay_seconds
         self.max_text_tokens, self.token_rate = max_text_tokens, token_rate
+        if delay_seconds is not None and not self.takes_delay:
+            raise ConfigError(
+                "model.delay_seconds: this model has no delay, it writes when it has listened to the end."
+            )
         self._prompts: dict[tuple[str | None, bool], Around] = {}
         self.setup(config)
         text = config.get_text_config()
@@ -180,6 +193,10 @@ class AudioLLMProcessor(ABC):
 
         return AudioLLMModel(pretrained, self)
 
+    def learnt(self, example: Example) -> list[int]:
+        """Tokens that are learnt of an example behind its prompt; none where it says nothing about them."""
+        return self.answer(self.ids(example.text or ""), example.language)
+
     def answer(self, text: list[int], language: str | None) -> list[int]:
         """Tokens that are learnt behind the prompt of `question`, for the tokens of a transcript."""
         return [*text, self.eos_id]
@@ -225,6 +242,14 @@ class AudioLLMProcessor(ABC):
         """Most tokens that generation may write for so much audio."""
         return min(int(seconds * self.token_rate) + 16, self.max_text_tokens) + self.naming
 
+    def drop_reason(self, cut: Cut, training: bool) -> tuple[str, str] | None:
+        """See `Family.drop_reason`."""
+        try:
+            self.around(language_of(cut))
+        except DataError as error:
+            return "unknown_language", f"{cut.id}: {error}"
+        return None
+
     # Batches
 
     def _drop_reason(self, example: Example, tokens: int) -> tuple[str, str] | None:
@@ -259,11 +284,11 @@ class AudioLLMProcessor(ABC):
         usable, dropped = split_usable(examples, reasons, labels)
         if not usable:
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
-        examples, texts = [examples[i] for i in usable], [texts[i] for i in usable]
+        examples = [examples[i] for i in usable]
         prompts = [
             self.prompt(e.language, num_samples(e), e.context, labels, bool(e.extra.get("translate"))) for e in examples
         ]
-        answers = [self.answer(text, e.language) if labels else [] for e, text in zip(examples, texts)]
+        answers = [self.learnt(e) if labels else [] for e in examples]
         lengths = [len(p) + len(a) for p, a in zip(prompts, answers)]
         width = max(lengths)
         ids = torch.full((len(examples), width), self.pad_id)

@@ -23,7 +23,47 @@ if TYPE_CHECKING:
 log = logging.getLogger("stentor")
 
 
-class Voxtral(AudioLLMProcessor):
+class TekkenProcessor(AudioLLMProcessor):
+    """A model with a tokenizer of mistral-common."""
+
+    def setup(self, config: Any) -> None:
+        self.bos_id, self.pad_id = int(self._tekken.bos_id), int(self._tekken.pad_id)
+
+    @classmethod
+    def settle(cls, settings: dict[str, Any], hf: Any) -> None:
+        tekken = hf.tokenizer.tokenizer.instruct_tokenizer.tokenizer
+        special = {"bos_token_id": tekken.bos_id, "eos_token_id": tekken.eos_id, "pad_token_id": tekken.pad_id}
+        settings["text_config"] = {"vocab_size": tekken.n_words, **special, **(settings.get("text_config") or {})}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # mistral-common's tokenizer knows its file only by a path that may be another one (or gone) elsewhere.
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(Path(folder))
+            files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        return {**self.__dict__, "hf": None, "_files": files}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        files = state.pop("_files")
+        self.__dict__.update(state)
+        # The folder stays as long as the processor, which is saved by copying from it.
+        self._folder = tempfile.TemporaryDirectory(prefix="stentor-voxtral-")
+        for name, content in files.items():
+            (Path(self._folder.name) / name).write_bytes(content)
+        self.hf = self.read(self._folder.name, {})
+
+    @property
+    def _tekken(self) -> Any:
+        return self.hf.tokenizer.tokenizer.instruct_tokenizer.tokenizer
+
+    def ids(self, text: str) -> list[int]:
+        return self._tekken.encode(text, bos=False, eos=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of generated ids, without special tokens and without a language mark at the start."""
+        return self.hf.tokenizer.decode(list(ids), skip_special_tokens=True)
+
+
+class Voxtral(TekkenProcessor):
     """Features, prompt and labels of Voxtral's transcription requests.
 
     Audio is cut into windows of 30 s (the last is filled up with silence), each of which becomes `per_window` positions
@@ -36,10 +76,10 @@ class Voxtral(AudioLLMProcessor):
     fixed = ("audio_tower.embed_positions.weight",)
 
     def setup(self, config: Any) -> None:
+        super().setup(config)
         self.mel = WhisperMel(self.hf.feature_extractor.feature_size, windows=True)
         self._warned = False
-        tekken = self._tekken
-        self.bos_id, self.eos_id, self.pad_id = int(tekken.bos_id), int(tekken.eos_id), int(tekken.pad_id)
+        self.eos_id = int(self._tekken.eos_id)
         self.audio_id = int(self.hf.audio_token_id)
         self.per_window = self._request(None).count(self.audio_id)
 
@@ -49,9 +89,7 @@ class Voxtral(AudioLLMProcessor):
 
     @classmethod
     def settle(cls, settings: dict[str, Any], hf: Any) -> None:
-        tekken = hf.tokenizer.tokenizer.instruct_tokenizer.tokenizer
-        special = {"bos_token_id": tekken.bos_id, "eos_token_id": tekken.eos_id, "pad_token_id": tekken.pad_id}
-        settings["text_config"] = {"vocab_size": tekken.n_words, **special, **(settings.get("text_config") or {})}
+        super().settle(settings, hf)
         settings.setdefault("audio_token_id", hf.audio_token_id)
 
     @classmethod
@@ -62,29 +100,6 @@ class Voxtral(AudioLLMProcessor):
                 f"model.config.audio_config: intermediate_size must be 4 * hidden_size ({4 * width}, not {inner}): "
                 "four frames side by side are one position of the language model."
             )
-
-    def __getstate__(self) -> dict[str, Any]:
-        # mistral-common's tokenizer knows its file only by a path that may be another one (or gone) elsewhere.
-        with tempfile.TemporaryDirectory() as folder:
-            self.hf.save_pretrained(folder)
-            files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-        return {**self.__dict__, "hf": None, "_files": files}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        files = state.pop("_files")
-        self.__dict__.update(state)
-        # The folder stays as long as the processor, which is saved by copying from it.
-        self._folder = tempfile.TemporaryDirectory(prefix="stentor-voxtral-")
-        for name, content in files.items():
-            (Path(self._folder.name) / name).write_bytes(content)
-        self.hf = read_processor(self._folder.name)
-
-    @property
-    def _tekken(self) -> Any:
-        return self.hf.tokenizer.tokenizer.instruct_tokenizer.tokenizer
-
-    def ids(self, text: str) -> list[int]:
-        return self._tekken.encode(text, bos=False, eos=False)
 
     # Prompt
 
@@ -133,10 +148,6 @@ class Voxtral(AudioLLMProcessor):
 
     def audio_inputs(self, examples: Sequence[Example]) -> dict[str, Tensor]:
         return {"input_features": self.features(examples)}
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of generated ids, without special tokens and without a language mark at the start."""
-        return self.hf.tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def generation_config(self) -> Any:
         from transformers import GenerationConfig

@@ -100,9 +100,11 @@ class GridDecoder:
 
 
 class VoxtralRealtimeModel(GridModel):
-    """Voxtral Realtime; its language model is told the delay."""
+    """Voxtral Realtime; its language model knows the delay."""
 
-    def __init__(self, pretrained: Any, processor: GridProcessor):
+    time_embedding: Any
+
+    def __init__(self, pretrained: Any, processor: Any):
         super().__init__(pretrained, processor)
         self.config.default_num_delay_tokens = processor.delay
 

@@ -39,7 +39,11 @@ class VoxtralRealtime(GridProcessor, TekkenProcessor):
 
     @classmethod
     def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
-        from transformers import MistralCommonBackend, VoxtralRealtimeFeatureExtractor, VoxtralRealtimeProcessor
+        from transformers import (  # type: ignore[attr-defined]
+            MistralCommonBackend,
+            VoxtralRealtimeFeatureExtractor,
+            VoxtralRealtimeProcessor,
+        )
 
         need_mistral_common()
         tokenizer = MistralCommonBackend.from_pretrained(name, trust_remote_code=False, **options)

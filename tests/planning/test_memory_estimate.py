@@ -11,18 +11,9 @@ import tiny_configs
 from stentor.commands.plan.memory import methods
 from stentor.config.schema import Config
 from stentor.data.batch import Example
-from stentor.engine.memory_estimate import (
-    STATE,
-    Live,
-    MemoryEstimate,
-    Peak,
-    activations,
-    compared,
-    largest,
-    moments,
-    standing,
-)
+from stentor.engine.memory_estimate import Live, Peak, activations, compared, largest, moments
 from stentor.engine.optim import build as optimizers
+from stentor.engine.standing_memory import STATE, MemoryEstimate, standing
 from stentor.losses.base import Loss
 from stentor.models.base import Family, TaskRequirements
 

@@ -18,7 +18,7 @@ from torch import nn
 from stentor.config.schema import Config
 from stentor.data.batch import Batch
 from stentor.engine import memory_estimate
-from stentor.engine.memory_estimate import MemoryEstimate
+from stentor.engine.standing_memory import MemoryEstimate, standing
 from stentor.errors import ConfigError
 from stentor.models.parameters import size
 from stentor.models.peft import base_name, inject, is_adapter, lora_targets, matching
@@ -135,7 +135,7 @@ class Weights:
             else:
                 num_bytes += count * element_size
         count = method.adapters + sum(self.plain[n][0] for n in method.trained)
-        return memory_estimate.standing(num_bytes, count, config, world)
+        return standing(num_bytes, count, config, world)
 
 
 def methods(

@@ -23,8 +23,8 @@ from stentor.dataloading.batch_sampler import BatchSampler, Item, PlannedBatch
 from stentor.dataloading.loader import BatchDataset
 from stentor.engine import memory_estimate
 from stentor.engine.device import accelerator, give_back_memory
-from stentor.engine.memory_estimate import MemoryEstimate
 from stentor.engine.setup import TrainingSetup
+from stentor.engine.standing_memory import MemoryEstimate
 from stentor.models.parameters import adapters_in, parameter_table, size
 
 if TYPE_CHECKING:

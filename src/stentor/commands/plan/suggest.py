@@ -102,7 +102,7 @@ def method_of(model: dict[str, Any], head: bool = True) -> str:
     if model.get("lora"):
         return "lora"
     if model.get("adapter"):
-        return "language adapter" if model["adapter"]["only"] else "full"
+        return "language adapter" if model["adapter"].get("only", True) else "full"
     if model["type"] == "ctc" and not model.get("init") and (model.get("alphabet") == "transcripts" or not head):
         return "new head"
     return "full"

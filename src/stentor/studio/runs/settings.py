@@ -9,15 +9,15 @@ import copy
 import functools
 import math
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from importlib import resources
+from dataclasses import dataclass
 from typing import Any
 
-from stentor.commands.plan.suggest import EPOCHS, method_of, suggest
+from stentor.commands.models import run_sections
+from stentor.commands.plan.suggest import EPOCHS, method_of
 from stentor.config.load import load
 from stentor.errors import ConfigError, StentorError
 from stentor.models.base import Family
+from stentor.models.catalogue import FULL, LORA, KnownModel, known_models
 from stentor.publish.card import HUB_ID
 from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import name_from, read_json, read_records, same_name
@@ -27,7 +27,6 @@ from stentor.studio.runs.jobs import find, jobs
 from stentor.studio.texts import say, texts
 from stentor.tasks.base import Task
 
-FULL, LORA = "full", "lora"
 OWN = "own"
 """The choice of a model that is on no list."""
 RUN = "run:"
@@ -40,38 +39,17 @@ LEAST_HOURS = 2.0
 
 
 @dataclass(frozen=True)
-class ModelChoice:
-    """A model that can be trained."""
+class ModelChoice(KnownModel):
+    """A model that can be trained: one of the catalogue, a run of the person's, or any other."""
 
-    name: str
-    title: str
-    help: str
+    title: str = ""
+    help: str = ""
     """One line."""
-    run: dict[str, Any]
-    """Sections of a run file, without data."""
-    tasks: tuple[str, ...]
-    lora: dict[str, Any] = field(default_factory=dict)
-    """Put over `run` for low-rank adapters."""
-    full: dict[str, Any] = field(default_factory=dict)
-    replaced: dict[str, Any] = field(default_factory=dict)
-    """Put over the section `model` where another model of this family takes its place."""
-    default: str = FULL
-    methods: tuple[str, ...] = (FULL,)
-    """How it can be trained."""
-    parameters: float = 0.0
-    recipe: str = ""
-    """What its learning rate is known by, where that is not the family."""
-    download: float | None = None
-    """Gigabytes that have to be fetched once. None: it begins from nothing, or lies on this machine."""
 
     @property
     def scratch(self) -> bool:
         """Whether it begins from nothing: neither a pretrained model nor a run."""
         return self.name not in (OWN,) and not self.name.startswith(RUN) and self.download is None
-
-    @property
-    def family(self) -> str:
-        return str(self.run["model"]["type"])
 
 
 @dataclass(frozen=True)
@@ -133,23 +111,24 @@ def title(kind: str, name: str) -> str:
 
 @functools.cache
 def known() -> dict[str, ModelChoice]:
-    """The models of the catalogue by name, in its order. Their `methods` follow from the schema of their families."""
-    from ruamel.yaml import YAML
-
-    text = resources.files("stentor.models").joinpath("catalogue.yaml").read_text(encoding="utf-8")
+    """The models of the catalogue by name, in its order."""
     choices = {}
-    for name, facts in YAML(typ="safe").load(text).items():
-        family = Family.choices()[facts["run"]["model"]["type"]]
-        adapters = "lora" in family.model_fields and facts.get("download") is not None
-        choices[name] = ModelChoice(
-            name=name,
-            title=say(f"model_{name}"),
-            help=say(f"model_{name}_help"),
-            methods=(LORA, FULL) if adapters else (FULL,),
-            tasks=tuple(facts["tasks"]),
-            **{key: value for key, value in facts.items() if key != "tasks"},
-        )
+    for name, model in known_models().items():
+        described = f"model_{name}" in texts()
+        title = say(f"model_{name}") if described else model.label.rpartition("/")[2]
+        line = say(f"model_{name}_help") if described else _line(model)
+        choices[name] = ModelChoice(**vars(model), title=title, help=line)
     return choices
+
+
+def _line(model: KnownModel) -> str:
+    """One line on a model that texts.yaml has none on, from its facts."""
+    languages = model.languages if isinstance(model.languages, int) else len(model.languages or ())
+    known = [say("model_languages", count=languages)] if languages > 1 else [", ".join(model.languages or ())]
+    known += [say(f"model_can_{ability}") for ability in model.can]
+    licence = [say("model_licence", licence=model.licence)] if model.licence else []
+    download = [say("model_download", gigabytes=f"{model.download:g}")] if model.download else []
+    return " ".join([f"{', '.join(filter(None, known))}.", *licence, *download])
 
 
 def models(task: str, projects: Projects) -> list[tuple[str, str]]:
@@ -211,7 +190,7 @@ def chosen(
         default = template.default if template else FULL
         methods, parameters = (LORA, FULL) if lora else (FULL,), template.parameters if template else 0.0
         return ModelChoice(
-            OWN, source.strip(), "", run, (task,), default=default, methods=methods, parameters=parameters
+            OWN, (task,), run, parameters=parameters, default=default, methods=methods, title=source.strip()
         )
     if choice not in known() or task not in known()[choice].tasks:
         raise ConfigError(say("no_model", name=str(choice)[:80]))
@@ -241,9 +220,15 @@ def _run_model(projects: Projects, name: str, task: str) -> ModelChoice:
     run["data"] = {k: v for k, v in settings.get("data", {}).items() if k not in ("train", "eval", "test")}
     method = FULL if run["model"].get("lora") is None else LORA
     total = read_json(job.folder / "results.json").get("parameters", {}).get("total", 0.0)
-    title_and_help = name, say("model_run_help", name=name)
     return ModelChoice(
-        RUN + name, *title_and_help, run, (task,), default=method, methods=(method,), parameters=float(total)
+        RUN + name,
+        (task,),
+        run,
+        parameters=float(total),
+        default=method,
+        methods=(method,),
+        title=name,
+        help=say("model_run_help", name=name),
     )
 
 
@@ -277,18 +262,9 @@ def start(task: str, model: ModelChoice, method: str, dataset: DataSet | str) ->
     data_facts = ON_HUB if isinstance(dataset, str) else facts(dataset)
     if reason := missing(task, data_facts):
         raise ConfigError(reason)
-    tree: dict[str, Any] = {"task": {"type": task}}
-    _merge(tree, copy.deepcopy(model.run))
-    _merge(tree, copy.deepcopy(model.lora if method == LORA else model.full))
-    if method == LORA:
-        tree["model"].setdefault("lora", {})
+    tree = run_sections(model, task, method, data_facts.hours)
     tree["data"] = {**_sources(task, dataset, data_facts), **tree.get("data", {})}
-    train = tree.setdefault("train", {})
-    if task in ("transcribe", "diarize") or not {"lr", "epochs"} & {*train, *tree.get("optim", {})}:
-        kind = LORA if method == LORA else method_of(tree["model"], head=False)
-        suggestion = suggest(model.recipe or model.family, kind, data_facts.hours, model.parameters)
-        tree.setdefault("optim", {}).setdefault("lr", suggestion.lr)
-        train.setdefault("epochs", suggestion.epochs)
+    train = tree["train"]
     most = tree["data"].get("max_items") or 16
     steps = max(1, math.ceil(train.get("epochs", EPOCHS["full"][0][1]) * math.ceil(data_facts.records / most)))
     train.setdefault("log_every", max(1, min(20, steps // 40)))
@@ -345,11 +321,3 @@ def free_name(projects: Projects, stem: str) -> str:
 def command(projects: Projects, name: str | None) -> str:
     """What a person types to do the same by hand."""
     return shlex.join(["stentor", "train", str(projects.runs / ((name or "").strip() or "run") / "run.yaml")])
-
-
-def _merge(tree: dict[str, Any], above: Mapping[str, Any]) -> None:
-    for key, value in above.items():
-        if isinstance(value, dict) and isinstance(tree.get(key), dict):
-            _merge(tree[key], value)
-        else:
-            tree[key] = value

@@ -120,7 +120,7 @@ def test_memory_is_what_the_plan_counts():
     parameters = sum(p.numel() for p in bundle.model.parameters())
     known = replace(find("whisper_tiny"), parameters=parameters)  # the tokenizer of an untrained one is smaller
     for method in (FULL, LORA):
-        assert memory(known, method) == pytest.approx(estimates[method], rel=0.02)
+        assert memory(known, method) == pytest.approx(estimates[method], rel=0.03)  # positions of the encoder, which are never trained
 
 
 @pytest.mark.parametrize("name", SAME_SIZES)

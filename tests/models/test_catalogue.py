@@ -118,9 +118,9 @@ def test_memory_is_what_the_plan_counts():
     config = run.model_copy(update={"model": family})
     estimates = {m.name.lower(): m.estimate.total for m in methods(config, bundle.model, None, [], 1)}
     parameters = sum(p.numel() for p in bundle.model.parameters())
-    known = replace(find("whisper_tiny"), parameters=parameters)  # the tokenizer of an untrained one is smaller
+    known = replace(find("whisper_tiny"), parameters=parameters)  # its tokenizer is smaller
     for method in (FULL, LORA):
-        assert memory(known, method) == pytest.approx(estimates[method], rel=0.03)  # positions of the encoder, which are never trained
+        assert memory(known, method) == pytest.approx(estimates[method], rel=0.03)
 
 
 @pytest.mark.parametrize("name", SAME_SIZES)

@@ -125,10 +125,9 @@ def find(name: str) -> KnownModel:
 def _passes(model: KnownModel, filters: Filters) -> bool:
     if filters.task is not None and filters.task not in model.tasks:
         return False
-    if filters.language is not None and isinstance(model.languages, int):
-        return False  # its card lists none
-    if filters.language is not None and model.languages is not None and filters.language not in model.languages:
-        return False
+    if filters.language is not None and model.languages is not None:
+        if isinstance(model.languages, int) or filters.language not in model.languages:  # a number: its card lists none
+            return False
     return filters.can is None or filters.can in model.can
 
 

@@ -125,9 +125,9 @@ def find(name: str) -> KnownModel:
 def _passes(model: KnownModel, filters: Filters) -> bool:
     if filters.task is not None and filters.task not in model.tasks:
         return False
-    if filters.language is not None and model.languages is not None:
-        if isinstance(model.languages, int) or filters.language not in model.languages:  # a number: its card lists none
-            return False
+    listed = model.languages if isinstance(model.languages, tuple) else ()  # a number: its card lists none
+    if filters.language is not None and model.languages is not None and filters.language not in listed:
+        return False
     return filters.can is None or filters.can in model.can
 
 

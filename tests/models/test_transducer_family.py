@@ -9,6 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from stentor.cli import main
+from stentor.commands.quickstart import CONFIGS
+from stentor.config.load import load as load_config
+from stentor.config.load import stage_configs
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.inference.load import load
@@ -128,6 +131,29 @@ def test_greedy_decoding_is_that_of_one_frame_at_a_time(durations):
             assert len(path.log_probs) == len(path.ids)
 
 
+def test_words_are_where_the_times_head_says():
+    bundle = build()
+    words = [{"word": "one", "start": 0.2, "end": 0.42}, {"word": "two", "start": 0.5, "end": 0.9}]
+    first, *rest = examples()
+    first.extra["times"] = words
+    batch = bundle.processor.collate([first, *rest])
+    targets = batch.inputs["word_times"]
+    assert targets.shape == (4, bundle.processor.frames(len(examples()[2].audio)), 2)
+    frame = 0.04
+    for k in range(targets.shape[1]):
+        middle = (k + 0.5) * frame
+        word = next((w for w in words if w["start"] <= middle < w["end"]), None)
+        expected = [-100.0] * 2 if word is None else [(middle - word["start"]) / frame, (word["end"] - middle) / frame]
+        assert targets[0, k].tolist() == pytest.approx(expected, abs=1e-3)
+    assert batch.counts["times"] == int((targets[0] != -100).sum()) and (targets[1:] == -100).all()
+    with torch.no_grad():
+        bundle.model.times_head.weight.zero_()
+        bundle.model.times_head.bias.copy_(torch.tensor([1.0, 2.0]))
+        inputs = bundle.processor.collate([first], labels=False).inputs
+        (seconds,) = bundle.model.span_seconds(inputs, [[(3, 4), (7, 8)]])
+    assert [t for span in seconds for t in span] == pytest.approx([0.1, 0.22, 0.26, 0.38])
+
+
 def test_every_trained_parameter_gets_a_gradient():
     for lora in ({}, LORA):
         bundle = build(**lora)
@@ -167,6 +193,13 @@ def test_loss_terms_are_those_of_the_model(terms, keys, message):
 def test_one_origin():
     with pytest.raises(ValueError, match="give one of `from`"):
         Family.model_validate({"type": "transducer"})
+
+
+def test_the_quickstart_knows_its_models(capsys):
+    for name, path in CONFIGS.items():
+        assert all(config.model.type == name for config in stage_configs(load_config(path)))
+    assert main(["quickstart", "--model", "nothing"]) == 2
+    assert "known: transducer, speech_llm" in capsys.readouterr().err
 
 
 # Through the command line -------------------------------------------------------------------------------------------

@@ -169,8 +169,8 @@ def read_config(family: AudioLLM, name: str, options: dict[str, Any]) -> tuple[A
     kinds = known_kinds()
     if config.model_type not in kinds:
         raise ConfigError(
-            f"model.from: {name} is a model of the type {config.model_type}, which is no audio language model known here: "
-            "give one that docs/finetune.md lists, or another `model.type`."
+            f"model.from: {name} is a model of the type {config.model_type}, which is no audio language model known "
+            "here: give one that docs/finetune.md lists, or another `model.type`."
         )
     kind = kinds[config.model_type]
     family._model_type = config.model_type

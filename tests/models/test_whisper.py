@@ -7,57 +7,14 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from tiny_seq2seq import LORA, answers, build, example, family, loss, save
 from tokenizers.models import BPE
 
-from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
-from stentor.losses.token import CrossEntropy
-from stentor.models.base import Family, TaskRequirements
+from stentor.models.base import TaskRequirements
 from tiny_configs import WHISPER
 
 torch.set_num_threads(1)
-
-LORA = {"rank": 2, "alpha": 4, "dropout": 0.0}
-
-
-def family(**keys):
-    origin = {} if "from" in keys else {"config": WHISPER}
-    return Family.model_validate({"type": "seq2seq", **origin, **keys})
-
-
-def build(**keys):
-    torch.manual_seed(0)
-    return family(**keys).build(TaskRequirements("transcribe", ("text",)))
-
-
-def example(seconds, text="one two", language="en", name="a", **extra):
-    clip = np.random.default_rng(round(1000 * seconds)).standard_normal(round(16000 * seconds)).astype(np.float32)
-    return Example(name, 0.1 * clip, text, language, **extra)
-
-
-def loss(bundle, *examples):
-    return CrossEntropy().sum(**bundle.model(**bundle.processor.collate(examples).inputs)["text"])
-
-
-def shake(bundle):
-    """As after training: every trainable parameter has moved."""
-    torch.manual_seed(1)
-    for parameter in bundle.model.parameters():
-        if parameter.requires_grad:
-            parameter.data.add_(0.1 * torch.randn_like(parameter))
-    return bundle
-
-
-def save(bundle, folder):
-    state = bundle.model.state_dict()
-    bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
-    return folder
-
-
-def answers(bundle, *examples, **options):
-    bundle.model.eval()
-    inputs = bundle.processor.collate(examples, labels=False).inputs
-    return bundle.model.generate(inputs, 12, {bundle.processor.eos_id}, **options)
 
 
 @pytest.fixture(scope="module")
@@ -223,43 +180,6 @@ def test_the_share_of_whole_windows_is_drawn_from_the_items():
     assert drawn == [again.window(training([1.0, 2.0], seed)) for seed in range(300)]
 
 
-def test_our_loss_is_the_models_own(tiny, tmp_path):
-    from transformers import WhisperForConditionalGeneration
-    from transformers.models.whisper.modeling_whisper import shift_tokens_right
-
-    plain = WhisperForConditionalGeneration.from_pretrained(save(tiny, tmp_path))
-    clips = [example(0.5, "one two three", "de"), example(5, "four", "en")]
-    batch = tiny.processor.collate(clips)
-    rows, width = batch.inputs["input_ids"].shape
-    labels = torch.full((rows * width,), -100)
-    labels[batch.inputs["label_index"]] = batch.inputs["targets"]
-    theirs = plain(
-        input_features=batch.inputs["features"],
-        decoder_input_ids=batch.inputs["input_ids"],
-        labels=labels.view(rows, width),
-    ).loss
-    torch.testing.assert_close(loss(tiny, *clips) / batch.counts["text"], theirs, rtol=1e-5, atol=1e-5)
-    assert (labels == tiny.processor.eos_id).sum() == 2  # the end of each text is learnt
-    # The decoder reads what transformers makes of full transcripts as labels
-    ids = [tiny.processor.sequence(e)[0][1:] for e in clips]
-    labels_of_texts = torch.tensor([i + [-100] * (width - len(i)) for i in ids])
-    end, start = tiny.processor.eos_id, tiny.processor.start_id
-    assert torch.equal(shift_tokens_right(labels_of_texts, end, start), batch.inputs["input_ids"])
-
-
-def test_a_batch_is_its_items_one_by_one(tiny):
-    tiny.model.eval()
-    lengths = {0.5: None, 5: "de", 29.9: "en", 30: None}
-    clips = [example(s, "one two three"[: 3 + 2 * i], lang) for i, (s, lang) in enumerate(lengths.items())]
-    alone = [loss(tiny, c).item() for c in clips]
-    assert loss(tiny, *clips).item() == pytest.approx(sum(alone), abs=1e-4 * sum(alone))
-    for options in ({}, {"beams": 3}):
-        together = answers(tiny, *clips, **options)
-        for (ids, log_probs), clip in zip(together, clips):
-            ((alone_ids, alone_log_probs),) = answers(tiny, clip, **options)
-            assert ids == alone_ids and log_probs == pytest.approx(alone_log_probs, abs=1e-4)
-
-
 def test_an_unnamed_language_is_heard(tiny):
     tiny.model.eval()
     inputs = tiny.processor.collate([example(2, language=None), example(2)], labels=False).inputs
@@ -334,24 +254,6 @@ def test_suppressed_tokens_are_not_written(tiny):
         model.suppressed_first = model.suppressed = []
 
 
-def test_a_frozen_half_has_no_trainable_parameter_and_stays_in_evaluation_mode():
-    bundle = build(lora=LORA, freeze=["model.encoder.*"])
-    trained = {n for n, p in bundle.model.named_parameters() if p.requires_grad}
-    assert trained and all(".lora_" in n and n.startswith("model.decoder.") for n in trained)
-    assert not bundle.model.model.encoder.training and bundle.model.model.decoder.training
-    loss(bundle, example(1)).backward()
-    assert all(p.grad is not None for n, p in bundle.model.named_parameters() if n in trained)
-
-
-def test_gradient_checkpointing_changes_nothing():
-    def gradients(**keys):
-        bundle = build(**keys)
-        loss(bundle, example(1), example(2, language=None)).backward()
-        return {n: p.grad for n, p in bundle.model.named_parameters() if p.grad is not None}
-
-    torch.testing.assert_close(gradients(gradient_checkpointing=True), gradients(), rtol=1e-5, atol=1e-6)
-
-
 def test_mistakes_are_told(tmp_path, english):
     with pytest.raises(ConfigError, match="Whisper has no such output"):
         family().build(TaskRequirements("transcribe", ("text", "ctc")))
@@ -367,47 +269,6 @@ def test_mistakes_are_told(tmp_path, english):
         build(config={**WHISPER, "d_model": 16}, init=str(english))
     with pytest.raises(ValueError, match="either `from`"):
         family(**{"from": "openai/whisper-tiny", "config": WHISPER})
-
-
-def test_exports_come_back(english, tmp_path):
-    clips = [example(1), example(2, "three", None)]
-    for name, keys in {
-        "full": {"config": WHISPER},
-        "lora": {"from": str(english), "lora": LORA},
-        "continued": {"config": WHISPER, "init": str(english), "lora": LORA},
-    }.items():
-        bundle = shake(build(**keys))
-        bundle.model.eval()
-        folder = save(bundle, tmp_path / name)
-        weights = {p.name for p in folder.glob("*.safetensors")}
-        assert weights == ({"adapter_model.safetensors"} if name == "lora" else {"model.safetensors"})
-        again = type(bundle.family).load(folder)
-        assert not any("lora_" in n for n in again.model.state_dict())
-        torch.testing.assert_close(loss(again, *clips), loss(bundle, *clips), rtol=1e-4, atol=1e-4)
-        trainable = type(bundle.family).load(folder, trainable=True)
-        assert {n for n, p in trainable.model.named_parameters() if p.requires_grad} == {
-            n for n, p in bundle.model.named_parameters() if p.requires_grad
-        }
-        bundle.family.save_merged(bundle, tmp_path / f"{name}-merged")
-        merged = type(bundle.family).load(tmp_path / f"{name}-merged")
-        torch.testing.assert_close(loss(merged, *clips), loss(bundle, *clips), rtol=1e-4, atol=1e-4)
-        moved = build(**{**keys, "init": str(folder), "lora": None})
-        moved.model.eval()
-        torch.testing.assert_close(loss(moved, *clips), loss(bundle, *clips), rtol=1e-4, atol=1e-4)
-
-
-def test_peft_reads_the_adapters(english, tmp_path):
-    from peft import PeftModel
-    from transformers import WhisperForConditionalGeneration
-
-    bundle = shake(build(**{"from": str(english), "lora": LORA}))
-    bundle.model.eval()
-    base = WhisperForConditionalGeneration.from_pretrained(english)
-    loaded = PeftModel.from_pretrained(base, save(bundle, tmp_path)).eval()
-    inputs = bundle.processor.collate([example(1)]).inputs
-    ours = bundle.model(**inputs)["text"]
-    logits = loaded(input_features=inputs["features"], decoder_input_ids=inputs["input_ids"]).logits.flatten(0, 1)
-    torch.testing.assert_close(logits[inputs["label_index"]], ours["hidden"] @ ours["weight"].T, rtol=1e-4, atol=1e-4)
 
 
 def test_the_cards_example_runs_without_stentor(english, tmp_path):

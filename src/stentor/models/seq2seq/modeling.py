@@ -21,6 +21,8 @@ class Seq2SeqModel(nn.Module):
     model: Any
     proj_out: Any
     config: Any
+    base_model_prefix = "model"
+    """What PEFT asks of a model with a config of transformers."""
     names_language = False
     no_speech_id: int | None = None
     """The token that stands for audio without speech, where the vocabulary has it."""

@@ -10,21 +10,44 @@ import soundfile
 import torch
 import transformers
 
-CLASSES = {"whisper": "Whisper", "voxtral": "Voxtral", "qwen3_asr": "Qwen3ASR"}
+SEQ2SEQ = ("whisper", "moonshine", "moonshine_streaming", "cohere_asr")
+CLASSES = {"voxtral": "Voxtral", "qwen3_asr": "Qwen3ASR"}
 CLASSES |= {"voxtral_realtime": "VoxtralRealtime", "kyutai_speech_to_text": "KyutaiSpeechToText"}
 
 
 def load(family, folder):
+    if family in SEQ2SEQ:
+        return load_seq2seq(folder)
     model_class = getattr(transformers, f"{CLASSES[family]}ForConditionalGeneration")
     processor = getattr(transformers, f"{CLASSES[family]}Processor").from_pretrained(folder)
     if not os.path.exists(os.path.join(folder, "adapter_config.json")):
         return model_class.from_pretrained(folder), processor
-    from peft import AutoPeftModel, PeftConfig, PeftModel
+    from peft import PeftConfig, PeftModel
 
-    if family == "whisper":
-        return AutoPeftModel.from_pretrained(folder), processor
     base = PeftConfig.from_pretrained(folder).base_model_name_or_path
     return PeftModel.from_pretrained(model_class.from_pretrained(base), folder), processor
+
+
+def load_seq2seq(folder):
+    processor = transformers.AutoProcessor.from_pretrained(folder)
+    if os.path.exists(os.path.join(folder, "adapter_config.json")):
+        from peft import AutoPeftModel
+
+        return AutoPeftModel.from_pretrained(folder), processor
+    return transformers.AutoModelForSpeechSeq2Seq.from_pretrained(folder), processor
+
+
+def moonshine(model, processor, audio, language, **options):
+    inputs = processor(audio, sampling_rate=16000, return_tensors="pt", **options)
+    ids = model.generate(**inputs, max_new_tokens=40)[0]
+    return processor.decode(ids, skip_special_tokens=True).strip(), ids
+
+
+moonshine_streaming = moonshine
+
+
+def cohere_asr(model, processor, audio, language):
+    return moonshine(model, processor, audio, language, language=language)
 
 
 def whisper(model, processor, audio, language):

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import tiny_qwen3_asr
+import tiny_seq2seq
 import tiny_voxtral
-
-from tiny_configs import WHISPER
 
 # Large enough to learn four clips in seconds.
 VOXTRAL = {
@@ -19,8 +18,9 @@ VOXTRAL = {
         "num_key_value_heads": 2,
     },
 }
+SEQ2SEQ = tuple(tiny_seq2seq.CONFIGS)
 SECTIONS = {
-    "whisper": {"type": "seq2seq"},
+    **{kind: {"type": "seq2seq"} for kind in SEQ2SEQ},
     "voxtral": {"type": "audio_llm", "max_text_tokens": 64, "token_rate": 20.0},
     "qwen3_asr": {"type": "audio_llm", "max_text_tokens": 64, "token_rate": 10.0},
 }
@@ -28,8 +28,8 @@ SECTIONS = {
 
 def from_scratch(family: str, folder: Path) -> dict:
     """The section `model:` of a model with untrained weights; what its tokenizer needs is written to `folder`."""
-    if family == "whisper":
-        origin = {"config": WHISPER}
+    if family in SEQ2SEQ:
+        origin = {"config": tiny_seq2seq.CONFIGS[family]}
     elif family == "voxtral":
         origin = {"config": VOXTRAL, "tokenizer": str(tiny_voxtral.write_tokenizer(folder))}
     else:

@@ -6,6 +6,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))  # for the tiny models
 
+import tiny_seq2seq
+
 from tiny_configs import QUIET_WAVE, WHISPER
 
 MODELS = {
@@ -13,6 +15,11 @@ MODELS = {
         "type": "seq2seq",
         "config": {**WHISPER, "encoder_layers": 2, "dropout": 0.0, "init_std": 0.1},
         "token_rate": 2.0,
+    },
+    **{
+        kind: {"type": "seq2seq", "config": config, "token_rate": 2.0}
+        for kind, config in tiny_seq2seq.CONFIGS.items()
+        if kind != "whisper"
     },
     "voxtral": {"type": "audio_llm", "token_rate": 2.0},
     "qwen3_asr": {"type": "audio_llm", "token_rate": 2.0},
@@ -25,8 +32,9 @@ MODELS = {
     },
 }
 ADAPTERS = {"rank": 2, "alpha": 4, "dropout": 0.0}
+HALF = {"lora": {**ADAPTERS, "targets": ["model.decoder.*.q_proj"]}, "freeze": ["model.encoder.*"]}
 LORA = {
-    "whisper": {"lora": {**ADAPTERS, "targets": ["model.decoder.*.q_proj"]}, "freeze": ["model.encoder.*"]},
+    **dict.fromkeys(tiny_seq2seq.CONFIGS, HALF),
     "voxtral": {
         "lora": {**ADAPTERS, "targets": ["language_model.*.q_proj"]},
         "freeze": ["audio_tower.*"],
@@ -45,13 +53,13 @@ def real_family(tmp_path_factory, corpus):
     import tiny_voxtral
 
     folder = tmp_path_factory.mktemp("families")
-    # Half of the languages are known: on some processes all of a batch, on others none.
-    records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
-    for i, record in enumerate(records):
-        record["audio_path"] = str(corpus / record["audio_path"])
-        if i % 3 == 0:
-            record["language"] = "en"
-    (folder / "train.jsonl").write_text("\n".join(map(json.dumps, records)) + "\n")
+    for part, every in (("train", 1), ("dev", 1), ("train", 3), ("dev", 0)):
+        records = [json.loads(line) for line in (corpus / f"{part}.jsonl").read_text().splitlines()]
+        for i, record in enumerate(records):
+            record["audio_path"] = str(corpus / record["audio_path"])
+            if every and i % every == 0:
+                record["language"] = "en"
+        (folder / f"{part}-{every}.jsonl").write_text("\n".join(map(json.dumps, records)) + "\n")
 
     def write(name: str, family: str, lora: bool = False, **model: object) -> Path:
         section = MODELS[family] | (LORA[family] if lora else {}) | model
@@ -65,14 +73,16 @@ def real_family(tmp_path_factory, corpus):
                 "config": tiny_qwen3_asr.CONFIG,
                 "tokenizer": str(tiny_qwen3_asr.write_processor(folder / "qwen")),
             }
+        # A third of the languages is known: on some processes all of a batch, on others none. Or all, where needed.
+        train, dev = ("train-1", "dev-1") if family == "cohere_asr" else ("train-3", "dev-0")
         config = {
             "name": name,
             "output": str(folder / "runs"),
             "task": {"type": "transcribe", "normalizer": "none"},
             "model": section,
             "data": {
-                "train": [{"type": "jsonl", "path": str(folder / "train.jsonl")}],
-                "eval": {"dev": {"type": "jsonl", "path": str(corpus / "dev.jsonl"), "limit": 2}},
+                "train": [{"type": "jsonl", "path": str(folder / f"{train}.jsonl")}],
+                "eval": {"dev": {"type": "jsonl", "path": str(folder / f"{dev}.jsonl"), "limit": 2}},
                 "batch_tokens": 100_000,
                 "max_items": 4,
                 "buckets": 1,

@@ -98,7 +98,9 @@ def encoder_inputs(shape: Geometry, extractor: Any, examples: Sequence[Example])
     lengths = torch.tensor([shape.steps(len(clip)) for clip in clips])
     if shape.kind == "wave":
         return audio_batch(clips, examples, shape.normalize), lengths
-    log_mel = extractor(clips, sampling_rate=extractor.sampling_rate, return_tensors="pt")["input_features"]
-    features = log_mel[:, : int(lengths.max())].transpose(1, 2).contiguous()
+    features = torch.zeros(len(clips), shape.mels, int(lengths.max()))
+    for row, clip, length in zip(features, clips, lengths.tolist()):  # alone, as the extractor computes padding as well
+        log_mel = extractor([clip], sampling_rate=extractor.sampling_rate, return_tensors="pt")["input_features"][0]
+        row[:, :length] = log_mel[:length].T
     mask_features(features, lengths, examples)
     return features, lengths

@@ -52,7 +52,7 @@ def how_to_use(config: Mapping[str, Any], folder: Path) -> list[str]:
     imports = "import soundfile\nimport stentor\n\n" if "soundfile." in python else "import stentor\n\n"
     name = config["name"] if re.fullmatch(r"[\w.-]+", config["name"]) else "FOLDER"
     parts = ["## How to use", f"Where `{name}` is this folder, or its id on the Hub:"]
-    if library(folder) == "transformers" and re.search(r"ForCTC|Whisper", " ".join(architectures(folder))):
+    if library(folder) == "transformers" and re.search(r"ForCTC|Whisper|Moonshine", " ".join(architectures(folder))):
         parts += ["With transformers alone:", PIPELINE.format(name=name), "With Stentor:"]
     return [
         *parts,

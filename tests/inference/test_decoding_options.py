@@ -11,7 +11,7 @@ import soundfile
 from stentor.audio.features import WhisperMel
 from stentor.data.batch import Example
 from stentor.errors import AudioError, ConfigError
-from stentor.inference.decoding_options import hints, with_search
+from stentor.inference.decoding_options import hints, with_hotwords, with_search
 from stentor.inference.load import load
 from stentor.models.base import Family
 from stentor.tasks.transcribe import Transcribe
@@ -88,35 +88,45 @@ def test_what_cannot_be_searched(options, message):
 
 def test_families_without_search():
     with_search(Transcribe(), ctc(), 1, 0.0)  # what they do anyway
-    with pytest.raises(ConfigError, match="family ctc decodes greedily: leave out the beams"):
-        with_search(Transcribe(), ctc(), 2, None)
+    assert with_search(Transcribe(), ctc(), 2, None).beams == 2
     with pytest.raises(ConfigError, match="family ctc decodes greedily: leave out the temperature"):
         with_search(Transcribe(), ctc(), None, 0.4)
 
 
 def test_hotwords_go_where_the_family_reads_them():
-    warnings = []
+    warnings, task = [], Transcribe()
     recogniser = Family.model_validate({"type": "seq2seq", "config": WHISPER})
-    assert hints(recogniser, None, PROMPT, HOTWORDS, warnings.append) == (None, f"Boz, Ruskin {PROMPT}")
+    assert with_hotwords(task, recogniser, HOTWORDS, None) == (task, ", ".join(HOTWORDS))
+    assert hints(recogniser, None, PROMPT, "Boz, Ruskin", warnings.append) == (None, f"Boz, Ruskin {PROMPT}")
     heard = speech_llm(prompt={})
     assert hints(heard, "A lecture", None, "Boz", warnings.append) == ("A lecture. Boz", None)
-    assert hints(heard, None, None, None, warnings.append) == (None, None)
+    assert hints(heard, None, None, "", warnings.append) == (None, None)
     assert warnings == []
+
+
+def test_hotwords_are_favoured_by_their_tokens_where_nothing_can_be_said():
+    task = Transcribe()
+    for family in (ctc(), speech_llm(prompt={"context": False})):
+        favoured, said = with_hotwords(task, family, "Boz, Ruskin", None)
+        assert (favoured.hotwords, favoured.hotword_strength, said) == (["Boz", "Ruskin"], 1.5, "")
+    favoured, said = with_hotwords(task, speech_llm(prompt={}), ["Boz"], 0.5)
+    assert (favoured.hotwords, favoured.hotword_strength, said) == (["Boz"], 0.5, "")
+    assert with_hotwords(task, ctc(), None, None) == (task, "")
+    with pytest.raises(ConfigError, match="must be above 0, not 0"):
+        with_hotwords(task, ctc(), "Boz", 0.0)
+    with pytest.raises(ConfigError, match="needs hotwords: name some"):
+        with_hotwords(task, ctc(), None, 1.0)
 
 
 def test_hints_without_a_place():
     warnings = []
     deaf = speech_llm(prompt={"context": False})
-    with pytest.raises(ConfigError, match="family ctc takes no hotwords"):
-        hints(ctc(), None, None, HOTWORDS, warnings.append)
     with pytest.raises(ConfigError, match="family ctc takes no prompt: leave it out"):
-        hints(ctc(), None, PROMPT, None, warnings.append)
+        hints(ctc(), None, PROMPT, "", warnings.append)
     with pytest.raises(ConfigError, match="family speech_llm takes no prompt: give it as the context"):
-        hints(speech_llm(prompt={}), None, PROMPT, None, warnings.append)
-    with pytest.raises(ConfigError, match="family speech_llm takes no hotwords"):
-        hints(deaf, None, None, HOTWORDS, warnings.append)
+        hints(speech_llm(prompt={}), None, PROMPT, "", warnings.append)
     assert warnings == []
-    hints(deaf, "A lecture", None, None, warnings.append)
+    hints(deaf, "A lecture", None, "", warnings.append)
     assert warnings == ["This model of the family speech_llm has no place for a context: it is not used."]
 
 

@@ -15,7 +15,7 @@ from stentor.errors import ConfigError
 from stentor.inference.load import load
 from stentor.losses.base import Loss
 from stentor.models.base import Family, TaskRequirements
-from stentor.models.ctc.modeling import merge
+from stentor.models.ctc.decoding import merge
 from stentor.models.ctc.spelling import from_transcripts, spelling
 from stentor.tasks.base import Task
 from tiny_configs import QUIET_WAVE, WAVE
@@ -197,9 +197,13 @@ def test_the_processor_travels_to_loader_workers(kind):
     assert all(torch.equal(there.inputs[name], tensor) for name, tensor in here.inputs.items())
 
 
-def test_beams_are_refused():
-    with pytest.raises(ConfigError, match=r"task\.beams: 1"):
-        Task.model_validate({"type": "transcribe", "beams": 2}).predict(build(), examples())
+@pytest.mark.parametrize("options", [{"beams": 3}, {"hotwords": ["five", "two one"], "hotword_strength": 2.0}])
+def test_a_batch_is_searched_as_its_clips_alone(options):
+    task, bundle = Task.model_validate({"type": "transcribe", **options}), build()
+    together = task.predict(bundle, examples())
+    alone = [task.predict(bundle, [example])[0] for example in examples()]
+    assert [output["text"] for output in together] == [output["text"] for output in alone]
+    assert [o["log_prob"] for o in together] == pytest.approx([o["log_prob"] for o in alone], abs=1e-3)
 
 
 def test_texts_are_written_with_what_the_alphabet_has():

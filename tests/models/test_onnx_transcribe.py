@@ -116,7 +116,7 @@ def test_features_and_prompt_are_those_of_stentor(kind, program, tmp_path):
         mine, steps = recognizer.features(np.pad(clip, (0, max(0, 1600 - len(clip)))))
         assert steps == int(lengths[0])
         np.testing.assert_allclose(mine, features[0].numpy(), atol=2e-3)
-        assert recognizer.words_before(language, context) == processor._ids(processor.prefix(language, context))
+        assert recognizer.words_before(language, context) == processor.ids(processor.prefix(language, context))
 
 
 @pytest.mark.slow

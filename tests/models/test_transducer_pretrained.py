@@ -214,12 +214,12 @@ def test_a_model_from_a_config_writes_with_the_letters_of_the_transcripts(kind, 
     bundle = build(kind, texts=("ab c", "bé!"))
     tokens = bundle.processor.tokenizer
     assert bundle.model.blank == len(tokens) - 1 == bundle.model.recogniser.config.vocab_size - 1
-    assert bundle.processor.decode(bundle.processor._ids("cab é")) == "cab é"
+    assert bundle.processor.decode(bundle.processor.ids("cab é")) == "cab é"
     assert bundle.processor.unknown_letters("ab ж") == "ж"
     batch = bundle.processor.collate(examples(texts=("ab", "c", "bé!")))
     assert batch.counts == {term(kind): 6} and batch.inputs["target_lengths"].tolist() == [2, 1, 3]
     model, processor = plain(kind, export(bundle, tmp_path))
-    assert processor.batch_decode([bundle.processor._ids("bé !c")]) == ["bé !c"]
+    assert processor.batch_decode([bundle.processor.ids("bé !c")]) == ["bé !c"]
     assert model.generation_config.decoder_start_token_id == bundle.model.blank
 
 
@@ -230,7 +230,7 @@ def test_a_pretrained_model_gets_a_new_tokenizer_where_it_is_asked_for(checkpoin
     for name, tensor in before.model.recogniser.state_dict().items():
         changed = name in ("decoder.embedding.weight", "joint.head.weight", "joint.head.bias")
         assert changed or torch.equal(tensors[name], tensor), name
-    assert bundle.processor.decode(bundle.processor._ids("öä")) == "öä"
+    assert bundle.processor.decode(bundle.processor.ids("öä")) == "öä"
     assert loss_sum(bundle, examples(texts=("ä", "öü", ""))).isfinite()
     other = build("parakeet_tdt", init=str(export(bundle, tmp_path)), texts=("other words",))
     assert torch.equal(

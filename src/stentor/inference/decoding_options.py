@@ -44,26 +44,40 @@ def with_translation(task: Transcribe, family: Family, translate: bool | None) -
     return task
 
 
-def hints(
-    family: Family,
-    context: str | None,
-    prompt: str | None,
-    hotwords: str | Sequence[str] | None,
-    warn: Callable[[str], None],
-) -> tuple[str | None, str | None]:
-    """The context and the prompt that examples get, hotwords being put into the one that the family has.
-
-    Raises ConfigError for a prompt or hotwords where it has no place for them; warns of a context without a place.
-    """
-    places = family.decoding_options() & {"context", "prompt"}
-    names = hotwords if isinstance(hotwords, str) else ", ".join(hotwords or ())
-    if prompt and "prompt" not in places:
-        mend = "give it as the context" if "context" in places else "leave it out"
-        raise ConfigError(f"A model of the family {family.type} takes no prompt: {mend}.")
-    if names and not places:
+def with_hotwords(
+    task: Transcribe, family: Family, hotwords: str | Sequence[str] | None, strength: float | None
+) -> tuple[Transcribe, str]:
+    """The task that favours hotwords by their tokens, and those that are said to the model instead, where the family
+    has a place for them and no `strength` is asked for. Raises ConfigError where the family can do neither."""
+    names = [name.strip() for name in (hotwords.split(",") if isinstance(hotwords, str) else hotwords or ())]
+    if not names and strength is None:
+        return task, ""
+    options = family.decoding_options()
+    if strength is None and options & {"context", "prompt"}:
+        return task, ", ".join(names)
+    if "hotwords" not in options:
         raise ConfigError(
             f"A model of the family {family.type} takes no hotwords, as nothing can be said to it: leave them out."
         )
+    if strength is not None and not (math.isfinite(strength) and strength > 0):
+        raise ConfigError(f"The strength of hotwords must be above 0, not {strength}.")
+    if not (names or task.hotwords):
+        raise ConfigError("A strength of hotwords needs hotwords: name some, or leave the strength out.")
+    update = {"hotwords": names or task.hotwords, "hotword_strength": strength or task.hotword_strength}
+    return task.model_copy(update=update), ""
+
+
+def hints(
+    family: Family, context: str | None, prompt: str | None, names: str, warn: Callable[[str], None]
+) -> tuple[str | None, str | None]:
+    """The context and the prompt that examples get, hotwords (`names`) being put into the one that the family has.
+
+    Raises ConfigError for a prompt where it has no place for one; warns of a context without a place.
+    """
+    places = family.decoding_options() & {"context", "prompt"}
+    if prompt and "prompt" not in places:
+        mend = "give it as the context" if "context" in places else "leave it out"
+        raise ConfigError(f"A model of the family {family.type} takes no prompt: {mend}.")
     if context and "context" not in places:
         mend = "give it as the prompt" if "prompt" in places else "it is not used"
         warn(f"This model of the family {family.type} has no place for a context: {mend}.")

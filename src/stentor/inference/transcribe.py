@@ -9,7 +9,7 @@ from stentor.data.batch import Example
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.data.word_units import units
 from stentor.errors import AudioError, ConfigError
-from stentor.inference.decoding_options import hints, with_search, with_translation
+from stentor.inference.decoding_options import hints, with_hotwords, with_search, with_translation
 from stentor.inference.recording import Recording
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker, with_speaker
 from stentor.inference.vad import Detector, Window, cut, open_detector
@@ -77,7 +77,10 @@ class Transcriber:
     prompt: str | None = None
     """Text that is said to come before each window, for Whisper models: its style is taken up."""
     hotwords: str | Sequence[str] | None = None
-    """Names and terms that may occur; they become part of the context or of the prompt."""
+    """Names and terms that may occur; they become part of the context or of the prompt, where the model reads one, and
+    are favoured token by token where not."""
+    hotword_strength: float | None = None
+    """Favour them token by token whatever the model reads, this much each (see the task's `hotword_strength`)."""
     translate: bool | None = None
     """Write a translation, with models that translate. None: as the model was trained."""
     beams: int | None = None
@@ -136,7 +139,8 @@ class Transcriber:
         family = self.bundle.family
         self.task = with_translation(self.task, family, self.translate)
         self.task = with_search(self.task, family, self.beams, self.temperature)
-        context, self.prompt = hints(family, self.context, self.prompt, self.hotwords, self.on_warning)
+        self.task, names = with_hotwords(self.task, family, self.hotwords, self.hotword_strength)
+        context, self.prompt = hints(family, self.context, self.prompt, names, self.on_warning)
         self.context = context or self.task.context
         self.vad_detector = self.detector or open_detector(self.vad, self.vad_threshold)
         self.timed = knows_times and (self.words or self.diarizer is not None)

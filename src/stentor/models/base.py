@@ -143,7 +143,8 @@ class Family(Choice):
 
     def decoding_options(self) -> frozenset[str]:
         """What one call of transcription may ask of a model of these settings: `beams`, `temperature`, and hints that
-        `Processor.collate` reads: `context` (`Example.context`), `prompt` (`Example.extra["prompt"]`)."""
+        `Processor.collate` reads: `context` (`Example.context`), `prompt` (`Example.extra["prompt"]`); `hotwords`:
+        the model's `generate` takes a `bias` (`stentor.models.biasing`)."""
         return frozenset({"beams", "temperature"})
 
     def translates(self) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from stentor.models.biasing import START, Biasing, advance, favour
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -92,41 +94,44 @@ def search(
     beams: int = 1,
     temperature: float = 0.0,
     generator: torch.Generator | None = None,
-    length_penalty: float = 1.0,
     states: list[list[Tensor]] | None = None,
+    bias: Biasing | None = None,
 ) -> list[Result]:
     """Token ids (end token left out) and their log-probabilities under the model, for each row of a decoder.
 
     `decoder` has read its prompts: `log_probs` [B, V] are about the next token, `step(tokens)` [B] reads one in each
     row, `select(rows)` keeps rows, in this order, some perhaps several times. `limits` are the most tokens of each row.
-    `beams` > 1 searches for the answer with the best sum of log-probabilities / length ** `length_penalty`;
-    `temperature` > 0 samples instead (with `generator`, on the device of the model). An empty list as `states`, for
-    greedy decoding with one end id, is filled with each row's `decoder.state` [width] after each of its tokens and
-    after the end token.
+    `beams` > 1 searches for the answer with the best mean log-probability; `temperature` > 0 samples instead (with
+    `generator`, on the device of the model). An empty list as `states`, for greedy decoding with one end id, is filled
+    with each row's `decoder.state` [width] after each of its tokens and after the end token. `bias` favours phrases;
+    the log-probabilities stay the model's.
     """
     import torch
 
     if beams > 1:
-        return _beam(decoder, limits, eos_ids, beams, length_penalty)
+        return _beam(decoder, limits, eos_ids, beams, bias)
     results: list[Result] = [([], []) for _ in limits]
+    phrases = [START] * len(limits)  # the state of each item in them
     if states is not None:
         states += [[] for _ in limits]
     live = list(range(len(limits)))  # the item of each row
     while live:
+        scores = favour(decoder.log_probs, bias, [phrases[item] for item in live], greedy=True)
         if temperature > 0:
-            tokens = torch.multinomial((decoder.log_probs / temperature).softmax(-1), 1, generator=generator)
+            tokens = torch.multinomial((scores / temperature).softmax(-1), 1, generator=generator)
         else:
-            tokens = decoder.log_probs.argmax(-1, keepdim=True)
+            tokens = scores.argmax(-1, keepdim=True)
         chosen = decoder.log_probs.gather(1, tokens).squeeze(1).tolist()
         tokens = tokens.squeeze(1)
         going = []
         for row, (item, token) in enumerate(zip(live, tokens.tolist())):
-            ids, scores = results[item]
+            ids, log_probs = results[item]
             if token in eos_ids or len(ids) >= limits[item]:
                 tokens[row] = next(iter(eos_ids))
                 continue
             ids.append(token)
-            scores.append(chosen[row])
+            log_probs.append(chosen[row])
+            phrases[item] = advance(bias, phrases[item], token)
             if states is not None or len(ids) < limits[item]:
                 going.append(row)
         if states is not None:  # rows leave a step later, so that their last token and the end token are read too
@@ -143,22 +148,24 @@ def search(
     return results
 
 
-def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, length_penalty: float) -> list[Result]:
+def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, bias: Biasing | None) -> list[Result]:
     import torch
 
     device = decoder.log_probs.device
     live = list(range(len(limits)))  # items still searched, `beams` rows each
     paths: dict[int, list[Result]] = {item: [([], [])] * beams for item in live}
+    phrases = [START] * (len(live) * beams)  # the state of each row in them
     done: dict[int, list[tuple[float, Result]]] = {item: [] for item in live}
     totals = torch.full((len(live), beams), -torch.inf, device=device)
     totals[:, 0] = 0.0  # all beams start equal: only the first may go on
     decoder.select(torch.arange(len(live), device=device).repeat_interleave(beams))
     while live:
         size = decoder.log_probs.shape[-1]
-        scores = totals[..., None] + decoder.log_probs.view(len(live), beams, size)
+        log_probs = decoder.log_probs
+        scores = totals[..., None] + favour(log_probs, bias, phrases).view(len(live), beams, size)
         # At most `beams` of the candidates end with an end token per end id, so this many always leave enough to go on.
         best, index = scores.flatten(1).topk(min(beams * (1 + len(eos_ids)), beams * size), dim=1)
-        gains = (best - totals.gather(1, index // size)).tolist()
+        gains = log_probs.view(len(live), -1).gather(1, index).tolist()
         rows, tokens, sums, still = [], [], [], []
         for position, item in enumerate(live):
             new: list[Result] = []
@@ -170,18 +177,19 @@ def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, length
                 ids, probs = paths[item][source]
                 if token in eos_ids:
                     if rank < beams:  # an end that is not among the best would never have won a beam
-                        done[item].append((total / max(1, len(ids) + 1) ** length_penalty, (ids, probs)))
+                        done[item].append((total / (len(ids) + 1), (ids, probs)))
                 elif len(picked) < beams:
                     picked.append((position * beams + source, token, total))
                     new.append(([*ids, token], [*probs, gains[position][rank]]))
             full = len(new[0][0]) >= limits[item] if new else True
             done[item].sort(key=lambda d: -d[0])
             del done[item][beams:]
-            # Log-probabilities only add up to less, so no path that goes on can come out above this.
-            best_open = picked[0][2] / limits[item] ** length_penalty if picked else -torch.inf
+            # Log-probabilities only add up to less, so no path that goes on can come out above this; a bonus is not
+            # waited for.
+            best_open = picked[0][2] / limits[item] if picked else -torch.inf
             if full or (len(done[item]) >= beams and done[item][-1][0] >= best_open):
                 if full:
-                    done[item] += [(p[2] / max(1, len(r[0])) ** length_penalty, r) for p, r in zip(picked, new)]
+                    done[item] += [(p[2] / max(1, len(r[0])), r) for p, r in zip(picked, new)]
                 continue
             while len(picked) < beams:  # fewer than `beams` continuations exist (first step of a tiny vocabulary)
                 picked.append((picked[0][0], picked[0][1], -float("inf")))
@@ -194,6 +202,7 @@ def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, length
         live = still
         if not live:
             break
+        phrases = [advance(bias, phrases[row], token) for row, token in zip(rows, tokens)]
         decoder.select(torch.tensor(rows, device=device))
         decoder.step(torch.tensor(tokens, device=device))
         totals = torch.tensor(sums, device=device)

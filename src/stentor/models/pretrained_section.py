@@ -76,6 +76,9 @@ class PretrainedFamily(Family):
     """Commit of the base on the Hub, where a model has one base."""
     _wrap_layers: tuple[str, ...] = PrivateAttr(default=())
 
+    def decoding_options(self) -> frozenset[str]:
+        return super().decoding_options() | {"hotwords"}
+
     @property
     def wrap_layers(self) -> tuple[str, ...]:  # type: ignore[override]
         """Layer classes of the pretrained parts."""

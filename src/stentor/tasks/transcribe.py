@@ -2,12 +2,13 @@
 
 A family that serves this task gives, besides what every family gives:
 
-* processor: `decode(ids)`, `eos_id`, `max_new_tokens(seconds)`, `max_seconds` (longest clip, None for any length) and
-  `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head); where clips are to be given
-  as they were in training, `trained_speech` (see `stentor.data.trained_speech`); for its targets it
-  may use `Example.extra["times"]`, the record's word times `{"word", "start", "end"}` in seconds;
+* processor: `ids(text)`, `decode(ids)`, `eos_id`, `max_new_tokens(seconds)`, `max_seconds` (longest clip, None for any
+  length) and `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head); where clips are
+  to be given as they were in training, `trained_speech` (see `stentor.data.trained_speech`); for its targets it may use
+  `Example.extra["times"]`, the record's word times `{"word", "start", "end"}` in seconds;
 * model: `generate(inputs, max_new_tokens=[...], eos_ids={...}, beams=, temperature=, generator=)`, a list of (token ids
-  without the end token, their log-probabilities), and with a CTC head `ctc_classes(**inputs)`. With an attribute
+  without the end token, their log-probabilities), which takes a `bias` (`stentor.models.biasing`) where the family's
+  `decoding_options` have `hotwords`, and with a CTC head `ctc_classes(**inputs)`. With an attribute
   `no_speech_id` that is not None, `generate` also takes an empty list `no_speech`, and fills it with the probability
   that nobody speaks, for each item. With an attribute `names_language` that is true, it takes an empty list `named`,
   and fills it with the tokens that name the language of each item, of which `processor.named_language(ids)` makes a
@@ -23,7 +24,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import RATE, field_of, language_of, set_translation, speaker_of, text_of, words_of
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from stentor.losses.base import Loss
     from stentor.models.base import Bundle, Family
+    from stentor.models.biasing import Biasing
 
 _MEND = "leave `translate` out, or take a model that translates (stentor models --task translate)"
 
@@ -66,10 +68,18 @@ class Transcribe(Task):
     comes before it."""
     beams: int = Field(1, ge=1)
     """Hypotheses kept while decoding. 1: greedy."""
+    hotwords: list[str] = []
+    """Names and terms that are favoured while decoding, for models that write token by token or by CTC."""
+    hotword_strength: float = Field(1.5, gt=0)
+    """How much: what each token of a hotword adds to its log-probability. Too much writes them where they are not
+    said."""
+    _bias: tuple[Any, Biasing] | None = PrivateAttr(None)
     checks: Checks = Checks()
     """Signs of made-up answers, and decoding again when there is one."""
 
     def incompatible_with(self, family: Family) -> tuple[str, str] | None:
+        if self.hotwords and "hotwords" not in family.decoding_options():
+            return "hotwords", f"a model of the family {family.type} cannot favour words: leave them out"
         if not self.translate or family.translates():
             return None
         return "translate", f"a model of the family {family.type} with these settings writes only what is said: {_MEND}"
@@ -148,6 +158,8 @@ class Transcribe(Task):
         options: dict[str, Any] = {"named": named} if getattr(model, "names_language", False) else {}
         if times_tokens(model):
             options["spans"] = spans
+        if self.hotwords:
+            options["bias"] = self._biasing(processor)
         if getattr(model, "no_speech_id", None) is not None:
             options["no_speech"] = no_speech
         with torch.no_grad(), bundle.cache_encoder():
@@ -185,6 +197,14 @@ class Transcribe(Task):
                 }
             )
         return outputs
+
+    def _biasing(self, processor: Any) -> Biasing:
+        from stentor.models.biasing import biasing
+
+        key = (processor, tuple(self.hotwords), self.hotword_strength)
+        if self._bias is None or self._bias[0] != key:
+            self._bias = key, biasing(processor, self.hotwords, self.hotword_strength)
+        return self._bias[1]
 
     def reference(self, cut: Cut) -> dict[str, Any]:
         return {"text": text_of(cut) or "", "language": language_of(cut), "speaker": speaker_of(cut)}

@@ -72,7 +72,7 @@ class CTCFamily(PretrainedFamily):
     implementation: ClassVar[str | None] = __name__
 
     def decoding_options(self) -> frozenset[str]:
-        return frozenset()
+        return frozenset({"beams", "hotwords"})
 
     @model_validator(mode="after")
     def _one_origin(self) -> CTCFamily:

@@ -5,7 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.errors import ConfigError
+from stentor.models.biasing import Biasing
+from stentor.models.ctc.decoding import decode
+from stentor.models.decoding import Result
 from stentor.models.speech_llm.encoders import Geometry, encode
 
 
@@ -53,33 +55,16 @@ class CTCModel(nn.Module):
         return {"ctc": {**prediction, "targets": targets, "target_lengths": target_lengths}}
 
     def generate(
-        self, inputs: dict[str, Tensor], max_new_tokens: list[int], beams: int = 1, **_: Any
-    ) -> list[tuple[list[int], list[float]]]:
-        """Classes along the most likely path, repeats merged and blanks left out, each with the log-probability at the
-        frame that is surest of it. Frames do not depend on one another: temperatures have no say in it."""
-        if beams != 1:
-            raise ConfigError("A model of type ctc decodes greedily: set `task.beams: 1`.")
-        log_probs, frames = self.log_probs(inputs["features"], inputs["lengths"])
-        best, path = log_probs.max(-1)
-        return [
-            merge(row[:n], values[:n], self.blank)
-            for row, values, n in zip(path.tolist(), best.tolist(), frames.tolist())
-        ]
-
-
-def merge(path: list[int], values: list[float], blank: int) -> tuple[list[int], list[float]]:
-    """A path of one class per frame without repeats and blanks, with the largest value of each run."""
-    ids: list[int] = []
-    best: list[float] = []
-    last = blank
-    for c, value in zip(path, values):
-        if c == last and c != blank:
-            best[-1] = max(best[-1], value)
-        elif c != blank:
-            ids.append(c)
-            best.append(value)
-        last = c
-    return ids, best
+        self,
+        inputs: dict[str, Tensor],
+        max_new_tokens: list[int],
+        beams: int = 1,
+        bias: Biasing | None = None,
+        **_: Any,
+    ) -> list[Result]:
+        """Classes without repeats and blanks, see `stentor.models.ctc.decoding`. Frames do not depend on one another:
+        temperatures have no say in it."""
+        return decode(*self.log_probs(inputs["features"], inputs["lengths"]), self.blank, beams, bias)
 
 
 def encoder_of(recogniser: Any) -> Any:

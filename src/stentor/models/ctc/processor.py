@@ -115,6 +115,10 @@ class CTCProcessor:
             "training transcripts."
         )
 
+    def ids(self, text: str) -> list[int]:
+        """Classes of a text."""
+        return self.spelling.encode(text)[0]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of what `generate` gives: classes without repeats and blanks."""
         return self.spelling.decode(ids)

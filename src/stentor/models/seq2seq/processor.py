@@ -107,6 +107,10 @@ class Seq2SeqProcessor:
         """The tokens of a text."""
         return self.tokenizer(text.strip(), add_special_tokens=False)["input_ids"]  # type: ignore[no-any-return]
 
+    def ids(self, text: str) -> list[int]:
+        """The tokens of a text of no certain language."""
+        return self.text_ids(text, None)
+
     def learnt_places(self, example: Example) -> list[int]:
         """Places of prompt tokens that are learnt, as the text is."""
         return []

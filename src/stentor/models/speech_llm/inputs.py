@@ -30,7 +30,8 @@ class EncoderInputs:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_mel": None}
 
-    def _ids(self, text: str) -> list[int]:
+    def ids(self, text: str) -> list[int]:
+        """The tokens of a text."""
         if not text:
             return []
         # What transformers does around it takes as long again, and a plan comes past every text.
@@ -42,9 +43,9 @@ class EncoderInputs:
         """Up to ten letters of a text that the tokenizer has only its unknown token for; empty where all can be
         written, as with tokenizers of bytes."""
         unknown = self.tokenizer.unk_token_id
-        if unknown is None or unknown not in self._ids(text):
+        if unknown is None or unknown not in self.ids(text):
             return ""
-        letters = [c for c in sorted(set(text)) if not c.isspace() and unknown in self._ids(c)]
+        letters = [c for c in sorted(set(text)) if not c.isspace() and unknown in self.ids(c)]
         return " ".join(letters[:10]) or repr(text)
 
     def frames(self, samples: int) -> int:

@@ -71,7 +71,7 @@ class SpeechLLMProcessor(EncoderInputs):
         self._start = [] if tokenizer_type else tokenizer("")["input_ids"][:1]
         if self._start == [self.eos_id] and tokenizer.bos_token_id != self.eos_id:
             self._start = []
-        self._after = [tokenizer.bos_token_id] if tokenizer_type else self._ids("\n")
+        self._after = [tokenizer.bos_token_id] if tokenizer_type else self.ids("\n")
 
     # Lengths, from metadata alone
 
@@ -82,8 +82,8 @@ class SpeechLLMProcessor(EncoderInputs):
     def tokens(self, cut: Cut, seconds: float) -> int:
         """TokenSequence of the language model for one item: prompt, audio, transcript and end token."""
         context = field_of(cut, "context") if self.prompt.context else None
-        prompt = self._start + self._ids(self.prefix(language_of(cut), context))
-        text = self._ids(text_of(cut) or "")
+        prompt = self._start + self.ids(self.prefix(language_of(cut), context))
+        text = self.ids(text_of(cut) or "")
         return len(prompt) + self.positions(round(seconds * SAMPLE_RATE)) + len(self._after) + len(text) + 1
 
     def max_new_tokens(self, seconds: float) -> int:
@@ -111,8 +111,8 @@ class SpeechLLMProcessor(EncoderInputs):
         if labels and example.rng is not None and self.prompt.dropout > 0:
             drop = example.rng.random(2) < self.prompt.dropout
             language, context = None if drop[0] else language, None if drop[1] else context
-        before = self._start + self._ids(self.prefix(language, context))
-        text = [*self._ids(example.text or ""), self.eos_id] if labels else []
+        before = self._start + self.ids(self.prefix(language, context))
+        text = [*self.ids(example.text or ""), self.eos_id] if labels else []
         return TokenSequence(before, self.positions(samples), self._after, text)
 
     # Batches

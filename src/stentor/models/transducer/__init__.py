@@ -97,7 +97,7 @@ class TransducerFamily(PretrainedFamily):
         return config.get("model_type") in ("transducer", *KINDS)
 
     def decoding_options(self) -> frozenset[str]:
-        return frozenset({"beams"})
+        return frozenset({"beams", "hotwords"})
 
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         from stentor.data.cut import language_of, text_of

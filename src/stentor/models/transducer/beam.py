@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from stentor.models.biasing import START, Biasing, advance, favour
+
 if TYPE_CHECKING:
     from stentor.models.transducer.modeling import TransducerModel
 
@@ -37,6 +39,8 @@ class Hypothesis:
     spans: tuple[tuple[int, int], ...] = ()
     """As `Path.spans`."""
     unread: bool = False
+    phrase: int = START
+    """Where it is in the favoured phrases. What they earned is part of the scores."""
 
 
 class Arc(NamedTuple):
@@ -48,14 +52,14 @@ class Arc(NamedTuple):
     log_prob: float
     """Of the token."""
     cost: float
-    """Log-probability of the token with its jump."""
+    """Log-probability of the token with its jump, and its bonus."""
 
 
 class Item:
     """Search in one item: hypotheses at the frames ahead by their tokens, and those that are at the present one."""
 
-    def __init__(self, frames: int, limit: int, beams: int):
-        self.frames, self.limit, self.beams = frames, limit, beams
+    def __init__(self, frames: int, limit: int, beams: int, bias: Biasing | None):
+        self.frames, self.limit, self.beams, self.bias = frames, limit, beams, bias
         self.ahead: dict[int, dict[tuple[int, ...], Hypothesis]] = {0: {(): Hypothesis(0.0, 0.0, 0)}}
         self.present: list[Hypothesis] = []
 
@@ -76,7 +80,8 @@ class Item:
             self._add(replace(h, score=score, best=best), frame + max(arc.jump, 1))
         elif len(h.ids) < self.limit:
             spans = (*h.spans, (frame, frame + max(arc.jump, 1)))
-            h = Hypothesis(score, best, h.row, (*h.ids, arc.token), (*h.log_probs, arc.log_prob), spans, unread=True)
+            ids, log_probs = (*h.ids, arc.token), (*h.log_probs, arc.log_prob)
+            h = Hypothesis(score, best, h.row, ids, log_probs, spans, True, advance(self.bias, h.phrase, arc.token))
             if not arc.jump:
                 return h
             self._add(h, frame + arc.jump)
@@ -138,11 +143,16 @@ class Memory:
 
 @torch.no_grad()
 def search(
-    model: TransducerModel, states: Tensor, frames: Tensor, limits: Sequence[int], beams: int
+    model: TransducerModel,
+    states: Tensor,
+    frames: Tensor,
+    limits: Sequence[int],
+    beams: int,
+    bias: Biasing | None = None,
 ) -> list[Hypothesis]:
     """The best hypothesis for each item of encoded frames [B, T, J], of which items have `frames` [B]; at most `limits`
-    tokens for each, `beams` hypotheses followed. An item gets what it would get alone."""
-    items = [Item(n, limit, beams) for n, limit in zip(frames.tolist(), limits, strict=True)]
+    tokens for each, `beams` hypotheses followed. An item gets what it would get alone. `bias` favours phrases."""
+    items = [Item(n, limit, beams, bias) for n, limit in zip(frames.tolist(), limits, strict=True)]
     memory = Memory(model, states.device)
     for frame in range(states.shape[1]):
         for item in items:
@@ -154,7 +164,8 @@ def search(
             rows = torch.tensor([i for i, _ in live], device=states.device)
             logits = model.joint(states[rows, frame], memory.read([h for _, h in live])).float()
             written: list[list[Hypothesis]] = [[] for _ in items]
-            for (i, h), arcs in zip(live, _arcs(model, logits, beams), strict=True):
+            following = _arcs(model, logits, beams, bias, [h.phrase for _, h in live])
+            for (i, h), arcs in zip(live, following, strict=True):
                 full = place == model.max_symbols  # only blank leads on from here
                 ways = [arc for arc in arcs if arc.token == model.blank or not full]
                 followed = [items[i].follow(h, arc, frame, model.blank) for arc in ways]
@@ -162,21 +173,28 @@ def search(
             for item, hypotheses in zip(items, written):
                 item.stay(hypotheses)
         memory.keep([h for item in items for h in item.waiting()])
-    return [item.waiting()[0] for item in items]
+    return [
+        min(item.waiting(), key=lambda h: bias.withdrawn(h.phrase) - h.score if bias else -h.score) for item in items
+    ]
 
 
-def _arcs(model: TransducerModel, logits: Tensor, beams: int) -> list[list[Arc]]:
-    """Of each row of logits [N, V], with durations [N, V + D]: blank and the best tokens, each with its jumps."""
+def _arcs(
+    model: TransducerModel, logits: Tensor, beams: int, bias: Biasing | None, states: Sequence[int]
+) -> list[list[Arc]]:
+    """Of each row of logits [N, V], with durations [N, V + D]: blank and the best tokens, each with its jumps. `states`
+    are those of the rows in the favoured phrases."""
     jumps = len(model.durations or ())
     tokens = logits[:, : logits.shape[1] - jumps].log_softmax(-1)
-    blanks = tokens[:, model.blank, None].clone()
-    tokens[:, model.blank] = -inf
-    best, ids = tokens.topk(min(beams, tokens.shape[1] - 1), dim=-1)
-    ids, best = torch.cat([torch.full_like(ids[:, :1], model.blank), ids], 1), torch.cat([blanks, best], 1)
+    favoured = favour(tokens, bias, states).clone()
+    favoured[:, model.blank] = -inf
+    _, ids = favoured.topk(min(beams, tokens.shape[1] - 1), dim=-1)
+    favoured[:, model.blank] = tokens[:, model.blank]
+    ids = torch.cat([torch.full_like(ids[:, :1], model.blank), ids], 1)
+    rows = zip(ids.tolist(), tokens.gather(1, ids).tolist(), favoured.gather(1, ids).tolist())
     if not jumps:
-        return [[Arc(i, int(i == model.blank), p, p) for i, p in zip(*row)] for row in zip(ids.tolist(), best.tolist())]
+        return [[Arc(i, int(i == model.blank), p, cost) for i, p, cost in zip(*row)] for row in rows]
     costs = logits[:, -jumps:].log_softmax(-1).tolist()
     return [
-        [Arc(i, jump, p, p + cost) for i, p in zip(*row) for jump, cost in zip(model.durations or (), of_jumps)]
-        for *row, of_jumps in zip(ids.tolist(), best.tolist(), costs)
+        [Arc(i, jump, p, c + cost) for i, p, c in zip(*row) for jump, cost in zip(model.durations or (), of_jumps)]
+        for row, of_jumps in zip(rows, costs)
     ]

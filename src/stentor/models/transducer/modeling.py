@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stentor.models.biasing import Biasing
 from stentor.models.speech_llm.encoders import Geometry, encode
 from stentor.models.speech_llm.modeling import EncoderCache
 from stentor.models.transducer.beam import search
@@ -65,6 +66,7 @@ class TransducerModel(EncoderCache):
         max_new_tokens: list[int],
         beams: int = 1,
         spans: list[list[tuple[float, float]]] | None = None,
+        bias: Biasing | None = None,
         **_: Any,
     ) -> list[tuple[list[int], list[float]]]:
         """Token ids and their log-probabilities, greedily or by beam search: temperatures have no say in it. An empty
@@ -72,9 +74,9 @@ class TransducerModel(EncoderCache):
         with torch.no_grad():
             states, frames = self.encode(**inputs)
             paths = (
-                greedy(self, states, frames, max_new_tokens)
+                greedy(self, states, frames, max_new_tokens, bias)
                 if beams == 1
-                else search(self, states, frames, max_new_tokens, beams)
+                else search(self, states, frames, max_new_tokens, beams, bias)
             )
             if spans is not None:
                 delays: Any = getattr(self, "delays", None)

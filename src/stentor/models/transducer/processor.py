@@ -65,7 +65,7 @@ class TransducerProcessor(EncoderInputs):
         features, lengths = self.features(examples)
         inputs, counts = {"features": features, "lengths": lengths}, {}
         if labels:
-            targets = [torch.tensor(self._ids(e.text or ""), dtype=torch.long) for e in examples]
+            targets = [torch.tensor(self.ids(e.text or ""), dtype=torch.long) for e in examples]
             inputs["targets"] = pad_sequence(targets, batch_first=True)
             inputs["target_lengths"] = torch.tensor(list(map(len, targets)))
             counts[self.term] = sum(map(len, targets))

@@ -124,7 +124,7 @@ class Transformer(Family):
         return "kind", f"a model of the kind {self.kind} cannot {task.type}: take {' or '.join(kinds)}"
 
     def decoding_options(self) -> frozenset[str]:
-        return frozenset() if self.kind == "encoder" else super().decoding_options()
+        return frozenset({"beams", "hotwords"} | ({"temperature"} if self.kind != "encoder" else set()))
 
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         """Besides records that the processor drops, clips and texts that there are not enough learnt positions for."""

@@ -1,10 +1,12 @@
 """Generation: the decoder step by step for `stentor.models.decoding`, or the most likely path of the CTC head."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from stentor.errors import ConfigError
-from stentor.models.ctc.modeling import merge
+from stentor.models.biasing import Biasing
+from stentor.models.ctc.decoding import decode
 from stentor.models.decoding import Result, search
 from stentor.models.transformer.modeling import TransformerModel, valid
 
@@ -46,32 +48,26 @@ def generate(
     max_new_tokens: int | list[int],
     eos_ids: set[int],
     beams: int = 1,
-    temperature: float = 0.0,
-    generator: torch.Generator | None = None,
-    length_penalty: float = 1.0,
+    bias: Biasing | None = None,
+    **options: Any,
 ) -> list[Result]:
     """Token ids (end token left out) and their log-probabilities under the model, for each item of a batch.
 
     `inputs` come from the processor's `collate(labels=False)`; for a language model `tokens` [B, U] are the beginning
     to go on from, start token included, and for an encoder-decoder they may be given too. `max_new_tokens` is one limit
-    or one for each item. `beams` > 1 searches for the answer with the best sum of log-probabilities / length **
-    `length_penalty`; `temperature` > 0 samples instead. The model should be in evaluation mode.
+    or one for each item. `options` are those of `stentor.models.decoding.search`. The model should be in evaluation
+    mode.
 
-    A model without decoder gives the classes along the most likely path of its CTC head, repeats merged and blanks left
-    out, each with the log-probability at the frame that is surest of it; temperatures have no say in it. Raises
-    ConfigError for beams there.
+    A model without decoder gives classes of its CTC head, see `stentor.models.ctc.decoding`. Temperatures do
+    nothing.
     """
     if model.decoder is None:
-        if beams != 1:
-            raise ConfigError("A model of the kind encoder decodes greedily: set `task.beams: 1`.")
         hidden, frames = model.encode(inputs["features"], inputs["lengths"])
-        best, path = model.ctc_log_probs(hidden).max(-1)
-        rows = zip(path.tolist(), best.tolist(), frames.tolist())
-        return [merge(classes[:n], values[:n], 0) for classes, values, n in rows]
+        return decode(model.ctc_log_probs(hidden), frames, 0, beams, bias)
     decoder = _StepDecoder(model, inputs)
     count = len(decoder.log_probs)
     limits = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
     if (max_length := model.decoder.max_length) is not None:
         prefix = inputs["tokens"].shape[1] if "tokens" in inputs else 1
         limits = [min(limit, max_length - prefix) for limit in limits]
-    return search(decoder, limits, eos_ids, beams, temperature, generator, length_penalty)
+    return search(decoder, limits, eos_ids, beams, bias=bias, **options)

@@ -116,6 +116,13 @@ class TransformerProcessor(FeatureCache):
     def _ids(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
 
+    def ids(self, text: str) -> list[int]:
+        """What the model writes a text with: its tokens, without a tokenizer CTC classes."""
+        if self.tokenizer is not None:
+            return self._ids(text)
+        assert self.ctc is not None
+        return self.ctc.encode(text)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, without special tokens; without a tokenizer of CTC classes that were merged already."""
         if self.tokenizer is None:

@@ -67,7 +67,8 @@ class PretrainedProcessor(TransducerProcessor):
                 return str(error)
         return None
 
-    def _ids(self, text: str) -> list[int]:
+    def ids(self, text: str) -> list[int]:
+        """The tokens of a text."""
         return self.spelling.encode(text)[0]
 
     def unknown_letters(self, text: str) -> str:

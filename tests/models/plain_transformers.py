@@ -18,6 +18,9 @@ CLASSES |= {"voxtral_realtime": "VoxtralRealtime", "kyutai_speech_to_text": "Kyu
 def load(family, folder):
     if family in SEQ2SEQ:
         return load_seq2seq(folder)
+    if family in ("tdt", "rnnt"):
+        model = getattr(transformers, f"AutoModelFor{family.upper()}").from_pretrained(folder)
+        return model, transformers.AutoProcessor.from_pretrained(folder)
     model_class = getattr(transformers, f"{CLASSES[family]}ForConditionalGeneration")
     processor = getattr(transformers, f"{CLASSES[family]}Processor").from_pretrained(folder)
     if not os.path.exists(os.path.join(folder, "adapter_config.json")):
@@ -82,6 +85,14 @@ def kyutai_speech_to_text(model, processor, audio, language):
     inputs = processor(audio=resample_poly(audio, 3, 2).astype("float32"), sampling_rate=24000)
     ids = model.generate(**inputs)[0]
     return processor.decode(ids, skip_special_tokens=True), ids
+
+
+def transducer(model, processor, audio, language):
+    (ids,) = model.generate(**processor([audio], sampling_rate=16000), max_length=500).sequences
+    return processor.decode(ids, skip_special_tokens=True).strip(), ids
+
+
+tdt = rnnt = transducer
 
 
 def main(family, folder):

@@ -21,6 +21,9 @@ from stentor.models.transducer.pretrained.modeling import PretrainedTransducer
 from stentor.models.transducer.pretrained.processor import BLANK, PretrainedProcessor
 from stentor.models.weights_io import export_folder
 
+DURATION_SHIFT = 15.0
+"""By how much the logits of durations begin below those of tokens."""
+
 
 def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
     """See `Family.build`."""
@@ -72,6 +75,10 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
         recogniser = reach(
             family, where, lambda name, at: auto.from_pretrained(name, trust_remote_code=False, **options, **at)
         )
+    if (
+        fresh
+    ):  # transformers' generate takes the best of all logits: those of durations, on their own scale, must be low
+        recogniser.joint.head.bias.data[config.vocab_size :] -= DURATION_SHIFT
     recogniser.generation_config.decoder_start_token_id = config.blank_token_id
     adjust(recogniser.encoder, pretrained=True)
     shape = _geometry(config.encoder_config, kind)

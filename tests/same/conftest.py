@@ -24,6 +24,11 @@ MODELS = {
     "voxtral": {"type": "audio_llm", "token_rate": 2.0},
     "qwen3_asr": {"type": "audio_llm", "token_rate": 2.0},
     "ctc": {"type": "ctc", "config": QUIET_WAVE, "alphabet": "transcripts"},
+    "transducer": {
+        "type": "transducer",
+        "encoder": {"config": {"model_type": "whisper", **WHISPER, "encoder_layers": 2, "dropout": 0.0}},
+        "predictor": {"hidden": 16},
+    },
     "transformer": {
         "type": "transformer",
         "kind": "encoder_decoder",
@@ -42,7 +47,10 @@ LORA = {
     },
     "qwen3_asr": {"lora": {**ADAPTERS, "targets": ["language_model.*.q_proj"]}, "freeze": ["audio_tower.*"]},
     "ctc": {"lora": {**ADAPTERS, "targets": ["*.q_proj"]}, "freeze": ["*.feature_extractor.*"]},
+    "transducer": {"lora": {**ADAPTERS, "targets": ["encoder.*.q_proj"]}, "freeze": ["predictor.*"]},
 }
+LOSSES = {"ctc": {"ctc": "ctc"}, "transducer": {"rnnt": "rnnt"}}
+"""Of the families that have others than the cross entropy of the text."""
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +96,7 @@ def real_family(tmp_path_factory, corpus):
                 "buckets": 1,
                 "workers": 0,
             },
-            "losses": {"ctc": "ctc"} if family == "ctc" else {"text": "cross_entropy"},
+            "losses": LOSSES.get(family, {"text": "cross_entropy"}),
             "optim": {"type": "adamw", "lr": 1e-3, "eps": 1e-4},
             "schedule": {"type": "constant", "warmup_steps": 0},
             "train": {

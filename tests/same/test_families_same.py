@@ -6,7 +6,7 @@ import pytest
 
 SHARD = "train.shard=true"
 LOW = {"gradient_checkpointing": True}
-FAMILIES = ("whisper", "moonshine", "moonshine_streaming", "cohere_asr", "voxtral", "qwen3_asr", "ctc")
+FAMILIES = ("whisper", "moonshine", "moonshine_streaming", "cohere_asr", "voxtral", "qwen3_asr", "ctc", "transducer")
 
 
 def learnt(folder) -> bool:

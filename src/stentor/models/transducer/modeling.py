@@ -198,15 +198,19 @@ class EncoderTransducer(TransducerModel):
     def span_seconds(
         self, inputs: dict[str, Tensor], spans: Sequence[Sequence[tuple[int, int]]]
     ) -> list[list[tuple[float, float]]]:
-        """With a times head the times of the word that is said where a token was written."""
+        """With a times head the times of the word that is said where a token was written: the median of what the head
+        says at three frames towards the middle of the word, as at its edge a frame may be its neighbour's."""
         if self.times_head is None:
             return super().span_seconds(inputs, spans)
-        step = self.frame_seconds
-        around = self.times_head(self.frames(**inputs)[0]).float().cpu() * step
+        hidden, frames = self.frames(**inputs)
+        around = self.times_head(hidden).float().cpu()
+        middles, inwards = torch.arange(hidden.shape[1]) + 0.5, torch.arange(3)
         seconds = []
-        for row, times in zip(spans, around.tolist()):
-            centres = [((first + 0.5) * step, times[first]) for first, _ in row]
-            seconds.append([(centre - before, centre + after) for centre, (before, after) in centres])
+        for row, n, (before, after) in zip(spans, frames.tolist(), around.mT):
+            at = torch.tensor([first for first, _ in row], dtype=torch.long)[:, None]
+            starts = (middles - before)[(at + inwards).clamp(max=n - 1)].median(1).values * self.frame_seconds
+            ends = (middles + after)[(at - inwards).clamp(min=0)].median(1).values * self.frame_seconds
+            seconds.append(list(zip(starts.tolist(), ends.tolist())))
         return seconds
 
     def ctc_log_probs(self, hidden: Tensor) -> Tensor:

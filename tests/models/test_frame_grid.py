@@ -260,6 +260,12 @@ def test_the_delay_may_be_another(kind, origins, bundle, tmp_path):
         assert extractor["audio_delay_seconds"] == 0.96
 
 
+def test_adapters_are_in_the_attention_unless_configured_otherwise(kind, origins):
+    ours = build(origins[kind], lora={"rank": 2})
+    trained = {name for name, p in ours.model.named_parameters() if p.requires_grad}
+    assert len(trained) == 2 * 4 * 2 and all(".self_attn." in n and n.startswith("language_model.") for n in trained)
+
+
 # Through the command line
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +134,8 @@ def write_adapters(
     }
     save_file(adapters, folder / ADAPTER_FILE, metadata={"format": "pt"})
     follow_umask(folder / ADAPTER_FILE)
-    config: Any = model.peft_config[ADAPTER]  # type: ignore[index,union-attr]
+    config: Any = copy(model.peft_config[ADAPTER])  # type: ignore[index,union-attr]
+    config.target_modules = {rename(name) for name in config.target_modules}
     config.modules_to_save = list(trained_modules) or None
     config.save_pretrained(folder)
 
@@ -181,10 +183,9 @@ def load_adapters(model: nn.Module, adapters: dict[str, Tensor]) -> None:
     model.load_state_dict(named, strict=False)
 
 
-def put_adapters(model: nn.Module, adapters: dict[str, Tensor], lora: Lora | None, folder: Path) -> None:
+def put_adapters(model: nn.Module, adapters: dict[str, Tensor], lora: Lora | None) -> None:
     """Give a model the adapters of an export, as `lora` says, on the modules that have them there."""
-    settings = read_json(folder / "adapter_config.json")
-    inject(model, lora or Lora(), sorted(settings["target_modules"]))
+    inject(model, lora or Lora(), sorted({name.partition(".lora_")[0] for name in adapters if is_adapter(name)}))
     load_adapters(model, adapters)
 
 

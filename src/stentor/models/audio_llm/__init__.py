@@ -30,7 +30,7 @@ class AudioLLMLora(Lora):
     targets: list[str] = Field([f"language_model.*.{x}_proj" for x in "qkvo"], min_length=1)
     """Globs on module paths below `language_model`, `lm_head` and the parts for audio, `audio_tower` and
     `multi_modal_projector`, in Granite Speech `encoder` and `projector`. `*` matches anything. Each must match at least
-    one linear layer."""
+    one linear layer. Where none are given, Kyutai's are the same layers under its names (`*.q_proj.linear`)."""
 
 
 class AudioLLM(PretrainedFamily):

@@ -132,7 +132,7 @@ def _put_adapters(bundle: Bundle, folder: Path, trainable: bool) -> None:
     _, adapters = read_export(bundle, folder)
     if trainable or family.dtype == "bfloat16":
         bundle.model.requires_grad_(False)
-        put_adapters(bundle.model, adapters, family.lora, folder)
+        put_adapters(bundle.model, adapters, family.lora)
         if trainable:
             quantize(bundle.model, family.quantize)
     else:

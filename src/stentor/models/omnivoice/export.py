@@ -275,7 +275,7 @@ def load(family_class: type[OmniVoice], folder: Path, trainable: bool = False) -
     if trainable:
         freeze_parameters(model, family.freeze)
     if adapters and trainable:
-        put_adapters(model, adapters, family.lora, folder)
+        put_adapters(model, adapters, family.lora)
     elif adapters:
         fold(bundle, adapters, folder)
     if not trainable:

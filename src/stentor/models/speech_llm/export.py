@@ -139,7 +139,7 @@ def load_parts(
     if trainable:
         freeze_parameters(model, family.freeze)
     if adapters and trainable:
-        put_adapters(model, adapters, family.lora, folder)
+        put_adapters(model, adapters, family.lora)
         quantize(model, family.quantize)
     elif adapters:
         fold(bundle, adapters, folder)

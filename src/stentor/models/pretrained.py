@@ -2,12 +2,15 @@
 
 import dataclasses
 import difflib
+import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from stentor.errors import ConfigError, without_secrets
+
+log = logging.getLogger("stentor")
 
 LIBRARIES = ("huggingface_hub", "httpx", "httpx2", "safetensors", "safetensors_rust", "tokenizers", "transformers")
 """Whose exceptions of their own kinds mean that a model cannot be had."""
@@ -149,6 +152,9 @@ def set_memory_options(bundle: Any, parts: Sequence[Any]) -> None:
     family, model = bundle.family, bundle.model
     if family.gradient_checkpointing:
         for part in parts:
+            if not part.supports_gradient_checkpointing:
+                log.warning("model.gradient_checkpointing: not in %s, which knows none.", type(part).__name__)
+                continue
             part.gradient_checkpointing_enable({"use_reentrant": False})
     layers = {name for part in parts for name in part._no_split_modules or ()}
     family._wrap_layers = tuple(sorted(layers & {type(module).__name__ for module in model.modules()}))

@@ -124,8 +124,8 @@ class AudioLLM(PretrainedFamily):
         return super().decoding_options() | (kind.hints if kind else frozenset())
 
     def translates(self) -> bool:
-        kind = self.processor_class()
-        return kind is not None and kind.translates
+        kind = self.processor_class()  # refused when the model is built, where it is not yet known
+        return kind is None or kind.translates
 
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         return processor.drop_reason(cut, training)  # type: ignore[no-any-return]

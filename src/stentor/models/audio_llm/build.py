@@ -138,9 +138,26 @@ def from_base(family: AudioLLM) -> Bundle:
         ),
     )
     family._commit = getattr(config, "_commit_hash", None)
+    folded = fold_shipped_adapters(model)
     bundle = Bundle(processor.model_of(model), processor, family)
-    family._from_base = set(bundle.model.state_dict())
+    family._from_base = set(bundle.model.state_dict()) - {own_name(name) for name in folded}
     return bundle
+
+
+def fold_shipped_adapters(model: Any) -> set[str]:
+    """Fold the adapters that a model comes with (Granite Speech 3) into its weights, which ours go on top of; the names
+    of these weights."""
+    if not getattr(model, "_hf_peft_config_loaded", False):
+        return set()
+    from peft.tuners.lora import LoraLayer
+
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
+    for name, layer in layers.items():
+        layer.merge()
+        model.set_submodule(name, layer.get_base_layer())
+    model._hf_peft_config_loaded = model.config.has_lora_adapter = False
+    del model.peft_config
+    return {f"{name}.weight" for name in layers}
 
 
 def read_config(family: AudioLLM, name: str, options: dict[str, Any]) -> tuple[Any, type[AudioLLMProcessor]]:
@@ -152,8 +169,8 @@ def read_config(family: AudioLLM, name: str, options: dict[str, Any]) -> tuple[A
     kinds = known_kinds()
     if config.model_type not in kinds:
         raise ConfigError(
-            f"model.from: {name} is a model of the type {config.model_type}, which is none of "
-            f"{', '.join(sorted(kinds))}: give one of these types, or another `model.type`."
+            f"model.from: {name} is a model of the type {config.model_type}, which is no audio language model known "
+            "here: give one that docs/finetune.md lists, or another `model.type`."
         )
     kind = kinds[config.model_type]
     family._model_type = config.model_type
@@ -198,4 +215,7 @@ def apply_memory_options(bundle: Bundle) -> None:
             small = family.dtype == "bfloat16" and not trained
             small = small and not is_adapter(name) and not any(fnmatchcase(f"{path}.{name}", glob) for glob in fixed)
             parameter.data = parameter.data.to(torch.bfloat16 if small else torch.float32)
+    for module in model.modules():  # whose statistics are no parameters, but of their dtype
+        if isinstance(module, torch.nn.BatchNorm1d):
+            module.float()
     set_memory_options(bundle, [part for part in model.children() if isinstance(part, PreTrainedModel)])

@@ -70,6 +70,9 @@ class AudioLLMModel(nn.Module):
         for part in self.children():
             if not any(p.requires_grad for p in part.parameters()):
                 part.eval()
+        for module in self.modules():  # whose statistics would depend on the batch
+            if isinstance(module, nn.BatchNorm1d):
+                module.eval()
         return self
 
     def audio(self, **inputs: Tensor) -> Tensor:
@@ -123,6 +126,15 @@ class AudioLLMModel(nn.Module):
         if named is not None:
             named += [ids[:begin] for begin, (ids, _) in zip(begins, results)]
         return [(ids[begin:], log_probs[begin:]) for begin, (ids, log_probs) in zip(begins, results)]
+
+
+class ClipwiseModel(AudioLLMModel):
+    """A model whose encoder knows no padding: clips pass it one by one."""
+
+    def audio(self, input_features: Tensor, lengths: Tensor) -> Tensor:  # type: ignore[override]
+        """See `AudioLLMModel.audio`; `input_features` [1, frames of all clips, width] and `lengths` [B] in frames."""
+        clips = input_features.split(lengths.tolist(), 1)
+        return torch.cat([super(ClipwiseModel, self).audio(input_features=clip) for clip in clips])
 
 
 def _like_weights(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:

@@ -30,12 +30,14 @@ Around = tuple[list[int], list[int]]
 class AudioLLMProcessor(ABC):
     """One model of the family, as facts (class attributes) and hooks around transformers' own processor, `hf`.
 
-    A model is a subclass in a module of `kinds/`, or of a plug-in. Most need no more than `ChatProcessor`: a
-    processor of transformers with a chat template, of which the prompt is made once and split where the audio goes:
+    A model is a subclass in a module of `kinds/`, or of a plug-in. Most need no more than
+    `stentor.models.audio_llm.chat.ChatProcessor`, for processors of transformers with a chat template, of which the
+    prompt is made once and split where the audio goes:
 
         class GlmAsr(ChatProcessor):
             model_types = ("glmasr",)
             architecture = "GlmAsrForConditionalGeneration"
+            processor = "GlmAsrProcessor"
             tokenizer_holds = "the processor of a GLM-ASR model"
 
             def positions(self, samples):  # of the language model, from metadata alone
@@ -63,6 +65,8 @@ class AudioLLMProcessor(ABC):
     """How names of tensors begin with us and with transformers, the first that fits."""
     lora_targets: ClassVar[tuple[str, ...]] = tuple(f"language_model.*.{x}_proj" for x in "qkvo")
     """What `lora.targets` are where none are given."""
+    audio_key: ClassVar[str] = "audio_token_id"
+    """Key of the config that holds the id of the placeholder for audio."""
     hints: ClassVar[frozenset[str]] = frozenset()
     """Of the hints of `Family.decoding_options` those that its prompt has a place for."""
     takes_delay: ClassVar[bool] = False
@@ -105,6 +109,7 @@ class AudioLLMProcessor(ABC):
                 "model.delay_seconds: this model has no delay, it writes when it has listened to the end."
             )
         self._prompts: dict[tuple[str | None, bool], Around] = {}
+        self._warned = False
         self.setup(config)
         text = config.get_text_config()
         self.end_ids = {
@@ -143,7 +148,7 @@ class AudioLLMProcessor(ABC):
         ids = {"bos": tokenizer.bos_token_id, "eos": tokenizer.eos_token_id, "pad": tokenizer.pad_token_id}
         text = {f"{name}_token_id": value for name, value in ids.items() if value is not None}
         settings["text_config"] = {"vocab_size": len(tokenizer), **text, **(settings.get("text_config") or {})}
-        settings.setdefault("audio_token_id", tokenizer.convert_tokens_to_ids(hf.audio_token))
+        settings.setdefault(cls.audio_key, tokenizer.convert_tokens_to_ids(hf.audio_token))
 
     @classmethod
     def inspect(cls, config: Any) -> None:
@@ -206,7 +211,14 @@ class AudioLLMProcessor(ABC):
         return self.around(language, context, translate)
 
     def around(self, language: str | None, context: str | None = None, translate: bool = False) -> Around:
-        """`_around`, remembered where there is no context."""
+        """`_around`, remembered where there is no context. Raises ConfigError where the prompt cannot ask for a
+        translation."""
+        if translate and not self.translates:
+            raise ConfigError(f"A {self.model_types[0]} model writes down what is said: leave out `translate`.")
+        if context and "context" not in self.hints:
+            if not self._warned:
+                log.warning("The prompt of a %s has no place for `context`: it is not used.", self.model_types[0])
+            context, self._warned = None, True
         if context:
             return self._around(language, context, translate)
         key = (language, translate)
@@ -329,61 +341,6 @@ class AudioLLMProcessor(ABC):
         """Write the files of transformers' processor."""
         folder.mkdir(parents=True, exist_ok=True)
         self.hf.save_pretrained(folder)
-
-
-class ChatProcessor(AudioLLMProcessor):
-    """A model whose processor of transformers has a chat template: its prompt is that of the processor's
-    transcription request, and its features are those of the processor's extractor."""
-
-    processor: ClassVar[str]
-    """transformers' class of the processor."""
-
-    def setup(self, config: Any) -> None:
-        tokenizer = self.hf.tokenizer
-        self.eos_id = tokenizer.eos_token_id
-        self.pad_id = self.eos_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-        self.audio_id = config.audio_token_id
-
-    @classmethod
-    def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
-        import transformers
-
-        processor = getattr(transformers, cls.processor).from_pretrained(name, trust_remote_code=False, **options)
-        if not processor.chat_template:
-            raise ConfigError(f"The processor of {name} has no chat template: give {cls.tokenizer_holds}.")
-        return processor
-
-    def ids(self, text: str) -> list[int]:
-        # Special tokens that stand in a transcript are letters like any other.
-        ids: list[int] = self.hf.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
-        return ids
-
-    def _all_ids(self, text: str) -> list[int]:
-        """Tokens of a text, special ones included."""
-        ids: list[int] = self.hf.tokenizer(text, add_special_tokens=False).input_ids
-        return ids
-
-    def _around(self, language: str | None, context: str | None, translate: bool) -> Around:
-        audio = self.hf.audio_token
-        text = self.request(language, context.replace(audio, "") if context else None, translate)
-        before, after = text.split(audio)
-        return self._all_ids(before), self._all_ids(after)
-
-    def request(self, language: str | None, context: str | None, translate: bool) -> str:
-        """The prompt as text, with one placeholder for the audio."""
-        import numpy as np
-
-        options = self.request_options(language, context)
-        (text,) = self.hf.apply_transcription_request(audio=np.zeros(1, np.float32), tokenize=False, **options)
-        return str(text)
-
-    def request_options(self, language: str | None, context: str | None) -> dict[str, Any]:
-        """Options of the processor's transcription request."""
-        return {}
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of generated ids, without special tokens."""
-        return str(self.hf.tokenizer.decode(list(ids), skip_special_tokens=True))
 
 
 def _numbers(ids: int | Sequence[int] | None) -> list[int]:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from stentor.audio.features import HOP, WhisperMel
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
-from stentor.models.audio_llm.processor import Around, ChatProcessor
+from stentor.models.audio_llm.chat import ChatProcessor
+from stentor.models.audio_llm.processor import Around
 from stentor.models.collate import mask_features
 
 if TYPE_CHECKING:

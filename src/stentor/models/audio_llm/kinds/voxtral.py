@@ -4,7 +4,6 @@ transcription request."""
 from __future__ import annotations
 
 import io
-import logging
 import math
 import tempfile
 from collections.abc import Sequence
@@ -19,8 +18,6 @@ from stentor.models.collate import mask_features
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-log = logging.getLogger("stentor")
 
 
 class TekkenProcessor(AudioLLMProcessor):
@@ -78,7 +75,6 @@ class Voxtral(TekkenProcessor):
     def setup(self, config: Any) -> None:
         super().setup(config)
         self.mel = WhisperMel(self.hf.feature_extractor.feature_size, windows=True)
-        self._warned = False
         self.eos_id = int(self._tekken.eos_id)
         self.audio_id = int(self.hf.audio_token_id)
         self.per_window = self._request(None).count(self.audio_id)
@@ -115,9 +111,6 @@ class Voxtral(TekkenProcessor):
         return self.hf.tokenizer.tokenizer.encode_transcription(request).tokens
 
     def _around(self, language: str | None, context: str | None, translate: bool) -> Around:
-        if context and not self._warned:
-            log.warning("Voxtral's transcription prompt has no place for `context`: it is not used.")
-            self._warned = True
         ids = self._request(code(language))
         first = ids.index(self.audio_id)
         return ids[:first], ids[first + ids.count(self.audio_id) :]

@@ -1,0 +1,111 @@
+"""Models whose prompt is made by a chat template of transformers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from stentor.errors import ConfigError
+from stentor.models.audio_llm.processor import Around, AudioLLMProcessor
+
+
+class ChatProcessor(AudioLLMProcessor):
+    """A model whose processor of transformers has a chat template. Its prompt is that of the processor's transcription
+    request, or `conversation` under the template."""
+
+    processor: ClassVar[str | None] = None
+    """transformers' class of the processor. None: it needs packages that Stentor does without, and `ProcessorFiles`
+    takes its place."""
+    audio_token: ClassVar[str] = ""
+    """Placeholder for the audio, where there is no `processor`."""
+
+    def setup(self, config: Any) -> None:
+        tokenizer = self.hf.tokenizer
+        self.eos_id = tokenizer.eos_token_id
+        self.pad_id = self.eos_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        self.audio_id = config.audio_token_id
+
+    @classmethod
+    def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
+        import transformers
+
+        kind = ProcessorFiles if cls.processor is None else getattr(transformers, cls.processor)
+        processor = kind.from_pretrained(name, trust_remote_code=False, **options)
+        if cls.processor is None:
+            processor.audio_token = cls.audio_token
+        if not processor.chat_template:
+            raise ConfigError(f"The processor of {name} has no chat template: give {cls.tokenizer_holds}.")
+        return processor
+
+    def ids(self, text: str) -> list[int]:
+        # Special tokens that stand in a transcript are letters like any other.
+        ids: list[int] = self.hf.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+        return ids
+
+    def _all_ids(self, text: str) -> list[int]:
+        """Tokens of a text, special ones included."""
+        ids: list[int] = self.hf.tokenizer(text, add_special_tokens=False).input_ids
+        return ids
+
+    def _around(self, language: str | None, context: str | None, translate: bool) -> Around:
+        audio = self.hf.audio_token
+        text = self.request(language, context.replace(audio, "") if context else None, translate)
+        before, after = text.split(audio)
+        return self._all_ids(before), self._all_ids(after)
+
+    def request(self, language: str | None, context: str | None, translate: bool) -> str:
+        """The prompt as text, with one placeholder for the audio."""
+        import numpy as np
+
+        if (turns := self.conversation(language, context, translate)) is not None:
+            options = {"tokenize": False, "add_generation_prompt": True}
+            return str(self.hf.tokenizer.apply_chat_template(turns, chat_template=self.hf.chat_template, **options))
+        options = self.request_options(language, context)
+        (text,) = self.hf.apply_transcription_request(audio=np.zeros(1, np.float32), tokenize=False, **options)
+        return str(text)
+
+    def conversation(self, language: str | None, context: str | None, translate: bool) -> list[dict[str, Any]] | None:
+        """Turns for the chat template. None: the processor's transcription request makes them."""
+        return None
+
+    def request_options(self, language: str | None, context: str | None) -> dict[str, Any]:
+        """Options of the processor's transcription request."""
+        return {}
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of generated ids, without special tokens."""
+        return str(self.hf.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+
+class ProcessorFiles:
+    """A tokenizer and the files of its processor, for processors that transformers makes only with torchaudio: what
+    they do with audio is done here, and their settings are written as they were read."""
+
+    NAMES = ("processor_config.json", "preprocessor_config.json")
+    audio_token: str
+
+    def __init__(self, tokenizer: Any, files: dict[str, dict[str, Any]]):
+        """`files`: contents by name, of those of `NAMES` that there are."""
+        self.tokenizer, self.files = tokenizer, files
+        self.chat_template = tokenizer.chat_template
+
+    @classmethod
+    def from_pretrained(cls, name: str, **options: Any) -> ProcessorFiles:
+        """Of a folder or Hub id. Raises OSError or ValueError when it cannot be read."""
+        from transformers import AutoTokenizer
+        from transformers.utils import cached_file
+
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        revision = {"revision": options["revision"]} if "revision" in options else {}
+        paths = {
+            file: cached_file(name, file, _raise_exceptions_for_missing_entries=False, **revision) for file in cls.NAMES
+        }
+        return cls(tokenizer, {file: json.loads(Path(path).read_text("utf-8")) for file, path in paths.items() if path})
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write the files of tokenizer and processor."""
+        self.tokenizer.save_pretrained(folder)
+        for file, content in self.files.items():
+            (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -21,7 +21,9 @@ DEVICE = "auto, cpu, cuda, cuda:N or mps."
 LAG = "Seconds that a Whisper model's attention is late, taken off its times."
 LANGUAGE = "Language that is spoken, as a code such as en."
 MODEL_PLUGINS = "A Python file with your own model family."
-TRANSCRIPT_FORMATS = "json, txt, srt, vtt, ctm or textgrid; several with commas, or all, together with --out."
+TRANSCRIPT_FORMATS = (
+    "json, txt, srt, vtt, ctm, textgrid, rttm, stm or seglst; several with commas, or all, together with --out."
+)
 
 
 # Named as Typer's, whose work they do.

@@ -44,6 +44,8 @@ def transcribe_files(options: TranscribeOptions) -> None:
             **{name: getattr(options, name) for name in passed_on},
         ):
             failed += transcript.failed
+            if "warning" in transcript:
+                files.print(f"stentor: {transcript['audio']}: {transcript['warning']}", error=True)
             if files.folder is None:
                 files.print(_printed(transcript, formats[0], options.cues, len(files.audio) > 1))
                 files.add_file()

@@ -1,14 +1,18 @@
-"""Transcript formats: json, txt, srt, vtt, ctm, textgrid. Plain functions on the transcript dict of the contract."""
+"""Transcript formats: json, txt, srt, vtt, ctm, textgrid, rttm, stm, seglst. Plain functions on the transcript dict of
+the contract."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from stentor.data.rttm import format_rttm
 from stentor.errors import ConfigError
 from stentor.inference.subtitles import cues
 
 Transcript = dict[str, Any]
+UNKNOWN = "unknown"
+"""The speaker in formats that need one, where none is known."""
 
 
 def to_json(transcript: Transcript) -> str:
@@ -55,7 +59,7 @@ def _several(transcript: Transcript) -> bool:
 
 def to_ctm(transcript: Transcript, channel: str | None = None) -> str:
     """NIST CTM: `file channel start duration word confidence` per line, channels from 1; needs word times."""
-    name = "_".join(Path(transcript["audio"]).stem.split())
+    name = _name(transcript)
     channel = channel or str(transcript.get("channel", 0) + 1)
     return "".join(
         f"{name} {channel} {w['start']:.3f} {w['end'] - w['start']:.3f} {'_'.join(w['word'].split())} "
@@ -83,6 +87,37 @@ def to_textgrid(transcript: Transcript) -> str:
     return "\n".join(lines) + "\n"
 
 
+def to_rttm(transcript: Transcript) -> str:
+    """NIST RTTM: who speaks when, a line for each segment; without speakers all is said by `unknown`."""
+    segments = [{**s, "speaker": s.get("speaker") or UNKNOWN} for s in transcript["segments"]]
+    lines = format_rttm(_name(transcript), segments, transcript.get("channel") or 0)
+    return "".join(line + "\n" for line in lines)
+
+
+def to_stm(transcript: Transcript) -> str:
+    """NIST STM: `file channel speaker start end text` for each segment, channels from 1."""
+    place = f"{_name(transcript)} {transcript.get('channel', 0) + 1}"
+    return "".join(
+        f"{place} {'_'.join((s.get('speaker') or UNKNOWN).split())} {s['start']:.3f} {s['end']:.3f} {s['text']}\n"
+        for s in transcript["segments"]
+    )
+
+
+def to_seglst(transcript: Transcript) -> str:
+    """SegLST, a JSON list of segments, as the CHiME challenges and meeteval take it."""
+    rows = [
+        {
+            "session_id": _name(transcript),
+            "speaker": s.get("speaker") or UNKNOWN,
+            "start_time": s["start"],
+            "end_time": s["end"],
+            "words": s["text"],
+        }
+        for s in transcript["segments"]
+    ]
+    return json.dumps(rows, ensure_ascii=False, indent=2) + "\n"
+
+
 WRITERS: dict[str, Callable[..., str]] = {
     "json": to_json,
     "txt": to_txt,
@@ -90,8 +125,11 @@ WRITERS: dict[str, Callable[..., str]] = {
     "vtt": to_vtt,
     "ctm": to_ctm,
     "textgrid": to_textgrid,
+    "rttm": to_rttm,
+    "stm": to_stm,
+    "seglst": to_seglst,
 }
-SUFFIXES = {name: "TextGrid" if name == "textgrid" else name for name in WRITERS}
+SUFFIXES = {name: {"textgrid": "TextGrid", "seglst": "seglst.json"}.get(name, name) for name in WRITERS}
 NEED_WORDS = frozenset({"ctm", "textgrid"})
 SUBTITLES = frozenset({"srt", "vtt"})
 
@@ -134,6 +172,11 @@ def _clashes(names: list[str]) -> list[list[int]]:
     for i, name in enumerate(names):
         groups.setdefault(name.lower(), []).append(i)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def _name(transcript: Transcript) -> str:
+    """The recording in formats of NIST: one word, without folders and suffix."""
+    return "_".join(Path(transcript["audio"]).stem.split())
 
 
 def _clock(seconds: float, point: str) -> str:

@@ -1,6 +1,7 @@
 """Transcription of recordings of any length: windows between pauses, decoded in batches across files."""
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns,
 from stentor.inference.vad import Detector, Window, cut, open_detector
 from stentor.models.base import Bundle
 from stentor.tasks.transcribe import Transcribe, seconds_of, times_tokens
+from stentor.tasks.who_said_what import WhoSaidWhat
 from stentor.tasks.words import Words
 from stentor.text.normalize import SPACELESS, language_code
 
@@ -24,6 +26,9 @@ LONGEST = 30.0
 """Seconds of audio in a window, unless the model's encoder takes less or its training clips were shorter."""
 POOL = 16
 """Batches that are gathered before windows are sorted by length: less padding, later first results."""
+
+UNREAD = "The model's answer was cut off or is not in its format: what could be read of it is here."
+"""The key `warning` of such a transcript."""
 
 
 class Transcript(dict[str, Any]):
@@ -40,8 +45,8 @@ class Transcript(dict[str, Any]):
 
     @property
     def segments(self) -> list[dict[str, Any]]:
-        """`{"start", "end", "text", "log_prob"}` of each window that holds speech; with a diarizer, of what each
-        speaker says in it, with `speaker`."""
+        """`{"start", "end", "text", "log_prob"}` of each window that holds speech; with a diarizer, and of models that
+        say who speaks, of what each speaker says in it, with `speaker`."""
         return self["segments"]
 
     @property
@@ -128,13 +133,15 @@ class Transcriber:
     another."""
 
     def __post_init__(self) -> None:
-        knows_times = isinstance(self.task, Words) or times_tokens(self.bundle.model)
+        knows_times = isinstance(self.task, (Words, WhoSaidWhat)) or times_tokens(self.bundle.model)
         if self.words and not knows_times:
             raise ConfigError(
                 f"{self.model or 'This model'} gives no word times: it was trained for the task {self.task.type}. "
                 "Train it further with `task: {type: words}`, as in recipes/words_speech_llm.yaml, or ask for the text "
                 "alone (leave out --words)."
             )
+        if isinstance(self.task, WhoSaidWhat) and self.diarizer is not None:
+            raise ConfigError(f"{self.model or 'This model'} says itself who speaks: leave out --diarizer.")
         self.task = self._with_thresholds()
         family = self.bundle.family
         self.task = with_translation(self.task, family, self.translate)
@@ -148,6 +155,8 @@ class Transcriber:
         self.rate = processor.sample_rate
         self.trained = getattr(processor, "trained_speech", None) or TrainedSpeech()
         self.longest = self.trained.window_seconds(min(LONGEST, processor.max_seconds or LONGEST))
+        if isinstance(self.task, WhoSaidWhat):  # one window, in which a speaker has one name
+            self.longest = processor.max_seconds or math.inf
 
     def _with_thresholds(self) -> Transcribe:
         """The task with the thresholds of this call. Raises ConfigError for one that is impossible."""
@@ -189,6 +198,10 @@ class Transcriber:
             job.error = error
             return job
         job.samples = activity.samples
+        if isinstance(self.task, WhoSaidWhat):
+            self._check_length(job)
+            job.windows = cut(activity, self.rate, self.longest)
+            return job
         job.windows = cut(
             activity,
             self.rate,
@@ -200,6 +213,15 @@ class Transcriber:
         if job.turns is not None and not self.timed:
             job.windows = divide_at_turns(job.windows, job.turns, self.rate)
         return job
+
+    def _check_length(self, job: _Job) -> None:
+        seconds = job.samples / self.rate
+        if seconds > self.longest:
+            job.error = AudioError(
+                f"{job.recording.name}: {seconds:.0f} s; this model says who speaks in recordings of up to "
+                f"{self.longest:g} s, and speakers of one part are not those of the next: give parts of that length.",
+                "too_long",
+            )
 
     def _finished(self, jobs: list[_Job]) -> Iterator[Transcript]:
         """Transcripts of the first jobs, as far as they are done; takes them off the list."""
@@ -267,6 +289,10 @@ class Transcriber:
             if reasons := self._reasons_to_leave_out(output):
                 failed.append({**{k: segment[k] for k in ("start", "end", "text")}, "reason": ", ".join(reasons)})
                 continue
+            if "segments" in output:
+                segments += [{**turn, **segment, **turn} for turn in output["segments"]]
+                words += [(i, word) for word in output["words"]]
+                continue
             segment_words = [word for k, word in words if k == i]
             if turns is None:
                 segments.append(segment)
@@ -284,6 +310,7 @@ class Transcriber:
             **({"words": [word for _, word in words]} if self.words else {}),
             segments=segments,
             **({"failed": failed} if failed else {}),
+            **({"warning": UNREAD} if any(output.get("unread") for output in job.outputs.values()) else {}),
             **({} if job.recording.channel is None else {"channel": job.recording.channel}),
             model=self.model,
         )

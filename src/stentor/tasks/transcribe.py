@@ -182,13 +182,12 @@ class Transcribe(Task):
             if spans:
                 within = partial(_within, seconds=before[i], earlier=earlier[i])
                 timing["spans"] = [(within(start), within(end)) for start, end in spans[i]]
-            text = processor.decode(ids).strip()
+            answer = self.answer(processor, ids, log_probs, before[i], **timing)
             outputs.append(
                 {
-                    "text": text,
-                    "words": word_confidences(ids, log_probs, processor.decode, **timing),
+                    **answer,
                     "log_prob": round(sum(log_probs) / max(len(log_probs), 1), 4),
-                    "compression_ratio": round(compression_ratio(text), 3),
+                    "compression_ratio": round(compression_ratio(answer["text"]), 3),
                     **({"no_speech_prob": round(no_speech[i], 4)} if no_speech else {}),
                     **({"language": processor.named_language(named[i])} if named else {}),
                     "temperature": temperature,
@@ -205,6 +204,13 @@ class Transcribe(Task):
         if self._bias is None or self._bias[0] != key:
             self._bias = key, biasing(processor, self.hotwords, self.hotword_strength)
         return self._bias[1]
+
+    def answer(
+        self, processor: Any, ids: list[int], log_probs: list[float], seconds: float, **timing: Any
+    ) -> dict[str, Any]:
+        """What generated tokens say about so much audio: `text` and `words`; `timing` as for `word_confidences`."""
+        words = word_confidences(ids, log_probs, processor.decode, **timing)
+        return {"text": processor.decode(ids).strip(), "words": words}
 
     def reference(self, cut: Cut) -> dict[str, Any]:
         return {"text": text_of(cut) or "", "language": language_of(cut), "speaker": speaker_of(cut)}

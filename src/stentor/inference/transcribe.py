@@ -150,7 +150,7 @@ class Transcriber:
         context, self.prompt = hints(family, self.context, self.prompt, names, self.on_warning)
         self.context = context or self.task.context
         self.vad_detector = self.detector or open_detector(self.vad, self.vad_threshold)
-        self.timed = knows_times and (self.words or self.diarizer is not None)
+        self.timed = knows_times and not isinstance(self.task, WhoSaidWhat) and (self.words or self.diarizer is not None)
         processor = self.bundle.processor
         self.rate = processor.sample_rate
         self.trained = getattr(processor, "trained_speech", None) or TrainedSpeech()
